@@ -1,4 +1,4 @@
-//! Rebuilds when a migration is added: `sqlx::migrate!` embeds the folder.
+//! Triggers a rebuild when a migration is added: `sqlx::migrate!` embeds the folder.
 
 fn main() {
     println!("cargo::rerun-if-changed=migrations");

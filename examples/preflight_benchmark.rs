@@ -1,4 +1,4 @@
-//! How long the installed engine takes to answer for 1,000 configurations, and what its helper does while it waits.
+//! Benchmark of the preflight: the time for 1,000 configurations, and the processor time of its idle helper.
 //!
 //! ```text
 //! cargo run --release --example preflight_benchmark -- PYTHON MODEL
@@ -21,7 +21,7 @@ use setpoint::stats::to_f64;
 const CANDIDATES: usize = 1000;
 const IDLE: Duration = Duration::from_secs(5);
 
-/// What a study on a CPU would try.
+/// Returns configurations as a study on a CPU would try them.
 fn candidates(model: &ModelShape) -> Vec<Config> {
     let text = built_in(std::path::Path::new("search_spaces/vllm/cpu.toml")).expect("a built-in space");
     let file = setpoint::document::Document::from_text("cpu.toml", text)
@@ -37,7 +37,7 @@ fn candidates(model: &ModelShape) -> Vec<Config> {
     history.into_iter().map(|past| past.config).collect()
 }
 
-/// Processor time of what this process has started, in clock ticks, and how many processes that is.
+/// Returns the processor time of this process's children, in clock ticks, and their number.
 fn ticks() -> (u64, usize) {
     let own = i32::try_from(std::process::id()).expect("a process id");
     let children = |process: &Process| process.stat().is_ok_and(|stat| stat.ppid == own);

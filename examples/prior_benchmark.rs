@@ -1,10 +1,10 @@
-//! How long the twin takes to say what it believes of a space, in seconds of the clock and of one core.
+//! Benchmark of the twin's prior for a space, in wall-clock seconds and in seconds of one core.
 //!
 //! ```text
 //! cargo run --release --example prior_benchmark [STUDY.toml]...
 //! ```
 //!
-//! Without studies it is the quickstart, and a context of a model and a load that are as large as they get: 70B on eight H100,
+//! Without studies it uses the quickstart, and a context with a very large model and load. That is 70B on eight H100,
 //! 256 users, prompts of 3,072 tokens and replies of 256.
 
 use std::path::Path;
@@ -20,7 +20,7 @@ use setpoint::space::{Domain, Parameter, Scale, Space};
 use setpoint::stats::to_f64;
 use setpoint::tuner::beliefs;
 
-/// Processor time of this process so far.
+/// Returns the processor time of this process so far.
 fn processor_s() -> Result<f64, Box<dyn std::error::Error>> {
     let stat = procfs::process::Process::myself()?.stat()?;
     Ok(to_f64(stat.utime + stat.stime) / to_f64(procfs::ticks_per_second()))
@@ -38,7 +38,7 @@ fn told(
     Ok(())
 }
 
-/// What the twin says of a study, as `tune` asks it.
+/// Measures the twin's prior of a study, computed as in `tune`.
 fn study(file: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let job = Job::read(file)?;

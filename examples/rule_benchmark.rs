@@ -1,4 +1,4 @@
-//! How many verdicts the rules reach in a second on one core.
+//! Benchmark of the rules: verdicts per second on one core.
 //!
 //! ```text
 //! cargo run --release --example rule_benchmark [SECONDS]
@@ -30,7 +30,7 @@ const LINES: [&str; 10] = [
      --performance-mode throughput --optimization-level 2 --cudagraph-capture-sizes 1 2 4 8",
 ];
 
-/// Calls in a second, over at least this long.
+/// Returns the calls per second, measured for at least this duration.
 fn rate(at_least: Duration, mut all_lines: impl FnMut()) -> f64 {
     let (began, mut rounds) = (Instant::now(), 0_u32);
     while began.elapsed() < at_least {

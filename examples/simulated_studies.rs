@@ -1,11 +1,12 @@
-//! Runs a study many times on the twin and a simulated clock, with another seed each time, and says how well it searches.
+//! Runs a study many times on the twin and a simulated clock, with another seed each time, and prints the search's
+//! results.
 //!
 //! ```text
 //! cargo run --release --example simulated_studies -- STUDY.toml [RUNS]
 //! ```
 //!
-//! For each run it takes the best measured value of the objective; the table shows the distribution over the runs, and the time
-//! that they have taken on this machine and on the simulated clock.
+//! The result of a run is the best measured value of the objective. The table shows its distribution over the runs, and
+//! the total time on this machine and on the simulated clock.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How long questions to a database of many trials take.
+//! Benchmark of queries to a database with many trials.
 //!
 //! ```text
 //! cargo build --release
@@ -17,7 +17,7 @@ use setpoint::objective::{Goal, Objective};
 use setpoint::store::{Store, now};
 use setpoint::trial::{Distribution, Failure, FailureKind, Launch, Measurement, Origin, Outcome, Proposal, Trial};
 
-/// Distinct configurations with plausible sizes of everything that is stored.
+/// Creates a trial with its own configuration and plausible sizes of all stored data.
 fn trial(number: u32) -> Trial {
     let config = Config::new()
         .with("max-num-seqs", i64::from(number % 512 + 1))

@@ -1,4 +1,4 @@
-//! How fast the twin's virtual time goes by, and what it costs to ask more of it.
+//! Benchmark of the twin: virtual time per wall time, and the cost of larger loads.
 //!
 //! ```text
 //! cargo run --release --example twin_benchmark -- [MOST_REQUESTS]
@@ -16,12 +16,12 @@ use setpoint::twin::{
 };
 use setpoint::workload::Random;
 
-/// Runs of which the median is printed.
+/// The number of runs; their median is printed.
 const RUNS: usize = 7;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Counts, and keeps nothing.
+/// An observer that counts and stores nothing else.
 #[derive(Debug, Default)]
 struct Fold {
     steps: u64,
@@ -61,7 +61,7 @@ fn model() -> ModelShape {
     }))
 }
 
-/// Requests at a steady rate, 500 tokens in; `tokens` whether they have ids.
+/// Generates requests at a steady rate with prompts of 500 tokens. `ids`: whether the tokens have ids.
 fn arrivals(requests: u64, rate: f64, output_len: u32, ids: bool) -> impl Iterator<Item = Arrival> {
     (0..requests).map(move |number| {
         let prompt = if ids {
@@ -75,7 +75,7 @@ fn arrivals(requests: u64, rate: f64, output_len: u32, ids: bool) -> impl Iterat
     })
 }
 
-/// Runs a load several times on fresh engines: the median wall time, and what was seen.
+/// Runs a load several times on fresh engines. Returns the median wall time, and the counts of the last run.
 fn measure(
     runs: usize,
     prefix_caching: bool,
@@ -100,7 +100,7 @@ fn measure(
     Ok((times[times.len() / 2], last))
 }
 
-/// A line of `/proc/self/status`, in MiB.
+/// Returns a line of `/proc/self/status`, in MiB.
 fn memory(name: &str) -> Result<u64, Failure> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find(|line| line.starts_with(name)).ok_or("no such line")?;
@@ -145,7 +145,7 @@ fn main() -> Result<(), Failure> {
     let mut requests = 1000;
     while requests <= most {
         let runs = if requests > 50_000 { 1 } else { 3 };
-        // About what this engine serves.
+        // About the rate that this engine can serve.
         let seen = measure(runs, false, |drive, fold| Ok(drive.open(arrivals(requests, 40.0, 200, false), fold)?))?;
         let note = format!("{} MiB resident, {} at most", memory("VmRSS")?, memory("VmHWM")?);
         row("40 per s", &seen, &note);
@@ -164,7 +164,7 @@ fn main() -> Result<(), Failure> {
             engine.add(RequestId(id), &[1; 16], 8, Duration::ZERO)?;
         }
         let began = Instant::now();
-        // Backwards, so that each is the last of those that are left.
+        // In reverse order, so that each is the last of the remaining requests.
         let aborted = (0..requests).rev().filter(|id| engine.abort(RequestId(*id))).count();
         let each = began.elapsed().as_nanos() / u128::from(requests);
         println!("{aborted} aborts of {requests} that wait: {each} ns each");

@@ -1,9 +1,9 @@
 //! `setpoint` finds the best launch parameters of an LLM inference engine on the user's own hardware.
 //!
-//! The modules stand in the order in which a trial flows through them. Which of them a module may use is a table in
-//! `ARCHITECTURE.md`, which `tests/architecture.rs` enforces.
+//! The modules follow the way of a trial through the program. The table in `ARCHITECTURE.md` lists the modules that
+//! each module may use. `tests/architecture.rs` enforces it.
 
-// Words: pure data; the only I/O is reading files that describe things.
+// Words: pure data. The only I/O is reading files that describe models, devices and workloads.
 pub mod stats;
 mod expression;
 pub mod config;
@@ -44,12 +44,12 @@ pub mod prior;
 mod optimize;
 pub mod tuner;
 
-// Tell.
+// Report.
 mod study_report;
 mod report;
 mod export;
 
-// The simulated engine, a process of its own.
+// The simulated engine is a separate process: `engines::sim::process`.
 
 // The only place for arguments, printing and exit codes.
 pub mod cli;

@@ -1,12 +1,12 @@
-//! The law of the crate, enforced: a module uses only the modules that the table in `ARCHITECTURE.md` lists for it.
+//! Tests of the law of the crate: a module uses only the modules that the table in `ARCHITECTURE.md` lists for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// A file that is longer holds two things.
+/// The largest number of lines of a file. A longer file has more than one purpose.
 const MOST_LINES: usize = 600;
 
-/// The modules of `lib.rs`, in its order.
+/// Returns the modules of `lib.rs`, in its order.
 fn modules(lib: &str) -> Vec<&str> {
     let declared = |line| str::strip_prefix(line, "pub mod ").or_else(|| line.strip_prefix("mod "));
     lib.lines().filter_map(|line| declared(line)?.strip_suffix(';')).collect()
@@ -16,12 +16,12 @@ fn modules(lib: &str) -> Vec<&str> {
 #[derive(Debug, Default, PartialEq)]
 struct Row<'t> {
     code: BTreeSet<&'t str>,
-    /// Further ones, for unit tests only.
+    /// Further modules that only unit tests may use.
     tests: BTreeSet<&'t str>,
 }
 
-/// The table of allowed imports: the indented lines `MODULE: MODULE ... | MODULE ...` of the block below "## The law". Lines
-/// that are not indented name the layers.
+/// Parses the table of allowed imports: the indented lines `MODULE: MODULE ... | MODULE ...` of the block below "## The
+/// law". Lines without indentation name the layers.
 fn table(page: &str) -> BTreeMap<&str, Row<'_>> {
     let law = page.split_once("## The law").expect("a section for the law").1;
     let block = law.split("```").nth(1).expect("a table of the law");
@@ -33,7 +33,8 @@ fn table(page: &str) -> BTreeMap<&str, Row<'_>> {
     rows.collect()
 }
 
-/// The modules that use themselves by way of others: those that remain when all without remaining uses are taken away.
+/// Returns the modules that are part of a cycle or use one. Modules without remaining uses are removed until none is
+/// left.
 fn cycle<'t>(table: &BTreeMap<&'t str, Row<'t>>) -> BTreeSet<&'t str> {
     let mut left: BTreeSet<_> = table.keys().copied().collect();
     loop {
@@ -54,11 +55,11 @@ struct Use<'t> {
     in_tests: bool,
 }
 
-/// Every use in a file; `in_tests`: the whole file is compiled for tests only.
+/// Finds every use in a file. With `in_tests` the whole file is compiled for tests only.
 fn uses(text: &str, mut in_tests: bool) -> Vec<Use<'_>> {
     let (mut found, mut before) = (Vec::new(), "");
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
-        // Unit tests end their file.
+        // Unit tests are always at the end of their file.
         in_tests |= before == "#[cfg(test)]" && line.starts_with("mod ") && line.ends_with('{');
         before = line;
         for (at, _) in line.match_indices("crate::") {
@@ -70,7 +71,7 @@ fn uses(text: &str, mut in_tests: bool) -> Vec<Use<'_>> {
     found
 }
 
-/// The files and directories that a file declares as modules for tests only.
+/// Returns the files and directories that a file declares as modules for tests only.
 fn declared_for_tests(file: &Path, text: &str) -> Vec<PathBuf> {
     let folder = file.parent().expect("a file in a directory");
     let own = if file.ends_with("mod.rs") { folder.to_path_buf() } else { file.with_extension("") };
@@ -91,12 +92,13 @@ fn declared_for_tests(file: &Path, text: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The problems of one file of the module `own` beside its uses, one text `FILE:LINE: ...` each. Tests count as well.
+/// Checks one file of the module `own`, except its uses. Returns a text `FILE:LINE: ...` for each problem, also in
+/// tests.
 fn problems(own: &str, file: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
         let mut report = |problem: &str| found.push(format!("{file}:{}: {problem}", index + 1));
-        // Further ways to the root of the crate would have to be followed here as well: they are left out instead.
+        // This test does not resolve other paths to the root of the crate, so they are forbidden.
         if line.contains("super::super::") {
             report("`super::super::` is not used: write `crate::`");
         }
@@ -114,7 +116,7 @@ fn problems(own: &str, file: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// Modules that know one engine: they may name it.
+/// Modules that may name an engine, because they implement the engines.
 const ENGINES_OWN: [&str; 1] = ["engines"];
 
 /// Other files that may name an engine, each with the reason.
@@ -123,7 +125,7 @@ const NAMES_ENGINES: [(&str, &str); 2] = [
     ("src/cli/sim.rs", "the subcommand of the simulated engine"),
 ];
 
-/// Places in code, unit tests apart, where another module than an engine's own names an engine in a string.
+/// Finds strings with an engine's name in the code of other modules, except in unit tests.
 fn names_of_engines(own: &str, file: &str, text: &str) -> Vec<String> {
     let is_test = file.ends_with("tests.rs") || file.contains("/tests/");
     if is_test || ENGINES_OWN.contains(&own) || NAMES_ENGINES.iter().any(|(known, _)| *known == file) {
@@ -136,7 +138,7 @@ fn names_of_engines(own: &str, file: &str, text: &str) -> Vec<String> {
     lines.map(problem).collect()
 }
 
-/// Uses of one file of the module `own` that the table does not list, one text `FILE:LINE: ...` each.
+/// Finds uses in one file of the module `own` that the table does not list. Returns a text `FILE:LINE: ...` for each.
 fn breaches(table: &BTreeMap<&str, Row<'_>>, own: &str, file: &str, uses: &[Use<'_>]) -> Vec<String> {
     let row = &table[own];
     let breach = |used: &Use<'_>| {
@@ -155,7 +157,7 @@ fn breaches(table: &BTreeMap<&str, Row<'_>>, own: &str, file: &str, uses: &[Use<
     uses.iter().filter_map(breach).collect()
 }
 
-/// Every `.rs` file below a directory, or the file itself.
+/// Returns every `.rs` file below a directory, or the file itself.
 fn files(path: PathBuf) -> Vec<PathBuf> {
     if path.is_dir() {
         let entries = path.read_dir().expect("a readable directory");
@@ -186,7 +188,7 @@ fn a_module_uses_only_what_the_law_lists_for_it() {
         let (own, file) = (path.iter().nth(1).and_then(|name| name.to_str()).unwrap(), path.to_string_lossy());
         found.extend(problems(own, &file, text));
         match own {
-            // The table of contents and the program stand above and below the law; all they have is a size and a title.
+            // The list of modules and the program are not part of the law; only their size and title are checked.
             "lib.rs" | "main.rs" => {}
             _ if !declared.contains(own) => found.push(format!("{file}:1: not in src/lib.rs")),
             _ => {
@@ -212,7 +214,7 @@ fn a_module_uses_only_what_the_law_lists_for_it() {
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 
-/// The compiler finds dead code in private modules only.
+/// Reason: the compiler finds dead code in private modules only.
 #[test]
 fn a_module_is_public_only_if_something_outside_of_the_library_uses_it() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

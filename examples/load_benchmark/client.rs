@@ -1,4 +1,4 @@
-//! The two clients: their command lines, what they report, and what the server says of the same requests.
+//! The two clients: their command lines, their reports, and the server's measurements of their requests.
 
 use std::path::{Path, PathBuf};
 
@@ -17,12 +17,12 @@ pub(crate) enum Client {
     Setpoint(PathBuf),
     Vllm {
         program: PathBuf,
-        /// A directory with the tokenizer from which it makes its prompts.
+        /// A directory with the tokenizer for its prompts.
         tokenizer: PathBuf,
     },
 }
 
-/// The fields that both write; the names are those of `vllm bench serve --save-result`.
+/// The fields that both clients write; the names are those of `vllm bench serve --save-result`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Reported {
     pub completed: u64,
@@ -42,7 +42,7 @@ fn nothing() -> f64 {
     f64::NAN
 }
 
-/// A number, or NaN for a null: of one token there is no ITL.
+/// Reads a number, or NaN for a null: one-token replies have no ITL.
 fn number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_else(nothing))
 }
@@ -52,21 +52,21 @@ fn number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
 pub(crate) struct Outcome {
     pub cost: Cost,
     pub reported: Reported,
-    /// From the start of the client's process to the arrival of its first request's last byte.
+    /// Time from the start of the client's process to the arrival of its first request's last byte.
     pub start_ms: f64,
-    /// CPU seconds of the client by then.
+    /// CPU seconds of the client until then.
     pub start_cpu_s: f64,
     pub truth: Truth,
 }
 
-/// The server's side of the same run.
+/// The server's measurements of this run.
 #[derive(Clone, Debug)]
 pub(crate) struct Truth {
     pub tokens: u64,
     pub tokens_per_s: f64,
     pub mean_ttft_ms: f64,
     pub p99_ttft_ms: f64,
-    /// The mean TTFT counted from the instants at which the server had read the requests.
+    /// The mean TTFT from the instants at which the server had read the requests.
     pub mean_read_ttft_ms: f64,
     pub mean_itl_ms: f64,
     pub late_p99_ms: f64,
@@ -78,7 +78,7 @@ pub(crate) struct Truth {
 }
 
 impl Outcome {
-    /// CPU seconds of everything else that ran on this machine meanwhile.
+    /// Returns the CPU seconds of all other programs on this machine during the run.
     pub(crate) fn others_cpu_s(&self) -> f64 {
         (self.cost.machine_cpu_s - self.cost.cpu_s - self.truth.cpu_s).max(0.0)
     }
@@ -123,10 +123,10 @@ impl Client {
         words
     }
 
-    /// Runs it once against a server of its own.
+    /// Runs the client once against a server of its own.
     ///
     /// # Errors
-    /// When it gives no result; the text says what it printed last.
+    /// If the client gives no result; the text contains its last output.
     pub(crate) fn measure(&self, scenario: &Scenario, directory: &Path) -> Result<Outcome, Box<dyn std::error::Error>> {
         let result = directory.join("result.json");
         let log = directory.join("log");
@@ -149,7 +149,7 @@ impl Client {
     }
 }
 
-/// The measured requests are the last `count`: a client may ask something before it begins.
+/// Evaluates the last `count` requests: a client may send others before its measurement begins.
 fn truth(own: Own, count: usize) -> Truth {
     let mut requests = own.requests;
     let tokens = requests.iter().map(|seen| u64::from(seen.tokens)).sum();

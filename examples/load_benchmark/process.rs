@@ -1,7 +1,7 @@
-//! Server and clients as processes of their own, so that their CPU seconds and memory are told apart.
+//! Processes of the server and the clients, separate so that their CPU seconds and memory are separate.
 //!
-//! A client is started by a small process between (`measure`), because the kernel gives the resources of ended children
-//! as a sum (`RUSAGE_CHILDREN`): here that is one client and the children that it has waited for.
+//! A client is started by a small process in between (`measure`), because the kernel reports the resources of ended
+//! children as a sum (`RUSAGE_CHILDREN`). Here the sum covers one client and the children that it has waited for.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -49,7 +49,7 @@ impl Server {
         Ok(Self { child, port })
     }
 
-    /// What it has seen since it was asked last.
+    /// Returns the server's measurements since the last call.
     pub(crate) fn own(&self) -> Result<Own> {
         Ok(serde_json::from_str(&get(self.port, "/own")?)?)
     }
@@ -57,35 +57,35 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have died by itself; then there is nothing to end.
+        // It may have ended by itself.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// How often a client's CPU time is read while it runs; each reading costs about a microsecond.
+/// The interval between readings of a client's CPU time; each reading costs about a microsecond.
 const SAMPLE: Duration = Duration::from_millis(10);
 
-/// What one client's process took.
+/// The resources that one client's process used.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Cost {
-    /// Just before it was started, on the clock of `clock::now`.
+    /// The instant just before the start, on the clock of `clock::now`.
     pub spawned_ns: u64,
     pub wall_s: f64,
-    /// User and system, of its children too.
+    /// User and system time, including its children.
     pub cpu_s: f64,
-    /// Of its largest process.
+    /// The resident set of its largest process.
     pub max_rss_mb: f64,
-    /// None when a signal ended it.
+    /// `None` if a signal ended it.
     pub exit_code: Option<i32>,
-    /// Of all programs on this machine meanwhile.
+    /// CPU seconds of all programs on this machine during the run.
     pub machine_cpu_s: f64,
-    /// Instants and the CPU nanoseconds of the process, without its children, by then.
+    /// Instants, each with the CPU nanoseconds of the process until then, without its children.
     pub samples: Vec<(u64, u64)>,
 }
 
 impl Cost {
-    /// CPU seconds by an instant, between the samples on a straight line.
+    /// Returns the CPU seconds until an instant, interpolated linearly between the samples.
     pub(crate) fn cpu_s_at(&self, at: u64) -> f64 {
         let next = self.samples.partition_point(|(instant, _)| *instant < at);
         let (t0, c0) = if next == 0 { (self.spawned_ns, 0) } else { self.samples[next - 1] };
@@ -95,7 +95,7 @@ impl Cost {
     }
 }
 
-/// Runs a command by way of `measure`; what it prints goes to the file `log`.
+/// Runs a command by way of `measure`. Its output goes to the file `log`.
 #[expect(clippy::disallowed_methods, reason = "the program between, which ends with the client")]
 pub(crate) fn run(command: &[String], env: &[(&str, &str)], log: &Path) -> Result<Cost> {
     let output = Command::new(std::env::current_exe()?)
@@ -110,13 +110,13 @@ pub(crate) fn run(command: &[String], env: &[(&str, &str)], log: &Path) -> Resul
     Ok(answer.map_err(|_| format!("cannot run {}: {}", command[0], tail(log)))?)
 }
 
-/// The other side of [`run`]: starts the command, waits for its end, and writes a [`Cost`] as JSON.
+/// Starts the command, waits for its end, and writes a [`Cost`] as JSON: the counterpart of [`run`].
 #[expect(clippy::disallowed_methods, reason = "the client, which is waited for")]
 pub(crate) fn measure(command: &[String]) -> Result<()> {
     let [program, arguments @ ..] = command else { return Err("no command was given".into()) };
     let before = machine_cpu_s();
     let spawned_ns = clock::now();
-    // Standard output is this program's answer, so the client's goes where errors go.
+    // Standard output carries this program's answer, so the client's output goes to standard error.
     let mut child = Command::new(program).args(arguments).stdout(std::io::stderr()).spawn()?;
     let pid = Pid::from_raw(i32::try_from(child.id())?);
     let (end, ended) = channel();
@@ -133,7 +133,7 @@ pub(crate) fn measure(command: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Reads the CPU time of a process until the other end of the channel is gone.
+/// Samples the CPU time of a process until the other end of the channel is closed.
 fn sample(pid: Pid, ended: &Receiver<()>) -> Vec<(u64, u64)> {
     let mut samples = Vec::new();
     let Ok(of_process) = ClockId::pid_cpu_clock_id(pid) else { return samples };
@@ -145,8 +145,8 @@ fn sample(pid: Pid, ended: &Receiver<()>) -> Vec<(u64, u64)> {
     samples
 }
 
-/// CPU seconds that were not idle since the machine's start, by the first line of `/proc/stat`; what the hypervisor gave
-/// to others is among them.
+/// Returns the CPU seconds since the machine's start that were not idle, from the first line of `/proc/stat`. They
+/// include time that the hypervisor gave to others (steal).
 fn machine_cpu_s() -> f64 {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks: Vec<u64> =
@@ -157,7 +157,7 @@ fn machine_cpu_s() -> f64 {
     to_f64(busy) / to_f64(procfs::ticks_per_second())
 }
 
-/// The last lines of a file.
+/// Returns the last lines of a file.
 pub(crate) fn tail(log: &Path) -> String {
     let text = std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<_> = text.lines().collect();

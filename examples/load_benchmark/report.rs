@@ -7,11 +7,12 @@ use crate::scenario::Scenario;
 
 use setpoint::stats::to_f64;
 
-/// A server that is later than this for one token of a hundred is not a clock that a client can be held against: the
-/// narrowest target on single latencies is twice as wide.
+/// The largest acceptable lateness of the server's 99th percentile. A later server is no reference clock for a client:
+/// the narrowest target on single latencies is twice as wide.
 const LATE_MS: f64 = 5.0;
 
-/// What others may take of one core before a run is doubted, beside a few ticks of the clock by which that is counted.
+/// The share of one core that other programs may use before a run is doubtful. A few ticks of the clock's resolution
+/// are added.
 const OTHERS: f64 = 0.2;
 
 /// All runs of one scenario.
@@ -21,7 +22,7 @@ pub(crate) struct Results {
     pub vllm: Vec<Outcome>,
 }
 
-/// The median over runs; NaN of none.
+/// Returns the median over runs; NaN without runs.
 pub(crate) fn median(runs: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
     let mut values: Vec<f64> = runs.iter().map(of).collect();
     values.sort_unstable_by(f64::total_cmp);
@@ -58,7 +59,7 @@ const QUANTITIES: &[(&str, usize, Quantity)] = &[
 ];
 
 impl Results {
-    /// Rows of quantities, columns of clients, medians over the runs.
+    /// Returns a table with rows of quantities, columns of clients, and medians over the runs.
     pub(crate) fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
@@ -74,7 +75,7 @@ impl Results {
         table
     }
 
-    /// What a reader has to know before he believes the numbers.
+    /// Returns warnings about circumstances that make the numbers doubtful.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for (name, runs) in [("setpoint", &self.setpoint), ("vllm", &self.vllm)] {
@@ -107,7 +108,7 @@ impl Results {
     }
 }
 
-/// One line of the verdict.
+/// The result of one target.
 pub(crate) struct Verdict {
     pub text: String,
     pub met: bool,
@@ -136,7 +137,8 @@ fn verdict(scenario: &str, what: &str, value: f64, limit: Limit, unit: &str) -> 
     Verdict { text: format!("{state:12} {scenario:13} {what}: {value:.3}{unit}, {words}{unit}"), met }
 }
 
-/// Every target that the scenarios which ran can tell of; `compared`: whether vLLM's client was to be measured too.
+/// Returns the verdict on every target of the scenarios that ran. `compared`: whether vLLM's client was to be measured
+/// too.
 pub(crate) fn verdicts(all: &[Results], compared: bool) -> Vec<Verdict> {
     let mut lines = Vec::new();
     for results in all {

@@ -1,4 +1,4 @@
-//! What is asked of both clients.
+//! The scenarios that both clients run.
 
 use crate::server::Timing;
 
@@ -38,7 +38,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("long-prompts", 16, 64, 50_000, [50, 20], 20),
 ];
 
-/// The scenarios of these names, in the order of [`ALL`]; all where none is named.
+/// Returns the scenarios of these names, in the order of [`ALL`]; all if none is named.
 pub(crate) fn choose(names: &[String]) -> Result<Vec<&'static Scenario>, String> {
     if let Some(name) = names.iter().find(|name| ALL.iter().all(|scenario| scenario.name != **name)) {
         let known: Vec<_> = ALL.iter().map(|scenario| scenario.name).collect();

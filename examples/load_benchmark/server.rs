@@ -1,16 +1,17 @@
-//! The reference clock: a server whose tokens are due at instants that are known beforehand.
+//! The reference clock: a server whose tokens are due at known instants.
 //!
-//! One thread, one `epoll`, one queue of due instants. What is due is written in batches, at most one every
+//! It has one thread, one `epoll` and one queue of due instants. Due tokens are written in batches, at most one every
 //! [`TICK_NS`], so that the number of wake-ups does not grow with the number of streams. A token costs one write.
 //!
 //! **The server's own TTFT.** A request counts from the instant at which the kernel had its last byte
-//! (`SO_TIMESTAMPNS`), not from the one at which this program came to read it: when 1,000 requests arrive at once, the
-//! last of them waits for the reading of the others, and that wait is the server's. The first token is due `first` after
-//! the arrival, so a wait that is shorter than `first` delays nothing. Both instants are reported. A token's instant is
-//! taken just before its write, so that whatever happens afterwards is the kernel's and the client's.
+//! (`SO_TIMESTAMPNS`). The instant at which this program read it does not count. When 1,000 requests arrive at once,
+//! the last of them waits until the others are read, and that wait is the server's. The first token is due `first`
+//! after the arrival, so a wait shorter than `first` delays nothing. Both instants are reported. A token's instant is
+//! taken just before its write, so that later delays are the kernel's and the client's.
 //!
-//! **Lateness.** Token `n` is due at `arrival + first + n * gap`, whenever those before were written: nothing drifts. How
-//! late each was is kept; a run in which the server itself was late says nothing about a client.
+//! **Lateness.** Token `n` is due at `arrival + first + n * gap`, independent of the writes of earlier tokens, so that
+//! lateness does not accumulate. The lateness of each token is recorded. A run with a late server is no evidence about
+//! a client.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -32,7 +33,7 @@ use crate::wire::{self, Wire};
 
 use setpoint::stats::to_f64;
 
-/// The shortest time between two batches. On the average a token is written half of it late.
+/// The shortest time between two batches. On average a token is written late by half of it.
 const TICK_NS: u64 = 200_000;
 const READ_BYTES: usize = 256 * 1024;
 
@@ -56,25 +57,25 @@ struct Server {
     epoll: Epoll,
     timing: Timing,
     wire: Wire,
-    /// By descriptor.
+    /// Indexed by file descriptor.
     connections: Vec<Option<Connection>>,
     opened: u32,
     /// Instant, descriptor, number of the connection.
     due: BinaryHeap<Reverse<(u64, usize, u32)>>,
-    /// Fire hoses whose client takes more.
+    /// Fire hoses whose client accepts more bytes.
     hoses: VecDeque<(usize, u32)>,
     own: Own,
     late_us: Vec<u32>,
 }
 
-/// Serves until the process is ended. The first line on standard output is the port.
+/// Serves until the process is killed. The first line on standard output is the port.
 pub(crate) fn serve(timing: Timing) -> Result<(), Box<dyn std::error::Error>> {
-    // However the benchmark ends, its server does not outlive it.
+    // The server ends with the benchmark, even if that is killed.
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    // Thousands connect at once; and accepted connections inherit both options.
+    // Thousands of clients connect at once. Accepted connections inherit both options.
     listen(&listener, Backlog::MAXALLOWABLE)?;
     setsockopt(&listener, sockopt::TcpNoDelay, &true)?;
     setsockopt(&listener, sockopt::ReceiveTimestampns, &true)?;
@@ -117,7 +118,7 @@ pub(crate) fn serve(timing: Timing) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 impl Server {
-    /// Sleeps until something is due, but at least to the next tick, or until a client writes or reads.
+    /// Sleeps until a token is due, but at least until the next tick, or until a client reads or writes.
     fn wait(&self, tick: u64) -> nix::Result<()> {
         let until = if self.hoses.is_empty() { self.due.peek().map(|Reverse((at, ..))| *at) } else { Some(0) };
         let timeout = match until {
@@ -203,13 +204,13 @@ impl Server {
         let first = request.arrived + self.timing.first_ms * 1_000_000;
         self.due.push(Reverse((first, fd, connection.number)));
         connection.reply = Some(Reply { arrived: request.arrived, read: request.read, first: None, sent: 0 });
-        // Like vLLM, which answers with the status as soon as it has understood the request.
+        // Like vLLM, it sends the status as soon as it has parsed the request.
         if connection.send(wire::HEAD).is_err() {
             self.close(fd);
         }
     }
 
-    /// Writes a token for everything that is due.
+    /// Writes a token for every due instant.
     fn write_due(&mut self, now: u64) {
         while let Some(&Reverse((at, fd, number))) = self.due.peek() {
             if at > now {
@@ -250,7 +251,7 @@ impl Server {
         }
     }
 
-    /// One write for each fire hose that its client still takes from.
+    /// Makes one write for each fire hose whose client still accepts bytes.
     fn write_hoses(&mut self) {
         for _ in 0..self.hoses.len() {
             let Some((fd, number)) = self.hoses.pop_front() else { break };
@@ -274,12 +275,12 @@ impl Server {
             }
             let from = reply.sent % token;
             let bytes = &self.wire.block[from..(from + left).min(self.wire.block.len())];
-            // The head may still wait.
+            // The head may still be buffered.
             let written = connection.flush().and_then(|all| if all { connection.write(bytes) } else { Ok(0) });
             reply.sent += *written.as_ref().unwrap_or(&0);
             connection.reply = Some(reply);
             match written {
-                // The rest goes on when the client has read.
+                // The write continues after the client has read.
                 Ok(count) if count < bytes.len() => {}
                 Ok(_) => self.hoses.push_back((fd, number)),
                 Err(_) => self.close(fd),
@@ -307,7 +308,7 @@ fn descriptor(of: &impl AsRawFd) -> usize {
     usize::try_from(of.as_raw_fd()).unwrap_or(usize::MAX)
 }
 
-/// CPU seconds, user and system, and the largest resident set of a process, in MB of a million bytes.
+/// Returns the CPU seconds, user and system, and the largest resident set of a process in MB of a million bytes.
 pub(crate) fn usage(who: UsageWho) -> (f64, f64) {
     let Ok(usage) = getrusage(who) else { return (f64::NAN, f64::NAN) };
     let cpu = usage.user_time() + usage.system_time();

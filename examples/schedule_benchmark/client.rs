@@ -1,4 +1,4 @@
-//! The client: many streams, read now and then, each chunk with the kernel's stamp of its arrival.
+//! The client: many streams that it reads at intervals, with the kernel's time stamp of each chunk's arrival.
 
 use std::io::{IoSliceMut, Write as _};
 use std::net::TcpStream;
@@ -18,14 +18,15 @@ use thread_priority::unix::{
 
 use crate::{Arguments, PROMPT_LEN, Result};
 
-/// It reads this often, and sleeps in between: a chunk must not wait until the next is there.
+/// The interval between reads, during which it sleeps. A chunk should be read before the next one arrives; otherwise
+/// the two are merged.
 const READ: Duration = Duration::from_millis(2);
 
 pub(crate) struct Stream {
     socket: TcpStream,
     /// The number in the reply's id.
     pub id: Option<u64>,
-    /// Arrivals of its chunks; `None` where several came in one read, of which only the last is known.
+    /// Arrival times of its chunks. `None` if several came in one read, because only the last one's time is known then.
     pub arrived: Vec<Option<u64>>,
     done: bool,
 }
@@ -50,7 +51,7 @@ impl Stream {
         Ok(Self { socket, id: None, arrived: Vec::new(), done: false })
     }
 
-    /// Reads what is there. `behind`: the realtime clock minus the monotonic one.
+    /// Reads the available bytes. `behind` is the realtime clock minus the monotonic one.
     fn read(&mut self, buffer: &mut [u8], control: &mut [u8], behind: u64) -> Result<()> {
         loop {
             let mut parts = [IoSliceMut::new(buffer)];
@@ -85,9 +86,10 @@ impl Stream {
     }
 }
 
-/// Asks for all streams and reads them to their end.
+/// Starts all streams and reads them to their end.
 pub(crate) fn load(port: u16, arguments: &Arguments) -> Result<Vec<Stream>> {
-    // As the load generator does. Not allowed, it reads late where other programs are busy, and more chunks are merged.
+    // Real-time priority, as in the load generator. Without the permission it reads late while other programs are busy,
+    // and more chunks are merged.
     let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::RoundRobin);
     let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy);
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;

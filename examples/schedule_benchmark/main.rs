@@ -1,16 +1,17 @@
-//! How well the simulated engine keeps its schedule in real time: when tokens were due, when they left the server, and when
-//! the kernel had them for the client.
+//! Benchmark of the simulated engine's schedule in real time: when tokens were due, left the server, and arrived in the
+//! client's kernel.
 //!
 //! ```text
 //! cargo build --release
 //! cargo run --release --example schedule_benchmark -- --streams 1000 --step-ms 20,50,100
 //! ```
 //!
-//! A run starts `setpoint sim serve` without noise, asks for `--streams` replies at once, and lets the device be as fast
-//! as a step of all streams takes `--step-ms`. The server writes down its schedule (`--sim-schedule`); the client, this
-//! program, has the kernel's stamps of arrival (`SO_TIMESTAMPNS`), so that it need not be quick to read. Steps count in
-//! which all streams get a token. Lateness is against the instant at which the step's tokens are due; of a step it is that
-//! of the engine's thread, of a chunk also what the writes of the chunks before it in the same step take.
+//! A run starts `setpoint sim serve` without noise and sends `--streams` requests at once. The device's speed is scaled
+//! so that a step of all streams takes `--step-ms`. The server writes its schedule to a file (`--sim-schedule`). The
+//! client, this program, has the kernel's time stamps of arrival (`SO_TIMESTAMPNS`), so that it need not read quickly.
+//! Only steps that produce a token for all streams count. Lateness is relative to the instant at which the step's
+//! tokens are due. For a step it is that of the engine's thread. For a chunk it includes the writes of earlier chunks
+//! in the step.
 
 mod client;
 mod server;
@@ -86,19 +87,19 @@ impl Late {
         values.iter().sum::<f64>() / to_f64(values.len())
     }
 
-    /// By how much the last quarter is later than the first.
+    /// Returns the additional lateness of the last quarter relative to the first.
     fn drift(&self) -> f64 {
         let quarter = self.0.len() / 4;
         Self::mean(&self.0[self.0.len() - quarter..]) - Self::mean(&self.0[..quarter])
     }
 
-    /// Median, 99th percentile and maximum.
+    /// Returns median, 99th percentile and maximum.
     fn summary(&self) -> [f64; 3] {
         [0.5, 0.99, 1.0].map(|share| self.quantile(share))
     }
 }
 
-/// One run.
+/// The result of one run.
 struct Outcome {
     steps: Late,
     left: Late,
@@ -106,7 +107,7 @@ struct Outcome {
     length_ms: f64,
     /// Steps that ended late by more than their length.
     late: usize,
-    /// Chunks of whose arrival the kernel kept no stamp of their own, as a share.
+    /// The share of chunks without a kernel time stamp of their own.
     merged: f64,
     cpu: f64,
 }
@@ -117,7 +118,7 @@ fn measure(program: &Path, arguments: &Arguments, step: Duration) -> Result<Outc
     let scale = alone(arguments)?.as_secs_f64() / step.as_secs_f64();
     let server = Server::start(program, arguments, scale, &file)?;
     let (begin, cpu) = (Instant::now(), server.cpu_s()?);
-    // On a thread of its own: the next server must not inherit its priority.
+    // The client runs on its own thread: the next server must not inherit its priority.
     let streams = std::thread::scope(|scope| scope.spawn(|| load(server.port, arguments)).join());
     let streams = streams.map_err(|_| "the client panicked")??;
     let cpu = (server.cpu_s()? - cpu) / begin.elapsed().as_secs_f64();
@@ -162,7 +163,7 @@ fn measure(program: &Path, arguments: &Arguments, step: Duration) -> Result<Outc
     Ok(Outcome { steps, left, arrived, length_ms: Late::mean(&lengths), late, merged, cpu })
 }
 
-/// The length of a decode step of all streams on the device itself, half-way through.
+/// Returns the length of a decode step of all streams on the unscaled device, with half of the tokens generated.
 fn alone(arguments: &Arguments) -> Result<Duration> {
     let model = ModelShape::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/qwen3-8b"))?;
     let settings = Settings {

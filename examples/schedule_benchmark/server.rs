@@ -1,4 +1,4 @@
-//! The server's process.
+//! The process of the simulated server.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::{Arguments, DEVICE, Result};
 
 use setpoint::stats::to_f64;
 
-/// Killed on drop.
+/// The server's process; killed on drop.
 pub(crate) struct Server {
     child: Child,
     pub port: u16,
@@ -42,14 +42,14 @@ impl Server {
         Ok(server)
     }
 
-    /// Seconds of processor time so far.
+    /// Returns the seconds of processor time so far.
     pub(crate) fn cpu_s(&self) -> Result<f64> {
         let stat = procfs::process::Process::new(i32::try_from(self.child.id())?)?.stat()?;
         let ticks = to_f64(stat.utime + stat.stime) / to_f64(procfs::ticks_per_second());
         Ok(ticks)
     }
 
-    /// Ends it in order, so that its schedule is complete.
+    /// Ends the server with SIGTERM, so that its schedule is complete.
     pub(crate) fn stop(mut self) -> Result<()> {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id())?);
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;

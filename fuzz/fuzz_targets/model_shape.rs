@@ -1,4 +1,4 @@
-//! Any bytes as `config.json`: nothing that looks at a model's shape may panic.
+//! Fuzz target: arbitrary bytes as `config.json` must not cause a panic in any code that uses a model's shape.
 
 #![no_main]
 

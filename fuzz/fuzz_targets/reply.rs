@@ -1,4 +1,5 @@
-//! Any bytes as the body of a reply: reading them may not panic, and how they are split over packets may not matter.
+//! Fuzz target: arbitrary bytes as the body of a reply must not cause a panic, and their split into packets must not
+//! matter.
 
 #![no_main]
 

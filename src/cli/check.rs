@@ -1,4 +1,4 @@
-//! `check`: a study resolved and validated, or one verdict for each line of a file of arguments.
+//! `check`: validates a study, or prints one verdict for each line of a file of arguments.
 
 mod arguments;
 mod engine;
@@ -102,7 +102,7 @@ impl Check {
             DeviceKind::Cuda => Device::Cuda(Gpu::described(memory, self.gpus, self.compute_capability)),
         };
         let mut facts = Facts { env: &env, ..Facts::new(engine.rules(), &model, version, device) };
-        // The engine that is asked runs here.
+        // With a preflight, the checked engine runs on this host, so the host's limits apply.
         if let Some(installed) = &installed {
             facts = Facts { host: HostLimits::detect(), absent: Some(&installed.absent), ..facts };
         }

@@ -1,4 +1,4 @@
-//! `export`: the winning configuration as something to run.
+//! `export`: writes the winning configuration in the chosen format, for instance as a script that starts the server.
 
 use std::path::PathBuf;
 
@@ -68,7 +68,7 @@ impl Export {
     }
 }
 
-/// Writes beside the target first, so that a full disk does not leave half a script.
+/// Writes a temporary file beside the target and renames it, so that a full disk does not leave half a script.
 fn write(path: &std::path::Path, text: &str, executable: bool) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let mut name = path.file_name().unwrap_or_default().to_owned();

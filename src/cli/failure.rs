@@ -1,4 +1,4 @@
-//! Errors as a person meets them: what is wrong, what to do, and the exit code.
+//! Errors for the user: message, hint and exit code.
 
 use std::process::ExitCode;
 
@@ -20,10 +20,10 @@ pub(super) const ENGINE_NEVER_HEALTHY: u8 = 5;
 pub(super) const NOT_VALID: u8 = 6;
 pub(super) const INTERRUPTED: u8 = 130;
 
-/// The end of a command that did not do what was asked.
+/// The failure of a command.
 #[derive(Debug)]
 pub(super) struct Failure {
-    /// Empty where everything has been said already.
+    /// Empty if the message has been printed already.
     message: String,
     hint: Option<String>,
     code: u8,
@@ -43,8 +43,8 @@ impl Failure {
         self
     }
 
-    /// Writes the error to standard error, as text or as one JSON object like those of the progress, and gives the exit
-    /// code.
+    /// Writes the error to standard error, as text or as one JSON object like those of the progress, and returns the
+    /// exit code.
     pub(super) fn report(self, format: LogFormat) -> ExitCode {
         use std::io::Write;
         let mut stderr = anstream::stderr().lock();
@@ -58,7 +58,7 @@ impl Failure {
             return ExitCode::from(self.code);
         }
         let (red, cyan) = (anstyle::AnsiColor::Red.on_default().bold(), anstyle::AnsiColor::Cyan.on_default().bold());
-        // Nobody is left to tell when standard error is closed.
+        // A closed standard error leaves nobody to report to.
         if !self.message.is_empty() {
             let _ = writeln!(stderr, "{red}error:{red:#} {}", shown(&self.message));
         }
@@ -129,7 +129,7 @@ impl From<TuneError> for Failure {
     }
 }
 
-/// The next step after a server of another release than the expected one.
+/// Returns the hint for a server whose release differs from the expected one.
 fn other_release_hint(reported: &str, from: ReleaseSource) -> String {
     match from {
         ReleaseSource::Stated => format!(
@@ -165,7 +165,7 @@ impl From<LockError> for Failure {
     }
 }
 
-/// A reader that has seen enough closes the pipe; that is no failure.
+/// A reader that has read enough closes the pipe, for instance `head`. That is no failure.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::BrokenPipe {

@@ -1,4 +1,4 @@
-//! `importance`: which parameters of a study matter, and what is expected by their values.
+//! `importance`: lists the parameters of a study that matter, with the predicted effect of their values.
 
 use std::path::PathBuf;
 
@@ -59,7 +59,7 @@ impl Importance {
                 print_json(&serde_json::json!({"study": job.name, "about": about}))
             }
             ListFormat::Csv => {
-                // A table has no place for them.
+                // The CSV has no column for doubts.
                 for about in &explanation.about {
                     about.doubts.iter().for_each(|doubt| note(global, &format!("warning: {}: {doubt}", about.name)));
                 }
@@ -69,10 +69,10 @@ impl Importance {
     }
 }
 
-/// What the study's trials tell of its space, whoever proposed them.
+/// Returns the study's trials as the sampler's history, regardless of the sampler that proposed them.
 async fn history(store: &Store, study: &Study, job: &Job) -> Result<Vec<Past>, Failure> {
     let trials = store.present_trials(study).await?.into_iter().map(|scored| scored.trial);
-    // What the defaults reach beside themselves, they do not reach alone.
+    // Interference trials are excluded: the defaults reach other values beside other engines than alone.
     let alone = trials.filter(|trial| trial.proposal.origin != Origin::Interference);
     Ok(alone.map(|trial| past(&job.objective, trial)).collect())
 }

@@ -123,7 +123,7 @@ pub fn main() -> ExitCode {
         Err(error) => return Failure::unexpected(format!("cannot start the runtime: {error}")).report(format),
     };
     let result = runtime.block_on(run(cli));
-    // Nothing that is still running may hold the program.
+    // Does not wait for tasks that are still running.
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -151,7 +151,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-/// A duration such as `90s` or `8h`.
+/// Parses a duration such as `90s` or `8h`.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let duration: jiff::SignedDuration = text.parse().map_err(|_| "write it like 90s, 15m or 8h".to_owned())?;
     Duration::try_from(duration).map_err(|_| "must not be negative".to_owned())

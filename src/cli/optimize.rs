@@ -10,7 +10,7 @@ use crate::job::unknown_sampler;
 use crate::optimize::{ProtocolError, Reply, Session};
 use crate::sampler::{self, SAMPLERS};
 
-/// What the help says of the protocol.
+/// The protocol's summary in the help.
 const MESSAGES: &str = r#"Messages, one JSON object a line:
   {"type":"space","protocol":1,"params":[...],"objectives":[...],...}   first; answered with "ready"
   {"type":"ask","id":1}                                                 answered with a "config"
@@ -44,7 +44,7 @@ impl Optimize {
     }
 }
 
-/// Feeds each line and writes each answer at once, until the caller is done or its lines end.
+/// Feeds each line to the session and writes each answer at once, until the session ends or the input does.
 fn drive(mut session: Session, mut input: impl BufRead, mut output: impl Write) -> Result<(), Failure> {
     let mut line = Vec::new();
     loop {
@@ -72,7 +72,7 @@ fn write(output: &mut impl Write, answer: &str) -> Result<(), Failure> {
     Ok(output.flush()?)
 }
 
-/// The same for the person who reads standard error.
+/// Returns the protocol error as a failure for standard error. The caller has already received it as JSON.
 fn refused(error: &ProtocolError) -> Failure {
     Failure::new(USAGE, error.to_string()).with_hint(error.hint())
 }

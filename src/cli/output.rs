@@ -1,21 +1,22 @@
-//! Standard output.
+//! Writes results to standard output and notes to standard error.
 
 use std::io::Write;
 
 use super::{Failure, Global};
 use crate::trial::{for_terminal, json_for_terminal, redact};
 
-/// A line for standard error: without control characters and secrets, which errors and logs may quote.
+/// Returns a line for standard error without the control characters and secrets that quoted errors and logs may
+/// contain.
 pub(super) fn shown(text: &str) -> String {
     for_terminal(&redact(text)).into_owned()
 }
 
-/// Writes text and a line end. Control characters of logs, servers and files never get to the terminal.
+/// Writes text and a line end. Control characters of logs, servers and files never reach the terminal.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     print_styled(&for_terminal(text))
 }
 
-/// Writes text with colours of our own; whatever else it holds has been through [`for_terminal`].
+/// Writes text with this program's own colours. The caller has passed all other parts through [`for_terminal`].
 pub(super) fn print_styled(text: &str) -> Result<(), Failure> {
     let mut stdout = anstream::stdout().lock();
     stdout.write_all(text.trim_end_matches('\n').as_bytes())?;
@@ -29,7 +30,7 @@ pub(super) fn print_json(json: &serde_json::Value) -> Result<(), Failure> {
     print(&json_for_terminal(&format!("{json:#}")))
 }
 
-/// Writes a line to standard error that is no result and no error.
+/// Writes a line to standard error that is neither a result nor an error, unless `--quiet` is set.
 pub(super) fn note(global: &Global, text: &str) {
     if global.quiet {
         return;
@@ -39,6 +40,6 @@ pub(super) fn note(global: &Global, text: &str) {
     } else {
         shown(text)
     };
-    // Nobody is left to tell when standard error is closed.
+    // A closed standard error leaves nobody to report to.
     let _ = writeln!(anstream::stderr().lock(), "{line}");
 }

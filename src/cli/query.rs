@@ -1,4 +1,4 @@
-//! `studies`, `trials`, `show` and `best`: questions to the database.
+//! `studies`, `trials`, `show` and `best`: queries of the database.
 
 use clap::Args;
 use serde_json::Value as Json;
@@ -53,7 +53,7 @@ pub(super) struct Which {
 }
 
 impl Which {
-    /// The study that was named, or the only one.
+    /// Returns the study that `--study` names, or the only one of the database.
     pub(super) async fn find(&self, store: &Store) -> Result<Study, Failure> {
         let studies = store.studies().await?;
         let names = || studies.iter().map(|(study, _)| study.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -144,13 +144,13 @@ impl Show {
     }
 }
 
-/// A trial that must be there.
+/// Returns a finished trial, or the failure that explains its absence.
 pub(super) async fn find_trial(store: &Store, study: &Study, number: u32) -> Result<Scored, Failure> {
     if let Some(scored) = store.trial(study, number).await? {
         return Ok(scored);
     }
     let missing = Failure::new(INVALID, format!("study {:?} has no finished trial {number}", study.name));
-    // What a paused study waits with has incidents and nothing else yet.
+    // The trial that paused a study has incidents but no outcome yet.
     let incidents = store.incidents(study, Some(number)).await?;
     Err(missing.with_hint(if incidents.is_empty() {
         "`setpoint trials` lists them".to_owned()
@@ -179,7 +179,7 @@ impl Best {
     }
 }
 
-/// The failure of a question for the best configuration of a study that has none.
+/// Returns the failure of a query for the best configuration of a study that has none.
 pub(super) fn no_winner(study: &Study, reason: &NoWinner) -> Failure {
     let name = &study.name;
     let message = match reason {

@@ -58,7 +58,7 @@ impl Reap {
     }
 }
 
-/// The launches that are asked about.
+/// Returns a filter for the launches of this database. It accepts every launch if `all` is set or there is no database.
 pub(super) fn of(global: &Global, all: bool) -> impl Fn(&ProcessOrigin) -> bool {
     let database = database_path(&global.db);
     let all = all || !database.exists();

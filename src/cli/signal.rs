@@ -1,11 +1,11 @@
-//! What the user wants, as signals say it.
+//! Signals as requests of the user.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::Failure;
 
-/// A value that every SIGINT, SIGTERM and SIGHUP changes.
+/// Returns a value that `on_signal` changes at every SIGINT, SIGTERM and SIGHUP.
 pub(super) fn follow<T: Send + Sync + 'static>(
     initial: T,
     on_signal: fn(&mut T),

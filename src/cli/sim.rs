@@ -22,7 +22,7 @@ pub(super) enum Sim {
     EngineCore,
 }
 
-/// How the simulation behaves, beside its faults.
+/// Help on the behaviour of the simulation, except for its faults.
 const OPTIONS: &str = "\
 Simulation:
   --sim-vllm-version V        the release that is simulated (the newest known)
@@ -40,7 +40,7 @@ Simulation:
 
 ";
 
-/// How the engine is told to misbehave; `src/engines/sim/process/fault/mod.rs` has the same as a table.
+/// Help on the simulated faults. `src/engines/sim/process/fault/mod.rs` has them as a table.
 const FAULTS: &str = "\
 Faults: --sim-fault NAME[@PHASE][:KEY=VALUE,...], as often as wanted
   exit@PHASE         end with vLLM's words: cause=CAUSE (exception), code=N or signal=N
@@ -74,7 +74,8 @@ Causes: invalid-argument, invalid-value, port-in-use, unsupported, model-missing
 --sim-fault-if FLAG=VALUE   only where the configuration has this value; FLAG= only where it does not set the flag
 --sim-fault-once FILE       only in the launch that finds no such file, and creates it";
 
-/// The engine's own flags are not clap's, so that `--help` among them has to be answered by hand.
+/// Renders the help of `sim serve`. Clap does not parse the engine's own flags, so `--help` among them is answered
+/// here.
 fn help() -> String {
     let mut command = super::Cli::command();
     command.build();
@@ -83,7 +84,7 @@ fn help() -> String {
 }
 
 impl Sim {
-    /// Refusals are written as the real engine writes them and keep its exit codes.
+    /// Runs the command. Refusals keep the wording and the exit codes of the real engine.
     pub(super) async fn run(self) -> Result<(), Failure> {
         let arguments = match self {
             Self::Serve { arguments } => arguments,

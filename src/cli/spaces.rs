@@ -32,7 +32,7 @@ impl Spaces {
                 },
             };
         }
-        // Ranges may depend on the model; what is listed does not.
+        // Ranges may depend on the model. The listed fields do not.
         let model = ModelShape::from_json(&json!({}));
         let read = |path: &str| Document::from_text(path, built_in(Path::new(path)).unwrap_or_default());
         let spaces: Vec<_> = built_in_paths()

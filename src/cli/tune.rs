@@ -1,4 +1,4 @@
-//! `tune`: runs a study, or goes on with it.
+//! `tune`: runs or resumes a study.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -53,14 +53,14 @@ pub(super) struct Tune {
     dry_run: bool,
 }
 
-/// How many commands a dry run shows.
+/// The number of commands that a dry run shows.
 const DRY_RUN_COMMANDS: usize = 5;
 
-/// Hint for a run in which not even the defaults were measured in time.
+/// Hint for a run whose time ended before the defaults were measured.
 const MORE_TIME: &str = "give a budget.time or --time that is longer than a start and its load, as `setpoint check STUDY.toml` \
                          estimates them; the same command goes on with the same trial";
 
-/// What to do where the rules leave nothing.
+/// Hint for a space whose configurations the rules all reject.
 const SEE_CHECK: &str =
     "`setpoint check STUDY.toml` shows what each rule removes; widen the ranges, or fix other flags, that it names";
 
@@ -80,7 +80,7 @@ impl Tune {
         }
         let mut installed = detect(&job).await;
         let slots = Slots::resolve(&job, &mut installed)?;
-        // Bad input creates no database. An existing one may know the release.
+        // Invalid input creates no database. An existing database may record the release.
         let is_known = installed.release_from != ReleaseSource::Assumed;
         if self.dry_run || is_known || !database_path(&global.db).exists() {
             job.check_release(installed.version)?;
@@ -114,7 +114,7 @@ impl Tune {
         for notice in &installed.gpu_notices {
             progress.note(notice);
         }
-        // The first signal ends the study in order, the second at once.
+        // The first signal ends the study in order, the second one at once.
         let stop = signal::follow(Stop::No, |stop| *stop = if *stop == Stop::No { Stop::Gently } else { Stop::Now })?;
         let (begin, time) = (Instant::now(), job.budget.time);
         let result = loop {
@@ -166,7 +166,7 @@ impl Tune {
     }
 }
 
-/// The end of a run as the program reports it.
+/// Returns the result of a run from its ending and its conclusion.
 fn finish(ending: Ending, conclusion: Result<(), Failure>) -> Result<(), Failure> {
     match ending {
         // All findings so far have been printed. The exit code marks them as incomplete.
@@ -181,7 +181,8 @@ fn finish(ending: Ending, conclusion: Result<(), Failure>) -> Result<(), Failure
     }
 }
 
-/// The failure of a run whose time has ended before any launch of the study had an outcome; `None` if one has.
+/// Returns the failure of a run whose time ended before any launch of the study had an outcome. `None` if a launch had
+/// one.
 async fn untried(store: &Store, study: &Study, time: Duration) -> Result<Option<Failure>, Failure> {
     let counts = store.counts(study.id).await?;
     if counts.measured + counts.failed > 0 {
@@ -217,7 +218,7 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
     print(&lines.join("\n"))
 }
 
-/// The failure of a study without a successful launch.
+/// Returns the failure of a study without a measured launch.
 fn nothing_measured(study: &Study, failed: usize, furthest: Furthest) -> Failure {
     let code = match furthest {
         Furthest::Starting => ENGINE_NEVER_HEALTHY,
@@ -228,7 +229,7 @@ fn nothing_measured(study: &Study, failed: usize, furthest: Furthest) -> Failure
     Failure::new(code, message).with_hint("`setpoint trials` shows why each of them failed")
 }
 
-/// What a fresh study would launch first.
+/// Prints the commands that a fresh study would launch first.
 async fn dry_run(job: &Job, installed: &ExecutionEnvironment) -> Result<(), Failure> {
     let search = job.search(installed.version, installed.device, installed.host);
     let removal = search.removal();
@@ -238,11 +239,11 @@ async fn dry_run(job: &Job, installed: &ExecutionEnvironment) -> Result<(), Fail
         let message = Ending::NothingAllowed(removal).to_string();
         return Err(Failure::new(NOTHING_FEASIBLE, message).with_hint(SEE_CHECK));
     }
-    // It leaves nothing behind, not even a database.
+    // A dry run creates no files, not even a database.
     let (priors, _) = beliefs(job, installed, None, &search).await?;
     let mut history: Vec<Past> = Vec::new();
     let mut shown = 0;
-    // Those of the others come once something has been measured.
+    // Rule tests that keep the defaults run only after a first measurement, so they are omitted here.
     tests.retain(|test| is_empty || test.removes_defaults);
     for test in tests {
         print_command(job, installed, &test.config)?;
@@ -263,7 +264,7 @@ async fn dry_run(job: &Job, installed: &ExecutionEnvironment) -> Result<(), Fail
 
 fn print_command(job: &Job, installed: &ExecutionEnvironment, config: &Config) -> Result<(), Failure> {
     let command = crate::tuner::command_line(job, installed, config, None).map_err(TuneError::from)?;
-    // A shell takes a word for a variable only while its name is not quoted.
+    // A shell treats `NAME=value` as a variable only if the name is not quoted.
     let variables =
         job.launch_env(installed.device, config).into_iter().map(|(name, value)| format!("{name}={}", quote(&value)));
     let words: Vec<String> = variables.chain(command.iter().map(|word| quote(&redact(word)))).collect();

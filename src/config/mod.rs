@@ -15,7 +15,8 @@ pub use value::Value;
 ///
 /// Sorted by name, so that two equal configurations have one spelling: [`Config::key`] is an identity.
 ///
-/// A list and not a tree: rules look for hundreds of names in a few flags, and most names differ in their length already.
+/// The entries are a list and not a tree: rules look for hundreds of names in a few flags, and most names already
+/// differ in length.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config(Vec<(String, Value)>);
 
@@ -25,7 +26,7 @@ impl Config {
         Self(Vec::new())
     }
 
-    /// Sets one flag; the last value given wins.
+    /// Sets one flag. The last value wins.
     pub fn set(&mut self, name: impl Into<String>, value: impl Into<Value>) {
         let (name, value) = (name.into(), value.into());
         match self.0.binary_search_by(|(known, _)| known.as_str().cmp(&name)) {
@@ -74,7 +75,7 @@ impl Config {
         self.0.is_empty()
     }
 
-    /// `self` with every flag of `other` set over it.
+    /// Returns `self` with every flag of `other` set over it.
     #[must_use]
     pub fn merged(&self, other: &Self) -> Self {
         let mut merged = self.clone();
@@ -84,18 +85,18 @@ impl Config {
         merged
     }
 
-    /// The flags that `other` does not set to the same value.
+    /// Returns the flags that `other` does not set to the same value.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         self.0.iter().filter(|(name, value)| other.get(name) != Some(value)).cloned().collect()
     }
 
-    /// Leaves a flag to the engine's default.
+    /// Removes a flag, so that the engine's default applies.
     pub fn remove(&mut self, name: &str) {
         self.0.retain(|(known, _)| known != name);
     }
 
-    /// The one spelling of this configuration: equal configurations have equal keys.
+    /// Returns the canonical text of this configuration. Equal configurations have equal keys.
     #[must_use]
     pub fn key(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
@@ -117,7 +118,7 @@ impl fmt::Display for Config {
 
 impl FromIterator<(String, Value)> for Config {
     fn from_iter<I: IntoIterator<Item = (String, Value)>>(pairs: I) -> Self {
-        // A name that is given twice has its last value.
+        // If a name is given twice, its last value wins.
         Self(pairs.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect())
     }
 }

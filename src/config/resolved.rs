@@ -4,13 +4,12 @@ use super::Value;
 
 /// The values that scheduling, memory and parallelism depend on, defaults included.
 ///
-/// The defaults depend on the release, the model and the device; `EngineRules::resolve` knows
-/// them.
+/// The defaults depend on the release, the model and the device. `EngineRules::resolve` computes them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResolvedConfig {
     /// Whether the V0 engine runs.
     pub v0: bool,
-    /// Tokens; a sequence's prompt and output together.
+    /// Limit of a sequence's prompt and output together, in tokens.
     pub max_model_len: u64,
     /// Tokens in one step.
     pub max_num_batched_tokens: u64,
@@ -21,7 +20,7 @@ pub struct ResolvedConfig {
     /// Whether a prompt may be computed in pieces.
     pub chunked_prefill: bool,
     pub prefix_caching: bool,
-    /// V0 only: a new prompt waits until this many times the last prompt step's length have passed.
+    /// V0 only: a new prompt waits for this multiple of the last prompt step's duration.
     pub scheduler_delay_factor: f64,
     /// Share of the device's memory, 0 to 1.
     pub gpu_memory_utilization: f64,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::stats::to_f64;
 
-/// A flag's value as the engine reads it. JSON and list flags are carried as their text.
+/// A flag's value as the engine reads it. JSON and list flags are stored as their text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -27,7 +27,7 @@ impl Value {
         if let Self::Int(i) = self { Some(*i) } else { None }
     }
 
-    /// The number, an integer included.
+    /// Returns the number, also of an integer.
     #[must_use]
     pub fn as_f64(&self) -> Option<f64> {
         match self {

@@ -1,7 +1,8 @@
 //! The expected cost of a launch: its start, by a model of the phases of earlier starts, and its load.
 //!
-//! Samplers divide the expected gain of a trial by it, and predictions and estimates report its start. What trials have cost is
-//! recorded elsewhere: by the tuner for the launches of a study, and of other programs by the sampler (`Past::cost`).
+//! Samplers divide the expected gain of a trial by this cost. Predictions and estimates report its start. Actual costs
+//! are recorded elsewhere: by the tuner for the launches of a study, and by the sampler for other programs
+//! (`Past::cost`).
 
 mod starts;
 

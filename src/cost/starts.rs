@@ -1,4 +1,4 @@
-//! What a study's starts have shown, and what that makes a further launch cost: its start and its load, in seconds.
+//! The start history of a study, and the expected cost of a further launch: its start and its load, in seconds.
 
 use std::collections::BTreeSet;
 
@@ -8,16 +8,16 @@ use crate::stats::median;
 use crate::trial::{Outcome, PhaseTime, Startup, Trial};
 use crate::twin::{DevicePreset, Start, StartupModel, Warm};
 
-/// A launch that has an outcome, as far as further ones learn from it.
+/// The part of a finished launch that predictions of further launches learn from.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ObservedLaunch {
-    /// As the trial has it, without the study's own arguments.
+    /// The trial's own configuration, without the study's arguments.
     pub(crate) config: Config,
     /// Phases that have ended.
     pub(crate) phases: Vec<PhaseTime>,
-    /// Seconds until it was ready, where it ever was.
+    /// Seconds until the server was ready; `None` if it never was.
     pub(crate) startup_s: Option<f64>,
-    /// Seconds from then on, where it was measured.
+    /// Seconds from then to the end of the launch; `None` if the launch has no measurement.
     pub(crate) load_s: Option<f64>,
 }
 
@@ -26,7 +26,7 @@ impl ObservedLaunch {
     pub(crate) fn new(trial: &Trial, startup: Startup) -> Self {
         let (mut phases, startup_s) = (startup.phases, trial.startup_s);
         if startup_s.is_none() {
-            // It failed in the last one.
+            // The start failed in its last phase.
             phases.pop();
         }
         let is_measured = matches!(trial.outcome, Outcome::Measured(_));
@@ -35,7 +35,7 @@ impl ObservedLaunch {
     }
 }
 
-/// What launches run on, and what every one of them sets.
+/// The facts, the device and the arguments that all launches of a study share.
 #[derive(Clone, Debug)]
 pub(crate) struct LaunchSurroundings<'a> {
     pub(crate) facts: Facts<'a>,
@@ -44,7 +44,7 @@ pub(crate) struct LaunchSurroundings<'a> {
     pub(crate) arguments: Config,
 }
 
-/// What starts have shown and left behind.
+/// The phase times of earlier starts, and the caches that they have filled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StartHistory {
     pub(crate) model: StartupModel,
@@ -53,7 +53,7 @@ pub(crate) struct StartHistory {
 }
 
 impl StartHistory {
-    /// From launches in their order; what the twin does not know the start of shows nothing.
+    /// Learns from launches in their order. Launches that the twin cannot simulate are skipped.
     #[must_use]
     pub(crate) fn learn(around: &LaunchSurroundings<'_>, started: &[ObservedLaunch]) -> Self {
         let mut starts = Self::default();
@@ -69,13 +69,13 @@ impl StartHistory {
         starts
     }
 
-    /// What they have left to a launch of this configuration.
+    /// Returns which caches are warm for a launch of this configuration.
     #[must_use]
     pub(crate) fn warm(&self, around: &LaunchSurroundings<'_>, config: &Config) -> Warm {
         self.start(around, config).map_or_else(Warm::default, |(start, _)| start.warm)
     }
 
-    /// A launch of this configuration, and the key of what it compiles.
+    /// Returns the start of this configuration, and the key of its compiled code.
     fn start(&self, around: &LaunchSurroundings<'_>, config: &Config) -> Option<(Start, String)> {
         let LaunchSurroundings { facts, preset, arguments } = around;
         let config = config.merged(arguments);
@@ -88,17 +88,18 @@ impl StartHistory {
     }
 }
 
-/// What launches of a study have cost so far, from which follows what further ones will.
+/// The launches of a study so far, as the data for the cost of further ones.
 #[derive(Clone, Debug)]
 pub(crate) struct LaunchCosts {
     pub(crate) preset: &'static DevicePreset,
-    /// In their order.
+    /// In the order of the launches.
     pub(crate) started: Vec<ObservedLaunch>,
 }
 
 impl LaunchCosts {
-    /// The expected seconds of a launch by its configuration: of its start, and of the load as the study's own launches had it.
-    /// `None` before anything is measured, and where the twin does not know how this engine starts.
+    /// Returns a function that estimates the seconds of a launch from its configuration. The load is the median of the
+    /// study's own loads. Returns `None` before anything is measured, and if the twin cannot simulate this engine's
+    /// start.
     pub(crate) fn cost<'a>(&self, facts: Facts<'a>, arguments: &Config) -> Option<impl Fn(&Config) -> f64 + use<'a>> {
         let around = LaunchSurroundings { facts, preset: self.preset, arguments: arguments.clone() };
         let starts = StartHistory::learn(&around, &self.started);
@@ -114,8 +115,8 @@ impl LaunchCosts {
     }
 }
 
-/// Returns the expected seconds of a start: the sum of the medians of its phases. The mean of a phase of which little is known
-/// is many times as long.
+/// Returns the expected seconds of a start: the sum of the medians of its phases. The mean of a phase with little data
+/// is many times as long as its median.
 #[must_use]
 pub(crate) fn expected_start_s(model: &StartupModel, start: &Start) -> f64 {
     model.predict(start).parts.iter().map(|part| part.median_s).sum()
@@ -130,7 +131,7 @@ mod tests {
         Config::new().with(name, value)
     }
 
-    /// A launch that got as far as `phases` say; `startup_s` is of those that served.
+    /// A launch that has completed `phases`. `startup_s` is `None` if it never served.
     fn started(config: &Config, phases: &[(&str, f64)], startup_s: Option<f64>) -> ObservedLaunch {
         let time =
             |(phase, duration_s): &(&str, f64)| PhaseTime { phase: (*phase).to_owned(), duration_s: *duration_s };
@@ -141,7 +142,7 @@ mod tests {
     const WHOLE: [(&str, f64); 5] =
         [("import", 12.0), ("weights", 30.0), ("compile", 50.0), ("kv_cache", 3.0), ("graphs", 9.0)];
 
-    /// What launches are expected to cost after some.
+    /// Returns the expected costs of the configurations `of` after the launches `after`.
     fn cost(after: &[ObservedLaunch], of: &[&Config]) -> Option<Vec<f64>> {
         let sizes = serde_json::json!({
             "architectures": ["Qwen3ForCausalLM"], "hidden_size": 4096, "intermediate_size": 12288, "vocab_size": 151_936,

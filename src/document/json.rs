@@ -1,4 +1,4 @@
-//! JSON of other programs by serde, with the place, the value and the expected type in every error.
+//! Reads JSON of other programs with serde. Every error contains the place, the value and the expected type.
 //!
 //! A field that is null counts as absent, and unknown fields are ignored unless the type denies them. The functions are for
 //! `#[serde(deserialize_with = "...")]` of optional fields, below `#[serde(default)]`.
@@ -18,14 +18,15 @@ use crate::config::{Config, Value};
 /// A value of the wrong type or range for its field.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FieldError {
-    /// The field, from the object that was read: `model.parameters`, `items[2].name`; empty for that object itself.
+    /// The path of the field from the object that was read: `model.parameters`, `items[2].name`. Empty for that object
+    /// itself.
     pub path: String,
     pub found: Json,
     /// A phrase: "a number of at least 0".
     pub expected: String,
 }
 
-/// The type that serde expects, in the words of the messages.
+/// Serde's descriptions of types, with the words of our messages.
 const PHRASES: [(&str, &str); 5] = [
     ("a string", "a text"),
     ("a boolean", "true or false"),
@@ -59,14 +60,14 @@ pub(crate) fn read_object<T: DeserializeOwned>(json: &Json) -> Result<T, FieldEr
     })
 }
 
-/// The phrase of an error: the error itself if it is one of the functions below, and else what serde expects.
+/// Returns the phrase of an error. It is the error itself if a function below made it, else serde's expected type.
 fn expected(error: &str) -> String {
     let phrase = error.rsplit_once(", expected ").map_or(error, |(_, phrase)| phrase);
     let known = PHRASES.iter().find(|(serde, _)| *serde == phrase);
     known.map_or_else(|| phrase.replace('`', ""), |(_, phrase)| (*phrase).to_owned())
 }
 
-/// A `T` that is written as an object. Serde itself takes structs from lists as well.
+/// A `T` that is written as an object. Serde alone would also read structs from lists.
 struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -77,7 +78,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Returns `None` for null.
+/// A visitor that returns `None` for null.
 struct ObjectVisitor<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
@@ -96,12 +97,12 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 }
 
-/// An object.
+/// Reads an object.
 pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     deserializer.deserialize_any(ObjectVisitor(PhantomData))
 }
 
-/// An object; null is the default.
+/// Reads an object. Null gives the default.
 pub(crate) fn object_or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -110,24 +111,24 @@ where
     object(deserializer).map(Option::unwrap_or_default)
 }
 
-/// One of the words that `T` is written as.
+/// Reads one of the words that `T` is written as.
 pub(crate) fn word<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     text.map(|text| T::deserialize::<StringDeserializer<D::Error>>(text.into_deserializer())).transpose()
 }
 
-/// A finite number that is not negative.
+/// Reads a finite number that is not negative.
 pub(crate) fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     checked(deserializer, "a number of at least 0", amount_of)
 }
 
-/// Amounts by name, without those that are null.
+/// Reads amounts by name, without those that are null.
 pub(crate) fn amounts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
     let amounts: BTreeMap<String, Amount> = object_or_default(deserializer)?;
     Ok(amounts.into_iter().filter_map(|(name, amount)| Some((name, amount.0?))).collect())
 }
 
-/// Values by name, without those that are null.
+/// Reads values by name, without those that are null.
 pub(crate) fn values<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Config, D::Error> {
     let values: BTreeMap<String, Scalar> = object_or_default(deserializer)?;
     Ok(values.into_iter().filter_map(|(name, value)| Some((name, value.0?))).collect())
@@ -156,12 +157,12 @@ fn checked<'de, D: Deserializer<'de>, T>(
     }
 }
 
-/// A finite number that is not negative.
+/// Returns a finite number that is not negative.
 pub(crate) fn amount_of(json: &Json) -> Option<f64> {
     json.as_f64().filter(|number| number.is_finite() && *number >= 0.0)
 }
 
-/// A scalar with its JSON type; `None` for other values and for integers beyond 64 bits.
+/// Returns a scalar with its JSON type. `None` for other values and for integers beyond 64 bits.
 pub(crate) fn scalar_of(json: &Json) -> Option<Value> {
     match json {
         Json::Bool(flag) => Some(Value::Bool(*flag)),

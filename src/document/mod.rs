@@ -1,8 +1,8 @@
-//! A TOML file read key by key, so that every error names the file, the line, the key and the nearest valid one; and JSON of
-//! other programs (`json`).
+//! Reads TOML files key by key, so that every error names the file, the line, the key and the nearest valid one. The
+//! module `json` reads JSON of other programs.
 //!
-//! A reader asks a [`Section`] for the keys that it knows; what nobody asked for is unknown. Deriving the same from
-//! `serde` would lose the place of semantic errors (a value out of range) and the keys' nearest names.
+//! A reader asks a [`Section`] for each key that it knows. A key that no reader asked for is unknown. Deriving this
+//! with `serde` would lose the place of semantic errors (a value out of range) and the nearest names of keys.
 
 pub(crate) mod json;
 mod section;
@@ -16,7 +16,7 @@ use toml::de::DeTable;
 pub use section::Section;
 pub use value::FromToml;
 
-/// Why a file is invalid, where, and what to do about it.
+/// An error of a file: the place, the problem and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct DocumentError {
     pub file: PathBuf,
@@ -49,7 +49,7 @@ pub struct Document {
 
 impl Document {
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn read(file: &Path) -> Result<Self, DocumentError> {
         match std::fs::read_to_string(file) {
             Ok(text) => Ok(Self { file: file.to_owned(), text }),
@@ -63,16 +63,16 @@ impl Document {
         }
     }
 
-    /// A document that is not on disk; `name` stands for the file in errors.
+    /// Returns a document that is not on disk. `name` replaces the file's path in errors.
     #[must_use]
     pub fn from_text(name: impl Into<PathBuf>, text: impl Into<String>) -> Self {
         Self { file: name.into(), text: text.into() }
     }
 
-    /// Parses the file, lets `read` take what it knows, and refuses the keys that were not asked for.
+    /// Parses the file, passes its root to `read`, and refuses the keys that `read` did not ask for.
     ///
     /// # Errors
-    /// When the file is not TOML, when `read` refuses a value, or when a key is unknown.
+    /// If the file is not TOML, `read` refuses a value, or a key is unknown.
     pub fn parse<T>(&self, read: impl FnOnce(&Section<'_>) -> Result<T, DocumentError>) -> Result<T, DocumentError> {
         let table = DeTable::parse(&self.text).map_err(|error| DocumentError {
             file: self.file.clone(),
@@ -84,13 +84,13 @@ impl Document {
         Section::new(self, String::new(), table.get_ref(), 0).read(read)
     }
 
-    /// The line, counted from 1, that holds this byte.
+    /// Returns the line that contains this byte, counted from 1.
     fn line(&self, byte: usize) -> usize {
         self.text.as_bytes()[..byte.min(self.text.len())].split(|b| *b == b'\n').count()
     }
 }
 
-/// The most similar of `candidates`, if one is similar enough to be what was meant.
+/// Returns the most similar candidate, if it is similar enough to be a misspelling of `name`.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()

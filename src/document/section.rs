@@ -8,13 +8,13 @@ use toml::de::{DeTable, DeValue};
 use super::value::{FromToml, describe};
 use super::{Document, DocumentError, nearest};
 
-/// A table that remembers which keys it was asked for.
+/// A table that records the keys it was asked for.
 #[derive(Debug)]
 pub struct Section<'d> {
     document: &'d Document,
     path: String,
     table: &'d DeTable<'d>,
-    /// Byte at which the table begins, for errors about what it lacks.
+    /// Byte at which the table begins, for errors about missing keys.
     start: usize,
     asked: RefCell<Vec<String>>,
 }
@@ -24,7 +24,7 @@ impl<'d> Section<'d> {
         Self { document, path, table, start, asked: RefCell::default() }
     }
 
-    /// Lets `read` take what it knows and refuses what it did not ask for.
+    /// Passes the table to `read` and refuses the keys that `read` did not ask for.
     pub(super) fn read<T>(
         &self,
         read: impl FnOnce(&Section<'d>) -> Result<T, DocumentError>,
@@ -43,27 +43,27 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// The value of a key, or nothing where it is absent.
+    /// Returns the value of a key, or `None` if it is absent.
     ///
     /// # Errors
-    /// When the value is of another type or out of its type's range.
+    /// If the value is of another type or out of its type's range.
     pub fn optional<T: FromToml>(&self, key: &str) -> Result<Option<T>, DocumentError> {
         let Some(value) = self.find(key) else { return Ok(None) };
         T::from_toml(value.get_ref()).map(Some).map_err(|problem| self.error(key, problem, None))
     }
 
-    /// The value of a key that must be there.
+    /// Returns the value of a required key.
     ///
     /// # Errors
-    /// As [`optional`](Self::optional), and when the key is absent.
+    /// Those of [`optional`](Self::optional), or that the key is absent.
     pub fn required<T: FromToml>(&self, key: &str) -> Result<T, DocumentError> {
         self.optional(key)?.ok_or_else(|| self.missing(key, "is missing".to_owned()))
     }
 
-    /// A table that must be there.
+    /// Reads a required table.
     ///
     /// # Errors
-    /// As [`optional_section`](Self::optional_section), and when the table is absent.
+    /// Those of [`optional_section`](Self::optional_section), or that the table is absent.
     pub fn section<T>(
         &self,
         key: &str,
@@ -72,10 +72,10 @@ impl<'d> Section<'d> {
         self.optional_section(key, read)?.ok_or_else(|| self.missing(key, format!("the table [{key}] is missing")))
     }
 
-    /// A table, or nothing where it is absent.
+    /// Reads a table. Returns `None` if it is absent.
     ///
     /// # Errors
-    /// When the key holds no table, when `read` refuses a value, or when a key of the table is unknown.
+    /// If the key holds no table, `read` refuses a value, or a key of the table is unknown.
     pub fn optional_section<T>(
         &self,
         key: &str,
@@ -85,10 +85,10 @@ impl<'d> Section<'d> {
         self.child(self.joined(key), key, value)?.read(read).map(Some)
     }
 
-    /// Every table of an array of tables (`[[key]]`), in order; none where it is absent.
+    /// Reads every table of an array of tables (`[[key]]`), in order. Returns an empty list if the array is absent.
     ///
     /// # Errors
-    /// As [`optional_section`](Self::optional_section), for each of them.
+    /// Those of [`optional_section`](Self::optional_section), for each table.
     pub fn sections<T>(
         &self,
         key: &str,
@@ -102,12 +102,12 @@ impl<'d> Section<'d> {
         items.iter().enumerate().map(child).collect()
     }
 
-    /// The keys that this table has, in the file's order.
+    /// Returns the keys of this table, in the file's order.
     pub fn keys(&self) -> impl Iterator<Item = &'d str> {
         self.table.keys().map(|key| key.get_ref().as_ref())
     }
 
-    /// An error at this key of the table.
+    /// Returns an error at this key of the table.
     #[must_use]
     pub fn error(&self, key: &str, problem: impl Into<String>, hint: Option<String>) -> DocumentError {
         let place = self.table.keys().find(|known| known.get_ref() == key).map(|known| known.span().start);

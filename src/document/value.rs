@@ -1,4 +1,4 @@
-//! Values of a TOML file, with the errors that a person can act on.
+//! Reads values of a TOML file, with errors that a person can act on.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use toml::de::DeValue;
 use crate::config::{Config, Value};
 use crate::stats::to_f64;
 
-/// A value that can be read from TOML; the error says what was expected and what was found.
+/// A value that can be read from TOML. An error states the expected and the found value.
 pub trait FromToml: Sized {
     /// # Errors
-    /// When the value is of another type or out of the type's range.
+    /// If the value is of another type or out of the type's range.
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String>;
 }
 
-/// The type and text of a value, for errors.
+/// Returns the type and text of a value, for errors.
 pub(super) fn describe(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("string {text:?}"),

@@ -1,6 +1,6 @@
-//! Access to a server: the API key in the words of its command.
+//! Access to a server: the API key in the arguments of its command.
 
-/// Removes `--api-key KEY...` from the words of a command, and returns the keys.
+/// Removes `--api-key KEY...` from the arguments of a command, and returns the keys.
 pub fn take_api_keys(words: &mut Vec<String>) -> Vec<String> {
     let mut keys = Vec::new();
     let mut is_key = false;

@@ -10,12 +10,12 @@ use crate::rule::Facts;
 use crate::trial::{Difference, MemoryObservation};
 use crate::twin::{DevicePreset, MemoryPlan, Settings, Shortage};
 
-/// How a server shows that it serves.
+/// The signs of a server's readiness.
 #[derive(Clone, Debug)]
 pub struct Readiness {
-    /// The path that answers with success once the server is up. `None`: the port accepts connections.
+    /// The path that answers with success once the server is up. `None` if an open port suffices.
     pub health: Option<String>,
-    /// A line of the log that has to come before.
+    /// A line that must appear in the log first.
     pub log: Option<Regex>,
     pub model_name: ModelNameCheck,
 }
@@ -25,7 +25,7 @@ pub struct Readiness {
 pub enum ModelNameCheck {
     /// The server lists the model by the name that it was started with.
     Required,
-    /// A server without a list is not asked for a name, and one that serves a single model may name it as it likes.
+    /// A server without a list is not asked for a name. A server of a single model may use any name for it.
     IfListed,
 }
 
@@ -33,12 +33,12 @@ pub enum ModelNameCheck {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsPage {
     pub path: String,
-    /// The server's names of [`QUANTITIES`], before those that are known of other servers.
+    /// The server's names of [`QUANTITIES`]. They take precedence over the known names of other servers.
     pub names: BTreeMap<String, String>,
 }
 
 impl MetricsPage {
-    /// The page of most servers, with names that are known.
+    /// Returns the usual page of a server, with known names only.
     #[must_use]
     pub fn usual() -> Self {
         Self { path: "/metrics".to_owned(), names: BTreeMap::new() }
@@ -61,26 +61,26 @@ pub const QUANTITIES: [&str; 12] = [
     "requests_finished",
 ];
 
-/// A program that the engine's own Python runs, and that says what the engine would say of a command line (`preflight`).
+/// A program for the engine's own Python that answers with the engine's verdict on a command line (`preflight`).
 #[derive(Clone, Debug)]
 pub struct PreflightProgram {
     /// The engine's name in messages.
     pub engine: &'static str,
-    /// Python.
+    /// The source text in Python.
     pub source: &'static str,
-    /// Packages that an installation may lack: the program looks for them.
+    /// Packages that an installation may lack. The program checks for them.
     pub packages: Vec<&'static str>,
-    /// Variables of its environment.
+    /// Variables for its environment.
     pub variables: &'static [(&'static str, &'static str)],
 }
 
-/// How the twin simulates an engine.
+/// The simulation of an engine by the twin.
 pub trait TwinModel: Send + Sync {
-    /// Returns the scheduler's settings and the division of the memory of `device`. `acceptance` is the share of drafts, 0 to 1, that
-    /// the model agrees with; without it there is no speculation.
+    /// Returns the scheduler's settings and the division of the memory of `device`. `acceptance` is the share of
+    /// drafts, 0 to 1, that the model accepts. Without it there is no speculation.
     ///
     /// # Errors
-    /// When the engine would not start.
+    /// If the engine would not start.
     fn settings(
         &self,
         config: &Config,
@@ -90,24 +90,26 @@ pub trait TwinModel: Send + Sync {
         acceptance: Option<f64>,
     ) -> Result<(Settings, MemoryPlan), Shortage>;
 
-    /// Whether a flag changes what the twin computes.
+    /// Returns whether a flag changes the result of the twin.
     fn has_effect(&self, flag: &str) -> bool;
 
-    /// Returns how many engines serve at once, each on devices of its own: at least 1, and no more than are worth a simulation.
+    /// Returns the number of engines that serve at once, each on its own devices. It is at least 1, and limited to a
+    /// number that is worth a simulation.
     fn replicas(&self, config: &Config, resolved: &ResolvedConfig) -> usize;
 }
 
-/// Reads an engine's log, whose lines are known.
+/// A reader of an engine's log with known lines.
 pub trait LogReader: Send + Sync {
-    /// The phases of a start, before its first line.
+    /// Returns the phases of a start, before its first line.
     fn timeline(&self) -> Timeline;
 
     /// Reads the configuration that the log and the page of metrics report.
     fn resolved(&self, log: &str, page: &str) -> ReportedConfig;
 
-    /// Returns the flags that were set explicitly and that the engine does not run with. What it does not tell counts as granted.
+    /// Returns the flags that were set explicitly but that the engine does not run with. Flags that it does not report
+    /// count as granted.
     fn differences(&self, asked: &Config, resolved: &ReportedConfig) -> Vec<Difference>;
 
-    /// Reads the figures of the device's memory.
+    /// Reads the numbers about the device's memory.
     fn observe(&self, log: &str) -> MemoryObservation;
 }

@@ -1,8 +1,8 @@
-//! The tuner's own environment, as far as engines heed it: every process of an engine inherits it.
+//! The part of the tuner's own environment that affects engines. Every process of an engine inherits it.
 
 use std::collections::BTreeMap;
 
-/// Prefixes of variables that change what engines do: those of the libraries that engines share.
+/// Prefixes of variables that change the behaviour of libraries that engines share.
 const PREFIXES: [&str; 16] = [
     "CUDA_",
     "HF_",
@@ -22,8 +22,8 @@ const PREFIXES: [&str; 16] = [
     "XLA_",
 ];
 
-/// The environment of an engine that is started with `own` variables: these over the inherited ones, secrets included. `prefixes` are
-/// those of the variables that engines have of their own (`engines::variable_prefixes`).
+/// Returns the environment of an engine that is started with `own` variables. These override the inherited ones.
+/// Secrets are included. `prefixes` are those of the engines' own variables (`engines::variable_prefixes`).
 #[must_use]
 pub fn environment(own: &BTreeMap<String, String>, prefixes: &[&str]) -> BTreeMap<String, String> {
     let inherited = std::env::vars_os()
@@ -43,7 +43,7 @@ fn overlaid(
     environment
 }
 
-/// Whether a shell could set a variable of this name.
+/// Returns whether a shell could set a variable with this name.
 #[must_use]
 pub fn is_variable(name: &str) -> bool {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';

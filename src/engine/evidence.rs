@@ -1,14 +1,14 @@
-//! The state of an engine that has failed, and the failure that it shows if nothing is known of its log.
+//! The state of a failed engine, and the failure that follows from it without knowledge of the log's lines.
 
 use std::fmt;
 use std::process::ExitStatus;
 
 use crate::trial::{Failure, FailureKind};
 
-/// Signals by which somebody ends a process from outside: HUP, INT, KILL, TERM. Others tell of a fault of its own.
+/// Signals that usually come from outside of a process: HUP, INT, KILL, TERM. Others indicate a fault in the process.
 pub(crate) const FROM_OUTSIDE: [i32; 4] = [1, 2, 9, 15];
 
-/// How the first process of a launch has ended.
+/// The end of a launch's first process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Code(i32),
@@ -16,36 +16,36 @@ pub enum Exit {
     Unknown,
 }
 
-/// What is known of an engine that has failed.
+/// The evidence about a failed engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a> {
     /// Standard output and standard error.
     pub log: &'a str,
-    /// `None` while it lives.
+    /// The exit of the first process. `None` while it runs.
     pub exit: Option<Exit>,
-    /// Whether it had become ready.
+    /// Whether the engine was ready before it failed.
     pub under_load: bool,
-    /// Processes that the kernel has killed for want of memory since the launch.
+    /// The number of processes that the kernel has killed for lack of memory since the launch.
     pub oom_kills: u64,
-    /// Whether the tuner itself had ended it, whose signals then say nothing.
+    /// Whether the tuner itself ended the engine. Then the signals are no evidence.
     pub ended_by_tuner: bool,
-    /// Models besides the served one, and adapters, that the configuration names and the rest of the study does not. Their
-    /// absence is the configuration's failure.
+    /// Models besides the served one, and adapters, that this configuration names but the rest of the study does not.
+    /// If one is missing, the failure belongs to the configuration.
     pub own_models: &'a [String],
 }
 
 impl Evidence<'_> {
-    /// The kind of a failure of which nothing else is known.
+    /// Returns the kind of a failure without further evidence.
     pub(crate) fn otherwise(&self) -> FailureKind {
         if self.under_load { FailureKind::Crash } else { FailureKind::StartupExit }
     }
 
-    /// `exit code 1`, or that it lives.
+    /// Formats the exit, such as `exit code 1`, or states that the process still runs.
     pub(crate) fn exit(&self) -> String {
         self.exit.map_or_else(|| "it still runs".to_owned(), |exit| exit.to_string())
     }
 
-    /// The signal that ended the leader; shells report one of their children's as 128 and its number.
+    /// Returns the signal that ended the leader. A shell reports a child's signal as 128 plus its number.
     pub(crate) fn signal(&self) -> Option<i32> {
         match self.exit? {
             Exit::Signal(signal) => Some(signal),
@@ -54,7 +54,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// The failure of an engine of whose log nothing is known but its last line.
+    /// Returns the failure of an engine from its exit and the last line of its log.
     pub(crate) fn by_exit(&self, last: Option<&str>) -> Failure {
         let outside = self.signal().filter(|signal| FROM_OUTSIDE.contains(signal) && !self.ended_by_tuner);
         if let Some(signal) = outside {
@@ -64,9 +64,9 @@ impl Evidence<'_> {
         Failure { kind: self.otherwise(), message: format!("{}; {last}", self.exit()) }
     }
 
-    /// The failure of an engine that a signal of somebody else has ended. `how` says which process and which signal.
+    /// Returns the failure of an engine that a foreign signal has ended. `how` names the process and the signal.
     pub(crate) fn killed(&self, signal: Option<i32>, how: &str) -> Failure {
-        // The kernel sends KILL and nothing else.
+        // The kernel's OOM killer sends only KILL.
         if self.oom_kills > 0 && signal.is_none_or(|signal| signal == 9) {
             let message =
                 format!("{how}; the kernel killed {} for want of memory meanwhile", processes(self.oom_kills));

@@ -1,5 +1,5 @@
-//! The door to engines: what one can do, from the command line of a configuration to the cause of a failure. The engines
-//! themselves are `engines`.
+//! The interface of engines, from the command line of a configuration to the cause of a failure. The implementations
+//! are in `engines`.
 
 mod access;
 mod capability;
@@ -41,30 +41,30 @@ pub use reported::ReportedConfig;
 pub use root_line::root_line;
 pub use simulated::Simulated;
 
-/// Everything that decides a launch's command line.
+/// The inputs of a launch's command line.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchSpec<'a> {
     /// The program and its leading arguments, which may be a wrapper.
     pub command: &'a [String],
-    /// The model as the engine is told it: a directory or a hub name.
+    /// The model's name for the engine: a directory or a hub name.
     pub model: &'a str,
     pub config: &'a Config,
-    /// Arguments of the study that are passed on as they are.
+    /// Arguments of the study, passed on unchanged.
     pub args: &'a [String],
     pub version: EngineVersion,
-    /// The address to listen on, with what the launch fills into the study's words. `None` where nothing is launched:
-    /// placeholders then stay, and the address is the engine's own default.
+    /// The address to listen on, and the values for the study's placeholders. `None` if nothing is launched. Then
+    /// placeholders stay, and the address is the engine's own default.
     pub launch: Option<(&'a str, &'a Filling)>,
 }
 
 impl LaunchSpec<'_> {
-    /// `COMMAND MODEL [flags of the configuration] [args of the study] [--host --port]`.
+    /// Returns `COMMAND MODEL [flags of the configuration] [args of the study] [--host --port]`.
     ///
-    /// A study that names `{port}` may say `--host` or `--port` in its own arguments, for instance `--host 0.0.0.0` within
-    /// a container; these are then not added.
+    /// A study that uses `{port}` may set `--host` or `--port` in its own arguments, for instance `--host 0.0.0.0`
+    /// within a container. These two are then not added.
     ///
     /// # Errors
-    /// When the release does not have a flag of the configuration.
+    /// If the release does not have a flag of the configuration.
     pub(crate) fn command_line(&self, table: FlagTable) -> Result<Vec<String>, FlagError> {
         let fill = |words: &[String]| self.launch.map_or_else(|| words.to_vec(), |(_, filling)| filling.words(words));
         let mut line = fill(self.command);
@@ -82,28 +82,28 @@ impl LaunchSpec<'_> {
         Ok(line)
     }
 
-    /// Whether the study itself says where the engine listens.
+    /// Returns whether the study itself sets this part of the address.
     fn says(&self, flag: &str) -> bool {
         let is = |word: &String| word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
         self.args.iter().any(is) && self.command.iter().chain(self.args).any(|word| asks_for(word, "port"))
     }
 }
 
-/// An engine with its capabilities. Those that an engine may lack have a default in the trait.
+/// An engine with its capabilities. The trait has a default for each capability that an engine may lack.
 pub trait Engine: Send + Sync + fmt::Debug {
-    /// The name in study files.
+    /// Returns the name in study files.
     fn kind(&self) -> &'static str;
 
-    /// The command where the study names none.
+    /// Returns the command for studies that have none.
     ///
     /// # Errors
-    /// When it cannot be found out.
+    /// If the command cannot be determined.
     fn default_command(&self) -> std::io::Result<Vec<String>>;
 
-    /// Checks the words of the study's command.
+    /// Checks the arguments of the study's command.
     ///
     /// # Errors
-    /// When a placeholder does not exist, or one that stands for several words is a part of a word.
+    /// If a placeholder does not exist, or one that stands for several arguments is a part of one.
     fn check_command(&self, command: &[String]) -> Result<(), PlaceholderError> {
         command.iter().try_for_each(|word| check_command_word(word))
     }
@@ -113,43 +113,43 @@ pub trait Engine: Send + Sync + fmt::Debug {
         false
     }
 
-    /// The command line of a configuration.
+    /// Returns the command line of a configuration.
     ///
     /// # Errors
-    /// When the release does not have a flag of the configuration.
+    /// If the release does not have a flag of the configuration.
     fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError>;
 
-    /// Variables that set parameters of the configuration.
+    /// Returns environment variables that set parameters of the configuration.
     fn variables(&self, _config: &Config) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
 
-    /// The keys of the study file that change the meaning of a measurement.
+    /// Returns the keys of the study file that change the meaning of a measurement.
     fn definition(&self) -> Option<Json> {
         None
     }
 
-    /// The flags of the engine's releases. `None`: any name is a parameter, and the engine has no releases.
+    /// Returns the flags of the engine's releases. `None` if any name is a parameter and the engine has no releases.
     fn flags(&self) -> Option<&'static FlagBook> {
         None
     }
 
-    /// The engine's name in messages.
+    /// Returns the engine's name in messages.
     fn product(&self) -> &'static str {
         self.flags().map_or(self.kind(), FlagBook::engine)
     }
 
-    /// The flags of a release.
+    /// Returns the flags of a release.
     fn flag_table(&self, version: EngineVersion) -> Option<FlagTable> {
         Some(self.flags()?.for_version(version))
     }
 
-    /// The newest release that is known: the one that is assumed if nothing says which it is.
+    /// Returns the newest known release. It is assumed if the installed release is unknown.
     fn newest_release(&self) -> EngineVersion {
         self.flags().map_or(EngineVersion::LATEST, FlagBook::newest_release)
     }
 
-    /// Replaces an argument that names a file of flags by its flags. `find` looks for the file.
+    /// Replaces an argument that names a file of flags by its flags. `find` locates the file.
     ///
     /// # Errors
     /// The reason why the file cannot be read, with its line.
@@ -162,101 +162,103 @@ pub trait Engine: Send + Sync + fmt::Debug {
         Ok(words)
     }
 
-    /// Returns whether a command gives the engine a file of flags, which `inline_config_file` would not see.
+    /// Returns whether the command itself passes a file of flags, which `inline_config_file` does not receive.
     fn passes_config_file(&self, _command: &[String]) -> bool {
         false
     }
 
-    /// The rules of the engine's configurations, with a model of the device's memory.
+    /// Returns the rules of the engine's configurations, with a model of the device's memory.
     fn rules(&self) -> Option<&'static dyn EngineRules> {
         None
     }
 
-    /// How the twin simulates this engine. Without it there are no predictions and no priors.
+    /// Returns the simulation of this engine by the twin. Without it there are no predictions and no priors.
     fn twin(&self) -> Option<&'static dyn TwinModel> {
         None
     }
 
-    /// Reads the phases, the memory and the configuration from the engine's log, if its lines are known.
+    /// Returns the reader of phases, memory and configuration in the engine's log, if the log's lines are known.
     fn log_reader(&self) -> Option<&dyn LogReader> {
         None
     }
 
-    /// Tells why the engine ended.
+    /// Returns the cause of the engine's end.
     fn diagnose(&self, evidence: &Evidence<'_>) -> Failure;
 
-    /// How a server of this engine shows that it serves.
+    /// Returns the signs of a server's readiness.
     fn readiness(&self) -> Readiness;
 
-    /// The name of the dialect that its server speaks, as `load` has it.
+    /// Returns the name of the server's dialect in `load`.
     fn dialect(&self) -> &str;
 
-    /// The server's page of numbers.
+    /// Returns the server's page of metrics.
     fn metrics(&self) -> Option<MetricsPage>;
 
-    /// The variable from which the server takes its API key.
+    /// Returns the variable that contains the server's API key.
     fn api_key_variable(&self) -> Option<&str> {
         None
     }
 
-    /// Variables of the environment that decide the memory of a launch.
+    /// Returns the environment variables that influence the memory of a launch.
     fn memory_variables(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// The prefix of the titles of the engine's processes.
+    /// Returns the prefix of the titles of the engine's processes.
     fn process_title(&self) -> Option<&'static str> {
         None
     }
 
-    /// Arguments that this engine needs to be the given release.
+    /// Returns arguments that make this engine behave as the given release.
     fn version_args(&self, _version: EngineVersion) -> Vec<String> {
         Vec::new()
     }
 
-    /// A short command that prints the installed release, where there is one.
+    /// Returns a short command that prints the installed release, if there is one.
     fn version_probe(&self, _command: &[String]) -> Option<Vec<String>> {
         None
     }
 
-    /// The program that asks an installed engine what it would say of a command line.
+    /// Returns the program that requests an installed engine's verdict on a command line.
     fn preflight(&self) -> Option<PreflightProgram> {
         None
     }
 
-    /// The Python of this machine that runs the command, where it is known.
+    /// Returns the Python of this machine that runs the command, if it is known.
     fn preflight_python(&self, _command: &[String]) -> Option<String> {
         None
     }
 
-    /// The variable that says from which port on the engine looks for those on which its processes talk to each other.
-    /// `None` where it would have two of them take the same one.
+    /// Returns the variable that sets the first of the ports for communication between the engine's processes. `None`
+    /// if two processes would then take the same port.
     fn port_variable(&self, _config: &Config) -> Option<&'static str> {
         None
     }
 
-    /// The device that the engine computes on, as far as its arguments and its version's text tell.
+    /// Returns the device that the engine computes on, as far as its arguments and the text of its version reveal it.
     fn device(&self, _args: &[String], _version: Option<&str>) -> Option<Device> {
         None
     }
 
-    /// Returns whether the engine computes. One that simulates uses no device, and the limits of its host are not its own.
+    /// Returns whether the engine computes. A simulated engine uses no device, and the limits of its host do not apply
+    /// to it.
     fn computes(&self) -> bool {
         true
     }
 
-    /// What an engine simulates that computes nothing. `None` of an engine that computes, and if it would refuse its arguments.
+    /// Returns the launch that a simulated engine simulates. `None` if the engine computes, or if it would refuse its
+    /// arguments.
     fn simulated(&self, _args: &[String]) -> Option<Simulated> {
         None
     }
 
-    /// Returns whether the engine takes the flags for which a search space of the engine `kind` is written.
+    /// Returns whether the engine accepts the flags in search spaces of the engine `kind`.
     fn takes_space_of(&self, kind: &str) -> bool {
         kind == self.kind()
     }
 }
 
-/// The program file that a command would run: a path as it is, a name by way of `PATH`.
+/// Returns the program file that a command would run: a path unchanged, a name by a search of `PATH`.
 #[must_use]
 pub fn resolve_program(program: &str) -> Option<PathBuf> {
     if program.contains('/') {

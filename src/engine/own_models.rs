@@ -1,11 +1,11 @@
-//! Models and adapters besides the served model that a configuration names.
+//! Models and adapters that a configuration names besides the served model.
 
 use serde_json::Value as Json;
 
 use crate::config::{Config, Value};
 
-/// The models and adapters that `config` names and `fixed`, the part that all configurations of a study share, does not:
-/// hub names and paths within any of its values, and whatever a field `model` or `path` holds.
+/// Returns the models and adapters that `config` names but `fixed`, the shared part of all configurations of a study,
+/// does not. These are hub names and paths within any value, and the value of any field `model` or `path`.
 #[must_use]
 pub fn own_models(config: &Config, fixed: &Config) -> Vec<String> {
     let mut found = Vec::new();
@@ -13,7 +13,7 @@ pub fn own_models(config: &Config, fixed: &Config) -> Vec<String> {
         let Value::Text(text) = value else { continue };
         match serde_json::from_str::<Json>(text) {
             Ok(json) if !json.is_string() => names(&json, "", &mut found),
-            // `--lora-modules sql=/adapters/sql chat=org/chat`
+            // For instance `--lora-modules sql=/adapters/sql chat=org/chat`.
             _ => text.split_whitespace().for_each(|word| {
                 let word = word.split_once('=').map_or(word, |(_, path)| path);
                 match serde_json::from_str::<Json>(word) {
@@ -39,7 +39,7 @@ fn names(json: &Json, field: &str, found: &mut Vec<String>) {
 
 fn add(text: &str, field: &str, found: &mut Vec<String>) {
     let is_model = field == "path" || field.ends_with("model");
-    // Methods of drafting stand in the same place.
+    // Drafting methods occur in the same fields as models.
     let is_method = ["ngram", "[ngram]", "suffix", "mtp"].contains(&text);
     if !text.is_empty() && !is_method && (is_model || text.contains('/')) {
         found.push(text.to_owned());

@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use crate::trial::PhaseTime;
 
-/// What an engine does before it serves, in its order.
+/// A phase of an engine's start, in chronological order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StartPhase {
-    /// Python imports the engine, up to the first word about its arguments.
+    /// Python imports the engine, up to the first log line about its arguments.
     Import,
     /// The configuration is read, completed and checked.
     Configure,
-    /// The engine's and its workers' own processes start; each of them imports again.
+    /// The engine's and its workers' own processes start. Each of them imports the engine again.
     Processes,
-    /// The model is made and its weights are loaded.
+    /// The model is constructed and its weights are loaded.
     Weights,
     /// The model is traced and compiled.
     Compile,
-    /// The memory is measured by a trial run, and the key/value cache is allocated; in eager mode also the warm-up.
+    /// A trial run measures the memory, and the KV cache is allocated. In eager mode this includes the warm-up.
     KvCache,
-    /// Graphs are captured.
+    /// CUDA graphs are captured.
     Graphs,
     /// The HTTP server starts.
     Server,
@@ -40,7 +40,7 @@ impl StartPhase {
         Self::FirstToken,
     ];
 
-    /// The name in the database and in JSON.
+    /// Returns the name in the database and in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -57,27 +57,29 @@ impl StartPhase {
     }
 }
 
-/// Statement of a log line about the phases around it.
+/// The information of a log line about the phases around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhaseMark {
-    /// The phase that has ended with this line, if the line itself tells: the engine may not have said when it began.
+    /// The phase that ended with this line, if the line names it. The log may not contain that phase's begin.
     pub ended: Option<StartPhase>,
     pub begins: StartPhase,
 }
 
-/// The phases of one start as far as its log has told of them. Instants are since spawn and do not run backwards.
+/// The phases of one start, as far as its log has reported them. Instants are relative to the spawn and do not
+/// decrease.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     read: fn(&str) -> Option<PhaseMark>,
     spent: [Duration; StartPhase::ALL.len()],
-    /// What has been entered, whether it took long or not.
+    /// The phases that were entered, even if they took no time.
     entered: [bool; StartPhase::ALL.len()],
     phase: StartPhase,
     last: Duration,
 }
 
 impl Timeline {
-    /// A start before its first line. `read` reads a line of the engine's log; `None` if it says nothing of phases.
+    /// Creates the phases of a start before its first line. `read` reads a line of the engine's log. It returns `None`
+    /// for a line without information about phases.
     #[must_use]
     pub fn new(read: fn(&str) -> Option<PhaseMark>) -> Self {
         let mut entered = [false; StartPhase::ALL.len()];
@@ -86,23 +88,23 @@ impl Timeline {
         Self { read, spent, entered, phase, last: Duration::ZERO }
     }
 
-    /// Takes in one line of the log that was seen at this instant.
+    /// Processes one log line that appeared at this instant.
     ///
-    /// Several workers write the same lines one after the other: what one of them reports as ended counts as that, but
-    /// no line leads back to an earlier phase.
+    /// Several workers write the same lines one after the other. Time is added to the phase that a line reports as
+    /// ended, but no line leads back to an earlier phase.
     pub fn see(&mut self, line: &str, at: Duration) {
         let Some(PhaseMark { ended, begins }) = (self.read)(line) else { return };
         self.spend(ended.unwrap_or(self.phase), at);
         self.enter(begins);
     }
 
-    /// The phase that is under way.
+    /// Returns the current phase.
     #[must_use]
     pub fn phase(&self) -> StartPhase {
         self.phase
     }
 
-    /// The start is over: ready, or failed. Whatever has passed since the last line belongs to the phase under way.
+    /// Ends the start, successful or not. The time since the last line belongs to the current phase.
     #[must_use]
     pub fn end(mut self, at: Duration) -> Vec<PhaseTime> {
         self.spend(self.phase, at);
@@ -124,7 +126,7 @@ impl Timeline {
     fn enter(&mut self, phase: StartPhase) {
         if phase > self.phase {
             self.phase = phase;
-            // What this phase is cannot be told yet: a compilation says so only when it is over.
+            // `KvCache` is not entered yet: a compilation may come first, which the log only reports at its end.
             self.entered[phase as usize] |= phase != StartPhase::KvCache;
         }
     }

@@ -1,4 +1,4 @@
-//! Words of a study into which a launch fills what only it knows: its port, its name, its log.
+//! Placeholders in a study's arguments for values that only the launch can provide: its port, its name, its log.
 //!
 //! Wrappers need them: `docker run --name {name} -p 127.0.0.1:{port}:{port} ...` and `docker stop {name}`.
 
@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use crate::document::nearest;
 
-/// Everything that may stand between braces.
+/// All names that are valid between braces.
 pub const PLACEHOLDERS: [&str; 7] = ["port", "name", "log", "trial", "devices", "processors", "env"];
 
-/// Stands for several words, so that it is a word of its own.
+/// A placeholder for several arguments. It must be an argument of its own.
 const VARIABLES: &str = "env";
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum PlaceholderError {
 }
 
 impl PlaceholderError {
-    /// What to write instead.
+    /// Returns the correction of the error.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -40,26 +40,26 @@ impl PlaceholderError {
     }
 }
 
-/// What one launch fills in.
+/// The values of one launch for the placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filling {
     pub port: u16,
-    /// Of this launch alone; letters, digits, `.`, `_` and `-`, as names of containers and jobs have them.
+    /// A name unique to this launch. It has letters, digits, `.`, `_` and `-`, like the names of containers and jobs.
     pub name: String,
-    /// Absolute.
+    /// The log's absolute path.
     pub log: PathBuf,
     pub trial: u32,
-    /// The GPUs that the launch may use, as `CUDA_VISIBLE_DEVICES` names them; `all` where it may use every one.
+    /// The GPUs that the launch may use, in the form of `CUDA_VISIBLE_DEVICES`, or `all` without a restriction.
     pub devices: String,
-    /// The processors that it may use, as `0-3,8`.
+    /// The processors that it may use, for instance `0-3,8`.
     pub processors: String,
-    /// Names of the variables that `{env}` hands on, as `-e NAME`: the wrapper takes the values from its own environment,
-    /// so that no secret gets into a command line.
+    /// Names of the variables that `{env}` passes on as `-e NAME`. The wrapper takes the values from its own
+    /// environment, so that no secret appears in a command line.
     pub variables: Vec<String>,
 }
 
 impl Filling {
-    /// Each word filled in; `{env}` becomes two words for each variable.
+    /// Replaces the placeholders in each argument. `{env}` becomes two arguments for each variable.
     #[must_use]
     pub fn words(&self, words: &[String]) -> Vec<String> {
         let mut filled = Vec::with_capacity(words.len());
@@ -73,7 +73,7 @@ impl Filling {
         filled
     }
 
-    /// The values of variables filled in.
+    /// Replaces the placeholders in the values of variables.
     #[must_use]
     pub fn values(&self, variables: BTreeMap<String, String>) -> BTreeMap<String, String> {
         variables.into_iter().map(|(name, value)| (name, self.text(&value))).collect()
@@ -88,17 +88,17 @@ impl Filling {
             Piece::Placeholder("trial") => self.trial.to_string(),
             Piece::Placeholder("devices") => self.devices.clone(),
             Piece::Placeholder("processors") => self.processors.clone(),
-            // Refused when the study was read.
+            // Already refused when the study file is read.
             Piece::Placeholder(other) => format!("{{{other}}}"),
         };
         pieces(word).into_iter().map(fill).collect()
     }
 }
 
-/// Checks a word of `command`, where `{env}` may stand.
+/// Checks an argument of `command`. `{env}` is valid there.
 ///
 /// # Errors
-/// When a placeholder does not exist, or `{env}` is a part of a word.
+/// If a placeholder does not exist, or `{env}` is a part of an argument.
 pub fn check_command_word(word: &str) -> Result<(), PlaceholderError> {
     match pieces(word).as_slice() {
         [Piece::Placeholder(VARIABLES)] => Ok(()),
@@ -107,22 +107,22 @@ pub fn check_command_word(word: &str) -> Result<(), PlaceholderError> {
     }
 }
 
-/// Checks a word or value in which `{env}` has no meaning.
+/// Checks an argument or value that may not contain `{env}`.
 ///
 /// # Errors
-/// When a placeholder does not exist, or is `{env}`.
+/// If a placeholder does not exist, or is `{env}`.
 pub fn check_word(word: &str) -> Result<(), PlaceholderError> {
     let pieces = pieces(word);
     if pieces.contains(&Piece::Placeholder(VARIABLES)) { Err(PlaceholderError::NotHere) } else { known(&pieces) }
 }
 
-/// Whether a word asks for this placeholder.
+/// Returns whether an argument contains this placeholder.
 #[must_use]
 pub fn asks_for(word: &str, name: &str) -> bool {
     pieces(word).contains(&Piece::Placeholder(name))
 }
 
-/// Replaces one placeholder of a word and leaves everything else as it is, doubled braces included.
+/// Replaces one placeholder of an argument. Everything else stays unchanged, including doubled braces.
 pub(crate) fn substitute(word: &str, name: &str, value: &str) -> String {
     let (placeholder, mut rest, mut text) = (format!("{{{name}}}"), word, String::with_capacity(word.len()));
     while let Some(at) = rest.find(&placeholder) {
@@ -150,8 +150,8 @@ enum Piece<'w> {
     Placeholder(&'w str),
 }
 
-/// `{name}` with a name of small letters and `_` is a placeholder, `{{name}}` is the text `{name}`, and every other brace
-/// is itself: flags take JSON, in which these do not occur.
+/// Splits an argument into text and placeholders. `{name}` with a name of small letters and `_` is a placeholder.
+/// `{{name}}` is the text `{name}`. Every other brace is literal. JSON values of flags do not contain these two forms.
 fn pieces(word: &str) -> Vec<Piece<'_>> {
     let mut found = Vec::new();
     let (mut text, mut at) = (0, 0);
@@ -250,7 +250,7 @@ mod tests {
                 Piece::Text(text) => (*text).to_owned(),
                 Piece::Placeholder(name) => format!("{{{name}}}"),
             }).collect();
-            // Only the second brace of a doubled one is lost.
+            // Each doubled brace loses one of its two characters, and nothing else.
             prop_assert!(word.len() - joined.len() <= 2 * word.matches("{{").count());
             prop_assert_eq!(joined.replace(['{', '}'], ""), word.replace(['{', '}'], ""));
         }

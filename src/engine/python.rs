@@ -1,16 +1,17 @@
-//! The Python that an engine's launcher script runs with.
+//! The Python interpreter of an engine's launcher script.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use super::resolve_program;
 
-/// Scripts name their interpreter within this many bytes.
+/// The length in bytes within which scripts name their interpreter.
 const MOST_SHEBANG: u64 = 512;
 
-/// The interpreter of `program` within a command that may begin with a wrapper (`srun ... vllm serve`).
+/// Returns the interpreter of `program` within a command that may begin with a wrapper (`srun ... vllm serve`).
 ///
-/// An explicit interpreter (`python -m vllm...`) is itself the answer; a script's answer is its `#!` line.
+/// An explicit interpreter (`python -m vllm...`) is the result itself. For a script, its `#!` line contains the
+/// result.
 #[must_use]
 pub fn python_of(command: &[String], program: &str) -> Option<String> {
     let name = |word: &String| Path::new(word).file_name().and_then(|name| name.to_str()).map(str::to_owned);
@@ -23,7 +24,7 @@ pub fn python_of(command: &[String], program: &str) -> Option<String> {
     BufReader::new(file.take(MOST_SHEBANG)).read_line(&mut first).ok()?;
     let mut words = first.strip_prefix("#!")?.split_whitespace();
     let interpreter = words.next()?;
-    // `#!/usr/bin/env python3` names the interpreter second.
+    // In `#!/usr/bin/env python3` the interpreter is the second word.
     if interpreter.ends_with("/env") { words.next().map(str::to_owned) } else { Some(interpreter.to_owned()) }
 }
 

@@ -1,4 +1,4 @@
-//! The configuration that an engine says it runs with.
+//! The configuration that an engine reports.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub struct ReportedConfig {
 }
 
 impl ReportedConfig {
-    /// What the engine runs with, and the arguments that were asked for as it has parsed them.
+    /// Returns the values that the engine runs with, and the requested arguments as it has parsed them.
     #[must_use]
     pub fn shown(&self, asked: &Config) -> BTreeMap<String, String> {
         let given = self.given.iter().filter(|(flag, _)| asked.get(flag).is_some());

@@ -1,4 +1,4 @@
-//! Normal form of a failure's message. Two launches that failed alike have equal normal forms.
+//! The normal form of a failure's message. Two launches with the same failure have equal normal forms.
 
 use std::sync::LazyLock;
 
@@ -7,20 +7,21 @@ use regex::Regex;
 /// Replaces everything that differs between two launches.
 const UNIQUE: &str = "#";
 
-/// Characters of a normal form. Messages are cut at a fixed length, so that the numbers in one decide where its tail ends.
+/// The length of a normal form in characters. Messages are cut at a fixed length, so the lengths of their numbers
+/// decide where the tail ends.
 const MOST: usize = 200;
 
-/// Patterns and replacements, applied in this order: the longer forms have to be read before the digits within them.
+/// Patterns and replacements, applied in this order. The longer forms must be replaced before the digits within them.
 static REPLACEMENTS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     let replacements = [
         // Colours, other sequences for terminals, and titles of windows.
         (r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])", ""),
         (r"[\s\p{Cc}\u{200b}-\u{200f}\u{202a}-\u{202e}\u{2066}-\u{2069}]+", " "),
-        // How the process ended; the same error ends in different ways when several processes fail at once.
+        // The exit. The same error ends differently if several processes fail at once.
         (r"^ ?(?:exit code -?\d+|signal \d+|unknown exit status|it still runs); (.)", "$1"),
-        // Directories for temporary files: NCCL, torch and Python choose names there at random.
+        // Directories for temporary files. NCCL, torch and Python choose random names in them.
         (r"(/tmp|/var/tmp|/dev/shm|/run/user/\d+)/[^\s'\x22`(),;:\]}>]+", "$1/#"),
-        // `tempfile` and `mktemp` in directories of the user's own choice.
+        // Names by `tempfile` and `mktemp` in other directories.
         (r"\btmp(?:[a-z0-9_]{8}|\.[A-Za-z0-9]{6,})\b", "#"),
         (r"\b[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}\b", "#"),
         (r"\b0[xX][0-9A-Fa-f]+\b", "#"),
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Messages of one failure in two launches.
+    /// Pairs of messages of the same failure in two launches.
     const ALIKE: [(&str, &str); 24] = [
         ("exit code 1; KeyError: 'layers.0.weight'", "exit code 134; KeyError: 'layers.17.weight'"),
         ("signal 9; RuntimeError: odd", "it still runs; RuntimeError: odd"),

@@ -1,22 +1,22 @@
-//! The launch that a simulated engine simulates.
+//! The simulated launch of an engine that computes nothing.
 
 use crate::facts::EngineVersion;
 use crate::twin::DevicePreset;
 
-/// How the simulated engine runs.
+/// The settings of the simulated engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Simulated {
     pub device: &'static DevicePreset,
-    /// How many times faster than the device its clock goes.
+    /// The speed of its clock relative to the device's.
     pub time_scale: f64,
-    /// How many devices there are.
+    /// The number of devices.
     pub devices: u32,
-    /// Share of drafts, 0 to 1, that the model agrees with.
+    /// The share of drafts, 0 to 1, that the model accepts.
     pub acceptance: f64,
     /// Whether it simulates vLLM's front end too.
     pub front_end: bool,
-    /// Seconds until it is ready.
+    /// The duration of the start in seconds.
     pub startup_s: f64,
-    /// The release.
+    /// The simulated release.
     pub version: EngineVersion,
 }

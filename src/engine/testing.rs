@@ -1,4 +1,4 @@
-//! An engine for unit tests of modules that no real engine may be used in.
+//! A minimal engine for unit tests of modules that may not use a real engine.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{Engine, Evidence, LaunchSpec, MetricsPage, ModelNameCheck, Readiness
 use crate::flag::FlagError;
 use crate::trial::Failure;
 
-/// It runs its command as it is. Its server answers `/health`, and lists its model.
+/// An engine that runs its command unchanged. Its server answers `/health`, and lists its model.
 #[derive(Debug)]
 struct PlainEngine;
 

@@ -14,10 +14,10 @@ use crate::engine::Engine;
 pub struct EngineKind {
     /// The name in study files.
     pub name: &'static str,
-    /// Prefixes of the variables that the engine heeds.
+    /// Prefixes of the engine's environment variables.
     variables: &'static [&'static str],
     read: fn(&Section<'_>) -> Result<Arc<dyn Engine>, DocumentError>,
-    /// The engine if it needs nothing of a study file.
+    /// The constructor, for an engine that needs no keys of a study file.
     built_in: Option<fn() -> Arc<dyn Engine>>,
 }
 
@@ -25,12 +25,12 @@ impl EngineKind {
     /// Reads the engine's own keys of `[engine]`.
     ///
     /// # Errors
-    /// When one of them is missing or cannot be used.
+    /// If a key is missing or has an invalid value.
     pub fn read(&self, section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
         (self.read)(section)
     }
 
-    /// Returns whether its flags and rules are known without a study.
+    /// Returns whether the engine's flags and rules are available without a study.
     #[must_use]
     pub fn has_rules(&self) -> bool {
         self.built_in.is_some_and(|build| build().rules().is_some())
@@ -40,25 +40,25 @@ impl EngineKind {
 /// Every kind of engine.
 pub static ENGINES: &[&EngineKind] = &[&vllm::ENGINE, &sim::ENGINE, &command::ENGINE];
 
-/// Prefixes of the variables that engines have of their own. A described engine may be any of them.
+/// Returns the prefixes of the engines' own variables. A described engine may be any of them.
 #[must_use]
 pub fn variable_prefixes() -> Vec<&'static str> {
     ENGINES.iter().flat_map(|kind| kind.variables).copied().collect()
 }
 
-/// The engine if nothing names one.
+/// Returns the engine that is assumed if none is named.
 #[must_use]
 pub fn assumed() -> Arc<dyn Engine> {
     vllm::engine()
 }
 
-/// The kind of this name.
+/// Returns the kind with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static EngineKind> {
     ENGINES.iter().copied().find(|kind| kind.name == name)
 }
 
-/// An engine that needs nothing of a study file.
+/// Returns an engine that needs no keys of a study file.
 #[must_use]
 pub fn built_in(name: &str) -> Option<Arc<dyn Engine>> {
     Some(find(name)?.built_in?())
@@ -127,7 +127,7 @@ mod tests {
         let fixed = "docker run -p 127.0.0.1:{port}:8000 image";
         let expected = "docker run -p 127.0.0.1:8123:8000 image m --host 0.0.0.0 --port 8000";
         assert_eq!(line(fixed, "--host 0.0.0.0 --port 8000"), expected);
-        // Without the placeholder the last words count, as in the engine's own parser.
+        // Without the placeholder the last arguments win, as in the engine's own parser.
         let expected = "vllm serve m --port 8000 --host 127.0.0.1 --port 8123";
         assert_eq!(line("vllm serve", "--port 8000"), expected);
     }

@@ -1,7 +1,8 @@
 //! The execution environment of a study's engine: its release, its device and the host.
 //!
-//! A run detects it ([`detect`]): the study's statements take precedence over the installed engine, and that over the driver. A
-//! prediction may be for a device that is not present, and then needs a preset only (`prediction_device`).
+//! A run detects it ([`detect`]). The study's statements take precedence over the installed engine, and the engine over
+//! the driver. A prediction may be for a device that is not present, and then needs a preset only
+//! (`prediction_device`).
 
 mod place;
 
@@ -16,7 +17,7 @@ use crate::server::{self, Owner};
 use crate::store::{Store, StoreError};
 use crate::twin::DevicePreset;
 
-/// The witness of the release for which flags, rules and memory are computed.
+/// The source of the release for which flags, rules and memory are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseSource {
     /// `engine.version` of the study file.
@@ -27,9 +28,9 @@ pub enum ReleaseSource {
     EarlierTrials,
     /// The first server of this run.
     FirstServer,
-    /// Nobody: it is the newest known one.
+    /// No source: it is the newest known release.
     Assumed,
-    /// Nobody, and nothing depends on it: the engine's flags and rules are not known.
+    /// No source is needed: the engine's flags and rules are not known, so nothing depends on the release.
     Unversioned,
 }
 
@@ -51,24 +52,26 @@ impl std::fmt::Display for ReleaseSource {
 pub struct ExecutionEnvironment {
     pub version: EngineVersion,
     pub device: Device,
-    /// Of the host that the engine runs on.
+    /// The limits of the host that the engine runs on.
     pub host: HostLimits,
-    /// Why the device could not be read, where neither the study nor the driver describes it.
+    /// The reason why the device could not be read, if neither the study nor the driver describes it.
     pub undetected: Option<String>,
     /// The name of the engine's first GPU, as the driver reports it.
     pub gpu_name: Option<String>,
     /// Notices on the GPUs for the user, one line each.
     pub gpu_notices: Vec<String>,
-    /// Whether the release is only assumed, because neither the study nor the engine says it.
+    /// Whether the release is only assumed, because neither the study nor the engine states it.
     pub assumed: bool,
     pub release_from: ReleaseSource,
 }
 
-/// Python starts and reads one metadata file.
+/// Time limit of the release probe: Python starts and reads one metadata file.
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
 
-/// The release: as the study states it, as the installed engine reports it, or the newest one known. The device: as the
-/// study describes it, as the engine's build and arguments tell, or as the driver reports it.
+/// Detects the release, the device and the host of a study's engine.
+///
+/// - Release: stated in the study, else reported by the installed engine, else the newest one known.
+/// - Device: described in the study, else given by the engine's build and arguments, else reported by the driver.
 pub async fn detect(job: &Job) -> ExecutionEnvironment {
     let engine = &job.engine;
     let reported = match (engine.version, engine.engine.version_probe(&engine.command)) {
@@ -84,7 +87,7 @@ pub async fn detect(job: &Job) -> ExecutionEnvironment {
     let mut installed = ExecutionEnvironment {
         version: known.unwrap_or_else(|| engine.engine.newest_release()),
         device,
-        // What the simulated engine runs on does not limit what it simulates.
+        // The host of the simulated engine does not limit the simulated server.
         host: if computes { HostLimits::detect() } else { HostLimits::default() },
         undetected: None,
         gpu_name: None,
@@ -100,7 +103,7 @@ pub async fn detect(job: &Job) -> ExecutionEnvironment {
     if computes && device != Device::Cpu {
         let is_described = device != Device::UNKNOWN_GPU;
         match read_gpus(job).await {
-            // The name leads to the preset of a described device as well.
+            // The preset of a described device is found by this name as well.
             Ok(report) if is_described => installed.gpu_name = report.first_name().map(str::to_owned),
             Ok(report) => installed.take(&report),
             // An engine without a stated device uses the CPU of a machine without a GPU.
@@ -112,10 +115,11 @@ pub async fn detect(job: &Job) -> ExecutionEnvironment {
 }
 
 impl ExecutionEnvironment {
-    /// Takes the release over that the servers of the study's earlier trials have reported, if it is otherwise only assumed.
+    /// Adopts the release that the servers of the study's earlier trials have reported, if it is otherwise only
+    /// assumed.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub async fn recall_release(&mut self, store: &Store, study: &str) -> Result<(), StoreError> {
         if self.release_from != ReleaseSource::Assumed {
             return Ok(());
@@ -128,7 +132,7 @@ impl ExecutionEnvironment {
         Ok(())
     }
 
-    /// Replaces the release: everything that depends on it has to be computed again.
+    /// Replaces the release. All values that depend on it have to be computed again.
     pub fn adopt(&mut self, version: EngineVersion, release_from: ReleaseSource) {
         (self.version, self.release_from, self.assumed) = (version, release_from, false);
     }
@@ -162,12 +166,13 @@ impl ExecutionEnvironment {
     }
 }
 
-/// Whether the driver's process is one of a launch. In a container the ids are others'.
+/// Returns whether a process of the driver belongs to a launch. In a container the driver's process ids may be those of
+/// another namespace.
 pub(crate) fn is_ours(pid: u32) -> bool {
     i32::try_from(pid).ok().and_then(Owner::of).is_some_and(|owner| owner.ours)
 }
 
-/// The devices of a study's engine: those of its slots, or those that its environment leaves visible.
+/// Returns the selection of the engine's devices: those of its slots, or those that its environment leaves visible.
 pub(crate) fn selected_gpus(job: &Job) -> GpuSelection {
     match job.slots.as_ref().and_then(|slots| slots.devices.as_ref()) {
         Some(names) => GpuSelection::Slots(names.join(",")),
@@ -177,12 +182,12 @@ pub(crate) fn selected_gpus(job: &Job) -> GpuSelection {
 
 pub(crate) async fn read_gpus(job: &Job) -> Result<GpuReport, GpuError> {
     let selection = selected_gpus(job);
-    // A driver may take seconds for each device, or for ever.
+    // A driver may take seconds for each device, or hang.
     let read = tokio::task::spawn_blocking(move || GpuReport::read(&selection)).await;
     read.unwrap_or_else(|error| Err(GpuError::Unreadable(error.to_string())))
 }
 
-/// The device that the study's engine simulates.
+/// Returns the device that the study's engine simulates.
 fn simulated_preset(job: &Job) -> Option<&'static DevicePreset> {
     let engine = &job.engine;
     engine.engine.simulated(&engine.args).map(|simulated| simulated.device)

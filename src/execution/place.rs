@@ -26,16 +26,16 @@ fn preset_names() -> String {
 /// Returns the preset of this name.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub(crate) fn preset_named(name: &str) -> Result<&'static DevicePreset, PlaceError> {
     DevicePreset::find(name).ok_or_else(|| PlaceError::UnknownName { name: name.to_owned() })
 }
 
-/// Returns the device of the study's engine and the limits of its host. What the study says of its devices holds for a named
-/// preset as well: how many there are. A machine without a GPU computes on its processor, unless the study states a GPU.
+/// Returns the device of the study's engine and the limits of its host. The number of devices that the study states
+/// applies to a named preset as well. A machine without a GPU computes on its processor, unless the study states a GPU.
 ///
 /// # Errors
-/// When the twin has no preset of the device.
+/// If the twin has no preset of the device.
 pub(crate) fn prediction_device(job: &Job, named: Option<&str>) -> Result<(On, HostLimits), PlaceError> {
     let engine = &job.engine;
     if let Some(name) = named {
@@ -67,7 +67,7 @@ fn is_described(device: Device) -> bool {
     device.gpu().is_some_and(|gpu| gpu.memory.is_some())
 }
 
-/// Returns the device with as many devices as the study states or simulates.
+/// Returns `on` with the number of devices that the study states or simulates.
 pub(crate) fn with_stated_count(on: On, job: &Job) -> On {
     let engine = &job.engine;
     let simulated = engine.engine.simulated(&engine.args);

@@ -1,4 +1,4 @@
-//! One JSON object with everything that is known of the trial.
+//! Exports a trial as one JSON object.
 
 use super::{Exporter, Winner};
 use crate::report::mean_metrics;
@@ -20,7 +20,7 @@ impl Exporter for Json {
         let trial = &winner.scored.trial;
         let ranked = winner.standing.map(|standing| &standing.ranked);
         let gain = ranked.map(|ranked| winner.report.gain(ranked));
-        // `metrics` are those of the exported trial alone, `mean_metrics` those of all its configuration's measurements.
+        // `metrics` are of the exported trial alone, `mean_metrics` of all its configuration's measurements.
         let object = serde_json::json!({
             "study": winner.report.study.name,
             "trial": trial.proposal.number,

@@ -1,4 +1,4 @@
-//! A configuration as something to run elsewhere. Every format is one file and one line in [`EXPORTERS`].
+//! Exports a configuration for use elsewhere. Every format is one file and one line in [`EXPORTERS`].
 
 mod json;
 mod shell;
@@ -9,23 +9,23 @@ use crate::study_report::{Standing, StudyReport};
 
 pub(crate) use shell::quote;
 
-/// What is exported.
+/// The trial to export, with the evidence for it.
 #[derive(Debug)]
 pub(crate) struct Winner<'a> {
     pub report: &'a StudyReport,
     /// The trial whose command is exported.
     pub scored: &'a Scored,
-    /// Its configuration by all its measurements; `None` if it was not measured.
+    /// Its configuration with all its measurements. `None` if it was not measured.
     pub standing: Option<&'a Standing>,
 }
 
 pub(crate) trait Exporter: Sync {
-    /// The name after `--format`.
+    /// Returns the name after `--format`.
     fn name(&self) -> &'static str;
 
     fn summary(&self) -> &'static str;
 
-    /// Whether the file is meant to be run.
+    /// Returns whether the file is meant to be run.
     fn executable(&self) -> bool {
         false
     }
@@ -41,11 +41,12 @@ pub(crate) fn find(name: &str) -> Option<&'static dyn Exporter> {
 }
 
 impl Winner<'_> {
-    /// The command without the address that only the trial used, so that the engine's own default or the caller's
-    /// arguments decide.
+    /// Returns the command without the address that only the trial used. The engine's own default or the caller's
+    /// arguments then decide.
     fn command(&self) -> &[String] {
         let command = self.scored.trial.launch.command.as_slice();
-        // The address is what a launch adds last: `--host H --port P`. It stays where a wrapper forwards that port.
+        // A launch appends the address: `--host H --port P`. It stays if another word contains the port, as in a
+        // wrapper that forwards it.
         match command {
             [kept @ .., host, _, port, number]
                 if host == "--host" && port == "--port" && !kept.iter().any(|word| word.contains(number)) =>
@@ -56,7 +57,7 @@ impl Winner<'_> {
         }
     }
 
-    /// When it was measured, and the means of the metrics that a reader wants first, in one line.
+    /// Returns one line: the times of measurement, and the means of the metrics that a reader looks for first.
     fn headline(&self) -> String {
         let Some(standing) = self.standing else {
             let trial = &self.scored.trial;
@@ -68,7 +69,7 @@ impl Winner<'_> {
         format!("measured {}: {of}{}", dates.join(", "), self.headline_metrics(standing).join(", "))
     }
 
-    /// The metrics of the headline, as `name value`.
+    /// Returns the metrics of the headline, as `name value`.
     fn headline_metrics(&self, standing: &Standing) -> Vec<String> {
         let mut names = vec!["output_throughput", "request_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms"];
         let objective = &self.report.objective;
@@ -82,7 +83,8 @@ impl Winner<'_> {
         names.into_iter().filter_map(|name| Some(format!("{name} {:.2}", standing.metric(name)?.mean))).collect()
     }
 
-    /// The evidence for the configuration, a line each: its value and its gain over the defaults by all measurements.
+    /// Returns the evidence for the configuration, one item per line: its value and its gain over the defaults by all
+    /// measurements.
     fn evidence(&self) -> Vec<String> {
         let Some(standing) = self.standing else { return Vec::new() };
         let ranked = &standing.ranked;

@@ -1,4 +1,4 @@
-//! A shell script that starts the server.
+//! Exports a shell script that starts the server.
 
 use std::fmt::Write;
 
@@ -52,15 +52,15 @@ impl Exporter for Shell {
     }
 }
 
-/// Writes a comment of one line, whatever the text holds.
+/// Writes a comment of one line. Control characters, among them line ends, become blanks.
 fn comment(script: &mut String, text: &str) {
     let _ = writeln!(script, "# {}", without_controls(text));
 }
 
 /// Quotes a word for the shell if it needs it. A NUL byte cannot occur in an argument.
 ///
-/// Control characters besides line ends and tabs are written as escapes of `printf`, so that neither an editor nor a
-/// terminal obeys them; line ends at the end of such a word are lost.
+/// Control characters other than line ends and tabs are written as escapes of `printf`, so that neither an editor nor a
+/// terminal obeys them. Line ends at the end of such a word are lost.
 #[must_use]
 pub(crate) fn quote(word: &str) -> String {
     let word = word.replace('\0', "");
@@ -84,7 +84,7 @@ pub(crate) fn quote(word: &str) -> String {
     format!("\"$(printf '{format}')\"")
 }
 
-/// One flag a line, so that two exports can be compared.
+/// Joins the words with one flag per line, so that two exports can be compared.
 fn lines(words: &[String]) -> String {
     let mut text = String::new();
     for (index, word) in words.iter().enumerate() {

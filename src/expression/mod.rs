@@ -27,7 +27,7 @@ pub(crate) trait Vocabulary {
     /// Returns the name at the beginning of `text`, or `None` if `text` begins with something else.
     ///
     /// # Errors
-    /// The reason why the name at the beginning of `text` cannot be used.
+    /// The reason for which the name at the beginning of `text` cannot be used.
     fn name(&self, text: &str) -> Result<Option<NameMatch<Self::Name>>, String>;
 
     /// Returns the value of `word` if it is a number here.

@@ -2,10 +2,10 @@
 
 use super::{Comparison, Expression, Factor, Function, FunctionCall, NameMatch, Relation, Term, Vocabulary};
 
-/// Most parentheses within each other. The limits keep the recursion within the stack.
+/// Limit of nested parentheses. Both limits keep the recursion within the stack.
 const MOST_PARENTHESES: usize = 64;
 
-/// Most functions within each other.
+/// Limit of nested functions.
 const MOST_FUNCTIONS: usize = 256;
 
 /// Longer symbols come before their prefixes.
@@ -132,7 +132,7 @@ impl<V: Vocabulary> Parser<'_, V> {
         Ok(operand)
     }
 
-    /// The arguments of a function.
+    /// Parses the arguments of a function.
     fn call(&mut self, function: Function) -> Result<Expression<V::Name>, String> {
         self.expect("(")?;
         self.functions += 1;
@@ -160,12 +160,12 @@ fn check_depth(depth: usize, most: usize, what: &str) -> Result<(), String> {
     if depth > most { Err(format!("more than {most} {what} within each other")) } else { Ok(()) }
 }
 
-/// Whether a word may contain `c`.
+/// Returns whether a word may contain `c`.
 pub(crate) fn is_word_character(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '.'
 }
 
-/// Whether `word` begins as a number does, and not as a word such as `inf`.
+/// Returns whether `word` begins like a number, and not like a word such as `inf`.
 pub(crate) fn begins_as_number(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_digit() || c == '.')
 }

@@ -1,4 +1,4 @@
-//! Conditions of the host that change measurements: settings of processors and memory, and the load of others.
+//! Conditions of the host that change measurements: settings of processors and memory, and the load of other processes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::host_use::HostUse;
 use crate::stats::{GIB, gib_text};
 
-/// Wake-ups from deeper idle states take longer, in microseconds, than a decode step should vary.
+/// Microseconds of wake-up from an idle state. Longer wake-ups exceed the variation that a decode step should have.
 const LONG_WAKE_UP_US: u64 = 100;
-/// Share of the last minute, in percent, in which some process waited for memory.
+/// Share of the last minute, in percent, during which some process waited for memory.
 const MUCH_PRESSURE: f32 = 1.0;
-/// Share of all processors, in percent.
+/// Busy share of all processors, in percent.
 const MUCH_LOAD: f32 = 20.0;
 /// Degrees below the critical temperature, near which processors lower their clock.
 const NEAR_CRITICAL: f32 = 5.0;
@@ -45,7 +45,7 @@ pub enum ConditionKind {
 pub struct MeasurementCondition {
     pub kind: ConditionKind,
     pub state: String,
-    /// Whether measurements may differ from those of another hour or another host because of it.
+    /// Whether the condition may make measurements differ from those of another time or another host.
     pub distorts: bool,
     pub effect: String,
     /// The way to a condition that does not distort.
@@ -79,13 +79,14 @@ impl ConditionKind {
 }
 
 impl MeasurementCondition {
-    /// Returns the settings of this host and how full its memory is: a few milliseconds of reading files.
+    /// Returns the settings of this host and its memory use. Reading the files takes a few milliseconds.
     #[must_use]
     pub fn of_launch() -> Vec<Self> {
         Self::below(Path::new("/"), &HostUse::of_memory())
     }
 
-    /// Returns the same and the load of others, which takes a fifth of a second to sample.
+    /// Like [`of_launch`](Self::of_launch), with the load of other processes, which takes a fifth of a second to
+    /// sample.
     #[must_use]
     pub fn of_host() -> Vec<Self> {
         Self::below(Path::new("/"), &HostUse::sampled())
@@ -145,7 +146,7 @@ fn governor(files: &Files<'_>) -> Option<MeasurementCondition> {
     for number in files.numbered(CPU, "cpu") {
         let of = |name| files.text(&format!("{CPU}/cpu{number}/cpufreq/{name}"));
         let Some(governor) = of("scaling_governor") else { continue };
-        // The drivers of Intel and AMD call their own control `powersave`; the preference decides what it does.
+        // The drivers of Intel and AMD call their own control `powersave`; its behaviour depends on the preference.
         let preference = of("energy_performance_preference").filter(|_| governor == "powersave");
         let lowered = of("scaling_max_freq").zip(of("cpuinfo_max_freq")).filter(|(limit, most)| limit != most);
         let preference = preference.map(|name| format!(", preference {name}")).unwrap_or_default();
@@ -188,7 +189,7 @@ fn boost(files: &Files<'_>) -> Option<MeasurementCondition> {
     })
 }
 
-/// The states of the first processor stand for all.
+/// Reads the states of the first processor, which stand for those of all.
 fn idle_states(files: &Files<'_>) -> Option<MeasurementCondition> {
     let first = files.numbered(CPU, "cpu").into_iter().next()?;
     let directory = format!("{CPU}/cpu{first}/cpuidle");
@@ -208,7 +209,7 @@ fn idle_states(files: &Files<'_>) -> Option<MeasurementCondition> {
     })
 }
 
-/// Version 2 of the control groups; within a container its own group lies at the top.
+/// Reads the quota of version 2 of the control groups. Within a container its own group is at the top.
 fn processor_quota(files: &Files<'_>) -> Option<MeasurementCondition> {
     let own = files.text("proc/self/cgroup")?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::facts::{ProcessUse, Sensor};
 
-/// A root with these files.
+/// Creates a root with these files.
 fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for (path, text) in files {
@@ -14,7 +14,7 @@ fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
     root
 }
 
-/// The only condition of a host with these files.
+/// Returns the only condition of a host with these files.
 fn only(files: &[(&str, &str)]) -> (ConditionKind, String, bool) {
     let root = root(files);
     let found = MeasurementCondition::below(root.path(), &HostUse::default());

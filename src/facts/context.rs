@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Device, Host, readable_release};
 use crate::stats::to_f64;
 
-/// The largest share by which two memory sizes of the same hardware differ: drivers and kernels reserve different amounts.
+/// The largest relative difference between two readings of equal memory: drivers and kernels reserve different amounts.
 const MEMORY_TOLERANCE: f64 = 0.02;
 
 /// The context of a trial. Fields that could not be read are `None`.
@@ -48,7 +48,7 @@ pub struct HostContext {
     pub memory: Option<u64>,
 }
 
-/// A field in which two contexts differ.
+/// A field whose value differs between two contexts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContextChange {
     pub field: &'static str,
@@ -65,7 +65,7 @@ impl std::fmt::Display for ContextChange {
 }
 
 impl DeviceContext {
-    /// Describes a device of which only the study or the build of the engine is a witness.
+    /// Describes a device that only the study or the engine's build states, and that was not read.
     #[must_use]
     pub fn described(device: Device) -> Self {
         let Some(gpu) = device.gpu() else {
@@ -89,7 +89,8 @@ impl From<Host> for HostContext {
 }
 
 impl TrialContext {
-    /// Returns the fields in which `now` differs from this stored context. Fields that are unknown on one side are equal.
+    /// Returns the differences between this stored context and `now`. Fields that are unknown on one side count as
+    /// equal.
     #[must_use]
     pub fn changes(&self, now: &Self) -> Vec<ContextChange> {
         let mut changes = Vec::new();
@@ -124,7 +125,7 @@ impl TrialContext {
         changes
     }
 
-    /// Returns this context with what only `other` knows.
+    /// Fills the unknown fields of this context from `other`.
     #[must_use]
     pub fn completed_by(self, other: &Self) -> Self {
         let (device, host) = (self.device, self.host);
@@ -156,7 +157,7 @@ enum Kind {
     Reported,
 }
 
-/// Compares two releases; `None` if they are the same but for suffixes, or one of them cannot be read.
+/// Compares two releases; `None` if they differ only in suffixes, or if one of them cannot be read.
 fn release_change(stored: &str, now: &str) -> Option<Kind> {
     let (stored, now) = (readable_release(stored)?, readable_release(now)?);
     match stored == now {
@@ -206,7 +207,7 @@ mod tests {
         }
     }
 
-    /// The changed fields, and whether measurements before and after can be compared.
+    /// Returns the changed fields, and whether measurements before and after can be compared.
     fn changes(change: impl FnOnce(&mut TrialContext)) -> Vec<(&'static str, bool)> {
         let mut now = context();
         change(&mut now);

@@ -1,4 +1,4 @@
-//! A thread that owns a foreign interface whose calls may hang, and callers that wait for it no longer than they want.
+//! A thread that owns a foreign interface whose calls may hang. Its callers wait no longer than their limit.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::RecvTimeoutError;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-/// The reason for which a question has no answer.
+/// The reason for which a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unanswered {
-    /// This call has been under way for so long.
+    /// The call in progress and its duration so far.
     Hangs { call: &'static str, since: Duration },
     /// The thread could not be started, or has panicked.
     Gone,
@@ -18,7 +18,7 @@ pub(super) enum Unanswered {
 
 type Work<I> = Box<dyn FnOnce(&mut I) + Send>;
 
-/// A question in the queue. Nobody waits any more for one that is abandoned.
+/// A call in the queue. An abandoned one has no waiting caller.
 struct Question<I> {
     id: u64,
     call: &'static str,
@@ -29,14 +29,14 @@ struct Question<I> {
 struct State<I> {
     queue: VecDeque<Question<I>>,
     running: Option<(u64, &'static str, Instant)>,
-    /// Whether the running call has exceeded a caller's limit: callers then do not wait for it.
+    /// Whether the running call has exceeded a caller's limit. Other callers then do not wait for it.
     is_late: bool,
     is_started: bool,
     is_gone: bool,
     next: u64,
 }
 
-/// The thread's handle. Questions are answered one after the other.
+/// The thread's handle. Calls run one after the other.
 pub(super) struct DeadlineThread<I> {
     shared: Arc<(Mutex<State<I>>, Condvar)>,
     open: fn() -> I,
@@ -44,14 +44,15 @@ pub(super) struct DeadlineThread<I> {
 }
 
 impl<I: 'static> DeadlineThread<I> {
-    /// The thread is started with the first question, and never waited for: a process can end while a call hangs.
+    /// Creates the handle. The first call starts the thread. It is never joined: the process can end while a call
+    /// hangs.
     pub(super) fn new(name: &'static str, open: fn() -> I) -> Self {
         let state =
             State { queue: VecDeque::new(), running: None, is_late: false, is_started: false, is_gone: false, next: 0 };
         Self { shared: Arc::new((Mutex::new(state), Condvar::new())), open, name }
     }
 
-    /// Blocks until the answer is there, for `limit` at most. `call` is named if it hangs.
+    /// Blocks until the answer arrives, for `limit` at most. The error names `call` if it hangs.
     pub(super) fn ask<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -62,12 +63,12 @@ impl<I: 'static> DeadlineThread<I> {
         let id = self.enqueue(call, Box::new(move |interface| drop(sender.send(work(interface)))))?;
         answer.recv_timeout(limit).map_err(|error| match error {
             RecvTimeoutError::Timeout => self.give_up(id),
-            // A question is dropped without an answer only if the thread has ended.
+            // The sender is dropped without an answer only if the thread has ended.
             RecvTimeoutError::Disconnected => Unanswered::Gone,
         })
     }
 
-    /// Like [`ask`](Self::ask) without blocking. Dropping the future leaves the question to the thread.
+    /// Like [`ask`](Self::ask), without blocking. If the future is dropped, the thread still runs the call.
     pub(super) async fn ask_async<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -106,7 +107,7 @@ impl<I: 'static> DeadlineThread<I> {
         Ok(id)
     }
 
-    /// Takes a question back that has waited for too long.
+    /// Removes a call that has waited for too long.
     fn give_up(&self, id: u64) -> Unanswered {
         let mut state = self.lock();
         state.queue.retain(|question| question.id != id);
@@ -118,7 +119,7 @@ impl<I: 'static> DeadlineThread<I> {
                 state.is_late = true;
                 Unanswered::Hangs { call, since: began.elapsed() }
             }
-            // It has ended at this very moment.
+            // The call has ended at this very moment.
             None => Unanswered::Hangs { call: "a call", since: Duration::ZERO },
         }
     }
@@ -128,7 +129,7 @@ impl<I: 'static> DeadlineThread<I> {
     }
 }
 
-/// Marks the thread as gone when a question panics.
+/// Marks the thread as gone when a call panics.
 struct Guard<'a, I>(&'a (Mutex<State<I>>, Condvar));
 
 impl<I> Drop for Guard<'_, I> {

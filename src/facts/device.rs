@@ -1,24 +1,24 @@
 //! The device that the engine computes on.
 
-/// Defaults and limits of an engine differ between devices.
+/// A kind of device. Defaults and limits of an engine differ between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     Cpu,
     Cuda(Gpu),
 }
 
-/// GPUs of one kind, as far as they are known.
+/// GPUs of one kind, with the properties that are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gpu {
-    /// Bytes of one of them, as CUDA reports them.
+    /// Bytes of one GPU, as CUDA reports them.
     pub memory: Option<u64>,
-    /// How many the engine can see.
+    /// The number of GPUs that the engine can see.
     pub count: Option<u32>,
     /// Compute capability: major and minor number.
     pub capability: Option<(u8, u8)>,
-    /// vLLM gives an A100 the defaults of smaller devices, by its name.
+    /// Whether it is an A100. vLLM recognizes it by name and gives it the defaults of smaller devices.
     pub a100: bool,
-    /// Each of them in CUDA's order, as far as the driver was asked; empty if they are all alike.
+    /// Each GPU in CUDA's order, if the driver was read; empty if they are all alike.
     pub units: &'static [GpuUnit],
 }
 
@@ -31,20 +31,20 @@ pub struct GpuUnit {
     pub memory: Option<u64>,
     pub capability: Option<(u8, u8)>,
     pub a100: bool,
-    /// Bytes of `memory` that no process has, the tuner's own left out.
+    /// Bytes of `memory` that no foreign process holds.
     pub free: Option<u64>,
 }
 
 impl Gpu {
-    /// GPUs that somebody describes, memory in bytes. vLLM knows an A100 by its name; without a name its capability
-    /// stands for it, which only it and its kin have.
+    /// Creates GPUs from a description, memory in bytes. vLLM recognizes an A100 by its name. Without a name, the
+    /// compute capability 8.0 stands for it, which only the A100 and its variants have.
     #[must_use]
     pub fn described(memory: Option<u64>, count: Option<u32>, capability: Option<(u8, u8)>) -> Self {
         Self { memory, count, capability, a100: capability == Some((8, 0)), units: &[] }
     }
 
-    /// GPUs as the driver lists them; the numbers are those of the first one. The list lives as long as the process: devices
-    /// are detected once or twice in it.
+    /// Creates GPUs from the driver's list; the numbers are those of the first one. The list lives as long as the
+    /// process: devices are detected once or twice in it.
     #[must_use]
     pub fn listed(units: Vec<GpuUnit>) -> Self {
         let count = u32::try_from(units.len()).ok();
@@ -52,25 +52,27 @@ impl Gpu {
         Self { units: all.units, ..all.first(1) }
     }
 
-    /// The same with the memory and capability that hold on each of the first `devices`: an engine computes on these.
+    /// Returns these GPUs with the memory and capability that hold on each of the first `devices`, which an engine
+    /// computes on.
     #[must_use]
     pub fn first(self, devices: u64) -> Self {
         let most = usize::try_from(devices).unwrap_or(usize::MAX).clamp(1, self.units.len().max(1));
         let Some(units) = self.units.get(..most).filter(|units| !units.is_empty()) else { return self };
-        // Nothing is known of a device that cannot be read.
+        // If a device cannot be read, the value is unknown: `None` is the minimum.
         let memory = units.iter().map(|unit| unit.memory).min().flatten();
         let capability = units.iter().map(|unit| unit.capability).min().flatten();
         Self { memory, capability, a100: units.iter().any(|unit| unit.a100), units, ..self }
     }
 
-    /// Interchangeable GPUs, any of them for a launch: each counts as the smallest, oldest and fullest one.
+    /// Makes the GPUs interchangeable, so that a launch may use any of them: each counts as the smallest, oldest and
+    /// fullest one.
     #[must_use]
     pub fn interchangeable(self) -> Self {
         if self.units.is_empty() {
             return self;
         }
         let Self { memory, capability, a100, .. } = self.first(u64::MAX);
-        // The fullest is the one with the most held memory, since totals may differ.
+        // The fullest has the most memory in use: totals may differ.
         let held = |unit: &GpuUnit| Some(unit.memory?.saturating_sub(unit.free?));
         let most = self.units.iter().map(held).collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max());
         let free = memory.zip(most).map(|(memory, held)| memory.saturating_sub(held));
@@ -87,11 +89,11 @@ impl Gpu {
 }
 
 impl Device {
-    /// A GPU of which nothing is known.
+    /// A GPU without known properties.
     pub const UNKNOWN_GPU: Self =
         Self::Cuda(Gpu { memory: None, count: None, capability: None, a100: false, units: &[] });
 
-    /// A GPU of this memory in bytes, of which nothing else is known.
+    /// Creates a GPU with this memory in bytes and no other known property.
     #[must_use]
     pub const fn gpu_of(memory: u64) -> Self {
         Self::Cuda(Gpu { memory: Some(memory), count: None, capability: None, a100: false, units: &[] })

@@ -1,5 +1,4 @@
-//! How full the memory of each GPU is, and by whom, as the driver's management library (NVML) reports it: a thin layer
-//! that reads.
+//! Memory use of each GPU and of the processes on it, as the driver's management library (NVML) reports it.
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use nvml_wrapper::error::NvmlError;
 use super::gpu_list::{GpuId, GpuList};
 use super::nvml::{GpuError, NVML_LIMIT, ask_async, memory};
 
-/// How long a repeated reading may take.
+/// The time limit of a repeated reading.
 const READ_LIMIT: Duration = Duration::from_secs(5);
 
 /// One device at one instant.
@@ -33,23 +32,24 @@ pub struct DeviceMemory {
 /// A process that has memory on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// In the driver's own namespace: in a container it may name nobody, or somebody else.
+    /// In the driver's PID namespace. In a container it may be the number of no process, or of another one.
     pub pid: u32,
-    /// Bytes; `None` where the driver does not tell (on Windows' driver model, and under some kinds of virtualization).
+    /// Bytes; `None` if the driver does not report them (on Windows' driver model, and under some kinds of
+    /// virtualization).
     pub used: Option<u64>,
 }
 
-/// Devices to be read again and again.
+/// Devices whose memory is read repeatedly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceMemoryReader {
     ids: Vec<GpuId>,
 }
 
 impl DeviceMemoryReader {
-    /// The first `most` devices that this `CUDA_VISIBLE_DEVICES` leaves, `None` if the variable is not set.
+    /// Selects the first `most` devices that this `CUDA_VISIBLE_DEVICES` leaves; `None` if the variable is not set.
     ///
     /// # Errors
-    /// When there is no driver, no device, or none that is visible.
+    /// If there is no driver, no device, or none that is visible.
     pub async fn open(visible: Option<&str>, most: u64) -> Result<Self, GpuError> {
         let variable = visible.map(str::to_owned);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -61,10 +61,10 @@ impl DeviceMemoryReader {
         Ok(Self { ids: ids.await? })
     }
 
-    /// The devices as they are now, in order; one that cannot be read is left out.
+    /// Reads the devices as they are now, in order. A device that cannot be read is left out.
     ///
     /// # Errors
-    /// When the driver does not answer.
+    /// If the driver does not answer.
     pub async fn read(&self) -> Result<Vec<DeviceMemory>, GpuError> {
         let ids = self.ids.clone();
         let read = move |nvml: &Nvml| Ok(ids.iter().filter_map(|id| read_memory(nvml, id).ok()).collect());
@@ -75,7 +75,7 @@ impl DeviceMemoryReader {
 /// Reads one device.
 ///
 /// # Errors
-/// When it does not report its memory, or cannot be read.
+/// If it does not report its memory, or cannot be read.
 pub fn read_memory(nvml: &Nvml, id: &GpuId) -> Result<DeviceMemory, NvmlError> {
     let device = id.open(nvml)?;
     let reading = memory(nvml, &device)?;
@@ -87,7 +87,7 @@ pub fn read_memory(nvml: &Nvml, id: &GpuId) -> Result<DeviceMemory, NvmlError> {
             UsedGpuMemory::Used(bytes) => Some(bytes),
             UsedGpuMemory::Unavailable => None,
         };
-        // One that computes and draws is in both lists, with the same memory.
+        // A process that computes and draws is in both lists, with equal memory.
         if holders.iter().all(|holder| holder.pid != process.pid) {
             holders.push(Holder { pid: process.pid, used });
         }

@@ -1,4 +1,4 @@
-//! The GPUs of this machine as the driver's management library (NVML) reports them: their number, memory and capability.
+//! The GPUs of this machine: number, memory and capability, as the driver's management library (NVML) reports them.
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
@@ -27,7 +27,7 @@ pub struct GpuReading {
 pub struct GpuReport {
     /// At least one, in CUDA's order.
     pub readings: Vec<GpuReading>,
-    /// Whether somebody has named them.
+    /// Whether the user has named the devices.
     is_chosen: bool,
 }
 
@@ -35,7 +35,7 @@ impl GpuReport {
     /// Reads the selected devices.
     ///
     /// # Errors
-    /// When there is no driver, no device, none that is selected, or none of these that can be read.
+    /// If there is no driver, no device, none that is selected, or none of these that can be read.
     pub fn read(selection: &GpuSelection) -> Result<Self, GpuError> {
         let is_chosen = *selection != GpuSelection::Visible(None);
         let selection = selection.clone();
@@ -46,10 +46,10 @@ impl GpuReport {
         Self { readings, is_chosen }.readable()
     }
 
-    /// Reads every device of this machine, one that cannot be read included.
+    /// Reads every device of this machine, including unreadable ones.
     ///
     /// # Errors
-    /// When there is no driver or no device.
+    /// If there is no driver or no device.
     pub fn of_machine() -> Result<Self, GpuError> {
         let readings = ask(NVML_LIMIT, "reading the devices", |nvml| {
             let all = GpuList::read(nvml)?.all();
@@ -63,7 +63,8 @@ impl GpuReport {
         if problems.len() == self.readings.len() { Err(GpuError::Device(problems.join("; "))) } else { Ok(self) }
     }
 
-    /// Summarizes the devices for the rules. Memory of processes that are `ours` counts as free: they are ended before a launch.
+    /// Summarizes the devices for the rules. Memory of processes that are `ours` counts as free: they are ended before
+    /// a launch.
     #[must_use]
     pub fn gpu(&self, ours: impl Fn(u32) -> bool) -> Gpu {
         let unit = |reading: &GpuReading| {
@@ -83,19 +84,20 @@ impl GpuReport {
         Gpu::listed(self.readings.iter().map(unit).collect())
     }
 
-    /// The devices as the tables of vLLM's benchmarks name them: `8xNVIDIA H100 80GB HBM3`; kinds are joined by ` + `.
+    /// Returns the devices' names as in the tables of vLLM's benchmarks: `8xNVIDIA H100 80GB HBM3`. Kinds are joined by
+    /// ` + `.
     #[must_use]
     pub fn names(&self) -> String {
         names(&self.readings)
     }
 
-    /// The first device's name: that of every engine's first device.
+    /// Returns the first device's name: that of every engine's first device.
     #[must_use]
     pub fn first_name(&self) -> Option<&str> {
         self.readings.first()?.name.as_deref()
     }
 
-    /// One line for each thing that a user has to know of the devices.
+    /// Returns one line for each notice that users need about the devices.
     #[must_use]
     pub fn notices(&self) -> Vec<String> {
         let mut notices: Vec<_> = self.readings.iter().filter_map(problem_text).collect();
@@ -119,7 +121,7 @@ fn problem_text(reading: &GpuReading) -> Option<String> {
     Some(format!("{} cannot be read: {}", reading.id, reading.problem.as_ref()?))
 }
 
-/// Each kind with its count, in the order of their first devices.
+/// Returns each kind with its count, in the order of their first devices.
 fn names(readings: &[GpuReading]) -> String {
     let mut kinds: Vec<(&str, usize)> = Vec::new();
     for name in readings.iter().filter_map(|reading| reading.name.as_deref()) {
@@ -134,7 +136,7 @@ fn names(readings: &[GpuReading]) -> String {
 fn reading(nvml: &Nvml, id: &GpuId) -> GpuReading {
     let mut problem = None;
     let mut note = |error: NvmlError| {
-        // A device that lacks a call works.
+        // A missing call is no sign of a defective device.
         if !matches!(error, NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) {
             problem.get_or_insert_with(|| error.to_string());
         }
@@ -156,21 +158,21 @@ fn reading(nvml: &Nvml, id: &GpuId) -> GpuReading {
     }
 }
 
-/// A GPU of this machine, to be given to an engine.
+/// A GPU of this machine that can be assigned to an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuPlace {
-    /// As `CUDA_VISIBLE_DEVICES` names it; an index is to be read with `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
+    /// The name in `CUDA_VISIBLE_DEVICES`. An index is meant with `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
     pub name: String,
-    /// Node of memory that is near; `None` if the kernel does not report it.
+    /// The NUMA node of the device; `None` if the kernel does not report it.
     pub node: Option<u32>,
 }
 
 impl GpuPlace {
-    /// The GPUs that an engine started with this `CUDA_VISIBLE_DEVICES` would see, each to be given to another one: every
-    /// instance of a divided device is one. One that cannot be read is left out, and named second.
+    /// Returns the GPUs visible with this `CUDA_VISIBLE_DEVICES`, each for an engine of its own. Every instance of a
+    /// divided device counts as one. Devices that cannot be read are left out; the second value names them.
     ///
     /// # Errors
-    /// When there is no driver, no device, or none that is visible.
+    /// If there is no driver, no device, or none that is visible.
     pub fn all(variable: Option<&str>) -> Result<(Vec<Self>, Vec<String>), GpuError> {
         let owned = variable.map(str::to_owned);
         let places = ask(NVML_LIMIT, "listing the devices", move |nvml| {
@@ -187,10 +189,10 @@ impl GpuPlace {
         if found.0.is_empty() { Err(GpuError::Device(found.1.join("; "))) } else { Ok(found) }
     }
 
-    /// One for each of these names.
+    /// Returns one place for each of these names.
     ///
     /// # Errors
-    /// When there is no driver, or when the names select no device.
+    /// If there is no driver, or if the names select no device.
     pub fn named(names: &str) -> Result<Vec<Self>, GpuError> {
         let variable = names.to_owned();
         ask(NVML_LIMIT, "listing the devices", move |nvml| {
@@ -201,17 +203,18 @@ impl GpuPlace {
 }
 
 fn place(nvml: &Nvml, id: &GpuId) -> GpuPlace {
-    // An instance has the bus of its device.
+    // An instance is on the bus of its device.
     let device = nvml.device_by_index(id.index).and_then(|device| device.pci_info());
     GpuPlace { name: id.variable(), node: device.ok().and_then(|pci| node(&pci.bus_id)) }
 }
 
-/// The node near a device on the PCI bus, of which the driver writes the domain with eight digits and the kernel with four.
+/// Returns the node of a device on the PCI bus. The driver writes the domain with eight digits and the kernel with
+/// four.
 fn node(bus_id: &str) -> Option<u32> {
     let (domain, rest) = bus_id.split_once(':')?;
     let domain = u32::from_str_radix(domain, 16).ok()?;
     let file = format!("/sys/bus/pci/devices/{domain:04x}:{}/numa_node", rest.to_lowercase());
-    // -1 where the firmware does not say.
+    // The file contains -1 if the firmware does not report the node.
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 

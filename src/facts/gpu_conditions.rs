@@ -17,7 +17,7 @@ struct DeviceSettings {
     has_ecc: Option<bool>,
 }
 
-/// Reads the selected devices. Each condition is one of all devices; one that no device reports is absent.
+/// Reads the selected devices. Each condition describes all devices; one that no device reports is absent.
 #[must_use]
 pub fn read(nvml: &Nvml, selection: &GpuSelection) -> Vec<MeasurementCondition> {
     let selected = GpuList::read(nvml).and_then(|list| list.selected(selection)).unwrap_or_default();

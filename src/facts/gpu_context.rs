@@ -6,11 +6,11 @@ use super::DeviceContext;
 use super::gpu_list::{GpuList, GpuSelection};
 use super::nvml::memory;
 
-/// One device as far as its context goes.
+/// The context of one device.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct DeviceReading {
     name: Option<String>,
-    /// Bytes as CUDA reports them: the total without what the driver reserves.
+    /// Bytes as CUDA reports them: the total without the driver's reserve.
     memory: Option<u64>,
     compute_capability: Option<(i32, i32)>,
     power_limit_mw: Option<u32>,
@@ -24,7 +24,7 @@ pub fn read(nvml: &Nvml, selection: &GpuSelection) -> DeviceContext {
     let selected = GpuList::read(nvml).and_then(|list| list.selected(selection)).unwrap_or_default();
     let seen: Vec<_> = selected.iter().filter_map(|id| Some(reading(nvml, &id.open(nvml).ok()?))).collect();
     let context = summary(&seen);
-    // A device that cannot be read at the moment is no other device.
+    // A device that is temporarily unreadable must not look like a change of devices.
     let (name, count) = if seen.len() == selected.len() { (context.name, context.count) } else { (None, None) };
     DeviceContext { name, count, driver, ..context }
 }

@@ -1,6 +1,6 @@
-//! The GPUs of this machine and the instances of divided ones (MIG), and which of them CUDA gives to a process.
+//! The GPUs of this machine and the instances of divided ones (MIG), and the selection that CUDA gives to a process.
 //!
-//! A device that cannot be read keeps its place: indices of the others stay those of `nvidia-smi`.
+//! A device that cannot be read keeps its place, so that the indices of the others stay those of `nvidia-smi`.
 
 use std::fmt;
 
@@ -20,12 +20,12 @@ pub struct GpuId {
     pub instance: Option<u32>,
 }
 
-/// The devices that somebody asks about.
+/// A selection of devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GpuSelection {
-    /// Those that an engine with this `CUDA_VISIBLE_DEVICES` computes on; `None`: the variable is not set.
+    /// Those that an engine with this `CUDA_VISIBLE_DEVICES` computes on. `None`: the variable is not set.
     Visible(Option<String>),
-    /// Those that slots name, each for engines of its own.
+    /// Those named for slots, each for engines of its own.
     Slots(String),
 }
 
@@ -39,13 +39,13 @@ impl fmt::Display for GpuId {
 }
 
 impl GpuId {
-    /// As `CUDA_VISIBLE_DEVICES` names it.
+    /// Returns the name in `CUDA_VISIBLE_DEVICES`.
     #[must_use]
     pub fn variable(&self) -> String {
         if self.instance.is_some() { self.uuid.clone() } else { self.index.to_string() }
     }
 
-    /// The driver's handle.
+    /// Returns the driver's handle.
     pub(super) fn open<'a>(&self, nvml: &'a Nvml) -> Result<Device<'a>, NvmlError> {
         let device = nvml.device_by_index(self.index)?;
         match self.instance {
@@ -64,7 +64,7 @@ pub(super) struct ListedInstance {
     pub(super) ids: Option<(u32, u32)>,
 }
 
-/// A device as it is listed.
+/// A device in the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ListedGpu {
     /// Empty if it cannot be read.
@@ -79,7 +79,7 @@ pub(super) struct GpuList(pub(super) Vec<ListedGpu>);
 
 impl GpuList {
     /// # Errors
-    /// When the driver cannot count its devices, or has none.
+    /// If the driver cannot count its devices, or has none.
     pub(super) fn read(nvml: &Nvml) -> Result<Self, GpuError> {
         let count = nvml.device_count()?;
         if count == 0 {
@@ -89,7 +89,7 @@ impl GpuList {
     }
 
     /// # Errors
-    /// When the selection leaves no device.
+    /// If the selection leaves no device.
     pub(super) fn selected(&self, selection: &GpuSelection) -> Result<Vec<GpuId>, GpuError> {
         match selection {
             GpuSelection::Visible(variable) => self.visible(variable.as_deref()),
@@ -97,11 +97,11 @@ impl GpuList {
         }
     }
 
-    /// The devices that an engine with this `CUDA_VISIBLE_DEVICES` computes on, in its order. CUDA gives a process one instance
-    /// of a divided device and then nothing else.
+    /// Returns the devices that an engine with this `CUDA_VISIBLE_DEVICES` computes on, in its order. If an instance of
+    /// a divided device is among them, CUDA gives the process this instance and nothing else.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none.
     pub(super) fn visible(&self, variable: Option<&str>) -> Result<Vec<GpuId>, GpuError> {
         let mut named = self.named(variable, false);
         if let Some(first) = named.iter().find(|id| id.instance.is_some()) {
@@ -110,16 +110,16 @@ impl GpuList {
         self.some(named, variable)
     }
 
-    /// The devices that this variable names, each for an engine of its own. `all_instances` makes every instance of a divided
-    /// device one, and not only its first.
+    /// Returns the devices that this variable names, each for an engine of its own. A divided device counts as its
+    /// first instance, or as all of them with `all_instances`.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none.
     pub(super) fn apart(&self, variable: Option<&str>, all_instances: bool) -> Result<Vec<GpuId>, GpuError> {
         self.some(self.named(variable, all_instances), variable)
     }
 
-    /// Every device and every instance, those of a divided device that has none included.
+    /// Returns every device and every instance. A divided device without instances is included.
     pub(super) fn all(&self) -> Vec<GpuId> {
         let parts = |index: usize| match self.parts(index, true) {
             parts if parts.is_empty() => {
@@ -138,7 +138,8 @@ impl GpuList {
         }
     }
 
-    /// As in CUDA the list ends at the first entry that names no device, and a device that is named twice leaves none.
+    /// Returns the named devices. As in CUDA, the list ends at the first entry that names no device. A device that is
+    /// named twice leaves no device.
     fn named(&self, variable: Option<&str>, all_instances: bool) -> Vec<GpuId> {
         let Some(list) = variable else {
             return (0..self.0.len()).flat_map(|index| self.parts(index, all_instances)).collect();
@@ -155,7 +156,7 @@ impl GpuList {
         if twice { Vec::new() } else { named }
     }
 
-    /// A device as a whole, or its instances: the first one or all.
+    /// Returns a whole device, or its instances: the first one or all.
     fn parts(&self, index: usize, all_instances: bool) -> Vec<GpuId> {
         let gpu = &self.0[index];
         if !gpu.is_divided {
@@ -165,7 +166,7 @@ impl GpuList {
         gpu.instances.iter().take(most).map(|instance| id(index, instance)).collect()
     }
 
-    /// By index, by the beginning of a UUID if no other begins so, or by `MIG-GPU-<uuid>/<GPU instance>/<compute instance>`.
+    /// Selects by index, by the unique beginning of a UUID, or by `MIG-GPU-<uuid>/<GPU instance>/<compute instance>`.
     fn select(&self, entry: &str, all_instances: bool) -> Vec<GpuId> {
         if let Ok(index) = entry.parse::<usize>() {
             return if index < self.0.len() { self.parts(index, all_instances) } else { Vec::new() };
@@ -185,7 +186,7 @@ impl GpuList {
     }
 }
 
-/// The one element, or none if there are several.
+/// Returns the one element, or none if there are several.
 fn only<T>(mut all: impl Iterator<Item = T>) -> Vec<T> {
     let first = all.next();
     first.filter(|_| all.next().is_none()).into_iter().collect()
@@ -199,10 +200,10 @@ fn id(index: usize, instance: &ListedInstance) -> GpuId {
     GpuId { index: number(index), uuid: instance.uuid.clone(), instance: Some(instance.place) }
 }
 
-/// The selected devices; without a selection all of them and all instances.
+/// Returns the selected devices; without a selection all devices and all instances.
 ///
 /// # Errors
-/// When the driver reports no device, or none is selected.
+/// If the driver reports no device, or none is selected.
 pub fn listed_gpus(nvml: &Nvml, selection: Option<&GpuSelection>) -> Result<Vec<GpuId>, GpuError> {
     let list = GpuList::read(nvml)?;
     selection.map_or_else(|| Ok(list.all()), |selection| list.selected(selection))
@@ -216,7 +217,7 @@ pub fn with_device<T>(nvml: &Nvml, id: &GpuId, read: impl FnOnce(&Device<'_>) ->
 fn listed(nvml: &Nvml, index: u32) -> ListedGpu {
     let Ok(device) = nvml.device_by_index(index) else { return ListedGpu::default() };
     let is_divided = device.mig_mode().is_ok_and(|mode| mode.current != 0);
-    // Places may be empty.
+    // A place may have no instance.
     let places = if is_divided { device.mig_device_count().unwrap_or(0) } else { 0 };
     let instance = |place| {
         let instance = device.mig_device_by_index(place).ok()?;
@@ -235,7 +236,8 @@ mod tests {
         ListedGpu { uuid: uuid.to_owned(), ..ListedGpu::default() }
     }
 
-    /// Two whole devices, one that cannot be read, one that is divided, and one that is divided into nothing.
+    /// Returns two whole devices, one that cannot be read, one that is divided, and one that is divided without
+    /// instances.
     fn list() -> GpuList {
         let instance = |place, uuid: &str, gi| ListedInstance { place, uuid: uuid.to_owned(), ids: Some((gi, 0)) };
         let instances = vec![instance(0, "MIG-aa11", 7), instance(2, "MIG-aa22", 9)];

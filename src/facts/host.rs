@@ -4,7 +4,7 @@ use procfs::Current;
 use serde::{Deserialize, Serialize};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
-/// Stored with a study, so that results of different machines are not mistaken for each other.
+/// A description of the host, stored with a study to keep results of different machines apart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     pub name: String,
@@ -18,7 +18,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Reads what the operating system says of this machine; what it does not say is `unknown`.
+    /// Reads the operating system's description of this machine. Missing texts are `unknown`.
     #[must_use]
     pub fn detect() -> Self {
         let what = RefreshKind::nothing()
@@ -38,19 +38,19 @@ impl Host {
     }
 }
 
-/// What of the host bounds an engine that runs on it; `None` where it is unknown.
+/// Properties of the host that limit an engine on it; `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostLimits {
-    /// Bytes, of the control group where it allows less than the host has.
+    /// Bytes: those of the control group if they are fewer than the host's.
     pub memory: Option<u64>,
-    /// Nodes of memory that a process may use.
+    /// The number of NUMA nodes that a process may use.
     pub numa_nodes: Option<u32>,
     /// Whether the processors multiply matrices in tiles (AMX), which decides between kernels.
     pub amx: Option<bool>,
 }
 
 impl HostLimits {
-    /// Of this machine and this process.
+    /// Reads the limits of this machine and this process.
     #[must_use]
     pub fn detect() -> Self {
         let memory =
@@ -61,7 +61,7 @@ impl HostLimits {
                 .map_or(system.total_memory(), |limits| limits.total_memory.min(system.total_memory()))
         });
         let status = procfs::process::Process::myself().and_then(|process| process.status()).ok();
-        // Ranges with both ends.
+        // Both ends of a range belong to it.
         let nodes = status.and_then(|status| status.mems_allowed_list);
         let nodes = nodes.map(|ranges| ranges.iter().map(|(first, last)| last.saturating_sub(*first) + 1).sum());
         // Processors without such flags have no such tiles either.

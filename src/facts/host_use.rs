@@ -1,4 +1,4 @@
-//! The use of the host's processors and memory by everything that runs on it, read through `sysinfo`.
+//! Use of the host's processors and memory by all processes, read through `sysinfo`.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -10,26 +10,26 @@ use sysinfo::{
 
 use crate::stats::to_f64;
 
-/// Processors that a process of another user has to take to be named.
+/// The smallest number of processors of a process of another user that is named.
 const MUCH_PROCESSOR: f64 = 0.5;
-/// The same as a share of the host's memory.
+/// The divisor of the host's memory: a process of another user with at least a tenth of it is named.
 const MUCH_MEMORY: u64 = 10;
 const MOST_NAMED: usize = 3;
 
-/// Readings at one moment; `None` if they were not taken or are not known here.
+/// Readings at one moment; `None` if they were not taken or are not available here.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostUse {
     /// Bytes in use and in total.
     pub swap: Option<(u64, u64)>,
-    /// Of all processors.
+    /// The busy share of all processors.
     pub busy_percent: Option<f32>,
-    /// Of the last minute.
+    /// The average over the last minute.
     pub load_average: Option<f64>,
     /// The lowest and the highest clock of a processor.
     pub clock_mhz: Option<(u64, u64)>,
     /// The sensor that is nearest to its critical temperature.
     pub hottest: Option<Sensor>,
-    /// Processes of other users that take much, the greediest first.
+    /// Processes of other users above the limits, those with the most processor time first.
     pub others: Option<Vec<ProcessUse>>,
 }
 
@@ -41,7 +41,7 @@ pub struct Sensor {
     pub critical: f32,
 }
 
-/// A process and the share of the host that it takes.
+/// A process and its share of the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessUse {
     pub pid: u32,
@@ -54,7 +54,7 @@ pub struct ProcessUse {
 }
 
 impl HostUse {
-    /// Reads what is known at once.
+    /// Reads the values that need no sampling.
     #[must_use]
     pub fn of_memory() -> Self {
         let Ok(mut system) = System::new() else { return Self::default() };
@@ -99,7 +99,8 @@ fn hottest() -> Option<Sensor> {
     sensors.min_by(|a, b| (a.critical - a.now).total_cmp(&(b.critical - b.now)))
 }
 
-/// `before` holds the milliseconds of processor time that each process had used `seconds` ago.
+/// Returns the processes of other users. `before` contains the milliseconds of processor time that each process had
+/// used `seconds` ago.
 fn others(system: &System, before: &HashMap<Pid, u64>, seconds: f64) -> Option<Vec<ProcessUse>> {
     let own = system.process(get_current_pid().ok()?)?.user_id()?.clone();
     let users = Users::new_with_refreshed_list().ok();

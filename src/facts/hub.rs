@@ -1,10 +1,10 @@
-//! The local cache of `huggingface_hub`: where models that were downloaded lie.
+//! The local cache of `huggingface_hub`, the place of downloaded models.
 
 use std::path::{Path, PathBuf};
 
-/// The cache's directory for a process with these variables, as `huggingface_hub/constants.py` finds it: `HF_HUB_CACHE`,
-/// then its older name, then `hub` in `HF_HOME`, whose default is `huggingface` in the user's cache directory. An empty
-/// variable counts as none.
+/// Returns the cache's directory for a process with these variables, like `huggingface_hub/constants.py`. It is
+/// `HF_HUB_CACHE`, then its older name, then `hub` in `HF_HOME`, whose default is `huggingface` in the user's cache
+/// directory. An empty variable counts as unset.
 #[must_use]
 pub fn hub_cache(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
@@ -18,7 +18,8 @@ pub fn hub_cache(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
         .or_else(|| Some(hugging_face()?.join("hub")))
 }
 
-/// A leading `~`, and `$NAME` and `${NAME}` of variables that are set, as `os.path.expanduser` and `expandvars` read them.
+/// Expands a leading `~`, and `$NAME` and `${NAME}` of variables that are set, like `os.path.expanduser` and
+/// `expandvars`.
 fn expand(value: &str, home: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -> PathBuf {
     let value = match (value.strip_prefix('~'), home) {
         (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => format!("{}{rest}", home.display()),

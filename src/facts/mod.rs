@@ -1,4 +1,4 @@
-//! What is true here and no configuration can change: the model's shape, the engine's version, the device, the host.
+//! Facts that no configuration can change: the model's shape, the engine's version, the device, the host.
 
 mod conditions;
 mod context;

@@ -1,4 +1,5 @@
-//! The driver's management library (NVML): loaded once, and asked on a thread of its own, since a driver may hang for ever.
+//! The driver's management library (NVML): loaded once, and called on its own thread because a driver may hang for
+//! ever.
 
 use std::ffi::OsString;
 use std::sync::LazyLock;
@@ -9,13 +10,14 @@ use nvml_wrapper::{Device, Nvml};
 
 use super::deadline::{DeadlineThread, Unanswered};
 
-/// Variable that names the library's file, for drivers in unusual places.
+/// The variable that names the library's file, for drivers in unusual places.
 pub const NVML_LIBRARY: &str = "SETPOINT_NVML";
 
-/// How long a reading may take. A driver that is loaded by it, without persistence mode, needs some seconds for each device.
+/// The time limit of a reading. A driver that is loaded by it, without persistence mode, needs some seconds for each
+/// device.
 pub const NVML_LIMIT: Duration = Duration::from_secs(10);
 
-/// The reason for which nothing is known of the GPUs.
+/// The reason for which the GPUs cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
     #[error("the driver's management library cannot be loaded: {0}")]
@@ -54,11 +56,11 @@ impl From<Unanswered> for GpuError {
 
 static DRIVER: LazyLock<DeadlineThread<Option<Nvml>>> = LazyLock::new(|| DeadlineThread::new("nvml", || None));
 
-/// Asks the driver, and waits for `limit` at most. `call` names this question in errors. While it hangs, every other question
-/// fails at once.
+/// Calls the driver, and waits for `limit` at most. `call` names the call in errors. While a call hangs, every other
+/// call fails at once.
 ///
 /// # Errors
-/// When the library cannot be loaded, when the driver hangs, or that of `work`.
+/// If the library cannot be loaded, if the driver hangs, or if `work` fails.
 pub fn ask<T: Send + 'static>(
     limit: Duration,
     call: &'static str,
@@ -70,7 +72,7 @@ pub fn ask<T: Send + 'static>(
 /// Like [`ask`], without blocking. Safe to cancel.
 ///
 /// # Errors
-/// Those of [`ask`].
+/// The errors of [`ask`].
 pub async fn ask_async<T: Send + 'static>(
     limit: Duration,
     call: &'static str,
@@ -85,7 +87,7 @@ fn with<T>(library: &mut Option<Nvml>, work: impl FnOnce(&Nvml) -> Result<T, Gpu
         None => load()?,
     };
     let answer = work(&nvml);
-    // A driver that was replaced or reset answers a new session only.
+    // After the driver was replaced or reset, only a new session works.
     if answer.is_ok() {
         *library = Some(nvml);
     }
@@ -109,17 +111,17 @@ fn load() -> Result<Nvml, GpuError> {
 pub(super) struct MemoryReading {
     /// The whole memory, the driver's reserve included.
     pub(super) total: u64,
-    /// As CUDA reports it: without the driver's reserve, if the driver reports that.
+    /// Memory as CUDA reports it: without the driver's reserve, if the driver reports that.
     pub(super) usable: u64,
     pub(super) used: u64,
     pub(super) free: u64,
 }
 
-/// Reads a device's memory. Drivers without the second version of the call (GB10 and Jetson among them) are asked by the first,
-/// which counts the driver's reserve as used.
+/// Reads a device's memory. If a driver lacks the second version of the call (GB10 and Jetson among them), the first
+/// version is used. It counts the driver's reserve as used.
 ///
 /// # Errors
-/// When the device supports neither, or cannot be read.
+/// If the device supports neither, or cannot be read.
 pub(super) fn memory(nvml: &Nvml, device: &Device<'_>) -> Result<MemoryReading, NvmlError> {
     let unsupported = |error: &NvmlError| {
         matches!(error, NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound)
@@ -134,7 +136,7 @@ pub(super) fn memory(nvml: &Nvml, device: &Device<'_>) -> Result<MemoryReading, 
     }
 }
 
-/// The first version of the call, which the wrapper does not have.
+/// Reads memory by the first version of the call, which the wrapper lacks.
 #[expect(unsafe_code, reason = "one call of the driver with a buffer of the type that its bindings state")]
 fn first_memory_info(nvml: &Nvml, device: &Device<'_>) -> Option<MemoryReading> {
     let call = nvml.lib().nvmlDeviceGetMemoryInfo.as_ref().ok()?;
@@ -149,7 +151,7 @@ fn first_memory_info(nvml: &Nvml, device: &Device<'_>) -> Option<MemoryReading> 
     Some(MemoryReading { total: memory.total, usable: memory.total, used: memory.used, free: memory.free })
 }
 
-/// The identifiers of an instance: GPU instance and compute instance.
+/// Returns the identifiers of an instance: GPU instance and compute instance.
 #[expect(
     unsafe_code,
     reason = "two calls of the driver that the wrapper does not have, each with a buffer of one number"

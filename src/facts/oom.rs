@@ -1,13 +1,14 @@
-//! How often the kernel has killed a process for want of memory. It leaves no other trace that every user may read.
+//! Counters of the processes that the kernel has killed because memory ran out. No other record is readable for every
+//! user.
 
 use std::path::Path;
 
-/// The kernel's counters at one moment; `None` where one cannot be read.
+/// The kernel's counters at one moment; `None` if one cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OomKills {
-    /// In our control group and those below it.
+    /// Kills in the tuner's control group and those below it.
     group: Option<u64>,
-    /// On the host.
+    /// Kills on the host.
     host: Option<u64>,
 }
 
@@ -17,16 +18,16 @@ impl OomKills {
         Self::read_below(Path::new("/"))
     }
 
-    /// Kills since `earlier`: of the group where it has a counter that moved, else of the host, which shares them with
-    /// others.
+    /// Returns the kills since `earlier`: those of the group if its counter moved, else those of the host. The host's
+    /// counter includes processes of others.
     #[must_use]
     pub fn since(self, earlier: Self) -> u64 {
         let moved = |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before?)).filter(|more| *more > 0);
         moved(self.group, earlier.group).or_else(|| moved(self.host, earlier.host)).unwrap_or(0)
     }
 
-    /// `memory.events` of version 2 and `memory.oom_control` of version 1 of the kernel's control groups; `/proc/vmstat`
-    /// since Linux 4.13.
+    /// Reads `memory.events` of version 2 and `memory.oom_control` of version 1 of the kernel's control groups, and
+    /// `/proc/vmstat`, which has the counter since Linux 4.13.
     fn read_below(root: &Path) -> Self {
         let text = |path: &str| std::fs::read_to_string(root.join(path.trim_start_matches('/'))).ok();
         let counter = |path: &str| {
@@ -36,7 +37,7 @@ impl OomKills {
         let group = groups.lines().find_map(|line| {
             let [_, controllers, path] = *line.splitn(3, ':').collect::<Vec<_>>() else { return None };
             match controllers {
-                // Within a container the path may be that of the host, and the files lie at the top.
+                // Within a container the path may be that of the host, and the files are at the top.
                 "" => counter(&format!("/sys/fs/cgroup{path}/memory.events"))
                     .or_else(|| counter("/sys/fs/cgroup/memory.events")),
                 _ if controllers.split(',').any(|name| name == "memory") => {

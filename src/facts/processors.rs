@@ -1,4 +1,4 @@
-//! The processors of this machine, and how several engines share them without a core in common.
+//! The processors of this machine, and their division among several engines without a shared core.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,28 +8,28 @@ use std::str::FromStr;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Processors(BTreeSet<u32>);
 
-/// What the kernel would not understand either.
+/// A list that the kernel's syntax does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a list of processors such as \"0-3,8\"")]
 pub struct ProcessorsError(String);
 
-/// So many a machine can have (`CPU_SETSIZE` of the C library).
+/// The largest number of processors of a machine (`CPU_SETSIZE` of the C library).
 const MOST: u32 = 1024;
 
-/// A core and the logical processors that it runs.
+/// A core and its logical processors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Core {
-    /// Node of memory that is near; `None` where the kernel does not tell.
+    /// The NUMA node of the core; `None` if the kernel does not report it.
     pub node: Option<u32>,
     pub processors: Processors,
 }
 
 impl Processors {
-    /// Those that this process may run on.
+    /// Returns the processors that this process may run on.
     #[must_use]
     pub fn allowed() -> Self {
         let status = procfs::process::Process::myself().and_then(|process| process.status()).ok();
-        // Ranges with both ends.
+        // Both ends of a range belong to it.
         let ranges = status.and_then(|status| status.cpus_allowed_list).unwrap_or_default();
         Self(ranges.into_iter().flat_map(|(first, last)| first..=last).collect())
     }
@@ -48,13 +48,13 @@ impl Processors {
         self.0.is_empty()
     }
 
-    /// Those that are in both.
+    /// Returns the processors that are in both.
     #[must_use]
     pub fn common(&self, other: &Self) -> Self {
         Self(self.0.intersection(&other.0).copied().collect())
     }
 
-    /// Those that are in any.
+    /// Returns the processors that are in any of them.
     #[must_use]
     pub fn union<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
         Self(all.into_iter().flat_map(Self::iter).collect())
@@ -98,8 +98,8 @@ impl std::fmt::Display for Processors {
 }
 
 impl Core {
-    /// The cores of this machine with what of them this process may run on, those of a node together. Where the kernel does
-    /// not tell which processors share a core, each counts as one.
+    /// Returns the cores of this machine with the processors that this process may run on, sorted by node. If the
+    /// kernel does not report which processors share a core, each processor counts as a core.
     #[must_use]
     pub fn all() -> Vec<Self> {
         Self::read(Path::new("/sys/devices/system/cpu"), &Processors::allowed())
@@ -118,20 +118,21 @@ impl Core {
             processors.0.insert(number);
             cores.push(Self { node: node(&processor), processors });
         }
-        // Stable: within a node they stay in the kernel's order.
+        // The sort is stable: within a node the kernel's order is kept.
         cores.sort_by_key(|core| core.node);
         cores
     }
 }
 
-/// The kernel links each processor to its node, as `node1`.
+/// Returns the node of a processor. The kernel links the processor to it, as `node1`.
 fn node(processor: &Path) -> Option<u32> {
     let names = std::fs::read_dir(processor).ok()?.flatten().map(|entry| entry.file_name());
     names.filter_map(|name| name.to_str()?.strip_prefix("node")?.parse().ok()).min()
 }
 
-/// As many cores for each slot, none for two, and near its device where `nodes` says where that is; `None` where there are
-/// fewer cores than slots. What does not divide belongs to none.
+/// Returns the processors of each slot: the same number of whole cores for each, and no core for two. They are near the
+/// slot's device if all `nodes` are known and have enough cores. Cores that do not divide evenly stay unused. `None` if
+/// there are fewer cores than slots.
 #[must_use]
 pub fn divide(cores: &[Core], nodes: &[Option<u32>]) -> Option<Vec<Processors>> {
     let known = || nodes.iter().copied().collect::<Option<Vec<_>>>();
@@ -141,11 +142,11 @@ pub fn divide(cores: &[Core], nodes: &[Option<u32>]) -> Option<Vec<Processors>> 
     })
 }
 
-/// `None` where a node has fewer cores than slots.
+/// Divides the cores of each node among its slots; `None` if a node has fewer cores than slots.
 fn divide_by_node(cores: &[Core], nodes: &[u32]) -> Option<Vec<Processors>> {
     let of = |node: u32| cores.iter().filter(move |core| core.node == Some(node));
     let slots_of = |node: u32| nodes.iter().filter(|other| **other == node).count();
-    // The same for all: slots of different sizes would measure different things.
+    // Each slot gets the same number: measurements on slots of different sizes would not be comparable.
     let each = nodes.iter().map(|node| of(*node).count() / slots_of(*node)).min()?;
     let mut divided = vec![Processors::default(); nodes.len()];
     for node in nodes.iter().copied().collect::<BTreeSet<_>>() {
@@ -220,7 +221,7 @@ mod tests {
         let cores = [core(0, "0,4"), core(0, "2,6"), core(0, "8"), core(1, "1,5"), core(1, "3,7")];
         assert_eq!(texts(divide(&cores, &[Some(1), Some(0)])), ["1,3,5,7", "0,2,4,6"]);
         assert_eq!(texts(divide(&cores, &[Some(0), Some(1), Some(0)])), ["0,4", "1,5", "2,6"]);
-        // Without a node for each, or with too few cores near one, they are dealt out in order.
+        // If a slot's node is unknown, or a node has too few cores, they are assigned in order.
         assert_eq!(texts(divide(&cores, &[None, Some(1)])), ["0,2,4,6", "1,5,8"]);
         assert_eq!(texts(divide(&cores, &[Some(1); 3])), ["0,4", "2,6", "8"]);
         assert_eq!(divide(&cores, &[None; 6]), None);

@@ -12,10 +12,10 @@ pub struct EngineVersion {
 }
 
 impl EngineVersion {
-    /// Later than every release: what holds where the release is not known yet.
+    /// Later than every release. It stands for a release that is not known yet.
     pub const LATEST: Self = Self::new(u32::MAX, 0, 0);
 
-    // Releases with which something changed that rules or defaults depend on.
+    // Releases that changed something that rules or defaults depend on.
     pub const V0_8: Self = Self::new(0, 8, 0);
     pub const V0_10: Self = Self::new(0, 10, 0);
     pub const V0_12: Self = Self::new(0, 12, 0);
@@ -27,13 +27,13 @@ impl EngineVersion {
         Self { major, minor, patch }
     }
 
-    /// Whether both have the same flags and defaults: patch releases change neither.
+    /// Returns whether both have the same flags and defaults: patch releases change neither.
     #[must_use]
     pub fn is_same_minor(self, other: Self) -> bool {
         (self.major, self.minor) == (other.major, other.minor)
     }
 
-    /// Whether only the V0 engine exists in this release: its scheduler, defaults and refusals differ from V1's.
+    /// Returns whether this release has only the V0 engine: its scheduler, defaults and refusals differ from V1's.
     #[must_use]
     pub fn is_v0(self) -> bool {
         self < Self::new(0, 8, 0)
@@ -67,8 +67,8 @@ impl FromStr for EngineVersion {
     }
 }
 
-/// Reads the release that an engine reports. `None` for builds of its sources without a release: they report `dev`, or a number
-/// that the packaging tool has made up.
+/// Reads the release that an engine reports. `None` for builds from source without a release: they report `dev`, or a
+/// number that the packaging tool made up.
 #[must_use]
 pub fn readable_release(reported: &str) -> Option<EngineVersion> {
     let is_made_up = reported.trim().starts_with("0.1.dev");

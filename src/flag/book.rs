@@ -11,22 +11,22 @@ use super::{BoolStyle, Bounds, Kind};
 use crate::config::Value;
 use crate::facts::EngineVersion;
 
-/// What the book says of one flag, over all releases.
+/// The entry of one flag, over all releases.
 #[derive(Debug, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "facts of the book, independent of each other")]
 pub(super) struct Entry {
     pub(super) present: String,
-    /// What to do instead, where later releases do not have the flag.
+    /// The replacement, for a flag that later releases do not have.
     pub(super) replaced_by: Option<String>,
     #[serde(default)]
     kind: Kind,
-    /// Whether the elements of a list are integers.
+    /// The kind of a list's elements. Only integers are distinguished.
     #[serde(default)]
     item: Option<Kind>,
-    /// Whether `None` and the empty text mean: not set.
+    /// Whether `None` and the empty text leave the flag unset.
     #[serde(default)]
     optional: bool,
-    /// Whether capitals count as small letters and `-` as `_`.
+    /// Whether the value is read without regard to case, and `-` as `_`.
     #[serde(default)]
     folded: bool,
     /// Whether the flag may stand without a value.
@@ -37,7 +37,7 @@ pub(super) struct Entry {
     human: bool,
     /// The first release that reads `auto` as -1.
     auto_from: Option<String>,
-    /// Whether the configuration classes read the fields of a JSON flag; the parser reads those of the others.
+    /// Whether the configuration classes validate the fields of a JSON flag. Otherwise the parser does.
     #[serde(default)]
     by_classes: bool,
     #[serde(default)]
@@ -50,7 +50,7 @@ pub(super) struct Entry {
     bounds: BTreeMap<String, Option<Bounds>>,
 }
 
-/// The facts as they are written: one line a flag.
+/// The facts as they are in the file: one line for each flag.
 #[derive(Debug, Deserialize)]
 struct Facts {
     versions: Vec<String>,
@@ -63,9 +63,10 @@ struct Facts {
 
 /// The flags of an engine, release by release.
 ///
-/// The facts are JSON: `present` of a flag has one character for each release of `versions`, and `bool_style`, `choices` and
-/// `bounds` are stated where they change. A release between two of them is read as the older one. `replaced_by` says what to do
-/// instead of a flag that later releases do not have. Beside them stand the forms of JSON flags.
+/// The facts are JSON. `present` of a flag has one character for each release of `versions`. `bool_style`, `choices`
+/// and `bounds` are stated for the releases that change them. A release between two of `versions` is read as the older
+/// one. `replaced_by` states the replacement of a flag that later releases do not have. A second text contains the
+/// forms of JSON flags.
 pub struct FlagBook {
     /// The engine's name in messages.
     pub(super) engine: &'static str,
@@ -87,7 +88,7 @@ struct Loaded {
     columns: Vec<Column>,
 }
 
-/// What one release knows of a flag.
+/// The properties of a flag in one release.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts of the book, independent of each other")]
 pub(super) struct Known {
@@ -106,16 +107,16 @@ pub(super) struct Known {
     pub(super) bool_style: Option<BoolStyle>,
     pub(super) choices: Option<&'static [Value]>,
     pub(super) bounds: Option<Bounds>,
-    /// The fields of a JSON flag, where they are recorded.
+    /// The fields of a JSON flag, if they are recorded.
     pub(super) form: Option<&'static Form>,
 }
 
-/// One spelling on the command line, dashes included.
+/// One spelling on the command line, including dashes.
 #[derive(Debug)]
 pub(super) struct Spelling {
     pub(super) text: String,
     pub(super) flag: &'static Known,
-    /// `--no-x`.
+    /// Whether this is `--no-x`.
     pub(super) negates: bool,
 }
 
@@ -123,22 +124,22 @@ pub(super) struct Spelling {
 #[derive(Debug)]
 pub(super) struct Column {
     pub(super) release: EngineVersion,
-    /// By name and by alias, without dashes.
+    /// Flags by name and by alias, without dashes.
     pub(super) by_name: HashMap<&'static str, &'static Known>,
-    /// By spelling, for the parser.
+    /// Spellings by text, for the parser.
     pub(super) by_spelling: HashMap<&'static str, &'static Spelling>,
-    /// In the order of their texts, for abbreviations.
+    /// Spellings in the order of their texts, for abbreviations.
     pub(super) spellings: &'static [Spelling],
 }
 
 impl FlagBook {
-    /// A book that is read when it is first asked. The texts are part of the program: a mistake in them is a bug.
+    /// Returns a book that is read on first use. The texts are part of the program: a mistake in them is a bug.
     #[must_use]
     pub const fn new(engine: &'static str, facts: &'static str, forms: &'static str) -> Self {
         Self { engine, facts, forms, loaded: OnceLock::new() }
     }
 
-    /// The engine's name in messages.
+    /// Returns the engine's name in messages.
     #[must_use]
     pub fn engine(&self) -> &'static str {
         self.engine
@@ -149,14 +150,14 @@ impl FlagBook {
             let invalid = |error: serde_json::Error| -> ! { panic!("bug: the flags of {}: {error}", self.engine) };
             let facts: Facts = serde_json::from_str(self.facts).unwrap_or_else(|error| invalid(error));
             let forms: BTreeMap<String, Form> = serde_json::from_str(self.forms).unwrap_or_else(|error| invalid(error));
-            // The book lives as long as the program, and so do its pages.
+            // The book lives as long as the program, so its contents may be leaked.
             let (facts, forms): (&'static Facts, &'static _) = (Box::leak(Box::new(facts)), Box::leak(Box::new(forms)));
             let columns = (0..facts.versions.len()).map(|index| column(facts, forms, index)).collect();
             Loaded { facts, columns }
         })
     }
 
-    /// The columns, oldest release first.
+    /// Returns the columns, the oldest release first.
     pub(super) fn columns(&self) -> &[Column] {
         &self.loaded().columns
     }
@@ -211,14 +212,14 @@ fn column(facts: &'static Facts, forms: &'static BTreeMap<String, Form>, index: 
     Column { release: version, by_name, by_spelling, spellings }
 }
 
-/// The value stated for the newest of these releases, which ascend.
+/// Returns the value stated for the newest of these releases, which ascend.
 fn as_of<'s, T>(stated: &'s BTreeMap<String, T>, releases: &[String]) -> Option<&'s T> {
     releases.iter().rev().find_map(|release| stated.get(release))
 }
 
 #[cfg(test)]
 impl FlagBook {
-    /// Mistakes in the facts, a line each.
+    /// Lists mistakes in the facts, one line each.
     pub(crate) fn problems(&self) -> Vec<String> {
         let (facts, mut problems) = (self.loaded().facts, Vec::new());
         let mut require = |holds: bool, name: &str, what: &str| {

@@ -1,4 +1,4 @@
-//! The form of a JSON value: which fields it may have and of which types, with the conversions of pydantic's lax mode.
+//! The form of a JSON value: its possible fields and their types, with the conversions of pydantic's lax mode.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ pub(super) enum Form {
     Float(Bounds),
     Optional(Box<Self>),
     AnyOf(Vec<Self>),
-    /// One of these values, written exactly so.
+    /// One of these values, without conversion.
     OneOf(Vec<Json>),
-    /// The name of a member in any letters, or its number.
+    /// The name of a member, in upper or lower case, or its number.
     Member(Vec<String>),
     List(Box<Self>),
     Map(Box<Self>),
@@ -45,7 +45,7 @@ pub(super) struct Object {
 }
 
 impl Form {
-    /// What is wrong with a value: the path of the field and the reason, as pydantic words it.
+    /// Returns the reason why a value is invalid: the path of the field and the problem, in pydantic's wording.
     pub(super) fn refuse(&self, value: &Json) -> Option<String> {
         self.refuse_at("", value)
     }
@@ -138,7 +138,7 @@ impl Form {
 const INTEGER: &str = "Input should be a valid integer";
 const NUMBER: &str = "Input should be a valid number";
 
-/// pydantic takes these words and numbers for booleans.
+/// Returns whether pydantic reads the value as a boolean. It accepts these words and numbers.
 fn as_bool(value: &Json) -> bool {
     const WORDS: [&str; 12] = ["0", "off", "f", "false", "n", "no", "1", "on", "t", "true", "y", "yes"];
     match value {

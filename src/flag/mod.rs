@@ -1,5 +1,5 @@
-//! The flags of engines, release by release: which exist, which values they take, how they are spelt. The texts of errors and the
-//! reading of values follow Python's argparse. The facts of an engine are its [`FlagBook`].
+//! The flags of engines by release: names, values and spellings. The texts of errors and the reading of values follow
+//! Python's argparse. The facts of an engine are its [`FlagBook`].
 
 mod book;
 mod form;
@@ -18,7 +18,8 @@ use crate::config::Value;
 use crate::facts::EngineVersion;
 use book::{Column, Known};
 
-/// Why a flag or its value cannot be used. The texts follow argparse, which refuses the same with exit status 2.
+/// The reason why a flag or its value cannot be used. The texts follow argparse, which refuses these with exit status
+/// 2.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
     #[error("unrecognized arguments: --{name}{}", .hint.as_ref().map(|h| format!(" ({h})")).unwrap_or_default())]
@@ -39,7 +40,7 @@ pub enum FlagError {
     ExplicitBool { name: String, value: String },
 }
 
-/// How a release spells a boolean flag.
+/// The spelling of a boolean flag in a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BoolStyle {
@@ -60,12 +61,12 @@ pub enum Kind {
     Enum,
     /// Must be JSON.
     Json,
-    /// JSON where it stands in braces, any text otherwise.
+    /// JSON if the text is in braces, any text otherwise.
     TextOrJson,
-    /// Several arguments; carried as one text, with spaces between them.
+    /// Several arguments, carried as one text with spaces between them.
     List,
     String,
-    /// Known to exist, its form not recorded.
+    /// A flag that is known to exist, without a record of its form.
     #[default]
     Other,
 }
@@ -79,7 +80,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The bound that a number breaks, in pydantic's words. Not a number breaks every bound.
+    /// Returns the bound that a number breaks, in pydantic's wording. NaN breaks every bound.
     #[must_use]
     pub fn refuse(&self, number: f64) -> Option<String> {
         let holds =
@@ -108,7 +109,7 @@ impl fmt::Debug for FlagTable {
     }
 }
 
-/// One flag as one release knows it.
+/// One flag in one release.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
     pub name: &'static str,
@@ -116,13 +117,14 @@ pub struct Flag {
 }
 
 impl FlagBook {
-    /// The newest release in the book: what is assumed where nothing else is known.
+    /// Returns the newest release in the book. It is assumed if the installed release is unknown.
     #[must_use]
     pub fn newest_release(&self) -> EngineVersion {
         self.columns().last().map_or(EngineVersion::LATEST, |column| column.release)
     }
 
-    /// The covered releases from `first` to `last`, and the one that `first` is read as; without bounds all of them.
+    /// Returns the covered releases from `first` to `last`, including the one that `first` is read as. Without bounds
+    /// it returns all.
     pub fn releases(
         &'static self,
         first: Option<EngineVersion>,
@@ -135,7 +137,8 @@ impl FlagBook {
             .filter(move |version| last.is_none_or(|last| *version <= last))
     }
 
-    /// The flags of the newest covered release that is not newer than `version`, or of the oldest.
+    /// Returns the flags of the newest covered release that is not newer than `version`, otherwise those of the
+    /// oldest.
     #[must_use]
     pub fn for_version(&'static self, version: EngineVersion) -> FlagTable {
         let columns = self.columns();
@@ -145,14 +148,14 @@ impl FlagBook {
 }
 
 impl FlagTable {
-    /// The flag of this name or alias, in this release.
+    /// Returns the flag with this name or alias in this release.
     #[must_use]
     pub fn find(self, name: &str) -> Option<Flag> {
         self.column.by_name.get(dashed(name).as_ref()).map(|known| Flag::of(known))
     }
 
-    /// The error for a flag that this release does not have: it says which releases had it and what to do
-    /// instead, or the nearest name.
+    /// Returns the error for a flag that this release does not have. Its hint contains the releases that had the flag
+    /// and the replacement, or the nearest name.
     #[must_use]
     pub fn unknown(self, name: &str) -> FlagError {
         let engine = self.book.engine;
@@ -169,13 +172,13 @@ impl FlagTable {
         FlagError::Unknown { name: name.to_owned(), hint }
     }
 
-    /// Every flag of this release, in the order of their names.
+    /// Returns every flag of this release, ordered by name.
     pub fn flags(self) -> impl Iterator<Item = Flag> {
         let names = self.column.spellings.iter().filter(|spelling| !spelling.negates);
         names.filter(|spelling| spelling.text[2..] == *spelling.flag.name).map(|spelling| Flag::of(spelling.flag))
     }
 
-    /// The known flag with the most similar name, if one is similar enough to be a slip of the finger.
+    /// Returns the known flag with the most similar name, if it is similar enough for a typing error.
     #[must_use]
     pub fn nearest(self, name: &str) -> Option<&'static str> {
         self.flags()
@@ -186,7 +189,7 @@ impl FlagTable {
     }
 }
 
-/// Flags are known by names with dashes; the engine takes underscores as well.
+/// Replaces underscores by dashes. The book has names with dashes; the engine accepts both.
 fn dashed(name: &str) -> Cow<'_, str> {
     if name.contains('_') { Cow::Owned(name.replace('_', "-")) } else { Cow::Borrowed(name) }
 }
@@ -206,19 +209,19 @@ impl Flag {
         self.known.bool_style
     }
 
-    /// The only values that this release's parser takes, where it restricts them.
+    /// Returns the only values that this release's parser accepts. `None` if it accepts others.
     #[must_use]
     pub fn choices(&self) -> Option<&'static [Value]> {
         self.known.choices
     }
 
-    /// Whether configuration classes read the fields of this JSON flag, and not the parser.
+    /// Returns whether the configuration classes validate the fields of this JSON flag. Otherwise the parser does.
     #[must_use]
     pub fn is_read_by_classes(&self) -> bool {
         self.known.by_classes
     }
 
-    /// The bounds that this release's configuration classes enforce.
+    /// Returns the bounds that this release's configuration classes enforce.
     #[must_use]
     pub fn bounds(&self) -> Option<Bounds> {
         self.known.bounds

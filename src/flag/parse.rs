@@ -1,5 +1,5 @@
-//! From command-line arguments to a configuration, as the engine's own parser reads them: argparse of Python 3.11 with
-//! the additions of `vllm/utils/argparse_utils.py`.
+//! Parser from command-line arguments to a configuration. It follows the engine's own parser: argparse of Python 3.11
+//! with the additions of `vllm/utils/argparse_utils.py`.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ impl FlagTable {
     /// Reads `--name value`, `--name=value`, `--switch` and `--no-switch`. The last occurrence wins.
     ///
     /// # Errors
-    /// When this release does not know a flag or does not take its value: the first such.
+    /// If this release does not have a flag or does not accept its value. The error is about the first such flag.
     pub fn parse(self, arguments: &[String]) -> Result<Config, FlagError> {
         let mut config = Config::new();
         self.read_all(arguments, |read| {
@@ -25,7 +25,7 @@ impl FlagTable {
         Ok(config)
     }
 
-    /// The same without the flags that cannot be read, and what is wrong with those, in their order.
+    /// Like [`parse`](Self::parse), but leaves out the flags that cannot be read. Their errors are returned in order.
     #[must_use]
     pub fn parse_lenient(self, arguments: &[String]) -> (Config, Vec<FlagError>) {
         let (mut config, mut errors) = (Config::new(), Vec::new());
@@ -40,14 +40,14 @@ impl FlagTable {
         (config, errors)
     }
 
-    /// Whether an argument begins with a flag of this release. Unlike [`parse`](Self::parse) it looks for no similar flag, which
-    /// takes a hundred times as long.
+    /// Returns whether an argument begins with a flag of this release. Unlike [`parse`](Self::parse) it does not
+    /// search for a similar flag, which takes a hundred times as long.
     #[must_use]
     pub fn knows(self, argument: &str) -> bool {
         is_dotted(argument) || matches!(self.option(argument), Word::Option(..))
     }
 
-    /// Hands every flag with its value, or what is wrong with it, to `take`, which may end the reading.
+    /// Passes each flag with its value, or its error, to `take`. The reading ends if `take` returns an error.
     fn read_all(
         self,
         arguments: &[String],
@@ -65,7 +65,7 @@ impl FlagTable {
                 Word::Ambiguous(error) => take(Err(error))?,
                 Word::Unknown(name) => {
                     take(Err(self.unknown(name)))?;
-                    // Its values would each be reported as well.
+                    // The values of an unknown flag are skipped. Otherwise each would be reported as well.
                     while rest.value().is_some() {}
                 }
                 Word::Option(spelling, inline) => {
@@ -88,20 +88,21 @@ impl FlagTable {
         Ok(())
     }
 
-    /// What one argument is. argparse takes the beginning of a name for the whole, as long as no other name begins so.
+    /// Classifies one argument. argparse accepts the beginning of a name for the whole, if no other name begins like
+    /// it.
     fn option(self, argument: &str) -> Word<'_> {
         let Some(short) = argument.strip_prefix('-').filter(|rest| !rest.is_empty()) else { return Word::Value };
         let (key, inline) = match argument.split_once('=') {
             Some((key, value)) => (key, Some(value)),
             None => (argument, None),
         };
-        // `-O 3` is `-O3` where that is a level, and the name of nothing else.
+        // `-O 3` is `-O3` if the release has `--optimization-level`. Then `-O` does not abbreviate another name.
         if argument == "-O"
             && let Some(spelling) = self.column.by_spelling.get("--optimization-level")
         {
             return Word::Option(spelling, None);
         }
-        // `-O3` is the one short flag with its value behind it.
+        // `-O3` is a short flag with an attached value. Its long name depends on the release.
         if let Some(level) = short.strip_prefix('O').filter(|level| !level.is_empty()) {
             let name = if self.find("optimization-level").is_some() { "--optimization-level" } else { "-O" };
             if let Some(spelling) = self.column.by_spelling.get(name) {
@@ -150,7 +151,7 @@ fn key_name(argument: &str) -> &str {
     name.split('=').next().unwrap_or(name)
 }
 
-/// `-1` is a value; `-tp` and `--x` are flags.
+/// Returns whether the argument is a negative number. `-1` is a value; `-tp` and `--x` are flags.
 fn is_number(argument: &str) -> bool {
     let Some(digits) = argument.strip_prefix('-') else { return false };
     let (whole, fraction) = digits.split_once('.').unwrap_or(("", digits));
@@ -158,7 +159,7 @@ fn is_number(argument: &str) -> bool {
     all(whole) && all(fraction) && !fraction.is_empty()
 }
 
-/// The arguments that are not read yet.
+/// The arguments that have not been read.
 struct Words<'a> {
     table: FlagTable,
     rest: &'a [String],
@@ -171,17 +172,17 @@ impl<'a> Words<'a> {
         Some(first)
     }
 
-    /// The next argument, if it is a value.
+    /// Returns the next argument, if it is a value.
     fn value(&mut self) -> Option<&'a str> {
         let next = self.rest.first()?;
-        // The common case at once: what does not begin with a dash is a value.
+        // Fast path of the common case: text that does not begin with a dash is a value.
         let value = !next.starts_with('-') || matches!(self.table.option(next), Word::Value) && !is_dotted(next);
         if value { self.next().map(String::as_str) } else { None }
     }
 }
 
 impl Flag {
-    /// The value of an option: attached with `=`, or what follows it.
+    /// Returns the value of an option, which is attached with `=` or follows the option.
     fn read_option(&self, spelling: &Spelling, inline: Option<&str>, rest: &mut Words<'_>) -> Result<Value, FlagError> {
         if self.kind() == Kind::Bool {
             return match inline {
@@ -217,20 +218,20 @@ impl Flag {
     }
 }
 
-/// Fields of JSON flags that are given one by one: `--compilation-config.mode=3`. They are read after all other flags.
+/// Single fields of JSON flags, such as `--compilation-config.mode=3`. They are read after all other flags.
 #[derive(Default)]
 struct Dotted {
     values: Vec<(String, Map<String, Json>)>,
 }
 
-/// `--flag.field`; the dot may also stand behind `=` only, which is no field.
+/// Returns whether the argument is `--flag.field`. A dot after `=` belongs to the value and does not mark a field.
 fn is_dotted(argument: &str) -> bool {
     let key = argument.split('=').next().unwrap_or(argument);
     argument.starts_with('-') && key.contains('.')
 }
 
 impl Dotted {
-    /// Takes a field and its value, which stands behind `=` or follows.
+    /// Takes a field and its value. The value is attached with `=` or is the next argument.
     fn take(&mut self, argument: &str, rest: &mut Words<'_>) -> Result<(), FlagError> {
         let missing = || FlagError::MissingValue(key_name(argument).to_owned());
         let (key, text) = match argument.split_once('=') {

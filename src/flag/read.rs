@@ -1,4 +1,4 @@
-//! From the text of one value to the value, as the parser of the release reads it.
+//! Conversion of one value's text to the value, as the parser of the release does it.
 
 use std::num::IntErrorKind;
 
@@ -12,7 +12,7 @@ impl Flag {
     /// Reads the text of this flag's value.
     ///
     /// # Errors
-    /// When the text has the wrong form or is not one of the choices.
+    /// If the text has the wrong form or is not one of the choices.
     pub fn read(&self, text: &str) -> Result<Value, FlagError> {
         let wrong = |expected| FlagError::WrongType { name: self.name.to_owned(), expected, value: text.to_owned() };
         // An element of a list of numbers cannot be left out.
@@ -20,7 +20,7 @@ impl Flag {
             return Ok(Value::Text(text.to_owned()));
         }
         let value = match self.kind() {
-            // As long as fits: the engine writes it as -1.
+            // The engine encodes `auto`, the longest length that fits, as -1.
             Kind::Int if self.known.auto && is_auto(text) => Value::Int(-1),
             Kind::Int if self.known.human => {
                 human_integer(text).map(Value::Int).ok_or_else(|| wrong("human_readable_int"))?
@@ -45,13 +45,13 @@ impl Flag {
         Ok(value)
     }
 
-    /// Whether the parser of this release takes the value.
+    /// Checks whether the parser of this release accepts the value.
     ///
     /// # Errors
-    /// When it has the wrong type or form, or is not one of the choices.
+    /// If the value has the wrong type or form, or is not one of the choices.
     pub fn check(&self, value: &Value) -> Result<(), FlagError> {
         match (self.kind(), value) {
-            // The form of a switch may not be recorded.
+            // A flag of unknown kind may be a switch.
             (Kind::Bool | Kind::Other, Value::Bool(_)) => Ok(()),
             (Kind::Int, Value::Int(_)) | (Kind::Float, Value::Float(_)) => self.check_choice(value),
             (Kind::Bool, _) => Err(FlagError::ExplicitBool { name: self.name.to_owned(), value: value.to_string() }),
@@ -62,8 +62,10 @@ impl Flag {
         }
     }
 
+    /// Checks the value against the choices of this release.
+    ///
     /// # Errors
-    /// When the release restricts this flag to choices and `value` is none of them.
+    /// If the release restricts this flag to choices and `value` is none of them.
     pub fn check_choice(&self, value: &Value) -> Result<(), FlagError> {
         match self.choices() {
             Some(choices) if !choices.contains(value) => Err(FlagError::InvalidChoice {
@@ -75,20 +77,21 @@ impl Flag {
         }
     }
 
-    /// Whether this text leaves an optional flag unset.
+    /// Returns whether this text leaves an optional flag unset.
     #[must_use]
     pub fn is_unset(&self, text: &str) -> bool {
         self.known.optional && (text.is_empty() || text == "None")
     }
 
-    /// Why the configuration class behind a JSON flag would refuse the value, in pydantic's words. `None` where the
-    /// fields are not recorded or the value is well-formed.
+    /// Returns the reason why the configuration class behind a JSON flag would refuse the value, in pydantic's
+    /// wording. `None` if the fields are not recorded or the value is well-formed.
     #[must_use]
     pub fn refuse_fields(&self, json: &Json) -> Option<String> {
         self.known.form?.refuse(json)
     }
 
-    /// Whether the parser itself reads the fields of this JSON flag; otherwise that happens a stage later.
+    /// Returns whether the parser itself validates the fields of this JSON flag. Otherwise the configuration classes
+    /// do so later.
     fn parser_reads_fields(&self) -> bool {
         !self.known.by_classes
     }
@@ -111,7 +114,7 @@ impl Flag {
     }
 }
 
-/// Writes numbers such as `80g` outside of quotes out in full: `_expand_json_human_readable_numbers` in vLLM.
+/// Writes numbers such as `80g` outside of quotes in full, like `_expand_json_human_readable_numbers` in vLLM.
 fn expand(text: &str) -> String {
     let mut expanded = String::with_capacity(text.len());
     for (index, part) in text.split('"').enumerate() {
@@ -140,8 +143,8 @@ fn is_auto(text: &str) -> bool {
     text.trim().eq_ignore_ascii_case("auto")
 }
 
-/// Python's `int`: blanks around it, a sign, underscores between digits. Python's have no limit; what is beyond ours is
-/// read as the nearest that we have.
+/// Parses a number like Python's `int`: with blanks around it, a sign, and underscores between digits. Python's
+/// integers have no limit. A number outside the range of `i64` is read as the nearest one in it.
 pub(super) fn integer(text: &str) -> Option<i64> {
     let text = text.trim();
     match text.parse::<i64>() {
@@ -154,7 +157,7 @@ pub(super) fn integer(text: &str) -> Option<i64> {
     }
 }
 
-/// Python's `float`.
+/// Parses a number like Python's `float`.
 fn float(text: &str) -> Option<f64> {
     let text = text.trim();
     match text.parse() {

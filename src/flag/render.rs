@@ -1,14 +1,14 @@
-//! From a configuration to command-line arguments, spelt as the release wants them.
+//! Conversion of a configuration to command-line arguments, in the spelling of the release.
 
 use super::{BoolStyle, FlagError, FlagTable, Kind};
 use crate::config::{Config, Value};
 
 impl FlagTable {
-    /// The arguments that set exactly this configuration. A boolean that a release can only switch on is left out
-    /// when it is false.
+    /// Returns the arguments that set exactly this configuration. A false boolean is left out if the release can only
+    /// switch it on.
     ///
     /// # Errors
-    /// When this release does not have a flag or does not take its value.
+    /// If this release does not have a flag or does not accept its value.
     pub fn render(self, config: &Config) -> Result<Vec<String>, FlagError> {
         let mut arguments = Vec::new();
         for (name, value) in config.iter() {

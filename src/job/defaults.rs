@@ -1,12 +1,12 @@
-//! What parameters that a configuration does not set stand for: without it a model of the measurements could not place the
-//! engine's defaults, which are always measured first.
+//! Values of the parameters that a configuration leaves to the engine. Without them a model of the measurements could
+//! not place the engine's defaults, which are always measured first.
 
 use crate::config::{Config, Value};
 use crate::rule::Facts;
 use crate::space::{Domain, Space};
 
-/// Values of the space's parameters that the engine chooses by itself, in the types of their domains; those that are not known
-/// are left out. They are those of a launch that sets nothing but what every launch sets.
+/// Returns the values that the engine chooses for the space's parameters, in the types of their domains. Unknown values
+/// are left out. The launch sets only the fixed flags and `arguments`.
 pub(super) fn resolve(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Config {
     let Some(engine) = facts.engine else { return Config::new() };
     let always = space.fixed.merged(arguments);
@@ -19,7 +19,8 @@ pub(super) fn resolve(space: &Space, arguments: &Config, facts: &Facts<'_>) -> C
     known.collect()
 }
 
-/// The value as the domain has it: a choice that means the same where there is one, else in the domain's type.
+/// Converts a value to the domain's type. In a categorical domain the choice that is numerically equal is taken, if
+/// any.
 fn typed(domain: &Domain, value: Value) -> Option<Value> {
     let same =
         |choice: &&Value| **choice == value || choice.as_f64().is_some_and(|number| Some(number) == value.as_f64());

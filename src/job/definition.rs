@@ -1,4 +1,5 @@
-//! What makes two runs the same study: everything that decides what a measurement means.
+//! The definition of a study: every input that decides the meaning of a measurement. Runs with equal definitions
+//! continue one study.
 
 use std::path::Path;
 
@@ -11,7 +12,8 @@ use crate::trial::redact;
 use crate::workload::{Length, Spec, Think};
 
 impl Job {
-    /// Stored with the study. Budget and sampler are left out: they may change when a study is taken up again.
+    /// Returns the definition to store with the study. Budget and sampler are left out: they may change when a study
+    /// continues.
     #[must_use]
     pub fn definition(&self) -> Json {
         let parameters: serde_json::Map<_, _> = self
@@ -27,13 +29,13 @@ impl Job {
                 (parameter.name.clone(), json!({"domain": parameter.domain.to_string(), "when": when}))
             })
             .collect();
-        // Another key changes no measurement.
+        // The API key does not change measurements.
         let mut env = self.engine.env.clone();
         self.engine.engine.api_key_variable().and_then(|variable| env.remove(variable));
         let mut definition = json!({
             "engine": {
                 "kind": self.engine.engine.kind(),
-                // As written: defaults and absolute paths differ between machines and builds.
+                // As written in the study: defaults and absolute paths differ between machines and builds.
                 "command": self.engine.written_command.as_deref().map(redacted_words),
                 "args": redacted_words(&self.engine.args),
                 "env": super::redacted(env),
@@ -59,7 +61,7 @@ fn redacted_words(words: &[String]) -> Vec<String> {
     words.iter().map(|word| redact(word).into_owned()).collect()
 }
 
-/// FNV-1a of 64 bits: tells files apart, protects from nothing.
+/// Returns the 64-bit FNV-1a hash of a file. It detects changes, and is no protection against forgery.
 pub(super) fn digest(file: &Path) -> std::io::Result<String> {
     let mut reader = std::io::BufReader::with_capacity(1 << 20, std::fs::File::open(file)?);
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -76,7 +78,8 @@ pub(super) fn digest(file: &Path) -> std::io::Result<String> {
     }
 }
 
-/// What decides which requests a specification asks; `files` are the names and digests of its files, in order.
+/// Returns the part of a specification that decides its requests. `files` yields the names and digests of its files, in
+/// order.
 pub(super) fn define(spec: &Spec, files: &mut std::slice::Iter<'_, (String, String)>) -> Json {
     let length = |length: &Length| match length {
         Length::Exact(length) => json!(length),
@@ -132,7 +135,7 @@ pub(super) fn define(spec: &Spec, files: &mut std::slice::Iter<'_, (String, Stri
     object
 }
 
-/// Keys that came later are there only where they are not the default, so that older studies go on.
+/// Omits keys that were added later if they have their default, so that older studies keep their definition.
 fn load(load: &LoadJob) -> Json {
     let mut object = json!({
         "concurrency": load.concurrency,
@@ -177,7 +180,7 @@ fn load(load: &LoadJob) -> Json {
     object
 }
 
-/// The dotted paths at which two definitions differ.
+/// Returns the dotted paths at which two definitions differ, with both values.
 #[must_use]
 pub fn differences(ours: &Json, stored: &Json) -> Vec<String> {
     fn walk(path: &str, a: &Json, b: &Json, found: &mut Vec<String>) {
@@ -196,7 +199,7 @@ pub fn differences(ours: &Json, stored: &Json) -> Vec<String> {
                     found.push(redact(&format!("{path} (now {a}, stored {b})")).into_owned());
                 }
             }
-            // Earlier versions stored values as they were written.
+            // Earlier versions stored such values without redaction.
             (Json::String(a), Json::String(b)) if redact(a) == redact(b) => {}
             _ if a != b => found.push(redact(&format!("{path} (now {a}, stored {b})")).into_owned()),
             _ => {}

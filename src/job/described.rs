@@ -1,4 +1,4 @@
-//! A study that no file describes: what is needed to predict one.
+//! A study without a file, for predictions only.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ use crate::sampler::SAMPLERS;
 use crate::space::Space;
 use crate::workload::{Spec, Surroundings, WorkloadError};
 
-/// What somebody says of a study without a file.
+/// The inputs of a study without a file.
 #[derive(Clone, Debug)]
 pub struct Description {
     pub seed: u64,
     pub shape: ModelShape,
-    /// Token ids are asked for, so that no tokenizer is needed.
+    /// Prompts are token ids, so that no tokenizer is needed.
     pub spec: Spec,
     pub load: LoadJob,
     pub objective: Objective,
@@ -27,10 +27,10 @@ pub struct Description {
 }
 
 impl Job {
-    /// A job of vLLM that can be predicted. It is not made to be run: there is no program, no model and no space.
+    /// Creates a job of vLLM that can be predicted but not run: it has no program, no model and no space.
     ///
     /// # Errors
-    /// When the workload cannot be built.
+    /// If the workload cannot be built.
     pub fn described(description: Description) -> Result<Self, WorkloadError> {
         let Description { seed, shape, spec, load, objective, version, device } = description;
         let surroundings = Surroundings {

@@ -1,13 +1,13 @@
-//! `[engine]`: the device, where the study describes it.
+//! `[engine]`: the device, if the study describes it.
 
 use crate::document::{DocumentError, Section};
 use crate::facts::{Device, Gpu};
 use crate::stats::gib_to_bytes;
 
-/// What describes GPUs that need not be present.
+/// Keys that describe GPUs that need not be present.
 const GPU_KEYS: [&str; 3] = ["gpus", "gpu_memory_gib", "compute_capability"];
 
-/// `device`, `gpus`, `gpu_memory_gib` and `compute_capability`; `None` where there is none of them.
+/// Reads `device`, `gpus`, `gpu_memory_gib` and `compute_capability`; `None` if all are absent.
 pub(super) fn read(section: &Section<'_>) -> Result<Option<Device>, DocumentError> {
     let kind: Option<String> = section.optional("device")?;
     let (count, gib): (Option<u32>, Option<f64>) = (section.optional("gpus")?, section.optional("gpu_memory_gib")?);

@@ -1,4 +1,4 @@
-//! `[engine]`: what is launched.
+//! `[engine]`: the engine's command, environment and time limits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,40 +16,42 @@ use crate::trial::is_secret;
 
 pub struct EngineJob {
     pub engine: Arc<dyn Engine>,
-    /// The dialect of its server.
+    /// The dialect of the engine's server.
     pub dialect: Dialect,
     /// The program and its leading arguments.
     pub command: Vec<String>,
-    /// The command as the study file spells it, where it does.
+    /// The command as the study file spells it; `None` if the file has none.
     pub written_command: Option<Vec<String>>,
-    /// Arguments that every launch gets as they are.
+    /// Arguments that every launch gets unchanged.
     pub args: Vec<String>,
-    /// What ends a launch that signals do not reach, run before them.
+    /// A command that ends a launch that signals do not reach. It runs before the signals.
     pub stop_command: Option<Vec<String>>,
-    /// Whether the port's listener may be a program that is not of the launch and hands on what it gets.
+    /// Whether the port may belong to a program outside the launch that forwards connections, such as a container's
+    /// proxy.
     pub forwarded: bool,
-    /// Variables of the study, which every launch gets.
+    /// The study's variables, set in every launch.
     pub env: BTreeMap<String, String>,
-    /// These over what the tuner's own environment has that engines heed: what a launch will find.
+    /// `env` merged over those variables of the tuner's own environment that engines read: the environment of a launch.
     pub environment: BTreeMap<String, String>,
-    /// The release, where the study states it.
+    /// The release, if the study states it.
     pub version: Option<EngineVersion>,
     /// The device, as far as the study describes it.
     pub device: Option<Device>,
-    /// Whether the installed engine is asked before each launch.
+    /// Whether the preflight checks each configuration with the installed engine before its launch.
     pub preflight: bool,
     pub startup_timeout: Duration,
-    /// How long a server may show no sign of life, in its start or under load, before it counts as hanging; zero: for ever.
+    /// The longest time without a sign of life, in start-up or under load, before a server counts as hanging. Zero
+    /// disables the check.
     pub stall_timeout: Duration,
-    /// How long a server may take to end after TERM.
+    /// The longest time that a server may take to end after SIGTERM.
     pub stop_timeout: Duration,
-    /// How long to wait before the same trial is launched again when its environment has failed, at first.
+    /// The first pause before a trial is launched again after a failure of its environment.
     pub retry_after: Duration,
 }
 
 impl std::fmt::Debug for EngineJob {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The environment is left out: it may hold secrets.
+        // The environment is left out because it may contain secrets.
         f.debug_struct("EngineJob")
             .field("kind", &self.engine.kind())
             .field("command", &self.command)
@@ -88,11 +90,12 @@ impl EngineJob {
         });
         let device = device::read(section)?;
         let args: Vec<String> = section.optional("args")?.unwrap_or_default();
-        // Without a stated release that of the newest table: only the words for switches that are off depend on it.
+        // Without a stated release the newest table is used: only the spelling of disabled switches depends on the
+        // release.
         let release = version.as_ref().and_then(|version| version.as_ref().ok());
         let release = release.copied().unwrap_or_else(|| engine.newest_release());
         let (mut args, mut keys) = (args, Vec::new());
-        // Words of an engine whose flags are not known stay as they are.
+        // Arguments of an engine without known flags stay unchanged.
         if engine.flags().is_some() {
             args = engine.inline_config_file(args, release, &|file| paths.find(file)).map_err(|error| {
                 let hint = "name a file of this machine: its flags are passed to the engine instead of it".to_owned();
@@ -109,7 +112,7 @@ impl EngineJob {
                 take_api_keys(words);
             }
         }
-        // `HF_TOKEN=...` behind `env`.
+        // Such as `HF_TOKEN=...` after `env`.
         let secret = |word: &&String| (word.starts_with('-') || word.contains('=')) && is_secret(word);
         if let Some(word) = args.iter().chain(&command).chain(stop_command.iter().flatten()).find(secret) {
             let hint = "give it to the engine in [engine.env] or in the tuner's own environment".to_owned();
@@ -118,7 +121,7 @@ impl EngineJob {
             return Err(section.error("args", problem, Some(hint)));
         }
         let mut env: BTreeMap<String, String> = section.optional("env")?.unwrap_or_default();
-        // vLLM prefers the argument. One key is enough for the tuner's own requests.
+        // vLLM prefers the argument to the variable. One key is enough for the tuner's own requests.
         if let (Some(key), Some(variable)) = (keys.into_iter().next(), engine.api_key_variable()) {
             env.insert(variable.to_owned(), key);
         }
@@ -164,7 +167,8 @@ impl EngineJob {
         })
     }
 
-    /// What `args` set, as far as the release knows them: other arguments are for a wrapper or for the simulation.
+    /// Returns the configuration that `args` set, as far as the release has their flags. Other arguments are for a
+    /// wrapper or for the simulation.
     #[must_use]
     pub fn arguments(&self, version: EngineVersion) -> Config {
         let Some(table) = self.engine.flag_table(version) else { return Config::new() };
@@ -173,14 +177,14 @@ impl EngineJob {
         known.filter_map(|flag| table.parse(flag).ok()).fold(Config::new(), |all, flag| all.merged(&flag))
     }
 
-    /// The API key that the server will ask for.
+    /// Returns the API key that the server requires.
     #[must_use]
     pub fn api_key(&self) -> Option<&str> {
         let key = self.environment.get(self.engine.api_key_variable()?)?;
         Some(key.as_str()).filter(|key| !key.is_empty())
     }
 
-    /// Why the command cannot be run here, and what to do.
+    /// Returns an error with a hint if the command cannot be run here.
     #[must_use]
     pub fn missing_program(&self, file: &std::path::Path) -> Option<DocumentError> {
         let words = [("engine.command", Some(&self.command)), ("engine.stop_command", self.stop_command.as_ref())];
@@ -218,7 +222,7 @@ fn read_kind(section: &Section<'_>) -> Result<(Arc<dyn Engine>, Dialect), Docume
     Ok((engine, dialect))
 }
 
-/// A program that the study names by a path is looked for beside the study too.
+/// Resolves a program that is named by a path: beside the study first, then in the working directory.
 fn find_program(section: &Section<'_>, key: &str, command: &mut [String], paths: &Paths) -> Result<(), DocumentError> {
     let Some(program) = command.first_mut() else { return Err(section.error(key, "is empty", None)) };
     if program.contains('/')

@@ -1,4 +1,4 @@
-//! A study against the engine that is installed, whatever its release is said to be.
+//! Checks of a study against the installed engine, independent of the stated release.
 
 use super::Job;
 use crate::document::{DocumentError, nearest};
@@ -6,14 +6,15 @@ use crate::facts::EngineVersion;
 use crate::flag::FlagError;
 use crate::preflight::{Installed, InstalledFlag};
 
-/// As many values of a parameter are looked at.
+/// The largest number of values of one parameter that are checked.
 const MOST_VALUES: usize = 1000;
 
 impl Job {
     /// Checks that the installed engine has every flag of the study and takes the values of its choices.
     ///
     /// # Errors
-    /// Names the flag that is missing, the release that had it last, and the nearest one; or the value that is no choice.
+    /// The error names the missing flag, the last release with it, and the nearest flag. For a value that is not among
+    /// the choices it names the value.
     pub fn check_installed(&self, installed: &Installed) -> Result<(), DocumentError> {
         let space = self.parameters();
         for (name, value) in space.fixed.iter() {
@@ -29,7 +30,7 @@ impl Job {
         Ok(())
     }
 
-    /// `vLLM 0.32.0, as installed`.
+    /// Returns a text such as `vLLM 0.32.0, as installed`.
     fn as_installed(&self, installed: &Installed) -> String {
         format!("{} {}, as installed", self.engine.engine.product(), installed.version)
     }
@@ -43,7 +44,7 @@ impl Job {
         installed.find(name).ok_or_else(|| {
             let version = installed.version.parse().unwrap_or(EngineVersion::LATEST);
             let table = self.engine.engine.flag_table(version);
-            // The table may have it for this release; what is installed does not.
+            // The table of this release may have the flag although the installed engine lacks it.
             let problem = match table.filter(|table| table.find(name).is_none()) {
                 Some(table) => table.unknown(name),
                 None => FlagError::Unknown { name: name.to_owned(), hint: None },

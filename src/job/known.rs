@@ -1,14 +1,13 @@
-//! What an outcome tells a sampler: the study's objective and how far each limit is exceeded, with what is known of their
-//! precision.
+//! Conversion of outcomes for samplers: the objective and the excess over each limit, with their precision.
 //!
 //! ```text
 //! value               as measured; its deviation is relative
-//! excess              ln(measured / limit) of `at_most`, the negative of that of `at_least`, where both are above 0
-//!                     (measured - limit) / max(|measured|, |limit|) otherwise, 0 where both are 0
-//! deviation           half of the metric's 95 % interval / 1.96, by the value; of an excess by what it is divided by
+//! excess              ln(measured / limit) for `at_most`, its negative for `at_least`, if both are above 0
+//!                     (measured - limit) / max(|measured|, |limit|) otherwise, 0 if both are 0
+//! deviation           half of the metric's 95 % interval / 1.96, divided by the value; for an excess by its divisor
 //! ```
 //!
-//! A metric that the window does not give is no number (`NaN`), and neither is its excess.
+//! A metric that the window does not provide is not a number (`NaN`), and neither is its excess.
 
 use crate::objective::{Constraint, Limit, Objective};
 use crate::sampler::{Known, Measured, Past, Reading};
@@ -17,8 +16,8 @@ use crate::trial::{Measurement, Outcome, Trial, is_own_failure};
 /// Half the width of a 95 % interval, in standard deviations of the normal distribution.
 const HALF_WIDTH: f64 = 1.959_963_984_540_054;
 
-/// What a sampler learns of an outcome. A failure that was not the configuration's own leaves it as unknown as before: it is
-/// not proposed again, and no model is told of it.
+/// Converts an outcome for samplers. A failure that the configuration did not cause becomes [`Known::Lost`]: the
+/// configuration is not proposed again, and models ignore it.
 #[must_use]
 pub fn known(objective: &Objective, outcome: &Outcome) -> Known {
     outcome_known(objective, outcome, None)
@@ -33,7 +32,7 @@ fn outcome_known(objective: &Objective, outcome: &Outcome, probe: Option<u32>) -
     }
 }
 
-/// What a sampler is told of a trial that has an outcome. Its cost is in seconds.
+/// Converts a trial with an outcome for samplers. Its cost is in seconds.
 #[must_use]
 pub fn past(objective: &Objective, trial: Trial) -> Past {
     let cost = (!matches!(trial.outcome, Outcome::Rejected(_))).then_some(trial.elapsed_s);
@@ -41,7 +40,7 @@ pub fn past(objective: &Objective, trial: Trial) -> Past {
     Past { known, cost, ..Past::pending(trial.proposal) }
 }
 
-/// The numbers of a measurement, or of what stands for one.
+/// Returns the objective and the excesses of a measurement, or of a prediction in its form.
 #[must_use]
 pub fn measured(objective: &Objective, measurement: &Measurement) -> Measured {
     let value = measurement.metric(&objective.metric).unwrap_or(f64::NAN);
@@ -64,18 +63,18 @@ fn excess(constraint: &Constraint, measurement: &Measurement) -> Reading {
         let scale = value.abs().max(limit.abs());
         (if scale > 0.0 { (value - limit) / scale } else { 0.0 }, scale)
     };
-    // Rounding decides nothing: what keeps the limit keeps it here as well.
+    // Rounding must not decide: a kept constraint has an excess of at most 0.
     let over = sign * over;
     let is_kept = constraint.violation(measurement) <= 0.0;
     let over = if is_kept { over.min(0.0) } else { over.max(f64::MIN_POSITIVE) };
     Reading { value: over, deviation: deviation(measurement, &constraint.metric, scale) }
 }
 
-/// The standard deviation of a metric as a share of `scale`; `None` where the window does not tell.
+/// Returns the standard deviation of a metric as a share of `scale`; `None` if the window gives no interval.
 fn deviation(measurement: &Measurement, metric: &str, scale: f64) -> Option<f64> {
     let interval = measurement.confidence.get(metric)?;
     let deviation = (interval.high? - interval.low?) / (2.0 * HALF_WIDTH) / scale.abs();
-    // Of a handful of equal values nothing follows.
+    // Zero, from a few equal values, is no estimate of the deviation.
     (deviation.is_finite() && deviation > 0.0).then_some(deviation)
 }
 
@@ -92,7 +91,7 @@ mod tests {
         Objective { metric: "output_throughput".to_owned(), goal: Goal::Maximize, constraints }
     }
 
-    /// 100 tokens per second, and `tokens_bought` as the server tells it.
+    /// Creates a measurement of 100 tokens per second, and of `tokens_bought` as the server reports it.
     fn measurement(bought: f64) -> Measurement {
         let mut measurement = Measurement { duration_s: 1.0, total_output_tokens: 100, ..Measurement::default() };
         measurement.server.insert("tokens_bought".to_owned(), bought);
@@ -122,7 +121,7 @@ mod tests {
         fn an_excess_is_above_zero_exactly_where_the_limit_is_not_kept(
             bought in -1e3..1e3_f64, limit in -1e3..1e3_f64, steps in -3_i64..4, upper: bool,
         ) {
-            // Now and then a neighbouring number.
+            // Sometimes a neighbouring number.
             let close = (0..steps.abs()).fold(limit, |x, _| if steps > 0 { x.next_up() } else { x.next_down() });
             for bought in [bought, close] {
                 let limit = if upper { Limit::AtMost(limit) } else { Limit::AtLeast(limit) };

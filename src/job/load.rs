@@ -1,4 +1,4 @@
-//! `[load]`: when requests are sent, how many, and what a reply must be.
+//! `[load]`: the arrival of requests, their number, and the requirements for a reply.
 
 use std::time::Duration;
 
@@ -11,32 +11,32 @@ use crate::metrics::{Part, Slo, SloError, Until};
 use crate::stats::f64_to_u32;
 use crate::workload::Workload;
 
-/// How the workload is asked.
+/// The load that a trial puts on the server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadJob {
     pub arrival: Arrival,
-    /// Requests at the same time at most; always there in a closed loop.
+    /// The largest number of requests in flight. Always set in a closed loop.
     pub concurrency: Option<u32>,
-    /// At least one of this and `duration` is there, except where a trace says how many there are.
+    /// At least one of this and `duration` is set, unless a trace determines the number.
     pub requests: Option<u32>,
     pub duration: Option<Duration>,
-    /// Requests before the measured window.
+    /// Requests before the measurement window.
     pub warmup: u32,
     pub request_timeout: Duration,
-    /// A larger share of failed requests makes the trial a failure.
+    /// The largest share of failed requests. Above it the trial is a failure.
     pub max_error_rate: f64,
-    /// Whether a reply may end before it has as many tokens as asked for.
+    /// Whether a reply may end before it has the requested number of tokens.
     pub allow_eos: bool,
     pub api: Api,
     pub window: Part,
     /// The precision of the objective at which the window may end, as a share of the value.
     pub until: Option<f64>,
-    /// What a request has to keep to count for the goodput.
+    /// The limits that a request must keep to count for the goodput.
     pub goodput: Vec<Slo>,
 }
 
 impl LoadJob {
-    /// A closed loop with defaults for the rest.
+    /// Creates a closed loop with defaults for the rest.
     #[must_use]
     pub fn closed(concurrency: u32, requests: u32) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl LoadJob {
         }
     }
 
-    /// The load generator's plan; the seed is that of the arrivals.
+    /// Returns the load generator's plan. `seed` is that of the arrivals.
     #[must_use]
     pub fn plan(&self, seed: u64) -> Plan {
         Plan {
@@ -71,10 +71,10 @@ impl LoadJob {
         }
     }
 
-    /// Takes from the workload what the load leaves to it: how many requests a trace has that is replayed as a whole.
+    /// Sets the number of requests if a trace is replayed as a whole.
     ///
     /// # Errors
-    /// When a trace is to be replayed and the workload is none.
+    /// If a trace is to be replayed and the workload has no time stamps.
     pub fn fit(&mut self, workload: &dyn Workload) -> Result<(), &'static str> {
         if matches!(self.arrival, Arrival::Trace { .. }) {
             if workload.due(0).is_none() {
@@ -87,7 +87,7 @@ impl LoadJob {
         Ok(())
     }
 
-    /// Requests that are sent, the warm-up's included, as far as the plan says it.
+    /// Returns the number of requests, including the warm-up, as far as the plan determines it.
     #[must_use]
     pub fn total(&self) -> Option<u32> {
         let by_time = || match (&self.arrival, self.duration) {
@@ -117,10 +117,11 @@ impl LoadJob {
         if duration.is_some_and(|duration| duration.is_zero()) {
             return Err(section.error("duration", "must be longer than 0", None));
         }
-        // A trace says itself how many requests there are.
+        // A trace determines the number of requests itself.
         let needed = duration.is_none() && !matches!(arrival, Arrival::Trace { .. });
         let requests = count(section, "requests", needed)?;
-        // The load generator warms up in a closed loop; an open one has no width for it.
+        // The load generator warms up in a closed loop, by default with `concurrency` requests. An open load has no
+        // warm-up by default, because it may lack a concurrency.
         let warmup = section.optional("warmup")?.unwrap_or(if closed { concurrency.unwrap_or(0) } else { 0 });
         let api = match section.optional::<String>("api")?.as_deref() {
             None | Some("completions") => Api::Completions,
@@ -136,7 +137,8 @@ impl LoadJob {
         let until = until.map_err(|error| section.error("until", error.to_string(), None))?;
         let window = match section.optional::<String>("window")?.as_deref() {
             Some("whole") => Part::Whole,
-            // What ends by a number of requests, or with its trace, is a whole; what ends by a clock ends anywhere.
+            // A load that ends by a number of requests or with its trace is measured as a whole. One that ends by time
+            // is cut off anywhere, so only its steady part is measured.
             None if until.is_none() && (requests.is_some() || duration.is_none()) => Part::Whole,
             Some("steady") | None => Part::Steady,
             Some(other) => {
@@ -164,32 +166,32 @@ impl LoadJob {
     }
 }
 
-/// Sessions of a load without a number of requests, as `load` counts them.
+/// The number of sessions that [`follow`] assumes for a load without a number of requests.
 const FAR: u64 = 1 << 40;
 
-/// Moves a load behind the `earlier` sessions, which have been asked of the same server and are in its prefix cache, and
-/// gives the index behind its own. A trace begins with its first row, so that lengths and time stamps belong together.
+/// Moves a load behind the `earlier` sessions, whose prompts are in the prefix cache of the same server. Returns the
+/// index behind its own sessions. A trace begins with its first row, so that lengths and time stamps correspond.
 pub fn follow(plan: &mut Plan, workload: &dyn Workload, earlier: u64) -> u64 {
     let rows = workload.len().filter(|_| matches!(plan.arrival, Arrival::Trace { .. }));
     plan.first = rows.map_or(earlier, |rows| earlier.next_multiple_of(rows));
-    // A warm-up of recorded prompts changes them and uses none of them up.
+    // A warm-up of recorded prompts alters them and consumes none.
     let warmup = if recorded(workload).is_some() { 0 } else { plan.warmup };
     plan.first + plan.requests.unwrap_or(FAR) + warmup
 }
 
-/// The number of prompts, if they repeat. A trace of lengths has other tokens when it starts over.
+/// Returns the number of prompts if they repeat. A trace of lengths generates other tokens when it starts over.
 fn recorded(workload: &dyn Workload) -> Option<u64> {
     workload.len().filter(|len| workload.session(0) == workload.session(*len))
 }
 
-/// How many prompts there are, where a load reaches beyond the last and asks the first ones again.
+/// Returns the number of prompts if a load reaches beyond the last one and repeats the first ones.
 #[must_use]
 pub fn repeated(plan: &Plan, workload: &dyn Workload) -> Option<u64> {
     let asked = plan.first.saturating_add(plan.requests.unwrap_or(FAR));
     recorded(workload).filter(|prompts| asked > *prompts)
 }
 
-/// A warning for users if the measured window asks some prompts again.
+/// Returns a warning for users if the measurement window repeats prompts.
 #[must_use]
 pub fn repetition(plan: &Plan, workload: &dyn Workload) -> Option<String> {
     let prompts = repeated(plan, workload)?;
@@ -203,7 +205,7 @@ pub fn repetition(plan: &Plan, workload: &dyn Workload) -> Option<String> {
     ))
 }
 
-/// A number from 1 on; where it is not needed it may be absent.
+/// Reads a number of at least 1. It may be absent unless `needed`.
 fn count(section: &Section<'_>, key: &str, needed: bool) -> Result<Option<u32>, DocumentError> {
     if needed {
         return positive(section, key).map(Some);
@@ -271,7 +273,7 @@ fn read_arrival(section: &Section<'_>) -> Result<Arrival, DocumentError> {
     Ok(arrival)
 }
 
-/// A number above 0; of the shape of gaps, infinity is one.
+/// Reads a number above 0. `burstiness` may be infinite.
 fn positive_number(section: &Section<'_>, key: &str) -> Result<Option<f64>, DocumentError> {
     let number: Option<f64> = section.optional(key)?;
     match number {
@@ -341,7 +343,7 @@ mod tests {
         assert_eq!(window("concurrency = 8\nrequests = 20\nwindow = 'steady'"), Part::Steady);
     }
 
-    /// Prompts of a file of seven, or of a trace of seven rows.
+    /// A file of seven prompts, or a trace of seven rows.
     #[derive(Debug)]
     struct Seven {
         trace: bool,

@@ -1,4 +1,4 @@
-//! The study file, resolved and validated: what `setpoint tune STUDY.toml` is to do.
+//! The study file, resolved and validated: the input of `setpoint tune STUDY.toml`.
 
 mod defaults;
 mod definition;
@@ -44,15 +44,15 @@ pub use slots::SlotsJob;
 pub use space::SpaceJob;
 pub use workload::WorkloadJob;
 
-/// Everything that a study file says, with defaults filled in.
+/// The content of a study file, with defaults filled in.
 #[derive(Debug)]
 pub struct Job {
     pub file: PathBuf,
-    /// Names the study in the database.
+    /// The study's name in the database.
     pub name: String,
     pub seed: u64,
     pub sampler: &'static dyn Sampler,
-    /// Whose beliefs the sampler begins with: [`TWIN`] or names of earlier studies, the most trusted first.
+    /// Sources of the sampler's prior: [`TWIN`] or names of earlier studies, the most trusted first.
     pub priors: Vec<String>,
     pub engine: EngineJob,
     pub model: ModelJob,
@@ -61,7 +61,7 @@ pub struct Job {
     pub load: LoadJob,
     pub objective: Objective,
     pub budget: Budget,
-    /// Where trials run on slots; `None` for one at a time with everything.
+    /// The slots that trials run on. `None`: one trial at a time, with the whole host.
     pub slots: Option<SlotsJob>,
 }
 
@@ -71,22 +71,23 @@ impl std::fmt::Debug for dyn Sampler {
     }
 }
 
-/// When to stop. Trials that were rejected before launch are free.
+/// The limits of a study. Trials that are rejected before launch do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Budget {
     pub trials: Option<u32>,
-    /// From the start of one `tune` to its end, the confirmation and the last stop included.
+    /// Wall-clock time of one `tune`, including the confirmation and the last stop.
     pub time: Option<Duration>,
-    /// How often the winner and the engine's defaults are measured again, in turn, as the last of `trials`.
+    /// The number of rounds that measure the winner and the engine's defaults again, in turn. They are the last of
+    /// `trials`.
     pub confirm: Option<u32>,
-    /// When the search no longer pays, for samplers that say what they expect.
+    /// The condition for an early end of the search, for samplers that report an expected gain.
     pub enough: Enough,
 }
 
-/// The search has come to its end when so many trials in a row were expected to gain so little.
+/// Early end of the search: `trials` successive trials had an expected gain below `gain`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Enough {
-    /// As a share of the value of the best; 0 for never.
+    /// A share of the best value; 0 disables the condition.
     pub gain: f64,
     pub trials: u32,
 }
@@ -101,29 +102,29 @@ impl Default for Enough {
 const CONFIRM_FROM: u32 = 10;
 
 impl Budget {
-    /// Rounds of confirmation: as the study says, else one where the budget can spare it.
+    /// Returns the number of confirmation rounds: the study's number, else one if the budget can spare it.
     #[must_use]
     pub fn confirmations(&self) -> u32 {
-        // A limit of time alone keeps the time for it.
+        // A budget of time alone reserves time for the confirmation.
         let spare = self.trials.map_or(self.time.is_some(), |trials| trials >= CONFIRM_FROM);
         let asked = self.confirm.unwrap_or(u32::from(spare));
         // At least one launch besides the defaults is left to the search.
         self.trials.map_or(asked, |trials| asked.min(trials.saturating_sub(2) / 2))
     }
 
-    /// Rounds of confirmation of a search that has come to its end before its budget.
+    /// Returns the number of confirmation rounds if the search ended before its budget.
     #[must_use]
     pub fn confirmations_after_search(&self) -> u32 {
         self.confirm.unwrap_or(1)
     }
 
-    /// Launches that are left to the search; the others belong to the confirmation.
+    /// Returns the number of launches left to the search. The others belong to the confirmation.
     #[must_use]
     pub fn left(&self, launched: u32) -> Option<u32> {
         self.trials.map(|trials| trials.saturating_sub(launched).saturating_sub(2 * self.confirmations()))
     }
 
-    /// Whether so few launches are left that they belong to the confirmation.
+    /// Returns whether all launches that are left belong to the confirmation.
     #[must_use]
     pub fn is_confirming(&self, launched: u32) -> bool {
         self.left(launched) == Some(0)
@@ -134,7 +135,7 @@ impl Job {
     /// Reads and validates a study file.
     ///
     /// # Errors
-    /// Names the file, the line, the key, and the nearest valid one.
+    /// The error names the file, the line, the key, and the nearest valid key.
     pub fn read(file: &Path) -> Result<Self, DocumentError> {
         Document::read(file)?.parse(|root| Self::resolve(root, file))
     }
@@ -155,10 +156,10 @@ impl Job {
         Ok(Self { file, name, seed, sampler, priors, engine, model, space, workload, load, objective, budget, slots })
     }
 
-    /// Another seed, of sampler, workload and arrivals.
+    /// Replaces the seed of the sampler, the workload and the arrivals.
     ///
     /// # Errors
-    /// When a file of the workload can no longer be read.
+    /// If a file of the workload can no longer be read.
     pub fn reseed(&mut self, seed: u64) -> Result<(), DocumentError> {
         self.seed = seed;
         self.workload.reseed(seed).map_err(|error| DocumentError {
@@ -170,7 +171,7 @@ impl Job {
         })
     }
 
-    /// What rules look at, once the engine's release is known.
+    /// Returns the facts for the rules, given the engine's release.
     #[must_use]
     pub fn facts(&self, version: EngineVersion, device: Device, host: HostLimits) -> Facts<'_> {
         Facts {
@@ -181,14 +182,14 @@ impl Job {
         }
     }
 
-    /// A configuration with what the study's own arguments set besides, as far as the release knows them: what a rule
-    /// is to look at.
+    /// Merges the study's own arguments into a configuration, as far as the release has their flags. Rules check the
+    /// result.
     #[must_use]
     pub fn with_arguments(&self, config: &Config, version: EngineVersion) -> Config {
         config.merged(&self.engine.arguments(version))
     }
 
-    /// Whether the servers of the study speak TLS: uvicorn does if it is given a key or a certificate.
+    /// Returns whether the study's servers speak TLS: uvicorn does if it has a key or a certificate.
     #[must_use]
     pub fn speaks_tls(&self, version: EngineVersion) -> bool {
         let set = self.with_arguments(&self.parameters().fixed, version);
@@ -203,7 +204,7 @@ impl Job {
     /// Checks the flags and the search space against the engine's release.
     ///
     /// # Errors
-    /// Names the flag that the release does not have, and the nearest one.
+    /// The error names the flag that the release lacks, and the nearest flag.
     pub fn check_release(&self, version: EngineVersion) -> Result<(), DocumentError> {
         let Some(table) = self.engine.engine.flag_table(version) else { return Ok(()) };
         let error = |key: String, problem: String, hint: Option<&str>| DocumentError {
@@ -255,8 +256,8 @@ impl Job {
         Ok(())
     }
 
-    /// The environment of a launch as it may be stored and shown, without secrets: the study's variables, and those of
-    /// the tuner's own that engines read.
+    /// Returns the environment of a launch for storage and display, without secrets: the study's variables, and those
+    /// variables of the tuner's own environment that engines read.
     #[must_use]
     pub fn launch_env(&self, device: Device, config: &Config) -> BTreeMap<String, String> {
         let mut environment = self.engine.environment.clone();
@@ -265,9 +266,9 @@ impl Job {
         redacted(environment)
     }
 
-    /// Returns the variable that has an engine count devices as the driver does. CUDA counts the fastest ones first otherwise, so that
-    /// facts, memory and telemetry would be another device's. `None` if the study or the user's environment sets it, and for an
-    /// engine that computes on no GPU.
+    /// Returns the variable that makes an engine count devices in the driver's order. By default CUDA counts the
+    /// fastest ones first. Facts, memory and telemetry would then be those of another device. `None` if the study or
+    /// the user's environment sets the variable, and for an engine that does not compute on GPUs.
     #[must_use]
     pub fn device_order(&self, device: Device) -> Option<(String, String)> {
         let on_gpu = device != Device::Cpu && self.engine.engine.computes();
@@ -278,7 +279,7 @@ impl Job {
 
 const DEVICE_ORDER: (&str, &str) = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 
-/// Flags with which no request of the tuner reaches the server.
+/// Flags that keep the tuner's requests from reaching the server.
 const UNREACHABLE: [(&str, &str); 2] = [
     ("uds", "makes the server listen on a socket file, and requests are sent to an address and port"),
     ("headless", "starts no API server, so that no request is answered"),
@@ -288,7 +289,7 @@ fn redacted(env: BTreeMap<String, String>) -> BTreeMap<String, String> {
     crate::trial::Launch::redacted(&[], env).env
 }
 
-/// What the simulation of the engine says of a space, as the name of a prior.
+/// The name of the prior that the simulated engine provides.
 pub const TWIN: &str = "twin";
 
 /// Name, seed, sampler and priors.
@@ -314,7 +315,7 @@ fn read_study(section: &Section<'_>) -> Result<Named, DocumentError> {
     Ok((name, section.optional("seed")?.unwrap_or(0), sampler, priors))
 }
 
-/// The error for a sampler that does not exist.
+/// Returns the error message for a sampler that does not exist.
 #[must_use]
 pub fn unknown_sampler(name: &str) -> String {
     let known: Vec<_> = SAMPLERS.iter().map(|sampler| sampler.name()).collect();

@@ -1,4 +1,4 @@
-//! `[model]`: which model, and its shape.
+//! `[model]`: the model and its shape.
 
 use std::path::{Path, PathBuf};
 
@@ -9,14 +9,14 @@ use crate::facts::{ModelShape, hub_cache};
 
 #[derive(Clone, Debug)]
 pub struct ModelJob {
-    /// As the study file spells it.
+    /// The path or name as the study file spells it.
     pub written: String,
-    /// As the engine is told it: a directory or a hub name.
+    /// The engine's argument: a directory or a hub name.
     pub argument: String,
-    /// Where `config.json` lies.
+    /// The directory of `config.json`.
     pub directory: PathBuf,
     pub shape: ModelShape,
-    /// Whether the shape was read from a `config.json`; else only the vocabulary may be known.
+    /// Whether the shape was read from a `config.json`. If not, only the size of the vocabulary may be known.
     pub has_shape: bool,
 }
 
@@ -32,7 +32,7 @@ impl ModelJob {
         let (argument, directory) = if let Some(directory) = paths.find(&path) {
             (directory.to_string_lossy().into_owned(), directory)
         } else {
-            // As the engine finds it: the study's variables come before those of the tuner's own environment.
+            // Like the engine, prefer the study's variables to those of the tuner's own environment.
             let cache = hub_cache(|name| engine.env.get(name).cloned().or_else(|| std::env::var(name).ok()));
             let Some(directory) = cache.as_deref().and_then(|cache| in_hub_cache(cache, &path)) else {
                 let hint = "give a directory that holds config.json, or a hub name whose files are in the local cache \
@@ -50,7 +50,7 @@ impl ModelJob {
         Ok(Self { written: path, argument, directory, shape, has_shape: true })
     }
 
-    /// A file, a directory or only a name, for engines that need no shape.
+    /// Reads a model for engines that need no shape: a file, a directory or only a name.
     fn without_shape(section: &Section<'_>, path: String, found: Option<PathBuf>) -> Result<Self, DocumentError> {
         let vocab_size: Option<u64> = section.optional("vocab_size")?;
         if vocab_size.is_some_and(|size| size < 2) {
@@ -67,7 +67,7 @@ impl ModelJob {
     }
 }
 
-/// `org/name` in the cache of `huggingface_hub`: `models--org--name/snapshots/REVISION`.
+/// Finds `org/name` in the cache of `huggingface_hub`: `models--org--name/snapshots/REVISION`.
 fn in_hub_cache(cache: &Path, name: &str) -> Option<PathBuf> {
     if name.split('/').count() != 2 || name.starts_with(['/', '.']) {
         return None;
@@ -75,7 +75,7 @@ fn in_hub_cache(cache: &Path, name: &str) -> Option<PathBuf> {
     newest_snapshot(&cache.join(format!("models--{}", name.replace('/', "--"))))
 }
 
-/// The revision that `main` points to, or any that holds a `config.json`.
+/// Returns the revision that `main` refers to, or any other revision that contains a `config.json`.
 fn newest_snapshot(model: &Path) -> Option<PathBuf> {
     let snapshots = model.join("snapshots");
     let main = std::fs::read_to_string(model.join("refs/main")).ok();

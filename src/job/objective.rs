@@ -1,4 +1,4 @@
-//! `[objective]`: what is better.
+//! `[objective]`: the metric to optimize and its constraints.
 
 use super::LoadJob;
 use crate::document::{DocumentError, Section};

@@ -1,8 +1,8 @@
-//! Where the relative paths of a study file lead.
+//! Resolution of the relative paths in a study file.
 
 use std::path::{Path, PathBuf};
 
-/// A relative path is looked for beside the study file first, then in the working directory.
+/// Search path of a study file: its directory first, then the working directory.
 #[derive(Debug)]
 pub(super) struct Paths {
     beside: PathBuf,
@@ -13,7 +13,8 @@ impl Paths {
         Self { beside: study_file.parent().unwrap_or(Path::new("")).to_owned() }
     }
 
-    /// The absolute path at which `relative` exists, or nothing. Exported commands work from any directory.
+    /// Returns the absolute path of an existing file or directory. It is absolute so that exported commands work from
+    /// any directory.
     pub(super) fn find(&self, relative: &str) -> Option<PathBuf> {
         let path = [self.beside.join(relative), PathBuf::from(relative)].into_iter().find(|path| path.exists())?;
         let path = std::path::absolute(path).ok()?;

@@ -48,7 +48,8 @@ impl Profile {
     /// Reads a profile: one of [`BUILT_IN`](Self::BUILT_IN) by its name, else a TOML file by its path.
     ///
     /// # Errors
-    /// Names the file, the line, the key and the nearest valid one; for a name that is none, the known ones.
+    /// The error names the file, the line, the key and the nearest valid one. For an unknown name it lists the known
+    /// ones.
     pub fn read(path_or_name: &str) -> Result<Self, DocumentError> {
         if let Some((name, text)) = Self::BUILT_IN.iter().find(|(name, _)| *name == path_or_name) {
             return Self::parse(&Document::from_text(*name, *text), name);
@@ -91,7 +92,7 @@ impl Profile {
         })
     }
 
-    /// Fills in the data file where a run has none; whether there was such a run.
+    /// Sets the data file of the runs that have none. Returns whether there was such a run.
     pub fn set_dataset(&mut self, file: &Path) -> bool {
         self.runs.iter_mut().map(|run| run.spec.set_dataset(file)).fold(false, |any, filled| any | filled)
     }

@@ -1,5 +1,5 @@
-//! What is asked of a study's sampler: everything that decides the answer, without borrows, so that a model of many trials can
-//! be fitted on a thread of its own while launches go on.
+//! A question to the study's sampler. It owns all inputs of the answer, so that a model of many trials can be fitted on
+//! its own thread while launches continue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,13 +23,13 @@ pub struct Question {
     history: Vec<Past>,
     priors: Vec<Prior>,
     seed: u64,
-    /// Trials of the search that are left, where the number is known.
+    /// The number of trials left to the search, if known.
     left: Option<u32>,
-    /// What the study's own arguments set in every launch.
+    /// The study's own arguments, set in every launch.
     arguments: Config,
     defaults: Config,
     known: Owned,
-    /// What launches have cost, where the twin knows how this engine starts.
+    /// The costs of earlier launches, if the twin models the start-up of this engine.
     launches: Option<LaunchCosts>,
 }
 
@@ -103,19 +103,20 @@ impl Question {
         }
     }
 
-    /// The same with what the study's launches have cost: it decides what is tried next, and nothing else.
+    /// Sets the costs of the study's launches. They influence the next configuration only, not [`judge`](Self::judge)
+    /// or [`explain`](Self::explain).
     #[must_use]
     pub(crate) fn costing(self, launches: Option<LaunchCosts>) -> Self {
         Self { launches, ..self }
     }
 
-    /// The same with the number of trials that the search has left.
+    /// Sets the number of trials left to the search.
     #[must_use]
     pub fn ending(self, left: Option<u32>) -> Self {
         Self { left, ..self }
     }
 
-    /// The next configuration and its origin. All but the first, the engine's defaults, pass the rules.
+    /// Returns the next configuration and its origin. All but the first, the engine's defaults, pass the rules.
     #[must_use]
     pub fn next(&self) -> Option<(Origin, Suggestion)> {
         let cost = self.launches.as_ref().and_then(|launches| launches.cost(self.known.facts(), &self.arguments));
@@ -123,19 +124,19 @@ impl Question {
         self.ask(|ask| sampler::next(self.sampler, &Ask { cost, ..*ask }))
     }
 
-    /// What the measurements say so far; `None` of a sampler that has no model of them.
+    /// Returns the judgement of the measurements so far; `None` if the sampler has no model of them.
     #[must_use]
     pub fn judge(&self) -> Option<Judgement> {
         self.ask(|ask| self.sampler.judge(ask))
     }
 
-    /// Which parameters matter by the measurements so far; `None` where nothing can be said of that.
+    /// Returns the influence of each parameter according to the measurements so far; `None` if it cannot be estimated.
     #[must_use]
     pub fn explain(&self) -> Option<Explanation> {
         self.ask(|ask| sampler::explain(self.sampler, ask))
     }
 
-    /// The name of who is asked.
+    /// Returns the sampler's name.
     #[must_use]
     pub fn asked(&self) -> &'static str {
         self.sampler.name()
@@ -155,7 +156,7 @@ impl Question {
 }
 
 impl Job {
-    /// What the study wants, as samplers see it.
+    /// Returns the study's objective and constraints in the form that samplers take.
     #[must_use]
     pub fn aim(&self) -> Aim {
         let objective = &self.objective;

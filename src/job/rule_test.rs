@@ -1,4 +1,4 @@
-//! The configuration whose launch tests a rule: one that this rule rejects and no other does.
+//! The configuration whose launch tests a rule: one that only this rule rejects.
 
 use super::Search;
 use super::defaults::resolve;
@@ -7,7 +7,7 @@ use crate::memory::Prediction;
 use crate::rule::{self, Finding, RISK, Removal, RuleSubject, TestableRule};
 
 impl Search<'_> {
-    /// Returns the rules that a launch should test. `removal` is what the rules remove from the space.
+    /// Returns the rules that a launch should test. `removal` is the part of the space that the rules remove.
     #[must_use]
     pub fn testable(&self, removal: &Removal) -> Vec<TestableRule> {
         let Some(engine) = self.facts.engine else { return Vec::new() };
@@ -17,8 +17,8 @@ impl Search<'_> {
     /// Returns the configuration that tests a rule, and the rule's finding about it. `None` if other rules, or `accepts`,
     /// refuse every configuration that this rule rejects.
     ///
-    /// A rule of the memory model is tested where it is the least certain. Any other one is tested near `near`, because
-    /// there nothing else is likely to fail.
+    /// A rule of the memory model is tested at its least certain rejection. Any other rule is tested near `near`,
+    /// because nothing else is likely to fail there.
     #[must_use]
     pub fn rule_test(&self, rule: &str, near: &Config, accepts: impl Fn(&Config) -> bool) -> Option<(Config, Finding)> {
         let space = self.job.parameters();
@@ -42,7 +42,7 @@ impl Search<'_> {
         best.map(|(_, config, finding)| (config, finding))
     }
 
-    /// Returns what makes a configuration a bad test of a rule, the most important first.
+    /// Returns penalties of a configuration as a test of a rule, the most important first.
     fn cost(&self, rule: &str, config: &Config, distance: f64) -> [f64; 3] {
         let memory = self.memory(config);
         let fails = memory.as_ref().map_or(0.0, Prediction::failure_probability);

@@ -1,4 +1,4 @@
-//! What a study can try: its space without what the rules know cannot work on this engine, model and device.
+//! The search of a study: its space without the parts that the rules exclude for this engine, model and device.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use crate::sampler::{Known, Past, Prior, Suggestion};
 use crate::space::Space;
 use crate::trial::Origin;
 
-/// The space of a study, seen with the facts.
+/// The space of a study, narrowed by the facts.
 #[derive(Clone, Debug)]
 pub struct Search<'a> {
     pub(super) job: &'a Job,
     pub facts: Facts<'a>,
-    /// What the study's own arguments set in every launch.
+    /// The study's own arguments, set in every launch.
     pub(super) arguments: Config,
     /// The study's space with narrowed ranges.
     pub space: Space,
@@ -24,7 +24,7 @@ pub struct Search<'a> {
 }
 
 impl Job {
-    /// The search space of this study for an engine's release and a device.
+    /// Returns the search of this study for an engine's release and a device.
     #[must_use]
     pub fn search(&self, version: EngineVersion, device: Device, host: HostLimits) -> Search<'_> {
         Search::new(self, self.facts(version, device, host), self.engine.arguments(version))
@@ -37,7 +37,7 @@ impl<'a> Search<'a> {
         Self { job, facts, arguments, space, narrowings }
     }
 
-    /// The same without rules that the installed engine contradicts.
+    /// Returns this search without the rules that the installed engine contradicts.
     #[must_use]
     pub fn distrusting<'b>(&self, distrusted: &'b [&'static str]) -> Search<'b>
     where
@@ -46,8 +46,8 @@ impl<'a> Search<'a> {
         Search::new(self.job, Facts { distrusted, ..self.facts }, self.arguments.clone())
     }
 
-    /// The same with what starts have taught of the memory, and with the packages that the installed engine lacks. Ranges
-    /// stay as they were narrowed without it, so that the sampler's sequence goes on.
+    /// Returns this search with the memory learned from launches and the packages that the installed engine lacks. The
+    /// ranges keep their earlier narrowing, so that the sampler's sequence continues.
     #[must_use]
     pub fn knowing<'b>(&self, learned: &'b Learned, absent: Option<&'b BTreeSet<String>>) -> Search<'b>
     where
@@ -59,49 +59,49 @@ impl<'a> Search<'a> {
         search
     }
 
-    /// What the rules say of a configuration together with the study's own arguments, the most severe first.
+    /// Returns the findings for a configuration merged with the study's own arguments, the most severe first.
     #[must_use]
     pub fn findings(&self, config: &Config) -> Vec<Finding> {
         rule::check(&config.merged(&self.arguments), &self.facts)
     }
 
-    /// What a launch of this configuration would spend its memory on; `None` where too little is known.
+    /// Returns the predicted memory of a launch of this configuration; `None` if too few facts are known.
     #[must_use]
     pub fn memory(&self, config: &Config) -> Option<Prediction> {
         self.facts.predict_memory(&config.merged(&self.arguments))
     }
 
-    /// How many devices of this host a launch of this configuration computes on.
+    /// Returns the number of this host's devices that a launch of this configuration computes on.
     #[must_use]
     pub fn devices_needed(&self, config: &Config) -> u64 {
         self.facts.devices_needed(&config.merged(&self.arguments))
     }
 
-    /// Why a launch of this configuration would be wasted.
+    /// Returns the finding that rejects this configuration, if any.
     #[must_use]
     pub fn rejection(&self, config: &Config) -> Option<Finding> {
         rule::rejection(&config.merged(&self.arguments), &self.facts)
     }
 
-    /// What the rules remove from the space as the study states it.
+    /// Returns the part of the stated space that the rules remove.
     #[must_use]
     pub fn removal(&self) -> Removal {
         rule::removal(self.job.parameters(), &self.arguments, &self.facts)
     }
 
-    /// What is asked of the sampler after these trials.
+    /// Returns the question to the sampler after these trials.
     #[must_use]
     pub fn question(&self, history: Vec<Past>, priors: Vec<Prior>) -> Question {
         Question::new(self, self.job, &self.arguments, history, priors)
     }
 
-    /// The next configuration and its origin. All but the first, the engine's defaults, pass the rules.
+    /// Returns the next configuration and its origin. All but the first, the engine's defaults, pass the rules.
     #[must_use]
     pub fn next(&self, history: &[Past]) -> Option<(Origin, Suggestion)> {
         self.question(history.to_vec(), Vec::new()).next()
     }
 
-    /// Whether the rules reject every configuration that the space, which has parameters, could propose.
+    /// Returns whether the rules reject every configuration of a space that has parameters.
     #[must_use]
     pub fn is_empty(&self, removal: &Removal) -> bool {
         let defaults = Past::new(Origin::Baseline, self.space.fixed.clone(), Known::Pending);

@@ -1,22 +1,22 @@
-//! `[slots]`: how many trials run at a time, and what each of them gets of the host.
+//! `[slots]`: the number of parallel trials and the share of the host that each of them gets.
 
 use serde_json::{Value as Json, json};
 
 use crate::document::{DocumentError, Section};
 use crate::facts::Processors;
 
-/// Slots as the study and the command line ask for them. What they leave open is found out on the host.
+/// The slots that the study and the command line request. Fields that are `None` are derived from the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlotsJob {
-    /// How many there are, where they have no devices of their own.
+    /// The number of slots, if they have no devices of their own.
     pub count: Option<u32>,
-    /// One for each slot, as `CUDA_VISIBLE_DEVICES` names them.
+    /// One device for each slot, named as in `CUDA_VISIBLE_DEVICES`.
     pub devices: Option<Vec<String>>,
     /// For each slot.
     pub processors: Option<Vec<Processors>>,
-    /// Trials at a time, where they are to be fewer than slots.
+    /// The number of trials at a time, if it is smaller than the number of slots.
     pub parallel: Option<u32>,
-    /// The share of the objective that trials may cost each other. Where it is more, they run one at a time.
+    /// The largest share of the objective that parallel trials may cost each other. Above it, trials run one at a time.
     pub max_interference: f64,
 }
 
@@ -64,7 +64,7 @@ impl SlotsJob {
         Ok(Self { count, devices, processors, parallel: None, max_interference })
     }
 
-    /// What of it decides the meaning of a measurement.
+    /// Returns the part that decides the meaning of a measurement.
     pub(super) fn definition(&self) -> Json {
         let mut object = json!({});
         let count = self.devices.as_ref().map(Vec::len).or(self.count.map(|count| count as usize));

@@ -11,13 +11,13 @@ use crate::facts::{EngineVersion, ModelShape};
 use crate::space::{Space, SpaceFile, built_in, built_in_for, built_in_paths, read_parameters};
 use crate::trial::is_secret;
 
-/// `setpoint` chooses these for every launch.
+/// Flags that `setpoint` sets for every launch.
 const RESERVED: [&str; 3] = ["host", "port", "model"];
 
 #[derive(Clone, Debug)]
 pub struct SpaceJob {
     pub space: Space,
-    /// The file's name and the releases that it is made for, where the space comes from a file.
+    /// The file's name and its range of releases, if the space comes from a file.
     pub file: Option<(String, Option<EngineVersion>, Option<EngineVersion>)>,
 }
 
@@ -76,12 +76,12 @@ impl SpaceJob {
         Ok(Self { space, file })
     }
 
-    /// The space that ships with `setpoint` for this release in place of the named one.
+    /// Returns the built-in space for this release that corresponds to the named one.
     pub(super) fn built_in_for(&self, version: EngineVersion) -> Option<&'static str> {
         self.file.as_ref().and_then(|(name, ..)| built_in_for(name, version))
     }
 
-    /// Why the file's space does not suit a release.
+    /// Returns an explanation if the file's space does not suit the release.
     pub(super) fn mismatch(&self, product: &str, version: EngineVersion) -> Option<String> {
         let (name, first, last) = self.file.as_ref()?;
         match (first, last) {

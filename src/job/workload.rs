@@ -1,4 +1,4 @@
-//! `[workload]`: what is asked.
+//! `[workload]`: the requests that a trial sends.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,25 +19,26 @@ use crate::workload::{Length, Pruning, Spec, Surroundings, Think, Workload, Work
 const NO_TOKENIZER: &str =
     "put the model's tokenizer.json beside its config.json, or name a directory that holds it with workload.tokenizer";
 
-/// A workload, from what the study says to what the load generator asks.
+/// A workload, from its specification to the generated requests.
 #[derive(Clone, Debug)]
 pub struct WorkloadJob {
     pub spec: Spec,
     pub surroundings: Surroundings,
     pub built: Arc<dyn Workload>,
-    /// Of each data file, its name and a digest of its content: paths differ between machines.
+    /// Name and content digest of each data file. Paths are left out because they differ between machines.
     files: Vec<(String, String)>,
-    /// A digest of the tokenizer, where the study names one.
+    /// A digest of the tokenizer, if the study names one.
     tokenizer: Option<String>,
 }
 
 impl WorkloadJob {
-    /// A workload without data files.
+    /// Creates a workload without data files.
     pub(super) fn of(spec: Spec, surroundings: Surroundings, built: Arc<dyn Workload>) -> Self {
         Self { spec, surroundings, built, files: Vec::new(), tokenizer: None }
     }
 
-    /// Reads the section and builds the workload. A trace that is replayed as a whole says how many requests there are.
+    /// Reads the section and builds the workload. If a trace is replayed as a whole, sets the number of requests in
+    /// `load`.
     pub(super) fn read(
         section: &Section<'_>,
         paths: &Paths,
@@ -58,7 +59,7 @@ impl WorkloadJob {
             ),
         };
         let vocab_size = section.optional("vocab_size")?.or(vocab_size);
-        // Without the vocabulary's size a model without a shape is asked with text.
+        // If neither the vocabulary's size nor the model's shape is known, prompts are sent as text.
         let takes_tokens = engine.dialect.takes_tokens(load.api) && (model.has_shape || vocab_size.is_some());
         let surroundings = Surroundings {
             seed,
@@ -100,7 +101,7 @@ impl WorkloadJob {
         Ok(())
     }
 
-    /// Tokens that a request generates in the mean of some.
+    /// Returns the mean number of generated tokens per request, over the first eight sessions.
     #[must_use]
     pub fn mean_output(&self) -> f64 {
         let turns = (0..8).flat_map(|index| self.built.session(index).turns);
@@ -109,7 +110,7 @@ impl WorkloadJob {
         outputs.iter().sum::<f64>() / count
     }
 
-    /// What decides which requests are sent; see [`Job::definition`](super::Job::definition).
+    /// Returns the part that decides which requests are sent; see [`Job::definition`](super::Job::definition).
     pub(super) fn definition(&self) -> Json {
         let mut definition = define(&self.spec, &mut self.files.iter());
         if let Some(vocab_size) = self.surroundings.vocab_size.filter(|_| self.surroundings.takes_tokens) {
@@ -122,7 +123,7 @@ impl WorkloadJob {
     }
 }
 
-/// A number, `{ min = 1, max = 9 }`, `"1..9"` or `"max_model_len - 2048"`.
+/// Reads a number, `{ min = 1, max = 9 }`, `"1..9"` or `"max_model_len - 2048"`.
 impl FromToml for Length {
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         if let Ok(text) = String::from_toml(value) {
@@ -138,7 +139,8 @@ impl FromToml for Length {
     }
 }
 
-/// Reads a specification; `vocab_size` is left to the caller. The load says how many prompts a data set is asked for.
+/// Reads a specification; `vocab_size` is left to the caller. `load` determines the number of prompts taken from a data
+/// set.
 pub(super) fn read_spec(section: &Section<'_>, paths: &Paths, load: &LoadJob) -> Result<Spec, DocumentError> {
     read_kind(section, paths, load, true)
 }
@@ -162,7 +164,7 @@ fn read_kind(section: &Section<'_>, paths: &Paths, load: &LoadJob, outer: bool) 
                 path: path(section, paths)?,
                 prompts: match section.optional("prompts")? {
                     Some(0) => return Err(section.error("prompts", "must be at least 1", None)),
-                    // A void sample is taken again, with others.
+                    // A void sample is taken again with other prompts.
                     prompts => prompts.or(load.total().map(|total| total.saturating_mul(2))).unwrap_or(Spec::PROMPTS),
                 },
                 output_len: output_len(section)?,
@@ -248,7 +250,7 @@ fn think(section: &Section<'_>) -> Result<Think, DocumentError> {
     }
 }
 
-/// `width` and `height`, or `sizes = [[512, 512], [1024, 768]]`.
+/// Reads `width` and `height`, or `sizes = [[512, 512], [1024, 768]]`.
 fn sizes(section: &Section<'_>) -> Result<Vec<(u32, u32)>, DocumentError> {
     let sizes: Option<Vec<Vec<u32>>> = section.optional("sizes")?;
     let (width, height): (Option<u32>, Option<u32>) = (section.optional("width")?, section.optional("height")?);
@@ -270,7 +272,7 @@ mod tests {
     use super::*;
     use crate::job::Job;
 
-    /// The quick start with another workload and load.
+    /// Reads the quick-start study with another workload and load.
     fn study(workload: &str, load: &str) -> Result<Job, DocumentError> {
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
         let text = std::fs::read_to_string(examples.join("quickstart.toml")).unwrap();

@@ -1,8 +1,8 @@
-//! When sessions arrive: instants that depend on the arrival, the seed and the number of sessions, and on nothing else.
+//! Arrival instants of sessions, a pure function of the arrival, the seed and the number of sessions.
 //!
-//! There is one renewal process with gaps of mean 1, and `N(t)`, the number of sessions that the arrival wants by the time
-//! `t`. A session whose place in the renewal process is `u` arrives at the `t` where `N(t) = u`: time runs faster where the
-//! rate is higher (Cinlar, Introduction to Stochastic Processes, 1975, section 4.7). For
+//! All arrivals share one renewal process with gaps of mean 1. `N(t)` is the expected number of sessions by the time
+//! `t`. A session at the place `u` of the renewal process arrives at the `t` with `N(t) = u`. Time therefore runs
+//! faster while the rate is higher (Cinlar, Introduction to Stochastic Processes, 1975, section 4.7).
 //!
 //! ```text
 //! a constant rate r            N(t) = r t                                       t = u / r
@@ -10,10 +10,11 @@
 //!                              and N(T) + b (t - T) behind it                   t = T + (u - N(T)) / b
 //! ```
 //!
-//! Gaps are drawn from a gamma distribution of shape `burstiness` and mean 1: 1 is a Poisson process, below are bursts, an
-//! infinite one has constant gaps. As in `vllm bench serve` (`get_request` in vllm/benchmarks/serve.py), the first session
-//! comes after the first gap, and where the number `n` of sessions is known and the rate is constant, the instants are
-//! stretched so that the last is due at `n / rate`: runs with other seeds then offer the same rate.
+//! Gaps are drawn from a gamma distribution of shape `burstiness` and mean 1. A shape of 1 is a Poisson process, a
+//! smaller one has bursts, and an infinite one has constant gaps. As in `vllm bench serve` (`get_request` in
+//! vllm/benchmarks/serve.py), the first session comes after the first gap. If the number `n` of sessions is known and
+//! the rate is constant, the instants are stretched so that the last is due at `n / rate`. Runs with different seeds
+//! then offer the same rate.
 
 use std::iter;
 use std::time::Duration;
@@ -25,10 +26,10 @@ use rand_distr::{Distribution, Gamma};
 use super::Arrival;
 use crate::stats::to_f64;
 
-/// The generator's stream for arrivals. Workloads number theirs from 0, by session.
+/// Stream of the random number generator for arrivals. Workloads number their streams from 0, by session.
 const STREAM: u64 = u64::MAX;
 
-/// A number of an arrival that gives no instants.
+/// A parameter of an arrival outside of its range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{name} must be {limit}, not {actual}")]
 pub struct ArrivalError {
@@ -41,7 +42,7 @@ impl Arrival {
     /// Checks every number of the arrival.
     ///
     /// # Errors
-    /// When a rate, a burstiness or a factor is out of its range; names the first that is.
+    /// If a rate, a burstiness or a factor is outside of its range. The error names the first such parameter.
     pub fn check(&self) -> Result<(), ArrivalError> {
         const POSITIVE: &str = "finite and above 0";
         let positive = |name, actual: f64| {
@@ -67,11 +68,11 @@ impl Arrival {
     }
 }
 
-/// The instants at which sessions are due, ascending, counted from the window's begin; without an end, except that a known
-/// number of `sessions` ends it. The same arguments give the same instants.
+/// Returns the instants at which sessions are due, ascending, counted from the window's start. The iterator ends only
+/// if `sessions` is given. Equal arguments give equal instants.
 ///
-/// The instants of [`Arrival::Closed`] and [`Arrival::Trace`] are not known here but from the replies and from the
-/// workload: nothing comes out for them, nor for numbers that [`Arrival::check`] refuses.
+/// The iterator is empty for [`Arrival::Closed`] and [`Arrival::Trace`]: their instants come from the replies and from
+/// the workload. It is also empty for numbers that [`Arrival::check`] rejects.
 pub fn instants(arrival: &Arrival, seed: u64, sessions: Option<u64>) -> impl Iterator<Item = Duration> + use<> {
     let arrival = if arrival.check().is_ok() { arrival.clone() } else { Arrival::Closed };
     let (burstiness, stretch) = match (&arrival, sessions) {
@@ -90,11 +91,11 @@ pub fn instants(arrival: &Arrival, seed: u64, sessions: Option<u64>) -> impl Ite
     instants.take(sessions.map_or(usize::MAX, |sessions| usize::try_from(sessions).unwrap_or(usize::MAX)))
 }
 
-/// The places of a renewal process whose gaps have this gamma shape and mean 1.
+/// Returns the places of a renewal process with gamma-distributed gaps of shape `burstiness` and mean 1.
 fn renewals(burstiness: f64, seed: u64) -> impl Iterator<Item = f64> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(STREAM);
-    // An infinite shape has no distribution, and its gaps need none.
+    // An infinite shape has no gamma distribution. Its gaps are constant.
     let gaps = Gamma::new(burstiness, 1.0 / burstiness).ok().filter(|_| burstiness.is_finite());
     let mut place = 0.0;
     iter::repeat_with(move || {
@@ -103,7 +104,7 @@ fn renewals(burstiness: f64, seed: u64) -> impl Iterator<Item = f64> {
     })
 }
 
-/// What brings the last of so many sessions to its expected place.
+/// Returns the factor that moves the last of `sessions` sessions to its expected place.
 fn stretch(burstiness: f64, seed: u64, sessions: u64) -> f64 {
     let last = usize::try_from(sessions).ok().and_then(|n| renewals(burstiness, seed).nth(n.checked_sub(1)?));
     let expected = to_f64(sessions);
@@ -113,13 +114,13 @@ fn stretch(burstiness: f64, seed: u64, sessions: u64) -> f64 {
     }
 }
 
-/// The time in seconds at which a ramp has asked for `place` sessions.
+/// Returns the time in seconds at which a ramp has reached `place` sessions.
 fn ramp(place: f64, from: f64, to: f64, over: f64) -> f64 {
     let whole = f64::midpoint(from, to) * over;
     if place >= whole {
         return over + (place - whole) / to;
     }
-    // The usual formula's difference of two nearly equal numbers is avoided.
+    // This form avoids the usual formula's difference of two nearly equal numbers.
     2.0 * place / (from + (from * from + 2.0 * place * (to - from) / over).max(0.0).sqrt())
 }
 
@@ -141,8 +142,8 @@ mod tests {
         at.iter().zip(before).map(|(at, before)| at - before).collect()
     }
 
-    /// The largest distance between the sample's distribution function and `cdf`, times the root of the sample's size:
-    /// above 1.63 in one case of a hundred (Kolmogorov).
+    /// Returns the largest distance between the sample's distribution function and `cdf`, times the square root of the
+    /// sample's size. It exceeds 1.63 in one case of a hundred (Kolmogorov).
     fn distance(mut sample: Vec<f64>, cdf: impl Fn(f64) -> f64) -> f64 {
         sample.sort_by(f64::total_cmp);
         let n = f64::from(u32::try_from(sample.len()).unwrap());
@@ -153,7 +154,8 @@ mod tests {
         steps.fold(0.0, f64::max) * n.sqrt()
     }
 
-    /// The distribution function of a gamma distribution of mean 1, by the series of the incomplete gamma function.
+    /// Returns the distribution function of a gamma distribution of mean 1, by the series of the incomplete gamma
+    /// function.
     fn gamma_cdf(shape: f64, x: f64) -> f64 {
         let x = x * shape;
         if x <= 0.0 {
@@ -186,8 +188,8 @@ mod tests {
     fn counts_are_as_dispersed_as_the_burstiness_says() {
         for (shape, expected) in [(0.25, 4.0), (1.0, 1.0), (4.0, 0.25)] {
             let at = seconds(&Arrival::Rate { per_s: 10.0, burstiness: shape }, 11, None, 60_000);
-            // Intervals of 100 expected sessions, for which the index is near its limit, the squared coefficient of
-            // variation of the gaps.
+            // In intervals of 100 expected sessions, the index of dispersion is near its limit, the squared coefficient
+            // of variation of the gaps.
             let mut counts = vec![0.0_f64; 500];
             for at in at {
                 if let Some(count) = counts.get_mut(f64_to_usize(at / 10.0)) {
@@ -217,7 +219,7 @@ mod tests {
             let n = f64::from(u32::try_from(sessions).unwrap());
             assert_eq!(at.len() as u64, sessions);
             assert!(at.is_sorted() && (at[at.len() - 1] - n / 16.0).abs() < 1e-6, "{:?}", at.last());
-            // It is the same process, stretched.
+            // The instants are those without a known number, stretched.
             let free = seconds(&arrival, 3, None, at.len());
             let factor = at[at.len() - 1] / free[at.len() - 1];
             assert!(at.iter().zip(&free).all(|(at, free)| (at - free * factor).abs() < 1e-6));

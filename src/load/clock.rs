@@ -9,8 +9,9 @@ pub(crate) type Nanos = u64;
 
 const MICROSECOND: Nanos = 1_000;
 
-/// How often the clocks are compared at most, and how long one comparison takes at most on a thread that is not interrupted.
+/// Maximum number of comparisons of the clocks.
 const READINGS: usize = 4;
+/// Maximum duration of one comparison on a thread that is not interrupted.
 const UNINTERRUPTED: Duration = Duration::from_micros(5);
 
 /// A monotonic clock that also reads the kernel's arrival stamps, which are in wall-clock time.
@@ -36,8 +37,8 @@ impl Clock {
         self.base + Duration::from_nanos(at)
     }
 
-    /// Compares with the wall clock again. Done before each batch of reads, so that a step of the wall clock can spoil
-    /// no more than one of them.
+    /// Compares with the wall clock again. Called before each batch of reads, so that a step of the wall clock spoils
+    /// at most one batch.
     pub(super) fn adjust(&mut self) {
         let base = self.base;
         self.offset = offset(|| {
@@ -48,14 +49,14 @@ impl Clock {
         });
     }
 
-    /// An arrival stamp on this clock, no earlier than `earliest` and no later than `now`.
+    /// Converts an arrival stamp to this clock, clamped to the range from `earliest` to `now`.
     pub(super) fn arrival(&self, stamp: TimeSpec, earliest: Nanos, now: Nanos) -> Nanos {
         nanos(Duration::from(stamp).saturating_sub(self.offset)).clamp(earliest.min(now), now)
     }
 }
 
-/// The wall clock minus this clock, from readings of this, the wall and this clock. A thread that is interrupted between
-/// them would take every arrival for so much earlier: the reading that took least counts.
+/// Returns the wall clock minus this clock. `read` takes this clock, the wall clock and this clock again. An
+/// interruption between them would shift every arrival to an earlier time, so the fastest reading counts.
 fn offset(mut read: impl FnMut() -> [Duration; 3]) -> Duration {
     let mut best = (Duration::MAX, Duration::ZERO);
     for _ in 0..READINGS {
@@ -71,12 +72,12 @@ fn offset(mut read: impl FnMut() -> [Duration; 3]) -> Duration {
     best.1
 }
 
-/// Saturates after 584 years.
+/// Converts to nanoseconds. Saturates after 584 years.
 pub(crate) fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Microseconds, up to 71 minutes.
+/// Converts to microseconds. Saturates after 71 minutes.
 pub(super) fn micros(nanos: Nanos) -> u32 {
     u32::try_from(nanos / MICROSECOND).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! One connection: what to write, what was read, and where its exchange stands.
+//! One connection: its writes, its reads and the state of its exchange.
 
 use std::io;
 
@@ -18,29 +18,29 @@ pub(super) struct Connection {
     pub(super) socket: Socket,
     tls: Option<Session>,
     connected: bool,
-    /// A write was refused: the request is lost, but the server may have said why.
+    /// Whether a write failed. The request is lost, but a response with the reason may still arrive.
     deaf: bool,
     pub(super) response: Response,
     pub(super) exchange: Option<Exchange>,
-    /// Since when it has been idle.
+    /// When the connection became idle.
     pub(super) idle: Nanos,
-    /// It has carried a whole exchange, so that the server may close it at any time.
+    /// Whether it has carried a whole exchange. The server may then close it at any time.
     pub(super) used: bool,
-    /// What the poll was last told to watch.
+    /// Events registered with `epoll`.
     pub(super) watched: EpollFlags,
-    /// What the poll calls it.
+    /// Identifier registered with `epoll`.
     pub(super) mark: u64,
 }
 
-/// What the loop lends to a connection that is ready.
+/// State of the loop that a ready connection borrows.
 #[derive(Debug)]
 pub(super) struct Desk {
     pub(super) clock: Clock,
-    /// When the loop was last told of events.
+    /// When `epoll` last returned.
     pub(super) woken: Nanos,
     buffer: Buffer,
     pub(super) lag: Lag,
-    /// Content chunks of the present phase.
+    /// Content chunks of the current phase.
     pub(super) chunks: u64,
 }
 
@@ -49,25 +49,25 @@ impl Desk {
         Self { clock, woken: 0, buffer: Buffer::new(), lag: Lag::default(), chunks: 0 }
     }
 
-    /// A phase begins.
+    /// Resets the counters at the start of a phase.
     pub(super) fn begin(&mut self) {
         (self.lag, self.chunks) = (Lag::default(), 0);
     }
 }
 
-/// Where an exchange stands after its connection was looked at.
+/// State of an exchange after its connection was served.
 #[derive(Debug)]
 pub(super) enum Step {
     Pending,
     /// The response is whole.
     Whole,
-    /// The connection is of no more use.
+    /// The connection is unusable.
     Broken(Error),
 }
 
 impl Connection {
     /// # Errors
-    /// [`Error::Connect`]
+    /// [`Error::Connect`] if the socket or its TLS session cannot be created.
     pub(super) fn open(endpoint: &Endpoint) -> Result<Self, Error> {
         let failed = |error: io::Error| Error::Connect(error.to_string());
         let tls = endpoint.tls.as_ref().map(super::tls::Tls::session).transpose().map_err(failed)?;
@@ -89,12 +89,12 @@ impl Connection {
         self.connected
     }
 
-    /// Whether a request can be sent on it at once.
+    /// Returns whether a request can be sent at once.
     pub(super) fn is_ready(&self) -> bool {
         self.connected && self.tls.as_ref().is_none_or(Session::is_ready)
     }
 
-    /// Begins an exchange. The connection has none.
+    /// Begins an exchange. The connection must not have one.
     pub(super) fn begin(&mut self, exchange: Exchange) -> Step {
         self.response = Response::default();
         self.deaf = false;
@@ -109,7 +109,7 @@ impl Connection {
         self.write()
     }
 
-    /// What the poll has to watch.
+    /// Returns the events to watch.
     pub(super) fn interest(&self) -> EpollFlags {
         let unsent = match &self.tls {
             Some(tls) => tls.wants_write(),
@@ -122,7 +122,7 @@ impl Connection {
         }
     }
 
-    /// The socket can be written, or could not be connected.
+    /// Writes as much as the socket takes. Does nothing before the connection is established.
     pub(super) fn write(&mut self) -> Step {
         if !self.connected {
             return Step::Pending;
@@ -139,12 +139,12 @@ impl Connection {
             (None, Some(exchange)) => send(&self.socket, exchange),
             (None, None) => Ok(()),
         };
-        // The server may have answered, with an error, before it closed: that is still to be read.
+        // The server may have sent an error response before it closed. It is still to be read.
         self.deaf = written.is_err();
         Step::Pending
     }
 
-    /// The connect has ended.
+    /// Handles the end of the connect.
     pub(super) fn finish_connect(&mut self) -> Step {
         match self.socket.connected() {
             Ok(()) => {
@@ -155,7 +155,7 @@ impl Connection {
         }
     }
 
-    /// The socket can be read.
+    /// Reads once from the socket, and handles the bytes.
     pub(super) fn read(&mut self, desk: &mut Desk) -> Step {
         let read = match self.socket.read(&mut desk.buffer) {
             Ok(read) => read,
@@ -185,7 +185,7 @@ impl Connection {
             },
         };
         let Some(exchange) = &mut self.exchange else {
-            // Only TLS has something to say between two exchanges.
+            // Between two exchanges only messages of TLS may arrive.
             return if over {
                 self.end_of_stream()
             } else if bytes.is_empty() {
@@ -216,7 +216,7 @@ impl Connection {
         Step::Broken(Error::Reset("the server closed the connection".to_owned()))
     }
 
-    /// Whether it may carry another exchange.
+    /// Returns whether the connection may carry another exchange.
     pub(super) fn keeps(&self) -> bool {
         let sent = self.exchange.as_ref().is_none_or(|exchange| exchange.written == exchange.request.len());
         let over = self.tls.as_ref().is_some_and(Session::is_over);
@@ -224,7 +224,7 @@ impl Connection {
     }
 }
 
-/// Hands the socket as much of the request as it takes.
+/// Writes as much of the request as the socket takes.
 fn send(socket: &Socket, exchange: &mut Exchange) -> io::Result<()> {
     while exchange.written < exchange.request.len() {
         match socket.write(&exchange.request[exchange.written..]) {

@@ -1,4 +1,4 @@
-//! Where requests go: address, TLS, and the head that all of them share.
+//! Destination of requests: address, TLS, and the HTTP head that all requests share.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use url::{Host, Url};
 use super::tls::Tls;
 use super::{LoadError, Target};
 
-/// How long each address of a name may take to answer, when there are several.
+/// Connect timeout for each address of a name that has several.
 const PROBE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ impl Endpoint {
     /// Resolves the target's host; blocks for as long as that takes.
     ///
     /// # Errors
-    /// When the URL, a header or the certificates cannot be used, or the name has no address.
+    /// If the URL, a header or the certificates cannot be used, or the name has no address.
     pub(super) fn new(target: &Target, path: &str) -> Result<Self, LoadError> {
         let invalid = |reason: String| LoadError::Url { url: target.base_url.clone(), reason };
         let url: Url = target.base_url.parse().map_err(|error| invalid(format!("{error}")))?;
@@ -31,7 +31,7 @@ impl Endpoint {
         let tls = match url.scheme() {
             "http" => None,
             "https" => {
-                // An address in brackets is no name that a certificate could have.
+                // Certificates contain an IPv6 address without brackets.
                 let name = match &host {
                     Host::Ipv6(address) => address.to_string(),
                     other => other.to_string(),
@@ -52,7 +52,7 @@ impl Endpoint {
         Ok(Self { address, tls, head: head(target, &format!("{base}{path}"), &authority)? })
     }
 
-    /// A whole request.
+    /// Returns a whole request: head and `body`.
     pub(super) fn request(&self, body: &[u8]) -> Vec<u8> {
         let length = body.len().to_string();
         let mut request = Vec::with_capacity(self.head.len() + length.len() + 4 + body.len());
@@ -63,8 +63,8 @@ impl Endpoint {
     }
 }
 
-/// The first address, or, where a name has several (`localhost` often has one that nothing listens on), the first that
-/// takes a connection.
+/// Returns the address of the host. If a name has several (`localhost` often has one without a listener), returns the
+/// first that accepts a connection, or else the first.
 fn resolve(url: &Url) -> Result<SocketAddr, String> {
     let addresses = url.socket_addrs(|| None).map_err(|error| format!("its host has no address: {error}"))?;
     let first = *addresses.first().ok_or("its host has no address")?;

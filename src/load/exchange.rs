@@ -1,4 +1,4 @@
-//! One request under way, from the first byte that is sent to its record.
+//! One request in flight, from its first sent byte to its record.
 
 use std::time::Duration;
 
@@ -7,52 +7,52 @@ use super::feed::{Prepared, Progress};
 use super::protocol::{Protocol, Reply, message_of};
 use super::{Error, Record};
 
-/// How much of an error's body is read.
+/// Bytes of an error response's body that are kept.
 const ERROR_BODY: usize = 64 << 10;
 
-/// How a request goes out.
+/// The connection that carries a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// On a connection that was open before, and that the server may have closed meanwhile.
+    /// A connection that was already open. The server may have closed it meanwhile.
     Kept,
-    /// On a connection that was opened for it: its loss is the server's failure.
+    /// A connection that was opened for this request. Its loss counts as a failure of the server.
     Fresh,
-    /// On another one, after a kept connection was found closed.
+    /// A new connection, after a kept one was found closed.
     Again,
 }
 
 #[derive(Debug)]
 pub(super) struct Exchange {
-    /// Without the turn of this exchange.
+    /// The rest of the session, without the turn of this exchange.
     pub(super) rest: Progress,
     turn: u32,
     asked: u32,
-    /// Head and body.
+    /// HTTP head and body.
     pub(super) request: Vec<u8>,
     /// Bytes of the request that the socket has taken.
     pub(super) written: usize,
     due: Nanos,
     sent: Nanos,
-    /// Before it was sent again.
+    /// Time of the first send. A resend does not change it.
     pub(super) first_sent: Nanos,
     pub(super) deadline: Nanos,
     queued: bool,
     reply: Reply,
     refusal: Vec<u8>,
     streamed: bool,
-    /// When `[DONE]` had arrived.
+    /// Arrival of `[DONE]`.
     done: Option<Nanos>,
-    /// Whether somebody waits for the rest of the body.
+    /// Whether the reactor already waits for the rest of the body.
     draining: bool,
     /// The arrival of the last bytes.
     pub(super) last: Nanos,
     pub(super) attempt: Attempt,
 }
 
-/// When a request is sent, and when it should have been.
+/// Due time and send time of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timing {
-    /// Absent where a request is due whenever it can be sent.
+    /// `None` if the request is due as soon as it can be sent.
     pub(super) due: Option<Nanos>,
     pub(super) queued: bool,
     pub(super) now: Nanos,
@@ -83,7 +83,7 @@ impl Exchange {
         }
     }
 
-    /// Bytes of the body that arrived at `last`. How many content chunks they completed.
+    /// Reads bytes of the body that arrived at `last`. Returns the number of content chunks that they completed.
     pub(super) fn feed(&mut self, status: u16, bytes: &[u8]) -> usize {
         if status != 200 {
             let room = ERROR_BODY.saturating_sub(self.refusal.len());
@@ -98,12 +98,12 @@ impl Exchange {
         self.reply.chunks.len() - before
     }
 
-    /// Whether only the end of the body is missing; true once.
+    /// Returns whether only the end of the body is missing. Returns true at most once.
     pub(super) fn starts_draining(&mut self) -> bool {
         self.done.is_some() && !std::mem::replace(&mut self.draining, self.done.is_some())
     }
 
-    /// Ready to be sent once more.
+    /// Resets the exchange for a resend.
     pub(super) fn again(&mut self, now: Nanos) {
         (self.sent, self.last, self.written, self.attempt) = (now, now, 0, Attempt::Again);
     }
@@ -113,7 +113,7 @@ impl Exchange {
         Error::Timeout { limit_ms, chunks: self.reply.chunks.len() }
     }
 
-    /// The record, `zero` being its clock's, and what is left of the session.
+    /// Returns the record, with instants relative to `zero`, and the rest of the session.
     pub(super) fn end(mut self, status: u16, lost: Option<Error>, now: Nanos, zero: Nanos) -> (Record, Progress) {
         let result = match (status, lost) {
             (200, lost) => self.reply.finish(lost),

@@ -1,4 +1,4 @@
-//! Sessions made ready on a thread of their own, a bounded amount ahead of when they are sent.
+//! Sessions prepared on their own thread, a bounded amount ahead of their sends.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,16 +12,16 @@ use super::schedule::Turn;
 use super::signal::Signal;
 use crate::workload::Workload;
 
-/// Bytes of requests that may wait: enough for a burst of long prompts, little against the memory of a server.
+/// Maximum bytes of prepared requests: enough for a burst of long prompts, little compared with a server's memory.
 const AHEAD: usize = 64 << 20;
 
-/// How long a run may wait for more than it needs to begin.
+/// Minimum time for the preparation of sessions before a phase begins. A small load is then prepared as a whole.
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// A request that only has to be written to a socket.
+/// A request that is ready to be written to a socket.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// Head and body.
+    /// HTTP head and body.
     pub(super) request: Vec<u8>,
     pub(super) asked: u32,
     pub(super) think: Duration,
@@ -33,33 +33,33 @@ impl Turn for Prepared {
     }
 }
 
-/// What one user is doing: the session, and what is left of it.
+/// Progress of one user: the session and its remaining turns.
 #[derive(Debug)]
 pub(crate) struct Progress<T = Prepared> {
     pub(crate) session: u64,
-    /// The turn that comes next.
+    /// Index of the next turn.
     pub(crate) turn: u32,
     pub(crate) turns: VecDeque<T>,
 }
 
-/// Which sessions to make ready.
+/// The sessions to prepare.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
     pub(crate) first: u64,
-    /// The last session is cut where it would reach beyond.
+    /// Number of requests. The last session is cut at this number.
     pub(crate) requests: Option<u64>,
     pub(crate) sessions: Option<u64>,
 }
 
-/// What is ready.
+/// Result of taking a session from the feed.
 #[derive(Debug)]
 pub(crate) enum Taken<T = Prepared> {
     Ready(Progress<T>),
-    /// No other comes behind it.
+    /// The last session.
     Last(Progress<T>),
-    /// The thread is still at it; the signal is raised when it has one.
+    /// No session is ready yet. The feed wakes the load when it has one.
     NotYet,
-    /// There are no more.
+    /// No session is left.
     Over,
 }
 
@@ -72,9 +72,9 @@ pub(super) struct Feed {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// There is room again, or the feed is dropped.
+    /// Notified when there is room again, or the feed is dropped.
     room: Condvar,
-    /// Something is ready, or nothing more comes.
+    /// Notified when a session is ready, or the feed is over.
     filled: Condvar,
     signal: Arc<Signal>,
 }
@@ -86,7 +86,7 @@ struct State {
     over: bool,
     error: Option<LoadError>,
     dropped: bool,
-    /// Somebody found nothing ready.
+    /// Whether the load found no session ready and has to be woken.
     hungry: bool,
 }
 
@@ -98,7 +98,7 @@ impl Shared {
 
 impl Feed {
     /// # Errors
-    /// When the thread cannot be started.
+    /// If the thread cannot be started.
     pub(super) fn start(
         workload: Arc<dyn Workload>,
         protocol: Arc<Protocol>,
@@ -109,7 +109,7 @@ impl Feed {
         let shared = Arc::new(Shared { state: Mutex::default(), room: Condvar::new(), filled: Condvar::new(), signal });
         let own = Arc::clone(&shared);
         let work = move || {
-            // Also when the workload panics.
+            // The guard also acts if the workload panics.
             let _over = Over(&own);
             let prepare = |index, room| prepare(&*workload, &protocol, &endpoint, index, room);
             own.fill(range, prepare);
@@ -118,8 +118,8 @@ impl Feed {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Waits until so many sessions are ready, or as many as are let ahead, or the run is stopped; and for a moment longer,
-    /// in which all of a small load are ready.
+    /// Waits until `sessions` sessions are ready, the limit of prepared bytes is reached, or the run is stopped. Also
+    /// waits for at least `MOMENT`, unless the feed is over earlier.
     pub(super) fn wait(&self, sessions: usize) {
         let moment = Instant::now() + MOMENT;
         let mut state = self.shared.lock();
@@ -133,7 +133,7 @@ impl Feed {
         }
     }
 
-    /// Never blocks.
+    /// Takes the next session. Never blocks.
     pub(super) fn take(&self) -> Taken {
         let mut state = self.shared.lock();
         if let Some(progress) = state.ready.pop_front() {
@@ -150,10 +150,10 @@ impl Feed {
         Taken::NotYet
     }
 
-    /// Ends the thread.
+    /// Ends the thread. Passes a panic of the workload on.
     ///
     /// # Errors
-    /// When a request could not be made. A panic of the workload goes on here.
+    /// If a request could not be created.
     pub(super) fn close(mut self) -> Result<(), LoadError> {
         self.end();
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
@@ -174,7 +174,7 @@ impl Drop for Feed {
     }
 }
 
-/// Says that nothing more comes.
+/// Guard that marks the feed as over when it is dropped.
 struct Over<'a>(&'a Shared);
 
 impl Drop for Over<'_> {
@@ -210,7 +210,7 @@ impl Shared {
             }
             state.bytes += size(&progress);
             state.ready.push_back(progress);
-            // Said with the last one, so that nobody waits for another.
+            // Set together with the last session, so that the load does not wait for another.
             state.over = left == 0 || index + 1 == end;
             let hungry = std::mem::take(&mut state.hungry);
             drop(state);

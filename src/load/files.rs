@@ -1,4 +1,4 @@
-//! Open files of the loads that are driven at the same time: what is enough for one may be too few for several.
+//! Limit of open files for concurrent loads. A limit that suffices for one load may be too low for several.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,20 +6,20 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::LoadError;
 
-/// Files that the program has open anyway.
+/// Files that the process has open apart from its loads.
 const OTHERS: u64 = 32;
 
-/// Files that go with each load beside its connections: its own, and those of the launch that it is driven on.
+/// Files that each load needs beside its connections: its own, and those of the launch under load.
 const OF_EACH: u64 = 32;
 
-/// Files that running loads may have open.
+/// Number of files reserved by running loads.
 #[derive(Debug, Default)]
 pub(super) struct Files(Mutex<u64>);
 
-/// Of this process, whose limit it is.
+/// Reservations of this process. The limit is per process.
 pub(super) static FILES: Files = Files(Mutex::new(0));
 
-/// Given back when dropped.
+/// A reservation, released when dropped.
 #[derive(Debug)]
 pub(super) struct Reserved<'f> {
     files: &'f Files,
@@ -27,11 +27,11 @@ pub(super) struct Reserved<'f> {
 }
 
 impl Files {
-    /// Raises the limit of open files where this load and those that are under way may need more of them. `most`: its
-    /// connections, where their number is known.
+    /// Raises the limit of open files if this load and the running ones may need more. `most` is the maximum number of
+    /// this load's connections, if known.
     ///
     /// # Errors
-    /// When the limit cannot be raised as far.
+    /// If the limit cannot be raised far enough.
     pub(super) fn reserve(&self, most: Option<u64>) -> Result<Reserved<'_>, LoadError> {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| LoadError::System(error.into()))?;
         let mut reserved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,7 +40,7 @@ impl Files {
         if most.is_some() && needed > hard {
             return Err(LoadError::Files { needed, limit: hard });
         }
-        // How many an open loop needs is the server's to say.
+        // The connections of an open loop depend on the server's speed, so the limit is raised to its maximum.
         if soft < hard && (most.is_none() || needed > soft) {
             setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(|error| LoadError::System(error.into()))?;
         }

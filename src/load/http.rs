@@ -1,20 +1,20 @@
-//! One HTTP/1.1 response as its bytes arrive: the head by `httparse`, the body by its framing (RFC 9112, section 6).
+//! Incremental reader of one HTTP/1.1 response: the head by `httparse`, the body by its framing (RFC 9112, section 6).
 
-/// No head of a model server is larger.
+/// Maximum bytes of a head. Heads of model servers are smaller.
 const LARGEST_HEAD: usize = 64 << 10;
 const MOST_HEADERS: usize = 64;
 
-/// Reads one response; [`Default`] begins the next.
+/// Reader of one response. [`Default`] begins the next.
 #[derive(Debug, Default)]
 pub(super) struct Response {
     state: State,
-    /// A head of which only the beginning has arrived.
+    /// The beginning of a head that has not arrived completely.
     head: Vec<u8>,
     /// Zero until the head is read.
     pub(super) status: u16,
-    /// Anything at all has arrived.
+    /// Whether any byte has arrived.
     pub(super) started: bool,
-    /// The server closes the connection behind this response, or sent bytes that belong to none.
+    /// Whether the server closes the connection after this response, or sent bytes beyond it.
     closes: bool,
 }
 
@@ -30,21 +30,21 @@ enum State {
     Done,
 }
 
-/// Where a chunked body stands.
+/// State of a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chunked {
     /// The size so far, and whether a digit has come.
     Size(u64, bool),
-    /// Behind the size, up to the line's end.
+    /// The rest of the size's line. Contains the size.
     Extension(u64),
     Data(u64),
-    /// The line end behind the data.
+    /// The line end after the data.
     DataEnd,
     /// A line of the trailer, and whether it is empty so far.
     Trailer(bool),
 }
 
-/// Why a response cannot be read.
+/// The reason that a response cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HttpError {
     #[error("the response's head: {0}")]
@@ -60,10 +60,10 @@ pub(super) enum HttpError {
 }
 
 impl Response {
-    /// Reads bytes and calls `body` with the status and each piece of the body, none of which is copied.
+    /// Reads bytes, and calls `body` with the status and each piece of the body, without a copy.
     ///
     /// # Errors
-    /// When the bytes are no HTTP/1.1 response.
+    /// If the bytes are no HTTP/1.1 response.
     pub(super) fn feed(&mut self, mut bytes: &[u8], mut body: impl FnMut(u16, &[u8])) -> Result<(), HttpError> {
         self.started |= !bytes.is_empty();
         while !bytes.is_empty() {
@@ -90,17 +90,17 @@ impl Response {
         Ok(())
     }
 
-    /// The whole body is there.
+    /// Returns whether the whole body has arrived.
     pub(super) fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// Whether the end of the connection is the end of the body.
+    /// Returns whether the body ends with the connection.
     pub(super) fn ends_with_connection(&self) -> bool {
         self.state == State::UntilClose
     }
 
-    /// Whether the connection can serve another request.
+    /// Returns whether the connection can serve another request.
     pub(super) fn keeps(&self) -> bool {
         self.is_done() && !self.closes
     }
@@ -127,7 +127,7 @@ impl Response {
         Ok(&bytes[length - before..])
     }
 
-    /// The length of the head, where it is whole; the state is then that of the body.
+    /// Returns the length of the head if it is whole, and then sets the state of the body.
     fn parse_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, HttpError> {
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut response = httparse::Response::new(&mut headers);
@@ -200,7 +200,7 @@ impl Response {
         Ok(rest)
     }
 
-    /// What follows the line of a chunk's size.
+    /// Returns the state after the line of a chunk's size.
     fn sized(size: u64) -> Chunked {
         if size == 0 { Chunked::Trailer(true) } else { Chunked::Data(size) }
     }

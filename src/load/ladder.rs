@@ -1,15 +1,15 @@
-//! The search for the highest load that keeps some limits: bracketed by strides, then halved to 2 %.
+//! Search for the highest load that keeps given limits: bracketing by strides, then bisection to 2 %.
 //!
-//! A pure state machine without clock and sockets: it proposes a load and is told whether the limits held, so that
-//! predictions and measurements step it alike.
+//! A pure state machine without clock and sockets. It proposes a load, and the caller records whether the limits held.
+//! Predictions and measurements can therefore share it.
 
 /// The highest load that keeps the limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum HighestLoad {
-    /// No load that was tried keeps them, down to this one.
+    /// No tried load keeps them. This is the lowest one.
     Below(f64),
     At(f64),
-    /// They hold up to this load, above which nothing was tried.
+    /// They hold up to this load. No higher one was tried.
     AtLeast(f64),
 }
 
@@ -29,15 +29,15 @@ impl HighestLoad {
 pub(crate) struct LoadRange {
     /// The first load.
     pub(crate) begin: f64,
-    /// The factor between loads until the limit lies between two of them; above 1.
+    /// The factor between successive loads while the limit is not bracketed. Above 1.
     pub(crate) stride: f64,
     /// No load above it is proposed, except for the first.
     pub(crate) most: f64,
-    /// Loads are whole numbers from 1 on, such as a number of users.
+    /// Whether loads are whole numbers from 1 on, such as a number of users.
     pub(crate) is_whole: bool,
 }
 
-/// What a [`Ladder`] asks for.
+/// The next step of a [`Ladder`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum LadderStep {
     /// Run this load, and [`Ladder::record`] whether the limits held.
@@ -48,7 +48,7 @@ pub(crate) enum LadderStep {
 /// Relative width at which the search ends.
 const PRECISION: f64 = 0.02;
 
-/// How often a load is multiplied or divided by the stride at most.
+/// Maximum number of multiplications or divisions by the stride.
 const MOST_STRIDES: u32 = 12;
 
 /// The state of a search.
@@ -59,16 +59,16 @@ pub(crate) struct Ladder {
     step: LadderStep,
 }
 
-/// What is known of the highest load.
+/// Bounds of the highest load so far.
 #[derive(Clone, Copy, Debug)]
 enum Bracket {
     Unknown,
-    /// The limits do not hold at this load, nor above it. So many strides are left.
+    /// The limits fail at `high`, and are assumed to fail above it. `left` strides remain.
     Above {
         high: f64,
         left: u32,
     },
-    /// They hold at this load. So many strides are left.
+    /// The limits hold at `low`. `left` strides remain.
     Below {
         low: f64,
         left: u32,
@@ -85,16 +85,17 @@ impl Ladder {
         Self { range, bracket: Bracket::Unknown, step: LadderStep::Try(range.begin) }
     }
 
-    /// Returns the load to try, or the result. It stays the same until [`Ladder::record`].
+    /// Returns the load to try, or the result. Unchanged until [`Ladder::record`].
     #[must_use]
     pub(crate) fn step(&self) -> LadderStep {
         self.step
     }
 
-    /// Records whether all limits held at the load that [`Ladder::step`] proposes. After the end it changes nothing.
+    /// Records whether all limits held at the load that [`Ladder::step`] proposes. Has no effect after the end.
     pub(crate) fn record(&mut self, held: bool) {
         let LadderStep::Try(load) = self.step else { return };
-        // Limits of the form "at least" may hold only further up. Such a search goes down only.
+        // A limit of the form "at least" may hold only at higher loads. After a first failure the search goes down
+        // nevertheless.
         self.bracket = match (self.bracket, held) {
             (Bracket::Unknown, true) => Bracket::Below { low: load, left: MOST_STRIDES },
             (Bracket::Unknown, false) => Bracket::Above { high: load, left: MOST_STRIDES },
@@ -147,7 +148,7 @@ mod tests {
     const USERS: LoadRange = LoadRange { begin: 8.0, stride: 2.0, most: 1000.0, is_whole: true };
     const RATE: LoadRange = LoadRange { begin: 3.0, stride: 2.0, most: 1e9, is_whole: false };
 
-    /// The loads that are tried, and the result, if the limits hold in this range of loads.
+    /// Returns the tried loads and the result, if the limits hold at the loads that `holds` accepts.
     fn climb(range: LoadRange, holds: impl Fn(f64) -> bool) -> (Vec<f64>, HighestLoad) {
         let (mut ladder, mut tried) = (Ladder::new(range), Vec::new());
         loop {

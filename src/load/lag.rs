@@ -1,8 +1,8 @@
-//! How far behind the load is: a fair sample of the delays between a byte's arrival and its reading.
+//! Lag of the load: a fair sample of the delays between the arrival of bytes and their reading.
 
 use super::clock::{Nanos, micros};
 
-/// More than enough for a 99th percentile.
+/// Size of the sample, more than enough for a 99th percentile.
 const SAMPLE: usize = 10_000;
 
 #[derive(Debug, Default)]
@@ -10,13 +10,14 @@ pub(super) struct Lag {
     sample: Vec<u32>,
     pub(super) max_us: u32,
     seen: u64,
-    /// Reads whose bytes the kernel had stamped.
+    /// Reads whose bytes had a kernel timestamp.
     stamped: u64,
     random: u64,
 }
 
 impl Lag {
-    /// One read, so long after its bytes had arrived or, where that is not known, after the load was told of them.
+    /// Records one read. `lag` is the time since its bytes arrived or, without a kernel timestamp, since `epoll`
+    /// reported them.
     pub(super) fn read(&mut self, stamped: bool, lag: Nanos) {
         self.seen += 1;
         self.stamped += u64::from(stamped);
@@ -36,11 +37,12 @@ impl Lag {
     }
 
     pub(super) fn kernel_stamps(&self) -> bool {
-        // The first packets of a machine have none: the kernel begins to stamp once somebody asks for it.
+        // A majority is enough: the first packets lack a timestamp, because the kernel stamps only after a socket asks
+        // for it.
         self.stamped * 2 > self.seen
     }
 
-    /// Microseconds, ascending.
+    /// Returns the sampled delays in microseconds, ascending.
     pub(super) fn sorted(&self) -> Vec<u32> {
         let mut sample = self.sample.clone();
         sample.sort_unstable();

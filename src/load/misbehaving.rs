@@ -1,4 +1,4 @@
-//! For tests: an HTTP server on a free port that answers each prompt in a chosen, often wrong, way.
+//! Test server: HTTP on a free port, with a chosen, often wrong, answer to each prompt.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,33 +9,33 @@ use serde_json::{Value as Json, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// How one request is answered. The tokens of a whole answer are 1 ms apart.
+/// The answer to one request. The tokens of a whole answer are 1 ms apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// One event for each token, the finish reason with the last, usage, `[DONE]`.
     Whole,
-    /// The same, preceded by a pause.
+    /// Like `Whole`, after a pause.
     SlowFirst(Duration),
-    /// The same, one byte in a packet, with CRLF and comments.
+    /// Like `Whole`, one byte per packet, with CRLF and comments.
     Split,
-    /// The same in one packet, two tokens to an event.
+    /// Like `Whole`, in one packet, two tokens per event.
     OnePacket,
-    /// The same, with a comment before each event.
+    /// Like `Whole`, with a comment before each event.
     KeepAlive,
-    /// The same, with the usage in every event.
+    /// Like `Whole`, with the usage in every event.
     UsageEverywhere,
-    /// The same, with the usage in the last content event only.
+    /// Like `Whole`, with the usage in the last content event only.
     UsageWithLast,
-    /// The same, in the form of a chat: first a chunk with nothing but the role.
+    /// Like `Whole`, in the form of a chat. The first chunk contains only the role.
     Chat,
-    /// A chat as SGLang streams it: nulls for what is not there, the finish reason in an event of its own.
+    /// A chat as SGLang streams it: nulls for absent values, the finish reason in an event of its own.
     SglangChat,
     /// A completion as text-generation-inference streams it: empty finish reasons, usage with the last token.
     Tgi,
     /// A chat of text-generation-inference: a role in every event, and no `[DONE]`, as up to 2.1.
     TgiChat,
     /// A completion as llama.cpp streams it: the end in an event without text, counts in `timings` only, no empty line
-    /// behind `[DONE]`.
+    /// after `[DONE]`.
     LlamaCpp,
     /// A line `error: ...` after the first token.
     ErrorLine,
@@ -46,11 +46,11 @@ pub(super) enum Answer {
     /// A document that is an error, with status 200.
     ErrorDocument,
     Status(u16),
-    /// The same, with a body of plain text.
+    /// Like `Status`, with a body of plain text.
     TextStatus(u16),
     /// Whole, with a body of known length.
     Length,
-    /// Whole, with a body that the connection's end ends.
+    /// Whole, with a body that ends with the connection.
     UntilClose,
     /// Whole, preceded by `100 Continue` and `103 Early Hints`.
     Informational,
@@ -64,14 +64,14 @@ pub(super) enum Answer {
     Reset,
     /// An orderly close after the first token, without the body's end.
     Close,
-    /// The answer ends, in order, before `[DONE]`.
+    /// The answer ends properly, but before `[DONE]`.
     NoDone,
     NoUsage,
     /// Nothing after the first token.
     Stall,
-    /// One token less than asked for.
+    /// One token less than requested.
     Short,
-    /// The server gave up after the first token, and says so in the finish reason.
+    /// The server aborts after the first token, and reports it in the finish reason.
     Abort,
     /// An event that is no JSON.
     Garbage,
@@ -79,7 +79,7 @@ pub(super) enum Answer {
     NoHttp,
     /// No answer to the second request on a connection: it is closed, as when an idle connection expires.
     Stale,
-    /// The same, but the connection is closed long after the request has arrived: it was not idle.
+    /// Like `Stale`, but the connection is closed long after the request has arrived, so it was not idle.
     LateHangup,
     /// No answer at all.
     Hangup,
@@ -93,7 +93,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Answers a prompt as `choose` says of its number: its first token id, or the number at the end of its text.
+    /// Starts a server. `choose` maps the number of a prompt to its answer. The number is the prompt's first token id,
+    /// or the end of its text.
     pub(super) async fn start(choose: impl Fn(u64) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Self { address: listener.local_addr().unwrap(), connections: Arc::default() };
@@ -109,7 +110,7 @@ impl Server {
     }
 }
 
-/// The number of a request, wherever its prompt is.
+/// Returns the number in a request's prompt.
 fn number(body: &Json) -> u64 {
     let prompt = body.get("prompt").unwrap_or(&body["messages"][0]["content"]);
     let digits = |text: &str| text.rsplit(' ').next().and_then(|number| number.parse().ok());
@@ -140,7 +141,7 @@ async fn serve(mut stream: TcpStream, choose: &(dyn Fn(u64) -> Answer + Send + S
     }
 }
 
-/// The next request's body; `None` when the client has closed the connection.
+/// Returns the next request's body, or `None` if the client has closed the connection.
 async fn request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Json> {
     loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -176,7 +177,7 @@ fn usage(tokens: u64) -> String {
     event(&json!({"choices": [], "usage": counts(tokens)}))
 }
 
-/// The events of a stream, as one of the servers or of the faults has them.
+/// Returns the events of a stream, in the form of one of the servers or faults.
 fn events(answer: Answer, asked: u64) -> Vec<String> {
     let (more, last) = (|| token(None), || token(Some("length")));
     let finish = |index: u64| (index == asked).then_some("length");
@@ -254,7 +255,7 @@ fn events(answer: Answer, asked: u64) -> Vec<String> {
     }
 }
 
-/// What is written at once, where there is no stream of chunks.
+/// Returns the response of an answer that has no stream of chunks and is written at once.
 fn at_once(answer: Answer, asked: u64) -> Option<String> {
     let with_length =
         |status: &str, body: &str| format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len());

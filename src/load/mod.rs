@@ -1,15 +1,15 @@
-//! Load: when requests are sent and what came back, one record for each.
+//! Load generator: sends requests on a schedule and records the outcome of each.
 //!
-//! [`drive`] asks a workload's requests of an OpenAI-compatible server ([`Target`]), in a closed or an open loop
-//! ([`Plan`]). What the numbers mean is for `metrics` to say; here only instants and counts are taken.
+//! [`drive`] sends a workload's requests to an OpenAI-compatible server ([`Target`]), in a closed or an open loop
+//! ([`Plan`]). This module records only instants and counts. The module `metrics` interprets them.
 //!
-//! All connections are one loop over `epoll` on a thread of its own (`reactor`): nothing that the tuner does meanwhile
-//! (storing, drawing, scraping, sampling) can delay the reading of a chunk, and no chunk is handed from one thread to
-//! another. Another thread makes requests ready (`feed`), `schedule` says which is sent when, and a `window` is one phase:
-//! the warm-up or what is measured.
+//! One `epoll` loop on its own thread serves all connections (`reactor`). The tuner's other work (storing, drawing,
+//! scraping, sampling) therefore cannot delay the reading of a chunk. No chunk is handed from one thread to another. A
+//! second thread prepares requests (`feed`), `schedule` decides when each is sent, and `window` runs one phase: the
+//! warm-up or the measurement window.
 //!
-//! Nothing is dropped silently: a request is completed, failed in one of the classes of [`Error`], or, after a stop,
-//! counted as unfinished; a session that was due and never began is counted as unsent.
+//! Nothing is dropped silently. A request completes, fails in one of the classes of [`Error`], or, after a stop, is
+//! counted as unfinished. A session that was due and never began is counted as unsent.
 
 mod arrival;
 mod clock;
@@ -55,7 +55,7 @@ pub use protocol::Dialect;
 pub use protocol::read;
 pub use record::{Client, End, Error, Record, Run, Warmup};
 
-// The same decisions for a load that is only computed.
+// Shared with simulated loads, which follow the same schedule.
 pub(crate) use clock::nanos;
 pub(crate) use feed::{Progress, Range, Taken};
 pub(crate) use ladder::{Ladder, LadderStep, LoadRange};
@@ -64,7 +64,7 @@ pub(crate) use schedule::{Instants, Next, Schedule, Turn};
 
 use signal::Signal;
 
-/// The part of a run.
+/// A phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Requests are being generated, and connections opened.
@@ -73,42 +73,42 @@ pub enum Phase {
     Measure,
 }
 
-/// What an observer is told of.
+/// An event that the observer receives.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// A phase begins. `total`: requests that it will send, where that is known.
+    /// A phase begins. `total` is the number of requests that it will send, if known.
     Phase { phase: Phase, total: Option<u64> },
     /// A request has ended.
     Ended { phase: Phase, record: &'a Record },
-    /// Ten times a second, in the measured window.
+    /// Progress of the measurement window, ten times a second.
     Tick(Tick),
-    /// The same in the warm-up.
+    /// Progress of the warm-up, ten times a second.
     Warming(Tick),
 }
 
-/// Where the measured window, or the warm-up, stands.
+/// Progress of the measurement window or of the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tick {
-    /// Since the window's start.
+    /// Time since the window's start.
     pub at: Duration,
-    /// Sent so far.
+    /// Requests sent so far.
     pub sent: u64,
     pub in_flight: usize,
     /// Sessions that are due and wait for a place.
     pub waiting: usize,
-    /// Content chunks so far, those of requests under way included.
+    /// Content chunks received so far, including those of requests in flight.
     pub chunks: u64,
 }
 
-/// What an observer wants.
+/// An observer's answer to an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     Continue,
-    /// Nothing more is to be sent, and what is under way is given up. The observer is not called again.
+    /// Stops sending and abandons the requests in flight. The observer is not called again.
     End,
 }
 
-/// Why no load could be driven at all. A request that fails is a [`Record`].
+/// The reason that no load could be driven. A failed request is a [`Record`] instead.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error("{name} must be at least 1")]
@@ -143,7 +143,7 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// What to do next, where that is known.
+    /// Returns the next step for the user, if there is one.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -160,17 +160,19 @@ impl LoadError {
     }
 }
 
-/// Called on the load's own thread.
+/// Observer callback. It runs on the load's own thread.
 type Observer = Box<dyn FnMut(Event<'_>) -> Flow + Send>;
 
-/// Drives the workload's requests and returns when the last has ended, or soon after `stop` turns true or `observer` has
-/// seen enough; then the run holds what had ended by then. Dropping the future stops the load too.
+/// Sends the workload's requests and returns when the last one has ended. Returns early, soon after `stop` turns true
+/// or `observer` returns `Flow::End`. The run then contains the requests that had ended. Dropping the future also stops
+/// the load.
 ///
 /// `observer` is called on the load's thread at the beginning of each phase, at the end of each request and ten times a
-/// second: it must be quick and must not block. Requests are made ready on another thread, a bounded amount ahead.
+/// second. It must be quick and must not block. Another thread prepares requests, a bounded amount ahead.
 ///
 /// # Errors
-/// When the plan or target cannot be used, never because of what the server does.
+/// If the plan or the target cannot be used, or the operating system refuses a resource. Failures of the server are
+/// never errors.
 pub async fn drive(
     target: Target,
     workload: Arc<dyn Workload>,
@@ -179,21 +181,21 @@ pub async fn drive(
     mut stop: watch::Receiver<bool>,
 ) -> Result<Run, LoadError> {
     let signal = Arc::new(Signal::new().map_err(LoadError::System)?);
-    // A caller who leaves stops the load as well.
+    // Dropping this future stops the load as well.
     let _left = Raise(Arc::clone(&signal));
     let (result, mut answer) = oneshot::channel();
     let own = Arc::clone(&signal);
     let thread = std::thread::Builder::new().name("load".to_owned()).spawn(move || {
         let run = run::run(&target, &workload, &plan, Box::new(observer), &own);
-        // The caller may have gone; then nobody wants the run.
+        // The caller may have dropped the future. The run is then discarded.
         drop(result.send(run));
     });
     let thread = thread.map_err(LoadError::Thread)?;
-    // What `wait_for` gives is a lock on the signal: its sender would wait for the end of the run.
+    // Only the result is kept: `wait_for` returns a lock, and holding it would block the sender until the run ends.
     let stopped = async { stop.wait_for(|stop| *stop).await.is_ok() };
     let answer = tokio::select! {
         answer = &mut answer => answer,
-        // A signal whose sender is gone can no longer come.
+        // If the sender is gone, this branch is disabled: no stop can arrive any more.
         true = stopped => {
             signal.raise();
             answer.await
@@ -201,7 +203,7 @@ pub async fn drive(
     };
     match answer {
         Ok(run) => run,
-        // The thread ended without an answer: it panicked, and so do we.
+        // The thread ended without an answer, so it panicked. The panic is passed on.
         Err(_) => match thread.join() {
             Err(panic) => std::panic::resume_unwind(panic),
             Ok(()) => unreachable!("the load's thread answers before it ends"),
@@ -209,7 +211,7 @@ pub async fn drive(
     }
 }
 
-/// Stops the load when it is dropped.
+/// Guard that stops the load when it is dropped.
 struct Raise(Arc<Signal>);
 
 impl Drop for Raise {

@@ -1,4 +1,4 @@
-//! Whom to ask, how, and when.
+//! Target server and plan of a load.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use super::protocol::Dialect;
 
-/// Whom to ask.
+/// The server under load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     /// `http://host:port` or `https://host:port`, with an optional path; a trailing `/v1` is accepted.
@@ -16,23 +16,23 @@ pub struct Target {
     pub model: String,
     pub api: Api,
     pub dialect: Dialect,
-    /// Whether replies are streamed. Without it there is no TTFT, TPOT or ITL.
+    /// Whether replies are streamed. Without streaming there is no TTFT, TPOT or ITL.
     pub stream: bool,
     /// Sent as `Authorization: Bearer ...`; never shown.
     pub api_key: Option<ApiKey>,
     /// Header lines of every request, beside those that the client sets itself.
     pub headers: Vec<(String, String)>,
-    /// Fields of every request's body; they replace those of the same name.
+    /// Additional fields of every request's body. They replace fields of the same name.
     pub extra_body: Map<String, Json>,
     /// A PEM file of certificates to trust for `https`, instead of the system's.
     pub ca_file: Option<PathBuf>,
-    /// Whether the server is a launch of our own, whose certificate is taken as it is; see
+    /// Whether this process launched the server. Its certificate is then accepted without verification; see
     /// [`own_server_tls`](crate::server::own_server_tls).
     pub own_server: bool,
 }
 
 impl Target {
-    /// Streaming completions of a vLLM server without a key.
+    /// Creates a target for streamed completions of a vLLM server without an API key.
     #[must_use]
     pub fn new(base_url: impl Into<String>, model: impl Into<String>) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl Target {
     }
 }
 
-/// Which of OpenAI's interfaces is asked.
+/// An endpoint of OpenAI's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Api {
     /// `/v1/completions`
@@ -69,12 +69,12 @@ impl std::fmt::Debug for ApiKey {
     }
 }
 
-/// When sessions begin.
+/// The arrival process of sessions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arrival {
-    /// As many users as [`Plan::concurrency`], each of whom begins the next session when the one before has ended.
+    /// [`Plan::concurrency`] users. Each begins its next session when the previous one has ended.
     Closed,
-    /// All at once, as far as [`Plan::concurrency`] lets them: a rate of `inf`.
+    /// All at once, limited by [`Plan::concurrency`]: a rate of `inf`.
     AtOnce,
     /// Sessions per second. Gaps are drawn from a gamma distribution of this shape (1: Poisson; below 1: bursts;
     /// infinite: constant gaps) and mean `1 / rate`.
@@ -85,41 +85,41 @@ pub enum Arrival {
     Trace { factor: f64 },
 }
 
-/// How to ask.
+/// Arrivals, size and limits of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub arrival: Arrival,
-    /// Of the arrivals; the workload has its own.
+    /// Seed of the arrivals. The workload has its own seed.
     pub seed: u64,
-    /// Requests (in a closed loop: users) that are under way at the same time at most; a session that is due earlier
-    /// waits, and its wait counts, except where all are due at once. In a closed loop it must be given.
+    /// Maximum number of requests in flight (in a closed loop: users). A session that is due earlier waits for a place.
+    /// Its wait counts as latency, except with `Arrival::AtOnce`. Required in a closed loop.
     pub concurrency: Option<usize>,
-    /// The first session of the measured window. Another run on the same server needs others: the prompts of the first are
-    /// in its prefix cache.
+    /// Index of the first session of the measurement window. A later run on the same server needs other sessions,
+    /// because the server's prefix cache holds the prompts of the earlier run.
     pub first: u64,
-    /// Requests of the measured window: the turns of the workload's sessions from there on, the last of them cut where it
-    /// reaches beyond.
+    /// Number of requests of the measurement window, counted as turns of the sessions from `first` on. The last session
+    /// is cut at this number.
     pub requests: Option<u64>,
-    /// Nothing is sent after this time in the measured window; what is under way then may end.
+    /// Length of the measurement window. Nothing is sent afterwards, but requests in flight may end.
     pub duration: Option<Duration>,
-    /// Requests before the measured window, in a closed loop; the window begins when the last of them has ended. They
-    /// come from behind the end of the window, so that no measured prompt is in the server's prefix cache and the
-    /// window's requests do not depend on the length of the warm-up.
+    /// Number of warm-up requests, sent in a closed loop. The measurement window begins when the last of them has
+    /// ended. Their sessions come after those of the window, so that no measured prompt is in the server's prefix
+    /// cache. The window's requests therefore do not depend on the length of the warm-up.
     pub warmup: u64,
-    /// For a whole request, from its send to its last byte.
+    /// Time limit of a request, from its send to its last byte.
     pub request_timeout: Duration,
-    /// Whether a reply may end before it has as many tokens as asked for.
+    /// Whether a reply may end before it has the requested number of tokens.
     pub allow_eos: bool,
-    /// Times of chunks that are kept over all records, at 4 bytes each. Once there are so many, a record keeps only its
-    /// first and last; the observer still sees all of them.
+    /// Maximum number of chunk times kept over all records, at 4 bytes each. Later records keep only their first and
+    /// last time. The observer still sees all of them.
     pub kept_chunks: usize,
 }
 
-/// 64 MB.
+/// 64 MB at 4 bytes each.
 const KEPT_CHUNKS: usize = 16_000_000;
 
 impl Plan {
-    /// A closed loop of `requests` requests.
+    /// Creates a closed loop of `requests` requests.
     #[must_use]
     pub fn closed(concurrency: usize, requests: u64) -> Self {
         Self {

@@ -1,9 +1,10 @@
-//! The processor of the load's thread: asked for ahead of other programs, and accounted for.
+//! Real-time priority and processor time of the load's thread.
 //!
-//! The thread sleeps until something arrives and then works for microseconds, but a fair scheduler may let it wait for tens
-//! of milliseconds where an engine shares its processors with it: vLLM's processes call `sched_yield` in a loop while they
-//! wait for each other (`SpinTimer` in `vllm/distributed/device_communicators/shm_broadcast.py`), and on Linux 6.18 each call
-//! moves the run queue's virtual time, at which a thread that wakes up is placed, ahead of the threads that compute.
+//! The thread sleeps until something arrives and then works for microseconds. If an engine shares its processors, a
+//! fair scheduler may let it wait for tens of milliseconds. vLLM's processes call `sched_yield` in a loop while they
+//! wait for each other (`SpinTimer` in `vllm/distributed/device_communicators/shm_broadcast.py`). On Linux 6.18 each
+//! call moves the run queue's virtual time ahead of the threads that compute. A thread that wakes up is placed at that
+//! time.
 
 use std::io;
 use std::time::Duration;
@@ -16,25 +17,25 @@ use thread_priority::unix::{
     RealtimeThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
 };
 
-/// What the calling thread has had of the processors since it began.
+/// Processor use of the calling thread since its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Usage {
-    /// Time in which it ran.
+    /// Time that it ran.
     pub(super) cpu: Duration,
-    /// Time in which it was ready to run and another thread ran instead; `None` where the kernel does not count it.
+    /// Time that it was ready to run while another thread ran. `None` if the kernel does not count it.
     pub(super) waited: Option<Duration>,
 }
 
-/// Asks for the lowest real-time priority, which is before every thread without one. `false` where that is not allowed: it
-/// takes `CAP_SYS_NICE` or a limit of real-time priorities (`ulimit -r`) above zero. Threads that are started later inherit
-/// it.
+/// Requests the lowest real-time priority, which is ahead of every thread without one. Returns `false` if it is not
+/// permitted: it requires `CAP_SYS_NICE` or a limit of real-time priorities (`ulimit -r`) above zero. Threads that are
+/// started later inherit it.
 pub(crate) fn prefer() -> bool {
     let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::RoundRobin);
     set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy).is_ok()
 }
 
 /// # Errors
-/// When the kernel does not count processor time.
+/// If the kernel does not count processor time.
 pub(super) fn usage() -> io::Result<Usage> {
     let waited = || Process::myself()?.task_from_tid(gettid().as_raw())?.schedstat();
     Ok(Usage {

@@ -1,8 +1,8 @@
 //! The connections of a load: one thread, one `epoll`.
 //!
-//! A read is handled where it happens: the bytes go through HTTP, events and chunks without a copy, a task or a queue.
-//! The kernel says when they arrived, so that neither a burst of a thousand chunks nor a slow machine makes a token
-//! late that was not; how far behind the loop was is measured besides ([`Client::lags_us`](super::Client::lags_us)).
+//! A read is handled at once: the bytes pass the readers of HTTP, events and chunks without a copy, a task or a queue.
+//! The kernel timestamps their arrival. Neither a burst of a thousand chunks nor a slow machine therefore delays the
+//! recorded time of a token. The lag of the loop is measured separately ([`Client::lags_us`](super::Client::lags_us)).
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,25 +22,26 @@ use super::endpoint::Endpoint;
 use super::exchange::{Attempt, Exchange};
 use super::signal::Signal;
 
-/// vLLM closes a connection that is idle for five seconds; one that is reused just then would be a failure of ours.
+/// Maximum idle time of a connection that is reused. vLLM closes a connection after five idle seconds. A request sent
+/// just then would fail by the load's own fault.
 const IDLE: Nanos = 3_000_000_000;
 
-/// A kept connection that is lost so soon after the send had been closed before it: the news takes a round trip. What is
-/// lost later had reached the server.
+/// Time after the send until the loss of a kept connection counts as stale. The server had closed the connection before
+/// the send, and the notice takes a round trip. A request that is lost later had reached the server.
 const STALE: Nanos = 500_000_000;
 
-/// How long the end of the body may take after `[DONE]` before the connection is given up.
+/// Maximum time from `[DONE]` to the end of the body. The connection is closed afterwards.
 const DRAIN: Nanos = 250_000_000;
 
-/// How long the connections that are opened ahead may take.
+/// Maximum time to open the connections ahead of the requests.
 const OPENING: Nanos = 5_000_000_000;
 
 const EVENTS: usize = 1024;
 
-/// Marks the descriptors that are no connections.
+/// `epoll` marks of the descriptors that are no connections.
 const TIMER: u64 = u64::MAX;
 const SIGNAL: u64 = u64::MAX - 1;
-/// Bits of a connection's mark that are its slot; the others say which of the slot's connections it is.
+/// Bits of a connection's mark that contain its slot. The other bits contain the connection's number.
 const SLOT: u64 = u32::MAX as u64;
 
 pub(super) struct Reactor {
@@ -49,16 +50,17 @@ pub(super) struct Reactor {
     request_timeout: Duration,
     epoll: Epoll,
     timer: TimerFd,
-    /// What the timer is set to.
+    /// Instant that the timer is set to, or 0.
     armed: Nanos,
     events: Vec<EpollEvent>,
     pub(super) desk: Desk,
     slots: Vec<Option<Connection>>,
     free: Vec<usize>,
-    /// Connections without an exchange; the one that was used last is used first.
+    /// Slots of connections without an exchange. The most recently used is taken first.
     idle: Vec<usize>,
-    /// When an exchange has to be over, or a body read to its end, and the send that it belongs to. Both ascend.
+    /// Deadlines of exchanges, ascending.
     deadlines: VecDeque<Deadline>,
+    /// Deadlines for the end of a body after `[DONE]`, ascending.
     drains: VecDeque<Deadline>,
     pub(super) connections: u64,
     pub(super) resent: u64,
@@ -71,18 +73,18 @@ struct Deadline {
     sent: Nanos,
 }
 
-/// An exchange that is over, and what broke it.
+/// A finished exchange, with the error that broke it, if any.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) exchange: Exchange,
-    /// Zero where no head arrived.
+    /// 0 if no head arrived.
     pub(super) status: u16,
     pub(super) lost: Option<Error>,
 }
 
 impl Reactor {
     /// # Errors
-    /// When the kernel has no descriptor left.
+    /// If the kernel has no descriptor left.
     pub(super) fn new(
         endpoint: Arc<Endpoint>,
         signal: Arc<Signal>,
@@ -112,11 +114,11 @@ impl Reactor {
         })
     }
 
-    /// Opens connections ahead of the requests, and waits until they stand or cannot. What fails here is tried again by
-    /// the request that needs it, and fails there.
+    /// Opens connections ahead of the requests, and waits until they are established or have failed. Failures are not
+    /// reported: the request that needs a connection tries again and reports its own failure.
     ///
     /// # Errors
-    /// When the kernel refuses what the loop needs.
+    /// If the kernel refuses a resource that the loop needs.
     pub(super) fn open(&mut self, connections: usize) -> io::Result<()> {
         let deadline = self.desk.clock.now() + OPENING;
         for _ in 0..connections {
@@ -134,10 +136,10 @@ impl Reactor {
         Ok(())
     }
 
-    /// Sends a request, on an idle connection where there is one. It may fail at once.
+    /// Sends a request, on an idle connection if there is one. Returns the exchange if it has ended at once.
     ///
     /// # Errors
-    /// When the kernel refuses what the loop needs.
+    /// If the kernel refuses a resource that the loop needs.
     pub(super) fn begin(&mut self, mut exchange: Exchange) -> io::Result<Option<Finished>> {
         let deadline = Deadline { at: exchange.deadline, slot: 0, sent: exchange.first_sent };
         while let Some(slot) = self.idle.pop() {
@@ -163,10 +165,10 @@ impl Reactor {
         }
     }
 
-    /// Waits for something to happen, until an instant at the latest. How many events there are to handle.
+    /// Waits for events, until the instant `until` at the latest. Returns the number of events to handle.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses the wait.
     pub(super) fn wait(&mut self, until: Nanos) -> io::Result<usize> {
         self.forget();
         let timers = [self.deadlines.front(), self.drains.front()];
@@ -174,7 +176,7 @@ impl Reactor {
         let now = self.desk.clock.now();
         let timeout = if until <= now { EpollTimeout::ZERO } else { EpollTimeout::NONE };
         if until > now && until != self.armed {
-            // A timeout of `epoll` itself would be whole milliseconds.
+            // A timeout of `epoll` itself has a resolution of one millisecond.
             let after = TimeSpec::from(Duration::from_nanos(until - now));
             self.timer.set(Expiration::OneShot(after), TimerSetTimeFlags::empty())?;
             self.armed = until;
@@ -192,13 +194,13 @@ impl Reactor {
     /// Handles an event of the last [`wait`](Self::wait).
     ///
     /// # Errors
-    /// When the kernel refuses what the loop needs.
+    /// If the kernel refuses a resource that the loop needs.
     pub(super) fn handle(&mut self, event: usize) -> io::Result<Option<Finished>> {
         let (mark, ready) = (self.events[event].data(), self.events[event].events());
         match mark {
             TIMER => {
                 self.armed = 0;
-                // Reading it ends its being ready.
+                // Reading the timer clears its readiness.
                 let _ = self.timer.wait();
                 return Ok(None);
             }
@@ -209,7 +211,7 @@ impl Reactor {
             _ => {}
         }
         let slot = usize::try_from(mark & SLOT).unwrap_or(usize::MAX);
-        // It may have been closed by an earlier event, and another be in its place.
+        // An earlier event may have closed the connection, and another may have taken its slot.
         let connection = self.slots.get_mut(slot).and_then(Option::as_mut);
         let Some(connection) = connection.filter(|connection| connection.mark == mark) else { return Ok(None) };
         let was_ready = connection.is_ready();
@@ -231,7 +233,7 @@ impl Reactor {
         self.settle(slot, step)
     }
 
-    /// The next exchange whose time is up.
+    /// Returns the next exchange whose deadline has passed.
     pub(super) fn expired(&mut self) -> Option<Finished> {
         let now = self.desk.clock.now();
         while let Some(drain) = self.drains.pop_front_if(|drain| drain.at <= now) {
@@ -250,7 +252,8 @@ impl Reactor {
         None
     }
 
-    /// Drops the timers in front whose sends are over: a timeout of minutes would keep thousands, and wake for each.
+    /// Drops the leading timers of finished exchanges. With a timeout of minutes there would be thousands, and each
+    /// would wake the loop.
     fn forget(&mut self) {
         while self.deadlines.front().is_some_and(|timer| !self.holds(*timer)) {
             self.deadlines.pop_front();
@@ -260,13 +263,13 @@ impl Reactor {
         }
     }
 
-    /// Whether the send that a timer was set for is still under way.
+    /// Returns whether the send that a timer was set for is still in flight.
     fn holds(&self, timer: Deadline) -> bool {
         let exchange = self.slots[timer.slot].as_ref().and_then(|connection| connection.exchange.as_ref());
         exchange.is_some_and(|exchange| exchange.first_sent == timer.sent)
     }
 
-    /// Acts on what a connection has come to.
+    /// Acts on the new state of a connection.
     fn settle(&mut self, slot: usize, step: Step) -> io::Result<Option<Finished>> {
         let Some(connection) = self.slots[slot].as_mut() else { return Ok(None) };
         match step {
@@ -301,11 +304,11 @@ impl Reactor {
             stale && exchange.attempt == Attempt::Kept && now.saturating_sub(exchange.first_sent) < STALE
         });
         let Some(mut exchange) = again else { return Ok(self.finish(slot, Some(error), false)) };
-        // The server had closed a connection that was kept; the request never reached it.
+        // The server had closed the kept connection, so the request never reached it.
         self.close(slot);
         self.resent += 1;
         exchange.again(now);
-        // Other kept connections may be just as stale.
+        // A new connection is opened, because other kept ones may be stale too.
         let mut connection = match Connection::open(&self.endpoint) {
             Ok(connection) => connection,
             Err(error) => return Ok(Some(Finished { exchange, status: 0, lost: Some(error) })),
@@ -318,7 +321,7 @@ impl Reactor {
         self.settle(slot, step)
     }
 
-    /// Ends a connection's exchange, and the connection too unless it is kept.
+    /// Ends a connection's exchange, and closes the connection unless `keeps`.
     fn finish(&mut self, slot: usize, lost: Option<Error>, keeps: bool) -> Option<Finished> {
         let connection = self.slots[slot].as_mut()?;
         let (exchange, status) = (connection.exchange.take(), connection.response.status);
@@ -346,7 +349,7 @@ impl Reactor {
         Ok(slot)
     }
 
-    /// Closing a socket takes it out of the poll.
+    /// Closes a connection. Its socket thereby leaves `epoll`.
     fn close(&mut self, slot: usize) {
         if self.slots[slot].take().is_some() {
             self.idle.retain(|idle| *idle != slot);

@@ -1,8 +1,8 @@
-//! What came back: one record for each request, successful or not.
+//! Results of a load: one record for each request, successful or not.
 
 use std::time::{Duration, Instant};
 
-/// Why a request failed, with a short text of what was seen.
+/// The reason that a request failed, with a short detail.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("cannot connect: {0}")]
@@ -10,19 +10,19 @@ pub enum Error {
     /// An HTTP status other than 200.
     #[error("http status {status}: {seen}")]
     Http { status: u16, seen: String },
-    /// Counts from the send, over the whole request.
+    /// The limit covers the whole request, from its send.
     #[error("no end after {limit_ms} ms, {chunks} chunks had arrived")]
     Timeout { limit_ms: u64, chunks: usize },
     /// The connection broke before the response was whole.
     #[error("connection lost: {0}")]
     Reset(String),
-    /// The response ended in order, but parts of it are missing.
+    /// The response ended properly, but lacks required parts.
     #[error("stream ended without {0}")]
     Truncated(String),
     /// The server sent an error event after it had answered with status 200.
     #[error("server error in the stream: {0}")]
     Server(String),
-    /// Another number of output tokens than was asked for.
+    /// The number of output tokens is not the requested one.
     #[error("{got} output tokens, {asked} asked for")]
     WrongLength { asked: u32, got: u32 },
     /// An event or response that cannot be parsed.
@@ -31,7 +31,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The name of the class, under which failures are counted.
+    /// Returns the name of the class. Failures are counted by class.
     #[must_use]
     pub fn class(&self) -> String {
         let name = match self {
@@ -55,62 +55,63 @@ pub struct Record {
     pub session: u64,
     /// The turn of the session, from 0.
     pub turn: u32,
-    /// When it should have been sent. In a closed loop and where all begin at once, that is when it was sent; so it is for
-    /// a later turn of a session, unless it had to wait for a place.
+    /// When the request should have been sent. Equal to `sent` in a closed loop, if all sessions begin at once, and for
+    /// a later turn that did not wait for a place.
     pub due: Duration,
-    /// When it was sent, or its connection was opened for it; after a retry, when it was sent again.
+    /// When the request was sent, or a connection was opened for it. After a resend: when it was sent again.
     pub sent: Duration,
-    /// When each content chunk arrived, in microseconds after `sent`; the first is the first token.
+    /// Arrival of each content chunk, in microseconds after `sent`. The first is the first token.
     pub chunks: Vec<u32>,
-    /// Content chunks that arrived.
+    /// Number of content chunks that arrived.
     pub chunk_count: u32,
-    /// Only the first and the last chunk's time were kept, because of [`Plan::kept_chunks`](super::Plan::kept_chunks).
+    /// Whether only the times of the first and the last chunk were kept, because of
+    /// [`Plan::kept_chunks`](super::Plan::kept_chunks).
     pub thinned: bool,
-    /// Whether it had to wait for a place: its lateness is the server's, not the load's.
+    /// Whether the request waited for a place. The server, not the load, then caused its lateness.
     pub queued: bool,
-    /// When the response was complete, or failed.
+    /// When the response was complete or failed.
     pub end: Duration,
-    /// Whether the reply was asked for as a stream. Otherwise its only chunk is the whole of it.
+    /// Whether a streamed reply was requested. Otherwise the whole reply is one chunk.
     pub streamed: bool,
-    /// Tokens that were asked for.
+    /// Number of requested output tokens.
     pub asked_tokens: u32,
-    /// Prompt tokens by the server's count; 0 where it gave none.
+    /// Prompt tokens by the server's count, or 0 if it sent none.
     pub prompt_tokens: u32,
-    /// Of them, those that the server says it had in its prefix cache.
+    /// Prompt tokens in the server's prefix cache, if the server reports them.
     pub cached_tokens: Option<u32>,
-    /// Output tokens by the server's count. Where it gave none: the number of content chunks for a dialect whose servers
+    /// Output tokens by the server's count. Without a count: the number of content chunks for a dialect whose servers
     /// do not always count (TGI, llama.cpp, OpenAI), otherwise 0.
     pub output_tokens: u32,
     pub result: Result<(), Error>,
 }
 
 impl Record {
-    /// How much later than due it was sent.
+    /// Returns the delay of the send after the due instant.
     #[must_use]
     pub fn lateness(&self) -> Duration {
         self.sent.saturating_sub(self.due)
     }
 
-    /// Time to the first token, from the instant at which the request was due.
+    /// Returns the time from the due instant to the first token, if the reply was streamed.
     #[must_use]
     pub fn ttft(&self) -> Option<Duration> {
         self.chunks.first().filter(|_| self.streamed).map(|at| self.lateness() + micros(*at))
     }
 
-    /// Time to the last content chunk, from the instant at which the request was due.
+    /// Returns the time from the due instant to the last content chunk.
     #[must_use]
     pub fn e2el(&self) -> Option<Duration> {
         self.chunks.last().map(|at| self.lateness() + micros(*at))
     }
 
-    /// From the first content chunk to the last.
+    /// Returns the time from the first content chunk to the last, if the reply was streamed.
     #[must_use]
     pub fn decode(&self) -> Option<Duration> {
         let (first, last) = (self.chunks.first()?, self.chunks.last()?);
         self.streamed.then(|| micros(last - first))
     }
 
-    /// The gaps between successive content chunks.
+    /// Returns the gaps between successive content chunks.
     pub fn gaps(&self) -> impl Iterator<Item = Duration> {
         self.chunks.windows(2).map(|pair| micros(pair[1] - pair[0]))
     }
@@ -120,69 +121,69 @@ fn micros(at: u32) -> Duration {
     Duration::from_micros(u64::from(at))
 }
 
-/// How the requests of the warm-up ended; their latencies are not kept.
+/// Numbers of completed and failed requests of the warm-up. Their latencies are not kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warmup {
     pub completed: usize,
     pub failed: usize,
 }
 
-/// How a run came to its end.
+/// The cause of a run's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// Every request was sent and has ended.
     Complete,
-    /// The caller stopped it.
+    /// The caller stopped the run.
     Stopped,
-    /// The observer ended it ([`Flow::End`](super::Flow::End)).
+    /// The observer ended the run ([`Flow::End`](super::Flow::End)).
     Observer,
 }
 
-/// What the load generator measured of itself in the measured window.
+/// Measurements of the load generator itself in the measurement window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Client {
     /// Processor time of the load's own thread.
     pub cpu: Duration,
-    /// How long that thread was ready to run while other threads held the processors; `None` where the kernel does not count
-    /// it.
+    /// Time that the load's thread was ready to run while other threads held the processors. `None` if the kernel does
+    /// not count it.
     pub processor_wait: Option<Duration>,
-    /// Whether it runs ahead of all threads without a real-time priority.
+    /// Whether the load's thread has a real-time priority, ahead of all threads without one.
     pub realtime: bool,
     /// The window's length.
     pub wall: Duration,
-    /// For each read: how long the bytes had been here before the load saw them or, without the kernel's stamps, how long
-    /// the load had known of them. Microseconds, ascending; a fair sample of at most 10,000 of the reads.
+    /// Delay of each read: the time since its bytes arrived or, without kernel timestamps, since `epoll` reported them.
+    /// Microseconds, ascending; a fair sample of at most 10,000 reads.
     pub lags_us: Vec<u32>,
-    /// The largest of all.
+    /// The largest delay of all reads, in microseconds.
     pub max_lag_us: u32,
-    /// For how long in all the last bytes of completed replies had been here before the load saw them. In a closed loop every
-    /// user's next request is late by it.
+    /// Sum over completed replies of the delay between the arrival of the last bytes and their handling. In a closed
+    /// loop each user's next request is late by its reply's delay.
     pub turnaround: Duration,
-    /// Whether the kernel says when bytes arrive. Where it does not, the load's own lag is part of the latencies.
+    /// Whether the kernel timestamps arriving bytes. Otherwise the latencies include the load's own lag.
     pub kernel_stamps: bool,
-    /// How often a session was due and its requests were not yet generated.
+    /// Number of times that a session was due before its requests were generated.
     pub starved: u64,
-    /// The most requests that were under way at one time.
+    /// Maximum number of requests in flight.
     pub peak_in_flight: usize,
-    /// Connections that were opened, the warm-up's included.
+    /// Number of opened connections, including those of the warm-up.
     pub connections: u64,
-    /// Requests that were sent a second time, because a kept connection had been closed by the server.
+    /// Requests that were sent a second time, because the server had closed a kept connection.
     pub resent: u64,
 }
 
-/// One driven load.
+/// Result of one driven load.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The requests that ended within the measured window, in the order in which they ended.
+    /// The requests that ended within the measurement window, in the order of their ends.
     pub records: Vec<Record>,
     pub warmup: Warmup,
-    /// The measured window's start, just before its first send; zero on the clock of the records.
+    /// The start of the measurement window, just before its first send. Origin of the records' instants.
     pub began: Instant,
-    /// The measured window's end, after its last request.
+    /// The end of the measurement window, after its last request.
     pub ended: Instant,
-    /// Requests of the measured window that were under way when the run was stopped.
+    /// Requests of the measurement window that were in flight when the run was stopped.
     pub unfinished: usize,
-    /// Sessions that were due when the run ended and had not begun, because it was stopped, its time was up, or both.
+    /// Sessions that were due but had not begun when the run ended, because it was stopped or its time was up.
     pub unsent: usize,
     pub end: End,
     pub client: Client,

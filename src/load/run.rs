@@ -18,23 +18,23 @@ use super::window::{Tally, Window};
 use super::{Arrival, Client, End, Event, Flow, LoadError, Observer, Phase, Plan, Run, Target, Warmup};
 use crate::workload::{WarmupSessions, Workload};
 
-/// Connections that are opened ahead of an open loop, and sessions that are made ready: a second of a high rate.
+/// Number of connections opened and sessions prepared before an open loop starts: one second of a high rate.
 const AHEAD: usize = 64;
 
-/// Where the warm-up of a run without a number of requests begins: no session of the window has such an index.
+/// Offset of the warm-up's sessions in a run without a number of requests. No session of the window reaches it.
 const FAR: u64 = 1 << 40;
 
-/// The sessions of the warm-up, which come from behind those of the window; see [`WarmupSessions`].
+/// Returns the sessions of the warm-up. They come after those of the window; see [`WarmupSessions`].
 pub(crate) fn warmup(plan: &Plan) -> Range {
     Range { first: plan.first + plan.requests.unwrap_or(FAR), requests: Some(plan.warmup), sessions: None }
 }
 
-/// How many of them are under way at once.
+/// Returns the number of concurrent users of the warm-up.
 pub(crate) fn warmup_places(plan: &Plan) -> usize {
     plan.concurrency.unwrap_or(AHEAD)
 }
 
-/// Those of the window; `sessions` is what [`check`] gives.
+/// Returns the sessions of the measurement window. `sessions` is the result of [`check`].
 pub(crate) fn measured(plan: &Plan, sessions: Option<u64>) -> Range {
     Range { first: plan.first, requests: plan.requests, sessions }
 }
@@ -62,7 +62,7 @@ pub(super) fn run(
     let warm = (plan.warmup > 0 && !warmed.ended)
         .then(|| feed(Arc::new(WarmupSessions(Arc::clone(workload))), warmup(plan)))
         .transpose()?;
-    // After the threads that make requests ready were started: they are nothing that anybody waits for.
+    // Called after the feed threads were started: they would inherit the priority, and no measurement waits for them.
     let realtime = prefer();
     let ahead = ahead(plan, sessions);
     let mut reactor =
@@ -138,8 +138,8 @@ pub(super) fn run(
     })
 }
 
-/// Refuses a plan that cannot be carried out. Gives the number of sessions, where that and not the number of requests
-/// ends the run.
+/// Rejects a plan that cannot be carried out. Returns the number of sessions if it ends the run, instead of a number of
+/// requests.
 pub(crate) fn check(plan: &Plan, workload: &dyn Workload) -> Result<Option<u64>, LoadError> {
     let concurrency = plan.concurrency.map(|places| places as u64);
     for (name, value) in [("concurrency", concurrency), ("requests", plan.requests)] {
@@ -155,7 +155,7 @@ pub(crate) fn check(plan: &Plan, workload: &dyn Workload) -> Result<Option<u64>,
     if trace && workload.due(0).is_none() {
         return Err(LoadError::NoStamps);
     }
-    // A trace is played once where nothing else is said.
+    // Without a number of requests or a duration, a trace is played once.
     let sessions = workload.len().filter(|_| trace && plan.requests.is_none() && plan.duration.is_none());
     let endless = plan.requests.is_none() && plan.duration.is_none() && sessions.is_none();
     if endless || plan.arrival == Arrival::AtOnce && plan.concurrency.is_none() && plan.requests.is_none() {
@@ -164,8 +164,8 @@ pub(crate) fn check(plan: &Plan, workload: &dyn Workload) -> Result<Option<u64>,
     Ok(sessions)
 }
 
-/// The most requests that can be under way at one time, the warm-up's included, where that is known and will be reached
-/// unless the server is fast.
+/// Returns the maximum number of requests in flight, including the warm-up. Returns `None` for an open loop without a
+/// limit of concurrency, because the number then depends on the server's speed.
 fn most_in_flight(plan: &Plan, sessions: Option<u64>) -> Option<u64> {
     let requests = plan.requests.or(sessions).map(|requests| requests.max(plan.warmup));
     match (plan.concurrency, requests) {
@@ -174,7 +174,7 @@ fn most_in_flight(plan: &Plan, sessions: Option<u64>) -> Option<u64> {
     }
 }
 
-/// How much is made ready before the clock starts.
+/// Returns the number of sessions to prepare, and of connections to open, before the clock starts.
 fn ahead(plan: &Plan, sessions: Option<u64>) -> usize {
     let most = plan.requests.or(sessions).map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
     let wanted = match plan.arrival {
@@ -186,7 +186,7 @@ fn ahead(plan: &Plan, sessions: Option<u64>) -> usize {
     wanted.min(most)
 }
 
-/// When sessions are due; nothing in a closed loop.
+/// Returns the instants at which sessions are due. Returns `None` in a closed loop, and if all sessions begin at once.
 pub(crate) fn due(plan: &Plan, workload: &Arc<dyn Workload>, sessions: Option<u64>) -> Option<Instants> {
     match plan.arrival {
         Arrival::Closed | Arrival::AtOnce => None,

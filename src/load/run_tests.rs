@@ -1,4 +1,4 @@
-//! Whole runs: arrivals, sessions and ends, against a server that answers as it should.
+//! Whole runs: arrivals, sessions and ends, against a server with correct answers.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +14,7 @@ const OUTPUT: u32 = 6;
 /// A session that no run reaches: without a number of requests the feed goes ahead by 64 MiB, some 200,000 sessions.
 const LAST: u64 = 1_000_000;
 
-/// Sessions of some turns; the prompt says which session and turn it is.
+/// Sessions with several turns. The prompt contains the numbers of session and turn.
 #[derive(Debug)]
 struct Turns {
     each: u32,
@@ -86,7 +86,7 @@ async fn who_waits_for_a_place_waits_from_when_it_was_due() {
     let server = Server::start(|_| Answer::SlowFirst(Duration::from_millis(10))).await;
     let records = in_order(run(&server, SINGLE, Plan { concurrency: Some(1), ..open(10_000.0, 5) }).await.unwrap());
     assert!(records[1..].iter().all(|record| record.queued), "{records:?}");
-    // Four others were served first, each of which took at least 10 ms.
+    // Four others were served first, and each took at least 10 ms.
     assert!(records[4].ttft().unwrap() >= Duration::from_millis(45), "{records:?}");
     assert!(records.windows(2).all(|pair| pair[1].sent >= pair[0].end), "one at a time: {records:?}");
 }
@@ -236,7 +236,7 @@ async fn a_workload_that_panics_is_heard() {
     let server = Server::start(|_| Answer::Whole).await;
     let plan = Plan { arrival: Arrival::Trace { factor: 0.0 }, ..Plan::closed(1, 1) };
     assert!(matches!(run(&server, SINGLE, plan).await, Err(LoadError::Arrival(_))), "a factor of 0");
-    // The warm-up's sessions lie behind those of the window.
+    // The warm-up's sessions come after those of the window.
     let _ = run(&server, SINGLE, Plan { warmup: 1, ..Plan::closed(1, LAST) }).await;
 }
 
@@ -248,7 +248,7 @@ async fn a_load_without_an_end_or_with_too_many_connections_is_refused() {
     let nobody = Plan { concurrency: None, ..Plan::closed(1, 1) };
     assert!(matches!(run(&server, SINGLE, nobody).await, Err(LoadError::Places)));
     let refused = run(&server, SINGLE, Plan::closed(1 << 40, 1 << 41)).await.unwrap_err().to_string();
-    // Of all loads of this process, among them those of other tests.
+    // The number covers all loads of this process, including those of other tests.
     let (files, rest) = refused.split_once(' ').unwrap();
     assert!((1_u64 << 40..1 << 41).contains(&files.parse().unwrap()), "{refused}");
     assert!(rest.starts_with("open files are needed, the limit is "), "{refused}");

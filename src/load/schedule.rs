@@ -1,4 +1,4 @@
-//! What is sent next, and when: arrivals, places and thinking users, without a clock or a socket of its own.
+//! Order and times of the sends: arrivals, concurrency limit and thinking users, without a clock or a socket.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,34 +10,34 @@ use super::feed::{Prepared, Progress, Taken};
 /// The instants at which sessions are due, counted from the window's start; never descending.
 pub(crate) type Instants = Box<dyn Iterator<Item = Duration>>;
 
-/// One request of a session, however it is carried out.
+/// One request of a session, real or simulated.
 pub(crate) trait Turn {
-    /// How long its user waits before it, after the reply to the turn before.
+    /// Returns the user's think time before this turn, counted from the reply to the previous turn.
     fn think(&self) -> Duration;
 }
 
 pub(crate) struct Schedule<T = Prepared> {
-    /// Zero of the instants.
+    /// Origin of the instants.
     zero: Nanos,
-    /// Absent where a session is due as soon as there is a place for it.
+    /// `None` if a session is due as soon as a place is free.
     instants: Option<Instants>,
     /// The first instant that has not come yet.
     next: Option<Nanos>,
-    /// Due and not begun; nobody begins what the feed does not have.
+    /// Due times of sessions that have not begun, for lack of a place or of a prepared session.
     due: VecDeque<Nanos>,
-    /// Later turns, until their users have thought.
+    /// Later turns of users that still think.
     thinking: BinaryHeap<Reverse<Thinking<T>>>,
     places: usize,
     /// Sessions that have begun and not ended.
     sessions: usize,
     pub(crate) in_flight: usize,
-    /// When a place became free where there had been none.
+    /// When a place last became free after all had been taken.
     freed: Nanos,
-    /// Nothing is sent from here on.
+    /// End of the phase: nothing is sent from here on.
     end: Option<Nanos>,
-    /// No session begins any more.
+    /// Whether no further session begins.
     over: bool,
-    /// How often a session could have begun and was not ready.
+    /// Number of times that a session could have begun but was not ready.
     pub(super) starved: u64,
     starving: bool,
 }
@@ -47,7 +47,7 @@ struct Thinking<T> {
     progress: Progress<T>,
 }
 
-/// What there is to do.
+/// The next action of the load.
 #[derive(Debug)]
 pub(crate) enum Next<T = Prepared> {
     Send {
@@ -56,17 +56,17 @@ pub(crate) enum Next<T = Prepared> {
         due: Option<Nanos>,
         queued: bool,
     },
-    /// Nothing before this instant, unless an exchange ends.
+    /// Nothing to do before this instant, unless an exchange ends.
     At(Nanos),
-    /// Nothing until an exchange ends, or the feed has something.
+    /// Nothing to do until an exchange ends, or the feed has a session.
     Wait,
-    /// Nothing any more, but exchanges may still be under way.
+    /// Nothing left to send. Exchanges may still be in flight.
     Over,
 }
 
 impl<T: Turn> Schedule<T> {
-    /// A phase that begins at `zero`, with `places` at the same time at most: for users in a closed loop (no
-    /// `instants`), otherwise for requests.
+    /// Creates a phase that begins at `zero`. `places` limits the users of a closed loop (no `instants`), otherwise the
+    /// requests in flight.
     pub(crate) fn new(
         zero: Nanos,
         instants: Option<Instants>,
@@ -101,17 +101,17 @@ impl<T: Turn> Schedule<T> {
         self.next = instant.map(|at| self.zero.saturating_add(nanos(at)));
     }
 
-    /// Whether a session begins as soon as another has ended.
+    /// Returns whether a session begins as soon as another has ended.
     pub(super) fn is_closed(&self) -> bool {
         self.instants.is_none()
     }
 
-    /// Sessions that are due and have not begun.
+    /// Returns the number of sessions that are due and have not begun.
     pub(crate) fn waiting(&self) -> usize {
         self.due.len()
     }
 
-    /// What to do now; `take` gives the next session.
+    /// Returns the next action at `now`. `take` returns the next session.
     pub(crate) fn next(&mut self, now: Nanos, take: impl FnMut() -> Taken<T>) -> Next<T> {
         if self.end.is_some_and(|end| now >= end) {
             self.over = true;
@@ -121,16 +121,16 @@ impl<T: Turn> Schedule<T> {
             self.due.extend(self.next);
             self.advance();
         }
-        // Instants that have an end are the end of the sessions too.
+        // If the instants have ended, no further session begins.
         self.over |= self.instants.is_some() && self.next.is_none() && self.due.is_empty();
         let has_place = self.in_flight < self.places;
-        // In a closed loop a thinking user has kept the place.
+        // In a closed loop a thinking user keeps its place.
         let may_go_on = has_place || self.instants.is_none();
         if self.thinking.peek().is_some_and(|turn| may_go_on && turn.0.due <= now)
             && let Some(Reverse(thinking)) = self.thinking.pop()
         {
             let queued = thinking.due < self.freed;
-            // Without a cap on requests a user sends as soon as it has thought.
+            // A turn that did not wait for a place is due when it is sent.
             let due = (self.instants.is_some() && queued).then_some(thinking.due);
             if let Some(next) = self.send(thinking.progress, due, queued) {
                 return next;
@@ -147,7 +147,7 @@ impl<T: Turn> Schedule<T> {
         }
     }
 
-    /// Begins a session, where one is due and there is a place for it.
+    /// Begins a session, if one is due and a place is free.
     fn begin(&mut self, has_place: bool, mut take: impl FnMut() -> Taken<T>) -> Option<Next<T>> {
         let due = if self.instants.is_some() { Some(*self.due.front()?) } else { None };
         let held = if self.instants.is_some() { !has_place } else { self.sessions >= self.places };
@@ -170,7 +170,7 @@ impl<T: Turn> Schedule<T> {
         self.starving = false;
         self.due.pop_front();
         if last {
-            // Nobody has to wait for the next instant to find out.
+            // Recorded at once, so that the phase does not wait for the next instant to end.
             self.over = true;
             self.due.clear();
         }
@@ -180,7 +180,7 @@ impl<T: Turn> Schedule<T> {
 
     fn send(&mut self, mut progress: Progress<T>, due: Option<Nanos>, queued: bool) -> Option<Next<T>> {
         let Some(turn) = progress.turns.pop_front() else {
-            // A session without a turn is nothing to send.
+            // A session without turns sends nothing.
             self.sessions -= 1;
             return None;
         };
@@ -189,7 +189,7 @@ impl<T: Turn> Schedule<T> {
         Some(Next::Send { turn, rest: progress, due, queued })
     }
 
-    /// An exchange has ended; a user whose request failed goes on all the same.
+    /// Records the end of an exchange. A user whose request failed continues with the next turn.
     pub(crate) fn ended(&mut self, rest: Progress<T>, now: Nanos) {
         if self.in_flight >= self.places {
             self.freed = now;
@@ -231,7 +231,7 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// So many sessions of so many turns, whose users think for 5 ms.
+    /// Returns a feed of `sessions` sessions with `turns` turns each. The users think for 5 ms.
     fn feed(sessions: u64, turns: usize) -> impl FnMut() -> Taken {
         let mut session = 0;
         move || {
@@ -287,7 +287,7 @@ mod tests {
         let (mut schedule, mut feed) = (Schedule::new(MS, Some(every_10_ms()), None, None), feed(3, 1));
         assert_eq!(sent(schedule.next(MS, &mut feed)).1, Some(MS));
         assert!(matches!(schedule.next(MS, &mut feed), Next::At(at) if at == 11 * MS));
-        // Late: both are sent, and due when they were.
+        // This call is late: both sessions are sent, and keep their due times.
         assert_eq!(sent(schedule.next(25 * MS, &mut feed)).1, Some(11 * MS));
         let (_, due, queued) = sent(schedule.next(25 * MS, &mut feed));
         assert_eq!((due, queued), (Some(21 * MS), false));

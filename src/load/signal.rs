@@ -1,4 +1,4 @@
-//! How other threads reach the load's: a flag that says stop, and a descriptor that wakes it.
+//! Signals from other threads to the load's thread: a stop flag, and a descriptor that wakes it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ pub(super) struct Signal {
 
 impl Signal {
     /// # Errors
-    /// When the kernel has no descriptor left.
+    /// If the kernel has no descriptor left.
     pub(super) fn new() -> std::io::Result<Self> {
         let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
         Ok(Self { raised: AtomicBool::new(false), event: EventFd::from_flags(flags)? })
@@ -29,13 +29,13 @@ impl Signal {
         self.raised.load(Ordering::Acquire)
     }
 
-    /// Lets the load look around.
+    /// Wakes the load's loop.
     pub(super) fn wake(&self) {
-        // A counter that is full wakes as well.
+        // A write fails only if the counter is full, and a full counter wakes as well.
         let _ = self.event.write(1);
     }
 
-    /// Takes note of all wakes so far.
+    /// Consumes all wakes so far.
     pub(super) fn clear(&self) {
         let _ = self.event.read();
     }

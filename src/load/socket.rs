@@ -1,4 +1,4 @@
-//! A non-blocking TCP connection whose reads say when the kernel got the bytes.
+//! A non-blocking TCP connection whose reads report the kernel's arrival time.
 
 use std::io::{self, IoSliceMut, Write};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, Type};
 #[derive(Debug)]
 pub(super) struct Socket(socket2::Socket);
 
-/// Where reads go: one for all connections of a load, because every read is handled at once.
+/// Read buffer. All connections of a load share one, because every read is handled at once.
 #[derive(Debug)]
 pub(super) struct Buffer {
     pub(super) bytes: Vec<u8>,
@@ -28,25 +28,25 @@ impl Buffer {
     }
 }
 
-/// What one read gave.
+/// Result of one read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
     /// Zero at the end of the stream.
     pub(super) length: usize,
-    /// When the last of these bytes arrived, in wall-clock time; absent where the kernel does not say.
+    /// Arrival of the last of these bytes, in wall-clock time. `None` if the kernel does not report it.
     pub(super) stamp: Option<TimeSpec>,
 }
 
 impl Socket {
-    /// Begins to connect. The connection stands, or has failed, once the socket can be written.
+    /// Begins to connect. The connection is established, or has failed, once the socket is writable.
     ///
     /// # Errors
-    /// When no socket can be had, or the connection is refused at once.
+    /// If no socket can be created, or the connection is refused at once.
     pub(super) fn connect(address: SocketAddr) -> io::Result<Self> {
         let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
-        // Without it, as on kernels that lack the option, the load's own clock has to do.
+        // On kernels without this option, the load's own clock is used.
         let _ = setsockopt(&socket, ReceiveTimestampns, &true);
         match socket.connect(&address.into()) {
             Err(error) if error.raw_os_error() != Some(Errno::EINPROGRESS as i32) => Err(error),
@@ -54,16 +54,16 @@ impl Socket {
         }
     }
 
-    /// The outcome of the connect, once the socket can be written.
+    /// Returns the outcome of the connect, once the socket is writable.
     ///
     /// # Errors
-    /// Why the connection failed.
+    /// The reason that the connection failed.
     pub(super) fn connected(&self) -> io::Result<()> {
         self.0.take_error()?.map_or(Ok(()), Err)
     }
 
     /// # Errors
-    /// `WouldBlock` when there is nothing to read.
+    /// `WouldBlock` if there is nothing to read.
     pub(super) fn read(&self, buffer: &mut Buffer) -> io::Result<Read> {
         let mut slices = [IoSliceMut::new(&mut buffer.bytes)];
         let control = Some(buffer.control.as_mut_slice());
@@ -76,7 +76,7 @@ impl Socket {
     }
 
     /// # Errors
-    /// `WouldBlock` when the kernel takes nothing now.
+    /// `WouldBlock` if the kernel takes nothing now.
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         (&self.0).write(bytes)
     }

@@ -11,7 +11,7 @@ use super::misbehaving::{Answer, Server};
 use super::{Api, Dialect, End, Error, Event, Flow, LoadError, Phase, Plan, Record, Run, Target, drive};
 use crate::workload::{Prompt, Session, Workload};
 
-/// Tells the server which request it is by the prompt's first token id.
+/// Workload whose prompts are numbered by their first token id.
 #[derive(Debug)]
 struct Numbered;
 
@@ -35,7 +35,7 @@ fn plan(concurrency: usize, requests: u64) -> Plan {
     Plan { request_timeout: Duration::from_secs(20), ..Plan::closed(concurrency, requests) }
 }
 
-/// The same, with prompts that every server takes at either path.
+/// Like `Numbered`, with prompts that every server accepts at either path.
 #[derive(Debug)]
 struct Spoken;
 
@@ -49,13 +49,13 @@ impl Workload for Spoken {
     }
 }
 
-/// Drives without an end of its own.
+/// Drives a load without a stop signal.
 async fn whole(target: Target, plan: Plan) -> Run {
     let (_stop, stop) = watch::channel(false);
     drive(target, Arc::new(Numbered), plan, |_| Flow::Continue, stop).await.unwrap()
 }
 
-/// One request that the server answers so.
+/// Sends one request, and the server answers with `answer`.
 async fn one(answer: Answer) -> Record {
     let server = Server::start(move |_| answer).await;
     let timeout = if answer == Answer::Stall { Duration::from_millis(150) } else { Duration::from_secs(20) };
@@ -64,7 +64,7 @@ async fn one(answer: Answer) -> Record {
     run.records.remove(0)
 }
 
-/// One request of a changed target that the server answers so.
+/// Sends one request of a changed target, and the server answers with `answer`.
 async fn one_of(answer: Answer, change: impl FnOnce(&mut Target)) -> Record {
     let server = Server::start(move |_| answer).await;
     let mut target = target(&server);
@@ -210,7 +210,7 @@ async fn every_failure_has_its_class_and_says_what_was_seen() {
 
 #[tokio::test]
 async fn a_port_where_nobody_listens_is_a_connect_failure() {
-    // A port that is taken but does not listen can be given to nobody else meanwhile.
+    // The port is bound but does not listen, so that no other process can take it meanwhile.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let base_url = format!("http://{}", socket.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! TLS over a socket that somebody else reads and writes.
+//! TLS sessions on non-blocking sockets.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read as _, Write as _};
@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use super::socket::Socket;
 use crate::server::own_server_tls;
 
-/// What every connection of a load shares.
+/// TLS configuration that all connections of a load share.
 #[derive(Clone, Debug)]
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
@@ -19,11 +19,11 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// Trusts the certificates of a PEM file, or those that the system trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` are
-    /// heeded).
+    /// Creates a configuration that trusts the certificates of a PEM file, or those of the system (`SSL_CERT_FILE` and
+    /// `SSL_CERT_DIR` apply).
     ///
     /// # Errors
-    /// Says which file or name cannot be used, and why.
+    /// The file or name that cannot be used, with the reason.
     pub(super) fn new(host: &str, ca_file: Option<&Path>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         if let Some(path) = ca_file {
@@ -54,10 +54,10 @@ impl Tls {
         Ok(Self { config: Arc::new(config), server })
     }
 
-    /// Takes the certificate of a server that this process has started as it is.
+    /// Creates a configuration for a server that this process has launched. It accepts every certificate.
     ///
     /// # Errors
-    /// Says which name cannot be used, and why.
+    /// The name that cannot be used, with the reason.
     pub(super) fn of_own_server(host: &str) -> Result<Self, String> {
         let config = own_server_tls().map_err(|error| error.to_string())?;
         let server = ServerName::try_from(host.to_owned()).map_err(|error| format!("host {host:?}: {error}"))?;
@@ -65,17 +65,17 @@ impl Tls {
     }
 
     /// # Errors
-    /// When the configuration cannot serve this name.
+    /// If the configuration cannot be used for this name.
     pub(super) fn session(&self) -> io::Result<Session> {
         let mut connection =
             ClientConnection::new(Arc::clone(&self.config), self.server.clone()).map_err(io::Error::other)?;
-        // A long prompt waits here as a whole until it is sent.
+        // The session buffers a long prompt as a whole until it is sent.
         connection.set_buffer_limit(None);
         Ok(Session { connection, plain: Vec::new(), sealed: Vec::new(), sent: 0, over: false })
     }
 }
 
-/// The TLS of one connection.
+/// TLS session of one connection.
 #[derive(Debug)]
 pub(super) struct Session {
     connection: ClientConnection,
@@ -83,23 +83,23 @@ pub(super) struct Session {
     sealed: Vec<u8>,
     /// Bytes of `sealed` that the socket has taken.
     sent: usize,
-    /// The server has ended the session. It may keep the connection open until the client closes it.
+    /// Whether the server has ended the session. It may keep the connection open until the client closes it.
     over: bool,
 }
 
 impl Session {
-    /// Takes bytes to send.
+    /// Accepts plain bytes to encrypt and send.
     ///
     /// # Errors
-    /// When the session has failed.
+    /// If the session has failed.
     pub(super) fn seal(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.connection.writer().write_all(bytes)
     }
 
-    /// Hands the socket what it takes, handshake included. Whether everything is out.
+    /// Writes as much as the socket takes, including the handshake. Returns whether everything is sent.
     ///
     /// # Errors
-    /// When the socket fails.
+    /// If the socket fails.
     pub(super) fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
         loop {
             while self.connection.wants_write() {
@@ -108,7 +108,7 @@ impl Session {
             if self.sent == self.sealed.len() {
                 self.sealed.clear();
                 self.sent = 0;
-                // What waits for the handshake is still inside the session.
+                // During the handshake, plain bytes still wait inside the session.
                 return Ok(!self.connection.is_handshaking());
             }
             match socket.write(&self.sealed[self.sent..]) {
@@ -119,29 +119,29 @@ impl Session {
         }
     }
 
-    /// Whether the handshake is over.
+    /// Returns whether the handshake is over.
     pub(super) fn is_ready(&self) -> bool {
         !self.connection.is_handshaking()
     }
 
-    /// Whether the server has ended the session.
+    /// Returns whether the server has ended the session.
     pub(super) fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Whether there is anything for the socket to take.
+    /// Returns whether there are bytes to write to the socket.
     pub(super) fn wants_write(&self) -> bool {
         self.connection.wants_write() || self.sent < self.sealed.len()
     }
 
-    /// Opens what the socket has read: the plain bytes, and whether the server has ended the session. What follows its end
-    /// belongs to nothing.
+    /// Decrypts bytes that were read from the socket. Returns the plain bytes, and whether the server has ended the
+    /// session. Bytes after its end are ignored.
     ///
     /// # Errors
-    /// When it is no TLS, or the peer's certificate is not trusted.
+    /// If the bytes are no TLS, or the peer's certificate is not trusted.
     pub(super) fn open(&mut self, mut bytes: &[u8]) -> io::Result<(&[u8], bool)> {
         self.plain.clear();
-        // A session that is over takes no more bytes.
+        // A session that is over accepts no more bytes.
         while !bytes.is_empty() && !self.over {
             self.connection.read_tls(&mut bytes)?;
             let state = self.connection.process_new_packets().map_err(io::Error::other)?;
@@ -180,7 +180,7 @@ mod tests {
 
     type Stream = StreamOwned<ServerConnection, std::net::TcpStream>;
 
-    /// A server with a certificate of its own for `localhost`; gives its port and the certificate's file.
+    /// Starts a server with its own certificate for `localhost`. Returns its port and the certificate's file.
     fn serve() -> (u16, tempfile::NamedTempFile) {
         serve_with(|mut stream| while answer(&mut stream).is_ok() {})
     }
@@ -224,7 +224,7 @@ mod tests {
     fn take<S: io::Read + io::Write>(stream: &mut S) -> io::Result<()> {
         let mut request = Vec::new();
         let mut piece = [0; 4096];
-        // The body's closing brace is the only one behind a bracket: requests are not pipelined.
+        // The body's closing brace is the only one after a bracket: requests are not pipelined.
         while !request.ends_with(b"]}") {
             let read = stream.read(&mut piece)?;
             if read == 0 {
@@ -238,7 +238,7 @@ mod tests {
     async fn load(host: &str, port: u16, ca_file: Option<&Path>) -> Run {
         let mut target = Target::new(format!("https://{host}:{port}"), "m");
         target.ca_file = ca_file.map(Path::to_owned);
-        // Longer than what a session and a socket take at once.
+        // The prompts are longer than a session and a socket take at once.
         drive_with(target, Plan::closed(2, 6), 50_000).await
     }
 
@@ -248,7 +248,7 @@ mod tests {
         drive(target, workload, plan, |_| Flow::Continue, stop).await.unwrap()
     }
 
-    /// A body that ends with the session, and a connection that stays open behind it.
+    /// Sends a body that ends with the session, and leaves the connection open.
     fn end_the_session(mut stream: Stream, behind: &[u8]) {
         let Ok(()) = take(&mut stream) else { return };
         let body = r#"{"choices":[{"text":"a b","finish_reason":"length"}],"usage":{"prompt_tokens":10,"completion_tokens":2}}"#;
@@ -257,7 +257,7 @@ mod tests {
         stream.flush().unwrap();
         std::thread::sleep(SOON);
         let _ = stream.sock.write_all(behind);
-        // Until the client has closed it.
+        // Waits until the client has closed the connection.
         let _ = stream.sock.read_to_end(&mut Vec::new());
     }
 

@@ -1,4 +1,4 @@
-//! One phase of a run: the schedule says what is sent, the connections say what came back, the observer is told.
+//! One phase of a run: sends the requests of the schedule, handles the replies and calls the observer.
 
 use std::io;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use super::schedule::{Next, Schedule};
 use super::signal::Signal;
 use super::{Error, Event, Flow, LoadError, Observer, Phase, Plan, Record, Tick};
 
-/// In a closed loop, a server that takes no connection is asked again after this time, not as fast as a processor can.
+/// Pause of a closed loop after a failed connect. Without it the loop would retry as fast as the processor allows.
 const REFUSED: Nanos = 10_000_000;
 
 const TICK: Nanos = 100_000_000;
 
-/// What a phase needs of its surroundings.
+/// Context of a phase.
 pub(super) struct Window<'a> {
     pub(super) phase: Phase,
     pub(super) reactor: &'a mut Reactor,
@@ -29,20 +29,20 @@ pub(super) struct Window<'a> {
     pub(super) observer: &'a mut Observer,
     pub(super) feed: &'a Feed,
     pub(super) schedule: Schedule,
-    /// Zero on the clock of the records.
+    /// Origin of the records' instants.
     pub(super) zero: Nanos,
 }
 
-/// What a phase has come to.
+/// Results and counters of a phase.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) records: Vec<Record>,
     sent: u64,
     kept_chunks: usize,
     pub(super) peak_in_flight: usize,
-    /// The observer has seen enough.
+    /// Whether the observer has ended the run.
     pub(super) ended: bool,
-    /// Nothing is sent before.
+    /// Nothing is sent before this instant.
     refused_until: Nanos,
     pub(super) unfinished: usize,
     pub(super) unsent: usize,
@@ -50,12 +50,12 @@ pub(super) struct Tally {
     pub(super) cpu: Duration,
     pub(super) processor_wait: Option<Duration>,
     pub(super) turnaround: Duration,
-    /// After the last exchange.
+    /// The instant after the last exchange.
     pub(super) end: Nanos,
 }
 
 impl Tally {
-    /// Of a window that was ended before it began.
+    /// Returns the tally of a window that was ended before it began.
     pub(super) fn nothing(end: Nanos) -> Self {
         Self { ended: true, end, ..Self::default() }
     }
@@ -65,7 +65,7 @@ impl Window<'_> {
     /// Sends and reads until everything has ended, or the run is stopped.
     ///
     /// # Errors
-    /// When the kernel refuses what the loop needs.
+    /// If the kernel refuses a resource that the loop needs.
     pub(super) fn run(mut self) -> Result<Tally, LoadError> {
         let mut tally = Tally::default();
         let total = if self.phase == Phase::Warmup { Some(self.plan.warmup) } else { self.plan.requests };
@@ -103,12 +103,12 @@ impl Window<'_> {
                 next_tick += TICK * ((now - next_tick) / TICK + 1);
             }
             until = until.min(next_tick);
-            // The signal's flag is looked at now and then in any case.
+            // The wait is limited to 1 s, so that the stop flag is checked in any case.
             for event in 0..self.reactor.wait(until.min(now + 10 * TICK))? {
                 if let Some(finished) = self.reactor.handle(event)? {
                     self.finish(finished, tally);
                     self.send(tally)?;
-                    // Whoever has seen enough is not told of the replies that came with this one.
+                    // After the observer has ended the run, it receives no further replies of this batch.
                     if tally.ended {
                         return Ok(());
                     }
@@ -126,7 +126,7 @@ impl Window<'_> {
         tally.ended || self.signal.is_raised()
     }
 
-    /// Sends whatever there is to send, and says what comes next.
+    /// Sends all requests that can be sent now, and returns the next action.
     fn send(&mut self, tally: &mut Tally) -> io::Result<Next> {
         loop {
             if self.is_stopped(tally) {

@@ -1,8 +1,8 @@
-//! The peak of the profiling run: the larger of one forward step over the token budget and of the sampler's work.
+//! The peak of the profiling run: the larger of one forward step over the token budget and the sampler's work.
 //!
-//! The constants are fitted to public measurements: 162 starts of 0.9.0.1 on an L40S (three models, both engines) and
-//! the profiles of eight models on an H100 with 0.11 (llm-d-benchmark). The sampler's factor is the same in all of them
-//! within 2 %; the forward factors come from one dense model each.
+//! The constants are fitted to public measurements. These are 162 starts of 0.9.0.1 on an L40S (three models, both
+//! engines) and the profiles of eight models on an H100 with 0.11 (llm-d-benchmark). The sampler's factor is equal in
+//! all of them within 2 %. The forward factors come from one dense model each.
 
 use super::Launch;
 use crate::facts::{EngineVersion, ModelShape};
@@ -11,21 +11,21 @@ use crate::stats::{GIB, gib, to_f64};
 /// Copies of the 32-bit logits that the sampler holds at its peak: 16-bit and 32-bit logits, sorted values and their
 /// 64-bit indices, probabilities, sums, masks.
 const SORTING: f64 = 9.5;
-/// The same without sorting: from 0.20 a Triton kernel finds the limits (`apply_top_k_top_p_triton`).
+/// Like `SORTING`, but without sorting: from 0.20 a Triton kernel finds the limits (`apply_top_k_top_p_triton`).
 const SELECTING: f64 = 4.5;
 
-/// Both parts in GiB.
+/// Components of the peak in GiB.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Peaks {
     /// Grows with the sequences.
     pub(super) sampler: f64,
-    /// The hidden states of all tokens, which are there while the sampler works.
+    /// Hidden states of all tokens. They stay allocated while the sampler works.
     pub(super) hidden: f64,
     /// Grows with the token budget.
     pub(super) forward: f64,
 }
 
-/// `None` where the shape lacks a size.
+/// Returns `None` if the shape lacks a size.
 pub(super) fn peaks(model: &ModelShape, launch: &Launch) -> Option<Peaks> {
     let resolved = &launch.resolved;
     let element = to_f64(launch.element_bytes(model));
@@ -36,7 +36,7 @@ pub(super) fn peaks(model: &ModelShape, launch: &Launch) -> Option<Peaks> {
     let (inner, outer) = match (resolved.v0, launch.compiled) {
         (_, false) => (3.0, 3.0),
         (false, true) => (3.0, 5.0),
-        // Without `auto_functionalized_v2` the compiled graph copies what it writes to.
+        // Without `auto_functionalized_v2` the compiled graph copies the tensors that it writes to.
         (true, true) => (5.5, 1.0),
     };
     let intermediate = to_f64(intermediate(model)?) / parallel;
@@ -47,7 +47,7 @@ pub(super) fn peaks(model: &ModelShape, launch: &Launch) -> Option<Peaks> {
     })
 }
 
-/// Elements of the MLP's inner activations for one token.
+/// Returns the elements of the MLP's inner activations for one token.
 fn intermediate(model: &ModelShape) -> Option<u64> {
     match model.experts {
         Some(experts) => {
@@ -59,10 +59,11 @@ fn intermediate(model: &ModelShape) -> Option<u64> {
     }
 }
 
-/// What the driver, the libraries and their buffers take, in GiB: mean and standard deviation.
+/// Estimates the memory of the driver, the libraries and their buffers, in GiB: mean and standard deviation.
 ///
-/// Up to 0.9, V1 counts everything on the device that is not its own allocation, thus its CUDA context and also other
-/// processes; V0 and later V1 count what came with the profiling run. Two and more devices add buffers of NCCL.
+/// Up to 0.9, V1 counts all memory of the device that it has not allocated itself. That includes its CUDA context and
+/// other processes. V0 and later V1 count only memory that the profiling run has added. Two and more devices add
+/// buffers of NCCL.
 pub(super) fn overhead(launch: &Launch) -> (f64, f64) {
     let resolved = &launch.resolved;
     if launch.target.cpu {
@@ -78,16 +79,16 @@ pub(super) fn overhead(launch: &Launch) -> (f64, f64) {
     if many { (alone + 0.42, doubt + 0.2) } else { (alone, doubt) }
 }
 
-/// The prior's standard deviations of the factors on sampler and forward step.
+/// Returns the prior's standard deviations of the factors on sampler and forward step.
 pub(super) fn doubts(model: &ModelShape, launch: &Launch) -> (f64, f64) {
     let measured = launch.target.version < EngineVersion::V0_12;
-    // Encoders of images and sound are profiled as well, and some run with fewer sequences.
+    // Encoders of images and sound are profiled as well. Some of them run with fewer sequences.
     let other = if model.multimodal || model.encoder_decoder { 2.0 } else { 1.0 };
     let (sampler, forward) = if measured { (0.04, 0.25) } else { (0.35, 0.35) };
     (sampler * other, forward * other)
 }
 
-/// The device's memory in GiB that the engine may use.
+/// Returns the device's memory in GiB that the engine may use.
 pub(super) fn budget(launch: &Launch) -> Option<f64> {
     Some(gib(launch.target.device_memory?) * launch.resolved.gpu_memory_utilization)
 }

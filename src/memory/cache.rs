@@ -1,4 +1,4 @@
-//! The arithmetic of the key/value cache: bytes, blocks and what they hold. Exact, as in `vllm/v1/core/kv_cache_utils.py`.
+//! Arithmetic of the KV cache: bytes, blocks and tokens. Exact, as in `vllm/v1/core/kv_cache_utils.py`.
 
 use super::Launch;
 use crate::facts::{EngineVersion, ModelShape};
@@ -7,37 +7,38 @@ use crate::stats::to_f64;
 /// Bytes that one token of one layer takes in `fp8_ds_mla`: 512 elements, 4 scales, 64 elements in 16 bits.
 const DEEPSEEK_TOKEN: u64 = 656;
 
-/// How the cache of one device is divided into blocks.
+/// Division of one device's cache into blocks.
 ///
-/// Layers of one kind form groups of equally many layers. A block belongs to one group and holds `block_size` tokens of
-/// each of the group's layers; all groups take their blocks from one pool.
+/// Layers of one kind form groups with equal numbers of layers. A block belongs to one group and holds `block_size`
+/// tokens of each of the group's layers. All groups take their blocks from one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of one block.
     pub block_bytes: u64,
     /// Tokens of one block.
     pub block_size: u64,
-    /// Groups of layers that attend to everything.
+    /// Groups of layers with full attention.
     full_groups: u64,
-    /// Groups of layers that look back only so far.
+    /// Groups of layers with a sliding window.
     sliding_groups: u64,
-    /// Tokens of one sequence that such a layer keeps at most.
+    /// Most tokens of one sequence that a layer with a sliding window keeps.
     sliding_tokens: u64,
     /// Devices among which one sequence's context is divided.
     context_parallel_size: u64,
     /// Blocks that are never handed out.
     reserved: u64,
-    /// The pipeline's stages, among which V0 divides its blocks when it looks whether a sequence fits.
+    /// The number of pipeline stages. V0 divides its blocks by it to check whether a sequence fits.
     v0_stages: Option<u64>,
-    /// Whether the log tells concurrency times length instead of blocks times size.
+    /// Whether the log reports concurrency times length instead of blocks times size.
     tells_concurrency: bool,
 }
 
 impl Layout {
-    /// `None` where the shape lacks a size, or where more is cached than keys and values.
+    /// Returns `None` if the shape lacks a size, if the model caches more than keys and values, or if the cache's type
+    /// is unknown.
     #[must_use]
     pub fn new(model: &ModelShape, launch: &Launch) -> Option<Self> {
-        // What an encoder, a recurrent layer or a cache of an unknown type takes is not counted here.
+        // The caches of encoders, recurrent layers and unknown types are not counted here.
         if model.encoder_decoder || model.irregular_cache || launch.unknown_cache {
             return None;
         }
@@ -46,10 +47,10 @@ impl Layout {
         let block_size = resolved.block_size.max(1);
         let layers = stage_layers(model.layers?, launch).max(1);
         let token = token_bytes(model, launch)?;
-        // A window that the model's whole length fits into is still a window, only never a smaller one.
+        // A window longer than the model's length still counts as a window.
         let sliding = match (launch.hybrid, model.sliding_window, model.sliding_layers) {
             (true, Some(_), Some(sliding)) => stage_layers(sliding, launch).min(layers),
-            // Whether the layers keep all of a sequence or a window decides everything.
+            // The result depends on the layers that have the window, and these are unknown.
             (true, Some(_), None) => return None,
             _ => 0,
         };
@@ -57,7 +58,8 @@ impl Layout {
         let (fewer, more) = (full.min(sliding), full.max(sliding));
         let group = match fewer {
             0 => more,
-            // From 0.12 a few layers more than in the smaller group are one group, padded.
+            // From 0.12 the larger count is the group size if it is below 1.5 times the smaller. The smaller group is
+            // padded.
             fewer if since(12) && 2 * more < 3 * fewer => more,
             fewer => fewer,
         };
@@ -76,13 +78,13 @@ impl Layout {
         })
     }
 
-    /// Blocks that so many bytes give, the reserved one included.
+    /// Returns the number of blocks in `bytes`, the reserved one included.
     #[must_use]
     pub fn blocks(&self, bytes: u64) -> u64 {
         bytes / self.block_bytes.max(1)
     }
 
-    /// Blocks that one sequence of this length takes.
+    /// Returns the number of blocks that one sequence of this length takes.
     #[must_use]
     pub fn blocks_per_request(&self, length: u64) -> u64 {
         let full = length.div_ceil(self.context_parallel_size).div_ceil(self.block_size);
@@ -92,7 +94,7 @@ impl Layout {
         full.saturating_add(sliding)
     }
 
-    /// Bytes without which a sequence of this length does not fit.
+    /// Returns the size of the smallest cache, in bytes, that holds a sequence of this length.
     #[must_use]
     pub fn bytes_needed(&self, length: u64) -> u64 {
         let stages = self.v0_stages.unwrap_or(1);
@@ -100,14 +102,14 @@ impl Layout {
         blocks.saturating_mul(self.block_bytes)
     }
 
-    /// Whether so many blocks hold one sequence of this length.
+    /// Returns whether this number of blocks holds one sequence of this length.
     #[must_use]
     pub fn holds(&self, blocks: u64, length: u64) -> bool {
         let usable = blocks.saturating_sub(self.reserved) / self.v0_stages.unwrap_or(1);
         blocks > 0 && self.blocks_per_request(length) <= usable
     }
 
-    /// The largest length up to `most` that so many blocks hold; 0 where none does.
+    /// Returns the largest length up to `most` that this number of blocks holds, 0 if none.
     #[must_use]
     pub fn largest_length(&self, blocks: u64, most: u64) -> u64 {
         let (mut fits, mut fails) = (0, most.saturating_add(1));
@@ -118,13 +120,13 @@ impl Layout {
         fits
     }
 
-    /// Sequences of this length that fit at the same time.
+    /// Returns the number of sequences of this length that fit at the same time.
     #[must_use]
     pub fn concurrency(&self, blocks: u64, length: u64) -> f64 {
         to_f64(blocks) / to_f64(self.blocks_per_request(length).max(1))
     }
 
-    /// The tokens of the cache as the release's log tells them.
+    /// Returns the tokens of the cache as the release's log reports them.
     #[must_use]
     pub fn tokens(&self, blocks: u64, length: u64) -> u64 {
         if self.tells_concurrency {
@@ -135,7 +137,7 @@ impl Layout {
         (blocks / groups).saturating_mul(self.block_size).saturating_mul(self.context_parallel_size)
     }
 
-    /// The blocks behind a log line that tells so many tokens.
+    /// Returns the number of blocks behind a log line that reports this number of tokens.
     #[must_use]
     pub fn blocks_of_tokens(&self, tokens: u64, length: u64) -> u64 {
         if self.tells_concurrency {
@@ -147,31 +149,31 @@ impl Layout {
     }
 }
 
-/// Layers of the pipeline's largest stage.
+/// Returns the layers of the pipeline's largest stage.
 pub(super) fn stage_layers(layers: u64, launch: &Launch) -> u64 {
     let stages = launch.resolved.pipeline_parallel_size.clamp(1, layers.max(1));
-    // 0.6 gives what is left over to the last stage, later releases one each to several.
+    // 0.6 assigns all remaining layers to the last stage. Later releases assign one each to several stages.
     if launch.target.version.is_v0() { layers / stages + layers % stages } else { layers.div_ceil(stages) }
 }
 
-/// Bytes of one token in one layer on one device.
+/// Returns the bytes of one token in one layer on one device.
 fn token_bytes(model: &ModelShape, launch: &Launch) -> Option<u64> {
     let element = launch.cache_dtype_bytes.unwrap_or_else(|| launch.element_bytes(model));
     let parallel = launch.resolved.tensor_parallel_size.max(1);
-    // 0.6 does not know latent attention and caches whole keys and values.
+    // 0.6 does not support latent attention and caches whole keys and values.
     if let Some(latent) = model.latent.filter(|_| !launch.target.version.is_v0()) {
         if launch.deepseek_cache {
             return Some(DEEPSEEK_TOKEN);
         }
         return Some(latent.elements().saturating_mul(element));
     }
-    // Where there are more devices than heads, each device holds a copy of one.
+    // If there are more devices than heads, each device holds a copy of one head.
     let heads = (model.kv_heads? / parallel).max(1);
     let head_dim = if model.latent.is_some() { 256 } else { model.head_dim? };
     Some(plain_token_bytes(heads, head_dim, element))
 }
 
-/// Bytes of one token in all layers of a model on one device; `None` where the shape lacks a size.
+/// Returns the bytes of one token in all layers of a model on one device. `None` if the shape lacks a size.
 #[must_use]
 pub fn cache_token_bytes(model: &ModelShape, cache_dtype_bytes: Option<u64>) -> Option<u64> {
     let element = cache_dtype_bytes.unwrap_or(model.dtype_bytes.min(2));
@@ -182,7 +184,7 @@ pub fn cache_token_bytes(model: &ModelShape, cache_dtype_bytes: Option<u64>) -> 
     token.checked_mul(model.layers?)
 }
 
-/// Keys and values of one layer.
+/// Returns the bytes of the keys and values of one token in one layer.
 fn plain_token_bytes(heads: u64, head_dim: u64, element: u64) -> u64 {
     heads.saturating_mul(2).saturating_mul(head_dim).saturating_mul(element)
 }
@@ -194,7 +196,7 @@ mod tests {
     use crate::memory::{LaunchTarget, test_launch, test_model};
     use serde_json::json;
 
-    /// A launch of a release of vLLM without flags.
+    /// Returns a launch of a release of vLLM without flags.
     fn launch(version: &str, change: impl Fn(ResolvedConfig) -> ResolvedConfig) -> Launch {
         let Launch { target, resolved, .. } = test_launch();
         let version: EngineVersion = version.parse().unwrap();

@@ -1,8 +1,8 @@
-//! A normal distribution over the model's corrections, and what an observation does to it.
+//! A normal distribution over the model's corrections, and its update by an observation.
 
 use crate::stats::small::dot;
 
-/// How many corrections there are.
+/// The number of corrections.
 pub(super) const SIZE: usize = 5;
 
 pub(super) type Vector = [f64; SIZE];
@@ -15,7 +15,7 @@ pub(super) struct Gaussian {
 }
 
 impl Gaussian {
-    /// Independent corrections.
+    /// Creates independent corrections.
     pub(super) fn independent(mean: Vector, deviations: Vector) -> Self {
         let mut covariance = [[0.0; SIZE]; SIZE];
         for (index, deviation) in deviations.into_iter().enumerate() {
@@ -24,7 +24,7 @@ impl Gaussian {
         Self { mean, covariance }
     }
 
-    /// The variance of `slope . corrections`.
+    /// Returns the variance of `slope . corrections`.
     pub(super) fn variance(&self, slope: &Vector) -> f64 {
         dot(slope, &self.times(slope))
     }
@@ -34,8 +34,10 @@ impl Gaussian {
         self.covariance[index][index] += variance;
     }
 
-    /// Bayes' rule for an observation that lies `surprise` above what the mean predicts, whose prediction changes with
-    /// the corrections by `slope`, and that is itself uncertain by `noise`, a variance: one step of a Kalman filter.
+    /// Updates the distribution with an observation by Bayes' rule: one step of a Kalman filter.
+    ///
+    /// `surprise` is the observation minus the mean's prediction. `slope` is the derivative of the prediction with
+    /// respect to the corrections. `noise` is the variance of the observation itself.
     pub(super) fn observe(&mut self, slope: &Vector, surprise: f64, noise: f64) {
         let gain = self.times(slope);
         let total = dot(slope, &gain) + noise;

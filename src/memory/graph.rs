@@ -7,7 +7,7 @@ use crate::stats::gib;
 /// Bytes of one captured size in one layer: measured on an L40S with 0.9.0.1 for 28, 32 and 64 layers and 11 to 67 sizes.
 const LAYER: u64 = 256 << 10;
 
-/// GiB of all graphs; 0 where none is captured. `None` where the shape lacks its layers.
+/// Estimates the GiB of all graphs, 0 if none is captured. `None` if the shape lacks its layers.
 pub(super) fn graphs(model: &ModelShape, launch: &Launch) -> Option<f64> {
     if captured_sizes(launch) == 0 {
         return Some(0.0);
@@ -16,8 +16,8 @@ pub(super) fn graphs(model: &ModelShape, launch: &Launch) -> Option<f64> {
     Some(gib(captured_sizes(launch).saturating_mul(layers).saturating_mul(LAYER)))
 }
 
-/// How many batch sizes are captured: by default 1, 2, 4, then every eighth, from 0.12 every sixteenth above 256. None in
-/// eager mode and on a CPU.
+/// Returns the number of captured batch sizes. By default these are 1, 2, 4, then every eighth, from 0.12 every
+/// sixteenth above 256. Eager mode and CPUs capture none.
 #[must_use]
 pub fn captured_sizes(launch: &Launch) -> u64 {
     if launch.eager || launch.target.cpu {
@@ -35,7 +35,7 @@ pub fn captured_sizes(launch: &Launch) -> u64 {
     3 + fine / 8 + (largest - fine) / 16
 }
 
-/// Whether the release subtracts an estimate of the graphs before it sizes the cache.
+/// Returns whether the release subtracts an estimate of the graphs before it sizes the cache.
 pub(super) fn are_subtracted(launch: &Launch) -> bool {
     launch.estimates_graphs && launch.target.version >= EngineVersion::V0_20
 }

@@ -1,4 +1,4 @@
-//! What of a launch the memory depends on.
+//! The properties of a launch that determine its use of memory.
 
 use crate::config::ResolvedConfig;
 use crate::facts::{EngineVersion, ModelShape};
@@ -20,23 +20,23 @@ pub struct Launch {
     pub resolved: ResolvedConfig,
     /// Whether steps run without captured graphs.
     pub eager: bool,
-    /// Whether the model is compiled: V1's default, in V0 only where it is asked for.
+    /// Whether the model is compiled. This is V1's default; in V0 a flag has to request it.
     pub compiled: bool,
-    /// Bytes of one cached element; `None` is the model's own.
+    /// Bytes of one cached element. `None` means the model's own type.
     pub cache_dtype_bytes: Option<u64>,
-    /// Whether the cache has a type of which the size is not known here.
+    /// Whether the cache has a type of unknown size.
     pub unknown_cache: bool,
     /// Replicas among which a layer's experts are divided.
     pub data_parallel_size: u64,
     /// Whether latent attention is cached as `fp8_ds_mla`.
     pub deepseek_cache: bool,
-    /// Bytes of one activation and of one unquantised weight; `None` is the checkpoint's own.
+    /// Bytes of one activation and of one unquantised weight. `None` means the checkpoint's own type.
     pub dtype_bytes: Option<u64>,
-    /// Method that quantises the weights, where it is asked for.
+    /// Method that quantises the weights, if a flag sets one.
     pub quantization: Option<String>,
-    /// Bytes of the cache on one device, where they are set instead of computed.
+    /// Bytes of the cache on one device, if they are set instead of computed.
     pub cache_memory: Option<u64>,
-    /// Blocks, where they are set instead of computed.
+    /// Blocks, if they are set instead of computed.
     pub blocks: Option<u64>,
     /// Whether layers with a sliding window have their own, smaller share of the cache.
     pub hybrid: bool,
@@ -44,20 +44,20 @@ pub struct Launch {
     pub concurrent_batches: u64,
     /// Devices among which one sequence's context is divided.
     pub context_parallel_size: u64,
-    /// Whether releases that can do so subtract an estimate of the graphs from the cache.
+    /// Whether releases that estimate the graphs (from 0.20) subtract the estimate from the cache.
     pub estimates_graphs: bool,
     /// Bytes of the weights that stay in the host's memory, on each device.
     pub offloaded: u64,
 }
 
 impl Launch {
-    /// Bytes of one activation: engines run models of 32 bits in 16 unless a flag says otherwise.
+    /// Returns the bytes of one activation. Engines run 32-bit models in 16 bits unless a flag overrides it.
     #[must_use]
     pub fn element_bytes(&self, model: &ModelShape) -> u64 {
         self.dtype_bytes.unwrap_or(model.dtype_bytes.min(2))
     }
 
-    /// A launch without a flag that changes the use of memory beyond the resolved values.
+    /// Creates a launch without flags that change the use of memory beyond the resolved values.
     #[must_use]
     pub fn plain(target: LaunchTarget, resolved: ResolvedConfig) -> Self {
         Self {

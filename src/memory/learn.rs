@@ -1,4 +1,4 @@
-//! What earlier starts of the same model have shown: corrections of the cold estimates by Bayes' rule.
+//! Corrections of the cold estimates by Bayes' rule, from earlier starts of the same model.
 //!
 //! The cold model is the prior. Each observed start is one step of an extended Kalman filter over five corrections:
 //! factors on weights, sampler, forward step and graphs, and the overhead. Nothing is fitted ahead and nothing is
@@ -11,24 +11,24 @@ use crate::facts::ModelShape;
 use crate::stats::{f64_to_u64, gib, to_f64};
 use crate::trial::MemoryObservation;
 
-/// One start: what was launched and what was seen.
+/// One start: the launch and its observed memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     pub launch: Launch,
     pub observed: MemoryObservation,
 }
 
-/// Starts of one model on one kind of device with one release, in any order. Without any, the cold model.
+/// Starts of one model on one kind of device with one release, in any order. Without starts, the cold model applies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Learned {
     observations: Vec<Observation>,
 }
 
-/// Deviations in GiB of what logs print: two or four decimals, and what a start differs from the next.
+/// Standard deviation of logged sizes in GiB: logs print two or four decimals, and equal starts differ slightly.
 const PRINTED: f64 = 0.01;
 
-/// A result so many deviations from the expected one is not explained by the estimates: something else, such as
-/// another process, takes memory.
+/// Number of standard deviations beyond which the estimates do not explain an observation. Something else, such as
+/// another process, then uses memory.
 const UNEXPLAINED: f64 = 4.0;
 
 impl Learned {
@@ -37,7 +37,7 @@ impl Learned {
         Self { observations }
     }
 
-    /// How many starts it has learned from.
+    /// Returns the number of starts it has learned from.
     #[must_use]
     pub fn len(&self) -> usize {
         self.observations.len()
@@ -59,7 +59,7 @@ impl Learned {
     }
 }
 
-/// One observed start.
+/// Updates the corrections with one observed start.
 fn learn(gaussian: &mut Gaussian, model: &ModelShape, observation: &Observation, seen: &Base, launch: &Launch) {
     let Observation { launch: past, observed } = observation;
     let (weights_doubt, doubt) = strangeness(past, launch);
@@ -87,7 +87,8 @@ fn learn(gaussian: &mut Gaussian, model: &ModelShape, observation: &Observation,
     gaussian.observe(&corrected.slope, surprise, noise);
 }
 
-/// How much less a start tells of a launch that differs in more than its numbers: a share of the weights, and GiB.
+/// Returns the extra uncertainty of a start as evidence for a launch that differs in more than its numbers. It is a
+/// share of the weights, and GiB.
 fn strangeness(past: &Launch, launch: &Launch) -> (f64, f64) {
     let (a, b) = (&past.resolved, &launch.resolved);
     let apart =
@@ -98,14 +99,15 @@ fn strangeness(past: &Launch, launch: &Launch) -> (f64, f64) {
     (weights, run + if apart { 0.3 } else { 0.0 })
 }
 
-/// GiB of the cache that a start has found; `None` where its size was set, which tells nothing of the rest.
+/// Returns the GiB of the cache that a start has found. `None` if its size was set, because that reveals nothing of the
+/// rest.
 fn cache_gib(model: &ModelShape, launch: &Launch, observed: &MemoryObservation) -> Option<f64> {
     if launch.cache_memory.is_some() || launch.blocks.is_some() {
         return None;
     }
     let layout = Layout::new(model, launch)?;
     let length = launch.resolved.max_model_len;
-    // Blocks are exact, the rest is rounded.
+    // The number of blocks is exact; all other numbers are rounded.
     let blocks = observed
         .blocks
         .or_else(|| Some(layout.blocks_of_tokens(observed.tokens?, length)))
@@ -127,7 +129,8 @@ mod tests {
     use crate::config::ResolvedConfig;
     use crate::memory::{predict, test_launch, test_model};
 
-    /// A device on which 2 GiB are taken and the forward step needs a third more than thought.
+    /// Returns a start on a device with 2 GiB less and a forward step that needs a third more than the cold model
+    /// predicts.
     fn start(tokens: u64, seqs: u64) -> Observation {
         let launch = test_launch();
         let resolved = ResolvedConfig {

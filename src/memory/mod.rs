@@ -1,8 +1,8 @@
-//! What the memory of a device is spent on, and how sure that is: before a launch, and learned from earlier starts.
+//! Model of a device's memory: its parts and their uncertainty, before a launch and after earlier starts.
 //!
-//! A start fails when what is left for the key/value cache does not hold one request. The sizes of the cache are exact
-//! arithmetic ([`Layout`]); what the engine takes besides is an estimate with a standard deviation ([`predict`]) that
-//! every observed start makes smaller ([`Learned`]).
+//! A start fails if the memory that is left for the KV cache does not hold one request. The sizes of the cache are
+//! exact arithmetic ([`Layout`]). The other parts are estimates with a standard deviation ([`predict`]). Every observed
+//! start makes that deviation smaller ([`Learned`]).
 
 mod activation;
 mod cache;
@@ -19,7 +19,7 @@ pub use launch::{Launch, LaunchTarget};
 pub use learn::{Learned, Observation};
 pub use predict::{Prediction, predict};
 
-/// The shape of Llama 3.1 8B.
+/// Returns the shape of Llama 3.1 8B.
 #[cfg(test)]
 fn test_model() -> crate::facts::ModelShape {
     crate::facts::ModelShape::from_json(&serde_json::json!({
@@ -29,7 +29,7 @@ fn test_model() -> crate::facts::ModelShape {
     }))
 }
 
-/// A launch of 0.11 on an H100 with that release's defaults.
+/// Returns a launch of 0.11 on an H100 with that release's defaults.
 #[cfg(test)]
 fn test_launch() -> Launch {
     Launch::plain(

@@ -1,4 +1,4 @@
-//! What a launch will find: the parts of the memory, what is left for the cache, and how likely that is too little.
+//! Prediction of a launch's memory: its parts, the room for the cache, and the probability that the room is too small.
 
 use super::gaussian::{Gaussian, SIZE, Vector};
 use super::learn::Learned;
@@ -14,38 +14,37 @@ pub(super) const FORWARD: usize = 2;
 pub(super) const OVERHEAD: usize = 3;
 pub(super) const GRAPHS: usize = 4;
 
-/// The engine's own profiling differs by so much from start to start, in GiB (162 starts on an L40S: 0.001 to 0.002
-/// between equal ones; allocators round up).
+/// Standard deviation of the engine's own profiling from start to start, in GiB. On an L40S, equal starts among 162
+/// differ by 0.001 to 0.002; allocators round up.
 const REPEAT: f64 = 0.01;
 
-/// The parts of one device's memory after a start, each as a mean.
+/// Predicted parts of one device's memory after a start, in GiB. Each is a mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// Parts of one device's memory in GiB.
     pub weights_gib: f64,
     /// The peak of the profiling run above the weights.
     pub activations_gib: f64,
-    /// Driver, libraries, buffers, and what else is not the model's.
+    /// Driver, libraries, buffers, and all other memory that is not the model's.
     pub overhead_gib: f64,
-    /// Captured graphs; releases before 0.20 take them beside their share of the memory.
+    /// Captured graphs. Releases before 0.20 allocate them in addition to their share of the memory.
     pub graphs_gib: f64,
-    /// What the engine may use in all; `None` where the device's memory is unknown.
+    /// Memory that the engine may use in total. `None` if the device's memory is unknown.
     pub budget_gib: Option<f64>,
-    /// For the cache; negative where the rest takes more than there is. The mean.
+    /// Mean of the memory that is left for the cache. Negative if the other parts exceed the budget.
     pub cache_gib: f64,
-    /// Standard deviation of `cache_gib`; 0 where the cache's size is set.
+    /// Standard deviation of `cache_gib`, 0 if the cache's size is set.
     pub cache_deviation_gib: f64,
     pub layout: Layout,
     /// Tokens of the longest sequence.
     pub max_model_len: u64,
     /// Blocks that are set instead of computed.
     blocks: Option<u64>,
-    /// The probability that weights and activations leave no room for a cache whose size is set.
+    /// The probability that a cache of a set size does not fit into the device beside the other parts.
     crowded: f64,
 }
 
 impl Prediction {
-    /// The probability, 0 to 1, that the engine refuses to start or runs out of memory while it starts.
+    /// Returns the probability, 0 to 1, that the engine refuses to start or runs out of memory while it starts.
     #[must_use]
     pub fn failure_probability(&self) -> f64 {
         let refused = match self.blocks {
@@ -62,7 +61,7 @@ impl Prediction {
         gib(self.layout.bytes_needed(self.max_model_len)) - self.cache_gib
     }
 
-    /// The probability that the cache does not hold one sequence of this length.
+    /// Returns the probability that the cache does not hold one sequence of this length.
     fn too_small(&self, length: u64) -> f64 {
         let needed = gib(self.layout.bytes_needed(length).max(1));
         if self.cache_deviation_gib > 0.0 {
@@ -72,37 +71,38 @@ impl Prediction {
         }
     }
 
-    /// Blocks of the cache, the mean.
+    /// Returns the mean number of the cache's blocks.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.blocks.unwrap_or_else(|| self.layout.blocks(gib_to_bytes(self.cache_gib)))
     }
 
-    /// Tokens of the cache as the release's log tells them, the mean.
+    /// Returns the mean number of the cache's tokens, counted like the release's log does.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.layout.tokens(self.blocks(), self.max_model_len)
     }
 
-    /// Sequences of the longest length that the cache holds at the same time.
+    /// Returns the number of sequences of the longest length that the cache holds at the same time.
     #[must_use]
     pub fn concurrency(&self) -> f64 {
         self.layout.concurrency(self.blocks(), self.max_model_len)
     }
 
-    /// Whether weights and activations leave no room for a cache whose size is set.
+    /// Returns whether weights and activations leave no room for a cache of a set size.
     #[must_use]
     pub fn is_crowded(&self) -> bool {
         self.crowded > 0.5
     }
 
-    /// Whether the size that is set for the cache holds no sequence of the longest length, whatever the device.
+    /// Returns whether the cache's size is set and too small for one sequence of the longest length, on any device.
     #[must_use]
     pub fn is_set_too_small(&self) -> bool {
         self.cache_deviation_gib == 0.0 && !self.layout.holds(self.blocks(), self.max_model_len)
     }
 
-    /// The largest length, in tokens, that fits even where two deviations less are left; 0 where none does.
+    /// Returns the largest length, in tokens, that fits even if the cache is two standard deviations smaller. 0 if none
+    /// fits.
     #[must_use]
     pub fn careful_length(&self) -> u64 {
         let careful = gib_to_bytes(self.cache_gib - 2.0 * self.cache_deviation_gib);
@@ -110,7 +110,7 @@ impl Prediction {
         self.layout.largest_length(blocks, self.max_model_len)
     }
 
-    /// The largest length, in tokens and not above the launch's, that fits into the mean; 0 where none does.
+    /// Returns the largest length, in tokens and at most the launch's, that fits into the mean cache. 0 if none fits.
     #[must_use]
     pub fn largest_length(&self) -> u64 {
         self.layout.largest_length(self.blocks(), self.max_model_len)
@@ -121,7 +121,7 @@ fn certain(fails: bool) -> f64 {
     if fails { 1.0 } else { 0.0 }
 }
 
-/// Everything that the prediction's corrections are applied to, in GiB.
+/// Cold estimates in GiB, before the corrections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Base {
     weights: weights::Weights,
@@ -132,19 +132,19 @@ pub(super) struct Base {
     doubts: (f64, f64),
 }
 
-/// The parts after correction, and how the cache changes with the corrections.
+/// The parts after correction, and the derivative of `used` with respect to the corrections.
 pub(super) struct Corrected {
     weights: f64,
     activations: f64,
     overhead: f64,
     graphs: f64,
-    /// All that is taken from the share of the memory.
+    /// Sum of all parts that the engine takes from its share of the memory before it sizes the cache.
     pub(super) used: f64,
     pub(super) slope: Vector,
 }
 
 impl Base {
-    /// `None` where the shape lacks a size.
+    /// Returns `None` if the shape lacks a size.
     pub(super) fn new(model: &ModelShape, launch: &Launch) -> Option<Self> {
         Some(Self {
             weights: weights::weights(model, launch)?,
@@ -156,21 +156,21 @@ impl Base {
         })
     }
 
-    /// What is known without any observation.
+    /// Returns the distribution of the corrections before any observation.
     pub(super) fn prior(&self) -> Gaussian {
-        // The overhead's correction is added to it, the others are factors.
+        // The overhead's correction is a summand, the others are factors.
         let mean = [1.0, 1.0, 1.0, 0.0, 1.0];
         Gaussian::independent(mean, [self.weights.doubt, self.doubts.0, self.doubts.1, self.overhead.1, 0.5])
     }
 
-    /// How the observed weights change with the corrections.
+    /// Returns the derivative of the observed weights with respect to the corrections.
     pub(super) fn weights_slope(&self) -> Vector {
         let mut slope = [0.0; SIZE];
         slope[WEIGHTS] = self.weights.gib;
         slope
     }
 
-    /// How the observed graphs change with the corrections.
+    /// Returns the derivative of the observed graphs with respect to the corrections.
     pub(super) fn graphs_slope(&self) -> Vector {
         let mut slope = [0.0; SIZE];
         slope[GRAPHS] = self.graphs;
@@ -199,9 +199,9 @@ impl Base {
     }
 }
 
-/// Predicts a launch from what is known of the model and what earlier starts have shown.
+/// Predicts the memory of a launch from the model's shape and the observations of earlier starts.
 ///
-/// `None` where `config.json` lacks a size, or where neither the device's memory nor the cache's size is known.
+/// Returns `None` if `config.json` lacks a size, or if neither the device's memory nor the cache's size is known.
 #[must_use]
 pub fn predict(model: &ModelShape, launch: &Launch, learned: &Learned) -> Option<Prediction> {
     let layout = Layout::new(model, launch)?;
@@ -209,7 +209,7 @@ pub fn predict(model: &ModelShape, launch: &Launch, learned: &Learned) -> Option
     let budget_gib = activation::budget(launch);
     let set = launch.cache_memory.map(gib).or_else(|| Some(gib(layout.block_bytes) * to_f64(launch.blocks?)));
     let Some(base) = base else {
-        // The arithmetic of a cache whose size is set needs nothing else.
+        // A cache of a set size needs none of the other parts.
         return Some(Prediction {
             weights_gib: 0.0,
             activations_gib: 0.0,
@@ -233,7 +233,7 @@ pub fn predict(model: &ModelShape, launch: &Launch, learned: &Learned) -> Option
         (None, Some(left)) => (left, deviation),
         (None, None) => return None,
     };
-    // A cache of a set size must fit beside the rest into the whole device; a CPU's memory is not known here.
+    // A cache of a set size and the other parts must fit into the whole device. A CPU's memory is not known here.
     let total = launch.target.device_memory.filter(|_| set.is_some() && !launch.target.cpu).map(gib);
     let crowded = total.map_or(0.0, |total| normal::cdf((cache_gib + corrected.used - total) / deviation));
     Some(Prediction {

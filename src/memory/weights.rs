@@ -1,11 +1,11 @@
-//! Bytes of a model's weights on one device: from the checkpoint's size where it is known, else from the shape.
+//! Bytes of a model's weights on one device: from the checkpoint's size if it is known, else from the shape.
 
 use super::Launch;
 use super::cache::stage_layers;
 use crate::facts::ModelShape;
 use crate::stats::{GIB, gib, to_f64};
 
-/// What the weights of one device take.
+/// Size of the weights on one device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Weights {
     pub(super) gib: f64,
@@ -18,13 +18,13 @@ const MXFP4_BITS: f64 = 4.25;
 /// Kernels for `mxfp4` on a GPU take one side of a matrix in multiples of this (gpt-oss on an H100: 3072 for 2880).
 const MXFP4_MULTIPLE: u64 = 256;
 
-/// `None` where neither the checkpoint's size nor the shape is known.
+/// Returns `None` if neither the checkpoint's size nor the shape is known.
 pub(super) fn weights(model: &ModelShape, launch: &Launch) -> Option<Weights> {
     let resolved = &launch.resolved;
     let layers = model.layers.unwrap_or(1);
     let stage = to_f64(stage_layers(layers, launch)) / to_f64(layers.max(1));
     let estimate = match (model.checkpoint_bytes, shaped(model, launch)) {
-        // Packed experts are stored without the padding that they are loaded with.
+        // Packed experts are stored without padding, but loaded with it.
         (Some(bytes), _) if !is_mxfp4(model) => {
             let scale = converted(model, launch);
             let doubt = if scale.is_some() { 0.01 } else { 0.1 };
@@ -52,18 +52,18 @@ fn is_mxfp4(model: &ModelShape) -> bool {
     model.quantization.as_deref() == Some("mxfp4")
 }
 
-/// Bytes of one unquantised weight.
+/// Returns the bytes of one unquantised weight.
 fn plain_bytes(model: &ModelShape, launch: &Launch) -> f64 {
     to_f64(launch.element_bytes(model))
 }
 
-/// By how much the loaded weights differ from the stored ones; `None` where that is not known.
+/// Returns the ratio of the loaded weights' size to the stored one. `None` if it is not known.
 fn converted(model: &ModelShape, launch: &Launch) -> Option<f64> {
     let cast = plain_bytes(model, launch) / to_f64(model.dtype_bytes.max(1));
     match (&model.quantization, &launch.quantization) {
         (Some(_), _) => Some(1.0),
         (None, None) => Some(cast),
-        // Quantised while loading: the embeddings stay as they are.
+        // Quantised while loading. The embeddings keep their type.
         (None, Some(method)) => {
             let (matrices, embeddings) = parts(model)?;
             let bits = named_bits(method)?;
@@ -73,7 +73,7 @@ fn converted(model: &ModelShape, launch: &Launch) -> Option<f64> {
     }
 }
 
-/// Bits of one quantised weight, scales included.
+/// Returns the bits of one quantised weight, scales included.
 fn named_bits(method: &str) -> Option<f64> {
     match method {
         text if text.contains("mxfp4") => Some(MXFP4_BITS),
@@ -85,7 +85,7 @@ fn named_bits(method: &str) -> Option<f64> {
     }
 }
 
-/// Numbers of quantisable weights and of embeddings.
+/// Returns the numbers of quantisable weights and of embeddings.
 fn parts(model: &ModelShape) -> Option<(f64, f64)> {
     let (layer, expert) = (layer_weights(model)?, expert_weights(model).unwrap_or(0.0));
     let dense = to_f64(model.experts.map_or(0, |experts| experts.dense_layers.min(model.layers.unwrap_or(0))));
@@ -99,7 +99,7 @@ fn parts(model: &ModelShape) -> Option<(f64, f64)> {
     Some((all, copies * to_f64(model.hidden_size?) * to_f64(model.vocab_size?)))
 }
 
-/// Which part of the weights the routed experts are.
+/// Returns the experts' share of the weights.
 fn expert_share(model: &ModelShape) -> Option<f64> {
     let experts = model.experts?;
     let (matrices, embeddings) = parts(model)?;
@@ -107,7 +107,7 @@ fn expert_share(model: &ModelShape) -> Option<f64> {
     Some((layers * expert_weights(model)? / (matrices + embeddings)).min(1.0))
 }
 
-/// Attention of one layer.
+/// Returns the number of attention weights of one layer.
 fn layer_weights(model: &ModelShape) -> Option<f64> {
     let heads = 2 * model.attention_heads? + 2 * model.kv_heads?;
     Some(to_f64(model.hidden_size?) * to_f64(model.head_dim?) * to_f64(heads))
@@ -118,7 +118,7 @@ fn mlp_weights(model: &ModelShape, intermediate: u64) -> f64 {
     matrices * to_f64(model.hidden_size.unwrap_or(0)) * to_f64(intermediate)
 }
 
-/// All experts of one layer.
+/// Returns the number of weights of all experts of one layer.
 fn expert_weights(model: &ModelShape) -> Option<f64> {
     let experts = model.experts?;
     let one = mlp_weights(model, experts.intermediate_size.or(model.intermediate_size)?);
@@ -157,7 +157,7 @@ fn shaped(model: &ModelShape, launch: &Launch) -> Option<Weights> {
     Some(Weights { gib: (quantized + embeddings * plain) / to_f64(GIB), doubt })
 }
 
-/// Families whose weights are what the formulas say.
+/// Returns whether the formulas describe the model's family.
 fn is_plain(model: &ModelShape) -> bool {
     let plain = [
         "llama",

@@ -1,21 +1,21 @@
-//! How far a number can be from the truth: 95 % confidence intervals of percentiles, means and throughputs.
+//! 95 % confidence intervals of percentiles, means and throughputs.
 //!
-//! **Percentiles** by order statistics, whatever the distribution (David and Nagaraja, Order Statistics, 2003, section 7.1).
-//! With `B` binomial of `n` and `p`, the interval from the `l`-th to the `u`-th smallest value has the largest `l` with
-//! `P(B <= l - 1) <= 2.5 %` and the smallest `u` with `P(B <= u - 1) >= 97.5 %`. Where there is no such `l` or `u`, the
-//! bound is missing: the P99 of fewer than 368 values has no upper one. Requests count as independent, so the intervals
-//! are too narrow where a burst of requests suffers together.
+//! **Percentiles** use order statistics, for any distribution (David and Nagaraja, Order Statistics, 2003, section
+//! 7.1). Let `B` be binomial of `n` and `p`. The interval from the `l`-th to the `u`-th smallest value has the largest
+//! `l` with `P(B <= l - 1) <= 2.5 %` and the smallest `u` with `P(B <= u - 1) >= 97.5 %`. Without such an `l` or `u`
+//! the bound is missing: the P99 of fewer than 368 values has no upper one. Requests count as independent, so the
+//! intervals are too narrow if a burst of requests suffers together.
 //!
-//! **Means and throughputs** by non-overlapping batch means (Law, Simulation Modeling and Analysis, 2015, section 9.5.3). In
-//! `k` batches in the order of time let `y` be what is counted (milliseconds, tokens) and `x` what it is counted over
-//! (requests, seconds). With `R = sum y / sum x` and `d = y - R x` the interval is
+//! **Means and throughputs** use non-overlapping batch means (Law, Simulation Modeling and Analysis, 2015, section
+//! 9.5.3). The observations form `k` batches in the order of time. In each, `y` is the counted quantity (milliseconds,
+//! tokens) and `x` its base (requests, seconds). With `R = sum y / sum x` and `d = y - R x` the interval is
 //!
 //! ```text
 //! R +- t(k - 1) * sqrt(sum d^2 / (k - 1) / k * f) / mean x         f = (1 + r) / (1 - r), r = max(0, lag-1 correlation of d)
 //! ```
 //!
-//! `f` widens it where batches still resemble their neighbours (a first-order autoregression). `k` is 20; 10 where there
-//! are fewer than 100 observations; with fewer than 50 there is no interval (Schmeiser 1982: more than 30 batches gain
+//! `f` widens the interval if batches still resemble their neighbours (a first-order autoregression). `k` is 20, but 10
+//! for fewer than 100 observations. With fewer than 50 there is no interval (Schmeiser 1982: more than 30 batches gain
 //! nothing, fewer than 10 lose much).
 
 use crate::stats::{f64_to_usize, to_f64};
@@ -32,13 +32,13 @@ pub struct Estimate {
 }
 
 impl From<Estimate> for Interval {
-    /// Nothing that is estimated here can be below 0: times, counts, and their ratios.
+    /// Clamps at 0: times, counts and their ratios are never negative.
     fn from(estimate: Estimate) -> Self {
         Self { low: Some((estimate.value - estimate.half).max(0.0)), high: Some(estimate.value + estimate.half) }
     }
 }
 
-/// The number of batches for so many observations; `None` where they are too few.
+/// Returns the number of batches, or `None` if there are too few observations.
 pub(super) fn batches(observations: usize) -> Option<usize> {
     match observations {
         0..50 => None,
@@ -47,7 +47,8 @@ pub(super) fn batches(observations: usize) -> Option<usize> {
     }
 }
 
-/// Adds up neighbours so that `k` batches of nearly equal numbers of observations are left; all where there are fewer.
+/// Adds up neighbours, so that `k` batches of nearly equal numbers of observations are left. Fewer than `k`
+/// observations are kept as they are.
 pub(super) fn batched(observations: &[(f64, f64)], k: usize) -> Vec<(f64, f64)> {
     let k = k.min(observations.len());
     let edge = |i: usize| i * observations.len() / k;
@@ -55,13 +56,13 @@ pub(super) fn batched(observations: &[(f64, f64)], k: usize) -> Vec<(f64, f64)> 
     (0..k).map(|i| sum(&observations[edge(i)..edge(i + 1)])).collect()
 }
 
-/// The ratio of the sums of `y` and `x` over batches `(y, x)` in the order of time, with 95 % confidence; `None` for fewer
-/// than 10 batches, and where the sum of `x` is not above 0.
+/// Returns the ratio of the sums of `y` and `x` over batches `(y, x)` in the order of time, with 95 % confidence.
+/// Returns `None` for fewer than 10 batches, and if the sum of `x` is not above 0.
 pub(crate) fn batch_means(batches: &[(f64, f64)]) -> Option<Estimate> {
     batch_means_at(batches, Z)
 }
 
-/// [`batch_means`] for another quantile of the normal distribution than that of 97.5 %.
+/// Like [`batch_means`], but for the quantile `z` of the normal distribution instead of that of 97.5 %.
 pub(super) fn batch_means_at(batches: &[(f64, f64)], z: f64) -> Option<Estimate> {
     let k = to_f64(batches.len());
     let (y, x) = batches.iter().fold((0.0, 0.0), |(y, x), batch| (y + batch.0, x + batch.1));
@@ -77,8 +78,9 @@ pub(super) fn batch_means_at(batches: &[(f64, f64)], z: f64) -> Option<Estimate>
     Some(Estimate { value, half: student(z, k - 1.0) * variance.sqrt() / (x / k) })
 }
 
-/// The quantile of Student's distribution that belongs to the normal one's, by the expansion 26.7.5 of Abramowitz and
-/// Stegun, Handbook of Mathematical Functions: off by less than 0.0003 at 97.5 % from 9 degrees of freedom on.
+/// Returns the quantile of Student's distribution that corresponds to the normal one's, by the expansion 26.7.5 of
+/// Abramowitz and Stegun, Handbook of Mathematical Functions. The error is below 0.0003 at 97.5 % from 9 degrees of
+/// freedom on.
 #[must_use]
 pub(crate) fn student(z: f64, freedom: f64) -> f64 {
     let first = (z.powi(3) + z) / 4.0;
@@ -87,14 +89,14 @@ pub(crate) fn student(z: f64, freedom: f64) -> f64 {
     z + first / freedom + second / freedom.powi(2) + third / freedom.powi(3)
 }
 
-/// The places, from 0, of the sorted values that bound the `p`-th percentile (0 to 100) of `n` values.
+/// Returns the places, from 0, of the sorted values that bound the `p`-th percentile (0 to 100) of `n` values.
 pub(super) fn bounds(n: usize, p: f64) -> (Option<usize>, Option<usize>) {
     let share = p / 100.0;
     let (trials, mean) = (to_f64(n), to_f64(n) * share);
     if n == 0 || share <= 0.0 || share >= 1.0 {
         return (None, None);
     }
-    // Ten standard deviations below the mean nothing is left to sum up.
+    // More than ten standard deviations below the mean, the probabilities are negligible.
     let reach = 10.0 * (mean * (1.0 - share)).sqrt() + 10.0;
     let first = f64_to_usize((mean - reach).max(0.0));
     let chosen = |k: f64| libm::lgamma(trials + 1.0) - libm::lgamma(k + 1.0) - libm::lgamma(trials - k + 1.0);
@@ -112,7 +114,7 @@ pub(super) fn bounds(n: usize, p: f64) -> (Option<usize>, Option<usize>) {
     (low, None)
 }
 
-/// The interval of the `p`-th percentile of ascending values; `None` where neither bound exists.
+/// Returns the interval of the `p`-th percentile of ascending values, or `None` if neither bound exists.
 #[must_use]
 pub(crate) fn percentile_interval(sorted: &[f64], p: f64) -> Option<Interval> {
     let (low, high) = bounds(sorted.len(), p);
@@ -158,7 +160,7 @@ mod tests {
         assert!(low.unwrap().abs_diff(989_805) < 3 && high.unwrap().abs_diff(990_195) < 3, "{low:?} {high:?}");
     }
 
-    /// In how many of 400 samples the interval holds the truth.
+    /// Returns the number of samples, out of 400, with an interval that contains the truth.
     fn covered(mut holds: impl FnMut(&mut ChaCha8Rng) -> bool) -> usize {
         let mut rng = ChaCha8Rng::seed_from_u64(5);
         (0..400).filter(|_| holds(&mut rng)).count()

@@ -3,7 +3,7 @@
 use crate::stats::{percentile, to_f64};
 use crate::trial::{Distribution, Speeds};
 
-/// The statistics of a sample of latencies; `None` where it is empty.
+/// Returns the statistics of a sample of latencies, or `None` if it is empty.
 #[must_use]
 pub(crate) fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
     let (mean, std) = moments(&mut values)?;
@@ -11,7 +11,7 @@ pub(crate) fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
     Some(Distribution { mean, median: at(50.0)?, std, p90: at(90.0)?, p95: at(95.0)?, p99: at(99.0)? })
 }
 
-/// The statistics of a sample of speeds; `None` where it is empty.
+/// Returns the statistics of a sample of speeds, or `None` if it is empty.
 #[must_use]
 pub(crate) fn speeds(mut values: Vec<f64>) -> Option<Speeds> {
     let (mean, std) = moments(&mut values)?;
@@ -19,7 +19,7 @@ pub(crate) fn speeds(mut values: Vec<f64>) -> Option<Speeds> {
     Some(Speeds { mean, median: at(50.0)?, std, p10: at(10.0)?, p5: at(5.0)?, p1: at(1.0)? })
 }
 
-/// Sorts the values. Their mean and population standard deviation; `None` where there are none.
+/// Sorts the values. Returns their mean and population standard deviation, or `None` if there are none.
 fn moments(values: &mut [f64]) -> Option<(f64, f64)> {
     if values.is_empty() {
         return None;
@@ -38,7 +38,7 @@ mod tests {
 
     use super::*;
 
-    /// Another way to the same number: every value weighed by its distance from the rank.
+    /// Computes the percentile in another way: weighs every value by its distance from the rank.
     fn naive(values: &[f64], p: f64) -> f64 {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);

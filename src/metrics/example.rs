@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::load::{Client, End, Record, Run, Warmup};
 
-/// A request sent at `sent` ms whose chunks arrive at the given milliseconds after it, one token each.
+/// Returns a request sent at `sent` ms. Its chunks arrive at the given milliseconds after it, one token each.
 pub(super) fn record(sent: u64, chunks: &[u32]) -> Record {
     let sent = Duration::from_millis(sent);
     let chunks: Vec<u32> = chunks.iter().map(|at| at * 1000).collect();
@@ -29,7 +29,7 @@ pub(super) fn record(sent: u64, chunks: &[u32]) -> Record {
     }
 }
 
-/// A run that ended by itself, with its last record.
+/// Returns a run that ended by itself, with its last record.
 pub(super) fn run(records: Vec<Record>) -> Run {
     let began = Instant::now();
     let ended = began + records.iter().map(|record| record.end).max().unwrap_or_default();

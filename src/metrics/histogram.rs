@@ -1,17 +1,17 @@
-//! Counts of values in buckets of equal relative width: for runs with more values than memory should hold.
+//! Histogram with buckets of equal relative width, for runs with more values than memory should hold.
 //!
-//! Below 1,024 every value has a bucket of its own; above, every power of two is divided into 1,024. A bucket's middle is
-//! therefore within 0.05 % of each value in it. A histogram grows to the largest value that it has seen: an hour in
-//! nanoseconds needs 260 KB. It is written here because merging has to be exact, in any order: sums are kept as integers,
-//! which mean and standard deviation come from without a bucket's error.
+//! Below 1,024 every value has a bucket of its own; above, every power of two is divided into 1,024. A bucket's middle
+//! is therefore within 0.05 % of each value in it. A histogram grows to its largest value: an hour in nanoseconds needs
+//! 260 KB. This implementation keeps sums as integers. They are exact in any order, and mean and standard deviation
+//! have no bucket error.
 
 use crate::stats::{f64_to_u64, to_f64};
 use crate::trial::Distribution;
 
-/// Buckets of a power of two, as a power of two.
+/// Base-2 logarithm of the number of buckets per power of two.
 const BITS: u32 = 10;
 
-/// Values without a sign, of a unit that the owner knows.
+/// Counts of unsigned values. The owner decides their unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Histogram {
     counts: Vec<u64>,
@@ -38,17 +38,17 @@ impl Histogram {
         self.count
     }
 
-    /// The mean, without a bucket's error; `None` where nothing was counted.
+    /// Returns the mean, without bucket error, or `None` if nothing was counted.
     #[must_use]
     pub(crate) fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| to_f64(self.sum) / to_f64(self.count))
     }
 
-    /// The population standard deviation, without a bucket's error.
+    /// Returns the population standard deviation, without bucket error.
     #[must_use]
     pub(crate) fn std(&self) -> Option<f64> {
         let mean = self.mean()?;
-        // n * sum of squares - (sum)^2 in integers where it fits; otherwise in floating point.
+        // n * sum of squares - (sum)^2 in integers if it fits, otherwise in floating point.
         let n = u128::from(self.count);
         let exact = n.checked_mul(self.squares).zip(self.sum.checked_mul(self.sum));
         let variance = match exact {
@@ -58,7 +58,7 @@ impl Histogram {
         Some(variance.max(0.0).sqrt())
     }
 
-    /// The value at this place, from 0, of the sorted values, within 0.05 %.
+    /// Returns the value at this place, from 0, of the sorted values, within 0.05 %.
     #[must_use]
     pub(crate) fn at(&self, place: u64) -> Option<f64> {
         let mut seen = 0;
@@ -69,7 +69,7 @@ impl Histogram {
         Some(middle(bucket))
     }
 
-    /// The `p`-th percentile (0 to 100), interpolated as among exact values, within 0.05 %.
+    /// Returns the `p`-th percentile (0 to 100), interpolated as among exact values, within 0.05 %.
     #[must_use]
     pub(crate) fn percentile(&self, p: f64) -> Option<f64> {
         let rank = p.clamp(0.0, 100.0) / 100.0 * to_f64(self.count.checked_sub(1)?);
@@ -79,7 +79,7 @@ impl Histogram {
         Some(low + rank.fract() * (high - low))
     }
 
-    /// All statistics of a latency, in a unit of which one has `per_unit` of the values' own.
+    /// Returns all statistics of a latency. One unit of the result is `per_unit` units of the values.
     #[must_use]
     pub(crate) fn distribution(&self, per_unit: f64) -> Option<Distribution> {
         let at = |p| Some(self.percentile(p)? / per_unit);
@@ -90,7 +90,7 @@ impl Histogram {
 
 fn bucket(value: u64) -> usize {
     let power = value.checked_ilog2().unwrap_or(0).max(BITS) - BITS;
-    // The value's leading bits, of which the first is the 1 that the power stands for.
+    // The value's leading bits. The first is the 1 of its power of two.
     let lead = value >> power;
     usize::try_from(u64::from(power) * (1 << BITS) + lead).unwrap_or(usize::MAX)
 }
@@ -99,7 +99,7 @@ fn middle(bucket: usize) -> f64 {
     let power = (bucket >> BITS).saturating_sub(1);
     let lead = bucket - (power << BITS);
     let width = 2.0_f64.powi(i32::try_from(power).unwrap_or(i32::MAX));
-    // A bucket holds the values from its begin to the one before the next bucket's.
+    // A bucket contains the values from its start up to, but not including, the next bucket's start.
     to_f64(lead) * width + (width - 1.0) / 2.0
 }
 
@@ -119,7 +119,7 @@ mod tests {
         histogram
     }
 
-    /// Of every size from nanoseconds to hours.
+    /// Generates values of every size from nanoseconds to hours.
     fn values() -> impl Strategy<Value = Vec<u64>> {
         prop::collection::vec((0_u32..42, any::<u64>()).prop_map(|(bits, value)| value >> (63 - bits)), 0..60)
     }

@@ -1,5 +1,5 @@
-//! What is kept of a run while it goes on: a series per second and histograms, whose size does not depend on the number
-//! of tokens. The observer of the load feeds it.
+//! Recorder of a running load: a series per second and a histogram. Their size does not depend on the number of tokens.
+//! The observer of the load feeds them.
 
 use std::time::Duration;
 
@@ -12,25 +12,26 @@ use super::histogram::Histogram;
 use super::milliseconds;
 use super::series::arrivals;
 
-/// One second of the measured window.
+/// One second of the measurement window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Second {
-    /// Seconds since the window's begin.
+    /// Seconds since the window's start.
     pub at_s: u64,
     pub sent: u64,
     pub completed: u64,
     pub failed: u64,
-    /// That arrived in it, of completed requests; a chunk of several tokens counts its share of the request's.
+    /// Output tokens of completed requests that arrived in this second. Each chunk counts as an equal share of its
+    /// request's tokens.
     pub output_tokens: f64,
-    /// The most that were seen in it; absent where nobody looked.
+    /// Maximum of the ticks in this second. `None` without a tick.
     pub in_flight: Option<usize>,
     pub waiting: Option<usize>,
-    /// Of the first tokens that arrived in it.
+    /// Mean TTFT of the first tokens that arrived in this second.
     pub mean_ttft_ms: Option<f64>,
     pub max_ttft_ms: Option<f64>,
 }
 
-/// What one second is added up from.
+/// Sums over one second.
 #[derive(Clone, Debug, Default)]
 struct Sums {
     sent: u64,
@@ -44,7 +45,7 @@ struct Sums {
     max_ttft_ms: f64,
 }
 
-/// The measured window so far: 100 bytes for each second, and some hundred kilobytes for the histogram.
+/// The measurement window so far: 100 bytes for each second, and some hundred kilobytes for the histogram.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorder {
     seconds: Vec<Sums>,
@@ -57,7 +58,7 @@ impl Recorder {
         Self::default()
     }
 
-    /// Takes note of an event; only those of the measured window count.
+    /// Records an event. Only events of the measurement window count.
     pub(crate) fn on(&mut self, event: &Event<'_>) {
         match event {
             Event::Ended { phase: Phase::Measure, record } => self.ended(record),
@@ -100,8 +101,8 @@ impl Recorder {
         &mut self.seconds[place]
     }
 
-    /// Every second so far. Requests under way are in it with their end: the last seconds still change, and what was given
-    /// up at the end of a run is missing.
+    /// Returns every second so far. A request enters the series when it ends. The last seconds therefore still change,
+    /// and requests that are abandoned at the end of a run are missing.
     #[must_use]
     pub(crate) fn series(&self) -> Vec<Second> {
         let second = |(at_s, sums): (u64, &Sums)| Second {
@@ -118,7 +119,8 @@ impl Recorder {
         (0..).zip(&self.seconds).map(second).collect()
     }
 
-    /// ITL over all gaps so far, in milliseconds: percentiles within 0.05 %, mean and deviation exact.
+    /// Returns the ITL over all gaps so far, in milliseconds. Percentiles are accurate within 0.05 %. Mean and
+    /// deviation are exact.
     #[must_use]
     pub(crate) fn itl_ms(&self) -> Option<Distribution> {
         self.itl_ns.distribution(1e6)

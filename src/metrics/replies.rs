@@ -1,4 +1,4 @@
-//! Records to what is kept of each request.
+//! Compact data of each request of a run, taken from its records.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,13 +10,13 @@ use crate::trial::Replies;
 use crate::twin;
 use crate::workload::{Turn, Workload};
 
-/// Prompts are compared in pieces of so many tokens, the smallest block of a GPU's cache by default.
+/// Tokens of a piece in the comparison of prompts: the smallest default size of a KV cache block on a GPU.
 const PIECE: usize = 16;
 
-/// Requests of a warm-up that are kept at most: enough for every beginning that prompts share.
+/// Maximum number of kept warm-up requests: enough for every beginning that prompts share.
 const MOST_WARMUP: u64 = 200;
 
-/// The warm-up and the first requests of a run, at most [`Replies::MOST`]. `workload` is what they asked.
+/// Returns the warm-up and the first requests of a run, at most [`Replies::MOST`]. `workload` contains their prompts.
 #[must_use]
 pub(crate) fn replies(run: &Run, plan: &Plan, workload: &dyn Workload) -> Replies {
     let mut records: Vec<&Record> = run.records.iter().collect();
@@ -52,12 +52,12 @@ struct Columns {
 }
 
 impl Columns {
-    /// `counted` is the length by the server's count, 0 where it gave none.
+    /// Adds a prompt. `counted` is its length by the server's count, or 0 without a count.
     fn add(&mut self, prompt: &[u32], counted: u32, output_len: u32) {
         let len = u32::try_from(prompt.len()).unwrap_or(u32::MAX);
         let (shared, with) = self.prompts.add(prompt);
         let counted = if counted > 0 { counted } else { len };
-        // The server may count other tokens of a text than are compared here.
+        // The shared length is scaled, because the server's tokens of a text may differ from those compared here.
         let shared = u64::from(shared) * u64::from(counted) / u64::from(len.max(1));
         let replies = &mut self.replies;
         replies.prompt_tokens.push(counted);
@@ -73,7 +73,7 @@ impl Columns {
     }
 }
 
-/// The prompts of the warm-up, and the length of their replies.
+/// Returns the prompts of the warm-up, and the lengths of their replies.
 fn before(plan: &Plan, workload: &dyn Workload) -> Vec<(Vec<u32>, u32)> {
     let most = plan.warmup.min(MOST_WARMUP);
     let turns = (warmup(plan).first..).flat_map(|session| workload.warmup_session(session).turns);
@@ -91,7 +91,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The beginnings that were seen, each with the first prompt that had it.
+/// Known beginnings of prompts, each with the first prompt that had it.
 #[derive(Default)]
 struct Prompts {
     beginnings: HashMap<u64, u32>,
@@ -99,7 +99,8 @@ struct Prompts {
 }
 
 impl Prompts {
-    /// With how many tokens a prompt begins like an earlier one, and which one that is.
+    /// Adds a prompt. Returns the number of tokens that it shares with the beginning of an earlier prompt, and that
+    /// prompt's number.
     fn add(&mut self, tokens: &[u32]) -> (u32, u32) {
         let mut hasher = DefaultHasher::new();
         let (mut shared, mut with) = (0, 0);
@@ -130,7 +131,7 @@ mod tests {
         assert_eq!(prompts.add(&of(&[(1, 32), (2, 32)])), (0, 0));
         assert_eq!(prompts.add(&of(&[(1, 40), (3, 24)])), (32, 0));
         assert_eq!(prompts.add(&of(&[(5, 100)])), (0, 0));
-        // Two pieces and a half are like the second prompt's, of which whole pieces count.
+        // The first 50 tokens equal the second prompt's, but only whole pieces count.
         assert_eq!(prompts.add(&of(&[(1, 40), (3, 10)])), (48, 1));
         assert_eq!(prompts.add(&of(&[(1, 15)])), (0, 0));
     }

@@ -1,12 +1,13 @@
-//! When things happened: tokens and requests over time, in equal intervals.
+//! Tokens and requests over time, in equal intervals.
 
 use std::time::Duration;
 
 use crate::load::Record;
 use crate::stats::{f64_to_usize, to_f64};
 
-/// When the output tokens of a request arrived, in seconds on the run's clock, with their number: each content chunk has
-/// the same share of the tokens. Where only the first and the last chunk's time were kept, the others lie evenly between.
+/// Returns the arrivals of a request's output tokens, in seconds on the run's clock, with their number. Each content
+/// chunk has an equal share of the tokens. If only the times of the first and the last chunk were kept, the others are
+/// spread evenly between them.
 pub(super) fn arrivals(record: &Record) -> impl Iterator<Item = (f64, f64)> {
     let chunks = if record.thinned { record.chunk_count as usize } else { record.chunks.len() };
     let share = f64::from(record.output_tokens) / to_f64(chunks.max(1));
@@ -33,12 +34,12 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// `n` intervals from `from` to `to`.
+    /// Creates `n` intervals from `from` to `to`.
     pub(super) fn new(from: f64, to: f64, n: usize) -> Self {
         Self { from, width: (to - from) / to_f64(n), sums: vec![0.0; n] }
     }
 
-    /// Adds to the interval of this instant; what lies outside is left out, the end counts as inside.
+    /// Adds to the interval of this instant. Instants outside are ignored, but the end counts as inside.
     pub(super) fn add(&mut self, at: f64, value: f64) {
         let place = (at - self.from) / self.width;
         let n = self.sums.len();
@@ -48,13 +49,13 @@ impl Grid {
         }
     }
 
-    /// For each interval what it has and how long it is: observations for batch means.
+    /// Returns the sum and the length of each interval: observations for batch means.
     pub(super) fn per_second(&self) -> Vec<(f64, f64)> {
         self.sums.iter().map(|sum| (*sum, self.width)).collect()
     }
 }
 
-/// Requests that were due and had not ended in the middle of each of `n` intervals.
+/// Returns the number of requests that were due and had not ended, in the middle of each of `n` intervals.
 pub(super) fn population(records: &[Record], from: f64, to: f64, n: usize) -> Vec<f64> {
     let width = (to - from) / to_f64(n);
     // The first middle that is not before the instant.
@@ -77,8 +78,9 @@ pub(super) fn population(records: &[Record], from: f64, to: f64, n: usize) -> Ve
     changes
 }
 
-/// Output tokens in the best second, and the most completed requests that touched the same second: seconds are counted
-/// from the first send, as in `calculate_metrics` of vllm/benchmarks/serve.py, which takes each chunk for one token.
+/// Returns the output tokens of the best second, and the maximum number of completed requests that touched one second.
+/// Seconds are counted from the first send, as in `calculate_metrics` of vllm/benchmarks/serve.py. That function counts
+/// each chunk as one token.
 pub(super) fn peaks<'a>(completed: impl Iterator<Item = &'a Record> + Clone) -> Option<(f64, u64)> {
     let begin = completed.clone().map(|record| record.sent).min()?.as_secs_f64();
     let last =

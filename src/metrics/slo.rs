@@ -7,7 +7,7 @@ use crate::load::Record;
 
 use super::{milliseconds, tpot_ms};
 
-/// A latency that one request has once. ITL is none: a request has many.
+/// A latency with one value per request. ITL is excluded: a request has many values of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Latency {
     Ttft,
@@ -15,14 +15,14 @@ pub enum Latency {
     E2el,
 }
 
-/// The most that a latency of a good request may be.
+/// Upper limit of a latency of a good request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slo {
     pub latency: Latency,
     pub limit_ms: f64,
 }
 
-/// A text that is no limit.
+/// The reason that a text is no limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SloError {
     #[error("{0:?} is not of the form NAME:MILLISECONDS")]
@@ -45,7 +45,7 @@ impl Latency {
         }
     }
 
-    /// This latency of a completed request in milliseconds; `None` where it has none.
+    /// Returns this latency of a completed request in milliseconds, if it has one.
     #[must_use]
     pub fn of(self, record: &Record) -> Option<f64> {
         match self {
@@ -57,8 +57,8 @@ impl Latency {
 }
 
 impl Slo {
-    /// Whether a completed request keeps the limit; `None` where it has no such latency because it was not streamed. The
-    /// TPOT of a reply of one token keeps every limit, as in `vllm bench serve`.
+    /// Returns whether a completed request keeps the limit. Returns `None` if it has no such latency because it was not
+    /// streamed. The TPOT of a reply of one token keeps every limit, as in `vllm bench serve`.
     #[must_use]
     pub fn kept(&self, record: &Record) -> Option<bool> {
         match self.latency.of(record) {
@@ -68,7 +68,7 @@ impl Slo {
     }
 }
 
-/// `ttft:200`, as `vllm bench serve --goodput` has it.
+/// Parses `ttft:200`, the form of `vllm bench serve --goodput`.
 impl FromStr for Slo {
     type Err = SloError;
 

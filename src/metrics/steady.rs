@@ -1,26 +1,27 @@
-//! The part of a run in which the server was in its steady state, found by rule.
+//! The steady-state part of a run, found by rule.
 //!
-//! **Drain.** The steady part ends with the last send: from then on no load was being offered, and every request that
-//! ends leaves the server emptier. Where requests were given up at the end of the run, their tokens and latencies are not
-//! known, and it ends earlier by the longest request that is known, so that only the time counts in which nothing is
-//! missing.
+//! **Drain.** The steady part ends with the last send: afterwards no load is offered, and the server empties. If
+//! requests were abandoned at the end of the run, their tokens and latencies are unknown. The steady part then ends
+//! earlier, at the run's end less the longest known request, so that it has no gaps.
 //!
-//! **Warm-up.** What remains is divided into 200 intervals. On the output tokens in each, and on the number of requests
-//! that were due and had not ended (which by Little's law stands for the latencies), MSER-5 looks for the beginning: of
-//! the `m` means `z` of five neighbouring intervals each it cuts the first `d` for which
+//! **Warm-up.** The remaining part is divided into 200 intervals. MSER-5 finds the end of the warm-up in two series:
+//! the output tokens of each interval, and the number of requests that were due and had not ended. (By Little's law the
+//! latter represents the latencies.) MSER-5 forms the `m` means `z` of five neighbouring intervals each. It cuts the
+//! first `d` means. This `d` is the one in the first half with the smallest value of
 //!
 //! ```text
 //! sum over i >= d of (z[i] - mean of z[d..])^2 / (m - d)^2
 //! ```
 //!
-//! is smallest in the first half (White, An effective truncation heuristic for bias reduction in simulation output,
-//! Simulation 69, 1997; White, Cobb and Spratt, A comparison of five steady-state truncation heuristics for simulation,
-//! WSC 2000). Where a `d` beyond the middle makes it less than half as large, there is no steady state yet. (The rule as
-//! published takes any smaller value for that, and rejects one of twelve steady runs of random arrivals by chance.) The
-//! last five means are no candidates: so few are alike by chance.
+//! Sources: White, An effective truncation heuristic for bias reduction in simulation output, Simulation 69, 1997.
+//! White, Cobb and Spratt, A comparison of five steady-state truncation heuristics for simulation, WSC 2000.
 //!
-//! **Plausibility.** What is left has to be without a trend: a straight line through its means may not change by more than
-//! 10 % over the part while being significant. And it has to be long: three median requests, and 30 requests.
+//! If a `d` beyond the middle makes the expression less than half as large, there is no steady state yet. (The rule as
+//! published requires only a smaller value, and rejects one of twelve steady runs of random arrivals by chance.) The
+//! last five means are no candidates: five means may be alike by chance.
+//!
+//! **Plausibility.** The remaining part must have no trend: a straight line through its means may not change
+//! significantly by more than 10 % over the part. It must also be long enough: three median requests, and 30 requests.
 
 use crate::load::Run;
 use crate::stats::{percentile, to_f64};
@@ -36,22 +37,24 @@ const BATCH: usize = 5;
 /// Means at the end that are no candidates for the beginning.
 const TAIL: usize = 5;
 
-/// How much better a cut beyond the middle has to be than the best before it, to be more than chance.
+/// Required advantage, as a factor, of a cut beyond the middle over the best one before it. A smaller one may be
+/// chance.
 const CHANCE: f64 = 2.0;
 
-/// The most that a trend may change what is left, as a share of its mean.
+/// Maximum change by a trend over the steady part, as a share of its mean.
 const TREND: f64 = 0.1;
 
-/// From this on a trend is no accident: with 20 means or more, chance gives it in one case of a thousand.
+/// Minimum significance of a trend, in standard errors of its slope. With 20 means or more, chance reaches it in one
+/// case of a thousand.
 const SIGNIFICANT: f64 = 4.0;
 
-/// Requests that the steady part must have.
+/// Minimum number of requests in the steady part.
 const REQUESTS: usize = 30;
 
-/// How often the median request must fit into the steady part.
+/// Minimum length of the steady part, in median requests.
 const GENERATIONS: f64 = 3.0;
 
-/// The steady part of a run; the whole of it, with the reason, where there is none.
+/// Returns the steady part of a run, or the whole run with the reason if there is none.
 #[must_use]
 pub(crate) fn steady(run: &Run) -> Window {
     let whole = whole(run);
@@ -61,7 +64,7 @@ pub(crate) fn steady(run: &Run) -> Window {
     })
 }
 
-/// From the first send to the last finish.
+/// Returns the window from the first send to the last finish.
 #[must_use]
 pub(crate) fn whole(run: &Run) -> Window {
     let first = run.records.iter().map(|record| record.sent).min().unwrap_or_default();
@@ -129,8 +132,9 @@ fn find(run: &Run, whole: &Window) -> Result<Window, String> {
     Ok(Window { from_s: begin, to_s: known, steady: true, reason })
 }
 
-/// How many values at the beginning of a series MSER-5 cuts off; `None` where cutting beyond the middle would be far better,
-/// so that the warm-up has no end in the first half, and for fewer than ten means.
+/// Returns the number of values that MSER-5 cuts off at the beginning of a series. Returns `None` if a cut beyond the
+/// middle is far better, because the warm-up then does not end in the first half. Also returns `None` for fewer than
+/// ten means.
 #[must_use]
 pub(crate) fn mser5(series: &[f64]) -> Option<usize> {
     let means: Vec<f64> = series.chunks_exact(BATCH).map(|batch| batch.iter().sum::<f64>() / to_f64(BATCH)).collect();
@@ -142,7 +146,8 @@ pub(crate) fn mser5(series: &[f64]) -> Option<usize> {
         let n = to_f64(left.len());
         let mean = left.iter().sum::<f64>() / n;
         let squares: f64 = left.iter().map(|value| (value - mean).powi(2)).sum();
-        // What is constant but for rounding is constant: otherwise rounding would decide where the warm-up ends.
+        // A series that is constant except for rounding counts as constant. Otherwise rounding would decide the end of
+        // the warm-up.
         if squares <= n * (mean * 1e-9).powi(2) { 0.0 } else { squares / (n * n) }
     };
     let least = |cuts: std::ops::Range<usize>| cuts.map(|cut| (cut, error(cut))).min_by(|a, b| a.1.total_cmp(&b.1));
@@ -152,8 +157,8 @@ pub(crate) fn mser5(series: &[f64]) -> Option<usize> {
     settled.then_some(first.0 * BATCH)
 }
 
-/// By how much a straight line through the means of a series changes from its begin to its end, as a share of the mean;
-/// 0 where the change is not significant.
+/// Returns the change of a straight line through the means of a series, from its start to its end, as a share of the
+/// mean. Returns 0 if the change is not significant.
 fn trend(series: &[f64]) -> f64 {
     let means: Vec<f64> = series.chunks_exact(BATCH).map(|batch| batch.iter().sum::<f64>() / to_f64(BATCH)).collect();
     let n = to_f64(means.len());
@@ -202,8 +207,8 @@ mod tests {
         assert!(trend(&noisy(200, |_| 100.0)).abs() < 1e-12);
     }
 
-    /// A closed loop of so many users, whose requests take half a second and have five chunks; the first send of each is
-    /// later than the one's before by `stagger` ms, and nothing is sent after `offered` ms.
+    /// Returns the records of a closed loop of `users` users. Their requests take half a second and have five chunks.
+    /// The users' first sends are `stagger` ms apart, and nothing is sent after `offered` ms.
     fn closed(users: u64, stagger: u64, offered: u64) -> Vec<Record> {
         let of = |user: u64| (0..).map(move |i| user * stagger + i * 500).take_while(move |sent| *sent <= offered);
         let mut records: Vec<_> =
@@ -258,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_grows_is_no_steady_state() {
-        // A server that takes 100 ms for each of the requests that come every 80 ms.
+        // The server takes 100 ms per request, and a request arrives every 80 ms.
         let records =
             (0..400_u64).map(|i| Record { end: Duration::from_millis((i + 1) * 100), ..record(i * 80, &[10]) });
         let window = steady(&run(records.collect()));

@@ -1,4 +1,4 @@
-//! One run to one measurement.
+//! Reduction of one run to one measurement.
 
 use std::collections::BTreeMap;
 
@@ -21,19 +21,19 @@ pub(crate) fn summarize(run: &Run, options: &Options<'_>) -> Measurement {
     summarize_within(window, run, options)
 }
 
-/// The same of a given part of the run, whatever the options say of it.
+/// Like `summarize`, for a given part of the run instead of the part in the options.
 #[must_use]
 pub(crate) fn summarize_within(window: Window, run: &Run, options: &Options<'_>) -> Measurement {
     let mut measurement = counts(run, &window, &options.goodput);
     latencies(run, &window, options, &mut measurement);
     throughputs(run, &window, &options.goodput, &mut measurement);
     measurement.client = options.plan.map(|plan| validity(run, plan));
-    // Without a record there was no window.
+    // A run without records has no window.
     measurement.window = (!run.records.is_empty()).then_some(window);
     measurement
 }
 
-/// What can be counted.
+/// Counts requests and tokens.
 fn counts(run: &Run, window: &Window, goodput: &[Slo]) -> Measurement {
     let mut measurement = Measurement { duration_s: window.to_s - window.from_s, ..Measurement::default() };
     let mut arrived = 0.0;
@@ -62,7 +62,7 @@ fn counts(run: &Run, window: &Window, goodput: &[Slo]) -> Measurement {
         }
         if ended {
             measurement.completed += 1;
-            // A limit on what a request does not have cannot be judged, and neither can the goodput.
+            // If a request lacks the limited latency, neither its limit nor the goodput can be judged.
             good = good.zip(keeps(goodput, record)).map(|(good, kept)| good + u64::from(kept));
         }
     }
@@ -78,12 +78,12 @@ fn counts(run: &Run, window: &Window, goodput: &[Slo]) -> Measurement {
     measurement
 }
 
-/// Whether a request keeps every limit; `None` where one cannot be judged.
+/// Returns whether a request keeps every limit, or `None` if one cannot be judged.
 fn keeps(goodput: &[Slo], record: &Record) -> Option<bool> {
     goodput.iter().try_fold(true, |kept, slo| Some(kept && slo.kept(record)?))
 }
 
-/// The distributions, and the confidence in them.
+/// Adds the distributions and their confidence intervals.
 fn latencies(run: &Run, window: &Window, options: &Options<'_>, measurement: &mut Measurement) {
     let counts = |record: &&Record| record.result.is_ok() && window.holds(record.sent.as_secs_f64());
     let mut records: Vec<&Record> = run.records.iter().filter(counts).collect();
@@ -125,7 +125,7 @@ fn latencies(run: &Run, window: &Window, options: &Options<'_>, measurement: &mu
         measurement.approximate = measurement.itl_ms.is_some();
         return;
     }
-    // The gaps of one request resemble each other: only the mean has an interval, over requests as they are.
+    // The gaps of one request are correlated. Only the mean has an interval, with whole requests as observations.
     let gaps: Vec<(f64, f64)> =
         records.iter().map(|record| (record.gaps().map(milliseconds).sum(), to_f64(record.gaps().count()))).collect();
     let estimate = batches(gaps.len()).and_then(|k| batch_means(&batched(&gaps, k)));
@@ -135,7 +135,7 @@ fn latencies(run: &Run, window: &Window, options: &Options<'_>, measurement: &mu
     measurement.itl_ms = distribution(records.iter().flat_map(|record| record.gaps()).map(milliseconds).collect());
 }
 
-/// The intervals of a mean and of percentiles over values in the order of time.
+/// Adds the intervals of the mean and the percentiles of values in the order of time.
 fn intervals(
     values: &[f64],
     name: &str,
@@ -156,7 +156,7 @@ fn intervals(
     }
 }
 
-/// The confidence in what is counted per second.
+/// Adds the confidence intervals of the numbers per second.
 fn throughputs(run: &Run, window: &Window, goodput: &[Slo], measurement: &mut Measurement) {
     let completed = || run.records.iter().filter(|record| record.result.is_ok());
     let counted = usize::try_from(measurement.completed).unwrap_or(usize::MAX);
@@ -172,8 +172,8 @@ fn throughputs(run: &Run, window: &Window, goodput: &[Slo], measurement: &mut Me
             output.add(at, share * output_tokens);
             total.add(at, share * (output_tokens + f64::from(record.prompt_tokens)));
         };
-        // A request counts as served in proportion to its tokens: whole requests would end in bursts, and the interval of what
-        // is counted by requests would be wider than that of their tokens.
+        // A request counts as served in proportion to its tokens. Whole requests would end in bursts, and the intervals
+        // of requests per second would be wider than those of tokens per second.
         let mut arrived = arrivals(record).peekable();
         if record.output_tokens == 0 || arrived.peek().is_none() {
             add(record.end.as_secs_f64(), 1.0);
@@ -184,7 +184,7 @@ fn throughputs(run: &Run, window: &Window, goodput: &[Slo], measurement: &mut Me
     let has_goodput = measurement.good.is_some();
     let mut add = |name: &str, grid: &Grid| {
         let Some(estimate) = batch_means(&grid.per_second()) else { return };
-        // The interval is that of the number that is reported, which counts requests and prompts as wholes.
+        // The interval belongs to the reported number, and that counts requests and prompts as wholes.
         let value = measurement.metric(name).unwrap_or(estimate.value);
         measurement.confidence.insert(name.to_owned(), Estimate { value, ..estimate }.into());
     };

@@ -1,4 +1,4 @@
-//! The definitions, each on records whose numbers can be worked out by hand.
+//! Tests of the definitions, each on records whose numbers can be worked out by hand.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use super::*;
 use crate::load::{Error, Event, Phase};
 use crate::trial::{Interval, Measurement};
 
-/// The whole run of these records.
+/// Summarizes these records as a whole run.
 fn summarize(records: &[Record]) -> Measurement {
     super::summarize(&run(records.to_vec()), &Options::default())
 }
@@ -122,7 +122,8 @@ fn cached_prompt_tokens_are_known_where_the_server_tells() {
     assert_eq!(summarize(&[record(0, &[90])]).cached_prompt_tokens, None);
 }
 
-/// Eight users without a pause; each request takes 500 ms and has five tokens, each user starts 70 ms after another.
+/// Returns the records of eight users without a pause. Each request takes 500 ms and has five tokens. Each user starts
+/// 70 ms after the previous one.
 fn closed_loop(requests: u64) -> Vec<Record> {
     let sent = |i: u64| i % 8 * 70 + i / 8 * 500;
     (0..requests).map(|i| record(sent(i), &[100, 200, 300, 400, 500])).collect()
@@ -154,7 +155,7 @@ fn a_steady_window_counts_what_happened_in_it() {
     let throughput = steady.metric("output_throughput").unwrap();
     assert!((throughput / 80.0 - 1.0).abs() < 0.02, "{throughput}");
     assert!((steady.metric("request_throughput").unwrap() / 16.0 - 1.0).abs() < 0.03, "{steady:?}");
-    // The whole run's is lower: it begins and ends with fewer users.
+    // The throughput of the whole run is lower: it begins and ends with fewer users.
     assert!(summarize(&records).metric("output_throughput").unwrap() < throughput);
     assert!(close(steady.ttft_ms.unwrap().mean, 100.0));
 }

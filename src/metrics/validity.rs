@@ -1,26 +1,27 @@
-//! Whether the numbers are the server's, or those of a load generator that could not keep up.
+//! Verdict on the load generator: a sample is void if the load could not keep up.
 //!
-//! A sample is void when one of these holds. Every limit is the point at which the client changes what it measures by
-//! about a tenth, or by more than the accuracy that the project promises (10 ms at the 99th percentile).
+//! A sample is void if one of the following conditions holds. At each limit the client changes the measured quantity by
+//! about a tenth, or by more than the project's accuracy of 10 ms at the 99th percentile.
 //!
-//! - The load's thread used more than 90 % of a core. One thread is a queue with one server: at 90 % an event waits nine
-//!   times as long as it takes, and beyond that the wait runs away.
-//! - The kernel does not stamp what arrives, and the 99th percentile of the load's lag is above 10 % of the median TPOT,
-//!   but at least 2 ms (timers fire up to 1 ms late on a thread without work) and at most 10 ms. The lag is then part of
-//!   every latency.
-//! - The loop is closed (or its places are limited and all are due at once), and the last bytes of a reply waited for the
-//!   load longer than 5 % of the median E2EL, on average, but at least 10 ms. Every user sends the next request late by this,
-//!   and that share of the throughput is missing.
-//! - Requests of an open loop that did not have to wait for a place were late, at the 99th percentile, by more than 10 % of
-//!   the mean gap between arrivals, but at least 10 ms. Lateness counts in the latencies, and it changes
-//!   the arrivals' pattern. Requests that had to wait are the server's.
+//! - The load's thread used more than 90 % of a core. One thread is a queue with one server. At 90 % an event waits
+//!   nine times as long as it takes, and beyond that the wait grows without bound.
+//! - The kernel does not timestamp arriving bytes, and the 99th percentile of the load's lag is too large. Its limit is
+//!   10 % of the median TPOT, but at least 2 ms and at most 10 ms. (Timers fire up to 1 ms late on a thread without
+//!   work.) The lag is then part of every latency.
+//! - The last bytes of replies waited too long for the load, in a closed loop (or with limited places and all sessions
+//!   due at once). The limit of the mean wait is 5 % of the median E2EL, but at least 10 ms. Every user sends its next
+//!   request late by this wait, and that share of the throughput is missing.
+//! - Requests of an open loop that did not wait for a place were late. The limit of the 99th percentile is 10 % of the
+//!   mean gap between arrivals, but at least 10 ms. Lateness counts in the latencies, and it changes the arrivals'
+//!   pattern. Requests that waited for a place are excluded: the server delayed them.
 //! - Sessions of an open loop were sent at less than 95 % of the rate at which they were due, and none had to wait.
 //! - More than 1 % of the requests, and more than two, were due before they had been generated.
 //!
-//! Where the load's thread was ready and had no processor for more than 5 % of the window, the reasons of waiting, lag and
-//! lateness name that as their cause.
+//! If the load's thread was ready without a processor for more than 5 % of the window, the reasons of waiting, lag and
+//! lateness name this cause.
 //!
-//! Fewer than 50 replies or 150 reads say nothing of a wait or a lag: a single pause of the machine would be most of it.
+//! Fewer than 50 replies or 150 reads are no evidence of a wait or a lag: a single pause of the machine would dominate
+//! them.
 
 use crate::load::{Arrival, Client, Plan, Record, Run};
 use crate::stats::{median, percentile, to_f64};
@@ -36,21 +37,21 @@ const HARMLESS_STARVED: u64 = 2;
 const MOST_PROCESSOR_WAIT: f64 = 0.05;
 const FEWEST_READS: usize = 150;
 const FEWEST_REPLIES: usize = 50;
-/// Milliseconds that do no harm whatever they are compared to.
+/// Milliseconds that are harmless in every comparison.
 const HARMLESS_MS: f64 = 10.0;
-/// What timers need of themselves, in milliseconds.
+/// Inaccuracy of the timers themselves, in milliseconds.
 const TIMERS_MS: f64 = 2.0;
-/// Fewer sends have no rate that one could judge.
+/// Minimum number of sends for a verdict on their rate.
 const FEWEST_SENDS: usize = 20;
 
-/// Judges the load generator's part in a run that was driven by this plan.
+/// Judges the load generator in a run that was driven by this plan.
 #[must_use]
 pub(crate) fn validity(run: &Run, plan: &Plan) -> ClientReport {
     let client = &run.client;
     let (cpu_s, wall_s) = (client.cpu.as_secs_f64(), client.wall.as_secs_f64());
-    // In the others a session is due when it is sent.
+    // With the other arrivals a session is due when it is sent.
     let timed = !matches!(plan.arrival, Arrival::Closed | Arrival::AtOnce);
-    // Where all are due at once but have to wait for places, each sends when another has ended.
+    // If all sessions are due at once but wait for places, each is sent when another has ended, as in a closed loop.
     let open = timed || plan.arrival == Arrival::AtOnce && plan.concurrency.is_none();
     let lags: Vec<f64> = client.lags_us.iter().map(|lag| f64::from(*lag) / 1e3).collect();
     let first_turns = || run.records.iter().filter(|record| record.turn == 0);
@@ -91,7 +92,7 @@ pub(crate) fn validity(run: &Run, plan: &Plan) -> ClientReport {
     report
 }
 
-/// Instants per second; `None` for fewer than two, and where they are one.
+/// Returns the instants per second, or `None` for fewer than two and if all are equal.
 fn rate(at: impl Iterator<Item = f64>) -> Option<f64> {
     let (mut n, mut first, mut last) = (0_usize, f64::INFINITY, f64::NEG_INFINITY);
     for at in at {
@@ -141,7 +142,7 @@ fn late(report: &ClientReport) -> Option<String> {
         .then(|| format!("requests were sent {late:.1} ms (p99) after they were due, more than {limit:.1} ms"))
 }
 
-/// Why the load was not on time although it had little to do, as the end of a sentence.
+/// Returns the reason that the load was late although it had little to do, as the end of a sentence.
 fn without_processor(report: &ClientReport, wall_s: f64) -> Option<String> {
     let waited = report.processor_wait_s.filter(|waited| *waited > MOST_PROCESSOR_WAIT * wall_s)?;
     let remedy = if report.realtime {
@@ -187,7 +188,7 @@ mod tests {
         Plan { arrival: Arrival::Rate { per_s: 20.0, burstiness: 1.0 }, ..Plan::closed(1, 1) }
     }
 
-    /// A hundred requests, one every 50 ms, each of which takes 400 ms at 20 ms per token.
+    /// Returns a hundred requests, one every 50 ms. Each takes 400 ms, at 20 ms per token.
     fn good() -> Run {
         let chunks: Vec<u32> = (1..=20).map(|i| i * 20).collect();
         let mut run = run((0..100).map(|i| record(i * 50, &chunks)).collect());
@@ -205,7 +206,7 @@ mod tests {
         report.reasons
     }
 
-    /// The only reason.
+    /// Returns the only reason.
     fn reason(run: &Run, plan: &Plan) -> String {
         let mut reasons = reasons(run, plan);
         assert_eq!(reasons.len(), 1, "{reasons:?}");

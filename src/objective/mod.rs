@@ -1,4 +1,4 @@
-//! What is better: one metric to maximise or minimise, and limits that a good configuration keeps.
+//! The objective: one metric to maximise or minimise, and the constraints on others.
 
 mod ranking;
 
@@ -37,19 +37,19 @@ pub struct Objective {
     pub constraints: Vec<Constraint>,
 }
 
-/// How good a trial is: failed < infeasible < feasible, then by value. A failure is never a number.
+/// The quality of a trial: failed < infeasible < feasible, then by value. A failure is never a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Score {
     /// No number: rejected, failed, or without the metric.
     Failed,
-    /// Measured, but beyond a limit: the sum over the constraints of the relative excess.
+    /// Measured, but beyond a limit. `violation` is the sum over the constraints of the relative excess.
     Infeasible { violation: f64, value: f64 },
-    /// Within every limit: the objective's value as measured.
+    /// Within every limit, with the measured value of the objective.
     Feasible { value: f64 },
 }
 
 impl Constraint {
-    /// The relative excess over the limit, 0 where it is kept; infinite where the metric is missing.
+    /// Returns the relative excess over the limit: 0 if it is kept, infinite if the metric is missing.
     #[must_use]
     pub fn violation(&self, measurement: &Measurement) -> f64 {
         let Some(value) = measurement.metric(&self.metric) else { return f64::INFINITY };
@@ -79,7 +79,7 @@ impl Objective {
         if violation > 0.0 { Score::Infeasible { violation, value } } else { Score::Feasible { value } }
     }
 
-    /// How much better `value` is than `reference`, as a factor: above 1 is better whatever the goal.
+    /// Returns the improvement of `value` over `reference` as a factor: above 1 is better for both goals.
     #[must_use]
     pub fn gain(&self, value: f64, reference: f64) -> f64 {
         match self.goal {
@@ -100,7 +100,7 @@ impl Score {
         }
     }
 
-    /// The objective's value, where it was measured.
+    /// Returns the objective's value, if it was measured.
     #[must_use]
     pub fn value(self) -> Option<f64> {
         match self {

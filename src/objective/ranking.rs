@@ -6,7 +6,7 @@ use super::{Goal, Score};
 use crate::stats::to_f64;
 use crate::trial::Origin;
 
-/// A launched trial as the ranking sees it.
+/// A launched trial, as input of the ranking.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaunchedTrial {
     pub number: u32,
@@ -20,7 +20,7 @@ pub struct LaunchedTrial {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LaunchResult {
     Measured(Score),
-    /// It did not serve. The failure is the configuration's own, or one of its environment.
+    /// The engine did not serve. The cause is the configuration (`is_own`) or the environment.
     Failed {
         is_own: bool,
     },
@@ -49,8 +49,8 @@ struct Group {
     is_feasible: bool,
 }
 
-/// Returns the feasible configurations, best first. A configuration is feasible if each of its measurements kept every limit,
-/// and if it failed in no trial for a reason of its own. Equal means are ordered by the first trial.
+/// Returns the feasible configurations, best first. A configuration is feasible if each of its measurements kept every
+/// limit and none of its failures was its own. Equal means are ordered by the first trial.
 #[must_use]
 pub fn rank(trials: &[LaunchedTrial], goal: Goal) -> Vec<ConfigValue> {
     let mut groups: HashMap<&str, Group> = HashMap::with_capacity(trials.len());
@@ -99,7 +99,7 @@ fn value_of(first: u32, trials: Vec<u32>, values: &[f64]) -> Option<ConfigValue>
     Some(ConfigValue { first, trials, mean: compensated_sum(values) / to_f64(values.len()), lowest, highest })
 }
 
-/// Sum by Neumaier's method, so that means do not depend on the order of trials.
+/// Returns the sum by Neumaier's method, so that means do not depend on the order of trials.
 fn compensated_sum(values: &[f64]) -> f64 {
     let (mut sum, mut lost) = (0.0_f64, 0.0_f64);
     for value in values {

@@ -1,8 +1,8 @@
 //! Known constraints: comparisons that exclude configurations before any of them is measured.
 //!
-//! The grammar is that of [`Comparison`]. A name is that of a parameter of the space, all of whose values are numbers. If several
-//! names fit (`max`, `max-len`), the longest is meant. A constraint does not apply to a configuration in which one of its
-//! parameters, or that of its `when`, is not active.
+//! The grammar is that of [`Comparison`]. A name is that of a parameter of the space, and all of its values are
+//! numbers. If several names fit (`max`, `max-len`), the longest is meant. A constraint does not apply to a
+//! configuration if one of its parameters, or that of its `when`, is inactive.
 
 use serde_json::Value as Json;
 
@@ -20,13 +20,13 @@ pub(crate) struct KnownConstraint {
     /// As the caller has written it, without its condition.
     pub(super) text: String,
     when: Option<Condition>,
-    /// Its names are those of parameters.
+    /// A comparison of parameters by their names.
     comparison: Comparison<String>,
 }
 
 impl KnownConstraint {
     /// # Errors
-    /// Names the part of the expression that cannot be read.
+    /// If a part of the expression cannot be read; the error names it.
     pub(super) fn read(json: &Json, place: &Place, parameters: &[Parameter]) -> Result<Self, ProtocolError> {
         let KnownConstraintItem { expr, when } = place.read(json)?;
         let when = read_when(when, place, parameters)?;
@@ -37,7 +37,7 @@ impl KnownConstraint {
         }
     }
 
-    /// Whether the configuration keeps it, or it does not apply.
+    /// Returns whether the configuration keeps the constraint, or the constraint does not apply.
     #[must_use]
     pub(crate) fn holds(&self, config: &Config) -> bool {
         let meant = |condition: &Condition| {
@@ -61,7 +61,7 @@ impl Vocabulary for Parameters<'_> {
 
     const EXPECTED: &'static str = "a parameter";
 
-    /// The parameter with the longest name that stands here as a whole word.
+    /// Finds the parameter with the longest name that begins the text as a whole word.
     fn name(&self, text: &str) -> Result<Option<NameMatch<String>>, String> {
         let here = |parameter: &&Parameter| {
             let after = text.strip_prefix(parameter.name.as_str());
@@ -77,7 +77,7 @@ impl Vocabulary for Parameters<'_> {
         }
     }
 
-    /// Finite numbers; `inf` and `nan` are words.
+    /// Reads finite numbers; `inf` and `nan` are words.
     fn number(&self, word: &str) -> Option<f64> {
         word.parse().ok().filter(|number: &f64| number.is_finite() && begins_as_number(word))
     }

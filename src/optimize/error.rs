@@ -1,12 +1,12 @@
-//! What a caller can say wrongly.
+//! Errors in a caller's messages.
 
 use serde_json::Value as Json;
 use thiserror::Error;
 
-/// Most characters of a stranger's text in a message.
+/// Maximum number of characters of a caller's text in a message.
 const MOST_QUOTED: usize = 80;
 
-/// A line that cannot be followed. The run ends with it.
+/// A line that cannot be followed. It ends the run.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(crate) enum ProtocolError {
     #[error("the line is not UTF-8")]
@@ -28,7 +28,7 @@ pub(crate) enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// What to do next.
+    /// Returns the next step for the caller.
     #[must_use]
     pub(crate) fn hint(&self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl ProtocolError {
     }
 }
 
-/// The beginning of a text, where it is long.
+/// Returns a text, shortened if it is long.
 pub(super) fn quote(text: &str) -> String {
     match text.char_indices().nth(MOST_QUOTED) {
         Some((end, _)) => format!("{}...", &text[..end]),

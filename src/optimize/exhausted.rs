@@ -1,4 +1,4 @@
-//! Why nothing is left to ask for.
+//! The reason for a run without further suggestions.
 
 use std::collections::HashSet;
 
@@ -9,12 +9,13 @@ use super::problem::Problem;
 use crate::config::Config;
 use crate::sampler::Past;
 
-/// Spaces of at most so many configurations are looked at as a whole, of others so many configurations are drawn.
+/// Maximum number of configurations in a space that is enumerated, and number of configurations drawn from a larger
+/// one.
 const MOST_LISTED: usize = 65_536;
 const DRAWN: usize = 10_000;
 
-/// Says whether everything that is allowed was proposed, or the known constraints refuse nearly all of the space, and which of
-/// them refuses most.
+/// Returns the reason: either every allowed configuration was proposed, or the known constraints refuse nearly all of
+/// the space. In the latter case it names the constraint that refuses most.
 pub(super) fn reason(problem: &Problem, history: &[Past], seed: u64) -> String {
     let seen: HashSet<_> = history.iter().map(|past| past.config.key()).collect();
     let listed = problem.space.enumerate(MOST_LISTED);

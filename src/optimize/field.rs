@@ -6,7 +6,8 @@ use serde_json::{Map, Value as Json};
 use super::error::{ProtocolError, quote};
 use crate::document::json::{FieldError, read_object};
 
-/// One line as JSON. Python writes `NaN`, `Infinity` and `-Infinity`, which JSON has not: they are read as texts of that name.
+/// Parses one line as JSON. Python writes `NaN`, `Infinity` and `-Infinity`, which JSON lacks: they are read as texts
+/// of that name.
 pub(super) fn parse(line: &[u8]) -> Result<Json, ProtocolError> {
     let text = std::str::from_utf8(line).map_err(|_| ProtocolError::NotText)?;
     serde_json::from_str(text).or_else(|error| {
@@ -43,33 +44,33 @@ fn with_quoted_names(text: &str) -> String {
     quoted
 }
 
-/// An object of a message, as errors name it.
+/// An object of a message, with its name in errors.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     whole: String,
-    /// Stands before the name of a field: `context.model.`, `parameter "gmu": `.
+    /// Prefix of a field's name: `context.model.`, `parameter "gmu": `.
     prefix: String,
 }
 
 impl Place {
-    /// The message itself.
+    /// Returns the place of the message itself.
     pub(super) fn line() -> Self {
         Self { whole: "the line".to_owned(), prefix: String::new() }
     }
 
-    /// An object that errors call `name`, and its fields `NAME.FIELD`.
+    /// Returns the place of an object that errors call `name`, and its fields `NAME.FIELD`.
     pub(super) fn object(name: impl Into<String>) -> Self {
         let whole = name.into();
         Self { prefix: format!("{whole}."), whole }
     }
 
-    /// A parameter by its name, which is known once its description is an object.
+    /// Returns the place of a parameter by its name, which is known once its description is an object.
     pub(super) fn parameter(name: &str) -> Self {
         let whole = format!("parameter {:?}", quote(name));
         Self { prefix: format!("{whole}: "), whole }
     }
 
-    /// The object in one of the fields.
+    /// Returns the place of the object in one of the fields.
     pub(super) fn inner(&self, key: &str) -> Self {
         Self::object(self.field(key))
     }
@@ -79,7 +80,7 @@ impl Place {
     }
 
     /// # Errors
-    /// When `json` is no object, or one of its fields is not what `T` needs.
+    /// If `json` is not an object, or if one of its fields is not valid for `T`.
     pub(super) fn read<T: DeserializeOwned>(&self, json: &Json) -> Result<T, ProtocolError> {
         read_object(json).map_err(|FieldError { path, found, expected }| {
             let place = if path.is_empty() { self.whole.clone() } else { self.field(&path) };
@@ -87,23 +88,23 @@ impl Place {
         })
     }
 
-    /// The fields of an object whose names only the caller knows.
+    /// Returns the fields of an object with names that only the caller knows.
     ///
     /// # Errors
-    /// When `json` is no object.
+    /// If `json` is not an object.
     pub(super) fn fields<'j>(&self, json: &'j Json) -> Result<&'j Map<String, Json>, ProtocolError> {
         json.as_object().ok_or_else(|| ProtocolError::unfit(&self.whole, json, "an object"))
     }
 
-    /// A field that must be there.
+    /// Returns a required field.
     ///
     /// # Errors
-    /// When it is not.
+    /// If it is missing.
     pub(super) fn required<T>(&self, key: &str, field: Option<T>) -> Result<T, ProtocolError> {
         field.ok_or_else(|| ProtocolError::Missing { place: self.field(key) })
     }
 
-    /// A field with a value that is not `expected`.
+    /// Returns the error for a field with a value that is not `expected`.
     pub(super) fn unfit(&self, key: &str, found: &Json, expected: impl Into<String>) -> ProtocolError {
         ProtocolError::unfit(self.field(key), found, expected)
     }

@@ -1,4 +1,4 @@
-//! What was asked for and told in one run.
+//! The questions and outcomes of one run.
 
 use std::collections::HashMap;
 
@@ -13,11 +13,11 @@ use crate::config::Config;
 use crate::sampler::{Known, Measured, Past, Reading};
 use crate::trial::Origin;
 
-/// Every proposal with what came of it. Whatever happens takes the same time, however long it is.
+/// Every proposal with its outcome. Each operation takes constant time, for any number of proposals.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log {
     history: Vec<Past>,
-    /// Where the newest question of each identifier stands in the history.
+    /// Index in the history of the newest question of each identifier.
     places: HashMap<String, usize>,
     asked: u32,
 }
@@ -27,13 +27,15 @@ impl Log {
         &self.history
     }
 
-    /// How many were asked for.
+    /// Returns the number of questions.
     pub(super) fn asked(&self) -> u32 {
         self.asked
     }
 
+    /// Checks that the identifier has no open question.
+    ///
     /// # Errors
-    /// When this question has been asked and what came of it has not been told: nobody could tell the two apart.
+    /// If it has one: a later outcome could belong to either.
     pub(super) fn check_new(&self, id: &Json) -> Result<(), ProtocolError> {
         let known = self.places.get(&id.to_string()).map(|place| &self.history[*place].known);
         match known {
@@ -54,11 +56,11 @@ impl Log {
         self.history.push(Past { cost, ..Past::new(origin, config, known) });
     }
 
-    /// Keeps a `tell`. What was told of a pending configuration is its outcome, with the configuration that was told where
-    /// that is another one. All else is one more measurement.
+    /// Stores a `tell`. If the identifier is pending, the message is that trial's outcome and may replace its
+    /// configuration. Otherwise it is stored as an additional measurement.
     ///
     /// # Errors
-    /// Names what of the message cannot be used.
+    /// If a part of the message cannot be used; the error names it.
     pub(super) fn tell(&mut self, message: &TellMessage, problem: &Problem) -> Result<(), ProtocolError> {
         let known = read_outcome(message, problem)?;
         let cost = message.cost;
@@ -112,8 +114,8 @@ fn read_outcome(message: &TellMessage, problem: &Problem) -> Result<Known, Proto
     Ok(Known::Measured(Measured { values, excesses }))
 }
 
-/// A reading for each of these names; what is absent, null or not finite was not measured. Other names are nobody's business,
-/// but where one of these is missing they are a misspelling of it.
+/// Reads a number for each of these names. A number that is absent, null or not finite was not measured. Other names
+/// are ignored, unless one of these is missing: another name is then a misspelling of it.
 fn read_readings(json: &Json, key: &str, names: &[&String]) -> Result<Vec<Reading>, ProtocolError> {
     if json.is_null() {
         return Ok(vec![Reading::exact(f64::NAN); names.len()]);
@@ -135,7 +137,7 @@ fn read_readings(json: &Json, key: &str, names: &[&String]) -> Result<Vec<Readin
     names.iter().map(|name| read(name).map(Reading::exact)).collect()
 }
 
-/// How well each of these is known, where that is told.
+/// Reads the standard deviations of the readings, as far as the message contains them.
 fn read_deviations(
     json: &Json,
     place: &Place,

@@ -1,7 +1,7 @@
 //! The messages of a caller.
 //!
-//! Every field is optional here, so that null counts as absent; the readers name the fields that are missing. A field that is
-//! JSON is looked at only by some readers, or needs more than itself to be read.
+//! Every field is optional here, so that null counts as absent. The readers name the fields that are missing. A field
+//! of type `Json` is used by some readers only, or cannot be read without other fields.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

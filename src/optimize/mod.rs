@@ -1,42 +1,46 @@
 //! The optimizer alone, for other programs: one JSON object a line, in and out.
 //!
-//! | the caller sends | what comes back |
+//! | the caller sends | the reply |
 //! |---|---|
 //! | `{"type":"space","protocol":1,"params":[...],"objectives":[...],...}` | `{"type":"ready","name":...}` |
-//! | `{"type":"ask","id":1}` | `{"type":"config","id":1,"config":{...},"why":"..."}`, or an error where nothing is left |
+//! | `{"type":"ask","id":1}` | `{"type":"config","id":1,"config":{...},"why":"..."}`, or an error if nothing is left |
 //! | `{"type":"tell","id":1,"config":{...},"status":"ok","values":{...},"constraints":{...}}` | nothing |
 //! | `{"type":"judge","id":2}` | `{"type":"judgement","id":2,"pick":...,"remaining":...,"next_gain":...,"notes":[...]}` |
 //! | `{"type":"explain","id":3}` | `{"type":"explanation","id":3,"about":[...]}` |
 //! | `{"type":"end"}` | nothing; the run is over |
 //!
-//! - **space** has parameters (`int` with `low`, `high` and perhaps `log` or `"grid":"pow2"`; `float` with `low`, `high` and
-//!   perhaps `log`; `bool`; `categorical` with `choices`), each perhaps with `"when":{"param":...,"in":[...]}`: it is active
-//!   only then, and absent otherwise. `objectives` have a `direction`, `maximize` or `minimize`. `constraints` are measured, and
-//!   kept at 0 and below; `known_constraints` are comparisons (grammar: `src/expression/mod.rs`) that no proposed configuration breaks.
-//!   `budget` (asks in all: the last ones explore no more), `seed` and `context` are optional. With a context the twin says
-//!   what it believes of the space; what it does not know, or why it says nothing, is in the `notes` of the answer.
-//! - **ask**: identifiers are any JSON values. Several asks may be open; one that is open cannot be asked again.
-//! - **tell**: `status` is `ok`, `infeasible` or `failed`. What is infeasible has a constraint above 0: the numbers decide.
-//!   A number that is absent, null or not finite was not measured; `deviations` may say how well one is known, by standard
-//!   deviations: in `values` shares of the value, in `constraints` as they are. A tell may come again (one more
-//!   measurement), with another configuration than was asked for (that one was tried), and under an identifier that nobody
-//!   has asked for (a measurement from elsewhere, whose configuration is part of the space). `cost` may say what the trial
-//!   has cost, in any one unit: what a further one promises is then divided by what it is expected to cost.
-//! - **judge**, an extension: what the measurements say so far. `pick` has the configuration that is probably the best one
-//!   (`config`), what is expected of it by objective (`values`), their standard deviations as shares (`deviations`) and the
-//!   probability that it keeps every limit (`feasible`). `remaining` is by which share of that the best one of the space is
-//!   better (5th, 50th and 95th percentile), `next_gain` what the next trial is expected to gain of it. All are null where
-//!   nothing is probably within the limits, and of a sampler that has no model. Of several objectives the last two are null, the
-//!   pick is the one with the highest sum of what is expected, each in units of its spread, and `front` has every measured
-//!   configuration, described as the pick is, that is probably within the limits and that no other one is expected to beat in
-//!   all objectives.
-//! - **explain**, an extension: which parameters matter, by the measurements alone, whatever the sampler. `about` has an entry
-//!   for each objective and constraint that was measured, none where nothing can be said: what it rests on (`measured`,
-//!   `held_out_r2`), why not to rely on it (`doubts`), `parameters` with their shares of the variance and what is expected by
-//!   value (`dependence`), and `pairs` that act together. The fields are those of [`About`](crate::sampler::About).
+//! - **space** has parameters of four types. An `int` has `low`, `high` and perhaps `log` or `"grid":"pow2"`. A `float`
+//!   has `low`, `high` and perhaps `log`. A `categorical` has `choices`. A `bool` has no further field. A parameter may
+//!   have a condition, `"when":{"param":...,"in":[...]}`: it is active only then, and absent otherwise. `objectives`
+//!   have a `direction`, `maximize` or `minimize`. `constraints` are measured, and kept at 0 and below.
+//!   `known_constraints` are comparisons (grammar: `src/expression/mod.rs`) that every proposed configuration keeps.
+//!   `budget`, `seed` and `context` are optional. `budget` is the total number of asks: the last ones never explore.
+//!   With a context the sampler uses the twin's predictions for the space. The `notes` of the reply report gaps in
+//!   these predictions, or the reason for their absence.
+//! - **ask**: identifiers are any JSON values. Several asks may be open. An identifier of an open ask cannot be used
+//!   again.
+//! - **tell**: `status` is `ok`, `infeasible` or `failed`. An infeasible trial has a constraint above 0: the numbers
+//!   decide. A number that is absent, null or not finite was not measured. `deviations` may contain standard
+//!   deviations: in `values` as shares of the value, in `constraints` absolute. A tell may repeat an identifier (one
+//!   more measurement). It may have another configuration than the ask (that one was tried). It may have an identifier
+//!   without an ask (a measurement from elsewhere, whose configuration is part of the space). `cost` may contain the
+//!   cost of the trial, in any one unit. The expected gain of a further trial is then divided by its expected cost.
+//! - **judge**, an extension: the assessment of the measurements. `pick` has the configuration that is probably the
+//!   best one (`config`) and its expected value by objective (`values`). It also has their standard deviations as
+//!   shares (`deviations`) and the probability that it keeps every constraint (`feasible`). `remaining` is the gain of
+//!   the space's best configuration over the pick, as a share (5th, 50th and 95th percentile). `next_gain` is the
+//!   expected gain of the next trial, as a share. All are null if no configuration is probably feasible, and for a
+//!   sampler without a model. With several objectives the last two are null. The pick then has the highest sum of
+//!   expected values, each in units of its spread. `front` has every measured configuration that is probably feasible
+//!   and not dominated: no other is expected to beat it in all objectives. Its entries have the fields of the pick.
+//! - **explain**, an extension: the importance of the parameters, by the measurements alone, for any sampler. `about`
+//!   has an entry for each objective and constraint that was measured. It is empty if no estimate is possible. An entry
+//!   has the data behind it (`measured`, `held_out_r2`) and reasons not to rely on it (`doubts`). `parameters` have
+//!   their shares of the variance and the expected result by value (`dependence`), and `pairs` are those that act
+//!   together. The fields are those of [`About`](crate::sampler::About).
 //!
-//! A line that cannot be followed is an error that names the field and its value, and the end of the run. Fields that are
-//! unknown are ignored. Nothing here reads or writes: [`Session`] gets a line and gives at most one.
+//! A line that cannot be followed is an error that names the field and its value, and the run ends. Unknown fields are
+//! ignored. This module does no input or output: [`Session`] gets a line and returns at most one.
 
 mod constraint;
 mod error;
@@ -60,17 +64,17 @@ use log::Log;
 use message::{MessageHead, MessageKind, QuestionMessage, TellMessage};
 pub(crate) use problem::Problem;
 
-/// What a line leads to.
+/// The result of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Nothing,
     /// One line for the caller, without its end.
     Line(String),
-    /// The caller has said that it is done.
+    /// The caller has ended the run.
     End,
 }
 
-/// What the twin believes of the space, where there is a context, and what is to be said of it.
+/// Returns the twin's predictions for the space, if there is a context, and notes on them.
 fn believed(problem: &Problem, seed: u64) -> (Vec<Prior>, Vec<String>) {
     let Some(context) = &problem.context else { return (Vec::new(), Vec::new()) };
     match prior::of_context(context, &problem.space, &problem.aim, &|config| problem.allows(config), seed) {
@@ -89,7 +93,7 @@ pub(crate) struct Session {
 struct Run {
     problem: Problem,
     seed: u64,
-    /// What the context leads to expect.
+    /// Predictions from the context.
     priors: Vec<Prior>,
     log: Log,
 }
@@ -102,16 +106,16 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// A session before its space. `seed` goes before the one that the caller sends.
+    /// Creates a session before its space. `seed` has precedence over the one that the caller sends.
     #[must_use]
     pub(crate) fn new(sampler: &'static dyn Sampler, seed: Option<u64>) -> Self {
         Self { sampler, seed, run: None }
     }
 
-    /// Follows one line, with or without its end. Empty lines mean nothing.
+    /// Processes one line, with or without its end. Empty lines are ignored.
     ///
     /// # Errors
-    /// When it is not UTF-8, not JSON or not understood. The session is then as it was before.
+    /// If the line is not UTF-8, not JSON or not understood. The session is then unchanged.
     pub(crate) fn feed(&mut self, line: &[u8]) -> Result<Reply, ProtocolError> {
         if line.trim_ascii().is_empty() {
             return Ok(Reply::Nothing);
@@ -186,7 +190,7 @@ impl Session {
 }
 
 impl Run {
-    /// Puts a question over everything that is known so far.
+    /// Puts a question with all data so far.
     fn question<T>(&self, put: impl FnOnce(&Ask<'_>) -> T) -> T {
         let nothing = Config::new();
         let allowed = |config: &Config| self.problem.allows(config);

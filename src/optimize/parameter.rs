@@ -1,4 +1,4 @@
-//! Parameters as a caller describes them, as a space.
+//! Conversion of a caller's parameters to a space.
 
 use serde_json::Value as Json;
 
@@ -10,11 +10,11 @@ use crate::document::json::scalar_of;
 use crate::space::{Condition, Domain, Parameter, Scale, Space};
 use crate::stats::{f64_to_i64, to_f64};
 
-/// Bounds of integers: beyond them neighbours are the same double.
+/// Largest integer of a bound. Beyond it neighbouring integers are one double.
 const LARGEST: i64 = 1 << 53;
 
 /// # Errors
-/// Names the parameter and the value that cannot be used.
+/// If a parameter has a value that cannot be used; the error names both.
 pub(super) fn read_space(params: &[Json]) -> Result<Space, ProtocolError> {
     let mut parameters: Vec<Parameter> = Vec::new();
     for (index, json) in params.iter().enumerate() {
@@ -41,7 +41,8 @@ pub(super) fn read_space(params: &[Json]) -> Result<Space, ProtocolError> {
     Ok(Space { parameters, fixed: Config::new() })
 }
 
-/// The condition of a parameter or of a known constraint, on one of the `parents`. Its values are spelt as the parent's own.
+/// Reads the condition of a parameter or of a known constraint, on one of the `parents`. Its values are spelt as the
+/// parent's own.
 pub(super) fn read_when(
     when: Option<WhenItem>,
     place: &Place,
@@ -124,7 +125,7 @@ fn present<'j>(place: &Place, key: &str, json: &'j Json) -> Result<&'j Json, Pro
     place.required(key, Some(json).filter(|json| !json.is_null()))
 }
 
-/// A range as its errors name it.
+/// A range with its place in errors.
 struct RangePlace<'p> {
     place: &'p Place,
     low: &'p Json,
@@ -145,7 +146,7 @@ impl RangePlace<'_> {
     }
 }
 
-/// The value of `domain` that `json` means, in the domain's own type: 1 is a float, and 2.0 an integer, where the domain is.
+/// Returns the value of `domain` for `json`, in the domain's own type: 1 may be a float, and 2.0 an integer.
 pub(super) fn admit(domain: &Domain, json: &Json) -> Option<Value> {
     match domain {
         Domain::Bool => json.as_bool().map(Value::Bool),
@@ -160,7 +161,7 @@ pub(super) fn admit(domain: &Domain, json: &Json) -> Option<Value> {
     }
 }
 
-/// Equal, numbers as numbers.
+/// Returns whether two values are equal, numbers as numbers.
 fn same(value: &Value, json: &Json) -> bool {
     match value {
         Value::Bool(flag) => json.as_bool() == Some(*flag),
@@ -170,17 +171,17 @@ fn same(value: &Value, json: &Json) -> bool {
     }
 }
 
-/// An integer, also where it is written as 2.0.
+/// Returns an integer, also if it is written as 2.0.
 fn whole(json: &Json) -> Option<i64> {
     let exact = |number: &f64| number.fract() == 0.0 && number.abs() <= to_f64(LARGEST);
     json.as_i64().or_else(|| json.as_f64().filter(exact).map(f64_to_i64))
 }
 
-/// The configuration that `json` says, with every value in its parameter's type.
+/// Reads a configuration, with every value in its parameter's type.
 ///
 /// # Errors
-/// When it is no member of the space: a name that is no parameter, a value out of its range, an active parameter that is
-/// missing, or an inactive one that is there (null counts as absent).
+/// If the configuration is not a member of the space. It has an unknown name or a value out of range, it lacks an
+/// active parameter, or it sets an inactive one (null counts as absent).
 pub(super) fn read_config(space: &Space, json: &Json) -> Result<Config, ProtocolError> {
     let place = Place::object("config");
     let fields = place.fields(json)?;
@@ -195,7 +196,7 @@ pub(super) fn read_config(space: &Space, json: &Json) -> Result<Config, Protocol
         given.push(fields.get(name).filter(|json| !json.is_null()).map(read).transpose()?);
     }
     let config = space.assemble(|index| given[index].clone());
-    // An active parameter that is not given is found by giving every parameter some value beside those that are.
+    // Every parameter gets some value beside the given ones. This shows the active parameters that are not given.
     let whole = space.assemble(|index| Some(given[index].clone().unwrap_or(Value::Bool(false))));
     for (Parameter { name, .. }, value) in space.parameters.iter().zip(&given) {
         match (value, config.get(name), whole.get(name)) {

@@ -1,4 +1,4 @@
-//! What a caller wants optimized: the `space` message.
+//! The problem of a caller: the `space` message.
 
 use std::num::NonZeroU32;
 
@@ -18,16 +18,16 @@ use crate::space::Space;
 /// The version of the protocol.
 const PROTOCOL: u64 = 1;
 
-/// What limits say: how far a measurement may exceed its limit.
+/// The only form of a constraint's limit: the largest excess of a measurement.
 const FEASIBLE: &str = "<=0";
 
-/// Everything that decides what is asked for, but for what was measured.
+/// The input of the suggestions apart from the measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Problem {
     pub space: Space,
     pub aim: Aim,
     pub known: Vec<KnownConstraint>,
-    /// Trials in all, where the number is known.
+    /// Total number of trials, if it is known.
     pub budget: Option<u32>,
     pub seed: u64,
     pub context: Option<Context>,
@@ -35,7 +35,7 @@ pub(crate) struct Problem {
 
 impl Problem {
     /// # Errors
-    /// Names the field that cannot be used, and its value.
+    /// If a field cannot be used; the error names it and its value.
     pub(super) fn read(json: &Json) -> Result<Self, ProtocolError> {
         let line = Place::line();
         let message: SpaceMessage = line.read(json)?;
@@ -57,7 +57,7 @@ impl Problem {
         })
     }
 
-    /// Whether a configuration keeps every known constraint.
+    /// Returns whether a configuration keeps every known constraint.
     #[must_use]
     pub(crate) fn allows(&self, config: &Config) -> bool {
         self.known.iter().all(|constraint| constraint.holds(config))
@@ -96,7 +96,7 @@ struct Named<'j> {
     json: &'j Json,
 }
 
-/// The items of a list, each with a name that no other one has.
+/// Reads the items of a list, each with a name that no other one has.
 fn named<'j>(key: &str, list: &'j [Json]) -> Result<Vec<Named<'j>>, ProtocolError> {
     let mut items: Vec<Named<'_>> = Vec::new();
     for (index, json) in list.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Sessions, line by line.
+//! Tests of sessions, line by line.
 
 use std::sync::Mutex;
 
@@ -7,10 +7,10 @@ use serde_json::{Value as Json, json};
 use super::*;
 use crate::sampler::{Known, Past, Suggestion};
 
-/// Proposes the values of `x` in order, and keeps what it was asked with.
+/// A sampler that proposes the values of `x` in order and keeps its last input.
 struct InOrder;
 
-/// What the sampler has seen last, by seed; tests run at once, and each has a seed of its own.
+/// The last input of the sampler, by seed. Tests run in parallel, and each has a seed of its own.
 static SEEN: Mutex<Vec<(u64, Seen)>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ fn space(seed: u64) -> Json {
     })
 }
 
-/// A session behind its space. Each test that looks at what the sampler saw has a seed of its own.
+/// Starts a session with its space. Each test that reads the sampler's input has a seed of its own.
 fn session(seed: u64) -> Session {
     let mut session = Session::new(&InOrder, None);
     assert!(matches!(send(&mut session, &space(seed)), Ok(Some(ready)) if ready["type"] == "ready"));
@@ -83,7 +83,7 @@ fn ask(session: &mut Session, id: &Json) -> Json {
     send(session, &json!({"type": "ask", "id": id})).unwrap().unwrap()
 }
 
-/// What the sampler saw when it was asked last: configuration, proposer, outcome and cost of each trial.
+/// Returns the sampler's last input: configuration, proposer, outcome and cost of each trial.
 fn seen(seed: u64) -> (Vec<String>, Seen) {
     let all = SEEN.lock().unwrap();
     let seen = all.iter().rev().find(|(of, _)| *of == seed).unwrap().1.clone();
@@ -170,7 +170,7 @@ fn a_second_tell_is_one_more_measurement_and_one_from_elsewhere_is_data() {
         assert_eq!(tell(&mut session, &json!(1), 1, &json!({"values": {"speed": speed}})), Ok(None));
     }
     assert_eq!(tell(&mut session, &json!("elsewhere"), 2, &json!({})), Ok(None));
-    // Without a configuration it is that of the identifier.
+    // Without a configuration the message has that of the identifier.
     for id in ["elsewhere", "nowhere"] {
         let told = send(&mut session, &json!({"type": "tell", "id": id, "status": "failed"}));
         assert_eq!(told, if id == "elsewhere" { Ok(None) } else { Err("config is missing".to_owned()) });
@@ -264,7 +264,7 @@ fn a_judgement_has_the_pick_by_name() {
     let pick = json!({"config": {"x": 4}, "values": {"speed": 90.5}, "deviations": {"speed": 0.02}, "feasible": 0.75});
     let judgement = judge(&mut session);
     assert_eq!((&judgement["pick"], &judgement["remaining"]), (&pick, &json!([0.0, 0.125, null])));
-    // A sampler without a model has none.
+    // A sampler without a model has no judgement.
     let mut session = Session::new(sampler::find("random").unwrap(), None);
     send(&mut session, &space(11)).unwrap();
     let none = json!({"type": "judgement", "id": "j", "pick": null, "remaining": null, "next_gain": null, "notes": []});
@@ -344,7 +344,7 @@ fn where_a_small_space_allows_nothing_the_constraint_is_named() {
 #[test]
 fn where_all_that_is_drawn_was_proposed_before_that_is_said() {
     let mut session = Session::new(sampler::find("random").unwrap(), Some(1));
-    // Two numbers, and no constraint that would be to blame.
+    // Two numbers, and no constraint that could be the reason.
     let float = json!({"name": "x", "type": "float", "low": 1, "high": 1.000_000_000_000_000_2});
     let space = json!({"type": "space", "objectives": [{"name": "speed", "direction": "maximize"}], "params": [float]});
     send(&mut session, &space).unwrap();
@@ -406,7 +406,7 @@ fn of_several_objectives_a_judgement_has_the_front_by_name() {
         "objectives": [{"name": "speed", "direction": "maximize"}, {"name": "delay", "direction": "minimize"}],
     });
     send(&mut session, &space).unwrap();
-    // Beyond 4 the delay still grows, and the speed falls.
+    // Above 4 the delay still grows, and the speed falls.
     for x in 1..=8 {
         let values = json!({"speed": 100 * x.min(4) - 40 * (x - 4).max(0), "delay": 10 + 5 * x});
         let message = json!({"type": "tell", "id": x, "config": {"x": x}, "status": "ok", "values": values});
@@ -421,7 +421,7 @@ fn of_several_objectives_a_judgement_has_the_front_by_name() {
     assert_eq!((&answer["remaining"], &answer["next_gain"]), (&Json::Null, &Json::Null));
 }
 
-/// So that they are the same on every machine: whoever changes the sampler writes down what it suggests now.
+/// Pins the suggestions, so that they are equal on every machine. A change of the sampler requires new ones here.
 #[test]
 fn the_suggestions_of_a_run_are_those_that_are_written_down() {
     let mut session = Session::new(sampler::find("auto").unwrap(), Some(1));
@@ -470,7 +470,7 @@ fn the_suggestions_of_a_run_are_those_that_are_written_down() {
     assert_eq!(written, known);
 }
 
-/// The book shows a run.
+/// Compares the run in the book with the replies.
 #[test]
 fn the_run_in_the_book_is_what_is_answered() {
     let chapter = include_str!("../../docs/src/optimize.md");

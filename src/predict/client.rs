@@ -1,4 +1,4 @@
-//! The load generator in virtual time: its own schedule says what is sent, the twin what comes back.
+//! The load generator in virtual time. Its own schedule decides when requests are sent, and the twin answers them.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -9,42 +9,42 @@ use crate::load::{Error, Event, Instants, Next, Phase, Progress, Range, Record, 
 use crate::metrics::Recorder;
 use crate::twin::{self, Arrival, Asked, Reply, Source, Tokens};
 
-/// The clients of one phase of a load. It runs on the device's clock, which is `pace` times as fast as theirs.
+/// The clients of one phase of a load, on the device's clock. That clock is `pace` times as fast as theirs.
 pub(super) struct Client<'a> {
     pace: f64,
     wire: Wire,
     request_timeout: Duration,
-    /// Whether equal beginnings of prompts matter.
+    /// Whether prompts are sent as token ids, because equal beginnings of prompts matter.
     ids: bool,
     schedule: Schedule<Turn>,
     sessions: Sessions<'a>,
-    /// Replies that are on their way to their client.
+    /// Replies on the way to their client.
     endings: BinaryHeap<Reverse<Ending>>,
     number: u64,
     /// On the clients' clock.
     pub(super) records: Vec<Record>,
-    /// Of all records, also of those that did not keep every chunk.
+    /// Contains all records, also those without all of their chunks.
     pub(super) recorder: Recorder,
     room: usize,
 }
 
-/// How long requests and tokens are on their way, on the device's clock.
+/// Time that requests and tokens travel, on the device's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wire {
     pub(super) request: Duration,
     pub(super) token: Duration,
 }
 
-/// When a phase sends.
+/// Send times and time limits of a phase.
 pub(super) struct Timing {
-    /// Of the device's clock for one of the clients'.
+    /// Seconds of the device's clock per second of the clients' clock.
     pub(super) pace: f64,
     pub(super) wire: Wire,
     pub(super) instants: Option<Instants>,
     pub(super) places: Option<usize>,
     pub(super) length: Option<Duration>,
     pub(super) request_timeout: Duration,
-    /// Times of chunks that are kept; once there are so many, a record keeps only its first and last.
+    /// Most times of chunks that are kept. Beyond that, a record keeps only its first and last.
     pub(super) kept_chunks: usize,
 }
 
@@ -56,7 +56,7 @@ struct Sessions<'a> {
     left: u64,
 }
 
-/// Whoever has asked and gets a reply.
+/// A user that waits for a reply.
 pub(super) struct User {
     rest: Progress<Turn>,
     due: Duration,
@@ -90,12 +90,12 @@ impl Ord for Ending {
     }
 }
 
-/// Whether both clocks go equally fast: then no time is rounded.
+/// Returns whether both clocks are equally fast: then no time is rounded.
 fn is_even(pace: f64) -> bool {
     (pace - 1.0).abs() < f64::EPSILON
 }
 
-/// A time of the clients' clock on the device's.
+/// Converts a time of the clients' clock to the device's.
 fn faster(time: Duration, pace: f64) -> Duration {
     if is_even(pace) { time } else { Duration::try_from_secs_f64(time.as_secs_f64() * pace).unwrap_or(Duration::MAX) }
 }
@@ -122,12 +122,12 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sessions that were due and have not begun.
+    /// Returns the number of sessions that were due and have not begun.
     pub(super) fn unsent(&self) -> usize {
         self.schedule.waiting()
     }
 
-    /// A time of the device's clock on the clients'.
+    /// Converts a time of the device's clock to the clients'.
     fn slower(&self, time: Duration) -> Duration {
         if is_even(self.pace) { time } else { time.div_f64(self.pace) }
     }
@@ -144,7 +144,7 @@ impl<'a> Client<'a> {
         let took = self.slower(at);
         let late = took > self.request_timeout;
         if late {
-            // Where the load generator would have hung up.
+            // The load generator would have closed the connection at the limit.
             let limit = micros(self.request_timeout);
             chunks.retain(|chunk| *chunk <= limit);
         }
@@ -174,13 +174,13 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Up to 71 minutes.
+/// Converts a time to microseconds, at most 71 minutes.
 fn micros(at: Duration) -> u32 {
     u32::try_from(at.as_micros()).unwrap_or(u32::MAX)
 }
 
 impl Sessions<'_> {
-    /// As the load generator's feed gives them.
+    /// Takes a session like the load generator's feed.
     fn take(&mut self) -> Taken<Turn> {
         if self.left == 0 || self.next >= self.end {
             return Taken::Over;
@@ -267,7 +267,7 @@ mod tests {
 
     impl Observer for Blind {}
 
-    /// What comes back of a plan, whose prompts have 20 and whose replies 6 tokens.
+    /// Returns the records of a plan whose prompts have 20 tokens and whose replies have 6.
     fn records(plan: &Plan, pace: f64, wire: Wire) -> Vec<Record> {
         let workload = Random { input_len: 20, output_len: 6, vocab_size: 1000, seed: 7 };
         let script = Script::new(Arc::new(workload));

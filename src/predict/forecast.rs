@@ -1,4 +1,4 @@
-//! One run of a load without anything beside it: what is asked for hundreds of configurations.
+//! One run of a load without intervals and searches, cheap enough for hundreds of configurations.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::job::Job;
 use crate::load::Run;
 use crate::trial::{Outcome, Window};
 
-/// Which part of a virtual run is measured.
+/// The measured part of a virtual run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
-    /// What the load itself says.
+    /// The load's own measurement window.
     Own,
-    /// From when as many sessions as this, the first ones, have ended, to the last send: of a closed load with so many
-    /// users, each of whom has then begun a second session. The whole run where that leaves fewer than half a session for
-    /// each of them: a window that is too short says nothing.
+    /// For a closed load with this number of users: from the end of the first `users` sessions to the last send. By
+    /// then each user has begun a second session. If fewer than `users / 2` requests are sent in it, this window is too
+    /// short and the load's own applies.
     Settled { users: u64 },
 }
 
 impl Span {
-    /// `None` leaves it to the load.
+    /// Returns `None` if the load's own window applies.
     pub(super) fn window(self, run: &Run) -> Option<Window> {
         let Self::Settled { users } = self else { return None };
         let first = run.records.iter().filter(|record| record.session < users);
@@ -34,15 +34,15 @@ impl Span {
     }
 }
 
-/// What one run gives.
+/// The result of one run.
 #[derive(Clone, Debug)]
 pub struct Forecasted {
     pub outcome: Outcome,
-    /// What it has cost to compute, in units of some 100 ns; 0 of a rejection.
+    /// The cost of the computation, in units of about 100 ns. 0 for a rejection.
     pub cost: u64,
 }
 
-/// A job's prompts, made once for all runs of it.
+/// The prompts of a job, made once for all runs of it.
 #[derive(Debug)]
 pub struct Outlook {
     script: Script,
@@ -54,11 +54,11 @@ impl Outlook {
         Self { script: Script::new(std::sync::Arc::clone(&job.workload.built)) }
     }
 
-    /// The outcome of one run of the question's load, as expected or with other step times, as likely as the calibration
-    /// says. The question's job has to be that of this outlook.
+    /// Returns the outcome of one run of the question's load. A `draw` takes the step times from the calibration's
+    /// uncertainty, `None` the expected ones. The question's job has to be that of this outlook.
     ///
     /// # Errors
-    /// When the load cannot be driven, or one of its requests is longer than the engine takes.
+    /// If the load cannot be driven, or one of its requests is longer than the engine accepts.
     pub fn forecast(&self, question: &Question<'_>, span: Span, draw: Option<u64>) -> Result<Forecasted, PredictError> {
         let setup = match Setup::resolve(question) {
             Ok(setup) => setup,

@@ -9,14 +9,14 @@ use crate::objective::Constraint;
 use crate::stats::f64_to_u32;
 use crate::twin::Factors;
 
-/// What is raised.
+/// The quantity that a search raises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Knob {
-    /// Users of a closed loop, or requests at a time where all come at once.
+    /// Users of a closed loop, or concurrent requests if all arrive at once.
     Concurrency,
     /// Sessions per second.
     Rate,
-    /// How many times as fast as recorded a trace is replayed.
+    /// Speed of a trace's replay relative to its recording.
     Speed,
 }
 
@@ -36,24 +36,24 @@ impl Knob {
 pub struct Highest {
     pub knob: Knob,
     pub value: HighestLoad,
-    /// 10 % to 90 % of what the draws give, widened so that it contains the value.
+    /// Range from 10 % to 90 % of the draws, widened so that it contains the value.
     pub interval: Option<(f64, f64)>,
     /// Draws behind the interval.
     pub draws: u64,
 }
 
-/// The share of good requests that limits of the goodput ask for.
+/// Share of good requests that limits of the goodput require.
 pub const GOOD: f64 = 0.99;
 
-/// What is looked for.
+/// The input of a search.
 pub(super) struct Search<'a> {
     pub(super) setup: &'a Setup,
     pub(super) script: &'a Script,
     pub(super) load: &'a LoadJob,
     pub(super) seed: u64,
-    /// Those that the twin knows something of.
+    /// Limits on metrics that the twin predicts.
     pub(super) limits: &'a [Constraint],
-    /// Requests of one run at most.
+    /// The most requests of one run.
     pub(super) most_requests: u32,
 }
 
@@ -66,7 +66,7 @@ impl Search<'_> {
         }
     }
 
-    /// The study's own load.
+    /// Returns the value of the knob in the study's own load.
     fn begin(&self) -> f64 {
         match self.load.arrival {
             Arrival::Closed | Arrival::AtOnce => f64::from(self.load.concurrency.or(self.load.requests).unwrap_or(1)),
@@ -76,7 +76,7 @@ impl Search<'_> {
         }
     }
 
-    /// The highest load that is tried: beyond it a run would be over before its queue tells anything.
+    /// Returns the highest load that is tried. Beyond it a run would end before its queue is representative.
     fn most(&self) -> f64 {
         let own = self.load.requests.or_else(|| self.load.total()).unwrap_or(self.most_requests).max(1);
         let computed = f64::from(self.most_requests);
@@ -88,7 +88,7 @@ impl Search<'_> {
         }
     }
 
-    /// The study's load with another height. It lasts for as long, as far as that is not too much to compute.
+    /// Returns the study's load with another value of the knob. It lasts equally long, within the limit on requests.
     fn load(&self, value: f64) -> LoadJob {
         let mut load = self.load.clone();
         let ratio = value / self.begin();
@@ -96,7 +96,7 @@ impl Search<'_> {
             Arrival::Closed | Arrival::AtOnce => {
                 let users = f64_to_u32(value.round().max(1.0));
                 load.concurrency = Some(users);
-                // As many per user as in the study's own.
+                // The study's warm-up has at least one request per user, so this one has, too.
                 if self.load.concurrency.is_some_and(|own| load.warmup >= own) {
                     load.warmup = users;
                 }
@@ -117,7 +117,7 @@ impl Search<'_> {
         load
     }
 
-    /// Whether all limits hold at this load.
+    /// Returns whether all limits hold at this load.
     fn holds(&self, value: f64, factors: &Factors) -> Result<bool, PredictError> {
         let ran = run::run(self.setup, self.script, &self.load(value), self.seed, factors)?;
         let Some(measurement) = ran.outcome.measurement() else { return Ok(false) };
@@ -125,7 +125,7 @@ impl Search<'_> {
         Ok(kept && ran.good.is_none_or(|good| good >= GOOD))
     }
 
-    /// The highest value from `begin` on, which the first tries multiply and divide by `stride`.
+    /// Searches the highest value from `begin` on. The first tries multiply and divide it by `stride`.
     fn climb(&self, begin: f64, stride: f64, factors: &Factors) -> Result<HighestLoad, PredictError> {
         let is_whole = self.knob() == Knob::Concurrency;
         let mut ladder = Ladder::new(LoadRange { begin, stride, most: self.most(), is_whole });
@@ -146,11 +146,11 @@ impl Search<'_> {
         let value = self.climb(self.begin(), 2.0, central)?;
         let mut found = Vec::new();
         let mut tried = 0;
-        // Of a load that nothing has bounded there is nothing to say about how far it may be off.
+        // The uncertainty of a load is undefined if no limit bounds it.
         if let HighestLoad::At(begin) = value {
             for factors in draws.take(effort.searches) {
                 tried += 1;
-                // A draw that keeps the limits at no load that was tried is low, and not unknown.
+                // If a draw keeps the limits at no load that was tried, its value is low, not unknown.
                 found.push(match self.climb(begin, 1.2, &factors)? {
                     HighestLoad::Below(value) | HighestLoad::At(value) | HighestLoad::AtLeast(value) => value,
                 });

@@ -1,4 +1,4 @@
-//! What is known of a device's speed, and how well.
+//! Knowledge of a device's speed, and its uncertainty.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -10,30 +10,31 @@ use crate::twin::{Calibration, Factor, Factors};
 /// The factors that are the host's work rather than the device's: launching kernels, preparing steps, the front end.
 const HOST: [Factor; 3] = [Factor::Launch, Factor::Host, Factor::Frontend];
 
-/// A calibration, as far as it says something of the device in question.
+/// A calibration, as far as it applies to the device in question.
 #[derive(Clone, Copy, Debug)]
 pub struct Knowledge<'a> {
     calibration: &'a Calibration,
-    /// Whether the device is another one than the one that was observed.
+    /// Whether the device differs from the observed one.
     elsewhere: bool,
-    /// How much launches differ from each other, if ranges are to contain that.
+    /// The noise between launches, if ranges are to contain it.
     noise: Option<&'a LaunchNoise>,
 }
 
 impl<'a> Knowledge<'a> {
-    /// Of the device that was observed.
+    /// Creates the knowledge of the observed device.
     #[must_use]
     pub fn here(calibration: &'a Calibration) -> Self {
         Self { calibration, elsewhere: false, noise: None }
     }
 
-    /// Of another one in the same host: what is the device's own has to be expected anew, with its whole uncertainty.
+    /// Creates the knowledge of another device in the same host. The device's own factors return to the prior, with its
+    /// whole uncertainty.
     #[must_use]
     pub fn elsewhere(calibration: &'a Calibration) -> Self {
         Self { calibration, elsewhere: true, noise: None }
     }
 
-    /// Lets the ranges contain the noise between launches.
+    /// Widens the ranges by the noise between launches.
     #[must_use]
     pub fn with_noise(self, noise: Option<&'a LaunchNoise>) -> Self {
         Self { noise, ..self }
@@ -43,7 +44,7 @@ impl<'a> Knowledge<'a> {
         self.noise
     }
 
-    /// Whether anything was observed of the device itself.
+    /// Returns whether anything was observed of the device itself.
     #[must_use]
     pub fn is_calibrated(&self) -> bool {
         !self.elsewhere && self.calibration.simulations > 0
@@ -53,13 +54,13 @@ impl<'a> Knowledge<'a> {
         self.mixed(&Calibration::none().factors, &self.calibration.factors)
     }
 
-    /// Factors that are as likely as their uncertainty says.
+    /// Draws factors from their uncertainty.
     pub(super) fn draw(&self, number: u64) -> Factors {
-        // Not those of the same number, which would be drawn from the same normal numbers.
+        // The prior gets another seed. With an equal one, both draws would use the same normal numbers.
         self.mixed(&Calibration::none().draw(!number), &self.calibration.draw(number))
     }
 
-    /// The same of another launch, whose steps are all faster or slower by what launches differ by.
+    /// Draws factors of another launch. The noise between launches makes all of its steps faster or slower.
     pub(super) fn launch(&self, number: u64) -> Factors {
         let mut factors = self.draw(number);
         if let Some(noise) = self.noise {
@@ -74,7 +75,7 @@ impl<'a> Knowledge<'a> {
         factors
     }
 
-    /// Factors of a machine on which everything takes longer than expected, by two standard deviations.
+    /// Returns the factors of a machine on which everything takes longer than expected, by two standard deviations.
     pub(super) fn slow(&self) -> Factors {
         let prior = Calibration::none();
         let spread = self.mixed(&prior.spread, &self.calibration.spread);

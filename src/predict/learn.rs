@@ -1,4 +1,4 @@
-//! What a study's trials have shown of the machine.
+//! Calibration of the twin from a study's trials.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::twin::{self, CalibrateError, Calibration, Load, Observed, Run, Times,
 /// A measured trial.
 #[derive(Clone, Debug)]
 pub struct Tried {
-    /// As the trial has it.
+    /// The trial's own configuration.
     pub config: Config,
     pub replies: Replies,
-    /// Steps of the engine in the measured window, by the server's own count.
+    /// Steps of the engine in the measurement window, by the server's own count.
     pub steps: Option<u64>,
-    /// Blocks of its cache, as the engine said when it started; V1 keeps one of them to itself.
+    /// Blocks of its cache, as the engine logged them at its start. V1 keeps one of them to itself.
     pub blocks: Option<u32>,
 }
 
-/// Trials that say nothing.
+/// The reason why trials give no calibration.
 #[derive(Debug, thiserror::Error)]
 pub enum LearnError {
     #[error("{0}")]
@@ -29,22 +29,22 @@ pub enum LearnError {
     Rejected(Rejection),
 }
 
-/// More trials than these make it slower and little better; they are chosen evenly.
+/// The most trials of a calibration, chosen evenly. More make it slower and little better.
 pub const MOST_TRIALS: usize = 6;
-/// More requests of one trial than these as well.
+/// The most requests of one trial, for the same reason.
 const MOST_REQUESTS: usize = 400;
 
-/// The calibration from measured trials on the model, engine and device of `question`, whose load and configuration do not
-/// matter. Takes a second or two for each trial.
+/// Calibrates the twin from measured trials on the model, engine and device of `question`. Its load and configuration
+/// are ignored. This takes one or two seconds per trial.
 ///
 /// # Errors
-/// When the trials have too few replies, or the twin cannot run their configurations.
+/// If the trials have too few replies, or the twin cannot run their configurations.
 pub fn learn(question: &Question<'_>, tried: &[Tried]) -> Result<Calibration, LearnError> {
     let runs = evenly(tried, MOST_TRIALS).map(|tried| run(question, tried)).collect::<Result<Vec<_>, _>>()?;
     Ok(twin::calibrate(&runs)?)
 }
 
-/// At most so many of them, the first and the last included.
+/// Returns at most `most` elements at even distances, the first and the last included.
 fn evenly<T>(all: &[T], most: usize) -> impl Iterator<Item = &T> {
     let count = all.len().min(most);
     (0..count).map(move |at| &all[if count > 1 { at * (all.len() - 1) / (count - 1) } else { 0 }])
@@ -66,7 +66,7 @@ fn run(question: &Question<'_>, tried: &Tried) -> Result<Run, LearnError> {
     Ok(Run { settings, replicas: setup.replicas, prior: setup.prior, before, load, requests, steps })
 }
 
-/// The first requests, on the clock of a device that is `pace` times as fast as the clients'.
+/// Returns the first requests, on the clock of a device that is `pace` times as fast as the clients'.
 fn requests(replies: &Replies, pace: f64, prefix_caching: bool) -> Vec<Observed> {
     let micros = |at: u64| Duration::from_micros(at).mul_f64(pace);
     let mut prompts: Vec<Vec<u32>> = Vec::new();
@@ -91,13 +91,13 @@ fn requests(replies: &Replies, pace: f64, prefix_caching: bool) -> Vec<Observed>
     (0..replies.len().min(replies.warmup as usize + MOST_REQUESTS)).map(request).collect()
 }
 
-/// Tokens with which a prompt begins like the earlier ones do, and otherwise like none.
+/// Returns the tokens of a prompt. It begins like the recorded earlier prompt, and then differs from all others.
 fn prompt(replies: &Replies, place: usize, earlier: &[Vec<u32>]) -> Vec<u32> {
     let len = replies.prompt_tokens[place];
     let shared = replies.shared_tokens[place].min(len) as usize;
     let with = earlier.get(replies.shared_with[place] as usize);
     let mut tokens = with.map_or_else(Vec::new, |with| with[..shared.min(with.len())].to_vec());
-    // The first token that no other prompt has makes all blocks from there on different.
+    // A first token that no other prompt has makes all blocks from there on different.
     let own = u32::MAX - u32::try_from(place).unwrap_or(0);
     let rest = len - u32::try_from(tokens.len()).unwrap_or(len);
     tokens.extend((0..rest).map(|at| if at == 0 { own } else { at }));

@@ -1,47 +1,48 @@
-//! What limits a configuration under a load, and what would move it.
+//! The bottleneck of a configuration under a load, and advice on how to move it.
 
 use super::setup::Setup;
 use super::watch::{Shares, Term, WAITS};
 use crate::twin::Wait;
 
-/// What a virtual run has shown besides its measurement.
+/// Observations of a virtual run besides its measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) shares: Shares,
-    /// What of a request's time is spent outside of the engine.
+    /// Share of a request's time that is spent outside of the engine.
     pub(super) front_end: f64,
-    /// Whether requests come whatever is under way.
+    /// Whether requests arrive independently of those under way.
     pub(super) open: bool,
 }
 
-/// What the engine mostly waits for.
+/// The main bottleneck of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Requests wait, and this is why.
+    /// Requests wait for this reason.
     Queue(Wait),
-    /// Nobody waits: no more is asked for at the same time. This term of a step is the longest.
+    /// No request waits: the load offers no more at the same time. This term of a step is the longest.
     Load(Term),
-    /// Nobody waits, and requests spend most of their time outside of the engine.
+    /// No request waits, and requests spend most of their time outside of the engine.
     FrontEnd,
-    /// The engine has nothing to do for most of the time.
+    /// The engine is idle for most of the time.
     Idle,
 }
 
-/// What limits a configuration.
+/// The bottlenecks of a configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     pub main: Limit,
-    /// Its share: of the busy time that requests waited for it; of the steps' time; of the requests' time; of the window.
+    /// Share of the main limit: of the busy time for a queue, of the steps' time for a term. For the front end it is a
+    /// share of the requests' time, for idle time one of the window.
     pub share: f64,
-    /// The largest of a step's time.
+    /// The largest term of a step's time.
     pub term: Term,
     pub shares: Shares,
-    /// What of a request's time is spent outside of the engine, 0 to 1.
+    /// Share of a request's time that is spent outside of the engine, 0 to 1.
     pub front_end: f64,
     pub advice: String,
 }
 
-/// From which share on idle time, and time in the front end, are what limits.
+/// Share above which idle time, or time in the front end, is the limit.
 const MOST: f64 = 0.5;
 
 impl Limit {
@@ -55,7 +56,7 @@ impl Limit {
     }
 }
 
-/// What those who wait lack.
+/// Returns the name of the resource that requests wait for.
 #[must_use]
 pub fn wait_name(wait: Wait) -> &'static str {
     match wait {
@@ -66,7 +67,7 @@ pub fn wait_name(wait: Wait) -> &'static str {
     }
 }
 
-/// The waits with their shares of the busy time, in the order in which they are shown.
+/// Returns the waits with their shares of the busy time, in the order of display.
 pub fn waits(shares: &Shares) -> impl Iterator<Item = (Wait, f64)> {
     WAITS.into_iter().zip(shares.waits)
 }
@@ -80,7 +81,7 @@ impl Limits {
             .into_iter()
             .zip(shares.terms)
             .fold((Term::ALL[0], 0.0), |most, one| if one.1 > most.1 { one } else { most });
-        // Those who wait for more than one thing in turn wait all the same.
+        // Requests that wait for several resources in turn still wait, so the sum decides.
         let (main, share) = if waited > 1.0 - waited {
             (Limit::Queue(wait), longest)
         } else if open && shares.busy < MOST {
@@ -94,7 +95,7 @@ impl Limits {
     }
 }
 
-/// One line on which flag or hardware would move it.
+/// Returns one line on the flag or hardware that would move the limit.
 fn advice(limit: Limit, setup: &Setup) -> String {
     let settings = &setup.settings;
     match limit {

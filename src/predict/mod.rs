@@ -1,13 +1,13 @@
-//! What a configuration would give: a study's own load on the twin, in virtual time.
+//! Prediction of a configuration's metrics: a study's own load on the twin, in virtual time.
 //!
-//! A configuration is resolved as the engine would resolve it, or rejected as it would be. The load generator's schedule
-//! says what is asked when, the twin answers, and `metrics` reduces the replies as it reduces measured ones. The same load
-//! with other step times, as likely as the calibration says, gives intervals; with other heights, the highest load that the
-//! objective's limits allow. Nothing is started, and nothing depends on the time of day.
+//! The rules of the engine resolve or reject a configuration. The load generator's schedule decides when requests are
+//! sent, the twin answers them, and `metrics` reduces the replies like measured ones. Runs with other step times, drawn
+//! from the calibration's uncertainty, give intervals. Runs with higher or lower loads give the highest load within the
+//! objective's limits. No process is started, and no result depends on the time of day.
 //!
-//! Left out: replies that end by themselves before they have the tokens that were asked for, the end of a run by
-//! `load.until`, images, and chat templates. A request that exceeds `load.request_timeout` counts as failed, but is
-//! computed to its end, and its user waits for that.
+//! Not modelled: replies that end by themselves before they have the requested tokens, the end of a run by
+//! `load.until`, images, and chat templates. A request that exceeds `load.request_timeout` counts as failed. The twin
+//! still computes it to its end, and its user waits for that.
 
 mod client;
 mod forecast;
@@ -51,37 +51,38 @@ pub use series::{MOST_POINTS, Point, Series};
 use setup::Setup;
 pub use watch::{Shares, Term};
 
-/// What the configuration runs on.
+/// The device that a configuration runs on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct On {
     pub preset: &'static DevicePreset,
-    /// The same as rules see it; its number of devices may be known.
+    /// The device in the form that rules take. Its number of devices may be known.
     pub facts: Device,
 }
 
 impl On {
-    /// A device of which nothing but the preset is known.
+    /// Creates a device from its preset alone.
     #[must_use]
     pub fn preset(preset: &'static DevicePreset) -> Self {
         Self { preset, facts: preset.device() }
     }
 }
 
-/// What is asked of the twin.
+/// The input of a prediction.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
     pub job: &'a Job,
     /// The study's own load, or another one.
     pub load: &'a LoadJob,
-    /// What a trial would set: the study's fixed values included, its own arguments not.
+    /// Parameters of a trial. They include the study's fixed values, but not its own engine arguments.
     pub config: Config,
     pub version: EngineVersion,
     pub device: On,
     pub host: HostLimits,
     pub knowledge: Knowledge<'a>,
-    /// Share of the drafts, 0 to 1, that the model agrees with; without it there is no speculation.
+    /// Share of the drafts, 0 to 1, that the model accepts. `None` takes that of the simulated engine; other engines do
+    /// not speculate then.
     pub acceptance: Option<f64>,
-    /// What is known of how long starts take here, and what earlier ones have left.
+    /// Model of start-up times on this machine, and the caches that earlier starts have left.
     pub starts: StartupModel,
     pub warm: Warm,
 }
@@ -91,30 +92,30 @@ pub struct Question<'a> {
 pub struct Prediction {
     pub outcome: Outcome,
     pub score: Score,
-    /// What is known only where the engine would have served.
+    /// Details that exist only if the engine would have served.
     pub served: Option<Served>,
 }
 
-/// What is known of a load that was served.
+/// Details of a load that was served.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// For each metric of the load, 10 % to 90 % of what the draws give and what launches differ by; the value itself lies
-    /// within it.
+    /// For each metric of the load, the range from 10 % to 90 % of the draws, widened by the noise between launches. It
+    /// contains the predicted value.
     pub intervals: BTreeMap<&'static str, (f64, f64)>,
-    /// How often the load was run for them.
+    /// The number of runs behind the intervals.
     pub draws: u64,
     pub limits: Limits,
-    /// The highest load under the limits; `None` where the study states none that the twin knows something of.
+    /// The highest load within the limits. `None` if the study has no limit on a metric that the twin predicts.
     pub highest: Option<Highest>,
-    /// Metrics of the objective and its limits that the twin does not know; they were left out.
+    /// Metrics of the objective and its limits that the twin does not predict. They were left out.
     pub unknown: Vec<String>,
     pub series: Series,
-    /// The values of one engine.
+    /// The resolved values of one engine.
     pub resolved: ResolvedConfig,
     /// Blocks of the cache of one engine.
     pub blocks: u32,
     pub replicas: u64,
-    /// How long it would take to start; `None` of the simulated engine, which takes as long as it is told to.
+    /// The estimated start-up time. `None` for the simulated engine, whose start takes a configured time.
     pub startup: Option<Forecast>,
 }
 
@@ -130,7 +131,7 @@ pub enum PredictError {
 }
 
 impl PredictError {
-    /// What to do next, where that is known.
+    /// Returns a hint on what to do next, if there is one.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -141,7 +142,7 @@ impl PredictError {
     }
 }
 
-/// How much is computed. Limits are in units of what one sequence of one step costs, some 100 ns.
+/// The amount of computation. The unit of cost is one sequence of one step, about 100 ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Effort {
     draws: u64,
@@ -149,17 +150,17 @@ struct Effort {
     most_requests: u32,
 }
 
-/// Draws at most, and at least whatever they cost.
+/// The most draws, and the fewest at any cost.
 const DRAWS: (u64, u64) = (16, 4);
-/// Of all draws together.
+/// Highest cost of all draws together.
 const DRAWN: u64 = 20_000_000;
-/// Of one run of a search, of which there are some 20, and as many for two or three of its draws.
+/// Highest cost of one run of a search. A search has about 20 runs. Those of two or three draws add as many again.
 const SEARCHED: u64 = 200_000;
-/// Requests of one run of a search at least, so that its tails mean something.
+/// Fewest requests of one run of a search, so that its tails are meaningful.
 const LEAST_REQUESTS: u64 = 200;
 
 impl Effort {
-    /// After a run that has cost so much. In a larger batch a request costs little more than its tokens.
+    /// Derives the effort from the cost of one run. In a larger batch a request costs little more than its tokens.
     fn of(cost: u64, measurement: Option<&Measurement>) -> Self {
         let (most, least) = DRAWS;
         let tokens = measurement.map_or(cost, |run| run.total_output_tokens / run.completed.max(1));
@@ -171,12 +172,12 @@ impl Effort {
     }
 }
 
-/// Answers a question, in some seconds at most for usual loads: the load is run once as expected and a few times more for
-/// the intervals, shorter ones for the highest load.
+/// Answers a question, within a few seconds for usual loads. It runs the load once with the expected step times and a
+/// few more times for the intervals. Shorter runs find the highest load.
 ///
 /// # Errors
-/// When the load cannot be driven, or one of its requests is longer than the engine takes. That the configuration is
-/// rejected, or fails under its load, is a [`Prediction`].
+/// If the load cannot be driven, or one of its requests is longer than the engine accepts. A configuration that is
+/// rejected, or fails under its load, is no error but a [`Prediction`].
 pub fn predict(question: &Question<'_>) -> Result<Prediction, PredictError> {
     let (job, load) = (question.job, question.load);
     let setup = match Setup::resolve(question) {
@@ -209,7 +210,7 @@ pub fn predict(question: &Question<'_>) -> Result<Prediction, PredictError> {
             limits: &objective.constraints,
             most_requests: effort.most_requests,
         };
-        // Another launch is faster or slower as a whole.
+        // Each draw is another launch, faster or slower as a whole.
         Some(search.find(&central, (1..=effort.draws).map(|number| question.knowledge.launch(number)), &effort)?)
     };
     let score = objective.score(&ran.outcome);
@@ -242,7 +243,7 @@ fn rejected(rejection: Rejection) -> Prediction {
     Prediction { outcome: Outcome::Rejected(rejection), score: Score::Failed, served: None }
 }
 
-/// The objective without limits on what the twin does not know, and the metrics that it does not know.
+/// Returns the objective without limits on metrics that the twin does not predict, and the names of those metrics.
 fn known(objective: &Objective, outcome: &Outcome) -> (Objective, Vec<String>) {
     let Some(measurement) = outcome.measurement() else { return (objective.clone(), Vec::new()) };
     let is_known = |name: &str| measurement.metric(name).is_some() || Measurement::NAMES.contains(&name);
@@ -253,20 +254,21 @@ fn known(objective: &Objective, outcome: &Outcome) -> (Objective, Vec<String>) {
     (Objective { constraints, ..objective.clone() }, unknown.chain(own).collect())
 }
 
-/// 10 % to 90 % of some values; nothing of fewer than three.
+/// Returns the range from 10 % to 90 % of some values, `None` for fewer than three.
 fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
     values.sort_by(f64::total_cmp);
     let of = |percent| percentile(&values, percent);
     (values.len() >= 3).then(|| Some((of(10.0)?, of(90.0)?))).flatten()
 }
 
-/// Widens a range so that it contains a value: the most likely answer is one of the likely ones, also when few draws are not
-/// spread around it.
+/// Widens a range so that it contains a value. The most likely value belongs to the range, even if the few draws are
+/// not spread around it.
 fn containing((low, high): (f64, f64), value: f64) -> (f64, f64) {
     (low.min(value), high.max(value))
 }
 
-/// Which of two is better by an objective: feasible ones first, then those nearest to the limits, then the failed.
+/// Orders two predictions by an objective, the better first: feasible ones, then those nearest to the limits, then
+/// failed ones.
 #[must_use]
 pub fn compare(objective: &Objective, a: &Prediction, b: &Prediction) -> Ordering {
     let key = |prediction: &Prediction| match prediction.score {

@@ -1,9 +1,9 @@
 //! Noise between launches: how much a metric of the same configuration differs from one launch to the next.
 //!
-//! The logarithms of a metric over `n` launches of one configuration have `n - 1` degrees of freedom. Their variances are pooled
-//! over the configurations that were measured repeatedly, together with an assumed one that counts for one degree of freedom (for
-//! two if nothing was repeated). The range of one further launch is then that of Student's distribution, so that few repetitions give a
-//! wider range than many.
+//! The logarithms of a metric over `n` launches of one configuration have `n - 1` degrees of freedom. Their variances
+//! are pooled over the configurations that were measured repeatedly, together with an assumed variance. The assumed one
+//! counts for one degree of freedom, or for two if nothing was repeated. The range of one further launch is that of
+//! Student's distribution. Few repetitions therefore give a wider range than many.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::metrics::student;
 use crate::stats::to_f64;
 use crate::trial::Measurement;
 
-/// Degrees of freedom that the assumed deviation counts for, beside repeated measurements and without any.
+/// Degrees of freedom of the assumed deviation, beside repeated measurements and without any.
 const BESIDE: f64 = 1.0;
 const ALONE: f64 = 2.0;
-/// Standard deviation of the logarithm of a metric from launch to launch, assumed before anything was measured twice: of a real
-/// engine, of the simulated one, and how many times as large that of tails is.
+/// Standard deviation of the logarithm of a metric from launch to launch, assumed before anything was measured twice.
+/// The first is of a real engine, the second of the simulated one. `TAILS` multiplies it for tails.
 const ASSUMED: f64 = 0.05;
 const ASSUMED_SIMULATED: f64 = 0.01;
 const TAILS: f64 = 2.0;
@@ -35,7 +35,7 @@ const FIXED: [&str; 6] = [
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LaunchNoise {
     assumed: f64,
-    /// For each metric the sum of squares of its logarithms around their means, and its degrees of freedom.
+    /// For each metric, the sum of squares of its logarithms around their means, and its degrees of freedom.
     measured: BTreeMap<&'static str, (f64, f64)>,
     /// Configurations that were measured more than once, and their measurements.
     pub configurations: usize,
@@ -68,7 +68,7 @@ impl LaunchNoise {
         noise
     }
 
-    /// Whether anything was measured twice.
+    /// Returns whether anything was measured twice.
     #[must_use]
     pub fn is_measured(&self) -> bool {
         self.configurations > 0
@@ -89,7 +89,7 @@ impl LaunchNoise {
         (((own * assumed * assumed + sum) / all).sqrt(), all)
     }
 
-    /// Widens a range of 10 % to 90 % around a value to that of one further launch.
+    /// Widens a range from 10 % to 90 % around a value to that of one further launch.
     #[must_use]
     pub fn widened(&self, name: &str, value: f64, (low, high): (f64, f64)) -> (f64, f64) {
         let (deviation, freedom) = self.deviation(name);
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// A launch that takes so many times as long as it would without noise.
+    /// Returns a launch that takes `slowness` times as long as it would without noise.
     fn launch(slowness: f64) -> Measurement {
         Measurement {
             completed: 100,
@@ -132,12 +132,12 @@ mod tests {
                 let mut run = || launch((deviation * normal()).exp());
                 let groups: Vec<_> = (0..repeated).map(|_| [run(), run()]).collect();
                 let noise = LaunchNoise::of(groups.iter().map(<[_; 2]>::as_slice), false);
-                // The twin is right on average, and sure of it.
+                // The prediction is right on average and has no uncertainty of its own.
                 let (low, high) = noise.widened("output_throughput", 1000.0, (1000.0, 1000.0));
                 held += u32::from((low..=high).contains(&run().metric("output_throughput").unwrap()));
             }
             let share = f64::from(held) / f64::from(studies);
-            // What is assumed of little noise is too much, and of much too little, until enough was measured.
+            // Until enough was measured, the assumed noise is too large for small noise and too small for large noise.
             let most = if deviation < 0.05 || repeated == 0 { 1.0 } else { 0.93 };
             assert!((0.7..most).contains(&share), "{deviation} {repeated}: {share}");
         }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_range_without_any_noise_holds_too_few_further_launches() {
-        // The share of launches within draws of 2 % to each side, of launches that differ by 10 %.
+        // The draws spread by 2 % to each side, the launches by 10 %.
         let noise = LaunchNoise::of([[launch(0.9), launch(1.1)].as_slice()], false);
         let (low, high) = noise.widened("output_throughput", 1000.0, (980.0, 1020.0));
         assert!(low < 900.0 && high > 1100.0, "{low} {high}");

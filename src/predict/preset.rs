@@ -1,4 +1,4 @@
-//! Which preset stands for a GPU, by the name that its driver gives it.
+//! Presets of GPUs, by the driver's name for them.
 
 use crate::twin::DevicePreset;
 
@@ -15,11 +15,11 @@ const NAMES: [(&str, &str); 9] = [
     ("RTX PRO 6000", "rtxpro6000"),
 ];
 
-/// The preset of the GPUs that the driver reports like `8xNVIDIA H100 80GB HBM3`; nothing for kinds without a preset, and
-/// where there are several kinds.
+/// Returns the preset of GPUs that the driver reports like `8xNVIDIA H100 80GB HBM3`. `None` for kinds without a
+/// preset, and for several kinds.
 #[must_use]
 pub fn preset_of(described: &str) -> Option<&'static DevicePreset> {
-    // An instance of a divided device is none of that kind.
+    // Several kinds together have no preset, nor has an instance of a divided device (MIG).
     if described.contains(" + ") || described.contains(" MIG ") {
         return None;
     }

@@ -24,16 +24,16 @@ pub(super) struct Ran {
     pub(super) good: Option<f64>,
     pub(super) seen: Seen,
     pub(super) series: Series,
-    /// In units of what one sequence of one step costs to compute.
+    /// The cost of the computation, in units of one sequence of one step.
     pub(super) cost: u64,
 }
 
-/// Sees nothing.
+/// An observer that ignores everything.
 struct Blind;
 
 impl Observer for Blind {}
 
-/// Runs a load with these factors on the step time.
+/// Runs a load with the step time scaled by these factors.
 pub(super) fn run(
     setup: &Setup,
     script: &Script,
@@ -44,7 +44,7 @@ pub(super) fn run(
     run_over(Span::Own, setup, script, load, seed, factors)
 }
 
-/// The same, of which a part is measured.
+/// Like `run`, but measures only a part of it.
 pub(super) fn run_over(
     span: Span,
     setup: &Setup,
@@ -106,7 +106,7 @@ fn drive<'a>(engines: &'a mut [Engine], step_time: &'a StepTime) -> Drive<'a> {
     Drive { engines, step_time }
 }
 
-/// The records as a load generator would hand them over.
+/// Returns the records in the form of a load generator's run.
 fn virtual_run(mut records: Vec<load::Record>, warmup: Warmup, unsent: usize) -> Run {
     records.sort_by_key(|record| record.end);
     let length = records.last().map_or(Duration::ZERO, |record| record.end);
@@ -142,13 +142,13 @@ fn since(now: Counters, before: Counters) -> Counters {
     }
 }
 
-/// What of a request's time is spent outside of the engine, on average, when nothing waits for the front end.
+/// Estimates the mean share of a request's time outside of the engine, if no request waits for the front end.
 fn front_end(setup: &Setup, step_time: &StepTime, run: &Run, samples: f64) -> f64 {
     let Frontend { request_s, prompt_token_s, step_s, stream_s } = step_time.frontend();
     let wire = (setup.wire.request + setup.wire.token).as_secs_f64();
     let (mut outside, mut whole) = (0.0, 0.0);
     for record in &run.records {
-        // Half of the others are served before.
+        // On average, half of the step's other sequences are streamed first.
         let own = request_s + prompt_token_s * f64::from(record.prompt_tokens) + step_s + stream_s * samples / 2.0;
         outside += (own + wire) / setup.pace;
         whole += record.e2el().unwrap_or_default().as_secs_f64();

@@ -1,4 +1,4 @@
-//! What a study asks, made once for all virtual runs of it.
+//! The sessions of a study's workload, made once for all virtual runs of it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::twin::tokens;
 use crate::workload::{WarmupSessions, Workload};
 
-/// Tokens of prompts that are kept, at 4 bytes each; further sessions are made anew by every run.
+/// Most tokens of prompts that are kept, at 4 bytes each. Every run makes further sessions anew.
 const KEPT_TOKENS: usize = 16 << 20;
 
 /// One request.
@@ -33,7 +33,7 @@ pub(super) struct Script {
     warmup: Option<Box<Script>>,
 }
 
-/// Sessions that were made, and how many tokens of further ones may be kept.
+/// Sessions that were made, and the number of further tokens that may be kept.
 #[derive(Debug)]
 struct Kept {
     sessions: HashMap<u64, Arc<[Turn]>>,
@@ -56,7 +56,7 @@ impl Script {
     }
 
     pub(super) fn session(&self, index: u64) -> Arc<[Turn]> {
-        // Whatever has panicked, what is kept is whole.
+        // A panic cannot leave the kept sessions incomplete.
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(turns) = kept().sessions.get(&index) {
             return Arc::clone(turns);

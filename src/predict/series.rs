@@ -1,14 +1,14 @@
-//! The batch over time, thinned to what a plot shows, in bounded memory however long the load is.
+//! The batch over time, thinned to the resolution of a plot. Its memory is bounded for any length of the load.
 
 use std::time::Duration;
 
 use crate::stats::{f64_to_usize, to_f64};
 use crate::twin::Seen;
 
-/// Points that are kept at most.
+/// The most points that are kept.
 pub const MOST_POINTS: usize = 600;
 
-/// Seconds of the first points; each thinning doubles it.
+/// Width of the first points in seconds. Each thinning doubles it.
 const FINEST: f64 = 1e-3;
 
 /// The batch over time, on the clients' clock from the begin of the measured window.
@@ -21,15 +21,15 @@ pub struct Series {
     pub points: Vec<Point>,
 }
 
-/// Means over one interval, of which the first begins at 0.
+/// Means over one interval. The first interval begins at 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Point {
     /// Requests in the batch and in the queue, of all engines together.
     pub running: f64,
     pub waiting: f64,
-    /// Share of the cache's blocks in use, 0 to 1: that of the engines' mean.
+    /// Share of the cache's blocks in use, 0 to 1, as a mean over the engines.
     pub kv: f64,
-    /// Tokens of a step, while there was one.
+    /// Tokens of a step, as a mean over the time with a step.
     pub tokens: f64,
 }
 
@@ -54,7 +54,7 @@ impl Sums {
     }
 }
 
-/// Adds up steps.
+/// Accumulates steps.
 #[derive(Debug)]
 pub(super) struct Recorder {
     width: f64,
@@ -67,7 +67,8 @@ impl Recorder {
         Self { width: FINEST, budget, sums: Vec::new() }
     }
 
-    /// A step of which the part from `begin` on is new; `pace` is that of the device's clock.
+    /// Adds the part of a step after `begin`; the earlier part was counted before. `pace` is the speed of the device's
+    /// clock.
     pub(super) fn step(&mut self, seen: &Seen, begin: Duration, pace: f64) {
         let (mut from, to) = (begin.as_secs_f64() / pace, seen.end.as_secs_f64() / pace);
         while place(to, self.width) >= MOST_POINTS {
@@ -76,7 +77,7 @@ impl Recorder {
         let mut at = place(from, self.width);
         while from < to {
             let until = (to_f64(at + 1) * self.width).min(to);
-            // By rounding nothing may be left of an interval.
+            // Rounding may leave nothing of an interval.
             if until > from {
                 if self.sums.len() <= at {
                     self.sums.resize(at + 1, Sums::default());
@@ -101,7 +102,7 @@ impl Recorder {
         self.sums = self.sums.chunks(2).map(pair).collect();
     }
 
-    /// The means, of so many engines.
+    /// Returns the means for this number of engines.
     pub(super) fn finish(&self, engines: usize) -> Series {
         let width = self.width;
         let point = |sums: &Sums| Point {

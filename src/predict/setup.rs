@@ -9,11 +9,11 @@ use crate::rule;
 use crate::trial::Rejection;
 use crate::twin::{Engine, MemoryPlan, Parallel, Scheduling, Settings, SettingsError, Speculation, Start, StepTime};
 
-/// Between a client and what the simulated engine simulates, and back: its own HTTP server on the loopback interface.
+/// Latency of the simulated engine's own HTTP server on the loopback interface, for a request and for a token.
 const SIMULATED_REQUEST: Duration = Duration::from_micros(200);
 const SIMULATED_TOKEN: Duration = Duration::from_micros(100);
 
-/// What is needed to run a load on the twin.
+/// The input of a run on the twin.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) settings: Settings,
@@ -23,17 +23,17 @@ pub(super) struct Setup {
     /// With all factors at 1.
     pub(super) prior: StepTime,
     pub(super) wire: Wire,
-    /// How many times as fast as the device's clock the clients' goes.
+    /// Speed of the device's clock relative to the clients'.
     pub(super) pace: f64,
-    /// `None` of the simulated engine.
+    /// `None` for the simulated engine, and if the start cannot be estimated.
     pub(super) start: Option<Start>,
 }
 
 impl Setup {
-    /// The engines as they are after their start; each draws the drafts that are accepted for itself.
+    /// Returns the engines after their start. Each draws its accepted drafts from a seed of its own.
     ///
     /// # Errors
-    /// When some request within `max_model_len` could never run.
+    /// If some request within `max_model_len` could never run.
     pub(super) fn engines(&self) -> Result<Vec<Engine>, SettingsError> {
         let engine = |seed: u64| {
             let speculation = self.settings.scheduling.speculation.map(|of| Speculation { seed, ..of });
@@ -46,7 +46,7 @@ impl Setup {
     /// Resolves a configuration.
     ///
     /// # Errors
-    /// Why the engine would not serve it: the rule with its words, or what only a start finds out.
+    /// The reason why the engine would not serve it: a rule with its message, or a failure that only a start finds.
     pub(super) fn resolve(question: &Question<'_>) -> Result<Self, Rejection> {
         let Question { job, config, version, device, .. } = question;
         let config = &job.with_arguments(config, *version);
@@ -83,13 +83,13 @@ impl Setup {
     }
 }
 
-/// What is simulated, where the study's engine is the simulated one.
+/// Returns the simulation's settings if the study's engine is the simulated one.
 fn simulated(question: &Question<'_>) -> Option<Simulated> {
     let engine = &question.job.engine;
     engine.engine.simulated(&engine.args)
 }
 
-/// What the step time's front end does not hold.
+/// Returns the latency that the step time's front end does not contain.
 fn wire(simulated: Option<Simulated>) -> Wire {
     simulated.map_or(Wire::default(), |Simulated { time_scale, .. }| Wire {
         request: SIMULATED_REQUEST.mul_f64(time_scale),

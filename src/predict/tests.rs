@@ -1,4 +1,4 @@
-//! Predictions of the example study, and what holds for every one.
+//! Predictions of the example study, and properties of every prediction.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn question<'a>(job: &'a Job, load: &'a LoadJob, calibration: &'a Calibration) -
     }
 }
 
-/// Without limits, so that no highest load is looked for.
+/// Returns the example without limits, so that no highest load is searched.
 fn unlimited() -> Job {
     let mut job = study();
     job.objective.constraints.clear();
@@ -71,7 +71,7 @@ fn values_lie_within_their_own_ranges_and_noise_between_launches_widens_them() {
     let noise = LaunchNoise::of([], false);
     let question = question(&job, &job.load, &calibration);
     let sure = question.knowledge;
-    // Draws that all lie to one side of the value.
+    // All draws may lie to one side of the value.
     assert_eq!((containing((38.0, 40.0), 37.0), containing((38.0, 40.0), 39.0)), ((37.0, 40.0), (38.0, 40.0)));
     let ask = |knowledge| predict(&Question { knowledge, ..question.clone() }).unwrap();
     let (narrow, wide) = (ask(sure), ask(sure.with_noise(Some(&noise))));
@@ -189,7 +189,7 @@ fn every_arrival_of_a_load_is_driven() {
         assert!(measured(&prediction).max_concurrent_requests <= Some(30));
         assert!(metric(&prediction, "requests_running_max") <= 8.0, "{:?}", load.arrival);
     }
-    // A trace needs one.
+    // A replay needs a workload with time stamps.
     let trace = open(Arrival::Trace { factor: 1.0 });
     let error = predict(&question(&job, &trace, &calibration)).unwrap_err();
     assert_eq!(error.to_string(), "the workload has no time stamps");
@@ -249,7 +249,7 @@ fn better_predictions_come_first_whatever_the_goal() {
     assert_eq!(order(&objective), Ordering::Less);
 }
 
-/// The example with another workload and load, and without limits.
+/// Returns the example with another workload and load, and without limits.
 fn asked(workload: &str, load: &str) -> Job {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let text = std::fs::read_to_string(examples.join("quickstart.toml")).unwrap();
@@ -274,7 +274,7 @@ fn a_trace_comes_when_its_stamps_say() {
     let prediction = answer(&job);
     let measured = measured(&prediction);
     assert_eq!((measured.completed, measured.total_input_tokens, measured.total_output_tokens), (3, 150, 43));
-    // From the first stamp to the last they are 2.5 s, twice as slow 5 s.
+    // The stamps span 2.5 s, or 5 s at half speed.
     assert!((5.0..5.5).contains(&metric(&prediction, "duration")), "{}", metric(&prediction, "duration"));
 }
 

@@ -1,4 +1,4 @@
-//! What is seen of the engine while a load goes by.
+//! Observations of the engine during a load.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::series::Recorder;
 use crate::stats::to_f64;
 use crate::twin::{Counters, Engine, Observer, Parts, Seen, StepTime, Wait, Work};
 
-/// Why requests wait, in the order in which it is shown.
+/// Reasons why requests wait, in the order of display.
 pub(super) const WAITS: [Wait; 4] = [Wait::Blocks, Wait::Sequences, Wait::Budget, Wait::Turn];
 
 /// The terms of a step's time.
@@ -40,7 +40,7 @@ impl Term {
     }
 }
 
-/// Sees the steps of the measured window. Times are on the device's clock until they are given out.
+/// Observer of the steps in the measurement window. Its times are on the device's clock until they leave it.
 pub(super) struct Watch<'a> {
     step_time: &'a StepTime,
     pace: f64,
@@ -48,9 +48,9 @@ pub(super) struct Watch<'a> {
     overlapped: bool,
     budget: u32,
     replicas: usize,
-    /// Of a step with a single token.
+    /// The linear part of a step with a single token.
     weights_s: f64,
-    /// When the last step of each engine ends.
+    /// The end of each engine's last step.
     ends: Vec<Duration>,
     busy_s: f64,
     waits_s: [f64; WAITS.len()],
@@ -60,11 +60,11 @@ pub(super) struct Watch<'a> {
     kv: Mean,
     samples: Mean,
     pub(super) series: Recorder,
-    /// What it has cost to compute: requests and steps looked at.
+    /// The cost of the computation: 4 per step and 1 per sequence in it.
     pub(super) cost: u64,
 }
 
-/// A sum over time, and the largest value.
+/// A time-weighted sum, and the largest value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     sum: f64,
@@ -78,14 +78,15 @@ impl Mean {
     }
 }
 
-/// Where the time of the steps has gone, as shares of the time in which there was one.
+/// Shares of the engines' time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shares {
     /// Time with a step under way, as a share of the window and of all engines.
     pub busy: f64,
-    /// Requests waited for free blocks of the cache, for a place among the running, for tokens of the budget, for their turn.
+    /// Shares of the busy time while requests wait, in the order of `WAITS`. They wait for free blocks of the cache,
+    /// for a place among the running, for tokens of the budget, or for their turn.
     pub waits: [f64; WAITS.len()],
-    /// In the order of [`Term::ALL`].
+    /// Shares of the steps' time, in the order of [`Term::ALL`].
     pub terms: [f64; Term::ALL.len()],
 }
 
@@ -116,7 +117,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// The terms of a step, of which those that others hide count nothing.
+    /// Splits the time of a step into terms. A term that another one hides is 0.
     fn terms(&self, parts: &Parts) -> [f64; Term::ALL.len()] {
         let Parts { linear_s, attention_s, sampling_s, launch_s, communication_s, host_s, total_s } = *parts;
         let device = linear_s + attention_s + sampling_s + launch_s + communication_s;
@@ -130,7 +131,7 @@ impl<'a> Watch<'a> {
         [weights, linear_s - weights, attention_s, sampling_s, launch, communication_s, host]
     }
 
-    /// Over a window of this length on the device's clock.
+    /// Returns the shares over a window of this length on the device's clock.
     pub(super) fn shares(&self, window: Duration) -> Shares {
         let of = |sum: f64, whole: f64| if whole > 0.0 { sum / whole } else { 0.0 };
         let terms: f64 = self.terms_s.iter().sum();
@@ -141,12 +142,12 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Sequences that have a token at the same time, in the mean of the steps.
+    /// Returns the number of sequences that get a token in the same step, as a mean over the busy time.
     pub(super) fn mean_samples(&self) -> f64 {
         if self.busy_s > 0.0 { self.samples.sum / self.busy_s } else { 0.0 }
     }
 
-    /// What the engines would report of themselves, by the names that objectives use.
+    /// Returns the metrics that the engines would report, by the names that objectives use.
     pub(super) fn server(&self, window: Duration, counted: &[Counters]) -> BTreeMap<String, f64> {
         let seconds = window.as_secs_f64();
         let mean = |mean: Mean| if seconds > 0.0 { mean.sum / seconds } else { 0.0 };
@@ -176,12 +177,12 @@ impl<'a> Watch<'a> {
 
 impl Observer for Watch<'_> {
     fn step(&mut self, seen: &Seen) {
-        // Steps of a pipeline overlap: what counts is how far the time goes on.
+        // Steps of a pipeline overlap. Only the time beyond the end of earlier steps counts.
         let begin = seen.start.max(self.ends[seen.replica]).min(seen.end);
         self.ends[seen.replica] = seen.end.max(begin);
         let seconds = seen.end.saturating_sub(begin).as_secs_f64();
         self.busy_s += seconds;
-        // A prompt that is cut waits for the next step's budget, like one that is not begun.
+        // A prompt that is cut waits for the next step's budget, like one that has not begun.
         let cut = (seen.work.prompt_tokens > 0 && seen.work.tokens >= self.budget).then_some(Wait::Budget);
         if let Some(place) = seen.wait.or(cut).and_then(|wait| WAITS.iter().position(|other| *other == wait)) {
             self.waits_s[place] += seconds;

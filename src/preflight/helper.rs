@@ -1,4 +1,4 @@
-//! One run of the helper: what goes over its pipe, and how long it may take.
+//! One run of the helper: the messages over its pipe, and their time limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{Installed, InstalledFlag, PreflightError, Setup, Stage, Verdict};
 use crate::server::{Pipe, PipeError};
 
-/// What a message quotes of a foreign line, in characters.
+/// The maximum length of a foreign line's quotation in a message, in characters.
 const MOST_QUOTED: usize = 200;
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ enum Words {
 }
 
 impl Helper {
-    /// Starts the helper, imports the engine, and asks for the warm-up. Afterwards an answer takes milliseconds.
+    /// Starts the helper, imports the engine, and runs the warm-up. Afterwards an answer takes milliseconds.
     pub(super) async fn start(setup: &Setup) -> Result<(Self, Installed, bool), PreflightError> {
         let mut command = vec![setup.python.clone(), "-c".to_owned(), setup.program.source.to_owned()];
         command.extend(setup.program.packages.iter().map(|name| (*name).to_owned()));
@@ -76,7 +76,7 @@ impl Helper {
         let (version, device, flags, absent) = match hello {
             Ok(Hello::Here { version, device, flags, absent }) => (version, device, flags, absent),
             Ok(Hello::Failed { error }) => return Err(import(error)),
-            // An import that hangs would hang again, and keep a measurement waiting each time.
+            // A retry of an import that hangs would hang again, and delay a measurement each time.
             Err(error @ (PreflightError::Silent { .. } | PreflightError::Foreign { .. })) => {
                 return Err(import(error.to_string()));
             }
@@ -86,7 +86,7 @@ impl Helper {
         Ok((helper, Installed { version, device, flags, absent, warm_up: answer.verdict }, answer.device))
     }
 
-    /// Asks for one command line.
+    /// Requests the verdict on one command line.
     pub(super) async fn ask(
         &mut self,
         args: &[String],
@@ -107,7 +107,8 @@ impl Helper {
         Ok(Answer { verdict, device })
     }
 
-    /// The next line that `read` understands. What a start-up file of the Python prints is passed over.
+    /// Returns the next line that `read` understands. Other lines, such as output of a start-up file of the Python,
+    /// are skipped.
     async fn next<T>(
         &mut self,
         limit: Duration,

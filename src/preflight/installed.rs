@@ -1,39 +1,39 @@
-//! What the helper says of the installed engine.
+//! The properties of the installed engine, as the helper reports them.
 
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
-/// The installed engine, in its own words.
+/// The installed engine, as it describes itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Installed {
     pub version: String,
     /// `cpu`, `cuda` and so on, as `vllm.platforms.current_platform` names it.
     pub device: String,
     pub flags: Vec<InstalledFlag>,
-    /// Of the packages that some flags need, those that its Python lacks.
+    /// The packages that some flags need and that its Python lacks.
     pub absent: BTreeSet<String>,
-    /// What it says of the arguments that it was warmed up with.
+    /// The verdict on the arguments of the warm-up.
     pub warm_up: Verdict,
 }
 
-/// One flag as the installed engine's parser has it.
+/// One flag of the installed engine's parser.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct InstalledFlag {
-    /// Every spelling, with its dashes: `--max-num-seqs`, `--no-enable-prefix-caching`, `-tp`.
+    /// Every spelling, including dashes: `--max-num-seqs`, `--no-enable-prefix-caching`, `-tp`.
     pub names: Vec<String>,
-    /// Name of the function that reads the value, for instance `int`.
+    /// The name of the function that reads the value, for instance `int`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// Name of the argparse action, for instance `_StoreAction`.
+    /// The name of the argparse action, for instance `_StoreAction`.
     pub action: String,
     pub choices: Option<Vec<String>>,
-    /// Where it is a plain value.
+    /// The default, if it is a plain value.
     pub default: Option<Json>,
 }
 
-/// What the engine says of one command line.
+/// The engine's verdict on one command line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     Accept {
@@ -43,12 +43,12 @@ pub enum Verdict {
     },
     Reject {
         stage: Stage,
-        /// The engine's own words.
+        /// The engine's message, unchanged.
         message: String,
     },
 }
 
-/// Who refuses.
+/// The stage that refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -69,7 +69,7 @@ impl Stage {
 }
 
 impl Verdict {
-    /// Stage and message, where the engine refuses.
+    /// Returns the stage and the message if the engine refuses.
     #[must_use]
     pub fn rejection(&self) -> Option<(Stage, &str)> {
         match self {
@@ -80,7 +80,7 @@ impl Verdict {
 }
 
 impl Installed {
-    /// The flag of this name, which may be written with underscores and without dashes.
+    /// Returns the flag with this name. The name may have underscores, and no dashes at its beginning.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&InstalledFlag> {
         let name = format!("--{}", name.trim_start_matches('-').replace('_', "-"));

@@ -1,22 +1,23 @@
-//! Rules and engine on one configuration: who is right, and where they disagree.
+//! The decision between rules and engine on one configuration, and their disagreements.
 
 use super::{Stage, Verdict};
 use crate::rule::{Finding, Severity};
 
-/// Stands for a rule where the engine alone refuses.
+/// The name that replaces a rule's identifier if only the engine refuses.
 pub const ENGINE: &str = "ENGINE";
 
-/// A defect of the rules, as far as parser and configuration classes decide.
+/// A defect of the rules, in the part that the parser and the configuration classes decide.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Disagreement {
-    /// A rule says that the engine would refuse; it accepts.
+    /// A rule predicts a refusal, but the engine accepts.
     FalseRejection(Finding),
-    /// No rule says so; the engine refuses.
+    /// No rule predicts a refusal, but the engine refuses.
     FalseAcceptance(Finding),
 }
 
-/// What holds of a configuration, the most severe first among `findings`. The engine decides what it can see. What would
-/// fail later, in its workers or under load, only a rule can say.
+/// Returns the decisive finding and the disagreement, if any. `findings` begins with the most severe. The engine
+/// decides everything that its parser and configuration classes check. Only rules can predict failures in the workers
+/// or under load.
 #[must_use]
 pub fn judge(findings: Vec<Finding>, engine: &Verdict) -> (Option<Finding>, Option<Disagreement>) {
     let refused = |finding: &Finding| finding.severity.is_refusal();

@@ -1,8 +1,8 @@
-//! The engine's own answer: a helper inside the engine's Python says what it would say of a command line, in
-//! milliseconds and without a launch.
+//! The engine's own verdict on a command line, from a helper inside the engine's Python. It takes milliseconds and no
+//! launch.
 //!
-//! The helper imports the installed engine once, in the background. It never holds a GPU while an engine is launched, it
-//! waits on its pipe while nothing is asked, and whatever it does, an answer or an error comes within a limit.
+//! The helper imports the installed engine once, in the background. It never holds a GPU while an engine is launched.
+//! It waits on its pipe while there is no question. Each question gets an answer or an error within a limit.
 
 mod helper;
 mod installed;
@@ -24,7 +24,7 @@ use helper::{Answer, Helper};
 pub use installed::{Installed, InstalledFlag, Stage, Verdict};
 pub use judge::{Disagreement, ENGINE, judge};
 
-/// What to start, and what for.
+/// The program to start, its environment, and its time limits.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The helper's program.
@@ -34,16 +34,16 @@ pub struct Setup {
     /// The launch's own variables, added to the tuner's environment.
     pub env: BTreeMap<String, String>,
     pub marker: Marker,
-    /// A model and arguments that every candidate shares: the first answer for a model takes seconds, because the engine
-    /// looks at the model's class in a process of its own.
+    /// A model and arguments that every candidate shares. The first answer for a model takes seconds, because the
+    /// engine inspects the model's class in a separate process.
     pub warm_up: Vec<String>,
     pub limits: Limits,
 }
 
-/// How long the helper may take.
+/// The time limits of the helper.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// vLLM, for instance, imports in 10 to 23 s on a busy machine with a warm file cache.
+    /// The limit of the import. vLLM, for instance, imports in 10 to 23 s on a busy machine with a warm file cache.
     pub import: Duration,
     pub warm_up: Duration,
     pub answer: Duration,
@@ -55,7 +55,7 @@ impl Default for Limits {
     }
 }
 
-/// Why there is no answer; the rules then stand alone.
+/// The reason why there is no verdict. Then only the rules decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PreflightError {
     #[error("{0}")]
@@ -73,17 +73,17 @@ pub enum PreflightError {
 }
 
 impl PreflightError {
-    /// Whether no question will be answered any more.
+    /// Returns whether no further question will be answered.
     #[must_use]
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Start(_) | Self::Import { .. } | Self::GivenUp { .. })
     }
 }
 
-/// After so many failures of the helper the rules stand alone.
+/// The number of failures of the helper after which only the rules decide.
 const MOST_FAILURES: u32 = 3;
 
-/// Questions that may wait while one is answered.
+/// The number of questions that may wait while one is answered.
 const MOST_WAITING: usize = 64;
 
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ struct Question {
     answer: oneshot::Sender<Result<Verdict, PreflightError>>,
 }
 
-/// A started preflight. Dropping it ends the helper soon, [`Preflight::stop`] before it returns.
+/// A started preflight. A drop ends the helper soon afterwards. [`Preflight::stop`] waits until the helper has ended.
 #[derive(Debug)]
 pub struct Preflight {
     questions: mpsc::Sender<Question>,
@@ -109,7 +109,7 @@ pub struct Preflight {
 }
 
 impl Preflight {
-    /// Returns at once; the engine is imported in the background.
+    /// Starts the preflight and returns at once. The engine is imported in the background.
     #[must_use]
     pub fn start(setup: Setup) -> Self {
         let (questions, waiting) = mpsc::channel(MOST_WAITING);
@@ -121,7 +121,7 @@ impl Preflight {
     /// Waits until the engine is imported and warmed up.
     ///
     /// # Errors
-    /// When that has failed for good.
+    /// If the import or the warm-up has failed for good.
     pub async fn ready(&self) -> Result<Arc<Installed>, PreflightError> {
         let mut state = self.state.clone();
         let settled = state.wait_for(|state| !matches!(state, State::Starting)).await;
@@ -132,12 +132,12 @@ impl Preflight {
         }
     }
 
-    /// What the engine says of a command line: the model and its flags, as they stand behind its command, such as `vllm serve`. `env` is
-    /// added to the helper's environment for this question alone. Several questions may be under way; they are answered
-    /// in their order.
+    /// Requests the engine's verdict on a command line. `args` are the model and its flags, without a command such as
+    /// `vllm serve`. `env` is added to the helper's environment for this question alone. Several questions may be
+    /// pending. They are answered in order.
     ///
     /// # Errors
-    /// When there is no answer within the limit, or never will be.
+    /// If there is no answer within the limit, or if there will be none.
     pub async fn ask(&self, args: &[String], env: &BTreeMap<String, String>) -> Result<Verdict, PreflightError> {
         let (answer, answered) = oneshot::channel();
         let question = Question { args: args.to_vec(), env: env.clone(), answer };
@@ -148,7 +148,7 @@ impl Preflight {
     /// Ends the helper and everything that it has started.
     pub async fn stop(mut self) {
         self.work.abort();
-        // Aborted is what is wanted.
+        // The abortion is intended, so its error is ignored.
         let _ = (&mut self.work).await;
     }
 }
@@ -163,12 +163,12 @@ fn stopped() -> PreflightError {
     PreflightError::Broken("it was stopped".to_owned())
 }
 
-/// Answers questions in their order, with one helper at a time.
+/// Answers questions in order, with one helper at a time.
 struct Worker {
     setup: Setup,
     said: watch::Sender<State>,
-    /// Absent after a failure, and where the last one held a GPU. It is replaced when the next question comes: until
-    /// then nothing runs.
+    /// `None` after a failure, or if the last helper held a GPU. The next question starts a new helper. Until then
+    /// none runs.
     helper: Option<Helper>,
     failures: u32,
 }
@@ -180,7 +180,7 @@ impl Worker {
         }
         while let Some(Question { args, env, answer }) = questions.recv().await {
             let verdict = self.answer(&args, &env).await;
-            // Who asked may have gone.
+            // The caller may have been dropped.
             let _ = answer.send(verdict);
         }
     }
@@ -192,7 +192,7 @@ impl Worker {
         };
         match helper.ask(args, env, self.setup.limits.answer).await {
             Ok(Answer { verdict, device }) => {
-                // One that holds a GPU is ended here, before anything else may want that memory.
+                // A helper that holds a GPU is ended here, before anything else may need that memory.
                 self.helper = (!device).then_some(helper);
                 Ok(verdict)
             }
@@ -203,7 +203,7 @@ impl Worker {
         }
     }
 
-    /// A warmed-up helper, and whether it holds a GPU already.
+    /// Starts and warms up a helper. Returns it, and whether it already holds a GPU.
     async fn start(&mut self) -> Result<(Helper, bool), PreflightError> {
         loop {
             if let State::Failed(error) = &*self.said.borrow() {

@@ -1,4 +1,4 @@
-//! The contract with the helper, on packages that look like old and new releases of vLLM, and on broken ones.
+//! The contract with the helper, on fake packages with the layouts of old and new vLLM releases, and on broken ones.
 
 use super::*;
 use std::path::Path;
@@ -82,7 +82,7 @@ class cuda:
         return cls.touched
 ";
 
-/// The command's own checks before it starts anything, as releases since 0.20 have them.
+/// The command's own checks before a launch, as in releases since 0.20.
 const SERVE: &str = r#"
 from vllm.logger import _print_warning_once as run_server
 class ServeSubcommand:
@@ -94,7 +94,7 @@ class ServeSubcommand:
         raise SystemExit("a server was started")
 "#;
 
-/// Where releases keep what the helper needs: 0.6.3 to 0.10 and from 0.12 on.
+/// Creates a package with the modules that the helper needs, in the layout of 0.6.3 to 0.10, or of 0.12 and later.
 fn package(directory: &Path, new: bool) {
     let (parser, flexible) = if new {
         ("entrypoints/launchers/cli_args.py", "utils/argparse_utils.py")
@@ -124,7 +124,7 @@ fn package(directory: &Path, new: bool) {
     }
 }
 
-/// `None`, after saying so, where there is no Python.
+/// Returns the path of a Python. If there is none, it prints a note and returns `None`.
 fn python() -> Option<String> {
     let found = crate::engine::resolve_program("python3");
     if found.is_none() {
@@ -303,7 +303,7 @@ async fn a_stopped_preflight_leaves_no_process() {
     assert_eq!(left(directory.path()), []);
 }
 
-/// What the helpers of a test have left.
+/// Returns the processes that the helpers of a test have left.
 fn left(database: &Path) -> Vec<crate::server::Leftover> {
     crate::server::leftovers(|origin| origin.is_of(database))
 }

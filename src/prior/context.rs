@@ -1,4 +1,4 @@
-//! What a caller who has no study file knows of model, devices and load. All of it is optional.
+//! Model, devices and load of a caller without a study file. All fields are optional.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use serde::Deserialize;
 use crate::config::Config;
 use crate::document::json;
 
-/// Numbers may be anything; [`of_context`](super::of_context) names those that it cannot use.
+/// The context of a space. Numbers may have any value: [`of_context`](super::of_context) names those that it cannot
+/// use.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Context {
@@ -23,7 +24,7 @@ pub struct Context {
     /// The engine's values of parameters that a configuration does not set, by the caller's names.
     #[serde(deserialize_with = "json::values")]
     pub defaults: Config,
-    /// The release of vLLM, such as `0.12.0`; without it the newest known one.
+    /// The release of vLLM, such as `0.12.0`. The default is the newest known one.
     pub engine_version: Option<String>,
 }
 
@@ -31,13 +32,13 @@ pub struct Context {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ModelContext {
-    /// Weights, in numbers and not in bytes; without it what the sizes give.
+    /// Number of weights, not of bytes. By default it is computed from the sizes.
     #[serde(deserialize_with = "json::amount")]
     pub parameters: Option<f64>,
     pub num_hidden_layers: Option<u64>,
     pub hidden_size: Option<u64>,
     pub intermediate_size: Option<u64>,
-    /// Without it as many as `head_dim` says.
+    /// By default computed from `hidden_size` and `head_dim`.
     pub num_attention_heads: Option<u64>,
     pub num_key_value_heads: Option<u64>,
     pub head_dim: Option<u64>,
@@ -51,11 +52,11 @@ pub struct ModelContext {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct DeviceContext {
-    /// As the driver or a person writes it: `NVIDIA H100 80GB HBM3`, `h100-sxm`.
+    /// As the driver or a user writes it: `NVIDIA H100 80GB HBM3`, `h100-sxm`.
     pub name: Option<String>,
-    /// Without it one.
+    /// By default one.
     pub count: Option<u64>,
-    /// Of one device; without it what such a device has.
+    /// Of one device. The default is that of such a device.
     #[serde(deserialize_with = "json::amount")]
     pub memory_bytes: Option<f64>,
 }
@@ -64,22 +65,22 @@ pub struct DeviceContext {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct LoadContext {
-    /// Tokens of a prompt, in the mean.
+    /// Mean number of tokens of a prompt.
     #[serde(deserialize_with = "json::amount")]
     pub input_tokens: Option<f64>,
-    /// Tokens of a reply, in the mean.
+    /// Mean number of tokens of a reply.
     #[serde(deserialize_with = "json::amount")]
     pub output_tokens: Option<f64>,
-    /// Share of a prompt, 0 to 1, that others begin with as well.
+    /// Share of a prompt, 0 to 1, that it has in common with others.
     #[serde(deserialize_with = "json::amount")]
     pub shared_prefix_fraction: Option<f64>,
-    /// How many different beginnings there are.
+    /// Number of different prefixes.
     pub shared_prefixes: Option<u64>,
-    /// Requests at a time: of a closed load always, of an open one at most.
+    /// Number of concurrent requests: exact for a closed load, the maximum for an open one.
     pub concurrency: Option<u64>,
     /// `closed`: the next request is sent when one has ended.
     pub arrival: Option<String>,
-    /// Requests per second of an open load; without it the load is closed.
+    /// Requests per second of an open load. Without it the load is closed.
     #[serde(deserialize_with = "json::amount")]
     pub rate_per_s: Option<f64>,
 }

@@ -1,8 +1,9 @@
-//! Which configurations are put to the twin: evenly spread ones, then neighbours and crossings of the best.
+//! The choice of configurations for the twin: evenly spread ones, then neighbours and crossings of the best.
 //!
-//! What is best depends on the limits, and by how much a prediction misses them is what a prior is most often wrong in: a
-//! latency that is predicted a third too low moves the best configuration to another place. So the best are those under
-//! several assumptions ([`Assumption`]), and whichever of them the first measurements bear out, its surroundings are known.
+//! The best configuration depends on the constraints, and a prior's most frequent error is the predicted excess over a
+//! limit. A latency that is predicted a third too low moves the best configuration to another place. The best ones are
+//! therefore determined under several assumptions ([`Assumption`]). If the first measurements confirm one of them, its
+//! surroundings are already computed.
 
 use std::collections::HashSet;
 
@@ -15,39 +16,39 @@ use crate::sampler::{Aim, Known, Measured, Reading, sobol_point};
 use crate::space::{Domain, Space};
 use crate::stats::to_f64;
 
-/// Configurations that are spread evenly, and those around the best, at most.
+/// Maximum number of evenly spread configurations, and of those around the best.
 const EVEN: usize = 160;
 const NEAR: usize = 160;
-/// What all of them may cost together, in units of some 100 ns; an even half of it is for the first ones.
+/// Maximum cost of all of them together, in units of some 100 ns. Half of it is for the evenly spread ones.
 const WORK: u64 = 24_000_000;
-/// Looked at before the best are determined anew.
+/// Number of configurations between two determinations of the best.
 const BATCH: usize = 16;
-/// Of each assumption: those whose neighbourhood is looked at.
+/// Number of best configurations for each assumption.
 const LEADERS: usize = 3;
-/// By how many of its own deviations each limit may turn out higher than predicted.
+/// Assumed errors of all limits, in deviations of the prediction.
 const DOUBTS: [f64; 2] = [1.0, 0.5];
-/// How much higher the excess of a limit may turn out than predicted, as logarithms.
+/// Assumed errors of a limit's excess, as logarithms.
 const SHIFTS: [f64; 4] = [0.25, 0.5, 1.0, -0.5];
-/// Limits that are shifted by themselves; the others only together.
+/// Number of limits that are also shifted one at a time; the others are shifted only together.
 const SHIFTED: usize = 4;
-/// Points that are drawn in vain before the space counts as used up.
+/// Draws without a find before the space counts as used up.
 const VAIN: usize = 4096;
 
-/// What came of one configuration.
+/// The result of one configuration.
 pub(super) struct Seen {
-    /// `None` where nothing can be said.
+    /// `None` if no prediction is possible.
     pub(super) known: Option<Known>,
     pub(super) cost: u64,
 }
 
-/// A configuration with its place in the unit cube, where it has one.
+/// A configuration with its place in the unit cube, if it has one.
 struct Point {
     place: Option<Vec<f64>>,
     config: Config,
     known: Known,
 }
 
-/// Puts configurations to the twin until there are enough or the work is done.
+/// Predicts configurations until their number or the work reaches its limit.
 pub(super) fn explore(
     space: &Space,
     aim: &Aim,
@@ -90,7 +91,7 @@ struct Exploration<'a> {
 }
 
 impl Exploration<'_> {
-    /// The next allowed configurations that were not met before; fewer where there are no more.
+    /// Returns the next allowed and new configurations; fewer than a batch if there are no more.
     fn unmet(&mut self, mut next: impl FnMut() -> Option<Vec<f64>>) -> Vec<(Option<Vec<f64>>, Config)> {
         let (mut batch, mut vain) = (Vec::new(), 0);
         while batch.len() < BATCH && vain < VAIN {
@@ -117,11 +118,11 @@ impl Exploration<'_> {
     }
 }
 
-/// What is assumed when the best are looked for.
+/// Assumed errors of the prediction, for the choice of the best configurations.
 struct Assumption {
-    /// Objectives that count.
+    /// The range of objectives that count.
     objectives: std::ops::Range<usize>,
-    /// What is added to the excess of each limit, and how many of its own deviations.
+    /// The amounts to add to the excess of each limit, and the number of its own deviations to add.
     shifts: Vec<f64>,
     doubt: f64,
 }
@@ -151,8 +152,8 @@ fn assumptions(aim: &Aim) -> Vec<Assumption> {
     views.iter().flat_map(of).collect()
 }
 
-/// The places of the best under each assumption: first the best of each, then the second ones. What the twin cannot tell apart
-/// is there once.
+/// Returns the places of the best points under each assumption: first the best of each, then the second ones. Of points
+/// with equal predictions only one is returned.
 fn leaders(aim: &Aim, points: &[Point]) -> Vec<Vec<f64>> {
     let measured: Vec<(&Vec<f64>, &Measured)> = points
         .iter()
@@ -175,7 +176,7 @@ fn leaders(aim: &Aim, points: &[Point]) -> Vec<Vec<f64>> {
     by_place.filter(|index| taken.insert(**index)).map(|index| measured[*index].0.clone()).collect()
 }
 
-/// How far the limits are exceeded in all, then how good the objectives are.
+/// Returns the total excess over the limits, and the quality of the objectives as the second criterion.
 fn rank(aim: &Aim, assumption: &Assumption, measured: &Measured) -> (f64, f64) {
     let finite = |value: f64| if value.is_finite() { value } else { 0.0 };
     let shifted = measured.excesses.iter().zip(&assumption.shifts);
@@ -189,8 +190,9 @@ fn rank(aim: &Aim, assumption: &Assumption, measured: &Measured) -> (f64, f64) {
     (excess, assumption.objectives.clone().map(gain).sum())
 }
 
-/// A place near a leader's: one or two coordinates moved, or some of them taken from another leader. The best are taken more
-/// often. What is ignored is anywhere. `None` where there are no leaders or nothing to move.
+/// Returns a place near a leader's: one or two coordinates are moved, or some of them are taken from another leader.
+/// Better leaders are chosen more often. Ignored parameters get any coordinate. `None` without leaders or without a
+/// parameter to move.
 fn neighbour(space: &Space, ignored: &[String], leaders: &[Vec<f64>], rng: &mut ChaCha8Rng) -> Option<Vec<f64>> {
     let is_ignored = |dimension: &usize| ignored.contains(&space.parameters[*dimension].name);
     let (anywhere, moved): (Vec<usize>, Vec<usize>) = (0..space.dimensions()).partition(is_ignored);
@@ -227,7 +229,7 @@ fn neighbour(space: &Space, ignored: &[String], leaders: &[Vec<f64>], rng: &mut 
     Some(place)
 }
 
-/// The middle of a choice's part of the coordinate.
+/// Returns the middle of a choice's part of the coordinate.
 fn middle(index: usize, count: usize) -> f64 {
     (to_f64(index) + 0.5) / to_f64(count.max(1))
 }
@@ -249,7 +251,7 @@ mod tests {
                 excesses: vec![Reading { value: excess, deviation: Some(deviation) }],
             }),
         };
-        // For every shift some that are worth more and keep the limit, as long as nobody doubts them.
+        // Without doubts, some points for every shift have a higher value and keep the limit.
         let excesses = [0.1, -0.2, -0.4, -0.7, -1.2];
         let unsure =
             excesses.iter().flat_map(|excess| [0.0, 0.1, 0.2].map(|more| (*excess, 95.0 + 10.0 * excess + more)));

@@ -1,11 +1,12 @@
-//! What is believed of a space before anything is measured: by the twin, or from another study's trials.
+//! Predictions for a space before any measurement: by the twin, or from another study's trials.
 //!
-//! The twin is asked as `predict` asks it, with one run for each configuration. Which configurations are put to it decides
-//! what the prior is worth, because a sampler begins with the best of them: the space is covered evenly first, then the
-//! neighbourhood of the best ones closely (`explore`). How much is computed is counted in steps and not in seconds, so that
-//! equal questions have equal answers; numbers are rounded to five significant digits, of which all machines agree.
+//! The twin is used as in `predict`, with one run for each configuration. The choice of configurations decides the
+//! value of the prior, because a sampler begins with the best of them. The space is first covered evenly, then the
+//! neighbourhood of the best ones closely (`explore`). The amount of work is counted in steps, not in seconds, so that
+//! equal questions have equal answers. Numbers are rounded to five significant digits, which are equal on all machines.
 //!
-//! What the twin does not know (a metric, a parameter without effect in it) is left out and said in [`Belief::notes`].
+//! A metric that the twin does not model, or a parameter without effect in it, is left out and reported in
+//! [`Belief::notes`].
 
 mod context;
 mod explore;
@@ -31,20 +32,20 @@ use reading::Reader;
 use scene::Scene;
 use view::{View, Wanted};
 
-/// Who says what the twin believes.
+/// Name of the twin as the source of a prior.
 pub const TWIN: &str = "the twin";
 
-/// A prior, and what is to be said of it.
+/// A prior, and notes on it for the user.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Belief {
     pub prior: Prior,
-    /// What the twin does not know, in whole lines.
+    /// Gaps in the twin's predictions, in whole lines.
     pub notes: Vec<String>,
 }
 
-/// What the twin believes of a study's space under the study's own load: one run for each of some hundred configurations, of
-/// at most as many requests as can be computed quickly. `question` says job, load, release, device and calibration; its
-/// configuration is not looked at. `allowed` is the sampler's: what it refuses is left out.
+/// Predicts a study's space under the study's own load: one run for each of some hundred configurations. The number of
+/// requests is limited, so that a run is computed quickly. `question` contains job, load, release, device and
+/// calibration; its configuration is not used. `allowed` is the sampler's: configurations that it refuses are left out.
 ///
 /// `aim` is that of the study's objective: one target, and its constraints in their order.
 #[must_use]
@@ -76,20 +77,20 @@ pub fn of_job(
     finish(&view, points, notes)
 }
 
-/// What the twin believes of a space of a caller without a study file. Parameters have the caller's names: those of flags,
-/// with dashes or underscores, or common abbreviations; all others are without effect in the twin.
+/// Predicts a space of a caller without a study file. Parameters have the caller's names: those of flags, with dashes
+/// or underscores, or common abbreviations. All others have no effect in the twin.
 ///
-/// - The engine is the newest known vLLM unless the context says another. What a release does not have, has no effect.
-/// - All devices serve: with a closed load there are as many data-parallel replicas as fit, unless something says how many.
-/// - Lengths vary evenly from half of the mean to one and a half, as far as `max_model_len` lets them.
-/// - Drafts are accepted with a probability of 0.4 for n-grams and of 0.7 for all other methods, which is uncertain:
+/// - The engine is the newest known vLLM unless the context names another. A flag that the release lacks has no effect.
+/// - All devices serve. A closed load has as many data-parallel replicas as fit, unless their number is set.
+/// - Lengths vary evenly from half of the mean to one and a half, as far as `max_model_len` allows.
+/// - Drafts are accepted with a probability of 0.4 for n-grams and of 0.7 for all other methods. This is uncertain, so
 ///   speculating points have a wide deviation.
-/// - A block size that the kernels of that release do not take counts as the nearest that they take: which kernels there are
-///   depends on much that a context does not say.
+/// - A block size that the kernels of that release do not take counts as the nearest that they take. The set of kernels
+///   depends on much that a context does not contain.
 /// - Metrics are those of the load in its steady state: every user has begun a second request.
 ///
 /// # Errors
-/// Names what is missing or cannot be used. Nothing panics, whatever the numbers.
+/// If a field is missing or unusable; the error names it. No number causes a panic.
 pub fn of_context(
     context: &Context,
     space: &Space,

@@ -1,4 +1,4 @@
-//! A caller's configuration as flags of the engine.
+//! Conversion of a caller's configuration to flags of the engine.
 
 use super::context::Context;
 use super::scene::Scene;
@@ -9,22 +9,22 @@ use crate::rule::{self, Facts};
 use crate::space::Space;
 use crate::stats::f64_to_i64;
 
-/// Share of the drafts that models agree with, where nobody says: n-grams of the prompt, and drafts of a model or of layers
-/// trained for it. Central values of what papers and vLLM's own blog report (0.2 to 0.6 and 0.6 to 0.85).
+/// Assumed share of accepted drafts: n-grams of the prompt, and drafts of a model or of layers trained for it. Central
+/// values of reports in papers and vLLM's own blog (0.2 to 0.6 and 0.6 to 0.85).
 const NGRAM: f64 = 0.4;
 const TRAINED: f64 = 0.7;
 
-/// Drafts where a configuration that speculates does not say how many.
+/// Assumed number of drafts of a speculating configuration.
 const DRAFTS: i64 = 3;
 
-/// Knows which parameter is which flag.
+/// The assignment of parameters to flags.
 pub(super) struct Reader<'a> {
     facts: Facts<'a>,
     meanings: Vec<(String, Meaning)>,
     ignored: Vec<String>,
     defaults: Config,
     base: Config,
-    /// Devices that replicas are to fill; `None` of an open load.
+    /// Number of devices for replicas to fill; `None` for an open load.
     fill: Option<i64>,
     table: Option<FlagTable>,
 }
@@ -51,12 +51,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Parameters that are nothing to the twin.
+    /// Returns the parameters without effect in the twin.
     pub(super) fn ignored(&self) -> &[String] {
         &self.ignored
     }
 
-    /// The defaults as a configuration of the space, where they set every parameter that is active and are in its range.
+    /// Returns the defaults as a configuration of the space, if they set every active parameter and are in its range.
     pub(super) fn defaults(&self, space: &Space) -> Option<Config> {
         let config = space.assemble(|index| self.defaults.get(&space.parameters[index].name).cloned());
         let is_set = |name: &str| config.get(name).is_some();
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
         (whole && config.iter().all(fits)).then_some(config)
     }
 
-    /// What the engine would be started with, and whether it would speculate.
+    /// Returns the flags for the engine, and whether it would speculate.
     pub(super) fn read(&self, config: &Config) -> (Config, bool) {
         let whole = self.defaults.merged(config);
         let (mut flags, mut method, mut drafts) = (self.base.clone(), None, None);
@@ -105,7 +105,7 @@ impl<'a> Reader<'a> {
         (flags, speculates)
     }
 
-    /// Where no kernel takes the size of the blocks, the nearest that one takes.
+    /// Replaces a block size that no kernel takes by the nearest that one takes.
     fn fit_block_size(&self, flags: &mut Config) {
         let is_refused =
             |flags: &Config| rule::rejection(flags, &self.facts).is_some_and(|found| found.rule == KERNELS);
@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The value as the flag takes it; nothing where it does not: then the engine's default stands.
+    /// Returns the value in the flag's type. `None` if the flag does not take it: the engine's default stays.
     fn fitting(&self, flag: &str, value: &Value) -> Option<Value> {
         let known = self.table?.find(flag)?;
         let whole = || {
@@ -131,7 +131,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// `--speculative-config` of a method as people write it; nothing where there is none.
+/// Returns `--speculative-config` for a method as users write it, or `None` without speculation.
 fn speculation(method: &str, drafts: i64) -> Option<String> {
     if drafts < 1 || ["none", "off", "no", "false", ""].contains(&method) {
         return None;
@@ -144,13 +144,13 @@ fn speculation(method: &str, drafts: i64) -> Option<String> {
     };
     config["method"] = method.into();
     if method != "ngram" {
-        // Rules want a name; the twin does not look at it.
+        // Rules require a name. The twin does not use it.
         config["model"] = "draft".into();
     }
     Some(config.to_string())
 }
 
-/// The rate at which the drafts of this configuration are taken to be accepted; `None` where there are none.
+/// Returns the assumed acceptance rate of a configuration's drafts, or `None` without drafts.
 pub(super) fn acceptance(flags: &Config) -> Option<f64> {
     let config: serde_json::Value = serde_json::from_str(flags.get_str("speculative-config")?).ok()?;
     let by_prompt = config["method"].as_str().is_some_and(|method| method.contains("ngram") || method == "suffix");

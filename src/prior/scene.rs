@@ -1,4 +1,4 @@
-//! A caller's context as a job that can be predicted.
+//! Conversion of a caller's context to a job that can be predicted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::stats::{f64_to_u32, f64_to_u64, to_f64};
 use crate::twin::{Calibration, DevicePreset, StartupModel, Warm};
 use crate::workload::{Length, Session, Spec, Workload, WorkloadError};
 
-/// Why the twin cannot say anything of a context.
+/// The reason for a context without a prediction.
 #[derive(Debug, thiserror::Error)]
 pub enum ContextError {
     #[error("context.{0} is missing")]
@@ -37,20 +37,21 @@ pub enum ContextError {
     Nothing,
 }
 
-/// Tokens of the replies of all users at a time: one run computes some three times as many.
+/// Maximum number of output tokens of all users at a time. One run computes some three times as many.
 const MOST_TOKENS: u64 = 2_000_000;
-/// How far lengths vary around their mean, as a share of it.
+/// Variation of lengths around their mean, as a share of it.
 const VARIATION: f64 = 0.5;
-/// Sessions of a closed load for each user: one to begin with, one until all users are spread, one to be measured.
+/// Number of sessions for each user of a closed load: the first, one until the users are spread, and one to be
+/// measured.
 const GENERATIONS: u64 = 3;
-/// Sessions of a run at least, so that its tails mean something.
+/// Least number of sessions of a run, so that its tails are meaningful.
 const LEAST_SESSIONS: u64 = 150;
-/// Requests of an open load, of which nothing says how long it lasts.
+/// Number of requests of an open load, whose duration is not given.
 const OPEN_REQUESTS: u64 = 500;
 const MOST_LENGTH: f64 = 1e6;
 const MOST_DEVICES: u64 = 1024;
 
-/// Everything but the configuration.
+/// A prediction's input without the configuration.
 #[derive(Debug)]
 pub(super) struct Scene {
     job: Job,
@@ -60,11 +61,11 @@ pub(super) struct Scene {
     pub(super) wanted: Wanted,
     /// Flags that the context itself sets.
     pub(super) base: Config,
-    /// Devices that replicas are to fill, of a closed load.
+    /// Number of devices for replicas to fill, for a closed load.
     pub(super) fill: Option<i64>,
 }
 
-/// Whether a number is between two others, both included.
+/// Returns `value` if it is between `low` and `high`, both included.
 fn within(field: &'static str, value: f64, low: f64, high: f64) -> Result<f64, ContextError> {
     let expected = || format!("a number from {low} to {high}");
     if (low..=high).contains(&value) {
@@ -154,11 +155,11 @@ impl Scene {
     }
 }
 
-/// Metrics and limits by the caller's names.
+/// Returns the metrics and limits for the caller's names.
 fn wanted(context: &Context, aim: &Aim) -> Wanted {
     let constraint = |name: &String| {
         let (metric, per_s) = metric(name)?;
-        // A latency's limit is in seconds, whatever the unit of its name.
+        // A latency's limit is in seconds, even if its name ends in another unit.
         let unit = if metric.ends_with("_ms") { 1e3 } else { per_s };
         let limit = context.limits_s.get(name).filter(|limit| limit.is_finite() && **limit > 0.0)? * unit;
         Some(Constraint { metric, limit: Limit::AtMost(limit) })
@@ -191,7 +192,7 @@ fn device(context: &Context) -> Result<On, ContextError> {
     Ok(On { facts, ..on })
 }
 
-/// What is asked and how, and the users of a closed load.
+/// Returns workload and load, and the number of users of a closed load.
 fn load(context: &Context) -> Result<(Spec, LoadJob, Option<u64>), ContextError> {
     let load = &context.load;
     let (input, output) =
@@ -213,7 +214,7 @@ fn load(context: &Context) -> Result<(Spec, LoadJob, Option<u64>), ContextError>
         },
         _ => Spec::Random { input_len: around(input), output_len, prefix_len: 0 },
     };
-    // Whatever is asked is answered to its end.
+    // No request times out and no error rate ends the load.
     let patient =
         |load: LoadJob| LoadJob { warmup: 0, request_timeout: Duration::from_hours(1), max_error_rate: 1.0, ..load };
     if let Some(rate) = load.rate_per_s {
@@ -240,7 +241,7 @@ fn load(context: &Context) -> Result<(Spec, LoadJob, Option<u64>), ContextError>
     Ok((spec, patient(LoadJob::closed(number(users), number(requests))), Some(users)))
 }
 
-/// The longest prompt and reply.
+/// Returns the lengths of the longest prompt and reply.
 fn spec_length(spec: &Spec) -> (u32, u32) {
     let most = |length: &Length| match length {
         Length::Exact(length) | Length::Rest(length) => *length,
@@ -259,7 +260,7 @@ fn shape(model: &ModelContext, max_model_len: u64) -> Result<ModelShape, Context
     let layers = need(model.num_hidden_layers, "model.num_hidden_layers")?;
     let hidden = need(model.hidden_size, "model.hidden_size")?;
     let vocabulary = need(model.vocab_size, "model.vocab_size")?;
-    // Four times the width is what models without a word on it have.
+    // Models without the field have four times the width.
     let intermediate = model.intermediate_size.unwrap_or(hidden.saturating_mul(4));
     let heads = model.num_attention_heads.filter(|heads| *heads > 0);
     let head_dim = model.head_dim.or_else(|| heads.map(|heads| hidden / heads)).filter(|size| *size > 0);
@@ -293,15 +294,15 @@ fn shape(model: &ModelContext, max_model_len: u64) -> Result<ModelShape, Context
     Ok(shape)
 }
 
-/// A closed load whose users are not all at the begin of a reply when it begins: the first replies are cut, each to another
-/// share of it, so that the load is in its steady state sooner.
+/// A closed load with users that begin at different points of a reply. The first replies are shortened to different
+/// shares, so that the load is in its steady state sooner.
 #[derive(Debug)]
 struct Spread {
     inner: Arc<dyn Workload>,
     users: u64,
 }
 
-/// Multiples of it fill the interval from 0 to 1 evenly, whatever their number.
+/// The fractional parts of its multiples fill the interval from 0 to 1 evenly, for any number of them.
 const GOLDEN: f64 = 0.618_033_988_749_895;
 
 impl Workload for Spread {

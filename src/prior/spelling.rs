@@ -1,9 +1,9 @@
-//! What strangers call the engine's flags and the metrics of a load.
+//! Callers' names for the engine's flags and for the metrics of a load.
 
 use crate::engines::assumed;
 use crate::flag::FlagTable;
 
-/// Where a caller's parameter goes.
+/// The meaning of a caller's parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// A flag of this name.
@@ -54,7 +54,7 @@ const DRAFT_TOKENS: [&str; 6] = [
     "speculative-num-draft-tokens",
 ];
 
-/// What a caller's parameter is to the twin; `None` where it is nothing that the twin knows.
+/// Returns the meaning of a caller's parameter; `None` if it has no effect in the twin.
 pub(super) fn meaning(name: &str, table: Option<FlagTable>) -> Option<Meaning> {
     let plain = name.trim().trim_start_matches('-').to_ascii_lowercase().replace(['_', ' ', '.'], "-");
     if DRAFT_METHODS.contains(&plain.as_str()) {
@@ -66,13 +66,13 @@ pub(super) fn meaning(name: &str, table: Option<FlagTable>) -> Option<Meaning> {
     let table = table?;
     let flag = table.find(&plain).map(|flag| flag.name);
     let spelt = || SPELLINGS.iter().find(|(names, _)| names.contains(&plain.as_str())).map(|(_, flag)| *flag);
-    // A release that lacks the flag does nothing with it.
+    // A flag that the release lacks has no effect.
     let flag = flag.or_else(|| spelt().and_then(|name| table.find(name)).map(|flag| flag.name))?;
     let has_effect = assumed().twin().is_some_and(|twin| twin.has_effect(flag));
     has_effect.then_some(Meaning::Flag(flag))
 }
 
-/// The metric that a caller's name stands for, and how many of the metric's unit are one of the caller's: latencies are in
+/// Returns the metric for a caller's name, and the factor from the caller's unit to the metric's. Latencies are in
 /// seconds unless their name ends in `ms`.
 pub(super) fn metric(name: &str) -> Option<(String, f64)> {
     let plain = name.trim().to_ascii_lowercase().replace(['-', ' ', '.', '/'], "_");

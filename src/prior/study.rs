@@ -1,19 +1,23 @@
-//! What an earlier study has measured, as a prior of another one.
+//! Measurements of an earlier study as a prior of another one.
 
 use crate::config::{Config, Value};
 use crate::sampler::{Known, Prior, Reading};
 use crate::space::{Domain, Space};
 
-/// Deviation of a trial for each flag that only one of the two studies states, as a share: what the engine does by itself
-/// there is mostly, but not always, the same.
+/// Deviation of a trial for each flag that only one of the two studies sets, as a share. The engine's default in the
+/// other study is mostly, but not always, equal to that value.
 const UNSTATED: f64 = 0.1;
 
-/// The trials of an earlier study as far as they say something of this space.
+/// Converts the trials of an earlier study to points of this space.
 ///
-/// A trial is left out where it is not a point of the space: a parameter has a value beyond its range, or a flag that the
-/// space fixes had another value, or one that is here not set at all differed from trial to trial. Where only one of the two
-/// sets a flag, the trial counts, with 10 % more deviation (in quadrature) for each such flag. Parameters that the trial
-/// did not set stay unset; those that are inactive here are taken off.
+/// A trial is left out if it is not a point of the space:
+///
+/// - A parameter has a value beyond its range.
+/// - A flag that the space fixes had another value.
+/// - A flag that is not set here differed from trial to trial.
+///
+/// If only one of the two studies sets a flag, the trial counts, with 10 % more deviation (in quadrature) for each such
+/// flag. Parameters that the trial did not set stay unset. Inactive parameters are removed.
 #[must_use]
 pub fn of_study(name: &str, trials: &[(Config, Known)], space: &Space) -> Prior {
     let differs = |flag: &str| trials.iter().any(|(config, _)| config.get(flag) != trials[0].0.get(flag));
@@ -36,7 +40,7 @@ pub fn of_study(name: &str, trials: &[(Config, Known)], space: &Space) -> Prior 
     Prior::new(format!("study {name}"), trials.iter().filter_map(point).collect())
 }
 
-/// With more deviation; nothing of what has no outcome.
+/// Returns the outcome with a larger deviation, or `None` without an outcome.
 fn doubted(known: &Known, unstated: usize) -> Option<Known> {
     let mut measured = match known {
         Known::Measured(measured) => measured.clone(),
@@ -54,7 +58,7 @@ fn doubted(known: &Known, unstated: usize) -> Option<Known> {
     Some(Known::Measured(measured))
 }
 
-/// Whether a parameter may have this value, wherever on its grid.
+/// Returns whether a parameter may have this value, on or off its grid.
 pub(super) fn holds(domain: &Domain, value: &Value) -> bool {
     match domain {
         Domain::Bool => value.as_bool().is_some(),
@@ -64,7 +68,7 @@ pub(super) fn holds(domain: &Domain, value: &Value) -> bool {
     }
 }
 
-/// As the engine reads them: 1 is 1.0.
+/// Compares values as the engine reads them: 1 equals 1.0.
 fn is_equal(a: &Value, b: &Value) -> bool {
     a == b || a.as_f64().zip(b.as_f64()).is_some_and(|(a, b)| a.total_cmp(&b).is_eq())
 }

@@ -1,4 +1,4 @@
-//! What the twin believes of small spaces.
+//! The twin's predictions for small spaces.
 
 use super::*;
 use crate::config::Value;
@@ -14,7 +14,7 @@ fn parameter(name: &str, domain: Domain) -> Parameter {
     Parameter { name: name.to_owned(), domain, when: Vec::new(), help: None }
 }
 
-/// Two parameters that the twin knows, in a caller's words, and one that nobody knows.
+/// Two parameters of the twin in a caller's spelling, and an unknown one.
 fn space() -> Space {
     let parameters = vec![
         parameter("max_num_seqs", Domain::int(1, 8, Scale::PowerOfTwo, 1)),
@@ -128,7 +128,7 @@ fn a_time_per_token_is_less_certain_where_long_prompts_stall_replies() {
 #[test]
 fn equal_questions_have_equal_answers_of_five_digits() {
     let (one, other) = (believed(&context()).unwrap(), believed(&context()).unwrap());
-    // NaN is not equal to itself.
+    // NaN does not equal itself.
     assert_eq!(format!("{one:?}"), format!("{other:?}"));
     for (_, known) in one.prior.points().iter().filter(|(_, known)| *known != Known::Failed) {
         let value = measured(known).values[0].value;
@@ -140,7 +140,7 @@ fn equal_questions_have_equal_answers_of_five_digits() {
 fn what_is_not_allowed_is_left_out() {
     let allowed = |config: &Config| config.get_i64("max_num_seqs") != Some(4);
     let belief = of_context(&context(), &space(), &aim(), &allowed, 7).unwrap();
-    // The defaults are the caller's own business.
+    // The defaults are not checked by `allowed`.
     let others = belief.prior.points().iter().skip(1);
     assert!(others.clone().count() == 12 && others.clone().all(|(config, _)| allowed(config)));
 }
@@ -244,7 +244,7 @@ fn replicas_fill_the_devices_and_drafts_come_together_from_two_parameters() {
     assert_eq!((read(8), read(16), read(32)), (Some(16), Some(16), Some(32)));
 }
 
-/// The example study with so few values that all of them are looked at.
+/// The example study with few enough values for all of them to be predicted.
 fn study() -> (Job, Space) {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/quickstart.toml");
     let mut job = Job::read(&file).unwrap();

@@ -1,4 +1,4 @@
-//! Configurations as the twin sees them, in the words of samplers.
+//! The twin's predictions for configurations, in the types of samplers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::AtomicUsize;
@@ -13,55 +13,57 @@ use crate::sampler::{Known, Measured, Reading};
 use crate::stats::{f64_to_u64, to_f64};
 use crate::trial::{Measurement, Outcome};
 
-/// What one run may cost by its requests, in tokens of replies.
+/// Maximum number of output tokens of one run.
 const TOKENS: u64 = 400_000;
-/// Requests of a run at least, so that its tails mean something.
+/// Least number of requests of a run, so that its tails are meaningful.
 const LEAST_REQUESTS: u64 = 100;
-/// What a configuration costs at least, in the units of [`explore`](super::explore), and for how many tokens of prompts one
-/// unit is.
+/// Least cost of a configuration, in the units of [`explore`](super::explore), and number of prompt tokens per unit.
 const LEAST_COST: u64 = 1000;
 const PROMPT_TOKENS: u64 = 8;
 const MOST_THREADS: usize = 8;
-/// Draws for the deviation.
+/// Number of samples for the deviation.
 const DRAWS: u64 = 6;
-/// Deviation of what a speculating configuration gives, as a share: drafts are accepted by 0.2 to 0.8 of models and texts.
+/// Deviation of a speculating configuration's results, as a share. The acceptance rate of drafts is 0.2 to 0.8,
+/// depending on model and text.
 const SPECULATING: f64 = 0.3;
 
-/// Metrics of the objectives and limits of the constraints, in the order of the aim; `None` is nothing that the twin knows.
+/// Metrics of the objectives and limits of the constraints, in the order of the aim; `None` if the twin does not model
+/// it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Wanted {
     pub(super) objectives: Vec<Option<String>>,
     pub(super) constraints: Vec<Option<Constraint>>,
 }
 
-/// What the caller's configuration is to the engine, and whether it speculates at a rate that nobody has measured.
+/// Converts the caller's configuration to the engine's. The flag is set if it speculates at an acceptance rate that was
+/// never measured.
 type Read<'a> = Box<dyn Fn(&Config) -> (Config, bool) + 'a>;
 
 /// The twin under one load.
 pub(super) struct View<'a> {
     twin: Twin<'a>,
     read: Read<'a>,
-    /// By what the engine sees: parameters without effect lead to the same again.
+    /// Results by the engine's configuration: parameters without effect lead to a repeated one.
     seen: HashMap<String, Option<Known>>,
     problems: BTreeMap<String, usize>,
 }
 
-/// What runs in several threads.
+/// The part that runs in several threads.
 struct Twin<'a> {
     question: Question<'a>,
     span: Span,
     wanted: Wanted,
     outlook: Outlook,
-    /// What share of the drafts of a configuration is accepted, where the question does not say it.
+    /// Acceptance rate of a configuration's drafts, if the question does not contain one.
     acceptance: Option<fn(&Config) -> Option<f64>>,
 }
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Clone)]
 struct Ran {
     known: Option<Known>,
     cost: u64,
-    /// Why nothing was measured.
+    /// The reason for a run without a measurement.
     problem: Option<String>,
 }
 
@@ -76,13 +78,13 @@ impl<'a> View<'a> {
         Self { twin, read: Box::new(read), seen: HashMap::new(), problems: BTreeMap::new() }
     }
 
-    /// The same with drafts that are accepted at these rates.
+    /// Sets the acceptance rates of drafts.
     pub(super) fn accepting(mut self, acceptance: fn(&Config) -> Option<f64>) -> Self {
         self.twin.acceptance = Some(acceptance);
         self
     }
 
-    /// Looks at each. What is equal to the engine is run once.
+    /// Predicts each configuration. Configurations that are equal to the engine are run once.
     pub(super) fn look(&mut self, configs: &[Config]) -> Vec<Seen> {
         let flags: Vec<Config> = configs.iter().map(|config| (self.read)(config).0).collect();
         let mut new: Vec<(String, &Config)> = flags.iter().map(|flags| (flags.key(), flags)).collect();
@@ -103,8 +105,8 @@ impl<'a> View<'a> {
         keys.iter().map(seen).collect()
     }
 
-    /// How far off the predictions may be by what is not known of the device, that of the best point for all of them, beside what
-    /// each is unsure of by itself.
+    /// Adds the deviations caused by the uncertainty of the device. They are computed for the best point and used for
+    /// all, on top of each point's own deviation.
     pub(super) fn add_deviations(&self, points: &mut [(Config, Known)]) {
         let total = |measured: &Measured| measured.excesses.iter().map(|excess| excess.value.max(0.0)).sum::<f64>();
         let best = points.iter().filter_map(|(config, known)| match known {
@@ -140,7 +142,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What is not measured, and why.
+    /// Returns the reasons for missing measurements, with their counts.
     pub(super) fn notes(&self) -> Vec<String> {
         let note = |(problem, count): (&String, &usize)| format!("by the twin, {count} configurations {problem}");
         self.problems.iter().map(note).collect()
@@ -148,7 +150,7 @@ impl<'a> View<'a> {
 }
 
 impl Twin<'_> {
-    /// Runs each, in as many threads as there are processors; the answers do not depend on how many.
+    /// Runs each, in as many threads as there are processors. The answers do not depend on the number of threads.
     fn run_all(&self, asked: &[(&Config, Option<u64>)]) -> Vec<Ran> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(asked.len());
         if threads < 2 {
@@ -175,7 +177,7 @@ impl Twin<'_> {
         all.into_iter().map(|(_, ran)| ran).collect()
     }
 
-    /// One run. What the load itself does not allow is not known.
+    /// Runs one configuration. If the load itself is not possible with it, the outcome is unknown.
     fn run(&self, flags: &Config, draw: Option<u64>) -> Ran {
         let acceptance = self.question.acceptance.or_else(|| self.acceptance.and_then(|acceptance| acceptance(flags)));
         let question = Question { config: flags.clone(), acceptance, ..self.question.clone() };
@@ -186,7 +188,7 @@ impl Twin<'_> {
                 return Ran { known: None, cost: LEAST_COST, problem: Some(problem) };
             }
         };
-        // What is not simulated is not for nothing either, and neither are prompts.
+        // A configuration that is not simulated takes time as well, and so do prompts.
         let cost = forecast.cost + LEAST_COST;
         let failed = |problem| Ran { known: Some(Known::Failed), cost, problem: Some(problem) };
         match &forecast.outcome {
@@ -215,18 +217,19 @@ impl Twin<'_> {
     }
 }
 
-/// How far a time per output token may be off, as a logarithm; `None` of all other metrics.
+/// Returns the possible error of a time per output token, as a logarithm. `None` for all other metrics.
 ///
-/// That time is a mean over the steps of a reply. Where steps take different times, because some of them process prompts as
-/// well, it depends on how many slow ones a reply meets, which is what a simulation of other arrivals and other lengths says
-/// worst. It is at most the time of a slow step.
+/// The time per output token is a mean over the steps of a reply. Steps that also process prompts take longer. The mean
+/// depends on the number of slow steps that a reply meets. A simulation with other arrivals and lengths predicts that
+/// number worst. The time is at most that of a slow step.
 fn unevenness(constraint: &Constraint, measurement: &Measurement) -> Option<f64> {
     let value = measurement.metric(&constraint.metric).filter(|_| constraint.metric.ends_with("_tpot_ms"))?;
     let slow = measurement.metric("p99_itl_ms")?;
     Some(libm::log(slow / value).max(0.0)).filter(|ratio| ratio.is_finite())
 }
 
-/// The logarithm of how far a limit is exceeded; the plain difference as a share of the limit where there is no logarithm.
+/// Returns the logarithm of the excess over a limit, or the difference as a share of the limit if there is no
+/// logarithm.
 fn excess(constraint: &Constraint, measurement: &Measurement) -> Option<f64> {
     let value = measurement.metric(&constraint.metric)?;
     let (limit, sign) = match constraint.limit {
@@ -241,7 +244,7 @@ fn excess(constraint: &Constraint, measurement: &Measurement) -> Option<f64> {
     Some(sign * ratio).filter(|excess| excess.is_finite())
 }
 
-/// Of some logarithms; `None` of fewer than three.
+/// Returns the standard deviation of some logarithms, or `None` for fewer than three.
 fn deviation(values: &[f64]) -> Option<f64> {
     let count = to_f64(values.len());
     let mean = values.iter().sum::<f64>() / count;
@@ -249,7 +252,7 @@ fn deviation(values: &[f64]) -> Option<f64> {
     (values.len() > 2).then(|| (squares / (count - 1.0)).sqrt())
 }
 
-/// A message without its numbers, by which equal reasons are counted.
+/// Returns a message without its numbers, so that equal reasons can be counted.
 fn unnumbered(message: &str) -> String {
     let mut text = String::with_capacity(message.len());
     for c in message.chars() {
@@ -262,12 +265,12 @@ fn unnumbered(message: &str) -> String {
     text.replace("N.N", "N")
 }
 
-/// Five significant digits.
+/// Rounds to five significant digits.
 pub(super) fn round(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }
 
-/// The load with at most so many requests that a run of it is computed quickly.
+/// Returns the load with few enough requests for a quick run.
 pub(super) fn shortened(load: &LoadJob, job: &Job) -> LoadJob {
     let each = f64_to_u64(job.workload.mean_output()).max(1) + 4;
     let most = (TOKENS / each).max(LEAST_REQUESTS);

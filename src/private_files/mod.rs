@@ -1,4 +1,4 @@
-//! Files that only their owner may read: commands, logs and numbers of a study may hold what others must not see.
+//! Files with access for their owner only: commands, logs and results of a study may be confidential.
 
 use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -6,46 +6,46 @@ use std::path::Path;
 
 use procfs::process::Process;
 
-/// Rights of the owner; all others are taken.
+/// The permission bits of the owner. All other bits are removed.
 const OWNERS: u32 = 0o700;
 
-/// The user of this process.
+/// Returns the user of this process.
 pub(crate) fn user() -> Option<u32> {
     Process::myself().and_then(|process| process.uid()).ok()
 }
 
-/// Options with which a file is created for its owner alone, whatever the umask allows.
+/// Returns options that create a file for its owner only, independent of the umask.
 pub(crate) fn private_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
 }
 
-/// Writes a file that is its owner's alone from its first byte on.
+/// Writes a file that only its owner can access from the first byte on.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If the file cannot be written.
 pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = private_options().write(true).create(true).truncate(true).open(path)?;
     restrict(path)?;
     std::io::Write::write_all(&mut file, bytes)
 }
 
-/// Creates a directory for its owner alone, with those above it that are missing.
+/// Creates a directory for its owner only, together with missing parents.
 ///
 /// # Errors
-/// When it cannot be created.
+/// If the directory cannot be created.
 pub(crate) fn create_private_directory(path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(OWNERS).create(path)?;
-    // The user may have put it on another disk by a link.
+    // The directory may be a user's link to another disk.
     restrict(&path.canonicalize()?)
 }
 
-/// Takes the rights of others to a file or directory of this user. Links, files of other users and absent ones are left as
-/// they are, and so are those of file systems that keep no rights.
+/// Removes the permissions of other users from a file or directory of this user. It leaves links, files of other users,
+/// absent files and file systems without permissions unchanged.
 ///
 /// # Errors
-/// When its rights cannot be changed for another reason.
+/// If the permissions cannot be changed for another reason.
 pub(crate) fn restrict(path: &Path) -> std::io::Result<()> {
     let Ok(data) = std::fs::symlink_metadata(path) else { return Ok(()) };
     let mode = data.mode() & 0o7777;
@@ -62,10 +62,10 @@ pub(crate) fn restrict(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// The same for each file in a directory.
+/// Applies `restrict` to each file in a directory.
 ///
 /// # Errors
-/// When the directory cannot be read, or rights cannot be changed.
+/// If the directory cannot be read, or permissions cannot be changed.
 pub(crate) fn restrict_files(directory: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
         restrict(&entry?.path())?;

@@ -1,4 +1,4 @@
-//! The context of a trial as text and JSON.
+//! Renders the context of a trial as text and JSON.
 
 use std::fmt::Write;
 
@@ -34,7 +34,7 @@ pub(crate) fn add_context(trial: &mut Json, stored: Option<&StoredContext>) {
     trial["earlier_context"] = stored.is_some_and(|stored| stored.is_earlier).into();
 }
 
-/// The context as lines of a trial's text; empty if none is stored.
+/// Returns the context as lines of a trial's text. Empty if none is stored.
 #[must_use]
 pub(crate) fn context_text(stored: &StoredContext) -> String {
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Trials as CSV: one column for each parameter and metric.
+//! Writes trials as CSV: one column for each parameter and metric.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::trial::Measurement;
 /// The columns of [`trials_csv`] that mark trials that cannot be compared with others.
 const COMPARABLE: [&str; 2] = ["earlier_context", "disturbed"];
 
-/// A header and one line a trial; a value that a trial does not have is empty.
+/// Writes a header and one line for each trial. A missing value is empty.
 ///
 /// # Errors
 /// Never in practice: the writer is a buffer in memory.
@@ -21,7 +21,7 @@ pub(crate) fn trials_csv(trials: &[Scored], is_earlier: impl Fn(u32) -> bool) ->
     with_columns(trials.iter().map(|scored| (scored, marks(scored))), COMPARABLE)
 }
 
-/// The columns of [`RANKED`], which come after those of the configuration's first trial.
+/// The columns of `ranking_csv` after those of the configuration's first trial.
 const RANKED: [&str; 8] = [
     "mean_value",
     "measurements",
@@ -33,8 +33,8 @@ const RANKED: [&str; 8] = [
     "order_reason",
 ];
 
-/// A header and one line a configuration, best first: its first trial as [`trials_csv`] has it, whose `value` and metrics are
-/// those of that one measurement, and then all its measurements together.
+/// Writes a header and one line for each configuration, best first. The line has the first trial as in [`trials_csv`],
+/// whose `value` and metrics are of that one measurement. The values over all measurements follow.
 ///
 /// # Errors
 /// Never in practice: the writer is a buffer in memory.
@@ -69,7 +69,7 @@ fn with_columns<'a, const N: usize>(
         rows.iter().flat_map(|(scored, _)| scored.trial.proposal.config.iter().map(|(name, _)| name)).collect();
     let mut writer = csv::Writer::from_writer(Vec::new());
     let fixed = ["trial", "state", "reason", "value", "feasible", "startup_s", "elapsed_s"];
-    // Columns that came later are the last, so that the others keep their places.
+    // Newer columns come last, so that the others keep their places.
     let header = fixed.iter().chain(&parameters).chain(Measurement::NAMES).chain(&["proposed_by"]).chain(&further);
     writer.write_record(header)?;
     for (scored, further) in rows {
@@ -88,7 +88,7 @@ fn with_columns<'a, const N: usize>(
         );
         let measurement = trial.outcome.measurement();
         cells.extend(Measurement::NAMES.iter().map(|name| text(measurement.and_then(|m| m.metric(name)))));
-        // The defaults beside themselves are no measurement of the defaults.
+        // Readers need the origin: an interference trial is no measurement of the defaults alone.
         cells.push(trial.proposal.origin.to_string());
         cells.extend(further);
         writer.write_record(cells)?;

@@ -1,19 +1,19 @@
-//! Which parameters matter, as text and CSV.
+//! Renders the importance of parameters as text and CSV.
 
 use std::fmt::Write;
 
 use super::table::{number, table};
 use crate::sampler::{About, Explanation, Importance, Kind, Share};
 
-/// Parameters of which the text shows what is expected by value.
+/// Number of parameters whose predictions by value the text shows.
 const LEADING: usize = 3;
-/// Of the variance: what explains less is not among them.
+/// Least share of the variance that such a parameter must explain.
 const LEAST: f64 = 0.05;
-/// Pairs that the text names at most.
+/// Limit of the pairs that the text names.
 const MOST_PAIRS: usize = 5;
 
-/// A part for each objective and limit: what it rests on, doubts, the parameters by importance, pairs, and what is expected by
-/// the values of the leading ones.
+/// Returns a part for each objective and limit: its measurements, doubts, the parameters by importance, pairs, and the
+/// predictions by the values of the leading parameters.
 #[must_use]
 pub(crate) fn explanation_text(explanation: &Explanation) -> String {
     explanation.about.iter().map(|about| about_text(about).trim_end().to_owned()).collect::<Vec<_>>().join("\n\n")
@@ -55,7 +55,7 @@ fn about_text(about: &About) -> String {
     text
 }
 
-/// What is expected by value.
+/// Returns the table of predictions by value.
 fn dependence(about: &About, importance: &Importance) -> String {
     let header = match about.of {
         Kind::Objective => about.name.clone(),
@@ -77,7 +77,8 @@ fn share(share: Share) -> String {
     format!("{} ({:.0} to {:.0})", percent(share.share), 100.0 * share.low, 100.0 * share.high)
 }
 
-/// One line for each parameter and each pair of each objective and limit; shares of a pair stand under `total`.
+/// Writes one line for each parameter and each pair of each objective and limit. The shares of a pair are in the
+/// `total` columns.
 ///
 /// # Errors
 /// Never in practice: the writer is a buffer in memory.

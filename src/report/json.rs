@@ -1,4 +1,4 @@
-//! The JSON of studies and trials, as programs read them.
+//! Renders studies and trials as JSON for programs.
 
 use serde_json::{Value as Json, json};
 
@@ -8,7 +8,7 @@ use crate::store::{Counts, Expected, Incident, Ranked, Scored, Study, Verdict};
 use crate::study_report::RankingPlace;
 use crate::trial::Outcome;
 
-/// One study with its counts.
+/// Returns one study with its counts.
 #[must_use]
 pub(crate) fn study_json(study: &Study, counts: Counts) -> Json {
     json!({
@@ -24,7 +24,7 @@ pub(crate) fn study_json(study: &Study, counts: Counts) -> Json {
     })
 }
 
-/// One trial, whatever its outcome: absent things are null.
+/// Returns one trial with any outcome. Missing values are null.
 #[must_use]
 pub(crate) fn trial_json(study: &Study, scored: &Scored) -> Json {
     let trial = &scored.trial;
@@ -61,7 +61,7 @@ pub(crate) fn trial_json(study: &Study, scored: &Scored) -> Json {
     })
 }
 
-/// A launch that failed for a reason of its environment.
+/// Returns a launch that failed for a reason of its environment.
 #[must_use]
 pub(crate) fn incident_json(incident: &Incident) -> Json {
     json!({
@@ -74,8 +74,8 @@ pub(crate) fn incident_json(incident: &Incident) -> Json {
     })
 }
 
-/// A configuration by all its measurements: its first trial, `mean_value`, the number of `measurements`, and
-/// their `value_range`; `expected` is what the sampler's model says of it.
+/// Returns a configuration with all its measurements: its first trial, `mean_value`, the number of `measurements`, and
+/// their `value_range`. `expected` is the prediction of the sampler's model.
 #[must_use]
 pub(crate) fn ranked_json(study: &Study, ranked: &Ranked) -> Json {
     let mut json = trial_json(study, &ranked.first);
@@ -89,8 +89,8 @@ pub(crate) fn ranked_json(study: &Study, ranked: &Ranked) -> Json {
     json
 }
 
-/// [`ranked_json`] with `mean_metrics` over all its measurements, their `trials`, those of them that were `disturbed`, and the reason for its place: `order` in one
-/// word and `order_reason` in a sentence.
+/// Like [`ranked_json`], but with `mean_metrics` over all measurements, their `trials`, and the `disturbed` ones of
+/// these. The reason for the configuration's place is in `order` (one word) and `order_reason` (a sentence).
 #[must_use]
 pub(crate) fn standing_json(study: &Study, place: &RankingPlace) -> Json {
     let RankingPlace { standing, order } = place;
@@ -103,7 +103,7 @@ pub(crate) fn standing_json(study: &Study, place: &RankingPlace) -> Json {
     json
 }
 
-/// What the sampler's model says of all measurements together; shares are of the winner's value.
+/// Returns the judgement of the sampler's model over all measurements. Shares are relative to the winner's value.
 #[must_use]
 pub(crate) fn verdict_json(verdict: &Verdict) -> Json {
     json!({"sampler": verdict.sampler, "remaining": verdict.remaining, "next_gain": verdict.next_gain})

@@ -1,4 +1,4 @@
-//! What killed tuners left behind.
+//! Renders the processes that killed tuners left behind.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::table::table;
 use crate::server::ProcessOrigin;
 use crate::tuner::{Fate, Found, Reaped};
 
-/// Characters of a name: engines take their whole command line for one.
+/// Limit of a name in characters. Some engines use their whole command line as the name.
 const MOST_NAME: usize = 40;
 
-/// One line a process.
+/// Returns a table with one line for each process.
 #[must_use]
 pub(crate) fn leftovers_table(processes: &[Found]) -> String {
     let mut table = table(["pid", "name", "study", "trial", "age", "state", "database"], &[0, 3, 4]);
@@ -34,7 +34,7 @@ pub(crate) fn leftovers_table(processes: &[Found]) -> String {
     table.to_string()
 }
 
-/// `{"processes": [...], "stop_commands": [...]}`.
+/// Returns `{"processes": [...], "stop_commands": [...]}`.
 #[must_use]
 pub(crate) fn leftovers_json(reaped: &Reaped) -> Json {
     let stopped = |(command, ended): &(Vec<String>, Result<(), String>)| json!({"command": command, "ended": ended.is_ok(), "error": ended.as_ref().err()});
@@ -63,7 +63,7 @@ fn fate_name(fate: &Fate) -> &'static str {
     }
 }
 
-/// Two units at most: `3 h 5 min`, `12 s`.
+/// Formats an age with two units at most: `3 h 5 min`, `12 s`.
 fn age(age: Duration) -> String {
     let seconds = age.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {

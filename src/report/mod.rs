@@ -1,4 +1,4 @@
-//! Studies, trials, benchmarks and predictions as tables, JSON, CSV and pages.
+//! Renders studies, trials, benchmarks and predictions as tables, JSON, CSV and pages.
 
 mod bench;
 mod context;

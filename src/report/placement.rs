@@ -1,8 +1,8 @@
-//! Where a launch ran, for a reader.
+//! Renders the placement of a launch.
 
 use crate::trial::Placement;
 
-/// One line, as a part of what is shown of a trial.
+/// Returns one line, as a part of a trial's text.
 #[must_use]
 pub(crate) fn placement_text(placement: &Placement) -> String {
     let Placement { slots, devices, processors, ports: (first, last), alone } = placement;

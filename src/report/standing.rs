@@ -1,4 +1,4 @@
-//! A configuration with all its measurements, as text and JSON.
+//! Renders a configuration with all its measurements as text and JSON.
 
 use serde_json::{Value as Json, json};
 
@@ -27,7 +27,7 @@ pub(crate) fn value_text(metric: &str, ranked: &Ranked) -> String {
     }
 }
 
-/// `1234 +-2.5 %`, two standard deviations.
+/// Returns a text such as `1234 +-2.5 %`. The range is two standard deviations.
 #[must_use]
 pub(crate) fn expectation(expected: Expected) -> String {
     format!("{} +-{:.1} %", number(expected.value), 200.0 * expected.deviation)
@@ -56,7 +56,7 @@ pub(crate) fn gain_text(gain: Gain) -> String {
     format!("{GAIN}: {factor:.2}x{doubt}{limits}")
 }
 
-/// The reason for a place in a sentence.
+/// Returns the reason for a place in a sentence.
 #[must_use]
 pub(crate) fn order_text(order: &Order) -> String {
     match order {
@@ -117,7 +117,7 @@ mod tests {
             reason.contains("measured 2 times") && reason.contains("trial 5, which is expected at 4690 +-3.0 %"),
             "{reason}"
         );
-        // The smaller value is the better one: nothing is expected to be better than the first.
+        // The smaller value is better, so the model expects no configuration to be better than the first.
         assert_eq!(Order::of(Goal::Minimize, &ranking)[0], Order::Expected);
         let means = ranking.map(|ranked| Ranked { expected: None, ..ranked });
         assert!(Order::of(Goal::Maximize, &means).iter().all(|order| *order == Order::Mean));

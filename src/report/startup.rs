@@ -1,12 +1,12 @@
-//! How a launch started, in a few lines.
+//! Renders the start of a launch in a few lines.
 
 use std::fmt::Write;
 
 use crate::facts::MeasurementCondition;
 use crate::trial::Startup;
 
-/// A line of phases, a line for each difference between what was asked for and what the engine runs with, and the
-/// conditions of the host: those that distort measurements have a line each.
+/// Returns a line of phases, a line for each difference between the requested and the engine's actual values, and the
+/// host's conditions. Each condition that distorts measurements has a line of its own.
 #[must_use]
 pub(crate) fn startup_text(startup: &Startup) -> String {
     let mut text = String::new();

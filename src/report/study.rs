@@ -1,4 +1,4 @@
-//! The findings of a study as lines of text and as JSON.
+//! Renders the findings of a study as lines of text and as JSON.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use crate::store::{Difference, Incident, RuleTest, RuleVerdict};
 use crate::study_report::{Order, RankingPlace, StudyReport};
 use crate::tuner::left_on_the_table;
 
-/// Explains how an estimated remaining gain fits beside a gain that the measurements do not support.
+/// Explains why an estimated remaining gain does not contradict a gain that the measurements do not support.
 const BOTH_GAINS: &str = "the two do not contradict each other: the gain compares measured configurations; the remaining gain \
                           is a model's estimate, uncertainty included, of what configurations that were not measured could \
                           add to the best one";
 
-/// The ranking as a table, with the reasons for its order, the gain and the estimated remaining gain.
+/// Returns the ranking as a table, with the reasons for its order, the gain and the estimated remaining gain.
 #[must_use]
 pub(crate) fn best_text(report: &StudyReport) -> String {
     let lines = order_lines(&report.ranking).into_iter().chain(gain_lines(report));
     format!("{}\n{}", best_table(report), lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// The best configuration as one object; null without one.
+/// Returns the best configuration as one object. Null without one.
 #[must_use]
 pub(crate) fn best_json(report: &StudyReport) -> Json {
     let Some(winner) = report.winner() else { return Json::Null };
@@ -37,8 +37,8 @@ pub(crate) fn best_json(report: &StudyReport) -> Json {
     json
 }
 
-/// The findings at the end of a run: the best configuration, its gain, and remarks. Empty without a
-/// best configuration.
+/// Returns the findings at the end of a run: the best configuration, its gain, and remarks. Empty without a best
+/// configuration.
 #[must_use]
 pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
     let Some(winner) = report.winner() else { return Vec::new() };
@@ -51,7 +51,7 @@ pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
         format!("best: trial {}, {}", best.first.trial.proposal.number, value_text(report.metric(), best)),
         format!("  {}", best.first.trial.proposal.config),
     ];
-    // Readers expect any other reason of the first one.
+    // Any other reason is the expected one for the first place.
     if matches!(winner.order, Order::Confirmed { .. }) {
         lines.extend(order_lines(std::slice::from_ref(winner)));
     }
@@ -66,7 +66,7 @@ pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
     lines
 }
 
-/// The reasons of a ranking's order, each once, and that of the first configuration with its number.
+/// Returns the reasons of a ranking's order, each once. That of a confirmed first configuration has its trial number.
 fn order_lines(ranking: &[RankingPlace]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for RankingPlace { standing, order } in ranking {
@@ -83,7 +83,7 @@ fn order_lines(ranking: &[RankingPlace]) -> Vec<String> {
     lines
 }
 
-/// The gain, whether it is significant, and the estimated remaining gain.
+/// Returns the gain, its significance, and the estimated remaining gain.
 fn gain_lines(report: &StudyReport) -> Vec<String> {
     let Some(winner) = report.winner() else { return Vec::new() };
     let gain = report.gain(&winner.standing.ranked);
@@ -97,7 +97,7 @@ fn gain_lines(report: &StudyReport) -> Vec<String> {
     lines
 }
 
-/// Counts launches that were made again, by the kind of their failure; `None` if there were none.
+/// Counts launches that were repeated, by the kind of their failure. `None` if there were none.
 #[must_use]
 pub(crate) fn incidents_line(incidents: &[Incident]) -> Option<String> {
     let mut kinds: BTreeMap<_, usize> = BTreeMap::new();
@@ -111,7 +111,7 @@ pub(crate) fn incidents_line(incidents: &[Incident]) -> Option<String> {
     (!incidents.is_empty()).then_some(text)
 }
 
-/// Rules that have to be mended, because the engine decides otherwise.
+/// Returns lines about rules that contradict the engine and must be corrected.
 fn difference_lines(differences: &[Difference]) -> Vec<String> {
     let rejects = |difference: &Difference| {
         let rule = difference.rule.as_deref()?;
@@ -130,7 +130,7 @@ fn difference_lines(differences: &[Difference]) -> Vec<String> {
     }
     lines
 }
-/// A rule that a start has refuted or confirmed.
+/// Returns a line about a rule that a start has refuted or confirmed.
 fn rule_test_line(test: &RuleTest) -> Option<String> {
     let RuleTest { number, rule, .. } = test;
     match test.verdict? {

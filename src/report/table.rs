@@ -1,4 +1,4 @@
-//! Tables for people. Plain text: colour and width are the caller's.
+//! Renders tables for people as plain text. The caller adds colour and limits the width.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::store::{Counts, Incident, Scored, Study};
 use crate::study_report::{RankingPlace, StudyReport};
 use crate::trial::Outcome;
 
-/// Characters that a configuration or reason may take in a table.
+/// Limit of a configuration or reason in a table, in characters.
 const MOST_TEXT: usize = 90;
 
 pub(super) fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
@@ -25,7 +25,7 @@ pub(super) fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Tab
     table
 }
 
-/// Two lines a space: its path, engine and releases, and what it is for.
+/// Returns two lines for each space: its path, engine and releases, and its purpose.
 #[must_use]
 pub(crate) fn spaces_table(spaces: &[(&str, SpaceFile)]) -> String {
     let releases = |file: &SpaceFile| match (file.first_version, file.last_version) {
@@ -43,7 +43,7 @@ pub(crate) fn spaces_table(spaces: &[(&str, SpaceFile)]) -> String {
     text
 }
 
-/// One line a study.
+/// Returns one line for each study.
 #[must_use]
 pub(crate) fn studies_table(studies: &[(Study, Counts)]) -> String {
     let mut table = table(["study", "measured", "failed", "rejected", "created", "objective"], &[1, 2, 3]);
@@ -60,7 +60,7 @@ pub(crate) fn studies_table(studies: &[(Study, Counts)]) -> String {
     table.to_string()
 }
 
-/// `maximize output_throughput, p99_ttft_ms <= 500`.
+/// Returns a text such as `maximize output_throughput, p99_ttft_ms <= 500`.
 fn describe(objective: &Objective) -> String {
     let goal = match objective.goal {
         crate::objective::Goal::Maximize => "maximize",
@@ -70,7 +70,7 @@ fn describe(objective: &Objective) -> String {
     format!("{goal} {}{}", objective.metric, limits.collect::<String>())
 }
 
-/// One line a trial, in order; those of a context that the study has left are marked.
+/// Returns one line for each trial, in order. Trials of an earlier context are marked.
 #[must_use]
 pub(crate) fn trials_table(study: &Study, trials: &[Scored], is_earlier: impl Fn(u32) -> bool) -> String {
     let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
@@ -95,8 +95,8 @@ pub(crate) fn trials_table(study: &Study, trials: &[Scored], is_earlier: impl Fn
     table.to_string()
 }
 
-/// The best configurations with the means of all their measurements, and one word for the reason of each place. If a model of
-/// all measurements ranks them, its expectation stands beside the mean.
+/// Returns the best configurations with the means of all their measurements, and one word for the reason of each place.
+/// If a model of all measurements ranks them, the table has its expectation beside the mean.
 #[must_use]
 pub(crate) fn best_table(report: &StudyReport) -> String {
     let ranking = &report.ranking;
@@ -137,7 +137,7 @@ pub(crate) fn best_table(report: &StudyReport) -> String {
     table.to_string()
 }
 
-/// Everything about one trial, a line each.
+/// Returns all facts about one trial, one per line.
 #[must_use]
 pub(crate) fn show_text(study: &Study, scored: &Scored) -> String {
     let trial = &scored.trial;
@@ -195,7 +195,7 @@ pub(crate) fn show_text(study: &Study, scored: &Scored) -> String {
     text
 }
 
-/// Explains a metric whose value looks wrong to those who do not know its definition.
+/// Explains a metric whose value looks wrong without its definition.
 fn definition(name: &str) -> &'static str {
     match name {
         "max_concurrent_requests" => {
@@ -207,7 +207,7 @@ fn definition(name: &str) -> &'static str {
     }
 }
 
-/// Launches of a trial that failed for a reason of their environment, a line each; as a part of [`show_text`].
+/// Returns a line for each launch of a trial that failed for a reason of its environment, as a part of [`show_text`].
 #[must_use]
 pub(crate) fn incidents_text(incidents: &[Incident]) -> String {
     incidents.iter().fold(String::new(), |mut text, incident| {
@@ -232,7 +232,7 @@ fn shorten(text: &str) -> String {
     }
 }
 
-/// Counts as they are, others with about four significant digits.
+/// Formats counts exactly, and other numbers with about four significant digits.
 #[must_use]
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {

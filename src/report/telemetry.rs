@@ -1,4 +1,4 @@
-//! The server's side of a trial, for people and programs.
+//! Renders the server's telemetry of a trial for people and programs.
 
 use std::fmt::Write as _;
 
@@ -8,13 +8,13 @@ use super::number;
 use crate::telemetry::NAMES;
 use crate::trial::ServerTelemetry;
 
-/// `summary` by name, and `series` as [`crate::telemetry::Telemetry::to_json`] writes it.
+/// Returns `summary` by name, and `series` as [`crate::telemetry::Telemetry::to_json`] writes it.
 #[must_use]
 pub(crate) fn telemetry_json(telemetry: &ServerTelemetry) -> Json {
     json!({"summary": telemetry.summary, "series": telemetry.series})
 }
 
-/// A line of what each part is about, and its values: (name, words before it).
+/// A line of the text: its label, and its values as (name, label).
 type Part = (&'static str, &'static [(&'static str, &'static str)]);
 
 const LINES: &[Part] = &[
@@ -68,7 +68,7 @@ const LINES: &[Part] = &[
     ),
 ];
 
-/// The summary in a few lines, and why parts of it are missing.
+/// Returns the summary in a few lines, and the reasons for missing parts.
 #[must_use]
 pub(crate) fn telemetry_text(telemetry: &ServerTelemetry) -> String {
     let mut text = String::new();
@@ -96,7 +96,7 @@ pub(crate) fn telemetry_text(telemetry: &ServerTelemetry) -> String {
     text
 }
 
-/// A value of the summary with the unit of its name.
+/// Formats a value of the summary with the unit of its name.
 pub(super) fn with_unit(name: &str, value: f64) -> String {
     match NAMES.iter().find(|(known, _, _)| *known == name).map(|(_, unit, _)| *unit) {
         Some("share") => format!("{:.1} %", value * 100.0),

@@ -1,4 +1,4 @@
-//! Reading a candidate's flags as rules need them: an optional flag that is given as `None` counts as not given.
+//! Typed access to a candidate's flags for rules. An optional flag with the value `None` counts as not given.
 
 use serde_json::{Map, Value as Json};
 
@@ -7,19 +7,19 @@ use crate::config::Value;
 use crate::facts::Device;
 
 impl Candidate<'_> {
-    /// Whether a switch is on. `false` where it is not given.
+    /// Returns whether a switch is on. A switch that is not given is off.
     #[must_use]
     pub fn on(&self, name: &str) -> bool {
         self.config.get_bool(name) == Some(true)
     }
 
-    /// A number, or `None` where the flag is not given or given as `None`.
+    /// Returns a number. `None` if the flag is not given or has the value `None`.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<i64> {
         self.config.get_i64(name)
     }
 
-    /// A number, or what the engine takes where the flag is not given.
+    /// Returns a number, or the engine's default if the flag is not given.
     #[must_use]
     pub fn number_or(&self, name: &str, default: i64) -> i64 {
         self.config.get_i64(name).unwrap_or(default)
@@ -30,7 +30,7 @@ impl Candidate<'_> {
         self.config.get_str(name).filter(|text| !text.is_empty() && *text != "None")
     }
 
-    /// Whether the flag is given with a value.
+    /// Returns whether the flag is given with a value.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         match self.config.get(name) {
@@ -40,13 +40,13 @@ impl Candidate<'_> {
         }
     }
 
-    /// A JSON flag.
+    /// Returns the value of a JSON flag. `None` if it is not given or not valid JSON.
     #[must_use]
     pub fn json(&self, name: &str) -> Option<Json> {
         serde_json::from_str(self.text(name)?).ok()
     }
 
-    /// The fields of a JSON flag; none where it is not given or no object.
+    /// Returns the fields of a JSON flag. `None` if it is not given or no object.
     #[must_use]
     pub fn fields(&self, name: &str) -> Option<Map<String, Json>> {
         match self.json(name)? {
@@ -60,7 +60,7 @@ impl Candidate<'_> {
         self.facts.device == Device::Cpu
     }
 
-    /// Whether the model has experts.
+    /// Returns whether the model has experts.
     #[must_use]
     pub fn is_moe(&self) -> bool {
         self.facts.model.experts.is_some()

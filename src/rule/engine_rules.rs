@@ -1,4 +1,4 @@
-//! The rules of one engine, with the knowledge of its flags on which rules and models rest.
+//! The rules of one engine, with the meaning of its flags for rules and models.
 
 use std::fmt;
 
@@ -7,51 +7,53 @@ use crate::config::{Config, ResolvedConfig, Value};
 use crate::memory::{Launch, Prediction};
 use crate::space::Space;
 
-/// An engine's rules, and the meaning of its flags. Every answer is a pure function.
+/// An engine's rules, and the meaning of its flags. Every function is pure.
 pub trait EngineRules: Sync + fmt::Debug {
-    /// Every rule, by family, in the order in which the engine would notice.
+    /// Returns every rule, by family, in the order of the engine's own checks.
     fn families(&self) -> &'static [&'static [Rule]];
 
-    /// The subject of a rule by its identifier: it decides whether a start may test the rule, and which failures the rule predicts.
+    /// Returns the subject of a rule by the rule's identifier. The subject decides whether a start may test the rule,
+    /// and which failures the rule predicts.
     fn subject(&self, rule: &str) -> RuleSubject;
 
-    /// Returns the values that the engine works with: those of `config`, and the defaults of the others.
+    /// Returns the values that the engine works with: those of `config`, and defaults for the other flags.
     fn resolve(&self, config: &Config, facts: &Facts<'_>) -> ResolvedConfig;
 
-    /// Returns the default of a flag that has the same one in every release, model and device.
+    /// Returns the default of a flag if it does not depend on the release, the model and the device.
     fn constant_default(&self, flag: &str) -> Option<Value>;
 
-    /// Returns how many devices a launch computes on.
+    /// Returns the number of devices that a launch computes on.
     fn devices_needed(&self, config: &Config) -> u64;
 
-    /// Returns the properties of a launch that decide its memory. `resolved` are the resolved values of `config`.
+    /// Returns the properties of a launch that decide its memory. `resolved` contains the resolved values of `config`.
     fn memory_launch(&self, config: &Config, facts: &Facts<'_>, resolved: &ResolvedConfig) -> Launch;
 
-    /// Predicts the memory of a launch from the facts and from the starts that they know of. `None` if too little is known of the
-    /// model or of the device.
+    /// Predicts the memory of a launch from the facts and from the earlier starts among them. `None` if too little is
+    /// known about the model or the device.
     fn predict_memory(&self, config: &Config, facts: &Facts<'_>) -> Option<Prediction>;
 
-    /// Returns a key that configurations have in common if they share compiled code, within one study. `config` has the study's own
-    /// arguments as well.
+    /// Returns a key that is equal for configurations that share compiled code, within one study. `config` includes
+    /// the study's own arguments.
     fn compile_key(&self, config: &Config, facts: &Facts<'_>, resolved: &ResolvedConfig) -> String;
 
-    /// Says what of a space the rules do not check because a fact of device or host is unknown: a sentence each, without a full
-    /// stop.
+    /// Lists the parts of a space that the rules do not check because a fact of the device or host is unknown. Each
+    /// entry is a sentence without a full stop.
     fn unchecked(&self, space: &Space, facts: &Facts<'_>) -> Vec<String>;
 }
 
-/// The subject of a rule, as far as its test by a start depends on it.
+/// The subject of a rule, as far as a test by a start depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleSubject {
-    /// Memory by the memory model, which has a probability for each failure.
+    /// Memory according to the memory model, which estimates a probability for each failure.
     Memory,
-    /// The share of memory that must be free when the engine starts.
+    /// The share of memory that must be free at the engine's start.
     FreeMemory,
-    /// Memory that other processes hold at the moment. A start would test these processes, and not the rule.
+    /// Memory that other processes hold at the moment. A start would test these processes instead of the rule.
     MemoryOfOthers,
-    /// The host's memory: a test could end other processes of the host.
+    /// The host's memory. A test could end other processes of the host.
     HostMemory,
-    /// The number of devices. A process that gets none reports a lost device or failed collectives, or waits for it.
+    /// The number of devices. A process without a device reports a lost device or failed collectives, or waits for a
+    /// device.
     Devices,
     /// The model's files.
     Files,
@@ -59,7 +61,7 @@ pub enum RuleSubject {
 }
 
 impl dyn EngineRules {
-    /// Every rule, in the order in which the engine would notice.
+    /// Returns every rule, in the order of the engine's own checks.
     pub fn all(&self) -> impl Iterator<Item = &'static Rule> + use<> {
         self.families().iter().copied().flatten()
     }

@@ -1,7 +1,7 @@
-//! What cannot work here: pure checks of a configuration against the model, the engine's release and the device.
+//! Pure checks of a configuration against the model, the engine's release and the device, before a launch.
 //!
-//! A rule answers before anything is launched, with the numbers that decide and in the engine's own words where the
-//! engine has any. Each family of rules is one file.
+//! A rule's message contains the numbers that decide. It has the engine's own wording if the engine has a message for
+//! this case. Each family of rules is one file.
 
 mod candidate;
 mod engine_rules;
@@ -26,7 +26,7 @@ pub use removal::{RISK, Removal, Removed, configurations, removal};
 pub use testable::{TESTED_SHARE, TestableRule, predicts, testable};
 pub use unchecked::{unchecked, unchecked_of_model};
 
-/// What no configuration changes.
+/// The facts that no configuration changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     pub model: &'a ModelShape,
@@ -37,20 +37,20 @@ pub struct Facts<'a> {
     /// The longest prompt plus output that the workload asks for, in tokens.
     pub longest_request: Option<u64>,
     pub host: HostLimits,
-    /// Python packages that the engine's installation lacks, where it was asked.
+    /// Python packages that the engine's installation lacks. `None` if the installation was not inspected.
     pub absent: Option<&'a BTreeSet<String>>,
-    /// What earlier starts of this model, on this device and with this release, have shown of its memory.
+    /// The memory observations of earlier starts of this model, on this device and with this release.
     pub memory: Option<&'a Learned>,
-    /// Rules that the installed engine contradicts; they are set aside.
+    /// Rules that the installed engine contradicts. They are ignored.
     pub distrusted: &'a [&'static str],
-    /// The engine's rules. Without any, everything is allowed and no memory is predicted.
+    /// The engine's rules. Without them, every configuration is allowed and no memory is predicted.
     pub engine: Option<&'static dyn EngineRules>,
 }
 
 static NO_VARIABLES: BTreeMap<String, String> = BTreeMap::new();
 
 impl<'a> Facts<'a> {
-    /// An engine and a model without anything else.
+    /// Returns facts with an engine, a model, a release and a device, and nothing else.
     #[must_use]
     pub fn new(
         engine: impl Into<Option<&'static dyn EngineRules>>,
@@ -72,38 +72,39 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Every rule of the engine.
+    /// Returns every rule of the engine.
     pub fn rules(&self) -> impl Iterator<Item = &'static Rule> + use<> {
         self.engine.into_iter().flat_map(<dyn EngineRules>::all)
     }
 
-    /// Returns how many devices a launch of this configuration computes on: one if no rules say otherwise.
+    /// Returns the number of devices that a launch of this configuration computes on. It is one without rules.
     #[must_use]
     pub fn devices_needed(&self, config: &Config) -> u64 {
         self.engine.map_or(1, |engine| engine.devices_needed(config))
     }
 
-    /// Returns the values that the engine works with.
+    /// Returns the values that the engine works with. `None` without rules.
     #[must_use]
     pub fn resolve(&self, config: &Config) -> Option<ResolvedConfig> {
         Some(self.engine?.resolve(config, self))
     }
 
-    /// Returns the properties of a launch that decide its memory.
+    /// Returns the properties of a launch that decide its memory. `None` without rules.
     #[must_use]
     pub fn memory_launch(&self, config: &Config) -> Option<Launch> {
         let engine = self.engine?;
         Some(engine.memory_launch(config, self, &engine.resolve(config, self)))
     }
 
-    /// Predicts the memory of a launch. `None` if too little is known. Its failure probability is the risk of a launch that no rule
-    /// rejects.
+    /// Predicts the memory of a launch. `None` if too little is known. The prediction's failure probability is the
+    /// risk of a launch that no rule rejects.
     #[must_use]
     pub fn predict_memory(&self, config: &Config) -> Option<Prediction> {
         self.engine?.predict_memory(config, self)
     }
 
-    /// The same with the memory and capability of the devices that a launch of this configuration uses.
+    /// Returns these facts with the memory and capability of only the devices that a launch of this configuration
+    /// uses.
     pub(crate) fn of_launch(&self, config: &Config) -> Self {
         match self.device {
             Device::Cuda(gpu) if !gpu.units.is_empty() => {
@@ -114,13 +115,13 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// A configuration with everything that a rule looks at.
+/// A configuration with everything that rules depend on.
 #[derive(Debug)]
 pub struct Candidate<'a> {
     pub config: &'a Config,
     pub facts: &'a Facts<'a>,
     pub effective: ResolvedConfig,
-    /// What two rules ask of the memory model, found when the first one asks.
+    /// The memory model's result, which two rules need. The first of them computes it.
     pub failing: OnceCell<Option<(Prediction, bool)>>,
 }
 
@@ -130,31 +131,31 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// When and how the engine would object.
+/// The consequence of a broken rule, and the moment at which the engine would report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Starts and serves as asked, but slower than it could.
+    /// The engine starts and serves with the given values, but slower than it could.
     Degraded,
-    /// Starts and serves with another value than asked.
+    /// The engine starts and serves with another value than the given one.
     Overridden,
-    /// Would fail while it serves.
+    /// The engine would fail while it serves.
     Runtime,
-    /// Would fail after loading, in the workers.
+    /// The engine would fail after loading, in the workers.
     Late,
-    /// The configuration would be refused.
+    /// The configuration classes would refuse the configuration.
     Configuration,
-    /// The argument parser would refuse it.
+    /// The argument parser would refuse the configuration.
     Arguments,
 }
 
 impl Severity {
-    /// Whether a launch would be wasted.
+    /// Returns whether a launch would be wasted.
     #[must_use]
     pub fn rejects(self) -> bool {
         self > Self::Overridden
     }
 
-    /// Whether the engine's parser or its configuration classes would refuse: what a preflight sees.
+    /// Returns whether the engine's parser or its configuration classes would refuse. A preflight detects these cases.
     #[must_use]
     pub fn is_refusal(self) -> bool {
         self >= Self::Configuration
@@ -178,9 +179,10 @@ impl Severity {
 pub struct Finding {
     pub rule: &'static str,
     pub severity: Severity,
-    /// With the numbers that decide, in the engine's own words where it has any.
+    /// The message with the numbers that decide. It has the engine's own wording if the engine has a message for this
+    /// case.
     pub message: String,
-    /// What to change so that the rule holds, where there is one obvious way.
+    /// The changes after which the rule holds. Empty if there is no single obvious way.
     pub changes: Vec<Change>,
 }
 
@@ -191,19 +193,19 @@ pub struct Change {
     pub value: Option<Value>,
 }
 
-/// One check. `id` follows the numbering of the constraints' families, so that a stored rejection can be looked up.
-/// Where releases differ in severity, each range of releases has an entry of its own under the same id.
+/// One check. `id` follows the numbering of the constraints' families, so that a stored rejection can be looked up. If
+/// the severity differs between releases, each range of releases has its own entry under the same id.
 #[derive(Debug)]
 pub struct Rule {
     pub id: &'static str,
-    /// What must hold, in one line.
+    /// The condition that the rule demands, in one line.
     pub holds: &'static str,
     pub releases: Releases,
     pub severity: Severity,
     pub check: fn(&Candidate<'_>) -> Option<Violation>,
 }
 
-/// A range of releases: the first one, and the first one that is not in it any more.
+/// A range of releases: the first one in it, and the first one after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Releases {
     pub first: EngineVersion,
@@ -234,7 +236,7 @@ impl Releases {
     }
 }
 
-/// How a rule is broken.
+/// The violation of a rule: the message, and the changes that repair it.
 #[derive(Debug)]
 pub struct Violation {
     pub message: String,
@@ -246,14 +248,14 @@ impl Violation {
         Self { message: message.into(), changes: Vec::new() }
     }
 
-    /// The repair sets `flag`.
+    /// Adds `flag` with its new value to the repair.
     #[must_use]
     pub fn set(mut self, flag: &str, value: impl Into<Value>) -> Self {
         self.changes.push(Change { flag: flag.to_owned(), value: Some(value.into()) });
         self
     }
 
-    /// The repair leaves `flag` to the engine.
+    /// Adds the removal of `flag` to the repair, so that the engine's default applies.
     #[must_use]
     pub fn unset(mut self, flag: &str) -> Self {
         self.changes.push(Change { flag: flag.to_owned(), value: None });
@@ -261,8 +263,8 @@ impl Violation {
     }
 }
 
-/// Everything that the rules have to say of a configuration, the most severe first. Where the device is not known, what
-/// holds on every one that it could be.
+/// Returns every finding about a configuration, the most severe first. If the device is not fully known, only findings
+/// that hold on every possible device remain.
 #[must_use]
 pub fn check(config: &Config, facts: &Facts<'_>) -> Vec<Finding> {
     let Some(engine) = facts.engine else { return Vec::new() };
@@ -291,23 +293,23 @@ pub fn check(config: &Config, facts: &Facts<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The reason why a launch would be wasted, if there is one.
+/// Returns the most severe finding that makes a launch a waste, if there is one.
 #[must_use]
 pub fn rejection(config: &Config, facts: &Facts<'_>) -> Option<Finding> {
     check(config, facts).into_iter().next().filter(|finding| finding.severity.rejects())
 }
 
-/// Repairs that one configuration may need one after the other, because a repair can break another rule.
+/// The maximum number of repairs of one configuration. A repair can break another rule, which needs its own repair.
 const MOST_REPAIRS: usize = 16;
 
-/// A configuration near `config` that no rule rejects: the rejecting rules' changes, one after the other. `None` where a
-/// rule knows no way out.
+/// Returns a configuration near `config` that no rule rejects. It applies the changes of the rejecting rules one after
+/// the other. `None` if a rejecting rule has no changes to offer, or after `MOST_REPAIRS` repairs.
 #[must_use]
 pub fn repair(config: &Config, facts: &Facts<'_>) -> Option<Config> {
     repair_found(config, rejection(config, facts).as_ref(), facts)
 }
 
-/// The same where it is known what rejects `config`, if anything does.
+/// Like [`repair`], for callers that already hold the first finding.
 #[must_use]
 pub fn repair_found(config: &Config, rejection: Option<&Finding>, facts: &Facts<'_>) -> Option<Config> {
     let mut repaired = config.clone();

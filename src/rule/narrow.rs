@@ -1,9 +1,10 @@
-//! Ranges without the values that no configuration of the space could use.
+//! Narrowed parameter ranges, without the values that no configuration of the space could use.
 //!
-//! A value is dropped only when one rule rejects it whatever the other parameters are. Which of them the rule looks at is
-//! found by changing each and comparing the verdict and its message, which names the numbers that decide. Over those the
-//! rule is asked for every combination of their ends, middles and round values, and of every choice. Where there are too
-//! many combinations to ask for, or rules reject a value only together, it stays: then proposals are checked one by one.
+//! A value is dropped only if one rule rejects it for every value of the other parameters. The search first finds the
+//! parameters that the rule depends on. It changes each one and compares the verdict and its message, which contains
+//! the numbers that decide. Then it checks the rule for every combination of these parameters: of the ends, middles
+//! and round values of ranges, and of all choices. A value stays if there are too many combinations, or if only
+//! several rules together reject it. Proposals with such a value are checked one by one.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -19,22 +20,23 @@ pub struct Narrowing {
     pub parameter: String,
     pub before: Domain,
     pub after: Domain,
-    /// The rule that rejects what was dropped, and what it says of one of the values: for each rule one entry.
+    /// The rules that reject the dropped values, one entry for each rule, with its message for one of the values.
     pub reasons: Vec<(&'static str, String)>,
 }
 
-/// Configurations of the other parameters that are tried first: a value that one of them can use is kept at once.
+/// Random configurations of the other parameters that are checked first. A value that one of them can use is kept at
+/// once.
 const TRIED_FIRST: usize = 64;
-/// Configurations at which is found out what a rule looks at.
+/// Configurations around which each parameter is varied to find those that a rule depends on.
 const BASES: usize = 4;
-/// Combinations of the parameters that a rule looks at, which are all tried.
+/// The limit of combinations of the parameters that a rule depends on. All of them are checked.
 const MOST_COMBINATIONS: usize = 4096;
-/// Ranges of more values are looked at from their ends.
+/// The number of values above which a range is only probed, from its ends.
 const MOST_VALUES: usize = 64;
-/// A range that shrank may let another one shrink.
+/// The number of passes. A smaller range may allow another range to shrink.
 const ROUNDS: usize = 3;
 
-/// The space without values that cannot be used, and what was dropped. `arguments` are set over every configuration.
+/// Returns the space without unusable values, and the changes. `arguments` override every configuration.
 ///
 /// A parameter that would keep no value stays as it is.
 #[must_use]
@@ -79,7 +81,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The domain without its unusable values, where there are some and others are left.
+    /// Returns the domain without its unusable values, if there are any and others are left.
     fn shrink(&mut self, domain: &Domain) -> Option<Domain> {
         let shrunk = match domain {
             Domain::Bool => {
@@ -113,8 +115,8 @@ impl Search<'_> {
         values.into_iter().filter(|value| !self.is_dead(value)).collect()
     }
 
-    /// The usable ends of ascending probes. `between` gives a value between a dead and a usable neighbour, until they
-    /// are close enough.
+    /// Returns the usable ends of ascending probes. `between` returns a value between an unusable and a usable
+    /// neighbour. It returns `None` when they are close enough.
     fn ends(&mut self, probes: &[Value], between: impl Fn(&Value, &Value) -> Option<Value>) -> Option<(Value, Value)> {
         let mut end = |probes: &[&Value]| {
             let first = probes.iter().position(|probe| !self.is_dead(probe))?;
@@ -136,7 +138,7 @@ impl Search<'_> {
         Some((end(&ascending)?, end(&descending)?))
     }
 
-    /// Whether one rule rejects this value whatever the others are; the rule is kept as a reason.
+    /// Returns whether one rule rejects this value for every value of the others. That rule is kept as a reason.
     fn is_dead(&mut self, value: &Value) -> bool {
         let reason = self.blamed(value);
         let dead = reason.is_some();
@@ -169,10 +171,10 @@ impl Search<'_> {
         guilty.map(|finding| (finding.rule, finding.message))
     }
 
-    /// Whether the rule rejects the value in every combination of what the rule looks at.
+    /// Returns whether the rule rejects the value in every combination of the parameters that the rule depends on.
     fn always(&self, rule: &str, value: &Value, choices: &[Vec<Value>], bases: &[Vec<usize>]) -> bool {
         let verdict = |picks: &[usize]| match self.findings(value, choices, picks) {
-            // Where the parameter is not active its value does not matter.
+            // The value of an inactive parameter does not matter.
             None => Some(None),
             Some(findings) => findings.into_iter().find(|finding| finding.rule == rule).map(|f| Some(f.message)),
         };
@@ -206,7 +208,7 @@ impl Search<'_> {
         })
     }
 
-    /// The rejections of a configuration with this value, or `None` where the parameter is not active in it.
+    /// Returns the rejections of a configuration with this value, or `None` if the parameter is not active in it.
     fn findings(&self, value: &Value, choices: &[Vec<Value>], picks: &[usize]) -> Option<Vec<Finding>> {
         let choose =
             |other: usize| if other == self.index { value.clone() } else { choices[other][picks[other]].clone() };
@@ -217,10 +219,11 @@ impl Search<'_> {
     }
 }
 
-/// Choices beyond so many are told by some of them.
+/// The number of values up to which a domain is represented by all of its values.
 const MOST_CHOICES: usize = 12;
 
-/// The values that tell most of a domain: all of few, else the ends, the middle and the roundest.
+/// Returns values that represent a domain: all if there are few, otherwise the ends, the middle and the roundest
+/// number.
 fn telling(domain: &Domain) -> Vec<Value> {
     if let Some(values) = domain.values(MOST_CHOICES) {
         return values;
@@ -228,7 +231,7 @@ fn telling(domain: &Domain) -> Vec<Value> {
     let mut values = vec![domain.decode(0.0), domain.decode(0.5), domain.decode(1.0)];
     match domain {
         Domain::Int { low, high, .. } => values.extend(roundest(*low, *high).map(Value::Int)),
-        // Every choice counts: a rule may ask for one of them.
+        // Every choice counts: a rule may depend on a single one.
         Domain::Categorical(choices) => values.clone_from(choices),
         Domain::Float { .. } | Domain::Bool => {}
     }
@@ -236,13 +239,13 @@ fn telling(domain: &Domain) -> Vec<Value> {
     values
 }
 
-/// The number of a range that the highest power of two divides.
+/// Returns the number in a range that the highest power of two divides.
 fn roundest(low: i64, high: i64) -> Option<i64> {
     let steps = (0..i64::BITS - 2).rev().map(|exponent| 1_i64 << exponent);
     steps.map(|step| high.div_euclid(step) * step).find(|round| (low..=high).contains(round) && *round > 0)
 }
 
-/// Ascending values over a whole range, both ends and the powers of two included.
+/// Returns ascending values over a whole range, including both ends and the powers of two.
 fn probes(domain: &Domain) -> Vec<Value> {
     const STEPS: u32 = 32;
     let mut values: Vec<_> = (0..=STEPS).map(|step| domain.decode(f64::from(step) / f64::from(STEPS))).collect();
@@ -256,7 +259,8 @@ fn probes(domain: &Domain) -> Vec<Value> {
     values
 }
 
-/// The usable number nearest to `usable`, away from `dead`, that a sampler would spell: three significant digits.
+/// Returns the usable number nearest to `usable`, away from `dead`, with three significant digits, as samplers write
+/// it.
 fn round_away(dead: f64, usable: f64) -> Option<f64> {
     if usable == 0.0 {
         return Some(usable);
@@ -264,6 +268,6 @@ fn round_away(dead: f64, usable: f64) -> Option<f64> {
     let exponent = f64_to_i32(usable.abs().log10().floor()) - 2;
     let steps = usable / 10_f64.powi(exponent);
     let steps = if dead > usable { steps.floor() } else { steps.ceil() };
-    // Read from its text, so that it is the double of that decimal.
+    // Parsed from text, so that the result is exactly the double of that decimal.
     format!("{steps}e{exponent}").parse().ok().filter(|rounded: &f64| rounded.is_finite())
 }

@@ -1,21 +1,21 @@
-//! What a device could be as far as it is not known.
+//! The possible values of unknown properties of a device.
 //!
-//! Defaults depend on a GPU's memory and capability. Where these are unknown, a configuration is refused only if it
-//! would be refused on every GPU that it could be.
+//! Defaults depend on a GPU's memory and capability. If these are unknown, a configuration is refused only if every
+//! possible GPU would refuse it.
 
 use super::Facts;
 use crate::facts::{Device, Gpu};
 
-/// Bytes; one of each class of defaults.
+/// Memory sizes in bytes, one for each class of defaults.
 const MEMORIES: [u64; 3] = [24 << 30, 80 << 30, 180 << 30];
 
-/// One for each set of kernels.
+/// Compute capabilities, one for each set of kernels.
 const CAPABILITIES: [(u8, u8); 5] = [(7, 0), (8, 0), (8, 9), (9, 0), (10, 0)];
 
-/// Bytes: no GPU of a capability below 8.0 has more than the Quadro RTX 8000.
+/// The largest memory of a GPU with a capability below 8.0, in bytes: that of the Quadro RTX 8000.
 const LARGEST_BEFORE_8: u64 = 48 << 30;
 
-/// The devices that the known one may turn out to be; none where everything is known.
+/// Returns the devices that are consistent with the facts. Empty if no property is unknown.
 pub(super) fn devices(facts: &Facts<'_>) -> Vec<Device> {
     let Device::Cuda(gpu) = facts.device else { return Vec::new() };
     if gpu.memory.is_some() && gpu.capability.is_some() {

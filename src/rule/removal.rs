@@ -1,4 +1,4 @@
-//! How much of a search space the rules leave.
+//! The share of a search space that the rules leave.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -8,44 +8,46 @@ use crate::config::Config;
 use crate::space::Space;
 use crate::stats::to_f64;
 
-/// What the rules remove from a space.
+/// The configurations of a space that the rules remove and leave.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Removal {
-    /// Configurations that were looked at.
+    /// The number of configurations that were checked.
     pub configurations: usize,
-    /// Whether these are all that the space holds, or a uniform sample.
+    /// Whether these are all configurations of the space. Otherwise they are a uniform sample.
     pub complete: bool,
-    /// Those that no rule rejects.
+    /// The number of configurations that no rule rejects.
     pub remaining: usize,
-    /// Those of them that fail to start with a probability of at least [`RISK`], for want of memory.
+    /// The number of remaining configurations that run out of memory at the start with a probability of at least
+    /// [`RISK`].
     pub risky: usize,
-    /// The rules that reject some, the most effective first. A configuration may break several.
+    /// The rules that reject at least one configuration, the most effective first. A configuration may break several
+    /// rules.
     pub rules: Vec<Removed>,
 }
 
-/// What one rule removes.
+/// The configurations that one rule removes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Removed {
     pub rule: &'static str,
-    /// What must hold.
+    /// The condition that the rule demands.
     pub holds: &'static str,
     pub severity: Severity,
     pub configurations: usize,
-    /// One of them: where there is one, a configuration that no other rule says the engine would refuse.
+    /// One of them as an example. If possible, no other rule predicts that the engine would refuse it.
     pub config: Config,
-    /// What the rule says of it.
+    /// The rule's message for the example.
     pub example: String,
     pub(crate) alone: bool,
 }
 
 impl Removal {
-    /// The share of the space that is left, from 0 to 1.
+    /// Returns the share of the space that is left, from 0 to 1.
     #[must_use]
     pub fn remaining_share(&self) -> f64 {
         self.share(self.remaining)
     }
 
-    /// `R2 30.1 %, R1 2.0 %`: the share that each rule rejects.
+    /// Formats the share that each rule rejects: `R2 30.1 %, R1 2.0 %`.
     #[must_use]
     pub fn by_rule(&self) -> String {
         let one = |removed: &Removed| format!("{} {:.1} %", removed.rule, 100.0 * self.share(removed.configurations));
@@ -65,21 +67,21 @@ impl Removal {
         }
     }
 
-    /// The share that so many configurations are, from 0 to 1.
+    /// Returns the share of this number of configurations, from 0 to 1.
     #[must_use]
     pub fn share(&self, configurations: usize) -> f64 {
         to_f64(configurations) / to_f64(self.configurations.max(1))
     }
 }
 
-/// A start that fails with at least this probability is a risk; for certain ones there are rules.
+/// The smallest failure probability of a risky start. Rules reject the certain failures.
 pub const RISK: f64 = 0.05;
 
-/// Configurations that are drawn where the space holds more.
+/// The size of a larger space's sample.
 pub(crate) const SAMPLED: usize = 10_000;
 
-/// Returns every configuration of a small space, or a uniform sample of another, and whether these are all. The same space
-/// gives the same ones.
+/// Returns every configuration of a small space, or a uniform sample of a larger one, and whether these are all. The
+/// result is the same for equal spaces.
 #[must_use]
 pub fn configurations(space: &Space) -> (Vec<Config>, bool) {
     if let Some(whole) = space.enumerate(SAMPLED) {
@@ -90,8 +92,8 @@ pub fn configurations(space: &Space) -> (Vec<Config>, bool) {
     ((0..SAMPLED).map(|_| space.decode(&point())).collect(), false)
 }
 
-/// Looks at every configuration of a small space, and at a uniform sample of another. `arguments` are set over each. The
-/// same space and facts give the same answer.
+/// Checks every configuration of a small space, or a uniform sample of a larger one. `arguments` override each
+/// configuration. The result is the same for equal spaces and facts.
 #[must_use]
 pub fn removal(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Removal {
     let (configs, complete) = configurations(space);
@@ -115,7 +117,7 @@ pub fn removal(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Removal 
     removal
 }
 
-/// What a rule demands in the release at hand.
+/// Returns the condition that a rule demands in the current release.
 fn holds(id: &str, facts: &Facts<'_>) -> &'static str {
     facts.rules().find(|rule| rule.id == id && rule.releases.contain(facts.version)).map_or("", |rule| rule.holds)
 }

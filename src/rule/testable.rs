@@ -1,9 +1,10 @@
-//! Rules that only a start can refute: which of them are worth a launch, and the failures that they predict.
+//! Rules that only a start can refute: the choice of those that are worth a launch, and the failures that they
+//! predict.
 
 use super::{EngineRules, Finding, Removal, RuleSubject, Severity};
 use crate::trial::FailureKind;
 
-/// A rule is tested if it removes more than this share of the space.
+/// The share of the space above which a rule is tested.
 pub const TESTED_SHARE: f64 = 0.1;
 
 /// A rule that only a start can refute and that removes much.
@@ -11,12 +12,12 @@ pub const TESTED_SHARE: f64 = 0.1;
 pub struct TestableRule {
     pub rule: &'static str,
     pub removes_defaults: bool,
-    /// From 0 to 1.
+    /// The share of the space that the rule removes, from 0 to 1.
     pub removed_share: f64,
 }
 
 impl std::fmt::Display for TestableRule {
-    /// `removes the engine's defaults and 30.0 % of the space`.
+    /// Formats the effect: `removes the engine's defaults and 30.0 % of the space`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let share = 100.0 * self.removed_share;
         match (self.removes_defaults, self.removed_share > 0.0) {
@@ -27,13 +28,13 @@ impl std::fmt::Display for TestableRule {
     }
 }
 
-/// Whether a start can refute the rule, and nothing else can, without a danger for the host.
+/// Returns whether a start, and nothing else, can refute the rule without a danger for the host.
 fn is_testable(subject: RuleSubject, severity: Severity) -> bool {
     severity == Severity::Late && !matches!(subject, RuleSubject::HostMemory | RuleSubject::MemoryOfOthers)
 }
 
-/// The rules of an engine that are worth a launch: first those that remove the defaults, then those that remove the most.
-/// `defaults` are the findings about the defaults.
+/// Returns the rules of an engine that are worth a launch. Rules that remove the defaults come first, then those that
+/// remove the most. `defaults` are the findings about the defaults.
 #[must_use]
 pub fn testable(engine: &dyn EngineRules, removal: &Removal, defaults: &[Finding]) -> Vec<TestableRule> {
     let share = |rule: &str| {
@@ -57,7 +58,7 @@ pub fn testable(engine: &dyn EngineRules, removal: &Removal, defaults: &[Finding
     rules
 }
 
-/// Whether a start that fails in this way fails as a rule on this subject predicts.
+/// Returns whether a failed start of this kind matches the prediction of a rule on this subject.
 #[must_use]
 pub fn predicts(subject: RuleSubject, kind: FailureKind) -> bool {
     let is_of_memory = matches!(
@@ -77,7 +78,7 @@ pub fn predicts(subject: RuleSubject, kind: FailureKind) -> bool {
             is_refusal || matches!(kind, FailureKind::DeviceLost | FailureKind::Network | FailureKind::StartupTimeout)
         }
         RuleSubject::Files => is_refusal || kind == FailureKind::ModelUnavailable,
-        // Sizes of 0 end in an empty cache.
+        // A size of 0 ends in an empty cache.
         RuleSubject::MemoryOfOthers | RuleSubject::HostMemory | RuleSubject::Other => {
             is_refusal || kind == FailureKind::NoKvMemory
         }

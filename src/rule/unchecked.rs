@@ -1,17 +1,17 @@
-//! What the rules cannot judge, because a fact is not known.
+//! Descriptions of the configurations that the rules cannot check because a fact is unknown.
 
 use super::Facts;
 use crate::facts::ModelShape;
 use crate::space::Space;
 
-/// What is not checked because `config.json` does not say it, as [`unchecked`] says it.
+/// Lists the checks that need a value which `config.json` lacks, in the form of [`unchecked`].
 #[must_use]
 pub fn unchecked_of_model(model: &ModelShape) -> Vec<String> {
     let unread = model.unread.iter().map(|key| format!("what depends on the model's {key}"));
     unread.chain(model.unchecked().iter().map(ToString::to_string)).collect()
 }
 
-/// What of a space is not checked with these facts, and why: one sentence each, without a full stop.
+/// Lists the unchecked parts of a space and the reasons, one sentence each, without a full stop.
 #[must_use]
 pub fn unchecked(space: &Space, facts: &Facts<'_>) -> Vec<String> {
     let Some(engine) = facts.engine else {

@@ -1,5 +1,5 @@
-//! What a sampler may look at: the space, what is wanted, every earlier proposal with what came of it, and what is believed
-//! of the space before anything is measured.
+//! The input of a sampler: the space, the objectives and constraints, every earlier proposal with its outcome, and
+//! priors from before the first measurement.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::objective::Goal;
 use crate::space::Space;
 use crate::trial::{Origin, Proposal};
 
-/// A question for the next configuration. Everything that decides the answer is in it.
+/// A question for the next configuration. It contains everything that the answer depends on.
 #[derive(Clone, Copy)]
 pub struct Ask<'a> {
     pub space: &'a Space,
@@ -17,16 +17,17 @@ pub struct Ask<'a> {
     /// Every configuration that was tried or rejected, in order.
     pub history: &'a [Past],
     pub seed: u64,
-    /// Whether a configuration can work at all. It is pure and quick, and what it refuses is never proposed.
+    /// Returns whether a configuration can work at all. It is pure and quick. A configuration that it refuses is never
+    /// proposed.
     pub allowed: &'a dyn Fn(&Config) -> bool,
-    /// What parameters that a configuration does not set stand for, where that is known: the engine's defaults.
+    /// Values of parameters that a configuration does not set, as far as they are known: the engine's defaults.
     pub defaults: &'a Config,
-    /// What others believe of the space, the most trusted first.
+    /// Predictions for the space from other sources, the most trusted first.
     pub priors: &'a [Prior],
-    /// Trials that are still to be proposed, this one included, where the number is known.
+    /// Number of trials still to be proposed, this one included, if it is known.
     pub left: Option<u32>,
-    /// What a trial of a configuration is expected to cost, in any one unit; without it that is learnt from what the earlier
-    /// ones have cost.
+    /// Expected cost of a trial of a configuration, in any one unit. Without it the cost is learnt from the earlier
+    /// trials.
     pub cost: Option<&'a dyn Fn(&Config) -> f64>,
 }
 
@@ -36,12 +37,12 @@ impl std::fmt::Debug for Ask<'_> {
     }
 }
 
-/// What is wanted.
+/// The objectives and constraints of a study.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Aim {
-    /// One, or several where the trade-off between them is wanted.
+    /// One objective, or several if their trade-off is wanted.
     pub objectives: Vec<Target>,
-    /// Names of the limits.
+    /// Names of the constraints.
     pub constraints: Vec<String>,
 }
 
@@ -57,24 +58,24 @@ pub struct Target {
 pub struct Past {
     pub origin: Origin,
     pub config: Config,
-    /// Expected gain when it was proposed, as a share of the best value; only of samplers with a model.
+    /// Expected gain at the time of the proposal, as a share of the best value. Only of samplers with a model.
     pub expected_gain: Option<f64>,
     pub known: Known,
-    /// What the trial has cost, in any one unit, where that is known.
+    /// Cost of the trial, in any one unit, if it is known.
     pub cost: Option<f64>,
 }
 
-/// What is known of a proposal.
+/// The outcome of a proposal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Known {
-    /// Nothing yet: it is under way.
+    /// The trial is under way.
     #[default]
     Pending,
-    /// Nothing: it has ended, and what happened was not its own doing.
+    /// The trial has ended for a reason other than its configuration. Nothing was learnt.
     Lost,
-    /// Never launched: the rules or the engine's own check refused it.
+    /// The rules or the engine's preflight refused the configuration. It was never launched.
     Rejected,
-    /// Launched, and it did not serve.
+    /// The configuration was launched and did not serve.
     Failed,
     Measured(Measured),
 }
@@ -82,36 +83,35 @@ pub enum Known {
 /// The numbers of a measured configuration. Numbers that are not finite count as not measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// One for each objective, as measured.
+    /// One reading for each objective, as measured.
     pub values: Vec<Reading>,
-    /// One for each limit: how far it is exceeded. At most 0 where it is kept; `ln(measured / limit)` where both are
-    /// positive.
+    /// One reading for each constraint, at most 0 if it is kept. It is `ln(measured / limit)` if both are positive.
     pub excesses: Vec<Reading>,
 }
 
-/// A number and how well it is known.
+/// A number and its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
     pub value: f64,
-    /// Its standard deviation, where that was measured: relative for an objective, absolute for an excess.
+    /// Standard deviation, if it was measured: relative for an objective, absolute for an excess.
     pub deviation: Option<f64>,
 }
 
-/// What somebody who does not measure, or has measured elsewhere, says of the space.
+/// Predictions for the space from a source that computes (the twin) or has measured elsewhere (an earlier study).
 #[derive(Clone, Debug, Default)]
 pub struct Prior {
-    /// Who says it, as sentences have it: `the twin`, or `study NAME`.
+    /// Name of the source as it appears in sentences: `the twin`, or `study NAME`.
     pub name: String,
-    /// Configurations and what is said of them. Objectives and excesses are those of the [`Aim`]. What would not start is
-    /// [`Known::Failed`].
+    /// Configurations and their predicted outcomes. Objectives and excesses are those of the [`Aim`]. A configuration
+    /// that is predicted not to start is [`Known::Failed`].
     points: Vec<(Config, Known)>,
-    /// Whether its deviations are of one cause: see [`Prior::computed`].
+    /// Whether the deviations of the limits have a common cause: see [`Prior::computed`].
     computed: bool,
-    /// What this says of all others, found out when it is asked for the first time.
+    /// Surrogates of the points for all other configurations. They are fitted at first use.
     pub(super) opinions: Opinions,
 }
 
-/// What is said decides; what is made of it follows from that.
+/// Compares the predictions only: `opinions` is derived from them.
 impl PartialEq for Prior {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && self.points == other.points && self.computed == other.computed
@@ -124,9 +124,9 @@ impl Prior {
         Self { name: name.into(), points, computed: false, opinions: Opinions::default() }
     }
 
-    /// Of something that computes and does not measure. The deviations of its limits are not those of noise: they say where it
-    /// may be wrong, and where it is wrong in one place, it is wrong in the same direction in others, the more the less it is
-    /// sure.
+    /// Creates a prior of a source that computes and does not measure. The deviations of its limits are not noise. They
+    /// state where the computation may be wrong. Its errors share a direction: if it is wrong in one place, it is wrong
+    /// in the same direction elsewhere, in proportion to the deviation there.
     #[must_use]
     pub fn computed(name: impl Into<String>, points: Vec<(Config, Known)>) -> Self {
         Self { computed: true, ..Self::new(name, points) }
@@ -146,7 +146,7 @@ impl Prior {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suggestion {
     pub config: Config,
-    /// Why this one, in one line.
+    /// The reason for this configuration, in one line.
     pub why: String,
 }
 
@@ -158,7 +158,7 @@ impl Reading {
 }
 
 impl Measured {
-    /// Whether every limit was kept, as measured.
+    /// Returns whether every constraint was kept, as measured.
     #[must_use]
     pub fn is_feasible(&self) -> bool {
         self.excesses.iter().all(|excess| excess.value <= 0.0)
@@ -166,13 +166,13 @@ impl Measured {
 }
 
 impl Past {
-    /// One without an expected gain, whose cost is not known.
+    /// Creates an entry without an expected gain and of unknown cost.
     #[must_use]
     pub fn new(origin: impl Into<Origin>, config: Config, known: Known) -> Self {
         Self { origin: origin.into(), config, expected_gain: None, known, cost: None }
     }
 
-    /// A proposal that has no outcome yet.
+    /// Creates an entry for a proposal that has no outcome yet.
     #[must_use]
     pub fn pending(proposal: Proposal) -> Self {
         let Proposal { origin, expected_gain, config, .. } = proposal;
@@ -196,7 +196,7 @@ impl Known {
 }
 
 impl<'a> Ask<'a> {
-    /// A question with nothing but what every question has.
+    /// Creates a question with the required parts only.
     #[must_use]
     pub fn new(
         space: &'a Space,
@@ -213,7 +213,8 @@ impl<'a> Ask<'a> {
         self.history.iter().map(|past| past.config.key()).collect()
     }
 
-    /// How many configurations this sampler has proposed: it has consumed at least as many points of its sequence.
+    /// Returns the number of configurations that this sampler has proposed. The sampler has consumed at least as many
+    /// points of its sequence.
     pub(super) fn proposed_by(&self, name: &str) -> usize {
         self.history.iter().filter(|past| matches!(&past.origin, Origin::Sampler(sampler) if sampler == name)).count()
     }

@@ -1,40 +1,41 @@
-//! Which parameters matter, by what was measured, and how sure that is.
+//! Importance of the parameters by the measurements, with its uncertainty.
 
 use serde::Serialize;
 
 use crate::config::Value;
 
-/// What a model says of the parameters.
+/// A model's account of the parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
-    /// One for each objective and each limit that was measured.
+    /// One for each objective and each constraint that was measured.
     pub about: Vec<About>,
 }
 
-/// What the parameters do to one number. Shares are of the variance over the configurations that are allowed and probably
-/// serve, 0 to 1; that of logarithms where every value is positive, so that differences are relative.
+/// Effects of the parameters on one number. Shares are of the variance over the configurations that are allowed and
+/// probably serve, 0 to 1. If every value is positive, the variance is that of the logarithms, so that differences are
+/// relative.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct About {
-    /// The objective's or limit's.
+    /// Name of the objective or constraint.
     pub name: String,
     pub of: Kind,
-    /// Measurements that it rests on.
+    /// Number of measurements that the model was fitted to.
     pub measured: usize,
-    /// How well the model predicts a configuration from all others: 1 is perfect, at 0 their mean is as good. `None` of
-    /// fewer than three measurements, and where they do not differ.
+    /// R^2 of predictions for held-out configurations: 1 is perfect, 0 is no better than the mean of the others. `None`
+    /// with fewer than three measurements, and if they do not differ.
     pub held_out_r2: Option<f64>,
-    /// Share of the variance of a measurement anywhere that the model cannot tell from noise: that of measuring, and of what
-    /// it has not learnt. The parameters' shares are of the rest.
+    /// Share of a measurement's variance that the model cannot distinguish from noise: measurement noise, and effects
+    /// that it has not learnt. The parameters' shares are of the rest.
     pub unknown: f64,
-    /// Why not to rely on it, in whole lines; empty where nothing speaks against it.
+    /// Reasons not to rely on this, in whole lines. Empty if there are none.
     pub doubts: Vec<String>,
-    /// Those that vary, the largest total first.
+    /// The parameters that vary, the largest total first.
     pub parameters: Vec<Importance>,
     /// Pairs whose effects do not simply add up, the largest share first.
     pub pairs: Vec<Interaction>,
 }
 
-/// What a number is.
+/// The kind of an explained number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -42,7 +43,8 @@ pub enum Kind {
     Limit,
 }
 
-/// A share of the variance, by the model's mean, and where it lies in nine of ten functions that fit the measurements as well.
+/// A share of the variance by the model's mean, and the interval that contains it in nine of ten functions that fit the
+/// measurements equally well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Share {
     pub share: f64,
@@ -54,20 +56,20 @@ pub struct Share {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Importance {
     pub parameter: String,
-    /// What it explains by itself, averaged over the others: Sobol's first index.
+    /// Share explained by the parameter by itself, averaged over the others: Sobol's first-order index.
     pub alone: Share,
-    /// What would be left open if all others were known: Sobol's total index.
+    /// Share that would remain unexplained if all other parameters were known: Sobol's total index.
     pub total: Share,
-    /// Its share of what changing one parameter of the best measured configuration changes; `None` where nothing has kept
-    /// the limits or nothing can be changed.
+    /// The parameter's share of the variance if one parameter at a time of the best measured configuration is changed.
+    /// `None` if no measurement has kept the constraints or if no parameter can be changed.
     pub at_best: Option<f64>,
-    /// What is expected by its value, in the order of values.
+    /// Expected result for each value of the parameter, in the order of values.
     pub dependence: Vec<Expectation>,
 }
 
-/// What is expected of the configurations with one value of a parameter: the mean over the others, and the 5th and 95th
-/// percentile of what the model believes of that mean. In the objective's own unit (the geometric mean where logarithms are
-/// modelled); of a limit how far it is exceeded, as [`Measured`](super::Measured) has it.
+/// Expected result of the configurations with one value of a parameter. `mean` is the mean over the other parameters;
+/// `low` and `high` are the 5th and 95th percentile of its posterior. The unit is the objective's own. If logarithms
+/// are modelled, the mean is geometric. For a constraint it is the excess, as in [`Measured`](super::Measured).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Expectation {
     pub value: Value,
@@ -76,7 +78,7 @@ pub struct Expectation {
     pub high: f64,
 }
 
-/// Two parameters and the variance of all that depends on both at once.
+/// Two parameters and the variance of all effects that depend on both at once.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Interaction {
     pub parameters: [String; 2],
@@ -84,10 +86,10 @@ pub struct Interaction {
 }
 
 impl About {
-    /// Below this share of explained held-out variance nothing is to be relied on.
+    /// Least explained share of the held-out variance for an explanation to be reliable.
     pub const LEAST_R2: f64 = 0.3;
 
-    /// Why not to rely on a model of so many parameters that rests on so much.
+    /// Returns the reasons not to rely on a model of `parameters` parameters fitted to `measured` measurements.
     pub(super) fn doubts(measured: usize, parameters: usize, held_out_r2: Option<f64>) -> Vec<String> {
         let mut doubts = Vec::new();
         if measured < 2 * parameters {

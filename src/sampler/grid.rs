@@ -1,8 +1,9 @@
-//! A full factorial over few levels of each parameter, with more levels once it is used up.
+//! A full factorial over few levels of each parameter, with more levels once all combinations are used up.
 //!
-//! Bools and choices have all their values from the first refinement on. A number has its two ends, then their middle as
-//! well, then 5 levels, 9, 17: evenly spread by its scale. Within a refinement the order is shuffled, so that a study that
-//! ends early has looked everywhere. Nothing is laid out: a point is computed from its place.
+//! Bools and choices have all their values from the first refinement on. A number has its two ends first, then the
+//! middle as well, then 5 levels, 9 and 17. The levels are evenly spread on its scale. The order within a refinement is
+//! shuffled, so that a study that ends early has covered the whole space. The points are not stored: each is computed
+//! from its index.
 
 mod level;
 mod shuffle;
@@ -20,11 +21,11 @@ use tree::Tree;
 
 pub(super) struct Grid;
 
-/// The last refinement: ranges of at most 65,536 values have all of them there, others so many levels and one.
+/// The last refinement. It contains all values of a range of at most 65,536 values, and `2^16 + 1` levels of a larger
+/// range.
 const LAST: u32 = 16;
 
-/// Configurations that are refused one after the other before the space counts as used up. Smaller spaces are searched to
-/// the last one.
+/// Number of consecutive refusals after which the space counts as used up. Smaller spaces are searched completely.
 const MOST_REFUSED: usize = 65_536;
 
 impl Sampler for Grid {
@@ -71,12 +72,12 @@ struct Walk<'a> {
     seen: HashSet<String>,
     /// Earlier proposals that the walk has not come across yet.
     unmet: HashSet<String>,
-    /// How many were refused since the walk last came across an earlier proposal.
+    /// Number of refusals since the walk last came across an earlier proposal.
     refused: usize,
 }
 
 impl Walk<'_> {
-    /// Through one refinement in its shuffled order. What the one before it had is passed over.
+    /// Walks through one refinement in its shuffled order and skips the combinations of the refinement before it.
     fn through(&mut self, refinement: u32, tree: &mut Tree<'_>, count: u64) -> Step {
         let shuffle = Shuffle::new(count, self.ask.seed, u64::from(refinement));
         for place in 0..count {
@@ -92,7 +93,8 @@ impl Walk<'_> {
         Step::UsedUp
     }
 
-    /// Where there are too many points to be numbered, they are drawn. A point that is drawn again is passed over.
+    /// Draws points at random, for refinements with too many points to be numbered. A point that is drawn again is
+    /// skipped.
     fn at_random(&mut self, levels: &[Levels]) -> Step {
         for index in 0.. {
             let mut rng = ChaCha8Rng::seed_from_u64(self.ask.seed);

@@ -1,31 +1,34 @@
-//! What the measurements say so far, apart from what to try next.
+//! Assessment of the measurements so far, apart from the proposal of the next trial.
 
-/// The best configuration that was measured, and what is probably left to gain.
+/// The best measured configuration, and the estimated remaining gain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Judgement {
-    /// `None` while nothing is probably within the limits.
+    /// `None` while no measured configuration is probably feasible.
     pub pick: Option<Pick>,
-    /// The pick first, then the others that were measured and are probably within the limits, by what they are expected to
-    /// give.
+    /// The pick first, then the other measured configurations that are probably feasible, in the order of their
+    /// expected values.
     pub ranking: Vec<Pick>,
-    /// Of several objectives those of the ranking that no other one is expected to beat in all of them, in its order.
+    /// With several objectives: the part of the ranking that no other configuration is expected to beat in all
+    /// objectives, in the order of the ranking.
     pub front: Vec<Pick>,
-    /// By how much the best configuration of the space is better than the pick, as a share of the pick's value: the 5th, 50th
-    /// and 95th percentile. `None` without a pick, and of several objectives.
+    /// Gain of the best configuration of the space over the pick, as a share of the pick's value: the 5th, 50th and
+    /// 95th percentile. `None` without a pick, and with several objectives.
     pub remaining: Option<[f64; 3]>,
-    /// What the next trial is expected to gain, as a share of the pick's value; `None` where `remaining` is.
+    /// Expected gain of the next trial, as a share of the pick's value. `None` without a pick, and with several
+    /// objectives.
     pub next_gain: Option<f64>,
-    /// What is worth to be told, for instance that a prior is contradicted by the measurements.
+    /// Notes for the user, for instance that the measurements contradict a prior.
     pub notes: Vec<String>,
 }
 
-/// A measured configuration by all that is known of it and of its neighbours.
+/// A measured configuration, assessed by its own measurements and those of its neighbours.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pick {
-    /// The place of its first measurement in the history.
+    /// Index of its first measurement in the history.
     pub place: usize,
-    /// What each objective is expected to be, and its standard deviation as a share of it; `None` of what was never measured.
+    /// Expected value of each objective, and its standard deviation as a share of the value. `None` for an objective
+    /// that was never measured.
     pub values: Vec<Option<(f64, f64)>>,
-    /// Probability, 0 to 1, that it keeps every limit.
+    /// Probability, 0 to 1, that every constraint is kept.
     pub feasible: f64,
 }

@@ -1,7 +1,7 @@
-//! What to try next.
+//! Proposal of the next configuration to try.
 //!
-//! A sampler holds no state: history in, configuration out. Resuming a study, a dry run and "what would you try next?"
-//! are therefore the same call. Every sampler is one file and one line in [`SAMPLERS`].
+//! A sampler holds no state: it maps a history to a configuration. Resuming a study, a dry run and a preview of the
+//! next trial are therefore the same call. Every sampler is one file and one line in [`SAMPLERS`].
 
 mod ask;
 mod auto;
@@ -24,24 +24,25 @@ pub trait Sampler: Sync {
     /// The name in study files and on the command line.
     fn name(&self) -> &'static str;
 
-    /// One line on what it does.
+    /// One line that describes the method.
     fn summary(&self) -> &'static str;
 
-    /// An allowed configuration that the history does not hold, or `None` when there is none left.
+    /// Returns an allowed configuration that is not in the history, or `None` if there is none left.
     fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion>;
 
-    /// Whether it looks at [`Ask::priors`], which take some seconds to compute.
+    /// Returns whether this sampler uses [`Ask::priors`], which take some seconds to compute.
     fn believes(&self) -> bool {
         false
     }
 
-    /// What the measurements say so far; `None` of a sampler that has no model of them.
+    /// Returns the best measured configuration and the remaining gain. `None` if the sampler has no model of the
+    /// measurements.
     fn judge(&self, _ask: &Ask<'_>) -> Option<Judgement> {
         None
     }
 
-    /// Which parameters matter, by the measurements so far; `None` of a sampler that has no model of them, and where nothing
-    /// can be said.
+    /// Returns the importance of each parameter by the measurements so far. `None` if the sampler has no model of the
+    /// measurements, or if no estimate is possible.
     fn explain(&self, _ask: &Ask<'_>) -> Option<Explanation> {
         None
     }
@@ -65,8 +66,8 @@ pub fn next(sampler: &dyn Sampler, ask: &Ask<'_>) -> Option<(Origin, Suggestion)
     sampler.ask(ask).map(|suggestion| (Origin::Sampler(sampler.name().into()), suggestion))
 }
 
-/// Which parameters matter: by `sampler`'s model, or where it has none by that of the default sampler, which looks at nothing
-/// but the measurements, whoever proposed them.
+/// Returns the importance of each parameter by `sampler`'s model. A sampler without a model is replaced by the default
+/// sampler, whose explanation depends on the measurements only, not on the sampler that proposed them.
 #[must_use]
 pub fn explain(sampler: &dyn Sampler, ask: &Ask<'_>) -> Option<Explanation> {
     sampler.explain(ask).or_else(|| SAMPLERS[0].explain(ask))

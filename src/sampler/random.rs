@@ -22,7 +22,7 @@ impl Sampler for Random {
     }
 }
 
-/// A stream for each point makes the sequence a function of its index.
+/// Returns the point of this index. Each index has its own random stream, so that no earlier point has to be drawn.
 pub(super) fn point(ask: &Ask<'_>, index: usize) -> Vec<f64> {
     let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
     rng.set_stream(index as u64);

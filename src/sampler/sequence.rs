@@ -5,21 +5,21 @@ use std::collections::HashSet;
 use super::Ask;
 use crate::config::Config;
 
-/// Points that are drawn in vain before a finite space is searched in order.
+/// Draws without a find before a finite space is searched in order.
 const FEW_DRAWS: usize = 4096;
 
-/// Points that are drawn in vain before an endless space counts as used up. Where one point in a thousand is allowed, all
-/// of so many are refused once in 10^28 times.
+/// Draws without a find before an infinite space counts as used up. If one point in a thousand is allowed, all of these
+/// draws are refused with a probability below 1e-28.
 const MOST_DRAWS: usize = 65_536;
 
 /// Spaces of at most this many configurations are searched to the last one.
 const MOST_ENUMERATED: usize = 65_536;
 
-/// Walks the sequence `point(0), point(1), ...` to the first configuration that the history does not hold and that is
-/// allowed.
+/// Returns the first configuration of the sequence `point(0), point(1), ...` that is allowed and not in the history.
 ///
-/// Each earlier proposal of the same sampler consumed at least one point, so the walk begins behind those. It ends:
-/// points count as drawn in vain from the last one on that met an earlier proposal for the first time.
+/// Each earlier proposal of the same sampler consumed at least one point, so the walk begins behind those. The walk
+/// ends after a number of draws without a find. That count restarts at each point that meets an earlier proposal for
+/// the first time.
 pub(super) fn first_unseen(ask: &Ask<'_>, sampler: &str, point: impl Fn(usize) -> Vec<f64>) -> Option<Config> {
     let seen = ask.seen();
     let mut walk = Walk { ask, seen: &seen, unmet: seen.clone(), refused: HashSet::new(), vain: 0 };
@@ -35,13 +35,13 @@ struct Walk<'a> {
     seen: &'a HashSet<String>,
     /// Earlier proposals that the walk has not come across yet.
     unmet: HashSet<String>,
-    /// What was refused on this walk; asking again would cost more than remembering.
+    /// Keys of the configurations refused on this walk. A lookup is cheaper than another check.
     refused: HashSet<String>,
     vain: usize,
 }
 
 impl Walk<'_> {
-    /// Goes on until a point fits, or so many were drawn in vain.
+    /// Walks until a point fits, or until `most` points were drawn without a find.
     fn until(&mut self, most: usize, points: &mut impl Iterator<Item = Config>) -> Option<Config> {
         while self.vain < most {
             let config = points.next()?;

@@ -7,7 +7,7 @@ use crate::stats::low_u32;
 
 pub(super) struct Sobol;
 
-/// What the crate's sequence covers; beyond it the points repeat under another scrambling.
+/// Length and dimensions of the crate's sequence. Beyond them the points repeat under another scrambling.
 const LENGTH: usize = 1 << 16;
 const DIMENSIONS: usize = 256;
 
@@ -27,7 +27,7 @@ impl Sampler for Sobol {
     }
 }
 
-/// A point of `[0, 1)^dimensions` of the sequence that this seed scrambles.
+/// Returns a point in `[0, 1)^dimensions` of the sequence that is scrambled by `seed`.
 #[must_use]
 pub fn point(index: usize, dimensions: usize, seed: u64) -> Vec<f64> {
     let coordinate = |dimension: usize| {

@@ -1,7 +1,7 @@
-//! Conformance: what every sampler must do.
+//! Conformance tests of all samplers.
 //!
-//! A model-based sampler takes tens of milliseconds for a suggestion, and ten times that without optimization: where
-//! nothing depends on how many are asked for, few are.
+//! A model-based sampler takes tens of milliseconds for a suggestion, and ten times that without optimization. Tests
+//! therefore ask for few suggestions if their number does not matter.
 
 mod history;
 mod spaces;
@@ -37,7 +37,7 @@ fn endless_space() -> Space {
     Space { parameters, fixed: Config::new() }
 }
 
-/// Numbers of every scale, choices, a switch and what depends on it.
+/// Numbers of every scale, choices, a switch and parameters that depend on it.
 fn mixed_space() -> Space {
     let when = |parent: &str, value: Value| vec![Condition { parameter: parent.to_owned(), values: vec![value] }];
     let parameters = vec![
@@ -52,7 +52,7 @@ fn mixed_space() -> Space {
     Space { parameters, fixed: Config::new().with("z", 1_i64) }
 }
 
-/// A value of its domain.
+/// Returns whether this is a value of the domain.
 fn is_value(domain: &Domain, value: &Value) -> bool {
     match (domain, value) {
         (Domain::Bool, Value::Bool(_)) => true,
@@ -66,12 +66,12 @@ fn is_value(domain: &Domain, value: &Value) -> bool {
     }
 }
 
-/// What is wrong with a suggestion for this question, whatever the sampler.
+/// Returns the first fault of a suggestion, independent of the sampler.
 fn complaint(ask: &Ask<'_>, suggestion: &Suggestion) -> Option<String> {
     let config = &suggestion.config;
     let mut expected = ask.space.fixed.clone();
     for parameter in &ask.space.parameters {
-        // Parents stand above, so the conditions can be read as they come.
+        // Parents come first, so the conditions can be checked in order.
         let holds = |on: &Condition| expected.get(&on.parameter).is_some_and(|value| on.values.contains(value));
         match (parameter.when.iter().all(holds), config.get(&parameter.name)) {
             (true, Some(value)) if is_value(&parameter.domain, value) => {

@@ -1,14 +1,14 @@
-//! The processes of one launch, however they try to leave it.
+//! The processes of one launch, including those that try to leave it.
 //!
-//! A process belongs to a launch when one of these holds; it keeps belonging to it until it ends:
+//! A process belongs to a launch if one of these conditions holds. It then belongs to the launch until it ends.
 //!
-//! - it is of the session that the launch began;
-//! - the marker in its environment is the launch's;
-//! - a process that belongs to the launch has started it, directly or through others;
-//! - it was orphaned to the tuner and [`super::orphan`] knows whose it is.
+//! - It is in the session of the launch's first process.
+//! - The marker in its environment is the launch's.
+//! - It was started by a process of the launch, directly or through others.
+//! - It was orphaned to the tuner, and [`super::orphan`] assigns it to the launch.
 //!
-//! None would do alone: children call `setsid`, engines overwrite their environment when they set a title, and the chain
-//! of parents breaks where one of them ends.
+//! No condition is sufficient alone: children call `setsid`, engines overwrite their environment when they set a title,
+//! and the chain of parents breaks when a parent ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,22 +16,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::process::{self, Entry};
 use super::{Marker, orphan};
 
-/// The processes of one launch, and what was seen of them so far.
+/// The processes of one launch, with the observations of earlier looks.
 #[derive(Debug)]
 pub(super) struct Family {
-    /// The first process; its number is the session's as well.
+    /// The first process; its number is also that of the session.
     pub(super) leader: Entry,
     marker: Marker,
-    /// Device and inode of the file that it writes to. `None` for a helper, whose output is a pipe.
+    /// Device and inode of the log file. `None` for a helper, whose output is a pipe.
     pub(super) log: Option<(u64, u64)>,
     seen: Mutex<Seen>,
 }
 
-/// Starts by process number.
+/// Start times by process number.
 #[derive(Debug, Default)]
 struct Seen {
     kin: BTreeMap<i32, u64>,
-    /// Whose environment was read and has not the marker.
+    /// Processes whose environment was read and lacks the marker.
     strangers: BTreeMap<i32, u64>,
 }
 
@@ -45,17 +45,18 @@ impl Family {
         Arc::new(Self { leader, marker, log, seen: Mutex::new(seen) })
     }
 
-    /// Whether it was a member when one last looked.
+    /// Returns whether the process was a member at the last look.
     pub(super) fn has_seen(&self, entry: &Entry) -> bool {
         is_in(&self.seen.lock().unwrap_or_else(PoisonError::into_inner).kin, entry)
     }
 
-    /// Who lives now. Reads every environment: a new process cannot hide behind an old one's number.
+    /// Returns the living members. Reads every environment, because a new process may have the number of an earlier
+    /// one.
     pub(super) fn members(self: &Arc<Self>) -> Vec<Entry> {
         self.look(true)
     }
 
-    /// The same with each environment read only once: for those who ask again and again.
+    /// Like `members`, but reads each environment only once, for callers that repeat the question often.
     pub(super) fn members_quickly(self: &Arc<Self>) -> Vec<Entry> {
         self.look(false)
     }
@@ -75,7 +76,7 @@ impl Family {
             }
             marked
         };
-        // The session's number is free for others once all of its processes have ended.
+        // The kernel may reuse the session's number once all of its processes have ended.
         let reused = entries.iter().any(|entry| entry.pid == self.leader.pid && entry.started != self.leader.started);
         let of_session =
             |entry: &Entry| !reused && entry.session == self.leader.pid && entry.started >= self.leader.started;
@@ -85,7 +86,7 @@ impl Family {
                 is_in(kin, entry)
                     || of_session(entry)
                     || orphans.contains(entry)
-                    // Nobody who is older than a launch belongs to it.
+                    // A process that is older than the launch cannot belong to it.
                     || (!entry.dead && entry.started >= self.leader.started && is_marked(entry))
             })
             .map(|entry| (entry.pid, entry.started))

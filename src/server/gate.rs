@@ -1,7 +1,8 @@
-//! The gate between two launches: the memory of the devices is back to what it was before the earlier one.
+//! The gate between two launches. It opens when the memory of the devices is back at its level before the earlier
+//! launch.
 //!
-//! A process that was killed gives its device memory back some time after it is gone from `/proc`. An engine that starts
-//! meanwhile finds less memory than it was promised, and fails for a reason that is not its configuration's.
+//! A killed process releases its device memory some time after it has disappeared from `/proc`. An engine that starts
+//! meanwhile finds less memory than expected, and fails for a reason that is unrelated to its configuration.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -14,16 +15,17 @@ use crate::stats::{f64_to_u64, to_f64};
 
 const POLL: Duration = Duration::from_millis(100);
 
-/// What memory may differ by and still count as given back: 1 % of the device, at least 256 MiB. The driver keeps some of
-/// what a context took until it needs it, and a desktop or a monitor on the device comes and goes by about as much.
+/// Returns the number of bytes above the baseline that still count as released: 1 % of the device, at least 256 MiB.
+/// The driver keeps a part of a context's memory until it needs it. A desktop or a monitor on the device varies by
+/// about as much.
 fn tolerance(total: u64) -> u64 {
     (total / 100).max(256 << 20)
 }
 
-/// Reads the devices, those that cannot be read left out.
+/// Reads the memory of the devices, without those that cannot be read.
 type Read = Box<dyn Fn() -> BoxFuture<'static, Result<Vec<DeviceMemory>, GpuError>> + Send + Sync>;
 
-/// The devices' memory before a launch.
+/// The memory of the devices before a launch.
 pub struct Baseline {
     read: Read,
     before: Vec<DeviceMemory>,
@@ -36,7 +38,7 @@ impl fmt::Debug for Baseline {
     }
 }
 
-/// Memory that was not given back in time.
+/// Memory that was not released within the limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("after {waited:?}, {}", devices.iter().map(Held::to_string).collect::<Vec<_>>().join("; "))]
 pub struct StillHeld {
@@ -48,21 +50,21 @@ pub struct StillHeld {
 /// A device whose memory is fuller than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Its name and UUID.
+    /// Name and UUID of the device.
     pub device: String,
     /// Bytes that are used now.
     pub used: u64,
     /// Bytes that were used before the launch.
     pub before: u64,
-    /// Who has memory there and had less before, with its bytes where the driver tells.
+    /// Processes that hold more memory there than before, with their bytes if the driver reports them.
     pub owners: Vec<(Owner, Option<u64>)>,
-    /// Process numbers of such who cannot be seen from here: of another container, or gone while the driver still counts
-    /// them.
+    /// Numbers of further holders that are not visible to this process: they are in another container, or have ended
+    /// while the driver still counts them.
     pub unseen: Vec<u32>,
 }
 
 impl StillHeld {
-    /// Whether somebody has memory who was not started by `setpoint`, and nobody who was: waiting is all that helps.
+    /// Returns whether there are visible holders and all of them are foreign processes. Only waiting helps then.
     #[must_use]
     pub fn by_others(&self) -> bool {
         let mut owners = self.devices.iter().flat_map(|held| &held.owners).peekable();
@@ -79,10 +81,10 @@ impl fmt::Display for Held {
 }
 
 impl Baseline {
-    /// Reads the devices; `None` if none of them can be read: there is nothing to wait for then.
+    /// Reads the devices. Returns `None` if none of them can be read, because there is then no memory to wait for.
     ///
     /// # Errors
-    /// When the driver does not answer.
+    /// If the driver does not answer.
     pub async fn take(reader: &DeviceMemoryReader) -> Result<Option<Self>, GpuError> {
         let reader = reader.clone();
         let read = move || -> BoxFuture<'static, _> {
@@ -92,7 +94,7 @@ impl Baseline {
         Self::of(Box::new(read), POLL).await
     }
 
-    /// Of a device that nobody uses.
+    /// Returns the baseline of an unused device.
     #[cfg(test)]
     pub(crate) fn nothing() -> Self {
         let device = DeviceMemory::default();
@@ -105,11 +107,11 @@ impl Baseline {
         Ok((!before.is_empty()).then_some(Self { read, before, poll }))
     }
 
-    /// Waits until the used memory of each device has returned to its baseline. A device that can no longer be read is not
-    /// waited for, and neither is a driver that does not answer: the next launch reports the cause. Safe to cancel.
+    /// Waits until the used memory of each device has returned to its baseline. The wait ends early for a device that
+    /// can no longer be read, and if the driver does not answer: the next launch reports the cause. Safe to cancel.
     ///
     /// # Errors
-    /// When it is not back within `limit`.
+    /// If the memory is not back within `limit`.
     pub async fn released(&self, limit: Duration) -> Result<(), StillHeld> {
         let begin = Instant::now();
         loop {
@@ -128,7 +130,7 @@ impl Baseline {
     }
 }
 
-/// The devices that are fuller than before by more than the tolerance, before and now.
+/// Returns the devices that exceed their baseline by more than the tolerance, as pairs of before and now.
 fn fuller<'a>(before: &'a [DeviceMemory], now: &'a [DeviceMemory]) -> Vec<(&'a DeviceMemory, &'a DeviceMemory)> {
     let same = |device: &DeviceMemory| now.iter().find(|now| now.id == device.id);
     let pairs = before.iter().filter_map(|before| Some((before, same(before)?)));
@@ -138,14 +140,15 @@ fn fuller<'a>(before: &'a [DeviceMemory], now: &'a [DeviceMemory]) -> Vec<(&'a D
 fn held(before: &DeviceMemory, now: &DeviceMemory, owner: impl Fn(i32) -> Option<Owner>) -> Held {
     let is_more = |holder: &&Holder| {
         let earlier = before.holders.iter().find(|earlier| earlier.pid == holder.pid);
-        // Who had as much before is not the reason. Where the driver does not tell how much, who is new may be.
+        // A process that had as much before is not the cause. Without numbers from the driver, only new processes are
+        // listed.
         earlier.is_none_or(|earlier| holder.used.unwrap_or(0) > earlier.used.unwrap_or(u64::MAX))
     };
     let (owners, unseen) = owners(now.holders.iter().filter(is_more), owner);
     Held { device: named(now), used: now.used, before: before.used, owners, unseen }
 }
 
-/// Who the holders are, and those that cannot be seen from here.
+/// Identifies the holders. The second list has the numbers of those that are not visible.
 fn owners<'a>(
     holders: impl Iterator<Item = &'a Holder>,
     owner: impl Fn(i32) -> Option<Owner>,
@@ -164,7 +167,7 @@ fn named(device: &DeviceMemory) -> String {
     format!("{}, {}", device.id, device.name)
 }
 
-/// `process 7 (python3) of user ada, not started by setpoint, 30720 MiB`, and so on.
+/// Lists the holders, for example `process 7 (python3) of user ada, not started by setpoint, 30720 MiB`.
 fn listed(owners: &[(Owner, Option<u64>)], unseen: &[u32]) -> String {
     let mut names: Vec<String> = Vec::new();
     for (owner, bytes) in owners {
@@ -181,7 +184,7 @@ fn listed(owners: &[(Owner, Option<u64>)], unseen: &[u32]) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
     device: String,
-    /// Bytes.
+    /// In bytes.
     free: u64,
     needed: u64,
     owners: Vec<(Owner, Option<u64>)>,
@@ -201,20 +204,21 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// Whether somebody holds more of a device than comes and goes.
+/// Returns whether other processes hold more memory of a device than the tolerance.
 #[must_use]
 pub fn is_held(device: &DeviceMemory) -> bool {
     device.free.saturating_add(tolerance(device.total)) < device.usable
 }
 
-/// Who holds memory of a device, in words.
+/// Returns the holders of a device's memory as text.
 #[must_use]
 pub fn holders_text(device: &DeviceMemory) -> String {
     let (owners, unseen) = owners(device.holders.iter(), Owner::of);
     listed(&owners, &unseen)
 }
 
-/// The devices with less free memory than this share of each. Of a device that others hardly use the share is left to the rules.
+/// Returns the devices whose free memory is less than this share of their usable memory. A device that other processes
+/// hardly use is omitted, because the rules check the share itself.
 #[must_use]
 pub fn shortages(devices: &[DeviceMemory], share: f64) -> Vec<Shortage> {
     let short = |device: &DeviceMemory| {
@@ -243,7 +247,7 @@ mod tests {
         DeviceMemory { id, name: "NVIDIA H100".to_owned(), total, usable, used, free, holders }
     }
 
-    /// One reading after another, the last one for ever.
+    /// Returns the readings one after another, and repeats the last one.
     fn readings(all: Vec<Vec<DeviceMemory>>) -> Read {
         let left = Mutex::new(VecDeque::from(all));
         Box::new(move || {
@@ -265,7 +269,7 @@ mod tests {
     async fn memory_that_stays_is_told_with_its_owner() {
         let me = std::process::id();
         let before = vec![device("GPU-1", 2 * GIB, &[(7, Some(GIB))])];
-        // Number 0 is nobody's.
+        // Number 0 belongs to no process.
         let after = vec![device("GPU-1", 32 * GIB, &[(7, Some(GIB)), (me, Some(30 * GIB)), (0, None)])];
         let baseline = Baseline::of(readings(vec![before, after]), Duration::from_millis(1)).await.unwrap().unwrap();
         let held = baseline.released(Duration::from_millis(5)).await.unwrap_err();

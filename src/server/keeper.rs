@@ -1,5 +1,5 @@
-//! What is done now and then while a server lives: its log is kept within bounds, and its processes are looked at, so that
-//! one that leaves the launch later is known.
+//! Periodic work while a server lives. It limits the size of the log, and records the launch's processes so that one
+//! that leaves the launch later is recognised.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,19 +9,19 @@ use tokio::task::JoinHandle;
 use super::family::Family;
 use super::log::Log;
 
-/// How often the log's size is asked for: one system call.
+/// The interval between two checks of the log's size. A check is one system call.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// The same while the engine floods it.
+/// The interval while the engine floods the log.
 const FLOODED_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A look reads the whole of `/proc`. Engines start their processes in the first minutes; later, a look would only take
-/// processor time from what is measured.
+/// The time after the launch during which processes are recorded often. Each look reads the whole of `/proc`. Engines
+/// start their processes in the first minutes; later looks would take processor time from the measurement.
 const YOUNG: Duration = Duration::from_mins(2);
 const YOUNG_INTERVAL: Duration = Duration::from_millis(500);
 const OLD_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Ends when dropped.
+/// The handle of the periodic task, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Keeper(JoinHandle<()>);
 
@@ -62,7 +62,7 @@ async fn keep(log: Arc<Log>, family: Arc<Family>) {
                 }
                 false
             }
-            // The runtime ends.
+            // The runtime is shutting down.
             Err(_) => return,
         };
         tokio::time::sleep(if flooded { FLOODED_INTERVAL } else { INTERVAL }).await;

@@ -1,12 +1,13 @@
-//! The file that receives what an engine writes: bounded on disk, with its beginning and its end kept.
+//! The file that receives the output of an engine, bounded on disk: only its beginning and its end are kept.
 //!
-//! Causes stand at the beginning, deaths at the end. A file needs nobody to drain it, so it can never block the engine,
-//! and it outlives the tuner. It is opened for appending; whoever looks now and then releases the middle of one that has
+//! Causes are at the beginning, deaths at the end. Unlike a pipe, a file cannot block the engine if nobody reads it,
+//! and it outlives the tuner. The file is opened for appending. A periodic check releases the middle of a file that has
 //! grown too large (`fallocate(2)`, `FALLOC_FL_PUNCH_HOLE`). The hole keeps its length and takes no space.
 //!
-//! Between two looks a flood can write what the disk takes in that time; the looks become frequent while there is one.
-//! A file system without holes (`EOPNOTSUPP`, on NFS before 4.2 for instance) has the file cut behind its beginning and
-//! its end written anew. What the engine writes during those milliseconds is lost, and no count knows of it.
+//! Between two checks a flood can write as much as the disk accepts in that time; the checks become more frequent
+//! during a flood. If the file system has no holes (`EOPNOTSUPP`, for instance on NFS before 4.2), the file is
+//! truncated behind its beginning and its end is written again. Output that the engine writes during those milliseconds
+//! is lost and not counted.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,29 +20,29 @@ use crate::private_files::{private_options, restrict, write_private};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 
-/// Bytes that are kept of the beginning.
+/// The number of bytes kept at the beginning.
 const HEAD: u64 = 4 << 20;
 
-/// Bytes that are kept of the end.
+/// The number of bytes kept at the end.
 pub(super) const TAIL: u64 = 4 << 20;
 
-/// Bytes up to which a log is kept whole; nothing is left out of a shorter one.
+/// The largest size in bytes of a log that is kept whole.
 pub(super) const MOST: u64 = HEAD + TAIL + (8 << 20);
 
-/// File systems release whole blocks. A multiple of all common sizes.
+/// The granularity of a release, a multiple of all common block sizes: file systems release whole blocks only.
 const BLOCK: u64 = 64 << 10;
 
-/// A log that is being written to.
+/// A log in use.
 #[derive(Debug)]
 pub(super) struct Log {
     path: PathBuf,
     file: File,
-    /// Bytes that were cut out where holes are not to be had.
+    /// The number of bytes that were cut out on a file system without holes.
     cut: Mutex<u64>,
 }
 
 impl Log {
-    /// An empty log, whatever was there.
+    /// Creates an empty log, replacing an existing one.
     pub(super) fn create(path: &Path) -> std::io::Result<Self> {
         let file = private_options().read(true).append(true).create(true).open(path)?;
         restrict(path)?;
@@ -49,12 +50,12 @@ impl Log {
         Ok(Self { path: path.to_owned(), file, cut: Mutex::default() })
     }
 
-    /// For the engine.
+    /// Returns a handle for the engine to write to.
     pub(super) fn writer(&self) -> std::io::Result<File> {
         self.file.try_clone()
     }
 
-    /// Device and inode, by which the file is recognised among what a process holds open.
+    /// Returns device and inode, which identify the file among the open files of a process.
     pub(super) fn id(&self) -> Option<(u64, u64)> {
         self.file.metadata().ok().map(|file| (file.dev(), file.ino()))
     }
@@ -63,10 +64,10 @@ impl Log {
         &self.path
     }
 
-    /// Releases the middle where the file takes too much of the disk; whether it did.
+    /// Releases the middle if the file takes too much space on disk. Returns whether it did.
     pub(super) fn bound(&self) -> std::io::Result<bool> {
         let file = self.file.metadata()?;
-        // `st_blocks` counts in 512 bytes, whatever the file system's block (`stat(2)`).
+        // `st_blocks` is in units of 512 bytes, independent of the file system's block size (`stat(2)`).
         if file.len() <= MOST || file.blocks() * 512 <= MOST {
             return Ok(false);
         }
@@ -80,7 +81,7 @@ impl Log {
         }
     }
 
-    /// Shortens the file to its beginning and its end. It is open for appending: the engine goes on behind that.
+    /// Shortens the file to its beginning and its end. The engine continues behind that, because it appends.
     fn cut(&self, length: u64) -> std::io::Result<()> {
         let mut cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner);
         let end = tail(&self.file, length)?;
@@ -89,19 +90,19 @@ impl Log {
         let mut text = gap(left_out);
         text.extend(end);
         (&self.file).write_all(&text)?;
-        // The line that tells of an earlier cut counts with what it told of, which nobody will miss.
+        // The line that reports an earlier cut was cut out as well, and counts as output here. The error is negligible.
         *cut = left_out;
         Ok(())
     }
 
-    /// Adds a line of the tuner's own.
+    /// Adds a line from the tuner.
     pub(super) fn note(&self, text: &str) {
-        // A log that cannot be written to has lost the engine's words as well.
+        // If the log cannot be written to, the engine's output is lost as well.
         let _ = (&self.file).write_all(format!("[setpoint: {text}]\n").as_bytes());
     }
 
-    /// Rewrites a log with a hole as its beginning, a line that says how much was left out, and its end, so that a person
-    /// can read it. Only once nobody writes to it any more.
+    /// Rewrites a log with a hole for human readers: its beginning, a line with the number of omitted bytes, and its
+    /// end. To be called only after the last writer has ended.
     pub(super) fn compact(&self) -> std::io::Result<()> {
         let length = self.file.metadata()?.len();
         if length <= MOST {
@@ -111,14 +112,14 @@ impl Log {
         name.push(".compact");
         let written = write_private(Path::new(&name), &excerpt(&self.file, length)?);
         written.and_then(|()| std::fs::rename(&name, &self.path)).inspect_err(|_| {
-            // The disk may be full; the log with the hole is still whole.
+            // The disk may be full. The log with the hole is still complete.
             let _ = std::fs::remove_file(&name);
         })
     }
 }
 
-/// The text of a log, or its two ends with a line between them where it is longer than 16 MiB; empty where it cannot be
-/// read.
+/// Returns the text of a log. If it is longer than 16 MiB, returns its two ends with a line between them. If it cannot
+/// be read, the text is empty.
 #[must_use]
 pub fn read_log(path: &Path) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
@@ -129,7 +130,7 @@ pub fn read_log(path: &Path) -> String {
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
-/// Never reads what [`Log::bound`] may have released: that is only ever between the two ends.
+/// Reads the two ends only, since [`Log::bound`] may have released the part between them.
 fn excerpt(file: &File, length: u64) -> std::io::Result<Vec<u8>> {
     if length <= MOST {
         return read_at(file, 0, length);
@@ -142,10 +143,10 @@ fn excerpt(file: &File, length: u64) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The last whole lines of a file of this length.
+/// Returns the last whole lines of a file of this length.
 fn tail(file: &File, length: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = read_at(file, length.saturating_sub(TAIL), TAIL.min(length))?;
-    // One line without an end is better than nothing.
+    // If there is no line end at all, the partial line is kept.
     bytes.drain(..memchr::memchr(b'\n', &bytes).map_or(0, |end| end + 1));
     Ok(bytes)
 }
@@ -154,7 +155,7 @@ fn gap(left_out: u64) -> Vec<u8> {
     format!("\n[setpoint: {left_out} bytes are left out here]\n").into_bytes()
 }
 
-/// Up to `length` bytes. A flood may have moved the hole over them in the meantime: nothing is read of it.
+/// Reads up to `length` bytes. If a flood has moved the hole over them meanwhile, returns fewer: zeros are dropped.
 pub(super) fn read_at(file: &File, offset: u64, length: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(length).map_err(std::io::Error::other)?];
     let mut filled = 0;
@@ -211,7 +212,7 @@ mod tests {
     fn a_flood_stays_bounded_on_disk_and_keeps_its_ends() {
         let directory = tempfile::tempdir().unwrap();
         let log = flooded(directory.path());
-        // A file system may have allocated ahead of what is written.
+        // A file system may allocate space in advance.
         assert!(allocated(log.path()) <= MOST + (2 << 20), "{} bytes", allocated(log.path()));
         has_its_ends(&read_log(log.path()));
         log.compact().unwrap();
@@ -238,7 +239,7 @@ mod tests {
         engine.write_all(b"the last line\n").unwrap();
         assert!(allocated(log.path()) <= MOST + (2 << 20));
         let text = read_log(log.path());
-        // The beginning ends where it was cut, so only its first line is sure to be whole.
+        // The beginning is cut at any byte, so only its first line is certain to be whole.
         assert!(text.starts_with("the first line\na line of the flood\n"));
         assert!(text.ends_with("a line of the flood\nthe last line\n"));
         assert!(text.contains("bytes are left out here]\n"));

@@ -1,8 +1,8 @@
-//! The environment variable by which a launch's processes are recognised, even by a later tuner.
+//! The environment variable that identifies the processes of a launch, also for a later tuner.
 
 use std::path::Path;
 
-/// Names the database, the study and the trial that a process was started for, or what else it does for the study.
+/// The value of the variable: database, study, and the trial or other purpose that a process was started for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
     study: String,
@@ -12,19 +12,19 @@ pub struct Marker {
 impl Marker {
     pub const VARIABLE: &str = "SETPOINT_LAUNCH";
 
-    /// `database` tells studies of the same name in two databases apart.
+    /// Returns the marker of a trial. `database` distinguishes studies of equal name in two databases.
     #[must_use]
     pub fn new(database: &Path, study: &str, trial: u32) -> Self {
         Self::helper(database, study, &trial.to_string())
     }
 
-    /// For a process that serves no trial. A marker is to be used by one launch at a time.
+    /// Returns the marker of a process that serves no trial. Only one launch at a time may use a marker.
     #[must_use]
     pub fn helper(database: &Path, study: &str, purpose: &str) -> Self {
         Self { study: Self::study_prefix(database, study), purpose: purpose.to_owned() }
     }
 
-    /// What the markers of all trials of a study begin with.
+    /// Returns the common prefix of the markers of all trials of a study.
     #[must_use]
     pub fn study_prefix(database: &Path, study: &str) -> String {
         let database = std::path::absolute(database).unwrap_or_else(|_| database.to_owned());

@@ -1,8 +1,8 @@
-//! One running engine, or a helper that is asked line by line: started in a session of its own, proven to be ours, and
-//! ended with everything it started.
+//! Supervision of one running engine, or of a helper that answers line by line. A launch starts in a session of its
+//! own, is verified to be ours, and is ended together with every process that it started.
 //!
-//! The only place that starts or signals processes. Which processes belong to a launch is for `family` to say; nothing else
-//! is ever signalled.
+//! This module is the only place that starts or signals processes. `family` decides which processes belong to a launch;
+//! no other process is ever signalled.
 
 mod family;
 mod gate;
@@ -57,7 +57,7 @@ pub use tail::LogTail;
 use tunnel::Tunnel;
 pub use tunnel::own_server_tls;
 
-/// Servers listen on the loopback interface only.
+/// The loopback interface, the only one that servers listen on.
 pub const HOST: &str = "127.0.0.1";
 
 /// A secret that no debug output shows.
@@ -70,23 +70,25 @@ impl std::fmt::Debug for ApiKey {
     }
 }
 
-/// What to start.
+/// The parameters of a launch.
 #[derive(Clone, Debug)]
 pub struct Spawn {
     pub command: Vec<String>,
     /// Variables added to the tuner's own environment.
     pub env: BTreeMap<String, String>,
-    /// Those that it may run on; `None` for those of the tuner.
+    /// The processors that the launch may use; `None` for those of the tuner.
     pub processors: Option<Processors>,
-    /// Receives standard output and standard error. A file needs nobody to drain it, so it can never block the engine.
+    /// The file that receives standard output and standard error. Unlike a pipe, a file cannot block the engine if
+    /// nobody reads it.
     pub log: PathBuf,
     pub marker: Marker,
     pub port: u16,
-    /// Ends what no signal from here reaches, such as a container. Run first when the server is stopped, with `env`.
+    /// A command that ends processes out of reach of signals, such as a container. It runs first when the server is
+    /// stopped, with `env`.
     pub stop_command: Option<Vec<String>>,
-    /// Whether the port's listener may be a program that is not of the launch, such as that of a container or a tunnel.
+    /// Whether the port's listener may be a program outside of the launch, such as that of a container or a tunnel.
     pub forwarded: bool,
-    /// The key that the server asks for.
+    /// The key that the server requires.
     pub api_key: Option<ApiKey>,
     /// Whether the server speaks TLS.
     pub tls: bool,
@@ -96,7 +98,7 @@ pub struct Spawn {
 
 #[cfg(test)]
 impl Spawn {
-    /// A shell script as the server of a trial of the study `study`, with its log in `directory`.
+    /// Returns the launch of a shell script as the server of a trial of `study`, with its log in `directory`.
     pub(crate) fn of_script(directory: &std::path::Path, shell: &str, script: &str, study: &str, trial: u32) -> Self {
         Self {
             command: [shell, "-c", script].map(str::to_owned).to_vec(),
@@ -132,29 +134,31 @@ pub struct Server {
     port: u16,
     log: Arc<Log>,
     family: Arc<Family>,
-    /// With the variables that it is run with; `None` once it has been run.
+    /// The command and its environment variables; `None` after it has run.
     stop_command: Option<(Vec<String>, BTreeMap<String, String>)>,
     forwarded: bool,
     api_key: Option<ApiKey>,
-    /// Of a server that speaks TLS.
+    /// The plain-text port of a server that speaks TLS.
     tunnel: Option<Tunnel>,
-    /// Sockets of others that listened on the port before this server was started.
+    /// Inodes of foreign sockets that listened on the port before this server was started.
     stale: Vec<u64>,
     started: Instant,
     exited: Option<ExitStatus>,
-    /// Whether [`Server::stop`] has done what it can.
+    /// Whether [`Server::stop`] has finished, with or without success.
     stopped: bool,
     _keeper: Keeper,
-    /// When it was started.
+    /// The kernel's count of out-of-memory kills at the launch.
     oom_kills: OomKills,
     engine: Arc<dyn Engine>,
-    /// Models and adapters that its configuration alone names, for the diagnosis of a failure.
+    /// Models and adapters that only this launch's configuration names, for the diagnosis of a failure.
     pub own_models: Vec<String>,
 }
 
 impl Server {
+    /// Starts the engine and its supervision.
+    ///
     /// # Errors
-    /// When the log cannot be created or the program cannot be run.
+    /// If the log cannot be created or the program cannot be run.
     pub fn spawn(spawn: &Spawn) -> Result<Self, SpawnError> {
         let log_failed = |source| SpawnError::Log { path: spawn.log.clone(), source };
         let log = Log::create(&spawn.log).map_err(log_failed)?;
@@ -200,42 +204,42 @@ impl Server {
         format!("{scheme}://{HOST}:{}", self.port)
     }
 
-    /// The same server over plain HTTP, for requests that are not measured.
+    /// Returns the server's address over plain HTTP, for requests that are not measured.
     #[must_use]
     pub fn plain_url(&self) -> String {
         format!("http://{HOST}:{}", self.tunnel.as_ref().map_or(self.port, |tunnel| tunnel.port))
     }
 
-    /// Whether the leader has been seen to end.
+    /// Returns whether the leader is known to have ended.
     #[must_use]
     pub fn has_exited(&self) -> bool {
         self.exited.is_some()
     }
 
-    /// Waits for the leader to end, for as long as it takes. Safe to cancel.
+    /// Waits for the leader to end, without a limit. Safe to cancel.
     pub async fn exited(&mut self) -> ExitStatus {
         if let Some(status) = self.exited {
             return status;
         }
-        // Waiting fails only when somebody else has reaped the child; then it has ended all the same.
+        // `wait` fails only if another party has already collected the child; the child has ended then, too.
         let status = self.child.wait().await.unwrap_or_default();
         self.exited = Some(status);
         status
     }
 
-    /// How many processes the kernel has killed for want of memory since the launch, ours or others.
+    /// Returns the number of processes of the host that the kernel has killed for lack of memory since the launch.
     #[must_use]
     pub fn oom_kills(&self) -> u64 {
         OomKills::read().since(self.oom_kills)
     }
 
-    /// The beginning and the end of what the engine has logged so far.
+    /// Returns the beginning and the end of the engine's log so far.
     #[must_use]
     pub fn log_text(&self) -> String {
         read_log(self.log.path())
     }
 
-    /// Tells why the engine ended, or why it has to be ended: `exit` is `None` while it lives.
+    /// Diagnoses why the engine ended, or why it has to be ended. `exit` is `None` while it is alive.
     #[must_use]
     pub fn diagnose(&self, exit: Option<ExitStatus>, under_load: bool) -> Failure {
         let (log, own_models) = (&self.log_text(), self.own_models.as_slice());
@@ -243,14 +247,14 @@ impl Server {
         self.engine.diagnose(&Evidence { log, exit, under_load, oom_kills, ended_by_tuner: false, own_models })
     }
 
-    /// Follows the log from its beginning.
+    /// Returns a reader that follows the log from its beginning.
     #[must_use]
     pub fn tail(&self) -> LogTail {
         LogTail::new(self.log.path())
     }
 }
 
-/// The program, and what it starts, is to run on these processors only.
+/// Restricts the program and its descendants to these processors.
 fn keep_to(command: &mut Command, processors: &Processors) -> nix::Result<()> {
     let mut set = CpuSet::new();
     processors.iter().try_for_each(|number| set.set(number as usize))?;
@@ -262,7 +266,7 @@ fn keep_to(command: &mut Command, processors: &Processors) -> nix::Result<()> {
     Ok(())
 }
 
-/// Starts a marked process in a session of its own. `log` is the file that it writes to, by device and inode.
+/// Starts a marked process in a session of its own. `log` is the device and inode of the file that it writes to.
 fn start(command: &mut Command, marker: Marker, log: Option<(u64, u64)>) -> std::io::Result<(Child, Arc<Family>)> {
     command.env(Marker::VARIABLE, marker.value());
     // SAFETY: `setsid` is async-signal-safe and touches no memory of the parent.
@@ -274,14 +278,14 @@ fn start(command: &mut Command, marker: Marker, log: Option<(u64, u64)>) -> std:
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
     let child = command.spawn()?;
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
-    // It is there, dead or alive, for as long as nobody has waited for it.
+    // The process exists in `/proc`, dead or alive, until its parent waits for it.
     let leader = pid.and_then(Entry::read).ok_or_else(|| std::io::Error::other("/proc does not show it"))?;
     let family = Family::new(leader, marker, log);
     children.register(&family);
     Ok((child, family))
 }
 
-/// An exit status in words.
+/// Returns an exit status in words.
 #[must_use]
 pub fn describe_exit(status: ExitStatus) -> String {
     Exit::from(status).to_string()

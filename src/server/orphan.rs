@@ -1,20 +1,23 @@
-//! Processes whose parent has ended, and whom the kernel gives to the tuner (`PR_SET_CHILD_SUBREAPER`, `prctl(2)`).
+//! Orphans: processes that the kernel gives to the tuner after their parent has ended (`PR_SET_CHILD_SUBREAPER`,
+//! `prctl(2)`).
 //!
-//! Without that they would go to `init`, and one that called `setsid` and wiped its environment between two looks at the
-//! processes could not be told from any daemon of the machine.
+//! Without this setting they would become children of `init`. A process that called `setsid` and wiped its environment
+//! between two looks could then not be distinguished from a daemon of the machine.
 //!
-//! Whatever is orphaned to the tuner descends from a child of the tuner, because the kernel gives an orphan to the nearest
-//! ancestor that asked for it. So it descends from a launch, a helper or a short command ([`super::run_short`]), and it is
-//! ours, where three things hold. They are checked:
+//! The kernel gives an orphan to the nearest ancestor with this setting. Every orphan of the tuner therefore descends
+//! from one of its children: a launch, a helper or a short command ([`super::run_short`]). The code checks the
+//! four conditions of this conclusion:
 //!
-//! - the tuner is not process 1, to which the kernel gives everybody's orphans;
-//! - it had no children when it asked: a shell may have started some before it became the tuner (`exec`);
-//! - the process is not of the tuner's own session, in which nothing is started, and carries no marker: what is marked is
-//!   found by its marker.
+//! - The tuner is not process 1, because the kernel gives all orphans of the system to that one.
+//! - The tuner had no children when it applied the setting. A shell may have started some before it became the tuner
+//!   (`exec`).
+//! - The orphan is not in the tuner's own session, because the tuner starts no process there.
+//! - The orphan carries no marker. Processes with a marker are found by it.
 //!
-//! Which launch it belongs to, its log says: what an engine starts has its output there. A process without it belongs to a
-//! launch that lives and is older than the process; while there are several, it is left until one remains. Where none
-//! remains, because they ended at the same time, it is left to whoever ends last ([`strays`]).
+//! The orphan's log identifies its launch, because the processes of an engine write there. An orphan without a log
+//! belongs to a living launch that is older than itself. If there are several, the decision is postponed until one
+//! remains. If none remains because they ended at the same time, the last one that ends also ends the orphan
+//! ([`strays`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -26,20 +29,20 @@ use nix::unistd::{Pid, getsid};
 use super::family::Family;
 use super::process::{self, Entry};
 
-/// What this process has started. There is one, because children are the whole process's.
+/// The children of this process. There is one such list, because children belong to the process as a whole.
 #[derive(Debug, Default)]
 pub(super) struct Children {
-    /// Whether the kernel was asked for orphans, and whether all of them are certain to be ours.
+    /// Whether the kernel gives orphans to the tuner and all of them are certain to be ours; `None` before the request.
     asked: Option<bool>,
-    /// Launches, helpers and short commands that live, by the number of their first process, for which somebody waits
-    /// elsewhere. Whoever starts one holds the lock until it is here.
+    /// Living launches, helpers and short commands, by the number of their first process. Other code waits for these
+    /// processes. A caller that starts one holds the lock until it is registered here.
     families: BTreeMap<i32, Arc<Family>>,
-    /// When the first of the launches that are over was started, in ticks since the machine's start.
+    /// The earliest start of the launches that have ended, in ticks since boot.
     over: Option<u64>,
 }
 
 impl Children {
-    /// A family is known for as long as somebody waits for it.
+    /// Registers a family until `forget` is called for it.
     pub(super) fn register(&mut self, family: &Arc<Family>) {
         self.families.insert(family.leader.pid, Arc::clone(family));
     }
@@ -47,22 +50,22 @@ impl Children {
 
 static CHILDREN: LazyLock<Mutex<Children>> = LazyLock::new(Mutex::default);
 
-/// Locks the list of children, having asked for orphans.
+/// Locks the list of children. The first call also requests orphans from the kernel.
 pub(super) fn children() -> MutexGuard<'static, Children> {
     let mut children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
     if children.asked.is_none() {
         let own = process::own();
         let alone = own != 1 && !process::all().iter().any(|entry| entry.parent == own);
-        // A kernel that refuses leaves orphans to init, as if nobody had asked.
+        // If the kernel refuses, orphans go to `init` as usual.
         children.asked = Some(set_child_subreaper(true).is_ok() && alone);
     }
     children
 }
 
-/// Nobody waits for the first process of this family any more.
+/// Removes a family because its first process is no longer waited for.
 pub(super) fn forget(family: &Arc<Family>) {
     let mut children = children();
-    // Its number may be another one's by now.
+    // The number may belong to another process by now.
     if children.families.get(&family.leader.pid).is_some_and(|known| Arc::ptr_eq(known, family)) {
         children.families.remove(&family.leader.pid);
         if family.log.is_some() {
@@ -71,7 +74,7 @@ pub(super) fn forget(family: &Arc<Family>) {
     }
 }
 
-/// Living orphans of the tuner, and those whose they may be.
+/// Living orphans of the tuner, and the families that they may belong to.
 struct Orphans {
     living: Vec<Entry>,
     families: Vec<Arc<Family>>,
@@ -80,7 +83,7 @@ struct Orphans {
     over: Option<u64>,
 }
 
-/// Looks for orphans among `entries`, which were read before. Collects those that have ended.
+/// Finds orphans in `entries`, an earlier reading of `/proc`. Collects those that have ended.
 fn orphans(entries: &[Entry]) -> Orphans {
     let children = children();
     let own = process::own();
@@ -90,14 +93,14 @@ fn orphans(entries: &[Entry]) -> Orphans {
         .filter(|entry| entry.parent == own && entry.session != session && !children.families.contains_key(&entry.pid));
     let (dead, living): (Vec<Entry>, Vec<_>) = orphans.partition(|entry| entry.dead);
     for entry in dead {
-        // Nobody else waits for it: it was not among those that the tuner has started.
+        // No other code waits for it, because the tuner did not start it.
         let _ = waitpid(Pid::from_raw(entry.pid), Some(WaitPidFlag::WNOHANG));
     }
     let (families, certain) = (children.families.values().cloned().collect(), children.asked == Some(true));
     Orphans { living, families, certain, over: children.over }
 }
 
-/// The processes that were orphaned to the tuner and are this family's. Collects those of all families that have ended.
+/// Returns the orphans of the tuner that belong to this family. Collects the ended orphans of all families.
 pub(super) fn adopted(entries: &[Entry], family: &Arc<Family>) -> Vec<Entry> {
     let Orphans { living, families, certain, .. } = orphans(entries);
     let evidence = |entry: &Entry| {
@@ -110,14 +113,15 @@ pub(super) fn adopted(entries: &[Entry], family: &Arc<Family>) -> Vec<Entry> {
     living.into_iter().filter(|entry| owner(entry, &families, certain, evidence) == Some(family.leader.pid)).collect()
 }
 
-/// The orphans that launches have left which are over: no launch that lives can have started them.
+/// Returns the orphans of launches that have ended, which no living launch can have started.
 pub(super) fn strays() -> Vec<Entry> {
     let Orphans { living, families, certain, over } = orphans(&process::all());
     let over = over.filter(|_| certain);
     living.into_iter().filter(|entry| is_stray(entry, &families, over, || entry.marker().is_some())).collect()
 }
 
-/// `over`: when the first of the launches that are over was started, where all orphans are certain to be ours.
+/// Returns whether an orphan belongs to a launch that has ended. `over` is the earliest start of those launches; `None`
+/// if orphans are not certain to be ours.
 fn is_stray(entry: &Entry, families: &[Arc<Family>], over: Option<u64>, is_marked: impl FnOnce() -> bool) -> bool {
     let is_ones = |family: &Arc<Family>| {
         let may_be = family.log.is_some() && family.leader.started <= entry.started;
@@ -126,21 +130,22 @@ fn is_stray(entry: &Entry, families: &[Arc<Family>], over: Option<u64>, is_marke
     over.is_some_and(|first| first <= entry.started) && !families.iter().any(is_ones) && !is_marked()
 }
 
-/// The session that the tuner itself is of.
+/// Returns the tuner's own session.
 pub(super) fn session() -> i32 {
     getsid(None).map_or(0, Pid::as_raw)
 }
 
-/// What a process itself tells of its origin.
+/// The evidence of a process itself for its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Evidence {
     Marked,
-    /// It writes to the log of the family with this leader.
+    /// It writes to the log of the family that has this leader.
     Log(i32),
     None,
 }
 
-/// Whose orphan it is, by the leader's number; `None` where that is not certain, or not to be found out here.
+/// Returns the family that an orphan belongs to, by the leader's number. Returns `None` if that is uncertain or if
+/// other evidence decides it.
 fn owner(
     entry: &Entry,
     families: &[Arc<Family>],
@@ -155,7 +160,7 @@ fn owner(
         Evidence::Log(leader) => Some(leader),
         Evidence::None if !certain => None,
         Evidence::None => {
-            // What a helper starts is not missed: a helper that breaks is replaced.
+            // Helpers do not count: orphans of a helper are harmless, because a helper that breaks is replaced.
             let mut able =
                 families.iter().filter(|family| family.log.is_some() && family.leader.started <= entry.started);
             able.next().filter(|_| able.next().is_none()).map(|family| family.leader.pid)

@@ -1,4 +1,5 @@
-//! Stop commands that are still to be run: written down before a launch, so that they outlive a tuner that is killed.
+//! Stop commands that still have to run. They are written to a file before the launch, so that they survive a killed
+//! tuner.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,10 +7,10 @@ use std::time::Duration;
 use super::finish;
 use crate::private_files::user;
 
-/// What the name of such a file ends with, beside the launch's log.
+/// The suffix of such a file, which lies beside the launch's log.
 const ENDING: &str = ".stop.json";
 
-/// A launch that signals may not reach, and the command that ends it.
+/// The stop command of a launch that signals may not reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owed {
     file: PathBuf,
@@ -17,10 +18,10 @@ pub struct Owed {
 }
 
 impl Owed {
-    /// Writes the command down beside the launch's log.
+    /// Writes the command to a file beside the launch's log.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn write(log: &Path, command: &[String]) -> std::io::Result<Self> {
         let mut file = log.with_extension("").into_os_string();
         file.push(ENDING);
@@ -29,8 +30,8 @@ impl Owed {
         Ok(Self { file, command: command.to_vec() })
     }
 
-    /// The commands that are owed in a study's folder, in the order of their names. Files of other users are left alone:
-    /// they are no word of ours.
+    /// Returns the commands in a study's folder that still have to run, sorted by file name. Files of other users are
+    /// ignored, because they may contain any command.
     #[must_use]
     pub fn of(directory: &Path) -> Vec<Self> {
         use std::os::unix::fs::MetadataExt;
@@ -48,19 +49,20 @@ impl Owed {
         owed
     }
 
-    /// Runs the command, and owes it no more: a stop command fails above all where there is nothing left to stop.
+    /// Runs the command and removes its file, also on failure: a stop command usually fails because nothing is left to
+    /// stop.
     ///
     /// # Errors
-    /// The command, and what it said.
+    /// The command and the reason of its failure.
     pub async fn pay(self, limit: Duration) -> Result<(), String> {
         let ended = finish(&self.command, limit).await;
         self.settle();
         ended
     }
 
-    /// Owes it no more: the launch has ended in order.
+    /// Removes the file after the launch has ended in order.
     pub fn settle(self) {
-        // What cannot be removed is run once more, which does no harm.
+        // If the file cannot be removed, the command runs again later, which is harmless.
         let _ = std::fs::remove_file(self.file);
     }
 }

@@ -1,4 +1,4 @@
-//! Names whoever holds what a launch needs.
+//! Identification of the process that holds a resource which a launch needs.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -11,15 +11,15 @@ use super::process::{Entry, holds_socket};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub pid: i32,
-    /// What it calls itself: the first word of its command line.
+    /// The first word of its command line, or the name of its program.
     pub name: String,
     pub user: String,
-    /// Whether some launch of `setpoint` has started it, by its marker.
+    /// Whether a launch of `setpoint` has started it, according to its marker.
     pub ours: bool,
 }
 
 impl Owner {
-    /// `None` where there is no such process, or it is of another container.
+    /// Reads a process from `/proc`. Returns `None` if it does not exist or is in another container.
     #[must_use]
     pub fn of(pid: i32) -> Option<Self> {
         let process = Process::new(pid).ok()?;
@@ -30,7 +30,8 @@ impl Owner {
         Some(Self { pid, name: title.unwrap_or(stat.comm), user, ours })
     }
 
-    /// Who holds one of these sockets; `None` where that is not to be seen: descriptors of other users are hidden.
+    /// Returns the process that holds one of these sockets. Returns `None` if it is not visible: the descriptors of
+    /// other users are hidden.
     pub(super) fn of_socket(inodes: &[u64]) -> Option<Self> {
         let holds = |process: &Process| {
             let process = std::slice::from_ref(process);
@@ -48,13 +49,14 @@ impl fmt::Display for Owner {
     }
 }
 
-/// By the local list of users only: asking a directory over the network could take for ever.
+/// Returns the name of a user from the local list of users only. A query to a network directory could block without
+/// limit.
 fn user(uid: u32) -> String {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     named(&users, uid).map_or_else(|| format!("number {uid}"), str::to_owned)
 }
 
-/// The name of a user in a text of the form of `passwd(5)`.
+/// Finds the name of a user in text of the format `passwd(5)`.
 fn named(users: &str, uid: u32) -> Option<&str> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -1,4 +1,4 @@
-//! A helper that is asked line by line: started, bounded and ended like an engine.
+//! A helper process that answers line by line; it is started, bounded and ended like an engine.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::process::Stdio;
@@ -11,13 +11,13 @@ use tokio::task::JoinHandle;
 
 use super::{Family, Marker, SpawnError, describe_exit, orphan, start, stop};
 
-/// Bytes that one line may have. vLLM describes all its flags in 0.1 MB.
+/// The largest length of one line in bytes. vLLM describes all its flags in 0.1 MB.
 const MOST_LINE: u64 = 8 << 20;
 
-/// Bytes that are kept of standard error.
+/// The number of bytes at the end of standard error that are kept.
 const MOST_ERRORS: usize = 4 << 10;
 
-/// How long a helper that has closed its output may take to end, and its last words to arrive.
+/// The time that a helper which has closed its output may take to end, and its last errors to arrive.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -30,8 +30,8 @@ pub enum PipeError {
     Io(#[from] std::io::Error),
 }
 
-/// A started helper. Dropping it kills it and everything that it has started. It sees the end of its input when the
-/// tuner dies in any way.
+/// A started helper. Dropping it kills it and all of its descendants. If the tuner dies in any way, the helper reads
+/// the end of its input.
 #[derive(Debug)]
 pub struct Pipe {
     child: Child,
@@ -46,7 +46,7 @@ impl Pipe {
     /// Starts a program with variables added to the tuner's own environment.
     ///
     /// # Errors
-    /// When the program cannot be run.
+    /// If the program cannot be run.
     pub fn spawn(command: &[String], env: &BTreeMap<String, String>, marker: Marker) -> Result<Self, SpawnError> {
         let [program, arguments @ ..] = command else { return Err(SpawnError::NoProgram) };
         let failed = |source| SpawnError::Program { program: program.clone(), source };
@@ -63,10 +63,10 @@ impl Pipe {
         Ok(Self { child, family, input, output: BufReader::new(output), errors, draining })
     }
 
-    /// Writes one line; `line` holds no line end.
+    /// Writes one line; `line` must not contain a line end.
     ///
     /// # Errors
-    /// When the helper takes no more input.
+    /// If the helper accepts no more input.
     pub async fn write(&mut self, line: &str) -> Result<(), PipeError> {
         let written = async {
             self.input.write_all(line.as_bytes()).await?;
@@ -80,10 +80,10 @@ impl Pipe {
         }
     }
 
-    /// The next line without its end. Not safe to cancel: a cancelled pipe is of no more use.
+    /// Reads the next line without its line end. Not safe to cancel: the pipe cannot be used afterwards.
     ///
     /// # Errors
-    /// When the helper has ended, or floods its output.
+    /// If the helper has ended or floods its output.
     pub async fn read(&mut self) -> Result<String, PipeError> {
         let mut line = Vec::new();
         (&mut self.output).take(MOST_LINE).read_until(b'\n', &mut line).await?;
@@ -93,7 +93,7 @@ impl Pipe {
         if line.len() as u64 == MOST_LINE { Err(PipeError::TooLong) } else { Err(self.ended().await) }
     }
 
-    /// How it ended, and its last words.
+    /// Returns the helper's exit status and its last errors.
     async fn ended(&mut self) -> PipeError {
         let status = match tokio::time::timeout(END_LIMIT, self.child.wait()).await {
             Ok(Ok(status)) => describe_exit(status),
@@ -104,9 +104,9 @@ impl Pipe {
         PipeError::Ended { status, errors: self.errors() }
     }
 
-    /// The end of what it has written to standard error.
+    /// Returns the end of its standard error.
     fn errors(&self) -> String {
-        // A panic elsewhere does not make bytes worse.
+        // A panic while the lock was held leaves the bytes usable.
         let kept = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes: Vec<u8> = kept.iter().copied().collect();
         match String::from_utf8_lossy(&bytes).trim() {
@@ -126,7 +126,7 @@ impl Drop for Pipe {
 
 async fn drain(mut from: ChildStderr, kept: Arc<Mutex<VecDeque<u8>>>) {
     let mut bytes = [0; 4096];
-    // An error means that nothing more will come, as the end does.
+    // An error ends the loop like the end of the stream, because no more data can come.
     while let Ok(read @ 1..) = from.read(&mut bytes).await {
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend(&bytes[..read]);

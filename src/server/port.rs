@@ -1,4 +1,4 @@
-//! Ports: finding free ones, and finding out whose listener answers on one.
+//! Free ports for launches, and the listening sockets of a port.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -10,37 +10,37 @@ use rand::RngExt;
 use super::HOST;
 use super::sock_diag::{ListeningSocket, listening_sockets};
 
-/// Below the range from which Linux takes ports for outgoing connections, so that none is taken by chance between
-/// the check here and the engine's own bind.
+/// The ports of launches. They are below the range that Linux uses for outgoing connections, so that no connection
+/// takes a port between the check here and the engine's own bind.
 pub const RANGE: std::ops::Range<u16> = 20_000..32_000;
 
 const ATTEMPTS: usize = 200;
 
-/// A port that nothing listens on now. The engine binds it later; whoever gets in between is noticed, because a
-/// server counts as ready only when the listener is one of its own processes.
+/// Returns a port that nothing listens on now. The engine binds it later. A process that binds it first is noticed,
+/// because a server counts as ready only if the listener is one of its own processes.
 ///
 /// # Errors
-/// When no port of the range could be bound.
+/// If no port of the range could be bound.
 pub fn free_port() -> std::io::Result<u16> {
     Ports::take(1).map(|ports| ports.serving())
 }
 
-/// Consecutive ports of one launch, for it to serve on and for what its processes tell each other. Until they are dropped no
-/// other launch of this process gets any of them.
+/// Consecutive ports of one launch, for its server and for communication between its processes. No other launch of this
+/// process gets any of them until this is dropped.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ports {
     first: u16,
     count: u16,
 }
 
-/// First port and number of those that launches of this process have.
+/// The ports in use by launches of this process: first port and number of ports.
 static TAKEN: Mutex<BTreeMap<u16, u16>> = Mutex::new(BTreeMap::new());
 
 impl Ports {
-    /// Takes `count` ports in a row that nothing listens on now.
+    /// Takes `count` consecutive ports that nothing listens on now.
     ///
     /// # Errors
-    /// When none of the range were free.
+    /// If no such ports were found.
     pub fn take(count: u16) -> std::io::Result<Self> {
         let mut rng = rand::rng();
         let mut last = None;
@@ -62,19 +62,19 @@ impl Ports {
         Err(last.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into()))
     }
 
-    /// For the server itself.
+    /// Returns the server's port.
     #[must_use]
     pub fn serving(&self) -> u16 {
         self.first
     }
 
-    /// The first for what the processes of the launch tell each other; `None` where there is only the one.
+    /// Returns the first port for communication between the launch's processes; `None` if the launch has only one port.
     #[must_use]
     pub fn internal(&self) -> Option<u16> {
         (self.count > 1).then(|| self.first + 1)
     }
 
-    /// First and last.
+    /// Returns the first and the last port.
     #[must_use]
     pub fn ends(&self) -> (u16, u16) {
         (self.first, self.first + self.count - 1)
@@ -87,7 +87,7 @@ impl Drop for Ports {
     }
 }
 
-/// Inodes of the sockets that get connections to this port of [`HOST`].
+/// Returns the inodes of the sockets that accept connections to this port of [`HOST`].
 pub(super) fn listeners(port: u16) -> Vec<u64> {
     let sockets = listening_sockets(port).unwrap_or_else(|_| listening_entries(port));
     let reached = |socket: &ListeningSocket| {
@@ -97,7 +97,7 @@ pub(super) fn listeners(port: u16) -> Vec<u64> {
     sockets.into_iter().filter(reached).map(|socket| socket.inode).collect()
 }
 
-/// The same as [`listening_sockets`], from the tables of a kernel or sandbox without netlink.
+/// Like [`listening_sockets`], but reads the tables in `/proc`, for a kernel or sandbox without netlink.
 fn listening_entries(port: u16) -> Vec<ListeningSocket> {
     let tables = [procfs::net::tcp(), procfs::net::tcp6()].map(Result::unwrap_or_default);
     let listens = |entry: &&TcpNetEntry| entry.state == TcpState::Listen && entry.local_address.port() == port;

@@ -1,4 +1,4 @@
-//! One look at `/proc`: which processes there are, who started whom, and what tells that one belongs to a launch.
+//! A snapshot of `/proc`: processes, their parents, and the evidence that one belongs to a launch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -11,42 +11,42 @@ use procfs::process::{FDTarget, Process, Stat, all_processes};
 
 use super::Marker;
 
-/// A process at the instant of a look. Number and start together identify it, for as long as the machine is up.
+/// A process at the time of a snapshot. Number and start time together identify it until the machine is rebooted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Entry {
     pub(super) pid: i32,
-    /// In ticks since the machine was started.
+    /// Start time in ticks since boot.
     pub(super) started: u64,
     pub(super) parent: i32,
     pub(super) session: i32,
-    /// Ended, and not yet collected by its parent.
+    /// Whether it has ended and its parent has not yet collected it.
     pub(super) dead: bool,
 }
 
 impl From<&Stat> for Entry {
     fn from(stat: &Stat) -> Self {
-        // The first thread of a process may end before the others: it looks like a zombie and is none.
+        // If the first thread of a process ends before the others, the process looks like a zombie but is alive.
         let dead = matches!(stat.state, 'X' | 'x') || (stat.state == 'Z' && stat.num_threads <= 1);
         Self { pid: stat.pid, started: stat.starttime, parent: stat.ppid, session: stat.session, dead }
     }
 }
 
 impl Entry {
-    /// The process of this number now.
+    /// Reads the process that has this number now.
     pub(super) fn read(pid: i32) -> Option<Self> {
         Some(Self::from(&Process::new(pid).ok()?.stat().ok()?))
     }
 
-    /// The value of the marker in its environment, where it can be read and has not been overwritten.
+    /// Returns the value of the marker in its environment, if it can be read and has not been overwritten.
     pub(super) fn marker(&self) -> Option<Vec<u8>> {
         marker_of(&Process::new(self.pid).ok()?)
     }
 
-    /// Whether it holds this file (device and inode) open.
+    /// Returns whether it holds this file (device and inode) open.
     pub(super) fn holds_file(&self, file: (u64, u64)) -> bool {
         let Ok(descriptors) = std::fs::read_dir(format!("/proc/{}/fd", self.pid)) else { return false };
         descriptors.flatten().any(|descriptor| {
-            // Follows the link to the file itself, so that it is found under any name.
+            // `metadata` follows the link to the file itself, so that the file is found under any name.
             std::fs::metadata(descriptor.path()).is_ok_and(|found| (found.dev(), found.ino()) == file)
         })
     }
@@ -54,25 +54,25 @@ impl Entry {
     /// Signals the process, unless another one has its number by now.
     pub(super) fn signal(&self, signal: Signal) {
         if Self::read(self.pid).is_some_and(|now| now.started == self.started) {
-            // A process that has ended in the meantime is what is wanted.
+            // The process may have ended in the meantime, which is the purpose anyway.
             let _ = kill(Pid::from_raw(self.pid), signal);
         }
     }
 }
 
-/// All processes, the dead among them.
+/// Reads all processes, including dead ones.
 pub(super) fn all() -> Vec<Entry> {
     let Ok(processes) = all_processes() else { return Vec::new() };
     processes.flatten().filter_map(|process| Some(Entry::from(&process.stat().ok()?))).collect()
 }
 
-/// This process's own number.
+/// Returns this process's own number.
 pub(super) fn own() -> i32 {
     Pid::this().as_raw()
 }
 
-/// The living processes that satisfy `is_root`, and all that descend from them. Neither this process nor `init` is ever
-/// among them.
+/// Returns the living processes that satisfy `is_root`, and all of their descendants. This process and `init` are never
+/// included.
 pub(super) fn kin(entries: &[Entry], is_root: impl Fn(&Entry) -> bool) -> Vec<Entry> {
     let own = own();
     let mut children: BTreeMap<i32, Vec<&Entry>> = BTreeMap::new();
@@ -80,22 +80,22 @@ pub(super) fn kin(entries: &[Entry], is_root: impl Fn(&Entry) -> bool) -> Vec<En
         children.entry(entry.parent).or_default().push(entry);
     }
     let may_be = |entry: &Entry| entry.pid > 1 && entry.pid != own;
-    // The dead count as parents: their children may not yet have been given to another one.
+    // Dead processes count as parents, because their children may not yet have been given to another parent.
     let mut open: Vec<&Entry> = entries.iter().filter(|entry| may_be(entry) && is_root(entry)).collect();
     let mut found = BTreeSet::new();
     while let Some(parent) = open.pop() {
         if found.insert(*parent) {
             let below = children.get(&parent.pid).into_iter().flatten();
-            // Nobody is older than who started it, unless the number means another process by now.
+            // A child cannot be older than its parent. If it is, the parent's number has been reused.
             open.extend(below.filter(|child| may_be(child) && child.started >= parent.started));
         }
     }
     found.into_iter().filter(|entry| !entry.dead).collect()
 }
 
-/// Processes, zombies left out, of these sessions or whose marker satisfies `matches`.
+/// Returns the living processes that are in one of these sessions or whose marker satisfies `matches`.
 ///
-/// Engines that set their process title overwrite their environment, so that neither criterion would do alone.
+/// Neither criterion is sufficient alone: engines that set their process title overwrite their environment.
 #[cfg(test)]
 pub(super) fn members(sessions: &[i32], matches: impl Fn(&[u8]) -> bool) -> Vec<Process> {
     let Ok(processes) = all_processes() else { return Vec::new() };
@@ -116,7 +116,7 @@ fn marker_of(process: &Process) -> Option<Vec<u8>> {
     environment.get(OsStr::new(Marker::VARIABLE)).map(|value| value.as_bytes().to_vec())
 }
 
-/// Whether one of these processes holds the socket with this inode.
+/// Returns whether one of these processes holds the socket with this inode.
 pub(super) fn holds_socket(processes: &[Process], inode: u64) -> bool {
     processes.iter().any(|process| {
         process.fd().is_ok_and(|descriptors| {
@@ -147,7 +147,7 @@ pub(super) mod tests {
             Entry { pid: me + 1, ..entry(0, me, me + 1, 10) },
             entry(me + 2, me + 1, me + 2, 11),
             entry(me + 3, me + 2, me + 3, 12),
-            // Older than its parent: the number was used again.
+            // Older than its parent, because the number was reused.
             entry(me + 4, me + 3, 7, 9),
             entry(me + 5, me, me + 5, 12),
         ];
@@ -166,7 +166,7 @@ pub(super) mod tests {
     proptest! {
         #[test]
         fn kin_is_exactly_whoever_has_a_root_above(parents in prop::collection::vec(0..40_i32, 1..40), root in 0..40_i32) {
-            // Numbers far above those that the kernel gives.
+            // Numbers far above those that the kernel assigns.
             let base = 1 << 28;
             let entries: Vec<_> =
                 (0..).zip(&parents).map(|(i, parent)| entry(base + i, base + parent, 0, 1)).collect();
@@ -178,7 +178,7 @@ pub(super) mod tests {
                     let Some(up) = entries.iter().find(|other| other.pid == at) else { break };
                     at = up.parent;
                 }
-                // A root that does not exist has nobody below it.
+                // A root that does not exist has no descendants.
                 below &= usize::try_from(root).unwrap() < entries.len();
                 prop_assert_eq!(found.contains(&entry.pid), below, "{} in {:?}", entry.pid, entries);
             }

@@ -1,4 +1,4 @@
-//! The processes of a launch, for whoever watches them.
+//! A handle on the processes of a launch, for code that observes them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// The ids of those that live now. Reads one line of each process of the machine, and the environment of those that are
-    /// new: some milliseconds.
+    /// Returns the ids of the processes that live now. Reads one line for each process of the machine, and the
+    /// environment of each new one, in a few milliseconds.
     #[must_use]
     pub fn pids(&self) -> Vec<i32> {
         self.family.members_quickly().iter().map(|member| member.pid).collect()
     }
 
-    /// Those of `pids` that listen on the launch's port.
+    /// Returns those of `pids` that listen on the launch's port.
     #[must_use]
     pub fn listening(&self, pids: &[i32]) -> Vec<i32> {
         let inodes = port::listeners(self.port);
@@ -36,13 +36,13 @@ impl Processes {
 }
 
 impl Server {
-    /// The processes of this launch.
+    /// Returns a handle on the processes of this launch.
     #[must_use]
     pub fn processes(&self) -> Processes {
         Processes { family: Arc::clone(&self.family), port: self.port }
     }
 
-    /// Where this launch's output goes.
+    /// Returns the path of this launch's log.
     #[must_use]
     pub fn log_path(&self) -> &Path {
         self.log.path()

@@ -1,5 +1,5 @@
-//! Readiness: the health check answers, the listener is ours, the model is the one asked for, and one token has been
-//! generated.
+//! The readiness check: the health check answers, the listener is ours, the server has the requested model, and it has
+//! generated one token.
 
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::engine::{Engine, ModelNameCheck};
 use crate::trial::without_controls;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
-/// Bytes of a response's body. A page of metrics of vLLM has some 100 KiB.
+/// The largest body of a response in bytes. A metrics page of vLLM has some 100 KiB.
 const LARGEST_BODY: usize = 4 << 20;
 
-/// How a larger body is reported.
+/// The error text for a larger body.
 const BEYOND_LIMIT: &str = "has more than 4194304 bytes, which no engine's has";
 
-/// Characters of a release.
+/// The largest number of characters of a release that are kept.
 const MOST_VERSION: usize = 100;
 
 /// A server that can be measured.
@@ -28,9 +28,9 @@ const MOST_VERSION: usize = 100;
 pub struct Ready {
     /// From spawn to readiness.
     pub startup: Duration,
-    /// The model's name in requests.
+    /// The model's name for requests.
     pub model: String,
-    /// The release that the server reports, where it does.
+    /// The release that the server reports, if any.
     pub version: Option<String>,
 }
 
@@ -38,22 +38,22 @@ pub struct Ready {
 pub enum StartError {
     /// The leader ended before the server was ready; exit code 0 is a failure as well.
     Exited(ExitStatus),
-    /// Not ready within this time.
+    /// The server was not ready within this time.
     Timeout(Duration),
-    /// The readiness check itself cannot be made.
+    /// The client for the readiness check cannot be created.
     Client(reqwest::Error),
-    /// Something answers that is not the engine that was started.
+    /// Another program than the started engine answers.
     WrongServer(String),
-    /// It answers the health check and never a request.
+    /// The server answers the health check, but no request.
     Mute(String),
-    /// It answers the health check, and a request with an error.
+    /// The server answers the health check, but a request with an error.
     Refuses(String),
 }
 
 /// The requests that prove that a server is ready.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadyCheck<'a> {
-    /// The names under which it may serve the model.
+    /// The names under which the server may have the model.
     pub names: &'a [String],
     pub first: FirstRequest,
 }
@@ -88,34 +88,34 @@ impl FirstRequest {
     }
 }
 
-/// Sees each line of the log, with the time since spawn at which it was seen.
+/// A callback for each line of the log, with the time since spawn at which the line was read.
 pub type OnLine<'a> = &'a mut (dyn FnMut(&str, Duration) + Send);
 
 const POLL: Duration = Duration::from_millis(50);
 
-/// One probe's limit: a stuck listener must not hide the engine's death.
+/// The time limit of one probe, so that a stuck listener does not hide the engine's death.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 
-/// A server that had less time than this for its first token was slow to start and is not mute.
+/// A server that had less time than this for its first token counts as slow to start, and not as mute.
 const FAIR: Duration = Duration::from_secs(1);
 
-/// Ids that every vocabulary has. So few tokens fill no block of a prefix cache.
+/// Token ids that exist in every vocabulary. Three tokens do not fill a block of a prefix cache.
 const PROMPT: [u32; 3] = [1, 2, 3];
 
-/// The prompt of a server that takes no ids.
+/// The prompt for a server that accepts no token ids.
 const GREETING: &str = "Hello";
 
-/// Characters of a refusal that are worth telling.
+/// The number of characters of an error message that are reported.
 const MOST_TEXT: usize = 400;
 
 impl Server {
-    /// Waits until the server is ready. Safe to cancel: the caller then stops the server.
+    /// Waits until the server is ready. If the future is cancelled, the caller has to stop the server.
     ///
-    /// `/health` answers as soon as the HTTP server is up, also where the engine behind it hangs (vLLM of all releases), and
-    /// so a request has to be answered as well.
+    /// `/health` answers as soon as the HTTP server is up, even if the engine behind it hangs (vLLM of all releases).
+    /// The check therefore also requires the answer to a request.
     ///
     /// # Errors
-    /// When the engine ends, is too slow, is not what answers, or does not serve.
+    /// If the engine ends, is too slow, does not serve, or if another program answers.
     pub async fn ready(
         &mut self,
         check: &ReadyCheck<'_>,
@@ -132,7 +132,7 @@ impl Server {
             on_line(line, at);
         };
         let ready = self.prove(check, &announced, timeout, &mut log, on_line).await;
-        // The last words of an engine that has ended, or the lines of the last moment.
+        // The log may have grown since the last poll, for instance by the final lines of an engine that has ended.
         tell(&mut log, self.started, on_line);
         ready
     }
@@ -175,7 +175,7 @@ impl Server {
         Ok(Ready { startup: self.started.elapsed(), model, version })
     }
 
-    /// What comes of `work` while the engine lives and its log is read.
+    /// Runs `work` while the engine lives and its log is read. Returns an error if the engine ends first.
     async fn alive<T>(
         &mut self,
         log: &mut LogTail,
@@ -195,12 +195,12 @@ impl Server {
         }
     }
 
-    /// A client that sends the server's key with each request.
+    /// Returns a client that sends the server's key with each request.
     fn client(&self) -> reqwest::Result<reqwest::Client> {
         client(self.api_key.as_ref())
     }
 
-    /// Whether the health check answers now.
+    /// Returns whether the health check succeeds now.
     pub async fn is_healthy(&self) -> bool {
         match self.client() {
             Ok(client) => is_healthy(&client, &self.plain_url(), self.engine.readiness().health.as_deref()).await,
@@ -208,17 +208,18 @@ impl Server {
         }
     }
 
-    /// The text under a path of the server, where it answers with success within some seconds.
+    /// Fetches the text under a path of the server. Returns `None` if the server does not succeed within some seconds.
     pub async fn page(&self, path: &str) -> Option<String> {
         let response = self.client().ok()?.get(format!("{}{path}", self.plain_url())).send().await.ok()?;
         text_of(response.error_for_status().ok()?).await.ok()
     }
 
-    /// A healthy answer proves nothing while a stale server may hold the port, or share it: vLLM 0.8 to 0.20 listens with
-    /// `SO_REUSEPORT`, and then the kernel spreads requests over both.
+    /// Checks that each listener of the port belongs to this launch. A healthy answer alone is no proof, because a
+    /// stale server may hold or share the port. vLLM 0.8 to 0.20 listens with `SO_REUSEPORT`, so that the kernel
+    /// spreads requests over both servers.
     ///
-    /// Where the port is forwarded its listener is another program. Then it counts that nothing could be bound to the port
-    /// just before the start, and that nothing may answer on it after the end.
+    /// If the port is forwarded, its listener is another program. Two other checks replace this one: the port could be
+    /// bound just before the start, and no listener may remain after the end.
     fn check_listener(&self) -> Result<(), String> {
         if self.forwarded {
             return Ok(());
@@ -238,7 +239,7 @@ impl Server {
     }
 }
 
-/// Hands on what is new in the log.
+/// Passes the new lines of the log to the callback.
 fn tell(log: &mut LogTail, started: Instant, on_line: OnLine<'_>) {
     let new = log.read_new();
     let at = started.elapsed();
@@ -247,7 +248,7 @@ fn tell(log: &mut LogTail, started: Instant, on_line: OnLine<'_>) {
 
 fn client(api_key: Option<&ApiKey>) -> reqwest::Result<reqwest::Client> {
     let mut headers = HeaderMap::new();
-    // A key with a line end cannot be sent, and the server cannot ask for it.
+    // A key with a line end cannot be sent in a header, so no server can require it.
     if let Some(mut value) = api_key.and_then(|key| HeaderValue::try_from(format!("Bearer {}", key.0)).ok()) {
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
@@ -255,7 +256,7 @@ fn client(api_key: Option<&ApiKey>) -> reqwest::Result<reqwest::Client> {
     reqwest::Client::builder().no_proxy().timeout(PROBE_LIMIT).default_headers(headers).build()
 }
 
-/// Whether the page of health answers with success; without a page, whether the port accepts connections.
+/// Returns whether the health page succeeds; without a page, whether the port accepts connections.
 async fn is_healthy(client: &reqwest::Client, base_url: &str, page: Option<&str>) -> bool {
     let Some(page) = page else {
         let address = base_url.trim_start_matches("http://");
@@ -305,7 +306,7 @@ async fn check_model(
     Err(StartError::WrongServer(format!("the server serves {ids:?} and not {:?}", names.join(" or "))))
 }
 
-/// Asks for one token. The first step may compile kernels, so that only the start's own limit counts.
+/// Requests one token. The first step may compile kernels, so that only the time limit of the start applies.
 async fn first_token(
     client: &reqwest::Client,
     base_url: &str,
@@ -326,7 +327,8 @@ async fn first_token(
             Ok((status, text)) if status.is_success() => return check_choice(&text),
             Ok((status, text)) => return Err(StartError::Refuses(format!("status {status}: {}", first_words(&text)))),
             Err(BodyError::TooLarge) => return Err(StartError::Refuses(format!("its answer {BEYOND_LIMIT}"))),
-            // Whoever closes connections is asked again: an engine that dies of the request is noticed by its end.
+            // A request whose connection closes is repeated. If the request has killed the engine, the caller notices
+            // its end.
             Err(_) if Instant::now() < deadline => tokio::time::sleep(POLL).await,
             Err(_) => return Err(StartError::Mute(mute(asked.elapsed()))),
         }
@@ -347,26 +349,26 @@ fn mute(waited: Duration) -> String {
 
 fn first_words(text: &str) -> String {
     let message = serde_json::from_str::<Json>(text).ok().and_then(|json| {
-        // Since 0.10 within `error`, before at the top.
+        // vLLM has the message within `error` since 0.10, and at the top level before.
         [&json["error"]["message"], &json["message"]].into_iter().find_map(Json::as_str).map(str::to_owned)
     });
     let text = message.unwrap_or_else(|| text.trim().to_owned());
     if text.is_empty() { "an empty answer".to_owned() } else { text.chars().take(MOST_TEXT).collect() }
 }
 
-/// The document at an address; `None` if there is none.
+/// Fetches the JSON document at an address. Returns `None` if there is none.
 ///
 /// # Errors
-/// When it is larger than any server's is.
+/// If the document is larger than `LARGEST_BODY`.
 async fn get_json(client: &reqwest::Client, url: &str) -> Result<Option<Json>, String> {
     let Ok(response) = client.get(url).send().await else { return Ok(None) };
     json_of(response).await
 }
 
-/// The JSON of a response; `None` if it has none.
+/// Parses the body of a response as JSON. Returns `None` if that fails.
 ///
 /// # Errors
-/// When it is larger than any server's is.
+/// If the body is larger than `LARGEST_BODY`.
 async fn json_of(response: reqwest::Response) -> Result<Option<Json>, String> {
     let url = response.url().clone();
     match text_of(response).await {
@@ -376,18 +378,18 @@ async fn json_of(response: reqwest::Response) -> Result<Option<Json>, String> {
     }
 }
 
-/// A release as it may be stored and shown: a server may report anything.
+/// Cleans and shortens a release for storage and display, since a server may report any text.
 fn release_text(text: &str) -> String {
     without_controls(text).chars().take(MOST_VERSION).collect()
 }
 
-/// Why there is no body.
+/// The reason for a missing body.
 enum BodyError {
     Lost(#[expect(dead_code, reason = "whoever asks only needs to know that it is gone")] reqwest::Error),
     TooLarge,
 }
 
-/// The body of a response, of a bounded size.
+/// Reads the body of a response up to `LARGEST_BODY`.
 async fn text_of(mut response: reqwest::Response) -> Result<String, BodyError> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(BodyError::Lost)? {
@@ -407,7 +409,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    /// Answers `/health` and the list of models; each completion with `answer`, or not at all. Its port.
+    /// Serves `/health` and the list of models, and answers each completion with `answer` or never. Returns its port.
     async fn serve(answer: Option<(u16, &'static str)>) -> u16 {
         let listener = TcpListener::bind((HOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();

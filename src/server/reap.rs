@@ -1,21 +1,20 @@
-//! Processes that launches of a killed tuner left behind, found by proof and ended.
+//! Detection and termination of processes that a killed tuner left behind.
 //!
-//! A tuner that was killed remembers nothing, so each process has to prove by itself that it is of a launch:
+//! A new tuner has no memory of earlier launches. A process is therefore attributed to a launch by one of these proofs:
 //!
 //! - **Marker.** Its environment names database, study and trial. Engines that set a process title overwrite their
-//!   environment (vLLM does), so this alone misses the processes that hold the device.
-//! - **Log.** Its standard output or error is the file of a trial in `DATABASE.logs/STUDY/`, where the tuner's lock lies.
-//!   That survives a title, a cleared environment and `setsid`.
+//!   environment (vLLM does). This proof alone therefore misses the processes that hold the device.
+//! - **Log.** Its standard output or error is the log file of a trial in `DATABASE.logs/STUDY/`, the directory of the
+//!   tuner's lock. This proof survives a title, a cleared environment and `setsid`.
 //! - **Kin.** It descends from a process with a proof.
-//! - **Session.** It shares a session with a process that has a proof, where the session is the launch's own. A session
-//!   id alone would be no proof: numbers are used again. But the kernel gives a number to no new process while any
-//!   process has it as its session (`free_pid` in `kernel/pid.c` waits for the last of them), so as long as a proven
-//!   process lives in a session, everything in that session goes back to one call of `setsid`. Session ids are therefore
-//!   taken from living proven processes at each look and remembered by nobody. That call was a launch's own where the
-//!   leader is proven or gone and there is no terminal: a shell in which somebody has only repeated a marker keeps its
-//!   session.
+//! - **Session.** It shares the launch's own session with a process that has a proof. A session id alone is no proof,
+//!   because numbers are reused. But the kernel does not reuse a number while a process has it as its session
+//!   (`free_pid` in `kernel/pid.c` waits for the last of them). While a proven process lives in a session, all
+//!   processes of that session therefore go back to one call of `setsid`. For this reason session ids are read from
+//!   living proven processes at each look, and never stored. The call was the launch's own if the leader is proven or
+//!   has ended, and there is no terminal. The last condition spares a shell whose user has only set the marker again.
 //!
-//! A process that was proven once is known again by its id and start time, which no two processes share.
+//! A process that was proven once is recognised by its id and start time, which no two processes share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -34,33 +33,34 @@ use crate::stats::to_f64;
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// As in [`Server::stop`](super::Server::stop): vLLM ignores a TERM that comes while it loads; a second one works.
+/// The interval of repeated TERMs as in [`Server::stop`](super::Server::stop): vLLM ignores a TERM during its start-up,
+/// but a later one works.
 const REPEAT_TERM: Duration = Duration::from_secs(3);
 
-/// How long KILL may take: memory of a large process is returned page by page.
+/// The time that processes may take to end after KILL. The kernel releases the memory of a large process page by page.
 const KILL_LIMIT: Duration = Duration::from_secs(20);
 
-/// What a process was started for.
+/// The launch or other purpose that a process was started for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProcessOrigin {
     pub database: PathBuf,
     pub study: String,
-    /// A trial's number, or what else it does for the study, for instance `preflight`.
+    /// The number of a trial, or another purpose within the study, for instance `preflight`.
     pub purpose: String,
 }
 
 impl ProcessOrigin {
-    /// Reads the value of a marker.
+    /// Parses the value of a marker.
     #[must_use]
     pub fn from_marker(value: &str) -> Option<Self> {
-        // Only the database may hold the sign itself.
+        // Split from the right, because only the database may contain `|`.
         let mut parts = value.rsplitn(3, '|');
         let (purpose, study, database) = (parts.next()?, parts.next()?, parts.next()?);
         let whole = ![purpose, study, database].contains(&"");
         whole.then(|| Self { database: database.into(), study: study.to_owned(), purpose: purpose.to_owned() })
     }
 
-    /// Reads the path of a log: `DATABASE.logs/STUDY/trial-0007.log`.
+    /// Parses the path of a log: `DATABASE.logs/STUDY/trial-0007.log`.
     #[must_use]
     pub fn from_log(path: &Path) -> Option<Self> {
         let number = path.file_name()?.to_str()?.strip_prefix("trial-")?.strip_suffix(".log")?;
@@ -71,20 +71,21 @@ impl ProcessOrigin {
         Some(Self { database, study: study.file_name()?.to_str()?.to_owned(), purpose: number.to_string() })
     }
 
-    /// Whether it is of a study of this database.
+    /// Returns whether it belongs to a study of this database.
     #[must_use]
     pub fn is_of(&self, database: &Path) -> bool {
         self.database == resolved(database)
     }
 
-    /// Where the study's lock and logs lie.
+    /// Returns the directory of the study's lock and logs.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         log_directory(&self.database, &self.study)
     }
 }
 
-/// The database under the path that the kernel shows of what lies beside it: without links on the way there.
+/// Returns the database's path with the links of its directory resolved, as the kernel shows paths of neighbouring
+/// files.
 fn resolved(database: &Path) -> PathBuf {
     let absolute = std::path::absolute(database).unwrap_or_else(|_| database.to_owned());
     let parent = absolute.parent().and_then(|parent| parent.canonicalize().ok());
@@ -94,7 +95,7 @@ fn resolved(database: &Path) -> PathBuf {
     }
 }
 
-/// `DATABASE.logs/STUDY`, beside the database, absolute.
+/// Returns the absolute path of `DATABASE.logs/STUDY`, beside the database.
 #[must_use]
 pub fn log_directory(database: &Path, study: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
@@ -103,19 +104,19 @@ pub fn log_directory(database: &Path, study: &str) -> PathBuf {
     std::path::absolute(&directory).unwrap_or(directory)
 }
 
-/// How a process is known to be of a launch.
+/// The evidence that a process belongs to a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Proof {
     Marker,
     Log,
     Kin,
     Session,
-    /// It had another proof before.
+    /// It was proven at an earlier look.
     Seen,
 }
 
 impl Proof {
-    /// The name in JSON.
+    /// Returns the name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -136,14 +137,14 @@ pub struct Leftover {
     pub name: String,
     pub origin: ProcessOrigin,
     pub proof: Proof,
-    /// Since its start; zero where the clock cannot be read.
+    /// Time since its start; zero if the clock cannot be read.
     pub age: Duration,
-    /// In ticks since the machine's start.
+    /// Start time in ticks since boot.
     started: u64,
 }
 
-/// Living processes of this user that belong to launches which `of` accepts, whether their tuner lives or not, by id.
-/// Reads the whole of `/proc`. This process and those that it descends from are never among them.
+/// Finds living processes of this user that belong to launches accepted by `of`, sorted by id, whether or not their
+/// tuner is alive. Reads the whole of `/proc`. This process and its ancestors are never included.
 #[must_use]
 pub fn leftovers(of: impl Fn(&ProcessOrigin) -> bool) -> Vec<Leftover> {
     look(&BTreeMap::new(), of)
@@ -167,11 +168,11 @@ fn look(known: &Known, of: impl Fn(&ProcessOrigin) -> bool) -> Vec<Leftover> {
     proven.map(leftover).collect()
 }
 
-/// Ends every process of the launches that `of` accepts: TERM, repeated, then KILL after `grace`. The caller holds the
-/// locks of their studies, so that no tuner starts a launch meanwhile. Returns who was ended.
+/// Ends every process of the launches accepted by `of`: TERM, repeated, then KILL after `grace`. Returns the ended
+/// processes. The caller must hold the locks of their studies, so that no tuner starts a launch meanwhile.
 ///
 /// # Errors
-/// When a process survives SIGKILL.
+/// If a process survives SIGKILL.
 pub async fn end(of: impl Fn(&ProcessOrigin) -> bool, grace: Duration) -> Result<Vec<Leftover>, LeftBehind> {
     let (mut ended, mut known) = (Vec::new(), Known::new());
     let (begin, mut termed) = (Instant::now(), None::<Instant>);
@@ -199,12 +200,12 @@ pub async fn end(of: impl Fn(&ProcessOrigin) -> bool, grace: Duration) -> Result
     }
 }
 
-/// Signals processes that are still those that were seen.
+/// Signals the processes whose number has not been reused.
 fn signal(leftovers: &[Leftover], signal: Signal) {
     for leftover in leftovers {
         let started = Process::new(leftover.pid).and_then(|process| process.stat()).map(|stat| stat.starttime);
         if started.is_ok_and(|started| started == leftover.started) {
-            // A process that has ended in the meantime is what is wanted.
+            // The process may have ended in the meantime, which is the purpose anyway.
             let _ = kill(Pid::from_raw(leftover.pid), signal);
         }
     }
@@ -219,7 +220,7 @@ struct Seen {
     started: u64,
     has_terminal: bool,
     name: String,
-    /// What its environment or its output proves.
+    /// The proof from its environment or its output.
     own_proof: Option<(ProcessOrigin, Proof)>,
 }
 
@@ -232,7 +233,7 @@ fn snapshot() -> Vec<Seen> {
         }
         let own_proof =
             marked(&process).map(|of| (of, Proof::Marker)).or_else(|| logging(&process).map(|of| (of, Proof::Log)));
-        // A title is written over the arguments.
+        // A title overwrites the arguments.
         let title = process.cmdline().unwrap_or_default().first().map(|word| word.trim().to_owned());
         Some(Seen {
             pid: stat.pid,
@@ -253,22 +254,23 @@ fn marked(process: &Process) -> Option<ProcessOrigin> {
     Some(ProcessOrigin { database: resolved(&origin.database), ..origin })
 }
 
-/// The launch whose log this process writes its output to.
+/// Returns the launch whose log is this process's output.
 fn logging(process: &Process) -> Option<ProcessOrigin> {
     let of = |descriptor| {
         let info = process.fd_from_fd(descriptor).ok()?;
         let FDTarget::Path(path) = &info.target else { return None };
         let path = path.to_str()?;
-        // Whoever follows a log only reads it.
+        // A process that follows a log only reads it, and proves nothing.
         let is_written = info.mode().contains(FDPermissions::WRITE);
         let origin = ProcessOrigin::from_log(Path::new(path.strip_suffix(" (deleted)").unwrap_or(path)));
-        // The tuner puts its lock there before it starts anything; anybody may call a folder so.
+        // The tuner creates its lock there before any launch. Without the lock, the directory may have this name by
+        // chance.
         origin.filter(|origin| is_written && origin.directory().join("lock").exists())
     };
     of(1).or_else(|| of(2))
 }
 
-/// Which of the processes belong to a launch, by their place.
+/// Returns the processes that belong to a launch, by their index in `all`.
 fn proven(all: &[Seen], known: &Known, own: i32) -> BTreeMap<usize, (ProcessOrigin, Proof)> {
     let place: BTreeMap<i32, usize> = all.iter().enumerate().map(|(index, seen)| (seen.pid, index)).collect();
     let mut excluded = BTreeSet::new();
@@ -283,7 +285,8 @@ fn proven(all: &[Seen], known: &Known, own: i32) -> BTreeMap<usize, (ProcessOrig
         found.extend(seen.own_proof.clone().or_else(before).map(|proof| (index, proof)));
     }
     loop {
-        // A leader that is gone cannot be asked; one of another user is not there either, but cannot be ours.
+        // The session of a leader that has ended is accepted. A living leader that is missing in `all` belongs to
+        // another user, and its session is rejected.
         let is_own = |session: i32| match place.get(&session) {
             Some(leader) => found.contains_key(leader),
             None => Process::new(session).is_err(),

@@ -1,4 +1,4 @@
-//! Tests of finding and ending what was left behind.
+//! Tests of the detection and termination of processes left behind.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -52,13 +52,13 @@ fn a_proof_covers_kin_and_the_rest_of_its_session() {
         process(1, 0, 1, Some(Proof::Log)),
         process(2, 1, 1, None),
         process(3, 2, 3, None),
-        // Its parent is gone; its session is the launch's.
+        // Its parent has ended; its session is the launch's.
         process(4, 0, 1, None),
         process(5, 0, 5, None),
     ];
     let expected = [(1, Proof::Log), (2, Proof::Kin), (3, Proof::Kin), (4, Proof::Session)];
     assert_eq!(found(&all, &Known::new()), expected);
-    // Where the leader is gone, what is left of its session is still one launch's.
+    // After the leader's end, the rest of its session still belongs to one launch.
     let orphans = [process(7, 0, 6, Some(Proof::Marker)), process(8, 0, 6, None)];
     assert_eq!(found(&orphans, &Known::new()), [(7, Proof::Marker), (8, Proof::Session)]);
 }
@@ -116,7 +116,7 @@ proptest! {
     }
 }
 
-/// A child of the test that is killed with it. It is known to be waited for: other tests' servers take in orphans.
+/// A child that is killed with its test. It is registered, because servers of other tests adopt unregistered orphans.
 struct Ended(Child, Arc<Family>);
 
 impl Drop for Ended {
@@ -126,7 +126,7 @@ impl Drop for Ended {
     }
 }
 
-/// Starts a script in a session of its own and without a marker, with its output in a file.
+/// Starts a script without a marker in a session of its own, with its output in a file.
 fn script(text: &str, out: File) -> Ended {
     let mut command = Command::new("env");
     command.args(["-i", "PATH=/usr/bin:/bin", "sh", "-c", text]).stdin(Stdio::null());
@@ -159,7 +159,7 @@ async fn a_process_without_marker_is_known_by_its_log_and_ended_with_a_child_tha
     assert_eq!(leftovers(ours), [], "without the lock of a tuner the folder is nobody's");
 
     std::fs::write(logs.join("lock"), "1\n").unwrap();
-    // The child is known by the log as well until its output is redirected.
+    // The log also identifies the child until its output is redirected.
     let begin = Instant::now();
     let left = loop {
         let left = leftovers(ours);

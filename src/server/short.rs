@@ -1,4 +1,4 @@
-//! Short commands: run to their end, or ended at a limit.
+//! Short commands, which run to their end or are killed at a time limit.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 use super::{Family, Marker, describe_exit, orphan, start, stop};
 
-/// Tells what a short command starts from what launches start, and from what others do.
+/// Returns a marker that separates the processes of a short command from engine launches and from foreign processes.
 fn marker() -> Marker {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -30,8 +30,9 @@ pub(super) enum ShortError {
     Failed { program: String, status: String, errors: String },
 }
 
-/// The standard output of a command that succeeds within `limit`. Where it does not end, or the future is dropped, it is
-/// killed with everything that it has started; what a command leaves running that has ended is left to it.
+/// Returns the standard output of a command that succeeds within `limit`. At the limit, or if the future is dropped,
+/// the command is killed with everything that it started. Processes that outlive a command that ended in time are left
+/// alone.
 pub(super) async fn run_short(
     command: &[String],
     env: &BTreeMap<String, String>,
@@ -56,7 +57,7 @@ pub(super) async fn run_short(
     Err(ShortError::Failed { program, status: describe_exit(output.status), errors })
 }
 
-/// A short command that is waited for.
+/// A short command in progress.
 struct Running {
     family: Arc<Family>,
     ended: bool,
@@ -71,15 +72,16 @@ impl Drop for Running {
     }
 }
 
-/// The standard output of a short command that succeeds within `limit`.
+/// Returns the standard output of a short command, or `None` if it does not succeed within `limit`.
 pub async fn output_of(command: &[String], limit: Duration) -> Option<String> {
     run_short(command, &BTreeMap::new(), limit).await.ok()
 }
 
-/// Runs a command that has to succeed within `limit`; later it is killed with all that it has started. Safe to cancel.
+/// Runs a command that has to succeed within `limit`. At the limit it is killed with everything that it started. Safe
+/// to cancel.
 ///
 /// # Errors
-/// The command, how it ended, and what it said last.
+/// The command, its exit status, and the last line of its standard error.
 pub async fn finish(command: &[String], limit: Duration) -> Result<(), String> {
     let ended = run_short(command, &BTreeMap::new(), limit).await;
     ended.map(drop).map_err(|error| crate::trial::redact(&format!("`{}`: {error}", command.join(" "))).into_owned())

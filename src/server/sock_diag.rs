@@ -1,5 +1,5 @@
-//! Listening sockets of a port, asked of the kernel by netlink (`sock_diag(7)`): the whole table of `/proc/net/tcp` takes
-//! milliseconds on a host with many connections.
+//! A query for the listening sockets of a port over netlink (`sock_diag(7)`). Reading the whole table of
+//! `/proc/net/tcp` takes milliseconds on a host with many connections.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
@@ -32,13 +32,13 @@ const BEFORE_ID: usize = 4;
 /// From the end of the `id` to the inode: expires, rqueue, wqueue, uid.
 const BEFORE_INODE: usize = 16;
 
-/// The kernel answers at once.
+/// The time limit of an answer. The kernel normally answers at once.
 const LIMIT: TimeVal = TimeVal::new(1, 0);
 
 /// Returns the sockets that listen on a port of any address.
 ///
 /// # Errors
-/// When the kernel has no such interface, or a sandbox denies it.
+/// If the kernel lacks this interface or a sandbox denies it.
 pub(super) fn listening_sockets(port: u16) -> Result<Vec<ListeningSocket>, Errno> {
     let mut found = ask(AddressFamily::Inet, port)?;
     found.extend(ask(AddressFamily::Inet6, port)?);
@@ -59,7 +59,7 @@ fn ask(family: AddressFamily, port: u16) -> Result<Vec<ListeningSocket>, Errno> 
     }
 }
 
-/// `struct nlmsghdr` and `struct inet_diag_req_v2`.
+/// Encodes a `struct nlmsghdr` and a `struct inet_diag_req_v2`.
 fn request(family: AddressFamily, port: u16) -> Vec<u8> {
     let length = HEADER + 8 + SOCKET_ID;
     let mut request = Vec::with_capacity(length);
@@ -95,7 +95,7 @@ fn read(mut datagram: &[u8], port: u16, found: &mut Vec<ListeningSocket>) -> Res
     Ok(false)
 }
 
-/// The socket of a `struct inet_diag_msg`; `None` if it listens on another port.
+/// Decodes the socket of a `struct inet_diag_msg`. Returns `None` if it listens on another port.
 fn socket_of(message: &[u8], port: u16) -> Option<ListeningSocket> {
     let id = message.get(BEFORE_ID..BEFORE_ID + SOCKET_ID)?;
     let inode = number(message, BEFORE_ID + SOCKET_ID + BEFORE_INODE)?;

@@ -1,4 +1,4 @@
-//! The end of a launch: its stop command, TERM, a grace period, KILL, until none of its processes is left.
+//! The end of a launch: stop command, TERM, grace period, KILL, until no process of it is left.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use super::process::Entry;
 use super::short::run_short;
 use super::{Family, Owner, Server, orphan, port};
 
-/// What of a launch is still there after its end.
+/// A part of a launch that still exists after its end.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LeftBehind {
-    /// Processes that survived KILL, which happens while the kernel waits for a device.
+    /// Processes that survived KILL. This happens while the kernel waits for a device.
     #[error("processes {pids:?} of trial {marker} are still there {waited:?} after SIGKILL")]
     Processes { pids: Vec<i32>, marker: String, waited: Duration },
-    /// The stop command did not end what answers on the port.
+    /// The program that answers on the port survived the stop command.
     #[error(
         "port {port} still answers {waited:?} after trial {marker} was stopped: {}; the stop command {}",
         holder.as_ref().map_or_else(|| "its holder cannot be seen".to_owned(), ToString::to_string),
@@ -26,27 +26,28 @@ pub enum LeftBehind {
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// vLLM ignores a TERM that comes while it loads; a second one works.
+/// The interval of repeated TERMs: vLLM ignores a TERM during its start-up, but a later one works.
 const REPEAT_TERM: Duration = Duration::from_secs(3);
 
-/// How long KILL may take: memory of a large process is returned page by page.
+/// The time that processes may take to end after KILL. The kernel releases the memory of a large process page by page.
 const KILL_LIMIT: Duration = Duration::from_secs(20);
 
-/// How long an abandoned server may hold up who abandons it.
+/// The longest time that dropping an abandoned server may block its caller.
 const DROP_LIMIT: Duration = Duration::from_secs(2);
 
-/// What a stop command may take beyond the grace period. `docker stop` gives a container 10 s before it kills it.
+/// The time that a stop command may take beyond the grace period. `docker stop` waits 10 s before it kills a container.
 const STOP_COMMAND_LIMIT: Duration = Duration::from_secs(20);
 
-/// How long a port may stay open once a stop command has returned: a container's proxy ends after the container.
+/// The time that a port may stay open after a stop command: a container's proxy ends later than the container.
 const PORT_LIMIT: Duration = Duration::from_secs(3);
 
 impl Server {
-    /// Runs the stop command, where there is one, and ends every process of this launch. Then nothing of it listens on its
-    /// port any more. A stop command that fails is told in the log, and in the error where it matters.
+    /// Runs the stop command, if there is one, and ends every process of this launch. Afterwards no process of the
+    /// launch listens on its port. A failed stop command is recorded in the log, and in the error if the port stays
+    /// open.
     ///
     /// # Errors
-    /// When a process survives SIGKILL, or a stop command leaves something behind that listens on the port.
+    /// If a process survives SIGKILL, or if a listener remains on the port after the stop command.
     pub async fn stop(mut self, grace: Duration) -> Result<(), LeftBehind> {
         let stop_command = self.run_stop_command(grace).await;
         let begin = Instant::now();
@@ -76,7 +77,7 @@ impl Server {
             signal(&members, Signal::SIGKILL);
             self.reap_for(POLL).await;
         }
-        // The leader is gone or a zombie: collect it.
+        // The leader has ended; this collects it if it is a zombie.
         self.exited().await;
         self.stopped = true;
         let closed = self.closed(stop_command).await;
@@ -84,7 +85,7 @@ impl Server {
         closed
     }
 
-    /// How the stop command ended, where there is one.
+    /// Runs the stop command, if there is one, and returns its result.
     async fn run_stop_command(&mut self, grace: Duration) -> Option<Result<(), String>> {
         let (command, env) = self.stop_command.as_ref()?;
         let ran = run_short(command, env, grace + STOP_COMMAND_LIMIT).await;
@@ -96,11 +97,11 @@ impl Server {
         Some(ended)
     }
 
-    /// Waits until nobody listens on the port who did not before the launch. `stop_command`: how one ended, where there was
-    /// one.
+    /// Waits until no new listener is on the port; listeners from before the launch are ignored. `stop_command` is the
+    /// result of the stop command, if there was one.
     ///
-    /// Without a stop command, whoever listens now is somebody else: the processes of the launch have ended. That is told and
-    /// no error, since the next launch takes another port.
+    /// Without a stop command, a new listener is foreign, because all processes of the launch have ended. It is noted
+    /// in the log and is no error, since the next launch takes another port.
     async fn closed(&self, stop_command: Option<Result<(), String>>) -> Result<(), LeftBehind> {
         let begin = Instant::now();
         loop {
@@ -126,16 +127,16 @@ impl Server {
         }
     }
 
-    /// The living processes of this launch.
+    /// Returns the living processes of this launch.
     pub(super) fn members(&self) -> Vec<Entry> {
         self.family.members()
     }
 
-    /// Passes the time, and collects the leader when it ends.
+    /// Waits for `time`, and collects the leader if it ends.
     async fn reap_for(&mut self, time: Duration) {
         let wait = async {
             self.exited().await;
-            // Others of the tree may still be there.
+            // Other processes of the launch may still be alive.
             tokio::time::sleep(time).await;
         };
         let _ = tokio::time::timeout(time, wait).await;
@@ -149,9 +150,9 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// The last resort when a trial is abandoned, by a second Ctrl-C or a panic for instance. It blocks for a moment:
-    /// what is forked between a look at the processes and the signal is seen by the next look. A stop command is left to
-    /// the caller, who owes it ([`Owed`](super::Owed)).
+    /// Kills an abandoned launch, for instance after a second Ctrl-C or a panic. It blocks briefly: a process that is
+    /// forked between a look and the signal is found by the next look. The stop command is left to the caller
+    /// ([`Owed`](super::Owed)).
     fn drop(&mut self) {
         if !self.stopped {
             kill_all(&self.family);
@@ -162,7 +163,7 @@ impl Drop for Server {
     }
 }
 
-/// Kills every process of a launch, and blocks for a moment until none is left.
+/// Kills every process of a launch, and blocks until none is left or `DROP_LIMIT` has passed.
 pub(super) fn kill_all(family: &Arc<Family>) {
     kill_until_none(|| family.members());
 }

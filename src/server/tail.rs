@@ -1,40 +1,40 @@
-//! Follows a log while it is written.
+//! A reader that follows a log while it is written.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::log::{TAIL, read_at};
 
-/// Bytes that one look gives at most.
+/// The largest number of bytes that one call returns.
 const MOST_AT_ONCE: u64 = 1 << 20;
 
-// What is given always lies behind the hole of a bounded log.
+// The returned bytes must lie behind the hole of a bounded log.
 const _: () = assert!(MOST_AT_ONCE < TAIL);
 
-/// What was appended to a log since one last looked.
+/// The position of a reader in a growing log.
 #[derive(Debug)]
 pub struct LogTail {
     path: PathBuf,
-    /// Kept open: the log is written anew once its launch has ended.
+    /// Kept open, because the log is rewritten under its name after the launch has ended.
     file: Option<File>,
     position: u64,
 }
 
 impl LogTail {
-    /// Begins at the start of the file, which need not exist yet.
+    /// Starts at the beginning of the file, which may not exist yet.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), file: None, position: 0 }
     }
 
-    /// The whole lines that are new, at most 1 MiB: of a flood the end, and empty where there is nothing new or the file
-    /// cannot be read. A line ends as well where a progress bar goes back to its beginning (`\r`).
+    /// Returns the new whole lines, at most 1 MiB; of a flood, the end. The text is empty if there are none or if the
+    /// file cannot be read. A carriage return also ends a line, because progress bars use it.
     pub fn read_new(&mut self) -> String {
         let bytes = self.read().unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Bytes that were appended in all: that this grows is a sign of life, whatever is said.
+    /// Returns the number of bytes appended in total. Its growth is a sign of life, independent of the content.
     #[must_use]
     pub fn length(&self) -> u64 {
         std::fs::metadata(&self.path).map_or(0, |file| file.len())
@@ -46,7 +46,7 @@ impl LogTail {
         }
         let Some(file) = &self.file else { return Ok(Vec::new()) };
         let length = file.metadata()?.len();
-        // A log that was cut goes on where it ends now.
+        // Reading continues at the present end of a log that was cut.
         let from = if length < self.position { length } else { self.position };
         let skipped = length - from > MOST_AT_ONCE;
         let from = if skipped { length - MOST_AT_ONCE } else { from };
@@ -57,7 +57,7 @@ impl LogTail {
                 self.position = length - (bytes.len() - last - 1) as u64;
                 bytes.truncate(last + 1);
             }
-            // A line without an end is given as it is, rather than never.
+            // A line of this length is returned in parts, because its end may never come.
             None if skipped || bytes.len() as u64 == MOST_AT_ONCE => self.position = length,
             None => {
                 self.position = from;

@@ -1,5 +1,5 @@
-//! TLS to a launch of our own, for the requests of readiness and telemetry, whose HTTP client has none. The load speaks TLS by
-//! itself: nothing that is measured goes through here.
+//! A TLS tunnel to our own launch, for the requests of readiness and telemetry, whose HTTP client has no TLS. Measured
+//! requests do not use it: the load generator has TLS of its own.
 
 use std::sync::Arc;
 
@@ -12,8 +12,9 @@ use tokio_rustls::TlsConnector;
 
 use super::HOST;
 
-/// Takes every certificate. That of a launch is made for the name under which it will be deployed, and is often signed by
-/// itself; who answers is proven otherwise, since the listening socket belongs to a process of the launch.
+/// A verifier that accepts every certificate. The certificate of a launch contains the name of its later deployment and
+/// is often self-signed. The server's identity is verified differently: the listening socket belongs to a process of
+/// the launch.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 
@@ -52,10 +53,11 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// The TLS of a client that takes every certificate; only for servers that this process has started.
+/// Returns the TLS configuration of a client that accepts every certificate. It is only for servers that this process
+/// has started.
 ///
 /// # Errors
-/// When the cryptographic library supports no protocol version.
+/// If the cryptographic library supports no protocol version.
 pub fn own_server_tls() -> Result<ClientConfig, Error> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
@@ -63,7 +65,7 @@ pub fn own_server_tls() -> Result<ClientConfig, Error> {
     Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
-/// A port of the loopback interface that leads to a TLS server's.
+/// A local port that forwards to the port of a TLS server.
 #[derive(Debug)]
 pub(super) struct Tunnel {
     pub(super) port: u16,
@@ -71,10 +73,10 @@ pub(super) struct Tunnel {
 }
 
 impl Tunnel {
-    /// Leads to `server`, a port of [`HOST`].
+    /// Starts to forward to the port `server` of [`HOST`].
     ///
     /// # Errors
-    /// When no port can be listened on.
+    /// If no port can be listened on.
     pub(super) fn start(server: u16) -> std::io::Result<Self> {
         let connector = TlsConnector::from(Arc::new(own_server_tls().map_err(std::io::Error::other)?));
         let listener = std::net::TcpListener::bind((HOST, 0))?;
@@ -96,7 +98,7 @@ impl Drop for Tunnel {
     }
 }
 
-/// Carries one connection. A server that does not answer, or not with TLS, is a connection that closes.
+/// Forwards one connection. It closes if the server does not answer or does not speak TLS.
 async fn carry(mut client: TcpStream, connector: TlsConnector, server: u16) -> std::io::Result<()> {
     let plain = TcpStream::connect((HOST, server)).await?;
     let name = ServerName::try_from(HOST).map_err(std::io::Error::other)?;

@@ -3,7 +3,7 @@
 use crate::config::Value;
 use crate::stats::{f64_to_i32, f64_to_i64, f64_to_u32, f64_to_usize, to_f64};
 
-/// How integers are spread over their range.
+/// The distribution of integers over their range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     Linear,
@@ -11,10 +11,10 @@ pub enum Scale {
     PowerOfTwo,
 }
 
-/// Bounds are inclusive.
+/// The values of a parameter. Bounds are inclusive.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Domain {
-    /// `low` and `high` are multiples of `multiple_of`, and powers of two where the scale says so.
+    /// `low` and `high` are multiples of `multiple_of`, and powers of two with `Scale::PowerOfTwo`.
     Int {
         low: i64,
         high: i64,
@@ -30,19 +30,20 @@ pub enum Domain {
     Categorical(Vec<Value>),
 }
 
-/// Sampled floats keep this many significant digits, so that a launch command can be read and typed ...
+/// The number of significant digits of a sampled float, so that a launch command can be read and typed.
 const SIGNIFICANT_DIGITS: i32 = 3;
 
-/// ... and as many more as it takes to divide the range, or that of their logarithms, into so many steps.
+/// The smallest number of steps in the range, or in the range of the logarithms. A narrow range needs more digits for
+/// them.
 const FEWEST_STEPS: f64 = 1000.0;
 
 impl Domain {
-    /// An integer range, its bounds moved inwards to the nearest values that the scale and the multiple allow.
+    /// Creates an integer range. Its bounds move inwards to the nearest values that the scale and the multiple allow.
     #[must_use]
     pub fn int(low: i64, high: i64, scale: Scale, multiple_of: i64) -> Self {
         let (low, high) = match scale {
             Scale::PowerOfTwo => (ceil_power(low), floor_power(high)),
-            // Minus the quotient of the negative rounds upwards.
+            // The negated quotient of the negated bound rounds upwards.
             Scale::Linear | Scale::Log => {
                 (-(-low).div_euclid(multiple_of) * multiple_of, high.div_euclid(multiple_of) * multiple_of)
             }
@@ -50,7 +51,7 @@ impl Domain {
         Self::Int { low, high, scale, multiple_of }
     }
 
-    /// Whether no value is left, for instance after the model's length narrowed the range.
+    /// Returns whether no value is left, for instance after the model's length narrowed the range.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match self {
@@ -61,7 +62,7 @@ impl Domain {
         }
     }
 
-    /// The value at this coordinate of `[0, 1)`; equal steps of the coordinate are equally likely values.
+    /// Returns the value at this coordinate of `[0, 1)`; equal steps of the coordinate are equally likely values.
     #[must_use]
     pub fn decode(&self, coordinate: f64) -> Value {
         let unit = coordinate.clamp(0.0, 1.0 - f64::EPSILON);
@@ -88,7 +89,7 @@ impl Domain {
         }
     }
 
-    /// Every value, where there are at most `limit` of them.
+    /// Returns every value if there are at most `limit` of them.
     #[must_use]
     pub fn values(&self, limit: usize) -> Option<Vec<Value>> {
         let values: Vec<_> = match self {
@@ -109,7 +110,7 @@ impl Domain {
     }
 }
 
-/// The range as a person reads it: `1 to 1024, powers of two`.
+/// Formats the range for people: `1 to 1024, powers of two`.
 impl std::fmt::Display for Domain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -133,12 +134,12 @@ impl std::fmt::Display for Domain {
     }
 }
 
-/// The number at a share of a logarithmic range. `libm` gives the same on every machine.
+/// Returns the number at a share of a logarithmic range. `libm` gives the same result on every machine.
 pub(crate) fn geometric(low: f64, high: f64, share: f64) -> f64 {
     low * libm::exp(share * libm::log(high / low))
 }
 
-/// The short number nearest to one of a float's range.
+/// Returns the nearest number with few digits within a float's range.
 pub(crate) fn short(number: f64, (low, high, log): (f64, f64, bool)) -> f64 {
     let range = if log { number * libm::log(high / low) } else { high - low };
     round(number, range / FEWEST_STEPS).clamp(low, high)
@@ -152,7 +153,7 @@ fn floor_power(value: i64) -> i64 {
     if value < 1 { 0 } else { 1 << value.ilog2() }
 }
 
-/// The nearest decimal number with the usual digits, and with more where its last one would count for more than `step`.
+/// Rounds to the usual number of significant digits, or to more if the last digit would be coarser than `step`.
 fn round(value: f64, step: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
@@ -160,7 +161,7 @@ fn round(value: f64, step: f64) -> f64 {
     let usual = SIGNIFICANT_DIGITS - 1 - f64_to_i32(libm::log10(value.abs()).floor());
     let fine = if step > 0.0 && step.is_finite() { f64_to_i32(-libm::log10(step).floor()) } else { usual };
     let digits = usual.max(fine);
-    // Dividing by a power of ten, rather than multiplying by its inverse, gives the double nearest to the decimal.
+    // Division by a power of ten, not multiplication by its inverse, gives the double nearest to the decimal.
     let rounded = if digits >= 0 {
         let scale = 10_f64.powi(digits);
         (value * scale).round() / scale
@@ -168,7 +169,7 @@ fn round(value: f64, step: f64) -> f64 {
         let scale = 10_f64.powi(-digits);
         (value / scale).round() * scale
     };
-    // Beyond the digits and the exponents of a double there is nothing to round.
+    // For extreme exponents the scale or the product overflows. Such a value needs no rounding.
     if rounded.is_finite() { rounded } else { value }
 }
 

@@ -4,16 +4,16 @@ use crate::expression::{Expression, NameMatch, Vocabulary, is_word_character};
 use crate::facts::{EngineVersion, ModelShape};
 use crate::stats::to_f64;
 
-/// The value of a bound. Its names are facts of the model, and its numbers all that Rust parses, also `inf`.
+/// Evaluates a bound. Its names are facts of the model, and its numbers are all that Rust parses, including `inf`.
 ///
 /// # Errors
-/// Says what could not be read, which fact is unknown for this model, or which facts exist.
+/// The error names the part that could not be read, the fact that is unknown for this model, or the facts that exist.
 pub(super) fn evaluate(text: &str, model: &ModelShape) -> Result<f64, String> {
     let bound = Expression::parse(text, &ModelFacts).map_err(|reason| format!("{reason} in {text:?}"))?;
     bound.value(&|fact: &ModelFact| fact.value(model))
 }
 
-/// A number of a model's `config.json`.
+/// A number from a model's `config.json`.
 #[derive(Clone, Copy, Debug)]
 struct ModelFact {
     name: &'static str,

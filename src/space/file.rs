@@ -1,4 +1,4 @@
-//! Search spaces as files: what `search_spaces/<engine>/*.toml` may say.
+//! Search spaces as files: the format of `search_spaces/<engine>/*.toml`.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use crate::document::{Document, DocumentError, FromToml, Section};
 use crate::facts::{EngineVersion, ModelShape};
 use crate::stats::f64_to_i64;
 
-/// Pairs of a file's path in the project and its text.
+/// Generates pairs of a file's path in the project and its text.
 macro_rules! files {
     ($($path:literal),* $(,)?) => { &[$(($path, include_str!(concat!("../../", $path)))),*] };
 }
 
-/// The spaces that ship inside the binary, by the path that they have in the project; a test compares with the folder.
+/// The spaces that ship in the binary, by their path in the project. A test compares them with the folder.
 const BUILT_IN: &[(&str, &str)] = files![
     "search_spaces/sim/core.toml",
     "search_spaces/vllm/core-0.8.toml",
@@ -36,18 +36,18 @@ const BUILT_IN: &[(&str, &str)] = files![
     "search_spaces/vllm/v0.toml",
 ];
 
-/// The paths of the spaces that ship with `setpoint`.
+/// Returns the paths of the spaces that ship with `setpoint`.
 pub fn built_in_paths() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|(path, _)| *path)
 }
 
-/// The text of a space that ships with `setpoint`.
+/// Returns the text of a space that ships with `setpoint`.
 #[must_use]
 pub fn built_in(path: &Path) -> Option<&'static str> {
     BUILT_IN.iter().find(|(known, _)| path == Path::new(known)).map(|(_, text)| *text)
 }
 
-/// The space that ships with `setpoint` for this release and is otherwise like the one at `path`: `core-0.8.toml` beside
+/// Returns the built-in space of the family of `path` for this release: for instance `core-0.8.toml` instead of
 /// `core.toml`.
 #[must_use]
 pub fn built_in_for(path: &str, version: EngineVersion) -> Option<&'static str> {
@@ -66,7 +66,7 @@ pub fn built_in_for(path: &str, version: EngineVersion) -> Option<&'static str> 
         };
         other == folder && is_kin && file.is_ok_and(is_for)
     };
-    // Of those that suit the newest one, whose range begins last.
+    // Among the suitable spaces, those for V1 come before those for V0.
     let mut found: Vec<_> = built_in_paths().filter(suits).collect();
     found.sort_by_key(|path| path.contains("/v0"));
     found.first().copied()
@@ -76,9 +76,9 @@ pub fn built_in_for(path: &str, version: EngineVersion) -> Option<&'static str> 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpaceFile {
     pub description: String,
-    /// The engine whose flags the parameters are.
+    /// The engine that has the parameters as flags.
     pub engine: String,
-    /// The releases that the flags exist in, inclusive.
+    /// The range of releases that have the flags, inclusive.
     pub first_version: Option<EngineVersion>,
     pub last_version: Option<EngineVersion>,
     pub space: Space,
@@ -88,7 +88,7 @@ impl SpaceFile {
     /// Reads the root of a space file; bounds that name facts of the model are evaluated for `model`.
     ///
     /// # Errors
-    /// When a key is missing or unknown, a condition has no parent, or a range holds no value for this model.
+    /// If a key is missing or unknown, a condition has no parent, or a range contains no value for this model.
     pub fn read(root: &Section<'_>, model: &ModelShape) -> Result<Self, DocumentError> {
         let version = |key: &str| {
             let text: Option<String> = root.optional(key)?;
@@ -109,7 +109,7 @@ impl SpaceFile {
     }
 }
 
-/// Reads `[parameters.NAME]` tables in the file's order, which puts parents before their children.
+/// Reads `[parameters.NAME]` tables in the file's order. Parents must come before their children.
 pub(crate) fn read_parameters(
     section: &Section<'_>,
     fixed: &Config,
@@ -195,10 +195,10 @@ fn bound(table: &Section<'_>, key: &str, model: &ModelShape) -> Result<f64, Docu
     Err(table.error(key, format!("{bound} is not a number between -2^53 and 2^53"), None))
 }
 
-/// Up to here every integer has a double of its own, and the length of a range fits into 64 bits.
+/// Up to this bound every integer is exactly representable as a double, and the length of a range fits into 64 bits.
 const LARGEST_BOUND: f64 = 9_007_199_254_740_992.0;
 
-/// `true` or `[true, "auto"]`.
+/// One value or a list: `true` or `[true, "auto"]`.
 struct OneOrMore(Vec<Value>);
 
 impl FromToml for OneOrMore {

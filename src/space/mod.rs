@@ -1,4 +1,5 @@
-//! What may vary: parameters, their ranges and conditions, and the way from a point of the unit cube to a [`Config`].
+//! The search space: parameters, their ranges and conditions, and the conversion of a point of the unit cube to a
+//! [`Config`].
 
 mod domain;
 mod expression;
@@ -13,7 +14,7 @@ pub(crate) use domain::{geometric, short};
 pub(crate) use file::read_parameters;
 pub use file::{SpaceFile, built_in, built_in_for, built_in_paths};
 
-/// A parameter that exists only while another one has one of these values.
+/// A condition for a parameter: another parameter has one of these values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
     pub parameter: String,
@@ -26,17 +27,17 @@ impl Condition {
     }
 }
 
-/// One flag that varies.
+/// A flag that varies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
     pub name: String,
     pub domain: Domain,
     pub when: Vec<Condition>,
-    /// What it does and when it matters, in one line.
+    /// The parameter's effect and relevance, in one line.
     pub help: Option<String>,
 }
 
-/// Parameters in an order in which parents precede their children, and the flags that every trial sets alike.
+/// The parameters, parents before their children, and the flags that are equal in every trial.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Space {
     pub parameters: Vec<Parameter>,
@@ -44,19 +45,19 @@ pub struct Space {
 }
 
 impl Space {
-    /// Number of coordinates of a point: one for each parameter, whether it is active or not.
+    /// Returns the number of coordinates of a point: one for each parameter, active or not.
     #[must_use]
     pub fn dimensions(&self) -> usize {
         self.parameters.len()
     }
 
-    /// The configuration at a point of `[0, 1)^dimensions`. Inactive parameters are absent.
+    /// Returns the configuration at a point of `[0, 1)^dimensions`. Inactive parameters are absent.
     #[must_use]
     pub fn decode(&self, point: &[f64]) -> Config {
         self.assemble(|index| point.get(index).map(|coordinate| self.parameters[index].domain.decode(*coordinate)))
     }
 
-    /// The configuration in which every active parameter has the value chosen for its index; `None` leaves it out.
+    /// Returns the configuration with the chosen value for each active parameter's index; `None` omits it.
     #[must_use]
     pub fn assemble(&self, choose: impl Fn(usize) -> Option<Value>) -> Config {
         let mut config = self.fixed.clone();
@@ -70,7 +71,7 @@ impl Space {
         config
     }
 
-    /// Every configuration, where there are at most `limit` of them.
+    /// Returns every configuration if there are at most `limit` of them.
     #[must_use]
     pub fn enumerate(&self, limit: usize) -> Option<Vec<Config>> {
         let mut configs = vec![self.fixed.clone()];
@@ -92,14 +93,15 @@ impl Space {
         Some(configs)
     }
 
-    /// The parameters that the study restricts itself to.
+    /// Returns this space with the named parameters only.
     #[must_use]
     pub fn only(mut self, names: &BTreeSet<String>) -> Self {
         self.parameters.retain(|parameter| names.contains(&parameter.name));
         self
     }
 
-    /// A parameter that can never be active, because one that it depends on is neither fixed nor a parameter above it.
+    /// Returns a parameter that can never be active, and the parameter that it depends on. The latter is neither fixed
+    /// nor listed before it.
     #[must_use]
     pub fn orphan(&self) -> Option<(&str, &str)> {
         self.parameters.iter().enumerate().find_map(|(index, parameter)| {

@@ -1,15 +1,15 @@
 //! The Cholesky factor of a symmetric positive definite matrix, in rows.
 
-/// A lower triangular matrix `L` with `L L^T` the factored one.
+/// A lower triangular matrix `L`; `L L^T` is the factored matrix.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cholesky {
     size: usize,
-    /// Row `i` begins at `i * size`; what is above the diagonal is not used.
+    /// Row `i` begins at `i * size`; entries above the diagonal are unused.
     rows: Vec<f64>,
 }
 
 impl Cholesky {
-    /// Factors the matrix with these rows, of which only the lower triangle is read; `None` where it is not positive definite.
+    /// Factors the matrix with these rows. Only the lower triangle is read. `None` if it is not positive definite.
     pub(crate) fn new(size: usize, mut rows: Vec<f64>) -> Option<Self> {
         for i in 0..size {
             let (above, rest) = rows.split_at_mut(i * size);
@@ -27,12 +27,12 @@ impl Cholesky {
         Some(Self { size, rows })
     }
 
-    /// A row up to its diagonal.
+    /// Returns a row up to its diagonal.
     pub(crate) fn row(&self, i: usize) -> &[f64] {
         &self.rows[i * self.size..=i * self.size + i]
     }
 
-    /// `L x`.
+    /// Returns `L x`.
     #[cfg(test)]
     pub(crate) fn times(&self, x: &[f64]) -> Vec<f64> {
         (0..self.size).map(|i| dot(self.row(i), &x[..=i])).collect()
@@ -58,15 +58,15 @@ impl Cholesky {
         }
     }
 
-    /// Logarithm of the determinant of the factored matrix.
+    /// Returns the logarithm of the determinant of the factored matrix.
     pub(crate) fn log_determinant(&self) -> f64 {
         2.0 * (0..self.size).map(|i| libm::log(self.row(i)[i])).sum::<f64>()
     }
 
-    /// The inverse of the factored matrix, in full rows.
+    /// Returns the inverse of the factored matrix, in full rows.
     pub(crate) fn inverse(&self) -> Vec<f64> {
         let n = self.size;
-        // Row j of `upper` is column j of the inverse factor: all that is summed up lies side by side.
+        // Row j of `upper` is column j of the inverse factor, so that all sums run over adjacent values.
         let mut upper = vec![0.0; n * n];
         for j in 0..n {
             upper[j * n + j] = 1.0 / self.row(j)[j];
@@ -88,7 +88,7 @@ impl Cholesky {
     }
 }
 
-/// The inner product, with four sums so that they need not wait for each other.
+/// Returns the inner product, with four partial sums so that the additions do not depend on each other.
 pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let (quads, rest) = a.as_chunks::<4>();
     let (others, last) = b[..a.len()].as_chunks::<4>();

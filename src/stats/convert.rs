@@ -6,7 +6,7 @@
     reason = "`as` saturates, which is the contract here"
 )]
 
-/// An integer type of which a double does not hold every value.
+/// An integer type with values that a double cannot represent exactly.
 pub trait Integer: Copy {
     /// Returns the nearest double. It is exact up to 2^53.
     fn nearest(self) -> f64;

@@ -1,4 +1,4 @@
-//! Mean, median and percentiles of a sample, exactly.
+//! Exact mean, median and percentiles of a sample.
 
 use super::{f64_to_usize, to_f64};
 

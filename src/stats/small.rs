@@ -1,7 +1,7 @@
 //! Linear algebra of fixed, small sizes.
 //!
-//! It is not [`super::Cholesky`]: these sums run in plain order, of which recorded calibrations and memory predictions
-//! have their digits, and a pivot below 0 counts as 0 instead of an error.
+//! Unlike [`super::Cholesky`], these sums run in plain order, because recorded calibrations and memory predictions
+//! depend on their digits. A pivot below 0 counts as 0 instead of an error.
 
 pub(crate) type Matrix<const N: usize> = [[f64; N]; N];
 
@@ -26,7 +26,7 @@ pub(crate) fn cholesky<const N: usize>(matrix: &Matrix<N>) -> Matrix<N> {
 /// Inverts a symmetric, positive definite matrix.
 pub(crate) fn inverse<const N: usize>(matrix: &Matrix<N>) -> Matrix<N> {
     let root = cholesky(matrix);
-    // Its columns are the inverse's rows as well.
+    // The inverse is symmetric: its columns are its rows.
     std::array::from_fn(|column| {
         let mut solution = [0.0; N];
         for row in 0..N {

@@ -1,4 +1,4 @@
-//! Whether a database is sound, asked without changing it.
+//! Integrity check of a database, without changes to it.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use sqlx::{ConnectOptions, Connection};
 use super::StoreError;
 use super::open::{BUSY, database_error, refuse_foreign};
 
-/// Checks a database's pages and rows, and returns the names of its studies. It is opened for reading only: tables of an
-/// older version stay as they are.
+/// Checks a database's pages and rows, and returns the names of its studies. It is opened read-only: tables of an older
+/// version are not migrated.
 ///
 /// # Errors
-/// When it is not ours, cannot be read, or is damaged.
+/// If it is not ours, cannot be read, or is damaged.
 pub async fn quick_check(path: &Path) -> Result<Vec<String>, StoreError> {
     let failed = |error| database_error(path, error);
     refuse_foreign(path, false).await.map_err(failed)??;

@@ -1,4 +1,4 @@
-//! The contexts of a study's trials, and the one in which the study goes on.
+//! The contexts of a study's trials, and the study's present context.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use sqlx::SqliteConnection;
 use super::{Store, StoreError, Study, json};
 use crate::facts::TrialContext;
 
-/// The context of a trial as it is stored.
+/// The stored context of a trial.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoredContext {
     /// `None` for trials of older versions, which stored none.
     pub context: Option<TrialContext>,
-    /// Whether the study's context has been changed since, so that the trial is not compared with later ones.
+    /// Whether the study's context has changed since, so that the trial is not compared with later ones.
     pub is_earlier: bool,
 }
 
 impl Store {
-    /// The context in which the study goes on; `None` if none is stored yet.
+    /// Returns the study's present context; `None` if none is stored yet.
     pub async fn context(&self, study: &Study) -> Result<Option<TrialContext>, StoreError> {
         let query = "SELECT contexts.context FROM studies JOIN contexts ON contexts.id = studies.context \
                      WHERE studies.id = ?";
@@ -26,7 +26,7 @@ impl Store {
         row.map(|text| serde_json::from_str(&text).map_err(|error| self.corrupt(&study.name, 0, &error))).transpose()
     }
 
-    /// The contexts of all trials, by their numbers.
+    /// Returns the contexts of all trials, by their numbers.
     pub async fn contexts(&self, study: &Study) -> Result<BTreeMap<u32, StoredContext>, StoreError> {
         let query = "SELECT trials.number, contexts.context, trials.accepted_changes <> studies.accepted_changes \
                      FROM trials JOIN studies ON studies.id = trials.study_id \
@@ -41,7 +41,7 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
-    /// Stores the context in which the study goes on; its trials stay comparable with later ones.
+    /// Stores the study's present context; its trials stay comparable with later ones.
     pub async fn set_context(&self, study: i64, context: &TrialContext) -> Result<(), StoreError> {
         let write = async {
             let mut connection = self.pool.acquire().await?;
@@ -51,8 +51,8 @@ impl Store {
         write.await.map_err(|error| self.error(error))
     }
 
-    /// Stores another context in which the study goes on. Finished trials belong to an earlier context from then on; unfinished
-    /// ones are launched in the new one. All or nothing.
+    /// Replaces the study's present context. Finished trials then belong to an earlier context, and unfinished ones are
+    /// launched in the new one. All changes are made in one transaction.
     pub async fn accept_context(&self, study: i64, context: &TrialContext) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.error(error))?;
         let id = context_id(&mut transaction, study, context).await.map_err(|error| self.error(error))?;
@@ -60,7 +60,7 @@ impl Store {
             "UPDATE studies SET context = ?1, accepted_changes = accepted_changes + 1 WHERE id = ?2",
             "UPDATE trials SET context = ?1, accepted_changes = (SELECT accepted_changes FROM studies WHERE id = ?2) \
              WHERE study_id = ?2 AND state = 'running'",
-            // It ranks trials of the earlier context.
+            // The judgement ranks trials of the earlier context.
             "DELETE FROM judgements WHERE study_id = ?2 AND ?1 = ?1",
         ] {
             let query = sqlx::query(query).bind(id).bind(study);
@@ -70,7 +70,7 @@ impl Store {
     }
 }
 
-/// Stores the context of a trial that has begun. A release that its server has reported is the study's from then on.
+/// Stores the context of a trial that has begun. If its server has reported a release, the context becomes the study's.
 pub(super) async fn write_trial_context(
     connection: &mut SqliteConnection,
     study: i64,
@@ -120,7 +120,7 @@ mod tests {
         let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
         assert_eq!(store.context(&study).await.unwrap(), None);
         let measure = async |number, origin, value| {
-            // The defaults are the same in every context.
+            // The defaults are equal in every context.
             let config = Config::new().with("a", if origin == "baseline" { 0 } else { i64::from(number) });
             let trial = Trial::example(number, origin, Outcome::Measured(Measurement::default())).with_config(config);
             store.append(study.id, &trial, Score::Feasible { value }).await.unwrap();
@@ -153,7 +153,7 @@ mod tests {
         let expected = [stored("1.0", true), stored("1.0", true), stored("2.0", false), stored("2.0", false)];
         assert_eq!(contexts.into_values().collect::<Vec<_>>(), expected);
 
-        // Back to the first one: that is a change as well.
+        // A return to the first context is a change as well.
         store.accept_context(study.id, &context("1.0")).await.unwrap();
         assert_eq!(best().await, [] as [u32; 0]);
         assert_eq!(store.context(&study).await.unwrap(), Some(context("1.0")));

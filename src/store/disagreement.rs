@@ -1,25 +1,26 @@
-//! Where rules and engine differed.
+//! Differences between the rules and the installed engine.
 
 use super::{Store, StoreError};
 
 /// A configuration on which a rule and the installed engine differ: a defect of the rules.
 #[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
 pub struct Difference {
-    /// `None` where it is an example of what a rule removes from the space.
+    /// The trial; `None` for an example from the part of the space that a rule removes.
     pub trial: Option<u32>,
-    /// The configuration of an example, as [`crate::config::Config::key`] spells it; a trial has its own.
+    /// The configuration of an example, as [`crate::config::Config::key`] spells it. A trial has its own.
     pub config: Option<String>,
     pub engine_version: String,
     /// `accept` or `reject`, the engine's verdict.
     pub engine: String,
-    /// The rule that rejected what the engine accepts.
+    /// The rule that rejected a configuration that the engine accepts.
     pub rule: Option<String>,
-    /// The words of whoever rejected.
+    /// The message of the rule or the engine that rejected.
     pub message: String,
 }
 
 impl Store {
-    /// Stores a difference; a trial that was interrupted and is tried again has it only once, and so has a rule.
+    /// Stores a difference. It is stored once per trial, even if the trial is interrupted and repeated, and once per
+    /// rule.
     pub async fn differ(&self, study: i64, difference: &Difference) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT OR REPLACE INTO disagreements (study_id, trial, config, engine_version, engine, rule, message) \
@@ -38,7 +39,7 @@ impl Store {
         Ok(())
     }
 
-    /// Every difference of a study: examples, then trials by their number.
+    /// Returns the differences of a study: examples, then trials by their number.
     pub async fn differences(&self, study: i64) -> Result<Vec<Difference>, StoreError> {
         let query = "SELECT trial, config, engine_version, engine, rule, message FROM disagreements \
                      WHERE study_id = ? ORDER BY trial, rule";

@@ -1,21 +1,21 @@
-//! Launches that failed for a reason of their environment and were launched again.
+//! Launches that failed because of their environment and were repeated.
 
 use std::path::PathBuf;
 
 use super::{Store, StoreError, Study};
 use crate::trial::{Failure, FailureKind};
 
-/// One such launch.
+/// A failed launch that was repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incident {
     /// The trial's number.
     pub number: u32,
-    /// Which of the trial's incidents, from 1.
+    /// The number of this incident within its trial, from 1.
     pub attempt: u32,
-    /// When it failed, as [`super::now`] writes it.
+    /// The time of the failure, in the format of [`super::now`].
     pub at: String,
     pub failure: Failure,
-    /// Where its log is kept.
+    /// The path of its log.
     pub log: Option<PathBuf>,
     /// Whether the study paused or gave up slots because of it.
     pub paused: bool,
@@ -26,7 +26,7 @@ type Row = (i64, i64, String, String, String, Option<String>, bool);
 
 type Insert<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
 
-/// The statement that stores an incident.
+/// Returns the statement that stores an incident.
 pub(super) fn insert(study: i64, incident: &Incident) -> Insert<'_> {
     let query = "INSERT INTO incidents (study_id, number, attempt, at, kind, message, log, paused) \
                  VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
@@ -48,7 +48,7 @@ impl Store {
         Ok(())
     }
 
-    /// The incidents of a study in order, or those of one of its trials.
+    /// Returns the incidents of a study in order, or those of one of its trials.
     pub async fn incidents(&self, study: &Study, number: Option<u32>) -> Result<Vec<Incident>, StoreError> {
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT number, attempt, at, kind, message, log, paused FROM incidents \

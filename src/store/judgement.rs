@@ -1,32 +1,32 @@
-//! What a sampler's model says of a study's measurements: which configuration is the best, and what is left to gain.
+//! The sampler's judgement of a study: the best configurations and the estimated remaining gain.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Store, StoreError, Study, json};
 
-/// So many configurations of a judgement are kept.
+/// The largest number of configurations of a judgement that are stored.
 const MOST: usize = 100;
 
-/// A sampler's judgement, with trials in place of places in its history.
+/// A sampler's judgement. It refers to trials by number instead of by position in the sampler's history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Who judged.
+    /// The sampler's name.
     pub sampler: String,
-    /// Configurations that are probably within the limits, the best first.
+    /// Configurations that are probably feasible, the best first.
     pub ranking: Vec<Expected>,
-    /// By how much the best configuration of the space is better than the first of them, as a share of the latter's value: the
-    /// 5th, 50th and 95th percentile.
+    /// Remaining gain: the advantage of the best configuration of the space over the first of `ranking`, as a share of
+    /// the latter's value. The 5th, 50th and 95th percentile.
     pub remaining: Option<[f64; 3]>,
-    /// What the next trial is expected to gain, as a share of the same value.
+    /// The expected gain of the next trial, as a share of the same value.
     pub next_gain: Option<f64>,
 }
 
-/// A measured configuration by all that is known of it and of its neighbours.
+/// The model's estimate of a measured configuration, from its measurements and those of its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Expected {
-    /// Its first measurement.
+    /// The number of its first measured trial.
     pub trial: u32,
-    /// What the objective is expected to be, and its standard deviation as a share of it.
+    /// The expected objective, and its standard deviation as a share of it.
     pub value: f64,
     pub deviation: f64,
     /// Probability, 0 to 1, that it keeps every limit.
@@ -34,7 +34,7 @@ pub struct Expected {
 }
 
 impl Store {
-    /// Stores the judgement of all trials that have an outcome at present, in place of an earlier one.
+    /// Stores the judgement of all trials that have an outcome now. An earlier judgement is replaced.
     pub async fn judge(&self, study: i64, verdict: &Verdict) -> Result<(), StoreError> {
         let mut kept = verdict.clone();
         kept.ranking.truncate(MOST);
@@ -50,13 +50,13 @@ impl Store {
         Ok(())
     }
 
-    /// The judgement of all trials that have an outcome; `None` where there is none, or where trials have ended since.
+    /// Returns the judgement of all trials with an outcome; `None` if there is none, or if trials have ended since.
     pub async fn verdict(&self, study: &Study) -> Result<Option<Verdict>, StoreError> {
         let query = "SELECT judgement FROM judgements WHERE study_id = ?1 AND outcomes = \
                      (SELECT count(*) FROM trials WHERE study_id = ?1 AND state <> 'running')";
         let row: Option<(String,)> =
             sqlx::query_as(query).bind(study.id).fetch_optional(&self.pool).await.map_err(|error| self.error(error))?;
-        // One that cannot be read is as good as none: the measurements are still there.
+        // An unreadable judgement counts as none: the measurements are still there.
         Ok(row.and_then(|(text,)| serde_json::from_str(&text).ok()))
     }
 }

@@ -4,10 +4,10 @@ use sqlx::SqliteConnection;
 
 use super::{TrialRecord, json};
 
-/// The kind of the measurement that a trial's value and violation are computed from.
+/// The kind of the measurement that determines a trial's value and violation.
 const OWN: &str = "trial";
 
-/// Stores all measurements of a launch in the order in which it made them. The trial's own one is the last.
+/// Stores all measurements of a launch in the order of measuring. The trial's own measurement is the last.
 pub(super) async fn write_measurements(
     connection: &mut SqliteConnection,
     study: i64,

@@ -1,4 +1,4 @@
-//! Studies and trials in one `SQLite` file, which other programs may read at any time.
+//! Studies and trials in one `SQLite` file. Other programs may read it at any time.
 
 mod check;
 mod context;
@@ -40,7 +40,7 @@ use crate::trial::{Proposal, Trial};
 
 use rows::StudyRow;
 
-/// Why the database cannot be used.
+/// The reason for which the database cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("database {} does not exist", .0.display())]
@@ -62,7 +62,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// What to do next.
+    /// Returns a hint for users.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -80,7 +80,7 @@ impl StoreError {
     }
 }
 
-/// One study as it is stored.
+/// A stored study.
 #[derive(Clone, Debug)]
 pub struct Study {
     pub id: i64,
@@ -92,14 +92,14 @@ pub struct Study {
 }
 
 impl Study {
-    /// What the study looks for.
+    /// Returns the study's objective.
     #[must_use]
     pub fn objective(&self) -> Option<Objective> {
         serde_json::from_value(self.definition.get("objective")?.clone()).ok()
     }
 }
 
-/// How many trials of a study ended in which way.
+/// The number of trials of a study in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub measured: i64,
@@ -108,7 +108,7 @@ pub struct Counts {
     pub running: i64,
 }
 
-/// A trial and how good it is.
+/// A trial and its score.
 #[derive(Clone, Debug)]
 pub struct Scored {
     pub trial: Trial,
@@ -116,7 +116,7 @@ pub struct Scored {
 }
 
 impl Scored {
-    /// Whether its numbers are not the engine's alone.
+    /// Returns whether other processes or a slowed device have disturbed its measurement.
     #[must_use]
     pub fn is_disturbed(&self) -> bool {
         self.trial.outcome.measurement().is_some_and(|measurement| !measurement.disturbed.is_empty())
@@ -133,8 +133,8 @@ pub struct StoredProposal {
     pub is_earlier: bool,
 }
 
-/// An open database. Every method fails with a [`StoreError`] when the file cannot be read or written, or when a row
-/// of it cannot be understood.
+/// An open database. Every method fails with a [`StoreError`] if the file cannot be read or written, or if one of its
+/// rows is malformed.
 #[derive(Clone, Debug)]
 pub struct Store {
     pool: SqlitePool,
@@ -142,7 +142,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// The study of this name.
+    /// Returns the study of this name.
     pub async fn study(&self, name: &str) -> Result<Option<Study>, StoreError> {
         let row: Option<StudyRow> = sqlx::query_as("SELECT * FROM studies WHERE name = ?")
             .bind(name)
@@ -152,7 +152,7 @@ impl Store {
         Ok(row.map(Into::into))
     }
 
-    /// Every study with its counts, the newest last.
+    /// Returns every study with its counts, the newest last.
     pub async fn studies(&self) -> Result<Vec<(Study, Counts)>, StoreError> {
         let rows: Vec<StudyRow> = sqlx::query_as("SELECT * FROM studies ORDER BY id")
             .fetch_all(&self.pool)
@@ -197,14 +197,14 @@ impl Store {
     }
 }
 
-/// The present time as it is stored: RFC 3339, UTC, milliseconds.
+/// Returns the present time in the stored format: RFC 3339, UTC, milliseconds.
 #[must_use]
 pub fn now() -> String {
     let now = jiff::Timestamp::now();
     format!("{now:.3}")
 }
 
-/// Executes a statement whose parameters are study, number and these values.
+/// Executes a statement with the parameters study, number and these values.
 async fn write_row<const N: usize>(
     connection: &mut SqliteConnection,
     query: &'static str,
@@ -258,7 +258,7 @@ mod tests {
     async fn a_full_disk_is_named_and_keeps_what_was_stored() {
         let directory = tempfile::tempdir().unwrap();
         let (store, study) = store_with_study(directory.path()).await;
-        // SQLite reports a database at its page limit exactly as it reports a full disk.
+        // SQLite reports a database at its page limit exactly like a full disk.
         let pages: i64 = sqlx::query_scalar("PRAGMA page_count").fetch_one(&store.pool).await.unwrap();
         let mut connection = store.pool.acquire().await.unwrap();
         sqlx::query(sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {}", pages + 8)))

@@ -1,4 +1,4 @@
-//! Opening the database, the same way everywhere.
+//! Opening of the database, with the same settings everywhere.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::private_files::{private_options, restrict};
 
 static MIGRATOR: Migrator = sqlx::migrate!();
 
-/// How long a writer waits for another one.
+/// The time that a writer waits for another one.
 pub(super) const BUSY: Duration = Duration::from_secs(10);
 
-/// A path, or a `sqlite:` URL, as a path.
+/// Converts a path or a `sqlite:` URL to a path.
 #[must_use]
 pub fn database_path(name: &str) -> PathBuf {
     let path = name.strip_prefix("sqlite:").map_or(name, |rest| rest.strip_prefix("//").unwrap_or(rest));
@@ -23,10 +23,10 @@ pub fn database_path(name: &str) -> PathBuf {
 }
 
 impl Store {
-    /// Opens the database and brings its tables up to date, creating it first if `create`.
+    /// Opens the database and migrates its tables, creating it first if `create`.
     ///
     /// # Errors
-    /// When it is absent, not ours, newer than this program, or cannot be written.
+    /// If it is absent, not ours, newer than this program, or cannot be written.
     pub async fn open(name: &str, create: bool) -> Result<Self, StoreError> {
         let path = database_path(name);
         if !create && !path.exists() {
@@ -41,24 +41,24 @@ impl Store {
             .create_if_missing(create)
             // Readers and the tuner do not wait for each other.
             .journal_mode(SqliteJournalMode::Wal)
-            // A trial costs minutes, a commit that survives a loss of power milliseconds.
+            // A lost trial costs minutes, a commit that survives a loss of power milliseconds.
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
             .busy_timeout(BUSY);
         Self::connect(options, path).await
     }
 
-    /// Opens an empty database that ends with this value: for studies that are only simulated.
+    /// Opens an empty database in memory that ends with this value, for simulated studies.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// If there is not enough memory.
     pub async fn in_memory() -> Result<Self, StoreError> {
         let options = SqliteConnectOptions::new().in_memory(true).foreign_keys(true);
         Self::connect(options, PathBuf::from(":memory:")).await
     }
 
     async fn connect(options: SqliteConnectOptions, path: PathBuf) -> Result<Self, StoreError> {
-        // The only connection stays open: with it a database in memory would end.
+        // The only connection stays open, because a database in memory would end with it.
         let pool = SqlitePoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
         let pool = pool.connect_with(options).await;
         let pool = pool.map_err(|error| database_error(&path, error))?;
@@ -72,13 +72,13 @@ impl Store {
         }
     }
 
-    /// Where the database lies.
+    /// Returns the path of the database.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes what is buffered and closes the file.
+    /// Writes buffered data and closes the file.
     pub async fn close(self) {
         self.pool.close().await;
     }
@@ -88,11 +88,12 @@ impl Store {
     }
 }
 
-/// Another program's database gets neither our tables nor our journal mode, and an empty file no tables where nothing is
-/// to be created. The outer error is the database's.
+/// Refuses another program's database, so that it gets neither our tables nor our journal mode. Also refuses an empty
+/// file unless `create`. The outer error is the database's.
 pub(super) async fn refuse_foreign(path: &Path, create: bool) -> Result<Result<(), StoreError>, sqlx::Error> {
     let (tables, ours) = match count_tables(path, true).await {
-        // Its writer was killed in the middle of a transaction. Whoever comes next takes that back, and only then can it be read.
+        // Its writer was killed within a transaction. The next writer rolls it back, and only then can the file be
+        // read.
         Err(error) if code_of(&error) == Some(SQLITE_READONLY_ROLLBACK) => count_tables(path, false).await?,
         counted => counted?,
     };
@@ -104,7 +105,7 @@ pub(super) async fn refuse_foreign(path: &Path, create: bool) -> Result<Result<(
     Ok(Err(StoreError::NotADatabase { path: path.to_owned(), reason: reason.to_owned() }))
 }
 
-/// How many tables there are, and how many of them are the list of our migrations.
+/// Returns the number of tables, and the number among them that list our migrations.
 async fn count_tables(path: &Path, read_only: bool) -> Result<(i64, i64), sqlx::Error> {
     let options = SqliteConnectOptions::new().filename(path).read_only(read_only).busy_timeout(BUSY);
     let mut connection = options.connect().await?;
@@ -114,11 +115,11 @@ async fn count_tables(path: &Path, read_only: bool) -> Result<(i64, i64), sqlx::
     counted
 }
 
-/// Creates a new database for its owner alone, before anything is in it, and takes the rights of others to an existing one.
-/// `SQLite` gives the files beside it the same rights.
+/// Creates a new database readable by its owner only, before it has content, and removes the rights of others on an
+/// existing one. `SQLite` gives the files beside it the same rights.
 fn keep_private(path: &Path, create: bool) -> std::io::Result<()> {
     if create {
-        // Where it cannot be created, opening it fails with the reason.
+        // If it cannot be created, opening it fails with the reason.
         let _ = private_options().write(true).create_new(true).open(path);
     }
     // `SQLite` follows links as well.
@@ -135,9 +136,9 @@ fn code_of(error: &sqlx::Error) -> Option<i64> {
     error.as_database_error().and_then(sqlx::error::DatabaseError::code)?.parse().ok()
 }
 
-/// <https://www.sqlite.org/rescode.html>: an extended code.
+/// An extended code, see <https://www.sqlite.org/rescode.html>.
 const SQLITE_READONLY_ROLLBACK: i64 = 776;
-/// The primary codes.
+/// Primary codes.
 const SQLITE_FULL: i64 = 13;
 const SQLITE_CANTOPEN: i64 = 14;
 const SQLITE_NOTADB: i64 = 26;
@@ -156,7 +157,8 @@ pub(super) fn database_error(path: &Path, error: sqlx::Error) -> StoreError {
 mod tests {
     use super::*;
 
-    /// A tuner that is killed while it creates its tables leaves this: pages of the database and a journal that undoes them.
+    /// Reproduces the database of a tuner that was killed while it created its tables: pages, and a journal that rolls
+    /// them back.
     #[tokio::test]
     async fn a_database_whose_writer_was_killed_in_a_transaction_is_opened() {
         let directory = tempfile::tempdir().unwrap();
@@ -165,7 +167,7 @@ mod tests {
         store.close().await;
         let options = SqliteConnectOptions::new().filename(&path).journal_mode(SqliteJournalMode::Delete);
         let mut writer = options.connect().await.unwrap();
-        // With one page in memory, changes are written before they are committed.
+        // With a cache of one page, changes are written before they are committed.
         for statement in ["PRAGMA cache_size = 1", "CREATE TABLE t (x)", "BEGIN"] {
             sqlx::query(statement).execute(&mut writer).await.unwrap();
         }

@@ -1,4 +1,4 @@
-//! Where the launches of trials ran.
+//! The placements of launches: slots, devices, processors and ports.
 
 use super::{Store, StoreError, Study, json};
 use crate::trial::Placement;
@@ -7,7 +7,7 @@ use crate::trial::Placement;
 type Row = (String, Option<String>, Option<String>, u16, u16, bool);
 
 impl Store {
-    /// Stores where a trial is launched. An earlier launch of the same trial is replaced.
+    /// Stores the placement of a trial's launch. That of an earlier launch of the trial is replaced.
     pub async fn place(&self, study: i64, number: u32, placement: &Placement) -> Result<(), StoreError> {
         let columns = "study_id, number, slots, devices, processors, first_port, last_port, alone";
         let query = format!("INSERT OR REPLACE INTO placements ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
@@ -26,7 +26,7 @@ impl Store {
         Ok(())
     }
 
-    /// Where a trial was launched; `None` where trials ran one at a time.
+    /// Returns the placement of a trial's launch; `None` if trials ran one at a time.
     pub async fn placement(&self, study: &Study, number: u32) -> Result<Option<Placement>, StoreError> {
         let query = "SELECT slots, devices, processors, first_port, last_port, alone FROM placements \
                      WHERE study_id = ? AND number = ?";

@@ -1,10 +1,10 @@
-//! The verdict of a probe on the failures before it: they belong to their configurations, or to the environment.
+//! A probe's verdict on the failures before it: their cause is the configuration, or the environment.
 
 use super::incident::insert;
 use super::{Incident, Store, StoreError, Study};
 
 impl Store {
-    /// Stores that `probe` started although the launches of these trials had failed: their failures are their
+    /// Records that `probe` started although the launches of these trials had failed: their failures are their
     /// configurations' own.
     pub async fn blame_configurations(&self, study: i64, numbers: &[u32], probe: u32) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin().await.map_err(|error| self.error(error))?;
@@ -20,7 +20,8 @@ impl Store {
         transaction.commit().await.map_err(|error| self.error(error))
     }
 
-    /// Takes back the outcome of failed trials: each becomes an incident, and its trial is unfinished again. All or nothing.
+    /// Withdraws the outcome of failed trials: each becomes an incident, and its trial is unfinished again. All changes
+    /// are made in one transaction.
     pub async fn withdraw(&self, study: i64, incidents: &[Incident]) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin().await.map_err(|error| self.error(error))?;
         for incident in incidents {
@@ -35,7 +36,7 @@ impl Store {
             .execute(&mut *transaction)
             .await
             .map_err(|error| self.error(error))?;
-            // A start that the environment has broken is no evidence on memory either, and the next launch measures anew.
+            // A start that the environment broke is no evidence on memory, and the next launch measures again.
             for query in [
                 "DELETE FROM memory_observations WHERE study_id = ? AND number = ?",
                 "DELETE FROM measurements WHERE study_id = ? AND number = ?",
@@ -47,7 +48,7 @@ impl Store {
         transaction.commit().await.map_err(|error| self.error(error))
     }
 
-    /// Marks the last incident of a trial as one for which the study paused or gave up slots.
+    /// Marks the last incident of a trial as the reason for a pause of the study or for giving up slots.
     pub async fn mark_paused(&self, study: i64, number: u32) -> Result<(), StoreError> {
         sqlx::query(
             "UPDATE incidents SET paused = 1 WHERE study_id = ?1 AND number = ?2 AND attempt = \
@@ -61,7 +62,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the study has paused or given up slots because of this trial.
+    /// Returns whether the study has paused or given up slots because of this trial.
     pub async fn has_paused(&self, study: &Study, number: u32) -> Result<bool, StoreError> {
         Ok(self.incidents(study, Some(number)).await?.iter().any(|incident| incident.paused))
     }
@@ -93,7 +94,7 @@ mod tests {
         assert_eq!(store.trial(&study, 1).await.unwrap().map(|scored| scored.trial.proposal.number), None);
         assert_eq!(store.best(&study, Goal::Maximize, 1).await.unwrap().len(), 1);
         assert!(store.has_paused(&study, 1).await.unwrap() && !store.has_paused(&study, 0).await.unwrap());
-        // It may end once more, otherwise.
+        // It may end again with another outcome.
         let again = Trial::example(1, "confirmation", Outcome::Measured(Measurement::default()));
         store.append(study.id, &again, Score::Feasible { value: 3.0 }).await.unwrap();
         assert_eq!(store.best(&study, Goal::Maximize, 1).await.unwrap()[0].measurements, 2);

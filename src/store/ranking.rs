@@ -1,29 +1,28 @@
-//! Configurations by all their measurements. The rules of the ranking are those of [`rank`].
+//! Configurations by all their measurements. [`rank`] documents the rules of the ranking.
 
 use super::{Expected, Scored, Store, StoreError, Study, Verdict};
 use crate::objective::{ConfigValue, Goal, LaunchResult, LaunchedTrial, Score, config_value, rank};
 use crate::trial::{FailureKind, Origin, is_own_failure};
 
-/// A configuration by all its measurements. One that exceeded a limit in any of them exceeds it, and one that failed when it was
-/// launched again has failed.
+/// A configuration by all its measurements. A limit exceeded in one of them, or a failed further launch, makes it
+/// infeasible.
 #[derive(Clone, Debug)]
 pub struct Ranked {
-    /// Its first measurement.
+    /// The trial of its first measurement.
     pub first: Scored,
     /// Numbers of its measured trials, ascending.
     pub trials: Vec<u32>,
     /// Mean of the objective over its measurements.
     pub value: f64,
     pub measurements: u32,
-    /// The smallest and the largest of them.
+    /// The smallest and the largest of the measured values.
     pub range: (f64, f64),
-    /// The expectation of a model of all measurements, if there is one.
+    /// The estimate of a model of all measurements, if there is one.
     pub expected: Option<Expected>,
 }
 
 impl Ranked {
-    /// Whether every measurement of the one lies above every measurement of the other; one measurement alone has no
-    /// spread that could be compared.
+    /// Returns whether the measured ranges do not overlap. One measurement alone has no spread to compare.
     #[must_use]
     pub fn is_apart_from(&self, other: &Self) -> bool {
         self.measurements > 1
@@ -67,20 +66,20 @@ const MEASURED: [&str; 2] =
 const FAILED: [&str; 2] =
     [launched!("reason_code, probe", "failed"), concat!(launched!("reason_code, probe", "failed"), " AND config = ?")];
 
-/// The launched trials that a question is about: those of one context, and maybe of one configuration.
+/// A selection of launched trials: those of one context, optionally of one configuration.
 struct Selection {
     context: i64,
     config_key: Option<String>,
 }
 
 impl Store {
-    /// The best feasible configurations of the study's present context, best first.
+    /// Returns the best feasible configurations of the study's present context, best first.
     pub async fn best(&self, study: &Study, goal: Goal, most: u32) -> Result<Vec<Ranked>, StoreError> {
         self.leaders(study, goal, None, most).await
     }
 
-    /// The same in the order of a judgement: first the configurations that it ranks, then the others as [`best`](Self::best)
-    /// orders them. The best of many single measurements is mostly a lucky one; the best expectation is not.
+    /// Like [`best`](Self::best), but configurations in the ranking of `verdict` come first, in its order. The best of
+    /// many single measurements is mostly a lucky one; the best expectation is not.
     pub async fn leaders(
         &self,
         study: &Study,
@@ -101,14 +100,15 @@ impl Store {
         Ok(leaders)
     }
 
-    /// The engine's defaults by all their measurements in the study's present context; `None` if there are none.
+    /// Returns the engine's defaults by all their measurements in the study's present context; `None` if there are
+    /// none.
     pub async fn baseline(&self, study: &Study) -> Result<Option<Ranked>, StoreError> {
         let Some((config_key, _)) = self.config_and_context(study, 0).await? else { return Ok(None) };
         let context = self.present_context(study).await?;
         self.value_of(study, context, config_key).await
     }
 
-    /// A trial's configuration by all its measurements in the trial's own context; `None` if there are none.
+    /// Returns a trial's configuration by all its measurements in the trial's own context; `None` if there are none.
     pub async fn measurements_of(&self, study: &Study, number: u32) -> Result<Option<Ranked>, StoreError> {
         let Some((config_key, context)) = self.config_and_context(study, number).await? else { return Ok(None) };
         self.value_of(study, context, config_key).await
@@ -122,21 +122,21 @@ impl Store {
         }
     }
 
-    /// The configuration of a trial and the number of its context.
+    /// Returns the configuration of a trial and the number of its context.
     async fn config_and_context(&self, study: &Study, number: u32) -> Result<Option<(String, i64)>, StoreError> {
         let query = "SELECT config, accepted_changes FROM trials WHERE study_id = ? AND number = ?";
         let query = sqlx::query_as(query).bind(study.id).bind(number);
         query.fetch_optional(&self.pool).await.map_err(|error| self.error(error))
     }
 
-    /// The number of the context in which the study goes on.
+    /// Returns the number of the study's present context.
     async fn present_context(&self, study: &Study) -> Result<i64, StoreError> {
         let query = sqlx::query_scalar("SELECT accepted_changes FROM studies WHERE id = ?").bind(study.id);
         query.fetch_one(&self.pool).await.map_err(|error| self.error(error))
     }
 
-    /// Reads launched trials. Two narrow queries over an index take half as long as one with the columns of both: the time is that
-    /// of passing values on.
+    /// Reads launched trials. Two narrow queries over an index take half the time of one with the columns of both,
+    /// because the transfer of values dominates.
     async fn launched_trials(&self, study: &Study, selection: &Selection) -> Result<Vec<LaunchedTrial>, StoreError> {
         let measured_rows: Vec<MeasuredRow> = self.rows(study, selection, MEASURED).await?;
         let failed_rows: Vec<FailedRow> = self.rows(study, selection, FAILED).await?;
@@ -181,7 +181,7 @@ mod tests {
     /// A random trial: its configuration, origin, failure, whether it failed or exceeded a limit, and its value.
     type RandomTrial = (i64, usize, usize, u8, i32);
 
-    /// First trial, mean and number of measurements of each configuration, by the view and by the program.
+    /// Returns first trial, mean and number of measurements of each configuration, by the view and by the program.
     async fn rankings(trials: &[RandomTrial]) -> [Vec<(u32, f64, u32)>; 2] {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();

@@ -1,4 +1,4 @@
-//! When the requests of a trial were asked and answered.
+//! Send and reply times of the requests of trials.
 
 use sqlx::SqliteConnection;
 
@@ -6,7 +6,7 @@ use super::{Store, StoreError, Study, json, write_row};
 use crate::trial::Replies;
 
 impl Store {
-    /// The replies of a trial; `None` where it was not measured, or by an older version.
+    /// Returns the replies of a trial; `None` if it was not measured, or if an older version measured it.
     pub async fn replies(&self, study: &Study, number: u32) -> Result<Option<Replies>, StoreError> {
         let row: Option<(String,)> = sqlx::query_as("SELECT replies FROM replies WHERE study_id = ? AND number = ?")
             .bind(study.id)

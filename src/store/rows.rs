@@ -1,4 +1,4 @@
-//! Reading trials and proposals from their rows.
+//! Conversion of rows to trials and proposals.
 
 use std::path::PathBuf;
 
@@ -55,7 +55,7 @@ pub(super) struct TrialRow {
 
 impl TrialRow {
     /// # Errors
-    /// When a JSON column cannot be read.
+    /// If a JSON column cannot be read.
     pub(super) fn scored(self) -> Result<Scored, serde_json::Error> {
         let message = self.reason.unwrap_or_default();
         let code = self.reason_code.unwrap_or_default();
@@ -76,7 +76,7 @@ impl TrialRow {
                 expected_gain: self.expected_gain,
                 config: serde_json::from_str(&self.config)?,
             },
-            // Earlier versions stored values that only look like secrets.
+            // Earlier versions stored values that look like secrets.
             launch: Launch::redacted(
                 &serde_json::from_str::<Vec<String>>(&self.command)?,
                 serde_json::from_str(&self.env)?,
@@ -93,7 +93,7 @@ impl TrialRow {
     }
 }
 
-/// Trials of a study that have an outcome, with the measurement that their values are computed from.
+/// The query for a study's trials with an outcome, joined with the measurement that determines their value.
 macro_rules! ended_trials {
     () => {
         "SELECT trials.*, measurements.metrics FROM trials LEFT JOIN measurements \
@@ -103,7 +103,7 @@ macro_rules! ended_trials {
 }
 
 impl Store {
-    /// Every trial with an outcome, in order.
+    /// Returns every trial with an outcome, in order.
     pub async fn trials(&self, study: &Study) -> Result<Vec<Scored>, StoreError> {
         let query = concat!(ended_trials!(), " ORDER BY trials.number");
         let rows: Vec<TrialRow> =
@@ -111,7 +111,7 @@ impl Store {
         rows.into_iter().map(|row| self.scored(study, row)).collect()
     }
 
-    /// The trials of the study's present context that have an outcome, in order.
+    /// Returns the trials of the study's present context that have an outcome, in order.
     pub async fn present_trials(&self, study: &Study) -> Result<Vec<Scored>, StoreError> {
         let contexts = self.contexts(study).await?;
         let is_earlier = |number| contexts.get(&number).is_some_and(|stored| stored.is_earlier);
@@ -120,7 +120,7 @@ impl Store {
         Ok(trials)
     }
 
-    /// The proposals so far, in order.
+    /// Returns the proposals so far, in order.
     pub async fn proposals(&self, study: &Study) -> Result<Vec<StoredProposal>, StoreError> {
         type Row = (u32, String, Option<String>, Option<f64>, String, String, bool);
         let query = "SELECT number, proposed_by, why, expected_gain, config, state, \
@@ -138,7 +138,7 @@ impl Store {
         rows.into_iter().map(proposed).collect()
     }
 
-    /// One trial with an outcome.
+    /// Returns one trial with an outcome.
     pub async fn trial(&self, study: &Study, number: u32) -> Result<Option<Scored>, StoreError> {
         let query = concat!(ended_trials!(), " AND trials.number = ?");
         let row: Option<TrialRow> = sqlx::query_as(query)

@@ -30,7 +30,7 @@ pub enum RuleVerdict {
 impl RuleVerdict {
     const ALL: [Self; 3] = [Self::Refuted, Self::Confirmed, Self::Inconclusive];
 
-    /// The name in the database and in JSON.
+    /// Returns the name in the database and in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ pub struct RuleTest {
 /// A start that failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FailedStart {
-    /// With the study's own arguments.
+    /// The configuration, with the study's own arguments.
     pub config: Config,
     /// Variables that decide the memory.
     pub env: BTreeMap<String, String>,
@@ -81,7 +81,7 @@ impl From<Row> for RuleTest {
 }
 
 impl Store {
-    /// Stores that a trial tests a rule. The test of an interrupted trial of the same number is replaced.
+    /// Records that a trial tests a rule. The test of an interrupted trial of the same number is replaced.
     pub async fn begin_rule_test(
         &self,
         study: i64,
@@ -129,7 +129,7 @@ impl Store {
         Ok(())
     }
 
-    /// The tests of every study with this key, in the order of studies and trials.
+    /// Returns the tests of every study with this key, in the order of studies and trials.
     pub async fn rule_tests(&self, key: &RuleTestKey) -> Result<Vec<RuleTest>, StoreError> {
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT name, number, rule, message, verdict, failure FROM rule_tests \
@@ -145,7 +145,7 @@ impl Store {
         Ok(rows.into_iter().map(RuleTest::from).collect())
     }
 
-    /// The tests of one study, in order.
+    /// Returns the tests of one study, in order.
     pub async fn rule_tests_of(&self, study: &Study) -> Result<Vec<RuleTest>, StoreError> {
         let query = "SELECT name, number, rule, message, verdict, failure FROM rule_tests \
                      JOIN studies ON studies.id = study_id WHERE study_id = ? ORDER BY number";
@@ -154,7 +154,7 @@ impl Store {
         Ok(rows.into_iter().map(RuleTest::from).collect())
     }
 
-    /// The failed starts with this key, of every study, as far as their logs showed how the memory was spent.
+    /// Returns the failed starts with this key, of every study, as far as their logs contain memory figures.
     pub async fn failed_starts(&self, key: &StartKey) -> Result<Vec<FailedStart>, StoreError> {
         let rows: Vec<(String, i64, String, String, String)> = sqlx::query_as(
             "SELECT studies.name, starts.number, starts.config, starts.env, trials.reason_code FROM memory_observations AS starts \
@@ -172,7 +172,7 @@ impl Store {
         .map_err(|error| self.error(error))?;
         let mut failed = Vec::new();
         for (study, number, config, env, kind) in rows {
-            // A kind of a later release says nothing here.
+            // A kind of a later release is unknown here.
             let Some(kind) = FailureKind::from_name(&kind) else { continue };
             let corrupt = |error: serde_json::Error| self.corrupt(&study, number, &error);
             let config = serde_json::from_str(&config).map_err(corrupt)?;
@@ -210,7 +210,7 @@ mod tests {
         let of_first = store.rule_tests_of(&first).await.unwrap();
         assert_eq!(of_first.iter().map(|test| test.number).collect::<Vec<_>>(), [4, 5]);
         assert_eq!(of_first[0], tests[0]);
-        // A trial that was interrupted is launched again and tests again.
+        // An interrupted trial is launched again and repeats its test.
         store.begin_rule_test(first.id, 4, &key("a"), "R7", "why").await.unwrap();
         assert_eq!(store.rule_tests(&key("a")).await.unwrap()[0].verdict, None);
         assert_eq!(store.rule_tests(&RuleTestKey { version: "0.33.0".to_owned(), ..key("a") }).await.unwrap(), []);

@@ -1,4 +1,4 @@
-//! Observed starts: what the memory model learns from.
+//! Observed starts, the training data of the memory model.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,22 @@ use super::{Store, StoreError, json};
 use crate::config::Config;
 use crate::trial::MemoryObservation;
 
-/// What must be equal for one start to tell of another.
+/// The properties that must be equal for one start to inform the prediction of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartKey {
-    /// Kind of engine, as in study files.
+    /// The kind of engine, as in study files.
     pub engine: String,
-    /// Its release.
+    /// The engine's release.
     pub version: String,
     pub device: String,
-    /// Of the model's shape.
+    /// The fingerprint of the model's shape.
     pub fingerprint: String,
 }
 
 /// One start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start {
-    /// With the study's own arguments.
+    /// The configuration, with the study's own arguments.
     pub config: Config,
     /// Variables that decide the memory.
     pub env: BTreeMap<String, String>,
@@ -31,7 +31,7 @@ pub struct Start {
 }
 
 impl Store {
-    /// The latest starts with this key, of every study, in the order in which they happened; at most `most`.
+    /// Returns the latest starts with this key, of every study, in chronological order; at most `most`.
     pub async fn starts(&self, key: &StartKey, most: u32) -> Result<Vec<Start>, StoreError> {
         let query = "SELECT name, number, config, env, observed FROM memory_observations AS starts JOIN studies ON studies.id = study_id \
                      WHERE fingerprint = ? AND device = ? AND engine = ? AND starts.engine_version = ? \

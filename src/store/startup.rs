@@ -1,4 +1,4 @@
-//! How the launches of trials started.
+//! The start-ups of launches.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{Store, StoreError, Study, json, write_row};
 use crate::trial::Startup;
 
 impl Store {
-    /// How the launches of a study's trials started, by their numbers.
+    /// Returns the start-ups of a study's trials, by their numbers.
     pub async fn startups(&self, study: &Study) -> Result<BTreeMap<u32, Startup>, StoreError> {
         let rows: Vec<(u32, String)> = sqlx::query_as("SELECT number, startup FROM startups WHERE study_id = ?")
             .bind(study.id)
@@ -22,7 +22,7 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
-    /// How a trial's launch started; `None` where it was not launched, or by an older version.
+    /// Returns the start-up of a trial's launch; `None` if it was not launched, or if an older version launched it.
     pub async fn startup(&self, study: &Study, number: u32) -> Result<Option<Startup>, StoreError> {
         let row: Option<(String,)> = sqlx::query_as("SELECT startup FROM startups WHERE study_id = ? AND number = ?")
             .bind(study.id)
@@ -35,7 +35,7 @@ impl Store {
     }
 }
 
-/// Stores how a trial's launch started.
+/// Stores the start-up of a trial's launch.
 pub(super) async fn write_startup(
     connection: &mut SqliteConnection,
     study: i64,

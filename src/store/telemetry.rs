@@ -1,4 +1,4 @@
-//! The server's side of a trial: summary and series.
+//! Telemetry of the server in a trial: summary and series.
 
 use sqlx::SqliteConnection;
 
@@ -6,7 +6,8 @@ use super::{Store, StoreError, Study, json, write_row};
 use crate::trial::ServerTelemetry;
 
 impl Store {
-    /// What was seen of the server in a trial; `None` where it was never ready, or was measured by an older version.
+    /// Returns the server's telemetry in a trial; `None` if it was never ready, or if an older version measured the
+    /// trial.
     pub async fn telemetry(&self, study: &Study, number: u32) -> Result<Option<ServerTelemetry>, StoreError> {
         let row: Option<(String, String)> =
             sqlx::query_as("SELECT summary, series FROM telemetry WHERE study_id = ? AND number = ?")

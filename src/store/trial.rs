@@ -28,13 +28,13 @@ pub struct TrialRecord<'a> {
     pub trial: &'a Trial,
     pub score: Score,
     pub context: Option<&'a TrialContext>,
-    /// The model as it was given to the engine, and the start.
+    /// The model's name as the engine's argument, and the observed start.
     pub start: Option<(&'a str, &'a StartKey, &'a Start)>,
     pub records: &'a LaunchRecords,
 }
 
 impl<'a> TrialRecord<'a> {
-    /// A record of the outcome alone.
+    /// Creates a record of the outcome alone.
     #[must_use]
     pub fn new(trial: &'a Trial, score: Score) -> Self {
         static NO_RECORDS: LaunchRecords =
@@ -44,7 +44,7 @@ impl<'a> TrialRecord<'a> {
 }
 
 impl Store {
-    /// Stores that a trial is about to be launched. An interrupted trial of the same number is replaced.
+    /// Stores a trial before its launch. An interrupted trial of the same number is replaced.
     pub async fn begin(&self, study: i64, begin: &Begin<'_>) -> Result<(), StoreError> {
         let query = sqlx::query(
             "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
@@ -70,8 +70,8 @@ impl Store {
         self.append_record(study, TrialRecord::new(trial, score)).await
     }
 
-    /// Stores a trial with its outcome, in one transaction. An outcome is never overwritten. After a kill before the commit the trial
-    /// is measured again.
+    /// Stores a trial with its outcome, in one transaction. An outcome is never overwritten. If the process is killed
+    /// before the commit, the trial is measured again.
     pub async fn append_record(&self, study: i64, record: TrialRecord<'_>) -> Result<(), StoreError> {
         let write = async {
             let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
@@ -100,7 +100,7 @@ async fn write_record(connection: &mut SqliteConnection, study: i64, record: Tri
     if let Some(replies) = &records.replies {
         write_replies(connection, study, number, replies).await?;
     }
-    // Only a trial without an outcome gets one, and its measurements with it.
+    // Only a trial without an outcome gets one, together with its measurements.
     if write_outcome(connection, study, trial, score).await? {
         write_measurements(connection, study, record).await?;
     }
@@ -109,7 +109,7 @@ async fn write_record(connection: &mut SqliteConnection, study: i64, record: Tri
 
 type Insert<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
 
-/// Binds the columns from `study_id` to `env`, which both statements begin with.
+/// Binds the columns from `study_id` to `env`, the first columns of both statements.
 fn bind_launch<'q>(query: Insert<'q>, study: i64, proposal: &'q Proposal, launch: &Launch) -> Insert<'q> {
     query
         .bind(study)

@@ -3,7 +3,7 @@
 use crate::objective::Objective;
 use crate::store::Ranked;
 
-/// How many times better a configuration is than the engine's defaults.
+/// The gain of a configuration as a multiple of the engine's defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Gain {
     /// The configuration is the defaults themselves.
@@ -13,14 +13,14 @@ pub(crate) enum Gain {
     Factor {
         /// Above 1 is better for either goal.
         factor: f64,
-        /// The reason why the measurements do not support the gain.
+        /// The reason for which the measurements do not support the gain.
         doubt: Option<Doubt>,
         /// Whether the defaults themselves exceed a limit.
         baseline_over_limit: bool,
     },
 }
 
-/// A reason why a gain is not significant.
+/// A reason for which a gain is not significant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doubt {
     EachMeasuredOnce,
@@ -48,7 +48,7 @@ impl Gain {
         Self::Factor { factor, doubt, baseline_over_limit: !baseline.first.score.is_feasible() }
     }
 
-    /// The factor, if the defaults were measured.
+    /// Returns the factor, if the defaults were measured.
     #[must_use]
     pub(crate) fn factor(self) -> Option<f64> {
         match self {
@@ -58,7 +58,8 @@ impl Gain {
         }
     }
 
-    /// Whether the measured ranges do not overlap; `None` if one of the two was measured only once, and of the defaults themselves.
+    /// Returns whether the measured ranges do not overlap. `None` if the configuration is the defaults, or either of
+    /// the two was not measured at least twice.
     #[must_use]
     pub(crate) fn is_significant(self) -> Option<bool> {
         match self {

@@ -1,5 +1,5 @@
 //! The findings of a study: its best configurations, the gain over the engine's defaults, and remarks. They are
-//! computed once; texts, JSON and CSV are renderers of a [`StudyReport`].
+//! computed once. Texts, JSON and CSV are renderings of a [`StudyReport`].
 
 mod gain;
 mod no_winner;
@@ -66,25 +66,25 @@ impl StudyReport {
         })
     }
 
-    /// The best configuration.
+    /// Returns the best configuration.
     #[must_use]
     pub(crate) fn winner(&self) -> Option<&RankingPlace> {
         self.ranking.first()
     }
 
-    /// The name of the objective's metric.
+    /// Returns the name of the objective's metric.
     #[must_use]
     pub(crate) fn metric(&self) -> &str {
         self.objective.as_ref().map_or("value", |objective| objective.metric.as_str())
     }
 
-    /// The gain of a configuration over the engine's defaults.
+    /// Returns the gain of a configuration over the engine's defaults.
     #[must_use]
     pub(crate) fn gain(&self, ranked: &Ranked) -> Gain {
         Gain::of(self.objective.as_ref(), ranked, self.baseline.as_ref())
     }
 
-    /// The expectation of the sampler's model for the configuration that was measured first in trial `number`.
+    /// Returns the sampler model's expectation for the configuration that trial `number` measured first.
     #[must_use]
     pub(crate) fn expectation(&self, number: u32) -> Option<Expected> {
         let verdict = self.verdict.as_ref()?;
@@ -94,7 +94,7 @@ impl StudyReport {
 
 #[cfg(test)]
 impl StudyReport {
-    /// A minimal report of a study that maximises `output_throughput`.
+    /// Returns a minimal report of a study that maximises `output_throughput`.
     pub(crate) fn example(name: &str) -> Self {
         let definition = serde_json::json!({
             "objective": {"metric": "output_throughput", "goal": "maximize", "constraints": []}

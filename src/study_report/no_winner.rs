@@ -1,10 +1,10 @@
-//! The reason why a study has no best configuration.
+//! The reason for which a study has no best configuration.
 
 use super::StudyReport;
 use crate::store::{Store, StoreError};
 use crate::trial::FailureKind;
 
-/// The reason why a study has no best configuration.
+/// The reason for which a study has no best configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum NoWinner {
     /// No trial was measured.
@@ -24,13 +24,13 @@ pub(crate) enum NoWinner {
     OverLimits { measured: usize },
 }
 
-/// The phase that the launches of a study reached.
+/// The furthest phase that the launches of a study reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Furthest {
     /// No server became ready.
     Starting,
     Ready,
-    /// A load was driven, and its measurement is not valid.
+    /// A load was driven, but its measurement is not valid.
     Loaded,
 }
 

@@ -6,11 +6,12 @@ use crate::store::{Expected, Ranked};
 /// The reason for a place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Order {
-    /// Nothing that is expected to be better is so by more than the uncertainty of the difference, or was measured as often.
+    /// Measured `times` times. The model expects `rival` to be better, but not by more than the uncertainty of the
+    /// difference, and the rival was measured less often.
     Confirmed { times: u32, rival: Expected, rival_times: u32 },
     /// By the expectation of a model of all measurements.
     Expected,
-    /// The model ranks it nowhere, so that it comes after all that it ranks.
+    /// The model does not rank it, so it comes after all configurations that the model ranks.
     Unranked,
     /// By the mean of its measurements, without a model.
     Mean,
@@ -41,7 +42,7 @@ impl Order {
         ranking.iter().enumerate().map(order).collect()
     }
 
-    /// One word for a column.
+    /// Returns one word for a column.
     #[must_use]
     pub(crate) fn name(&self) -> &'static str {
         match self {

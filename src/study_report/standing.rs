@@ -49,7 +49,7 @@ impl Standing {
         disturbed.map(|scored| scored.trial.proposal.number).collect()
     }
 
-    /// Whether a measurement of it was over a limit.
+    /// Returns whether one of its measurements was over a limit.
     #[must_use]
     pub(crate) fn is_over_a_limit(&self) -> bool {
         self.repeats.iter().any(|scored| matches!(scored.score, Score::Infeasible { .. }))

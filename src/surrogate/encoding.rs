@@ -1,8 +1,8 @@
 //! Configurations as points: one coordinate for each parameter.
 //!
-//! Numbers lie between 0 and 1 by their own scale, bools and choices are the index of their value. A parameter that is not
-//! active lies in the middle, so that two configurations without it do not differ in it; that one has it and the other has
-//! not is seen by the parameter on which it depends.
+//! Numbers lie between 0 and 1 on their own scale. Bools and choices are the index of their value. An inactive
+//! parameter lies in the middle, so that two configurations without it do not differ in it. If only one of two
+//! configurations has it, they differ in the parameter on which it depends.
 
 use std::borrow::Borrow;
 
@@ -10,29 +10,29 @@ use crate::config::{Config, Value};
 use crate::space::{Domain, Scale, Space, geometric, short};
 use crate::stats::{f64_to_i64, f64_to_u32, f64_to_usize, to_f64};
 
-/// One coordinate's kind.
+/// The kind of a coordinate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Axis {
-    /// From 0 to 1; neighbours are so far apart, 0 where there are no steps.
+    /// From 0 to 1. `step` is the distance of neighbours, 0 if there are no steps.
     Number { step: f64 },
-    /// So many values without an order.
+    /// `count` values without an order.
     Choice { count: usize },
-    /// What somebody else expects at the point, in units of its spread: the values follow it, as far as the data say so.
+    /// A prior's prediction at the point, in units of its spread. The values follow it as far as the data confirm.
     Trend,
 }
 
-/// The way from a configuration of a space to a point and back.
+/// Conversion of a configuration of a space to a point and back.
 #[derive(Clone, Debug)]
 pub(crate) struct Encoding<'a> {
     space: &'a Space,
-    /// What parameters that a configuration does not set stand for.
+    /// Values of parameters that a configuration does not set.
     defaults: &'a Config,
     pub axes: Vec<Axis>,
-    /// For each condition of each parameter the place of the parameter that it looks at, where that varies.
+    /// For each condition of each parameter the index of the parameter that it tests, if that varies.
     parents: Vec<Vec<Option<usize>>>,
 }
 
-/// Where a parameter that is not active lies.
+/// Coordinate of an inactive parameter.
 pub(super) const NOT_ACTIVE: f64 = 0.5;
 
 impl<'a> Encoding<'a> {
@@ -46,8 +46,8 @@ impl<'a> Encoding<'a> {
         Self { space, defaults, axes, parents: parents.collect() }
     }
 
-    /// The point of a configuration; `None` where it lacks an active parameter that has no known default, or has a value that
-    /// no point stands for.
+    /// Returns the point of a configuration. `None` if an active parameter is not set and has no known default, or if a
+    /// value has no coordinate.
     #[must_use]
     pub(crate) fn point(&self, config: &Config) -> Option<Vec<f64>> {
         let with_defaults = self.defaults.merged(config);
@@ -65,7 +65,8 @@ impl<'a> Encoding<'a> {
         Some(point)
     }
 
-    /// Whether a parameter is active, given the values of those above it that are, and the flags that do not vary.
+    /// Returns whether a parameter is active, given the values of the active ones before it and the flags that do not
+    /// vary.
     fn is_active<V: Borrow<Value>>(&self, index: usize, active: &[Option<V>], others: &Config) -> bool {
         self.space.parameters[index].when.iter().zip(&self.parents[index]).all(|(condition, parent)| {
             let value = match parent {
@@ -76,13 +77,13 @@ impl<'a> Encoding<'a> {
         })
     }
 
-    /// The configuration nearest to a point.
+    /// Returns the configuration nearest to a point.
     #[must_use]
     pub(crate) fn config(&self, point: &[f64]) -> Config {
         self.space.assemble(|index| Some(value(&self.space.parameters[index].domain, point[index])))
     }
 
-    /// The point of the configuration nearest to a point, without the detour.
+    /// Moves a point to that of the nearest configuration, without building the configuration.
     pub(crate) fn snap(&self, point: &mut [f64]) {
         let mut values: Vec<Option<Value>> = Vec::with_capacity(point.len());
         for (index, parameter) in self.space.parameters.iter().enumerate() {
@@ -95,7 +96,7 @@ impl<'a> Encoding<'a> {
     }
 }
 
-/// The number of steps of a range that counts as stepped rather than as continuous.
+/// Maximum number of steps of a range that counts as stepped rather than continuous.
 const FEW_STEPS: f64 = 64.0;
 
 fn axis(domain: &Domain) -> Axis {
@@ -114,7 +115,7 @@ fn axis(domain: &Domain) -> Axis {
     }
 }
 
-/// The scale of a number: its ends, and whether it is logarithmic.
+/// Returns the scale of a number: its ends, and whether it is logarithmic.
 fn ends(domain: &Domain) -> Option<(f64, f64, bool)> {
     match *domain {
         Domain::Int { low, high, scale, .. } => Some((to_f64(low), to_f64(high), scale != Scale::Linear && low > 0)),
@@ -138,7 +139,7 @@ fn coordinate(domain: &Domain, value: &Value) -> Option<f64> {
             } else {
                 (number - low) / (high - low)
             };
-            // A default may lie outside of what is searched.
+            // A default may lie outside of the searched range.
             return Some(place.clamp(0.0, 1.0));
         }
     };

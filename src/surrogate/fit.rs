@@ -1,7 +1,7 @@
 //! The most likely hyper-parameters of a process: maximum a posteriori, by argmin's L-BFGS over their logarithms.
 //!
-//! Cost and gradient: C. Rasmussen and C. Williams, "Gaussian processes for machine learning", 2006, formulas 5.8 and 5.9, with normal
-//! priors on the logarithms.
+//! Source of cost and gradient: C. Rasmussen and C. Williams, "Gaussian processes for machine learning", 2006, formulas
+//! 5.8 and 5.9, with normal priors on the logarithms.
 
 use std::cell::{Cell, RefCell};
 
@@ -14,36 +14,36 @@ use super::kernel::{Hyper, LEVEL, compare, matern, shares};
 use super::process::{Data, Expected, Scale};
 use crate::stats::{Cholesky, dot};
 
-/// Steps at most.
+/// Maximum number of steps.
 const ITERATIONS: u64 = 40;
-/// A step that is this flat, or gains as little, is the last.
+/// Gradient and decrease of the cost at or below which a step is the last.
 const FLAT: f64 = 0.02;
 const LITTLE: f64 = 1e-3;
-/// Corrections that L-BFGS remembers.
+/// Number of corrections that L-BFGS remembers.
 const MEMORY: usize = 7;
-/// Costs that are computed at most: a line search on data of absurd sizes may not end by itself.
+/// Maximum number of evaluations: a line search on data of absurd sizes may not end by itself.
 const EVALUATIONS: usize = 400;
-/// Logarithms beyond this are not tried.
+/// Largest absolute value of a logarithm.
 const FARTHEST: f64 = 12.0;
-/// How far the deviations that come with the targets may be wrong together, as the standard deviation of a logarithm: that of a
-/// window says little of the next launch, whose requests are the same.
+/// Uncertainty of the targets' own deviations, as the standard deviation of the logarithm of a common factor. The
+/// deviation of a measurement window predicts little about the next launch, because its requests are the same.
 const TOLD_DEVIATION: f64 = 1.0;
-/// Data that hyper-parameters are fitted to, at most; the rest is only conditioned on.
+/// Maximum number of data in the fit of the hyper-parameters. The process is conditioned on the others, too.
 const MOST_FITTED: usize = 150;
 
-/// The likelihood of some data.
+/// The likelihood of the data.
 struct Likelihood<'a> {
     axes: usize,
     size: usize,
-    /// Logarithms that are expected without any data.
+    /// Prior means of the logarithms.
     means: Vec<f64>,
-    /// Targets in units of their spread, and the variances that come with them.
+    /// Targets in units of their spread, and their own variances.
     targets: Vec<f64>,
     variances: Vec<f64>,
-    /// For each axis what the rough and the smooth part see of each pair `j < i`, and the smooth part of each datum.
+    /// Terms of the kernel for each axis.
     columns: Vec<Column>,
     expected: &'a Expected,
-    /// The last answer: a line search asks for cost and gradient of the same place.
+    /// The last answer: a line search asks for cost and gradient at one place.
     last: RefCell<Option<Evaluated>>,
     evaluations: Cell<usize>,
 }
@@ -51,14 +51,15 @@ struct Likelihood<'a> {
 /// Logarithms with their cost and gradient.
 type Evaluated = (Vec<f64>, f64, Vec<f64>);
 
-/// What one axis adds, before hyper-parameters; empty where it adds nothing.
+/// Terms of one axis without hyper-parameters: of the rough and the smooth part for each pair `j < i`, and of the
+/// smooth part for each datum. A term is empty if all of it is 0.
 struct Column {
     apart: Vec<f64>,
     agree: Vec<f64>,
     own: Vec<f64>,
 }
 
-/// The most likely hyper-parameters; those that are expected without any data where the search fails.
+/// Returns the most likely hyper-parameters, or the prior means if the search fails.
 pub(super) fn fit(axes: &[Axis], data: &Data, scale: Scale, expected: &Expected, moved: &[f64]) -> Hyper {
     let start = prior_means(axes, expected, moved);
     if data.points.len() < 2 {
@@ -78,7 +79,7 @@ fn search(likelihood: &Likelihood<'_>, start: Vec<f64>) -> Option<Vec<f64>> {
     best.iter().all(|value: &f64| value.is_finite()).then_some(best)
 }
 
-/// Logarithms that are expected without any data.
+/// Returns the prior means of the logarithms, moved by `moved` standard deviations.
 fn prior_means(axes: &[Axis], expected: &Expected, moved: &[f64]) -> Vec<f64> {
     let mut means = vec![libm::log(expected.length); axes.len()];
     let smooth = |axis: &Axis| libm::log(if *axis == Axis::Trend { expected.trend } else { expected.smooth });
@@ -90,7 +91,7 @@ fn prior_means(axes: &[Axis], expected: &Expected, moved: &[f64]) -> Vec<f64> {
     means
 }
 
-/// Standard deviation of the prior of one logarithm.
+/// Returns the standard deviation of the prior of one logarithm.
 fn deviation(index: usize, axes: usize, expected: &Expected) -> f64 {
     match index.checked_sub(axes) {
         None => expected.length_deviation,
@@ -126,7 +127,8 @@ impl<'a> Likelihood<'a> {
         }
     }
 
-    /// Cost and gradient; a large cost with a gradient that leads back where there is none.
+    /// Returns cost and gradient. Without a likelihood it is a large cost, with the gradient of the priors that leads
+    /// back.
     fn evaluate(&self, logs: &[f64]) -> (f64, Vec<f64>) {
         let expected = self.expected;
         let deviation = |index: usize| deviation(index, self.axes, expected);
@@ -145,7 +147,7 @@ impl<'a> Likelihood<'a> {
         (cost + negative_log, gradient)
     }
 
-    /// The negative logarithm of the likelihood and its gradient; `None` where the covariance cannot be factored.
+    /// Returns the negative log likelihood and its gradient, or `None` if the covariance cannot be factored.
     fn negative_log(&self, logs: &[f64]) -> Option<(f64, Vec<f64>)> {
         let (n, axes) = (self.size, self.axes);
         let hyper = hyper(logs, axes);
@@ -178,8 +180,8 @@ impl<'a> Likelihood<'a> {
         let misfit = dot(&weights, &weights);
         factor.backward(&mut weights);
         let cost = 0.5 * (misfit + factor.log_determinant());
-        // The derivative by the logarithm of a hyper-parameter is half the sum over `inverse - weights weights^T` times that of the
-        // covariance; each pair stands for two places of the matrix.
+        // The derivative by the logarithm of a hyper-parameter is half the sum over `inverse - weights weights^T` times
+        // the derivative of the covariance. Each pair stands for two entries of the matrix.
         let inverse = factor.inverse();
         let mut both = covariances;
         for i in 0..n {
@@ -201,7 +203,7 @@ impl<'a> Likelihood<'a> {
         gradient[2 * axes] = rough * (2.0 * dot(&correlations, &both) + trace);
         gradient[2 * axes + 1] = squares(&hyper.noise) * trace;
         gradient[2 * axes + 2] = squares(&hyper.told) * dot(&self.variances, &own);
-        // Squares of huge targets may be no numbers.
+        // Squares of huge targets may overflow.
         (cost.is_finite() && gradient.iter().all(|slope| slope.is_finite())).then_some((cost, gradient))
     }
 
@@ -237,7 +239,7 @@ impl Column {
     }
 }
 
-/// Where the pairs of datum `i` with those before it begin.
+/// Returns the index of the first pair of datum `i` with those before it.
 fn begin(i: usize) -> usize {
     i * i.saturating_sub(1) / 2
 }

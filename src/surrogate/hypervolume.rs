@@ -1,16 +1,17 @@
-//! Several objectives at once: the front of what nothing beats, and what a new point is expected to add to the volume that it
-//! dominates. Every objective is to be maximised.
+//! Several objectives at once: the front of points that are not dominated, and the expected growth of the dominated
+//! volume by a new point. Every objective is to be maximised.
 
 use crate::stats::normal::{log_cdf, log_improvement};
 
-/// The places of the points that no other point beats: none is at least as good in every objective and better in one. Of
-/// equal points the first. Points with a number that is not one are on no front.
+/// Returns the indices of the points that no other point dominates: none is at least as good in every objective and
+/// better in one. Of equal points the first is on the front. A point with a NaN is on no front.
 ///
-/// With up to three objectives a sweep over the sorted points; with more, every point is held against the front so far.
+/// Up to three objectives use a sweep over the sorted points. More objectives compare every point with the front so
+/// far.
 #[must_use]
 pub(crate) fn front(points: &[Vec<f64>]) -> Vec<usize> {
     let mut order: Vec<_> = (0..points.len()).filter(|&i| points[i].iter().all(|value| !value.is_nan())).collect();
-    // Whatever beats a point stands before it in this order, so that the first objective need not be looked at again.
+    // In this order a dominating point comes before the dominated one. The first objective needs no further comparison.
     order.sort_by(|&a, &b| descending(&points[a], &points[b]).then(a.cmp(&b)));
     let mut front: Vec<usize> = if points.iter().all(|point| point.len() == 3) {
         let mut stairs = Stairs::default();
@@ -38,20 +39,21 @@ pub(crate) fn front(points: &[Vec<f64>]) -> Vec<usize> {
     front
 }
 
-/// Pairs of which none is at least as good as another in both: descending in the one, ascending in the other.
+/// Pairs of numbers. None of them is at least as good as another in both: the first numbers descend, the second ones
+/// ascend.
 #[derive(Default)]
 struct Stairs(Vec<(f64, f64)>);
 
 impl Stairs {
-    /// Adds a pair, unless one is there that is at least as good in both.
+    /// Adds a pair, unless another is at least as good in both. Returns whether it was added.
     fn add(&mut self, y: f64, z: f64) -> bool {
-        // Of the pairs that are as good in the one the last is the best in the other.
+        // Among the pairs that are as good in the first number, the last one is the best in the second.
         let end = self.0.partition_point(|pair| pair.0 >= y);
         if end > 0 && self.0[end - 1].1 >= z {
             return false;
         }
         let worse = self.0[end..].partition_point(|pair| pair.1 <= z);
-        // One that is equal in the first and worse in the second stands just before.
+        // A pair that is equal in the first and worse in the second is directly before.
         let start = if end > 0 && self.0[end - 1].0 <= y { end - 1 } else { end };
         self.0.splice(start..end + worse, [(y, z)]);
         true
@@ -63,22 +65,22 @@ fn descending(a: &[f64], b: &[f64]) -> std::cmp::Ordering {
     differences.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
 }
 
-/// Whether `a` is at least as good as `b` in every objective.
+/// Returns whether `a` is at least as good as `b` in every objective.
 fn covers(a: &[f64], b: &[f64]) -> bool {
     a.iter().zip(b).all(|(a, b)| a >= b)
 }
 
-/// Logarithm of the expected growth of the hypervolume by a point whose two objectives are independent and normal: `mean`
-/// and standard `deviation` of each, in the objectives' units.
+/// Returns the logarithm of the expected growth of the hypervolume by a point. Its two objectives are independent and
+/// normal, with the given `mean` and standard `deviation`, in the objectives' units.
 ///
-/// `front` is sorted by its first objective, ascending, and no point of it beats another. Points of it that are not better
-/// than the reference in both objectives do not count. Minus infinity only where nothing can be gained at all: a deviation
-/// of 0 is exact knowledge. Everything has to be finite and no deviation negative.
+/// `front` is sorted by its first objective, ascending, and no point of it dominates another. Points of it that are not
+/// better than the reference in both objectives do not count. The result is minus infinity only if no growth is
+/// possible at all: a deviation of 0 is exact knowledge. All arguments have to be finite and no deviation negative.
 ///
-/// Source: the plane above the front falls into strips, in each of which the growth is a product of one-dimensional
-/// improvements (M. Emmerich, A. Deutz, J. Klinkenberg 2011; K. Yang et al., "Efficient computation of expected hypervolume
-/// improvement using box decomposition algorithms", 2019). All in logarithms, so that it still has a slope far below the
-/// front.
+/// Source: the plane above the front falls into strips, and the growth in each strip is a product of one-dimensional
+/// improvements (M. Emmerich, A. Deutz, J. Klinkenberg 2011; K. Yang et al., "Efficient computation of expected
+/// hypervolume improvement using box decomposition algorithms", 2019). The computation uses logarithms, so that the
+/// result still has a slope far below the front.
 #[must_use]
 pub(crate) fn log_expected_improvement_2d(
     front: &[[f64; 2]],
@@ -88,7 +90,7 @@ pub(crate) fn log_expected_improvement_2d(
 ) -> f64 {
     let mut left = reference[0];
     let better = front.iter().filter(|point| point[0] > reference[0] && point[1] > reference[1]);
-    // A strip ends where a point stands, and nothing in it below that point's height is new.
+    // A strip ends at a point. Only the area above that point's height is new in it.
     let mut terms: Vec<f64> = better
         .map(|point| {
             let width = log_gain_between(mean[0], deviation[0], left, point[0]);
@@ -100,7 +102,7 @@ pub(crate) fn log_expected_improvement_2d(
     log_sum(&terms)
 }
 
-/// `ln E max(Y - at, 0)`.
+/// Returns `ln E max(Y - at, 0)`.
 fn log_gain(mean: f64, deviation: f64, at: f64) -> f64 {
     if deviation > 0.0 {
         libm::log(deviation) + log_improvement((mean - at) / deviation)
@@ -109,7 +111,7 @@ fn log_gain(mean: f64, deviation: f64, at: f64) -> f64 {
     }
 }
 
-/// `ln E max(min(Y, high) - low, 0)`, where `low < high`.
+/// Returns `ln E max(min(Y, high) - low, 0)`, with `low < high`.
 fn log_gain_between(mean: f64, deviation: f64, low: f64, high: f64) -> f64 {
     if deviation <= 0.0 {
         return libm::log((mean.min(high) - low).max(0.0));
@@ -117,13 +119,13 @@ fn log_gain_between(mean: f64, deviation: f64, low: f64, high: f64) -> f64 {
     let (upper, lower) = ((mean - low) / deviation, (mean - high) / deviation);
     let width = (high - low) / deviation;
     if width * upper.abs().max(1.0) < NARROW {
-        // The difference below would cancel: Simpson's rule on its derivative instead.
+        // The difference below would cancel. Simpson's rule integrates its derivative instead.
         let middle = 0.5 * (upper + lower);
         let weighted = [log_cdf(lower), log_cdf(middle) + LN_4, log_cdf(upper)];
         return libm::log(deviation) + libm::log(width) - LN_6 + log_sum(&weighted);
     }
     if lower > 0.0 {
-        // With h(z) = z + h(-z) the large parts are taken from each other exactly.
+        // With h(z) = z + h(-z) the large parts cancel exactly.
         let rest = libm::exp(log_improvement(-lower)) - libm::exp(log_improvement(-upper));
         return libm::log(deviation) + libm::log(width - rest);
     }
@@ -134,8 +136,8 @@ fn log_gain_between(mean: f64, deviation: f64, low: f64, high: f64) -> f64 {
     libm::log(deviation) + all + libm::log(-libm::expm1(beyond - all))
 }
 
-/// Strips below this width, in deviations and relative to the slope of the logarithm, are integrated: the error of the rule
-/// is the fourth power of it over 2880.
+/// Largest width of a strip that is integrated, in deviations and relative to the slope of the logarithm. The error of
+/// the rule is the fourth power of it over 2880.
 const NARROW: f64 = 1e-2;
 const LN_4: f64 = 2.0 * std::f64::consts::LN_2;
 const LN_6: f64 = 1.791_759_469_228_055;

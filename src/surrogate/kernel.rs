@@ -1,21 +1,22 @@
-//! How alike the values at two points are expected to be.
+//! Prior covariance of the values at two points.
 //!
-//! `k(x, y) = rough^2 M(r) + sum_i smooth_i^2 w_i p_i(x_i) . p_i(y_i) + 1`, where `M` is the Matern function with smoothness
-//! 5/2 and `r^2 = sum_i a_i(x_i, y_i) / length_i^2`:
+//! `k(x, y) = rough^2 M(r) + sum_i smooth_i^2 w_i p_i(x_i) . p_i(y_i) + 1`, where `M` is the Matern function with
+//! smoothness 5/2 and `r^2 = sum_i a_i(x_i, y_i) / length_i^2`:
 //!
-//! | axis | `a`, how far apart | `p`, the smooth part's functions | `w` |
+//! | axis | `a`, the distance | `p`, the smooth part's functions | `w` |
 //! |---|---|---|---|
 //! | number | squared difference | the first two Legendre polynomials of `2 x - 1` | `1 / d` |
 //! | choice of two | squared difference | `2 x - 1` | `1 / d` |
-//! | choice of more | 1 where they differ, 1/2 where one is not active | the indicators | `1 / d` |
+//! | choice of more | 1 if they differ, 1/2 if one is not active | the indicators | `1 / d` |
 //! | trend | 0 | `x` | 1 |
 //! | choice of one | 0 | none | |
 //!
-//! `d` is the number of axes of the first three kinds. The smooth part carries trends that hold in the whole space, learnt
-//! from a few points and extrapolated, with a weight for each axis; the rough part what is particular to a place.
+//! `d` is the number of axes of the first three kinds. The smooth part carries trends that hold in the whole space.
+//! They are learnt from a few points and extrapolated, with a weight for each axis. The rough part carries local
+//! effects.
 //!
-//! Source of the rough part: C. Rasmussen and C. Williams, "Gaussian processes for machine learning", 2006, formula 4.17; of
-//! sums of parts of one coordinate: D. Duvenaud et al., "Additive Gaussian processes", 2011.
+//! Source of the rough part: C. Rasmussen and C. Williams, "Gaussian processes for machine learning", 2006, formula
+//! 4.17. Source of sums of parts of one coordinate: D. Duvenaud et al., "Additive Gaussian processes", 2011.
 
 use std::f64::consts::LOG2_E;
 
@@ -27,7 +28,7 @@ pub(super) const LEVEL: f64 = 1.0;
 
 const SQRT_5: f64 = 2.236_067_977_499_79;
 
-/// What is fitted, in units of the targets' spread and of the ranges.
+/// The fitted numbers, in units of the targets' spread and of the ranges.
 #[derive(Clone, Debug)]
 pub(super) struct Hyper {
     /// One for each axis.
@@ -36,12 +37,12 @@ pub(super) struct Hyper {
     /// One for each axis.
     pub(super) smooth: Vec<f64>,
     pub(super) noise: f64,
-    /// By what the standard deviations that come with the targets are multiplied: all of them may be too large or too small.
+    /// Factor of the standard deviations that come with the targets: all of them may be too large or too small.
     pub(super) told: f64,
 }
 
 impl Hyper {
-    /// Variance of the noise of a target that comes with this variance, in units of the spread.
+    /// Returns the variance of the noise of a target with this own variance, in units of the spread.
     pub(super) fn noise_variance(&self, variance: f64) -> f64 {
         self.noise * self.noise + self.told * self.told * variance
     }
@@ -72,8 +73,9 @@ impl Kernel {
         &self.axes
     }
 
-    /// Covariances of a point with others, and the largest correlation of the rough part (0 where there are none). The others come
-    /// as one column for each axis, so that each is one pass over numbers that lie side by side.
+    /// Computes the covariances of a point with others, and returns the largest correlation of the rough part (0
+    /// without other points). The others are given as one column for each axis, so that each pass reads contiguous
+    /// numbers.
     pub(super) fn across(&self, point: &[f64], columns: &[Vec<f64>], covariances: &mut [f64]) -> f64 {
         let mut squared = vec![0.0; covariances.len()];
         covariances.fill(LEVEL);
@@ -100,14 +102,15 @@ impl Kernel {
         squared.into_iter().reduce(f64::min).map_or(0.0, |nearest| matern(nearest).0)
     }
 
-    /// Variance at a point.
+    /// Returns the prior variance at a point.
     pub(super) fn own(&self, point: &[f64]) -> f64 {
         let parts = self.axes.iter().zip(point).zip(&self.smooth);
         let smooth: f64 = parts.map(|((axis, x), weight)| weight * compare(*axis, *x, *x).1).sum();
         self.rough + smooth + LEVEL
     }
 
-    /// Features of a point: those whose squared differences add up to `r^2`, and those whose inner product is the smooth part.
+    /// Returns the features of a point: those with squared differences that add up to `r^2`, and those with the smooth
+    /// part as their inner product.
     pub(super) fn features(&self, point: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let (mut rough, mut smooth) = (Vec::new(), Vec::new());
         for (index, (axis, x)) in self.axes.iter().zip(point).enumerate() {
@@ -136,14 +139,14 @@ impl Kernel {
     }
 }
 
-/// `w` of each axis.
+/// Returns `w` of each axis.
 pub(super) fn shares(axes: &[Axis]) -> impl Iterator<Item = f64> {
     let varying = axes.iter().filter(|axis| !matches!(axis, Axis::Trend | Axis::Choice { count: 0 | 1 })).count();
     let share = 1.0 / to_f64(varying.max(1));
     axes.iter().map(move |axis| if *axis == Axis::Trend { 1.0 } else { share })
 }
 
-/// `a` and `p . p` of two coordinates on an axis.
+/// Returns `a` and `p . p` of two coordinates on an axis.
 pub(super) fn compare(axis: Axis, x: f64, y: f64) -> (f64, f64) {
     match axis {
         Axis::Number { .. } => numbers(x, y),
@@ -164,7 +167,7 @@ fn pairs(x: f64, y: f64) -> (f64, f64) {
 }
 
 fn choices(x: f64, y: f64) -> (f64, f64) {
-    // Values are whole numbers; what is not active lies between two of them.
+    // Values are whole numbers. The coordinate of an inactive parameter lies between two of them.
     let is_active = |at: f64| if at == NOT_ACTIVE { 0.0 } else { 1.0 };
     let (one, other) = (is_active(x), is_active(y));
     let same = if (x - y).abs() < 0.5 { one * other } else { 0.0 };
@@ -183,31 +186,32 @@ fn accumulate(column: &[f64], squared: &mut [f64], smooth: &mut [f64], terms: im
     }
 }
 
-/// The Matern function with smoothness 5/2 at a squared distance, and its derivative by the squared distance times -2.
+/// Returns the Matern function with smoothness 5/2 at a squared distance, and its derivative by the squared distance
+/// times -2.
 pub(super) fn matern(squared: f64) -> (f64, f64) {
     let r = SQRT_5 * squared.sqrt();
     let decay = decay(r);
     ((1.0 + r + r * r / 3.0) * decay, 5.0 / 3.0 * (1.0 + r) * decay)
 }
 
-/// `exp(-r)` for `r >= 0` within two units of the last place, without branches or tables, so that the compiler does several at
-/// once; below the smallest positive numbers (`r > 700`) it stands still instead of ending at 0.
+/// Returns `exp(-r)` for `r >= 0` within two units of the last place. It has no branches or tables, so that the
+/// compiler can vectorize it. Beyond the smallest positive numbers (`r > 700`) it stays constant instead of reaching 0.
 fn decay(r: f64) -> f64 {
-    // Added to a small number and taken away again, it rounds that to a whole one.
+    // Adding and subtracting this number rounds a small number to a whole one.
     const ROUNDING: f64 = 6_755_399_441_055_744.0;
-    // ln 2 in two parts, the first so short that its multiples are exact.
+    // ln 2 in two parts. The first is so short that its multiples are exact.
     const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
     const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
     let x = -r.min(700.0);
     let rounded = x * LOG2_E + ROUNDING;
     let whole = rounded - ROUNDING;
     let rest = (x - whole * LN_2_HIGH) - whole * LN_2_LOW;
-    // Taylor's polynomial: the rest is at most half of ln 2, so that what is left out is below 2e-17.
+    // Taylor's polynomial: the rest is at most half of ln 2, so the omitted terms are below 2e-17.
     let mut sum = 1.0 / 87_178_291_200.0;
     for factorial in FACTORIALS {
         sum = sum * rest + factorial;
     }
-    // The low bits of `rounded` are the whole number; moved up they are an exponent.
+    // The low bits of `rounded` are the whole number. Shifted up they are an exponent.
     sum * f64::from_bits(rounded.to_bits().wrapping_add(1023) << 52)
 }
 

@@ -1,6 +1,6 @@
-//! What measured points say of all others: Gaussian processes over mixed spaces.
+//! Predictions from measured points for all others: Gaussian processes over mixed spaces.
 //!
-//! Pure numbers, deterministic on every machine: elementary functions come from `libm`, and sums have one order.
+//! Pure numbers, deterministic on every machine: elementary functions come from `libm`, and sums have a fixed order.
 
 mod encoding;
 mod fit;

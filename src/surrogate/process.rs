@@ -1,4 +1,4 @@
-//! A Gaussian process: what some measured values say of all others, with uncertainty.
+//! A Gaussian process: predictions from measured values for all other points, with their uncertainty.
 //!
 //! Targets are in units of their own spread. Source: C. Rasmussen and C. Williams, "Gaussian processes for machine
 //! learning", 2006, algorithm 2.1.
@@ -10,7 +10,7 @@ use super::fit;
 use super::kernel::{Hyper, Kernel};
 use crate::stats::{Cholesky, dot, to_f64};
 
-/// What a process learns from.
+/// The data of a process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Data {
     pub points: Vec<Vec<f64>>,
@@ -19,7 +19,7 @@ pub(crate) struct Data {
     pub variances: Vec<f64>,
 }
 
-/// What is expected of a process before there are data. Deviations are of the logarithms.
+/// The priors of the hyper-parameters. Deviations are of the logarithms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Expected {
     /// Length scale of a number, as a share of its range, and of a choice.
@@ -28,15 +28,16 @@ pub(crate) struct Expected {
     /// Standard deviation of the noise, in the targets' units.
     pub noise: f64,
     pub noise_deviation: f64,
-    /// Of the part that is particular to a place, and of the one that holds everywhere, in the targets' spread.
+    /// Standard deviation of the local part and of the part that holds in the whole space, in units of the targets'
+    /// spread.
     pub rough: f64,
     pub smooth: f64,
     pub size_deviation: f64,
-    /// How much the values follow each [`Axis::Trend`].
+    /// Slope of the values in each [`Axis::Trend`].
     pub trend: f64,
-    /// What the targets are far from all data.
+    /// Value of the targets far from all data.
     pub level: f64,
-    /// The targets' spread; `None` takes the data's own.
+    /// The targets' spread. `None` takes that of the data.
     pub spread: Option<f64>,
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct Process {
     weights: Vec<f64>,
 }
 
-/// What a process says of a point: mean and standard deviation of the value without noise.
+/// The posterior at a point: mean and standard deviation of the value without noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Belief {
     pub mean: f64,
@@ -60,8 +61,8 @@ pub(crate) struct Belief {
 }
 
 impl Process {
-    /// Fits the hyper-parameters and conditions on the data; `None` where the data cannot be worked with: what is no number, or a
-    /// count that differs.
+    /// Fits the hyper-parameters and conditions on the data. `None` if a number is not finite or if the counts of
+    /// points, targets and variances differ.
     #[must_use]
     pub(crate) fn fit(axes: &[Axis], data: &Data, expected: &Expected, moved: &[f64]) -> Option<Self> {
         if !data.is_sound(axes.len()) {
@@ -72,7 +73,7 @@ impl Process {
         Self::condition(axes, hyper, scale, data)
     }
 
-    /// The same hyper-parameters with other data.
+    /// Conditions a process of the current hyper-parameters on other data.
     #[must_use]
     pub(crate) fn on(&self, data: &Data) -> Option<Self> {
         Self::condition(self.kernel.axes(), self.hyper.clone(), self.scale, data)
@@ -98,7 +99,7 @@ impl Process {
         Some(Self { kernel, hyper, scale, columns, factor, weights })
     }
 
-    /// Number of data.
+    /// Returns the number of data.
     #[must_use]
     pub(crate) fn len(&self) -> usize {
         self.weights.len()
@@ -109,19 +110,19 @@ impl Process {
         self.weights.is_empty()
     }
 
-    /// Standard deviation of the noise of one target.
+    /// Returns the standard deviation of the noise of one target.
     #[must_use]
     pub(crate) fn noise(&self) -> f64 {
         self.hyper.noise * self.scale.spread
     }
 
-    /// The length scale of each axis, as a share of its range.
+    /// Returns the length scale of each axis, as a share of its range.
     #[cfg(test)]
     pub(crate) fn lengths(&self) -> &[f64] {
         &self.hyper.lengths
     }
 
-    /// The mean alone, which is quicker.
+    /// Returns the mean alone. This is faster than `at`.
     #[must_use]
     pub(crate) fn mean(&self, point: &[f64]) -> f64 {
         let mut cross = vec![0.0; self.len()];
@@ -129,13 +130,13 @@ impl Process {
         self.scale.level + self.scale.spread * dot(&cross, &self.weights)
     }
 
-    /// What is believed of the value at a point.
+    /// Returns the posterior of the value at a point.
     #[must_use]
     pub(crate) fn at(&self, point: &[f64]) -> Belief {
         self.near(point).0
     }
 
-    /// The same, and how alike the nearest datum is: the largest correlation of the rough part.
+    /// Like `at`, with the largest correlation of the rough part with a datum.
     #[must_use]
     pub(crate) fn near(&self, point: &[f64]) -> (Belief, f64) {
         let mut cross = vec![0.0; self.len()];
@@ -154,12 +155,12 @@ impl Process {
     }
 }
 
-/// One column for each axis.
+/// Returns one column for each axis.
 fn columns(axes: usize, points: &[Vec<f64>]) -> Vec<Vec<f64>> {
     (0..axes).map(|axis| points.iter().map(|point| point[axis]).collect()).collect()
 }
 
-/// Level and spread of the targets: a process models them in units of the spread above the level.
+/// Level and spread of the targets. A process models them as distance from the level in units of the spread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     pub(super) level: f64,
@@ -170,7 +171,7 @@ impl Scale {
     fn of(targets: &[f64], expected: &Expected) -> Self {
         let Some(spread) = expected.spread else {
             let n = to_f64(targets.len().max(1));
-            // In units of the largest, whose square may be no number.
+            // In units of the largest, whose square may overflow.
             let unit = targets.iter().fold(f64::MIN_POSITIVE, |most, target| most.max(target.abs()));
             let mean = targets.iter().map(|target| target / unit).sum::<f64>() / n;
             let square = |target: &f64| (target / unit - mean) * (target / unit - mean);
@@ -182,19 +183,19 @@ impl Scale {
         Self { level: expected.level, spread }
     }
 
-    /// A target in units of the spread above the level.
+    /// Returns a target in units of the spread above the level.
     pub(super) fn target(self, target: f64) -> f64 {
         (target - self.level) / self.spread
     }
 
-    /// A variance of a target in the same units.
+    /// Returns a target's variance in squared units of the spread.
     pub(super) fn variance(self, variance: f64) -> f64 {
         variance / (self.spread * self.spread)
     }
 }
 
 impl Data {
-    /// At most so many of them, evenly chosen, the first and the last included.
+    /// Returns at most `most` data, evenly chosen, the first and the last included.
     #[must_use]
     pub(crate) fn evenly(&self, most: usize) -> Self {
         let count = self.points.len();
@@ -209,14 +210,14 @@ impl Data {
         }
     }
 
-    /// The deviations that come with the targets, as targets.
+    /// Returns the deviations that come with the targets, as targets.
     #[must_use]
     pub(crate) fn deviations(&self) -> Self {
         let deviations = self.variances.iter().map(|variance| variance.sqrt()).collect();
         Self { points: self.points.clone(), targets: deviations, variances: vec![0.0; self.variances.len()] }
     }
 
-    /// Whether there are as many targets and variances as points, on these axes, and all are numbers.
+    /// Returns whether points, targets and variances have equal counts, on these axes, and all numbers are finite.
     fn is_sound(&self, axes: usize) -> bool {
         let count = self.points.len();
         count == self.targets.len()

@@ -1,4 +1,4 @@
-//! What was computed without this project's code (`tests/fixtures/record_gaussian_process.py`).
+//! Reference numbers from outside of this project's code (`tests/fixtures/record_gaussian_process.py`).
 
 use serde::Deserialize;
 
@@ -26,7 +26,7 @@ pub(super) struct Case {
     targets: Vec<f64>,
     variances: Vec<f64>,
     pub(super) negative_log: f64,
-    /// By the logarithms of lengths, smooth, rough and noise; not for the largest.
+    /// Derivatives by the logarithms of lengths, smooth, rough and noise; not for the largest case.
     pub(super) gradient: Option<Vec<f64>>,
     pub(super) asked: Vec<Answer>,
 }
@@ -70,7 +70,7 @@ impl Case {
     }
 }
 
-/// What is usually expected in these tests.
+/// Returns the usual priors of these tests.
 pub(super) fn expected() -> Expected {
     Expected {
         length: 0.5,
@@ -86,7 +86,7 @@ pub(super) fn expected() -> Expected {
     }
 }
 
-/// Numbers that no generator's release changes: uniform ones, and normal ones by Box and Muller.
+/// Numbers that do not depend on a generator's release: uniform ones, and normal ones by Box and Muller.
 pub(super) struct Numbers(u64);
 
 impl Numbers {
@@ -94,7 +94,7 @@ impl Numbers {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1))
     }
 
-    /// From 0 to 1, without 0; `SplitMix64`.
+    /// Returns a number from 0 to 1, without 0, by `SplitMix64`.
     pub(super) fn uniform(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -108,7 +108,7 @@ impl Numbers {
         radius * libm::cos(2.0 * std::f64::consts::PI * self.uniform())
     }
 
-    /// A point that a configuration may have.
+    /// Returns a point that a configuration may have.
     pub(super) fn point(&mut self, axes: &[Axis]) -> Vec<f64> {
         let coordinate = |axis: &Axis| match axis {
             Axis::Number { .. } => self.uniform(),

@@ -1,4 +1,4 @@
-//! Whether the engine's own GPUs compute: a witness for steps that move no counter.
+//! Activity of the engine's own GPUs: evidence of steps that move no counter.
 
 use super::Devices;
 use super::gpu::Gpus;
@@ -9,11 +9,11 @@ use crate::facts::GpuError;
 pub(crate) struct DeviceActivity(Gpus);
 
 impl DeviceActivity {
-    /// Finds the GPUs that these processes compute on. `None` without a driver, and if the GPUs are not known to be the engine's:
-    /// then their activity may be that of others.
+    /// Finds the GPUs that these processes compute on. Returns `None` without a driver, and if the GPUs are not known
+    /// to be the engine's: their activity could then come from other programs.
     ///
     /// # Errors
-    /// When the driver hangs.
+    /// If the driver hangs.
     pub(crate) fn open(devices: &Devices, pids: &[i32]) -> Result<Option<Self>, GpuError> {
         let gpus = Gpus::open(devices, pids)?;
         Ok(gpus.filter(|gpus| gpus.doubt().is_none()).map(Self))
@@ -23,7 +23,7 @@ impl DeviceActivity {
     /// if no GPU reports one, as instances do not.
     ///
     /// # Errors
-    /// When the driver does not answer.
+    /// If the driver does not answer.
     pub(crate) fn highest_utilization(&self) -> Result<Option<u32>, GpuError> {
         self.0.highest_utilization()
     }

@@ -1,6 +1,6 @@
-//! Disturbances of a measured window: other processes on the engine's devices, and devices that are slowed down.
+//! Disturbances of a measurement window: other processes on the engine's devices, and devices that are slowed down.
 //!
-//! A cap on power is how a device runs at full load, and no disturbance.
+//! A power cap is normal at full load, and no disturbance.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,7 +21,7 @@ const SLOWDOWNS: [(&str, &str); 4] = [
 /// A slowdown counts if it holds in more than this share of a window's samples.
 const SHARE: f64 = 0.05;
 
-/// One line for each disturbance.
+/// Returns one line for each disturbance.
 pub(super) fn found(telemetry: &Telemetry, window: &Range<Instant>) -> Vec<String> {
     let mut found = Vec::new();
     let mut processes: BTreeMap<(&str, u32), &ForeignProcess> = BTreeMap::new();

@@ -1,11 +1,11 @@
-//! What each engine calls what: from the text of `/metrics` to our own names.
+//! Mapping of each engine's series on `/metrics` to our own names.
 
 use std::collections::BTreeMap;
 
 use super::exposition;
 use super::series::Row;
 
-/// How the values of several engines, and of several labels, become one.
+/// Combination of the values of several engines or labels into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fold {
     Sum,
@@ -16,7 +16,7 @@ struct Source {
     /// Our name.
     series: &'static str,
     fold: Fold,
-    /// What it is called; the first that the page has counts.
+    /// Names of the series on pages. The first name that the page has counts.
     names: &'static [&'static str],
 }
 
@@ -31,12 +31,12 @@ const fn mean(series: &'static str, names: &'static [&'static str]) -> Source {
 /// Every series and its names.
 ///
 /// vLLM: `vllm/engine/metrics.py` (V0, up to 0.8 by default) and `vllm/v1/metrics/loggers.py`; V1 has one sample for
-/// each engine (`engine="0"`, ...). V0 and V1 before 0.10 say `gpu_cache_usage_perc`; 0.10 has both names, later ones
-/// only the new one. V0 gives the prefix cache's hit rate instead of counters, -1 where the cache is off. Before 0.10
-/// the counters are blocks, later tokens; their ratio is the same.
+/// each engine (`engine="0"`, ...). V0 and V1 before 0.10 have `gpu_cache_usage_perc`. 0.10 has both names, and later
+/// releases only the new one. V0 reports the prefix cache's hit rate instead of counters, and -1 if the cache is off.
+/// Before 0.10 the counters count blocks, later tokens. Their ratio is the same.
 ///
-/// `SGLang` (`--enable-metrics`): its own page on production metrics. Its gauge `cache_hit_rate` is that of the last
-/// batches, so the counters are read. TGI and llama.cpp (`--metrics`): as far as they have the same.
+/// `SGLang` (`--enable-metrics`): its own page on production metrics. Its gauge `cache_hit_rate` covers only the last
+/// batches, so the counters are read. TGI and llama.cpp (`--metrics`): the corresponding series.
 const SOURCES: &[Source] = &[
     sum(
         "requests_running",
@@ -89,22 +89,22 @@ const SOURCES: &[Source] = &[
             "llamacpp:tokens_predicted_total",
         ],
     ),
-    // Of the histogram of the tokens of each step.
+    // The count of the histogram of tokens per step.
     sum("engine_steps", &["vllm:iteration_tokens_total_count"]),
     sum("requests_finished", &["vllm:request_success_total", "sglang:num_requests_total", "tgi_request_success"]),
 ];
 
-/// The series that a page has; none for a page of an unknown engine. `own` are names of series that come before
-/// the known ones.
+/// Returns the series of a page, or none for a page of an unknown engine. `own` contains names of series that take
+/// precedence over the known ones.
 pub(super) fn read(page: &str, own: &BTreeMap<String, String>) -> Row {
     let names = |source: &Source| {
         let own = own.get(source.series).map(String::as_str);
         own.into_iter().chain(source.names.iter().copied()).collect::<Vec<_>>()
     };
-    // Sum and number of the samples of every name that is looked for.
+    // Sum and number of the samples of every known name.
     let mut found: BTreeMap<&str, (f64, f64)> = SOURCES.iter().flat_map(names).map(|name| (name, (0.0, 0.0))).collect();
     for sample in exposition::samples(page) {
-        // A rate of -1 says that there is no cache.
+        // A rate of -1 means that there is no cache.
         if let Some((sum, count)) = found.get_mut(sample.name)
             && sample.value >= 0.0
             && sample.value.is_finite()

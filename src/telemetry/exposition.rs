@@ -1,18 +1,18 @@
-//! Prometheus' text format, as far as values go: one name, labels and value a line.
+//! Parser of the values in Prometheus' text format: one name, labels and value per line.
 //!
-//! <https://prometheus.io/docs/instrumenting/exposition_formats/>. Lines that are not understood are passed over: a
-//! page is foreign, and one odd line must not cost the others.
+//! <https://prometheus.io/docs/instrumenting/exposition_formats/>. Lines that cannot be parsed are skipped: pages are
+//! foreign, and one odd line must not cost the others.
 
 /// One value of a page.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample<'a> {
     pub(super) name: &'a str,
-    /// Between the braces, as it stands there.
+    /// The unparsed text between the braces.
     pub(super) labels: &'a str,
     pub(super) value: f64,
 }
 
-/// The values of a page, in its order.
+/// Returns the values of a page, in its order.
 pub(super) fn samples(page: &str) -> impl Iterator<Item = Sample<'_>> {
     page.lines().filter_map(sample)
 }
@@ -36,7 +36,7 @@ fn sample(line: &str) -> Option<Sample<'_>> {
     Some(Sample { name, labels, value })
 }
 
-/// The first brace outside of quotes; a quote or brace may be part of a label's value.
+/// Returns the first closing brace outside of quotes. A label's value may contain quotes and braces.
 fn closing_brace(text: &str) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     for (at, c) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! Processes of others that compute on the engine's devices while it is measured.
+//! Foreign processes that compute on the engine's devices during a measurement.
 //!
 //! A process counts if it appears during the measurement, or if it was there before and is at work. In a container the driver
 //! reports other process ids: then every new process counts, since an engine that serves starts no further ones.
@@ -30,7 +30,7 @@ impl Compute {
     }
 }
 
-/// Reads one device; shares since `seen`. A device that cannot be read has no processes.
+/// Reads one device, with shares since `seen`. A device that cannot be read has no processes.
 pub(super) fn compute(nvml: &Nvml, id: &GpuId, seen: u64) -> Compute {
     let read = |device: &nvml_wrapper::Device<'_>| {
         let mut compute = Compute { last: seen, ..Compute::default() };
@@ -52,10 +52,10 @@ pub(super) fn compute(nvml: &Nvml, id: &GpuId, seen: u64) -> Compute {
     with_device(nvml, id, read).unwrap_or_default()
 }
 
-/// The processes of others, from reading to reading.
+/// State of the search for foreign processes between readings.
 #[derive(Debug)]
 pub(super) struct Foreign {
-    /// Each device with the processes that were there at first.
+    /// Each device with its initial processes.
     pub(super) known: Vec<DeviceProcesses>,
     /// Of each device: the instant of the last share.
     seen: Vec<u64>,
@@ -64,7 +64,7 @@ pub(super) struct Foreign {
 }
 
 impl Foreign {
-    /// `now` is the present reading of each device of `known`.
+    /// Creates the state. `now` is the current reading of each device of `known`.
     pub(super) fn new(known: Vec<DeviceProcesses>, now: &[Compute], pids: &[i32]) -> Self {
         let has_our_ids = now.iter().any(|compute| compute.processes.keys().any(|pid| is_in(*pid, pids)));
         Self { seen: now.iter().map(|compute| compute.last).collect(), known, has_our_ids }
@@ -74,7 +74,8 @@ impl Foreign {
         self.seen.clone()
     }
 
-    /// Those that disturb now. `pids` finds the server's processes anew; it is asked only if somebody else is there.
+    /// Returns the processes that disturb now. `pids` searches for the server's processes, and is called only if a
+    /// candidate was found.
     pub(super) fn find(&mut self, now: Vec<Compute>, pids: impl FnOnce() -> Vec<i32>) -> Vec<ForeignProcess> {
         let mut found = Vec::new();
         for ((compute, (id, known)), seen) in now.into_iter().zip(&self.known).zip(&mut self.seen) {

@@ -1,4 +1,4 @@
-//! The GPUs, as the driver's management library (NVML) reports them: a thin layer that reads, and what readings mean.
+//! The GPUs, as the driver's management library (NVML) reports them: a thin layer of reads, and their interpretation.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::facts::{
 use crate::stats::{gib, to_f64};
 
 /// Reasons for which a device runs slower than it could, by the bits of NVML's clock event reasons (`nvml.h`). Idleness
-/// and clocks that somebody has set are no slowdown.
+/// and clocks set by a user are no slowdown.
 pub(super) const SLOWDOWNS: &[(u64, &str)] = &[
     (0x04, "slowed_by_power_cap"),
     (0x08, "slowed_by_hardware"),
@@ -23,20 +23,20 @@ pub(super) const SLOWDOWNS: &[(u64, &str)] = &[
     (0x80, "slowed_by_power_brake"),
 ];
 
-/// One device at one instant; what it does not support is absent.
+/// One device at one instant. Unsupported values are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reading {
     /// Bytes.
     pub(super) memory_used: Option<u64>,
-    /// Percent of the time in which a kernel ran.
+    /// Percent of the time that a kernel ran.
     pub(super) utilization: Option<u32>,
     pub(super) power_mw: Option<u32>,
-    /// Since the driver was loaded.
+    /// Energy since the driver was loaded.
     pub(super) energy_mj: Option<u64>,
     pub(super) temperature_c: Option<u32>,
     pub(super) sm_mhz: Option<u32>,
     pub(super) memory_mhz: Option<u32>,
-    /// NVML's bits.
+    /// NVML's bits of clock event reasons.
     pub(super) reasons: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Reading {
 const OF_THE_ENGINE: [&str; 3] = ["utilization", "power_w", "energy_j"];
 
 impl Reading {
-    /// The values by name.
+    /// Returns the values by name.
     pub(super) fn row(&self) -> Row {
         let mut row = Row::new();
         let mut add = |name, value: Option<f64>| row.extend(value.map(|value| (name, value)));
@@ -65,10 +65,10 @@ impl Reading {
     }
 }
 
-/// How long a reading may take: the host and the processes are read with it.
+/// Time limit of a reading. It is short, because the host and the processes are read together with the devices.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// The devices that are watched.
+/// The watched devices.
 #[derive(Debug)]
 pub(super) struct Gpus {
     ids: Vec<GpuId>,
@@ -82,18 +82,19 @@ pub(super) struct Gpus {
 pub(super) struct Rows {
     /// One for each device, in order; none if the driver does not answer.
     pub(super) devices: Vec<Row>,
-    /// Processes of others that compute on the engine's devices.
+    /// Foreign processes that compute on the engine's devices.
     pub(super) foreign: Vec<super::ForeignProcess>,
-    /// Why values are absent.
+    /// Reasons for absent values.
     pub(super) notes: Vec<String>,
 }
 
 impl Gpus {
-    /// The devices that these processes compute on; if that cannot be seen (process ids in a container are others), those that
-    /// the server uses of the visible ones. `None` without a driver or such a device: nothing is wrong then.
+    /// Opens the devices that these processes compute on. If they are not visible (process ids in a container differ),
+    /// opens the visible devices that the server uses. Returns `None` without a driver or such a device, which is no
+    /// error.
     ///
     /// # Errors
-    /// When the driver hangs.
+    /// If the driver hangs.
     pub(super) fn open(devices: &Devices, pids: &[i32]) -> Result<Option<Self>, GpuError> {
         let variable = devices.visible.clone();
         let listed = ask(NVML_LIMIT.min(LIMIT * 5), "listing the devices", move |nvml| {
@@ -121,13 +122,13 @@ impl Gpus {
         Ok((!ids.is_empty()).then_some(Self { ids, doubt, foreign }))
     }
 
-    /// The reason for which values are absent.
+    /// Returns the reason for absent values, if there is one.
     pub(super) fn doubt(&self) -> Option<String> {
         let doubt = self.doubt.as_ref()?;
         Some(format!("energy and utilization of the GPUs are absent: {doubt}"))
     }
 
-    /// The processes that computed on the devices at first.
+    /// Returns the processes that initially computed on the devices.
     pub(super) fn known(&self) -> Vec<DeviceProcesses> {
         self.foreign.known.clone()
     }
@@ -135,7 +136,7 @@ impl Gpus {
     /// Reads the highest utilization of the devices, in percent.
     ///
     /// # Errors
-    /// When the driver does not answer.
+    /// If the driver does not answer.
     pub(super) fn highest_utilization(&self) -> Result<Option<u32>, GpuError> {
         let ids = self.ids.clone();
         ask(LIMIT, "reading the utilization", move |nvml| {
@@ -146,7 +147,7 @@ impl Gpus {
     /// Reads the devices. `pids` finds the server's processes anew.
     ///
     /// # Errors
-    /// When the driver does not answer.
+    /// If the driver does not answer.
     pub(super) fn read(&mut self, pids: impl FnOnce() -> Vec<i32>) -> Result<Rows, GpuError> {
         let (ids, seen) = (self.ids.clone(), self.foreign.seen());
         let readings = ask(LIMIT, "reading the devices", move |nvml| {
@@ -182,13 +183,13 @@ fn reading(nvml: &nvml_wrapper::Nvml, id: &GpuId) -> Reading {
     let reading = with_device(nvml, id, read).unwrap_or_default();
     match id.instance {
         None => reading,
-        // Those of its device are of all its instances.
+        // The device's values cover all its instances.
         Some(_) => Reading { utilization: None, power_mw: None, energy_mj: None, ..reading },
     }
 }
 
-/// The devices to watch, and the reason for which they may not be the engine's. `used` holds the process ids that compute on each
-/// of `all`.
+/// Returns the devices to watch, and the reason for which they may not be the engine's. `used` contains the process ids
+/// that compute on each of `all`.
 fn chosen(
     all: &[GpuId],
     used: &[Vec<u32>],
@@ -204,7 +205,7 @@ fn chosen(
     }
     let most = usize::try_from(devices.used).unwrap_or(usize::MAX);
     let ids: Vec<_> = visible.iter().take(most).cloned().collect();
-    // A number of devices that is not known is unlimited.
+    // An unknown number of devices is stored as unlimited.
     let uses_all = devices.used != u64::MAX && visible.len() <= most;
     if devices.is_given || uses_all || all.len() == 1 {
         return (ids, None);

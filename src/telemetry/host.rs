@@ -1,4 +1,4 @@
-//! The server's processes and the machine around them, read from `/proc`.
+//! Processor time and memory of the server's processes and of the host, read from `/proc`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ use super::series::Row;
 use crate::server::Processes;
 use crate::stats::{gib, to_f64};
 
-/// How often the processes are looked for anew. Those that are known are read every time; finding them reads the whole
-/// of `/proc`.
+/// Interval between searches for processes. Known processes are read every time, but a search reads the whole of
+/// `/proc`.
 const SEARCH: Duration = Duration::from_secs(5);
 
-/// The processes of a launch, and what they have used, those included that have ended since they were last seen.
+/// The processes of a launch and their processor time, including that of processes that have ended.
 #[derive(Debug)]
 pub(super) struct Tree {
     processes: Processes,
     searched: Option<Instant>,
     pids: Vec<i32>,
-    /// Processor ticks by process id and start, since a number may be used again.
+    /// Processor ticks by process id and start, since an id may be used again.
     ticks: BTreeMap<(i32, u64), u64>,
 }
 
@@ -29,7 +29,7 @@ impl Tree {
         Self { processes, searched: None, pids: Vec::new(), ticks: BTreeMap::new() }
     }
 
-    /// The ids of the processes as they were last found.
+    /// Returns the ids of the processes. Searches for them again if the last search is too old.
     pub(super) fn pids(&mut self) -> &[i32] {
         if self.searched.is_none_or(|last| last.elapsed() >= SEARCH) {
             self.pids = self.processes.pids();
@@ -38,16 +38,17 @@ impl Tree {
         &self.pids
     }
 
-    /// The ids of the processes, found anew.
+    /// Searches for the processes and returns their ids.
     pub(super) fn searched_pids(&mut self) -> Vec<i32> {
         self.searched = None;
         self.pids().to_vec()
     }
 
-    /// `cpu_s`, a counter, and `rss_gib`. Memory that processes share counts in each of them.
+    /// Reads `cpu_s`, a counter, and `rss_gib`. Memory that processes share counts in each of them.
     ///
-    /// With `exactly`, the processes are found anew and `pss_gib` divides what is shared among those who share it. That
-    /// walks the page tables and holds the process's memory lock: nothing for a server under load.
+    /// With `exactly`, searches for the processes again and reads `pss_gib`, which divides shared memory among its
+    /// users. This walks the page tables and holds the process's memory lock, so it must not run on a server under
+    /// load.
     pub(super) fn read(&mut self, exactly: bool) -> Row {
         if exactly {
             self.searched = None;
@@ -76,8 +77,8 @@ fn pss(process: &Process) -> Option<u64> {
     rollup.0.first()?.extension.map.get("Pss").copied()
 }
 
-/// `cpu_busy_s` and `cpu_all_s`, counters over all processors, and `memory_available_gib`. What cannot be read is left
-/// out.
+/// Reads `cpu_busy_s` and `cpu_all_s`, counters over all processors, and `memory_available_gib`. Unreadable values are
+/// left out.
 pub(super) fn read() -> Row {
     let mut row = Row::new();
     if let Ok(stats) = procfs::KernelStats::current() {

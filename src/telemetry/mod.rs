@@ -1,36 +1,37 @@
-//! Telemetry: the server's side of the story, sampled beside the load and never in its way.
+//! Telemetry of the server, its processes, the host and its GPUs, sampled during a load without delaying it.
 //!
-//! [`Watch::start`] samples three sources, each on its own clock, once an interval: the server's page `/metrics`, the
-//! processes of its launch with the machine around them, and the GPUs. [`summarize`] says what they were in a window.
+//! [`Watch::start`] samples three sources once per interval, each with its own time stamps. They are the server's page
+//! `/metrics`, the processes of its launch together with the host, and the GPUs. [`summarize`] reduces the samples of a
+//! window to numbers.
 //!
-//! It costs the server one page an interval (5 to 8 ms of the API server of vLLM 0.32 on a CPU), the machine some
-//! milliseconds of `/proc`, and the load's thread nothing. A page that comes too late is left out and counted. What is not
-//! there (a page, a GPU) is a note or nothing at all, never an error.
+//! Each sample costs the server one page: 5 to 8 ms of the API server of vLLM 0.32 on a CPU. It costs the host some
+//! milliseconds of `/proc`, and the load's thread nothing. A page that arrives too late is left out and counted. An
+//! absent source (a page, a GPU) causes a note or nothing, never an error.
 //!
 //! # Definitions
 //!
-//! Over a window from `a` to `b`. Gauges: over the samples within it. Counters: the value at `b` less that at `a`, by
-//! linear interpolation between samples, resets added up; samples must cover nine tenths of the window. A server's counters
-//! are therefore good to about one interval at the window's start, where the warm-up has just ended. A share is from 0 to
-//! 1. What cannot be known is absent, never 0.
+//! All numbers are for a window from `a` to `b`. Gauges use the samples within it. A counter's number is its value at
+//! `b` less that at `a`, interpolated linearly between samples, with resets added up. Samples must cover nine tenths of
+//! the window. A server's counters are therefore accurate to about one interval at the window's start, when the warm-up
+//! has just ended. A share lies between 0 and 1. Unknown numbers are absent, never 0.
 //!
 //! | name | definition |
 //! |---|---|
-//! | `requests_running_mean`, `_max`, `requests_waiting_mean`, `_max`, `requests_swapped_max` | of the scheduler, summed over engines |
+//! | `requests_running_mean`, `_max`, `requests_waiting_mean`, `_max`, `requests_swapped_max` | scheduler's, summed over engines |
 //! | `kv_cache_usage_mean`, `_max` | share of the KV cache in use, averaged over engines |
-//! | `preemptions` | requests that were put back for want of cache |
+//! | `preemptions` | requests that were preempted for lack of KV cache blocks |
 //! | `prefix_cache_hit_rate` | hits / queries in the window; for V0 the mean of its own rate since its start |
-//! | `server_prompt_tokens`, `server_generation_tokens`, `server_requests_finished` | what the server says it has done |
+//! | `server_prompt_tokens`, `server_generation_tokens`, `server_requests_finished` | totals that the server reports |
 //! | `engine_steps` | steps that generated or prefilled tokens, of vLLM's V1 |
 //! | `server_cpu_s` | processor seconds of the launch's processes |
-//! | `server_rss_gib_max` | sum of their resident memory, what they share counted in each |
-//! | `server_pss_gib` | the same after the load, what they share divided among them |
+//! | `server_rss_gib_max` | sum of their resident memory; shared memory counts in each |
+//! | `server_pss_gib` | like `server_rss_gib_max`, but read after the load, with shared memory divided among its users |
 //! | `host_cpu_share_mean` | share of all processors that was busy, the load generator included |
 //! | `host_memory_available_gib_min` | the kernel's `MemAvailable` |
-//! | `gpu_memory_gib_max`, `gpu_temperature_c_max` | of the device that has most, whoever uses it |
+//! | `gpu_memory_gib_max`, `gpu_temperature_c_max` | of the device with the highest value, including use by other programs |
 //! | `gpu_utilization_mean`, `gpu_sm_clock_mhz_mean`, `gpu_memory_clock_mhz_mean` | averaged over devices |
 //! | `gpu_power_w_mean` | summed over devices |
-//! | `gpu_throttled_share` | share of samples in which a device was slowed down, of the device with most |
+//! | `gpu_throttled_share` | share of samples that found a device slowed down, of the device with the highest share |
 //! | `energy_j` | summed over devices: the driver's counter, or else power integrated by the trapezoidal rule |
 //! | `energy_per_output_token_j` | `energy_j` / output tokens that clients received |
 
@@ -69,38 +70,40 @@ use crate::trial::ServerTelemetry;
 use reader::{Reader, Reading};
 use scrape::{Answer, Scraper};
 
-/// How often is sampled where nobody says otherwise.
+/// Default interval between samples.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Samples of a series that are stored; a longer one is thinned. A trial of a minute without a GPU takes about 6 kB.
+/// Maximum number of stored samples of a series. A longer series is thinned. A trial of a minute without a GPU takes
+/// about 6 kB.
 const MOST_STORED: usize = 120;
 
-/// What to watch.
+/// The sources to watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
-    /// Whose page of numbers is asked: as a load's target, a trailing `/v1` is accepted. `None`: no page.
+    /// Address of the server whose metrics page is read. A trailing `/v1` is accepted, as for a load's target. `None`:
+    /// no page.
     pub base_url: Option<String>,
     pub page: MetricsPage,
-    /// The server's processes, where they are known.
+    /// The server's processes, if known.
     pub processes: Option<Processes>,
-    /// Whether the server runs on this machine, so that its processors and memory are of interest.
+    /// Whether the server runs on this machine. The host's processors and memory are then read.
     pub host: bool,
-    /// `None`: no GPU is of interest.
+    /// `None`: no GPU is read.
     pub gpus: Option<Devices>,
     pub interval: Duration,
 }
 
-/// Which GPUs to watch: those that the server's processes compute on, or else the first visible ones.
+/// The GPUs to watch: those that the server's processes compute on, or else the first visible ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Devices {
-    /// The server's `CUDA_VISIBLE_DEVICES`; `None` where it is not set.
+    /// The server's `CUDA_VISIBLE_DEVICES`, or `None` if it is not set.
     pub visible: Option<String>,
-    /// How many of them the server uses, as far as that is known.
+    /// Number of visible GPUs that the server uses; `u64::MAX` if unknown.
     pub used: u64,
-    /// Whether slots or the variable give them to the server alone.
+    /// Whether slots or the variable assign them to the server alone.
     pub is_given: bool,
-    /// The processes that an earlier observation of the same server has found first; without one those that this finds first
-    /// are no disturbance unless they are at work.
+    /// The initial processes of an earlier observation of this server. Without one, this observation's own initial
+    /// processes are used. They are no disturbance unless they are at work.
     pub known: Vec<DeviceProcesses>,
 }
 
@@ -108,8 +111,8 @@ pub(crate) struct Devices {
 pub(crate) type DeviceProcesses = (GpuId, Vec<u32>);
 
 impl Scope {
-    /// A server of which only the address is known. If that is one of this machine, its processors, memory and visible
-    /// GPUs are watched as well.
+    /// Creates the scope of a server with only a known address. If the address is on this machine, the host's
+    /// processors and memory and the visible GPUs are watched as well.
     #[must_use]
     pub(crate) fn of_url(base_url: impl Into<String>) -> Self {
         let base_url = base_url.into();
@@ -130,34 +133,34 @@ impl Scope {
     }
 }
 
-/// What was seen.
+/// The samples of an observation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Telemetry {
     pub began: Instant,
     pub ended: Instant,
     pub interval: Duration,
-    /// Of the server's page.
+    /// Samples of the server's page.
     pub server: Table,
-    /// Of its processes.
+    /// Samples of the server's processes.
     pub process: Table,
     pub host: Table,
-    /// One for each device that was watched.
+    /// Samples of each watched device.
     pub gpus: Vec<Table>,
-    /// Samples of any source that were too slow or failed.
+    /// Number of samples of any source that were too slow or failed.
     pub missed: u64,
-    /// Why a source is absent.
+    /// Reasons for absent sources.
     pub notes: Vec<String>,
-    /// The processes that computed on the devices at first.
+    /// The processes that initially computed on the devices.
     pub known: Vec<DeviceProcesses>,
-    /// When processes of others were seen on the engine's devices.
+    /// Foreign processes on the engine's devices, with the instant of each observation.
     pub foreign: Vec<(Instant, ForeignProcess)>,
 }
 
-/// A process of others that computes on one of the engine's devices.
+/// A process that computes on one of the engine's devices without being the engine's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ForeignProcess {
     pub device: String,
-    /// In the driver's own namespace.
+    /// Process id in the driver's own namespace.
     pub pid: u32,
     /// Bytes on the device, if the driver reports them.
     pub memory: Option<u64>,
@@ -183,7 +186,7 @@ impl Telemetry {
         }
     }
 
-    /// Summary and series of a trial.
+    /// Returns the summary, the series and the disturbances of a trial.
     #[must_use]
     pub(crate) fn record(&self, window: Option<Range<Instant>>, output_tokens: u64) -> ServerTelemetry {
         let window = window.unwrap_or(self.began..self.ended);
@@ -191,10 +194,11 @@ impl Telemetry {
         ServerTelemetry { summary, series: self.to_json(&window), disturbed: disturbance::found(self, &window) }
     }
 
-    /// `interval_s`, `window_s` (the window's length), `missed`, `notes`, and for each source an object of columns of the
-    /// same length: `at_s` is in seconds from the window's start, negative before it; counters begin at 0 with the first
-    /// sample; what is missing is null, and so is a reason for slowness (`slowed_by_...`) that does not hold. `gpus` is a list, the others (`server`, `process`, `host`) are absent where there was
-    /// nothing.
+    /// Returns the samples as JSON: `interval_s`, `window_s` (the window's length), `missed`, `notes`, and for each
+    /// source an object of columns of equal length. `at_s` is in seconds from the window's start, negative before it.
+    /// Counters begin at 0 with the first sample. Missing values are null, and so is a reason for slowness
+    /// (`slowed_by_...`) that does not hold. `gpus` is a list. Sources without samples are absent, among `server`,
+    /// `process`, `host` and `gpus`.
     #[must_use]
     pub(crate) fn to_json(&self, window: &Range<Instant>) -> Json {
         let mut json = json!({
@@ -244,19 +248,19 @@ pub(crate) struct Watch {
     task: JoinHandle<Telemetry>,
 }
 
-/// Asks for a sample at an instant of interest. Quick, and of any thread.
+/// Handle that requests a sample at an instant of interest. Quick, and usable on any thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mark(Arc<Notify>);
 
 impl Mark {
-    /// A sample is taken soon, but not of the server's page: that would delay the very requests that begin now.
+    /// Requests a sample. It leaves out the server's page, because reading it would delay the requests that begin now.
     pub(crate) fn now(&self) {
         self.0.notify_one();
     }
 }
 
 impl Watch {
-    /// Begins to sample, on the runtime of the caller: the first sample is taken at once.
+    /// Starts sampling on the caller's runtime. The first sample is taken at once.
     #[must_use]
     pub(crate) fn start(scope: Scope) -> Self {
         let (stop, stopped) = oneshot::channel();
@@ -265,16 +269,17 @@ impl Watch {
         Self { stop: Some(stop), mark, task }
     }
 
-    /// To ask for samples with.
+    /// Returns a handle that requests samples.
     #[must_use]
     pub(crate) fn mark(&self) -> Mark {
         self.mark.clone()
     }
 
-    /// Takes a last sample and ends; a few seconds at most, whatever hangs. To be called before the server is stopped.
+    /// Takes a last sample and ends. This takes a few seconds at most, even if a source hangs. Call it before the
+    /// server is stopped.
     pub(crate) async fn stop(mut self) -> Telemetry {
         if let Some(stop) = self.stop.take() {
-            // The task waits for it.
+            // The task holds the receiver until it ends.
             let _ = stop.send(());
         }
         match (&mut self.task).await {
@@ -294,7 +299,7 @@ impl Drop for Watch {
     }
 }
 
-/// The series that a server's page has at this moment, by name; `None` when it does not answer in time or has none.
+/// Reads the current series of a server's page, by name. Returns `None` if it does not answer in time or has none.
 pub(crate) async fn ask(base_url: &str, page: &MetricsPage) -> Option<Vec<(&'static str, f64)>> {
     match Scraper::new(base_url, page).ok()?.ask().await {
         Answer::Values(row) => Some(row),
@@ -302,7 +307,7 @@ pub(crate) async fn ask(base_url: &str, page: &MetricsPage) -> Option<Vec<(&'sta
     }
 }
 
-/// Why a sample is taken.
+/// The reason for a sample.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
     Interval,
@@ -329,7 +334,7 @@ async fn sample(scope: Scope, mark: Mark, mut stopped: oneshot::Receiver<()>) ->
     loop {
         let why = tokio::select! {
             biased;
-            // Before the end: who asks for both gets both.
+            // Polled before the end, so that a mark just before the stop still gets its sample.
             () = mark.0.notified() => Why::Mark,
             _ = &mut stopped => Why::Last,
             _ = ticks.tick() => Why::Interval,

@@ -1,4 +1,4 @@
-//! What is read on this machine, on a thread of its own: the driver may hang, and nothing may wait for it then.
+//! Reader of this machine's values on its own thread: the driver may hang, and nothing may then wait for it.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use super::series::Row;
 use super::{DeviceProcesses, Devices, ForeignProcess, Scope};
 use crate::facts::GpuError;
 
-/// The longest that anybody waits for a reading.
+/// Time limit of a reading.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Everything at one instant.
+/// All values of one instant.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) at: Instant,
@@ -22,13 +22,13 @@ pub(super) struct Reading {
     pub(super) host: Option<Row>,
     pub(super) gpus: Vec<Row>,
     pub(super) foreign: Vec<ForeignProcess>,
-    /// With the first reading of the devices.
+    /// Initial processes of the devices. Only the first reading contains them.
     pub(super) known: Vec<DeviceProcesses>,
-    /// Why values of the GPUs are absent.
+    /// Reasons for absent values of the GPUs.
     pub(super) notes: Vec<String>,
 }
 
-/// A question: whether it is the last, and where the answer goes.
+/// A question: whether it is the last, and the channel of the answer.
 type Question = (bool, oneshot::Sender<Reading>);
 
 #[derive(Debug)]
@@ -39,23 +39,23 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// The thread ends when the reader is dropped, and is never waited for.
+    /// Starts the thread. It ends when the reader is dropped, and is never waited for.
     ///
     /// # Errors
-    /// When the thread cannot be started.
+    /// If the thread cannot be started.
     pub(super) fn start(scope: &Scope) -> std::io::Result<Self> {
         let (questions, asked) = mpsc::channel::<Question>();
         let mut source = Source::new(scope);
         std::thread::Builder::new().name("telemetry".to_owned()).spawn(move || {
             for (last, answer) in asked {
-                // Who asked may have gone.
+                // The caller may have stopped waiting.
                 drop(answer.send(source.read(last)));
             }
         })?;
         Ok(Self { questions, late: None })
     }
 
-    /// A reading, or nothing when it takes too long.
+    /// Requests a reading. Returns `None` if it takes too long.
     pub(super) async fn ask(&mut self, last: bool) -> Option<Reading> {
         let mut answer = if let Some(late) = self.late.take() {
             late
@@ -72,7 +72,7 @@ impl Reader {
     }
 }
 
-/// The same text for as long as a call hangs.
+/// Returns an error's text without its duration, so that the text does not change while a call hangs.
 fn without_time(error: &GpuError) -> String {
     match error {
         GpuError::Hangs { call, .. } => format!("the driver hangs: {call} does not return"),
@@ -80,11 +80,11 @@ fn without_time(error: &GpuError) -> String {
     }
 }
 
-/// Where the values come from.
+/// The sources of the values.
 struct Source {
     tree: Option<Tree>,
     host: bool,
-    /// Opened with the first reading, when the server's processes are at work on their devices.
+    /// Devices to open with the first reading, when the server's processes already compute on them.
     unopened: Option<Devices>,
     gpus: Option<Gpus>,
 }

@@ -1,4 +1,4 @@
-//! The server's own page of numbers, asked over HTTP.
+//! Scraper of the server's metrics page, over HTTP.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use super::engine;
 use super::series::Row;
 use crate::engine::MetricsPage;
 
-/// A page of vLLM has 60 kB; each further engine adds as much. What is larger is no page of numbers.
+/// Maximum bytes of a page. A page of vLLM has 60 kB, and each further engine adds the same amount.
 const MOST_BYTES: usize = 8 << 20;
 
-/// The longest that a page may take; it is then left out, and counted.
+/// Time limit of a page. A slower page is left out and counted.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// What asking came to.
+/// Result of a request for the page.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
     Values(Row),
-    /// Too slow, too large, or no answer: the next may be better.
+    /// Too slow, too large, or no answer. The next request may succeed.
     Missed,
-    /// There is nothing to be had here, for this reason.
+    /// The server has no such page, for this reason.
     Nothing(String),
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Scraper {
 
 impl Scraper {
     /// # Errors
-    /// When the HTTP client cannot be built.
+    /// If the HTTP client cannot be built.
     pub(super) fn new(base_url: &str, page: &MetricsPage) -> reqwest::Result<Self> {
         let client = reqwest::Client::builder().no_proxy().timeout(LIMIT).build()?;
         Ok(Self { client, url: page_url(base_url, &page.path), page: page.clone() })
@@ -40,7 +40,7 @@ impl Scraper {
     pub(super) async fn ask(&self) -> Answer {
         let Ok(mut response) = self.client.get(&self.url).send().await else { return Answer::Missed };
         let status = response.status();
-        // Timeouts and too many requests pass.
+        // Timeouts (408) and too many requests (429) are temporary.
         if status.is_client_error() && !matches!(status.as_u16(), 408 | 429) {
             return Answer::Nothing(format!("{} answers with status {}", self.url, status.as_u16()));
         }
@@ -63,7 +63,7 @@ impl Scraper {
     }
 }
 
-/// The page lies beside the interface of `OpenAI`, not below it.
+/// Returns the address of the page. It lies beside the interface of `OpenAI`, not below it.
 fn page_url(base_url: &str, path: &str) -> String {
     let root = base_url.trim_end_matches('/');
     format!("{}{path}", root.strip_suffix("/v1").unwrap_or(root))

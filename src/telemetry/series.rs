@@ -1,4 +1,4 @@
-//! Series: values over time, and what can be said of them for a window.
+//! Time series, and their statistics over a window.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::stats::{f64_to_i32, f64_to_i64};
 /// Values of one instant, by name.
 pub(super) type Row = Vec<(&'static str, f64)>;
 
-/// Series that only grow, but for a restart of what counts.
+/// Series that only grow, except for a restart of the process that counts.
 const COUNTERS: &[&str] = &[
     "preemptions",
     "prefix_cache_queries",
@@ -25,10 +25,10 @@ const COUNTERS: &[&str] = &[
     "energy_j",
 ];
 
-/// What part of a window samples must cover, for an increase over it to be known.
+/// Share of a window that samples must cover. Otherwise the increase is unknown.
 const COVERED: f64 = 0.9;
 
-/// One source's values: a column for each name, with the same instants. Where a sample lacks a value it is NaN.
+/// Values of one source: a column for each name, all with the same instants. Missing values are NaN.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Table {
     at: Vec<Instant>,
@@ -53,29 +53,30 @@ impl Table {
         self.at.is_empty()
     }
 
-    /// The values of a series and their instants, in order.
+    /// Returns the values of a series and their instants, in order.
     fn points(&self, name: &str) -> Vec<(Instant, f64)> {
         let Some(column) = self.columns.get(name) else { return Vec::new() };
         self.at.iter().copied().zip(column.iter().copied()).filter(|(_, value)| value.is_finite()).collect()
     }
 
-    /// The values of a gauge within a window.
+    /// Returns the values of a gauge within a window.
     pub(super) fn within(&self, name: &str, window: &Range<Instant>) -> Vec<f64> {
         let inside = |at: &Instant| (window.start..=window.end).contains(at);
         self.points(name).into_iter().filter(|(at, _)| inside(at)).map(|(_, value)| value).collect()
     }
 
-    /// The latest value of a series.
+    /// Returns the latest value of a series.
     pub(super) fn last(&self, name: &str) -> Option<f64> {
         self.points(name).last().map(|(_, value)| *value)
     }
 
-    /// By how much a counter grew within a window; `None` where samples do not cover it.
+    /// Returns the growth of a counter within a window, or `None` if samples do not cover it.
     pub(super) fn increase(&self, name: &str, window: &Range<Instant>) -> Option<f64> {
         growth(&accumulated(&self.points(name)), window)
     }
 
-    /// The integral of a gauge over a window, in its unit times seconds; `None` where samples do not cover the window.
+    /// Returns the integral of a gauge over a window, in its unit times seconds. Returns `None` if samples do not cover
+    /// it.
     pub(super) fn integral(&self, name: &str, window: &Range<Instant>) -> Option<f64> {
         let points = self.points(name);
         let mut sum = 0.0;
@@ -89,11 +90,11 @@ impl Table {
         growth(&areas, window)
     }
 
-    /// The table as an object of columns, at most `most` samples of it, evenly spread. `at_s` is in seconds from `zero`.
-    /// Counters begin at 0; other values are rounded to four digits.
+    /// Returns the table as an object of columns, with at most `most` + 1 evenly spread samples. `at_s` is in seconds
+    /// from `zero`. Counters begin at 0. Other values are rounded to four significant digits.
     pub(super) fn to_json(&self, zero: Instant, most: usize) -> Json {
         let step = self.at.len().div_ceil(most.max(1)).max(1);
-        // The last sample belongs to it: it closes the counters.
+        // The last sample is always kept: it closes the counters.
         let kept: Vec<usize> =
             (0..self.at.len()).filter(|index| index % step == 0 || index + 1 == self.at.len()).collect();
         let mut object = Map::new();
@@ -113,7 +114,7 @@ impl Table {
     }
 }
 
-/// A counter without its resets, from 0: what is smaller than before began anew. NaN stays where it is.
+/// Returns a counter without its resets, from 0. A value below the previous one means a restart. NaN is kept.
 fn accumulated(points: &[(Instant, f64)]) -> Vec<(Instant, f64)> {
     let (mut sum, mut before) = (0.0, None);
     let grown = |(at, value): &(Instant, f64)| {
@@ -131,10 +132,11 @@ fn accumulated(points: &[(Instant, f64)]) -> Vec<(Instant, f64)> {
     points.iter().map(grown).collect()
 }
 
-/// The growth of what only grows: the value at the end of the window less that at its start, by linear interpolation.
+/// Returns the growth of a monotonic series: its value at the end of the window less that at the start, by linear
+/// interpolation. Returns `None` if the points do not cover the window.
 ///
-/// A window that ends between the last two samples ends at the last: that one is taken after the load, when nothing
-/// moves any more.
+/// A window that ends between the last two samples is extended to the last one. It is taken after the load, when
+/// counters no longer change.
 fn growth(points: &[(Instant, f64)], window: &Range<Instant>) -> Option<f64> {
     let [(first, _), .., (last, total)] = points else { return None };
     let length = window.end.saturating_duration_since(window.start);
@@ -159,7 +161,7 @@ fn value_at(points: &[(Instant, f64)], at: Instant) -> f64 {
     }
 }
 
-/// Seconds from `zero`, negative before it.
+/// Returns the seconds from `zero`, negative before it.
 fn seconds(at: Instant, zero: Instant) -> f64 {
     match at.checked_duration_since(zero) {
         Some(after) => after.as_secs_f64(),
@@ -172,7 +174,7 @@ fn round(value: f64, digits: i32) -> f64 {
     (value * scale).round() / scale
 }
 
-/// Four significant digits; whole numbers as they are.
+/// Rounds to four significant digits. Whole numbers are kept.
 fn significant(value: f64) -> f64 {
     if value == 0.0 || value.fract() == 0.0 || !value.is_finite() {
         return value;
@@ -181,7 +183,7 @@ fn significant(value: f64) -> f64 {
     round(value, (3 - exponent).clamp(0, 12))
 }
 
-/// Whole numbers without a decimal point, which is a third of the size; what is missing is null.
+/// Converts to JSON. Whole numbers get no decimal point, which saves a third of the size. NaN becomes null.
 fn number(value: f64) -> Json {
     if value.fract() == 0.0 && value.abs() < 9e15 { json!(f64_to_i64(value)) } else { json!(value) }
 }

@@ -1,4 +1,4 @@
-//! From series to one number each.
+//! Reduction of series to one number each.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,9 +7,9 @@ use std::time::Instant;
 use super::{Table, Telemetry};
 use crate::stats::{mean, to_f64};
 
-/// The numbers of a window, under the names of [`NAMES`](super::NAMES); what cannot be known is absent.
+/// Returns the numbers of a window, under the names of [`NAMES`](super::NAMES). Unknown numbers are absent.
 ///
-/// `output_tokens` are those that clients received in the window.
+/// `output_tokens` is the number that clients received in the window.
 #[must_use]
 pub(crate) fn summarize(telemetry: &Telemetry, window: &Range<Instant>, output_tokens: u64) -> BTreeMap<String, f64> {
     let mut summary = Summary { window, values: BTreeMap::new() };
@@ -82,7 +82,7 @@ impl Summary<'_> {
     }
 }
 
-/// A part of a whole that is not nothing; both come from interpolation, so that the last digit may be off.
+/// Returns the share of a whole above 0. Both numbers are interpolated, so the last digit may be off.
 fn share(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| (part / whole).clamp(0.0, 1.0))
 }
@@ -101,13 +101,13 @@ mod tests {
         began + Duration::from_secs(seconds)
     }
 
-    /// Ten seconds, of which the window is from 2 to 8.
+    /// Returns samples of ten seconds. The window is from 2 to 8.
     fn full(began: Instant) -> Telemetry {
         let mut telemetry = Telemetry::empty(began, Duration::from_secs(1));
         telemetry.gpus = vec![Table::default(), Table::default()];
         for (second, n) in (0..=10_u64).zip(0_u32..) {
             let (now, n) = (at(began, second), f64::from(n));
-            // Before and after the window all is quiet or wild, and must not count.
+            // Values outside of the window differ, and must not count.
             let inside = (2..=8).contains(&second);
             let gauge = |value: f64| if inside { value } else { 99.0 };
             telemetry.server.push(

@@ -1,11 +1,11 @@
-//! The whole of a watch against small servers.
+//! Tests of whole observations against small servers.
 
 use super::*;
 use crate::stats::to_f64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// A server whose counter grows with every page; after `well` pages it never answers again.
+/// Starts a server whose counter grows with every page. After `well` pages it never answers again.
 async fn server(well: u64) -> (String, Arc<AtomicU64>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());

@@ -1,19 +1,19 @@
-//! Control characters: what must not reach a terminal or a script from a log, a server or a file.
+//! Removal of control characters, which must not pass from logs, servers or files to terminals or scripts.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Whether a character moves the cursor, changes how the text around it reads, or ends a line: control characters of C0 and
-/// C1, line and paragraph separators, and marks of the direction of writing.
+/// Returns whether a character moves the cursor, changes the display of the text around it, or ends a line. These are
+/// the control characters of C0 and C1, line and paragraph separators, and marks of the direction of writing.
 #[must_use]
 pub fn is_control(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The text on one line, with a blank for each run of control characters and without sequences for terminals.
+/// Returns the text on one line, with a blank for each run of control characters and without escape sequences.
 #[must_use]
 pub fn without_controls(text: &str) -> Cow<'_, str> {
     static SEQUENCES: LazyLock<Regex> = LazyLock::new(|| {
@@ -30,7 +30,7 @@ pub fn without_controls(text: &str) -> Cow<'_, str> {
         let (was_gap, is_blank) = (is_gap, c == ' ' || is_control(c));
         is_gap = is_control(c) || (was_gap && is_blank);
         match is_blank {
-            // The blanks around a control character are one.
+            // A control character and the blanks around it become one blank.
             true if is_gap && clean.ends_with(' ') => {}
             true => clean.push(' '),
             false => clean.push(c),
@@ -39,7 +39,7 @@ pub fn without_controls(text: &str) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-/// The text as a terminal may get it: its lines and tabs stay, other control characters become blanks.
+/// Returns the text for a terminal: lines and tabs stay, other control characters become blanks.
 #[must_use]
 pub fn for_terminal(text: &str) -> Cow<'_, str> {
     if !text.contains(|c| is_control(c) && c != '\n' && c != '\t') {
@@ -49,8 +49,8 @@ pub fn for_terminal(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.split('\n').map(line).collect::<Vec<_>>().join("\n"))
 }
 
-/// A JSON document with every control character as an escape, so that a terminal does not obey what is data. Line ends
-/// between its values stay.
+/// Escapes every control character of a JSON document, so that a terminal does not interpret data. Line ends between
+/// values stay.
 #[must_use]
 pub fn json_for_terminal(json: &str) -> Cow<'_, str> {
     let is_raw = |c: char| is_control(c) && c != '\n';

@@ -1,4 +1,4 @@
-//! What was tried and what happened.
+//! Trials: a configuration, its launch and its outcome.
 
 mod control;
 mod measurement;
@@ -28,8 +28,8 @@ pub use telemetry::{SERVER_METRICS, SERVER_NAMES, ServerTelemetry};
 
 /// The exact command line and the environment variables that were added to the tuner's own.
 ///
-/// Secrets never get here: values of variables that are named like one are [`REDACTED`], and [`redact`] replaces those that
-/// look like one.
+/// It contains no secrets: values of variables with the name of a secret are [`REDACTED`], and [`redact`] replaces
+/// values that look like one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Launch {
     pub command: Vec<String>,
@@ -37,14 +37,14 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Redacts what looks like a secret. The launch itself gets the original words.
+    /// Redacts words that look like secrets. The launch itself gets the original words.
     #[must_use]
     pub fn redacted(command: &[String], env: BTreeMap<String, String>) -> Self {
         let value = |(name, value): (String, String)| {
             let value = if is_secret(&name) { REDACTED.to_owned() } else { redact(&value).into_owned() };
             (name, value)
         };
-        // `--api-key VALUE` and `--api-key=VALUE`, and `TOKEN=VALUE` behind `env` or `docker run -e`.
+        // `--api-key VALUE` and `--api-key=VALUE`, and `TOKEN=VALUE` after `env` or `docker run -e`.
         let is_named = |word: &String| word.starts_with('-') && !word.contains('=') && is_secret(word);
         let before = std::iter::once(None).chain(command.iter().map(Some));
         let shown = |(before, word): (Option<&String>, &String)| match word.split_once('=') {
@@ -64,9 +64,9 @@ pub struct Trial {
     pub launch: Launch,
     /// RFC 3339, UTC, milliseconds.
     pub started_at: String,
-    /// Seconds from spawn to readiness, where the server became ready.
+    /// Seconds from spawn to readiness; `None` if the server never became ready.
     pub startup_s: Option<f64>,
-    /// Seconds from the trial's begin to its outcome.
+    /// Seconds from the start of the trial to its outcome.
     pub elapsed_s: f64,
     /// The release that the server reported.
     pub engine_version: Option<String>,
@@ -79,24 +79,24 @@ pub struct Trial {
 /// Records of a launch besides its outcome.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LaunchRecords {
-    /// Phases of the start, if a process was started.
+    /// Phases of the start-up, if a process was started.
     pub startup: Option<Startup>,
     /// Telemetry, if a load was driven.
     pub telemetry: Option<ServerTelemetry>,
     /// Times of the requests, if they were measured.
     pub replies: Option<Replies>,
-    /// Measurements that the score does not rest on, in the order in which they were made.
+    /// Measurements that the score does not use, in the order of measuring.
     pub set_aside: Vec<SetAsideMeasurement>,
 }
 
-/// A measurement after which the load was driven again, or which is not used.
+/// A measurement that was repeated, or that is not used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetAsideMeasurement {
     pub flaw: SampleFlaw,
     pub measurement: Measurement,
 }
 
-/// The reason why a measurement is not the engine's alone.
+/// The reason why a measurement does not reflect the engine alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleFlaw {
     /// The load generator was the bottleneck.
@@ -106,7 +106,7 @@ pub enum SampleFlaw {
 }
 
 impl SampleFlaw {
-    /// The name in the database.
+    /// Returns the name in the database.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -116,8 +116,8 @@ impl SampleFlaw {
     }
 }
 
-/// Whether a failure of this kind is its configuration's own. A probe that started in spite of it proves that for every
-/// kind.
+/// Returns whether a failure of this kind is its configuration's own. A probe that started nevertheless proves that for
+/// every kind.
 #[must_use]
 pub fn is_own_failure(kind: FailureKind, probe: Option<u32>) -> bool {
     probe.is_some() || kind.is_own()
@@ -125,12 +125,12 @@ pub fn is_own_failure(kind: FailureKind, probe: Option<u32>) -> bool {
 
 #[cfg(test)]
 impl Trial {
-    /// A minimal trial with this outcome.
+    /// Creates a minimal trial with this outcome.
     pub(crate) fn example(number: u32, origin: impl Into<Origin>, outcome: Outcome) -> Self {
         Self::of(Proposal::example(number, origin), outcome)
     }
 
-    /// A minimal trial of this proposal.
+    /// Creates a minimal trial of this proposal.
     pub(crate) fn of(proposal: Proposal, outcome: Outcome) -> Self {
         Self {
             proposal,

@@ -1,14 +1,15 @@
-//! How a trial ended.
+//! Outcomes of trials: rejections, failures and measurements.
 
 use std::fmt;
 
 use super::{Measurement, redact, without_controls};
 
-/// A rejected, failed or slow configuration is a result like any other: stored, shown and learnt from.
+/// The outcome of a trial. A rejection or a failure is a result like any other: it is stored, shown and used by
+/// samplers.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "a study has hundreds of them at most")]
 pub enum Outcome {
-    /// Never launched: a rule says that it cannot work.
+    /// Never launched: a rule predicts that it cannot work.
     Rejected(Rejection),
     /// Launched, and the engine or the load failed.
     Failed(Failure),
@@ -28,33 +29,34 @@ pub struct Failure {
     pub message: String,
 }
 
-/// What went wrong, as far as the trial can tell.
+/// The kind of a failure, as far as the trial can determine it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FailureKind {
     /// The engine's command could not be started at all.
     Spawn,
     /// The engine's argument parser or configuration refused the flags.
     InvalidArgument,
-    /// The engine has no way to do this here: a kernel, data type, quantization or block size that the device, the model or
-    /// another flag rules out.
+    /// The engine does not support this here: a kernel, data type, quantization or block size that the device, the
+    /// model or another flag rules out.
     Unsupported,
-    /// The model's files are not there, cannot be read, or may not be downloaded.
+    /// The model's files are absent, unreadable, or may not be downloaded.
     ModelUnavailable,
-    /// The device's memory ran out, at a moment that the log does not tell or while the weights were loaded.
+    /// The device's memory ran out while the weights were loaded, or at a point that the log does not show.
     OutOfMemory,
-    /// The same in the trial run that measures how much memory a step takes.
+    /// The device's memory ran out in the profiling run, which measures the memory that a step takes.
     OutOfMemoryProfile,
-    /// The same when the key/value cache was allocated.
+    /// The device's memory ran out during the allocation of the key/value cache.
     OutOfMemoryKvCache,
-    /// The same when the sampler was tried with as many requests as may run at once.
+    /// The device's memory ran out in the warm-up of the engine's sampler, which runs with the largest number of
+    /// requests.
     OutOfMemorySampler,
-    /// The same while graphs were captured.
+    /// The device's memory ran out while graphs were captured.
     OutOfMemoryGraphs,
-    /// The same while requests were served.
+    /// The device's memory ran out while requests were served.
     OutOfMemoryLoad,
-    /// What is left for the key/value cache is nothing, or too little for one request.
+    /// The memory left for the key/value cache is zero, or too small for one request.
     NoKvMemory,
-    /// The host's memory ran out, or was about to: the kernel or the tuner ended the engine.
+    /// The host's memory ran out or was about to: the kernel or the tuner ended the engine.
     HostMemory,
     /// Another process holds memory of the device.
     DeviceBusy,
@@ -62,36 +64,36 @@ pub enum FailureKind {
     DeviceLost,
     /// Another process holds the port.
     PortInUse,
-    /// Processes or hosts could not talk to each other: collectives, name lookup, a download.
+    /// Processes or hosts could not communicate: collectives, name lookup, a download.
     Network,
     /// A disk is full, or too few files may be open.
     Disk,
-    /// A signal ended the engine that neither the kernel's want of memory nor the tuner had sent.
+    /// A signal ended the engine. It came neither from the kernel's lack of memory nor from the tuner.
     Killed,
     /// The engine ended during start-up for another reason.
     StartupExit,
-    /// The engine was not ready before the start-up timeout, although it was at work.
+    /// The engine was not ready before the start-up timeout, although it showed activity.
     StartupTimeout,
-    /// The engine lives and does nothing: no log, no processor time, no tokens.
+    /// The engine is alive but idle: no log, no processor time, no tokens.
     Hang,
-    /// Something answered on the port that is not the engine that was started, or it serves another model.
+    /// A server other than the launched engine answered on the port, or the server has another model.
     WrongServer,
     /// The engine ended while it was under load.
     Crash,
-    /// Too many requests failed for the numbers to mean anything.
+    /// Too many requests failed for a meaningful measurement.
     RequestErrors,
-    /// The load generator was the bottleneck: the numbers are its own and not the engine's.
+    /// The load generator was the bottleneck, so that the numbers do not reflect the engine.
     ClientBound,
 }
 
-/// What a failure says something about.
+/// The cause of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
-    /// The configuration: launched again, it would fail again.
+    /// The configuration: another launch would fail again.
     Configuration,
-    /// What the engine runs on. The configuration may be as good as any other, and is tried again.
+    /// The environment of the engine. The configuration may be as good as any other, and is tried again.
     Environment,
-    /// Either.
+    /// Either of them.
     Unclear,
 }
 
@@ -124,7 +126,7 @@ impl FailureKind {
         Self::ClientBound,
     ];
 
-    /// The name in the database and in JSON.
+    /// Returns the name in the database and in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -156,7 +158,7 @@ impl FailureKind {
         }
     }
 
-    /// Whether another launch of the same configuration could end otherwise.
+    /// Returns the cause, which decides whether another launch of the same configuration could end otherwise.
     #[must_use]
     pub fn blame(self) -> Blame {
         match self {
@@ -186,10 +188,10 @@ impl FailureKind {
         }
     }
 
-    /// Whether it tells of the configuration. Where it does not, the configuration is as unknown as before.
+    /// Returns whether the failure belongs to the configuration. If not, the configuration counts as untried.
     #[must_use]
     pub fn is_own(self) -> bool {
-        // What only says that the launch or the load did not come about is not the configuration's either.
+        // These kinds mean only that the launch or the load did not take place.
         self.blame() != Blame::Environment && !matches!(self, Self::Spawn | Self::WrongServer | Self::ClientBound)
     }
 
@@ -206,7 +208,7 @@ impl fmt::Display for FailureKind {
 }
 
 impl Outcome {
-    /// The trial's state in the database and in JSON.
+    /// Returns the trial's state in the database and in JSON.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -226,8 +228,8 @@ impl Outcome {
         if let Self::Failed(failure) = self { Some(failure) } else { None }
     }
 
-    /// The outcome with a message that may be stored: on one line, without control characters and secrets. Messages quote
-    /// servers and logs.
+    /// Returns the outcome with a message that may be stored: on one line, without control characters and secrets.
+    /// Messages quote servers and logs.
     #[must_use]
     pub fn for_storage(self) -> Self {
         match self {
@@ -239,7 +241,7 @@ impl Outcome {
         }
     }
 
-    /// Why there is no measurement, in one line.
+    /// Returns the reason for the lack of a measurement, in one line.
     #[must_use]
     pub fn reason(&self) -> Option<String> {
         match self {

@@ -1,18 +1,18 @@
-//! Where a launch ran.
+//! The place of a launch: slots, devices, processors and ports.
 
 use serde::Serialize;
 
-/// What a launch had of the host, in a study that runs several trials at a time.
+/// The share of the host that a launch had, in a study with several trials at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Placement {
-    /// Counted from 0.
+    /// Slot numbers, from 0.
     pub slots: Vec<u32>,
-    /// As `CUDA_VISIBLE_DEVICES` has them; `None` where slots have none of their own.
+    /// The value of `CUDA_VISIBLE_DEVICES`; `None` if the slots have no devices of their own.
     pub devices: Option<String>,
-    /// As the kernel writes them, `0-3,8`; `None` where slots have none of their own.
+    /// In the kernel's notation, `0-3,8`; `None` if the slots have no processors of their own.
     pub processors: Option<String>,
-    /// First and last. The first is the server's, the others are for what its processes tell each other.
+    /// First and last port. The first is the server's. The others are for communication between its processes.
     pub ports: (u16, u16),
-    /// Whether no other trial ran meanwhile.
+    /// Whether no other trial ran at the same time.
     pub alone: bool,
 }

@@ -1,18 +1,18 @@
-//! A configuration to try: its number, its origin, and the reason for it.
+//! A configuration to try, with its number, origin and reason.
 
 use std::borrow::Cow;
 
 use crate::config::Config;
 
-/// A configuration that has a number in its study. Everything that is known of a trial before its launch.
+/// A configuration that has a number in its study: the content of a trial before its launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
     /// Numbers begin at 0, the engine's defaults, and have no gaps.
     pub number: u32,
     pub origin: Origin,
-    /// The reason for this configuration, in one line; databases of older releases hold none.
+    /// The reason for this configuration, in one line; `None` in databases of older releases.
     pub why: Option<String>,
-    /// Expected gain when it was proposed, as a share of the best value; only of samplers with a model.
+    /// Expected gain at the time of the proposal, as a share of the best value; `None` from samplers without a model.
     pub expected_gain: Option<f64>,
     pub config: Config,
 }
@@ -22,24 +22,25 @@ pub struct Proposal {
 pub enum Origin {
     /// The engine's defaults.
     Baseline,
-    /// The winner or the defaults, measured once more at the end of a study.
+    /// The winner or the defaults, measured again at the end of a study.
     Confirmation,
     /// The defaults on all slots at once. They show how much trials slow each other down.
     Interference,
-    /// A configuration that is known to work, after failures in a row: does the environment still work?
+    /// A configuration that worked before, launched after failures in a row. It shows whether the environment still
+    /// works.
     Probe,
-    /// A configuration that a rule rejects and that only a start can refute.
+    /// A configuration that a rule rejects, launched because only a launch can refute the rule.
     RuleTest,
     /// The sampler of this name.
     Sampler(Cow<'static, str>),
-    /// Another program, which reported a trial that it had not asked for.
+    /// Another program, which reported a trial that it had not requested.
     Caller,
-    /// Any of them, before the context changed: nothing that the trial showed counts in the present context.
+    /// Any origin before the context changed. The trial's result does not count in the present context.
     EarlierContext,
 }
 
 impl Origin {
-    /// The name in the database and in reports.
+    /// Returns the name in the database and in reports.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -54,7 +55,7 @@ impl Origin {
         }
     }
 
-    /// Reads a [`name`](Self::name). Every other name is that of a sampler, maybe of another release.
+    /// Reads a [`name`](Self::name). Any other name is that of a sampler, possibly of another release.
     #[must_use]
     pub fn from_name(name: impl Into<Cow<'static, str>>) -> Self {
         let name = name.into();
@@ -70,33 +71,33 @@ impl Origin {
         fixed.into_iter().find(|origin| origin.name() == name).unwrap_or(Self::Sampler(name))
     }
 
-    /// Whether the budget pays for a launch. Interference and probes come on top of it.
+    /// Returns whether a launch counts against the budget. Interference and probes do not.
     #[must_use]
     pub fn is_paid(&self) -> bool {
         !matches!(self, Self::Interference | Self::Probe)
     }
 
-    /// Whether the trial belongs to the search, which the tuner's own trials do not.
+    /// Returns whether the trial belongs to the search. The tuner's own trials do not.
     #[must_use]
     pub fn is_searched(&self) -> bool {
         matches!(self, Self::Sampler(_) | Self::Caller)
     }
 
-    /// Whether a measurement shows how good its configuration is. The defaults beside themselves do not, nor does a trial of
-    /// an earlier context.
+    /// Returns whether a measurement ranks its configuration. Interference trials do not, because they share the host,
+    /// nor do trials of an earlier context.
     #[must_use]
     pub fn is_ranked(&self) -> bool {
         !matches!(self, Self::Interference | Self::EarlierContext)
     }
 
-    /// Whether a failure may be the configuration's own. A rule predicts the failure of its test, and a probe blames the
-    /// environment.
+    /// Returns whether a failure may be the configuration's own. The failure of a rule's test is predicted, and that of
+    /// a probe indicates the environment.
     #[must_use]
     pub fn blames_configuration(&self) -> bool {
         self.is_ranked() && !matches!(self, Self::Probe | Self::RuleTest)
     }
 
-    /// Whether the trial needs the host for itself, because others are compared with it.
+    /// Returns whether the trial must run alone, because other trials are compared with it.
     #[must_use]
     pub fn runs_alone(&self) -> bool {
         matches!(self, Self::Baseline | Self::Confirmation | Self::RuleTest)
@@ -117,7 +118,7 @@ impl std::fmt::Display for Origin {
 
 #[cfg(test)]
 impl Proposal {
-    /// A minimal proposal.
+    /// Creates a minimal proposal.
     pub(crate) fn example(number: u32, origin: impl Into<Origin>) -> Self {
         Self { number, origin: origin.into(), why: None, expected_gain: None, config: Config::new() }
     }

@@ -1,32 +1,35 @@
-//! When the requests of a measured window were asked and answered.
+//! Send and reply times of the requests of a measurement window.
 
 use serde::{Deserialize, Serialize};
 
-/// One value for each request and column, in the order of asking: those of the warm-up, and the first of the window.
+/// Columns with one value for each request, in the order of sending: the warm-up, then the first requests of the
+/// window.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replies {
-    /// Users of a closed loop, each of whom asks one request after the other; `None` where the load says when.
+    /// The number of users of a closed loop, each with one request at a time; `None` if the load schedules the
+    /// requests.
     pub users: Option<u32>,
-    /// How many of the first rows belong to the warm-up, which has left its prompts in the server's cache; they have no times.
+    /// The number of rows at the beginning that belong to the warm-up. Its prompts are in the server's cache; it has no
+    /// times.
     pub warmup: u32,
-    /// Whether the others are all requests of the window.
+    /// Whether the remaining rows are all requests of the window.
     pub complete: bool,
-    /// When each was sent, in microseconds since the window's start.
+    /// Send times in microseconds since the window's start.
     pub sent_us: Vec<u64>,
-    /// Microseconds from sending to the first and to the last token; `None` where it failed.
+    /// Microseconds from sending to the first and to the last token; `None` if the request failed.
     pub ttft_us: Vec<Option<u64>>,
     pub latency_us: Vec<Option<u64>>,
-    /// Prompt tokens by the server's count, or else those that were sent.
+    /// Prompt tokens by the server's count, or else the number of tokens that were sent.
     pub prompt_tokens: Vec<u32>,
-    /// Output tokens by the server's count; of a failed request, those that were asked for.
+    /// Output tokens by the server's count; for a failed request, the requested number.
     pub output_tokens: Vec<u32>,
-    /// With how many tokens each prompt begins like an earlier one, and which one that is: its place in these columns.
+    /// The number of leading tokens that a prompt shares with an earlier one, and that prompt's index in these columns.
     pub shared_tokens: Vec<u32>,
     pub shared_with: Vec<u32>,
 }
 
 impl Replies {
-    /// More requests of a window than these are not kept: they say little more of the engine.
+    /// The largest number of stored requests of a window. More would add little information about the engine.
     pub const MOST: usize = 1000;
 
     #[must_use]
@@ -39,7 +42,7 @@ impl Replies {
         self.sent_us.is_empty()
     }
 
-    /// Whether every column has a value for each request, and no prompt is like a later one.
+    /// Returns whether every column has a value for each request, and each shared prefix refers to an earlier prompt.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let lengths = [

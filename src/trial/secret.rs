@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-/// Stands for the value of a secret wherever something is stored, shown or exported.
+/// The replacement of a secret's value in everything that is stored, shown or exported.
 pub const REDACTED: &str = "(redacted)";
 
-/// Whether the name of a variable or flag says that its value is a secret.
+/// Returns whether the name of a variable or flag indicates a secret.
 #[must_use]
 pub fn is_secret(name: &str) -> bool {
     let name = name.split('=').next().unwrap_or(name).trim_start_matches('-').to_ascii_uppercase();
@@ -20,13 +20,13 @@ pub fn is_secret(name: &str) -> bool {
         || words.windows(2).any(|pair| matches!(pair, ["API" | "ACCESS" | "PRIVATE" | "SECRET" | "AUTH", "KEY"]))
 }
 
-/// Secrets by their shape. The group `keep`, if there is one, stands before the secret and stays.
+/// Secrets by their shape. The groups `url`, `named` and `scheme` match the text before the secret, which is kept.
 static SHAPES: LazyLock<Regex> = LazyLock::new(|| {
     let shapes = [
         r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)",
-        // Passwords in addresses, which may hold an `@` themselves, and the only part of `https://TOKEN@host`.
+        // Passwords in URLs, which may contain an `@` themselves, and the only part of `https://TOKEN@host`.
         r"(?P<url>\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/@:'\x22]*:|\bhttps?://)[^\s/'\x22]+@",
-        // Parameters of addresses and headers, and assignments in texts.
+        // Parameters of URLs and headers, and assignments in texts.
         r"(?i)(?P<named>\b(?:authorization|x-api-key|api[_-]?key|access[_-]?token|auth[_-]?token|client[_-]?secret|password|passwd|secret|sig|signature|x-amz-signature|x-amz-security-token|x-amz-credential)['\x22]?(?:=|: ?)['\x22]?(?:(?:bearer|basic|token) )?)[^\s&'\x22,;()}\]][^\s&'\x22,;)}\]]*",
         r"(?i)(?P<scheme>\b(?:bearer|basic) )[A-Za-z0-9._~+/=-]{16,}",
         // Hugging Face, OpenAI and Anthropic, GitHub and GitLab, AWS, Google, Slack, Weights & Biases, NVIDIA, npm, PyPI,
@@ -46,19 +46,19 @@ static SHAPES: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&pattern).unwrap_or_else(|error| panic!("bug: {error}"))
 });
 
-/// Replaces what looks like a secret: passwords in addresses, keys of known services, bearer tokens, JSON web tokens and
-/// private keys. Texts without any stay as they are.
+/// Replaces text that looks like a secret: passwords in URLs, keys of known services, bearer tokens, JSON web tokens
+/// and private keys. Texts without any are returned unchanged.
 #[must_use]
 pub fn redact(text: &str) -> Cow<'_, str> {
     SHAPES.replace_all(text, |found: &Captures<'_>| {
         let kept = ["url", "named", "scheme"].iter().find_map(|name| found.name(name));
         let kept = kept.map_or("", |kept| kept.as_str());
-        // What is redacted already leaves the scheme alone in the secret's place.
+        // In a text that is redacted already, the scheme alone stands in the secret's place.
         let secret = &found[0][kept.len()..];
         if ["bearer", "basic", "token"].iter().any(|scheme| secret.eq_ignore_ascii_case(scheme)) {
             return found[0].to_owned();
         }
-        // The `@` ends the secret and is not a part of it.
+        // The `@` ends the secret and is not part of it.
         let end = if found.name("url").is_some() { "@" } else { "" };
         format!("{kept}{REDACTED}{end}")
     })

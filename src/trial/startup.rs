@@ -1,4 +1,4 @@
-//! What a launch's start told: how long each phase took, and with which configuration the engine really runs.
+//! Records of a start-up: the duration of each phase, and the configuration that the engine resolved.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,16 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::MeasurementCondition;
 
-/// Stored for every launch that got as far as a process, also where its server never became ready.
+/// The start-up of a launch. It is stored for every launch that started a process, even if its server never became
+/// ready.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Startup {
-    /// In their order. Together they last from spawn to readiness, or to the failure.
+    /// Phases in order. Together they last from spawn to readiness, or to the failure.
     pub phases: Vec<PhaseTime>,
     /// The configuration that the engine reports: names of flags without dashes, and a few names of its own such as
-    /// `engine`. Empty where it was never ready.
+    /// `engine`. Empty if it was never ready.
     #[serde(default)]
     pub resolved: BTreeMap<String, String>,
-    /// What was asked for and is resolved otherwise.
+    /// Flags that the engine resolved to another value than the requested one.
     #[serde(default)]
     pub differences: Vec<Difference>,
     /// Conditions of the host when the server was ready. Empty if it never was, and in trials of older versions.
@@ -24,14 +25,14 @@ pub struct Startup {
     pub conditions: Vec<MeasurementCondition>,
 }
 
-/// One phase of a start.
+/// One phase of a start-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PhaseTime {
     pub phase: String,
     pub duration_s: f64,
 }
 
-/// A flag that was set explicitly, and with which the engine does not run.
+/// A flag whose explicit value the engine does not use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
     pub flag: String,
@@ -46,31 +47,31 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Memory of a start as its log reports it; `None` for values that the log lacks.
+/// Memory figures from the log of a start-up; `None` for values that the log lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryObservation {
     /// The model's weights on one device.
     pub weights_gib: Option<f64>,
-    /// Memory that is left for the cache; negative if there is too little.
+    /// Memory left for the cache; negative if there is too little.
     pub cache_gib: Option<f64>,
-    /// Blocks of the cache.
+    /// The number of KV cache blocks.
     pub blocks: Option<u64>,
-    /// Tokens of the cache, as the release counts them.
+    /// The capacity of the cache in tokens, as the release counts them.
     pub tokens: Option<u64>,
-    /// Captured graphs.
+    /// Memory of the captured graphs.
     pub graphs_gib: Option<f64>,
-    /// Sequences of `max_model_len` tokens at the same time.
+    /// The number of concurrent sequences of `max_model_len` tokens that fit.
     pub concurrency: Option<f64>,
     pub max_model_len: Option<u64>,
-    /// The length that the engine names where `max_model_len` does not fit.
+    /// The length that the engine suggests if `max_model_len` does not fit.
     pub largest_length: Option<u64>,
-    /// Profiling, allocating and warming up.
+    /// Duration of profiling, allocation and warm-up.
     pub init_s: Option<f64>,
 }
 
 impl MemoryObservation {
-    /// Whether it holds any figure of the memory.
+    /// Returns whether it contains any figure of the memory.
     #[must_use]
     pub fn is_useful(&self) -> bool {
         self.weights_gib.is_some() || self.cache_gib.is_some() || self.blocks.is_some() || self.tokens.is_some()

@@ -1,4 +1,4 @@
-//! Telemetry of the server and its machine as it is stored with a trial, and the names, units and directions of its numbers.
+//! Telemetry of the server and its machine as stored with a trial, with the names, units and directions of its metrics.
 //!
 //! `telemetry` computes the numbers and documents their formulas.
 
@@ -11,21 +11,22 @@ use super::Direction;
 /// Telemetry of one launch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerTelemetry {
-    /// Values of the measured window by their [`SERVER_METRICS`] names. Without a window: of everything that was sampled.
+    /// Values of the measurement window by their [`SERVER_METRICS`] names. Without a window: of all samples.
     pub summary: BTreeMap<String, f64>,
     /// Samples over time, as `telemetry` documents them.
     pub series: Json,
-    /// Reasons for which the window's numbers are not the engine's alone.
+    /// Reasons why the window's numbers do not reflect the engine alone.
     pub disturbed: Vec<String>,
 }
 
-/// One list, seen from two sides.
+/// Generates two tables from one list.
 macro_rules! names {
     ($($name:literal, $unit:literal, $direction:ident;)*) => {
-        /// Every name that an objective or a constraint may use for the server's side, and which way it is better.
+        /// Every name of the server's side that an objective or a constraint may use, with the direction of
+        /// improvement.
         pub const SERVER_NAMES: &[(&str, Direction)] = &[$(($name, Direction::$direction)),*];
 
-        /// The same names with their units; a share is from 0 to 1.
+        /// These names with their units; a share is from 0 to 1.
         pub const SERVER_METRICS: &[(&str, &str, Direction)] = &[$(($name, $unit, Direction::$direction)),*];
     };
 }

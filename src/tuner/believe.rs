@@ -1,7 +1,7 @@
-//! What is believed of a study's space before anything is measured: by the twin, and from earlier studies.
+//! Priors of a study's space before its first measurement: from the twin, and from earlier studies.
 //!
-//! It follows from the study file, the installed engine and studies that are over, and not from the study's own trials: a run
-//! that takes the study up again begins with the same beliefs, and so with the same suggestions.
+//! They depend on the study file, the installed engine and finished studies, but not on the study's own trials. A
+//! resumed run therefore begins with equal priors, and makes equal suggestions.
 
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
@@ -13,12 +13,12 @@ use crate::store::{Store, StoreError};
 use crate::trial::Origin;
 use crate::twin::{Calibration, StartupModel, Warm};
 
-/// The priors that a study asks for, the most trusted first, and what is to be said of them: those that are not to be had are
-/// left out, as are those of studies where there is no database. Samplers that look at none get none. Takes some seconds of
-/// computing, so that it is done while nothing runs.
+/// Returns the priors that a study requests, the most trusted first, with notices about them. Unavailable priors are
+/// left out with a notice, for example those of earlier studies if there is no database. The list is empty for samplers
+/// that use no priors. The computation takes some seconds, so callers run it while nothing else runs.
 ///
 /// # Errors
-/// When the database cannot be read.
+/// If the database cannot be read.
 pub async fn beliefs(
     job: &Job,
     installed: &ExecutionEnvironment,
@@ -46,7 +46,7 @@ pub async fn beliefs(
     Ok((priors, told))
 }
 
-/// What the twin says of the study's own load.
+/// Returns the twin's predictions under the study's own load.
 fn twin(job: &Job, installed: &ExecutionEnvironment, search: &Search<'_>) -> Result<Belief, String> {
     let unknown = Calibration::none();
     let question = twin_question(job, installed, search.space.fixed.clone(), &unknown)?;
@@ -58,10 +58,10 @@ fn twin(job: &Job, installed: &ExecutionEnvironment, search: &Search<'_>) -> Res
     Ok(belief)
 }
 
-/// The question for the twin about a configuration under the study's own load.
+/// Builds the question to the twin about a configuration under the study's own load.
 ///
 /// # Errors
-/// When the twin has no preset of the device.
+/// If the twin has no preset of the device.
 pub(super) fn twin_question<'a>(
     job: &'a Job,
     installed: &ExecutionEnvironment,
@@ -83,7 +83,7 @@ pub(super) fn twin_question<'a>(
     })
 }
 
-/// What an earlier study has measured, by the objective and limits of this one.
+/// Returns the measurements of an earlier study, rated by the objective and limits of this one.
 async fn earlier(
     job: &Job,
     store: &Store,
@@ -94,7 +94,7 @@ async fn earlier(
         return Ok(Err("the database has no study of this name".to_owned()));
     };
     let trials = store.present_trials(&study).await?.into_iter().map(|scored| scored.trial);
-    // What the defaults reach beside themselves, they do not reach alone.
+    // Interference trials share the host, so the defaults perform differently in them.
     let alone = trials.filter(|trial| trial.proposal.origin != Origin::Interference);
     let trials: Vec<_> = alone.map(|trial| (trial.proposal.config, known(&job.objective, &trial.outcome))).collect();
     let prior = of_study(name, &trials, &search.space);

@@ -1,4 +1,5 @@
-//! The context of a run: compared with that of the study before the first launch, and with each server that starts.
+//! The context of a run. It is compared with the study's context before the first launch, and with each server that
+//! starts.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -14,25 +15,25 @@ use crate::facts::{
 use crate::job::Job;
 use crate::trial::Trial;
 
-/// Keeps the context of a run: compares it with the study's and with each server's release, and gives it to each trial.
+/// Owner of the context of a run. It checks the release of each server, and provides the context of each trial.
 pub(super) struct ContextKeeper<'r> {
     run: &'r StudyRun<'r>,
-    /// Whether the user accepts another context than the study's.
+    /// Whether the user accepts a context that differs from the study's.
     accepts_change: bool,
-    /// Without a release: each server reports that.
+    /// The context without its release: each server reports that.
     present: TrialContext,
     /// The first release that a server of this run has reported.
     reported: OnceLock<String>,
-    /// Notices that the user has seen.
+    /// Notices that were already shown.
     noticed: Mutex<BTreeSet<String>>,
 }
 
-/// Reads the devices of a study's engine. If the driver cannot be asked, they are those that the study describes.
+/// Reads the devices of a study's engine. If the driver cannot be read, they are those that the study describes.
 async fn devices(job: &Job, installed: &ExecutionEnvironment) -> DeviceContext {
     let described = DeviceContext::described(installed.device);
     let engine = &job.engine;
     let is_here = engine.engine.computes() && !computes_elsewhere(&engine.command);
-    // A study that describes its device speaks of another one than the driver, or of one that has no driver.
+    // A described device is not the driver's, or has no driver.
     if !is_here || engine.device.is_some() || installed.device == Device::Cpu {
         return described;
     }
@@ -44,7 +45,7 @@ async fn devices(job: &Job, installed: &ExecutionEnvironment) -> DeviceContext {
         .device
 }
 
-/// Names changes in one line.
+/// Lists changes in one line.
 fn names(changes: &[ContextChange]) -> String {
     changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
@@ -52,7 +53,7 @@ fn names(changes: &[ContextChange]) -> String {
 /// Compares the present context with that of the study's trials, stores it, and returns it.
 ///
 /// # Errors
-/// When another release, device class or host would be mixed with that of the study's trials.
+/// If another release, device class or host would be mixed with that of the study's trials.
 pub(super) async fn enter(run: &StudyRun<'_>, accepts_change: bool) -> Result<TrialContext, TuneError> {
     let (store, study, installed) = (run.store, &run.study, &run.installed);
     let device = devices(run.job, installed).await;
@@ -69,7 +70,7 @@ pub(super) async fn enter(run: &StudyRun<'_>, accepts_change: bool) -> Result<Tr
     let is_same_minor = is_same_minor.is_some_and(|release| release.is_same_minor(installed.version));
     now.release = match installed.release_from {
         ReleaseSource::Assumed | ReleaseSource::EarlierTrials | ReleaseSource::Unversioned => None,
-        // A study states no patch release exactly.
+        // A study states no exact patch release.
         ReleaseSource::Stated if is_same_minor => None,
         _ => Some(installed.version.to_string()),
     };
@@ -89,7 +90,7 @@ pub(super) async fn enter(run: &StudyRun<'_>, accepts_change: bool) -> Result<Tr
         ));
         return Ok(now);
     }
-    // The release that the server will report may be another one yet.
+    // The server may still report another release.
     let is_release_known = !matches!(installed.release_from, ReleaseSource::Assumed | ReleaseSource::EarlierTrials);
     if accepts_change && is_release_known {
         notice("--accept-change: this is the context of the study's trials, so there is nothing to accept".to_owned());
@@ -102,7 +103,8 @@ pub(super) async fn enter(run: &StudyRun<'_>, accepts_change: bool) -> Result<Tr
     Ok(present)
 }
 
-/// Describes the context that a study of an older version goes on in; `None` if it has no trial.
+/// Describes the present context of a study from an older version, which stored none. Returns `None` if the study has
+/// no trial.
 async fn adopted_text(run: &StudyRun<'_>, now: &TrialContext) -> Result<Option<String>, TuneError> {
     let trials = run.store.trials(&run.study).await?;
     if trials.is_empty() {
@@ -124,12 +126,12 @@ async fn adopted_text(run: &StudyRun<'_>, now: &TrialContext) -> Result<Option<S
 }
 
 impl<'r> ContextKeeper<'r> {
-    /// `present` is the context that the run has entered (`enter`).
+    /// Takes the context that the run has entered (`enter`).
     pub(super) fn new(run: &'r StudyRun<'r>, accepts_change: bool, present: TrialContext) -> Self {
         Self { run, accepts_change, present, reported: OnceLock::new(), noticed: Mutex::default() }
     }
 
-    /// Reports a notice once instead of with each launch. Texts that differ in durations only count as the same.
+    /// Reports a notice once instead of with each launch. Texts that differ only in durations count as equal.
     pub(super) fn notice_once(&self, text: String) {
         let class = root_line(&text);
         let is_new = self.noticed.lock().unwrap_or_else(PoisonError::into_inner).insert(class);
@@ -141,7 +143,7 @@ impl<'r> ContextKeeper<'r> {
     /// Compares the release that a server reports with the one for which flags, rules and memory were computed.
     ///
     /// # Errors
-    /// When they differ by more than a patch: the trial is not measured.
+    /// If they differ by more than a patch. The trial is then not measured.
     pub(super) fn check_reported_release(&self, number: u32, reported: Option<&str>) -> Result<(), TuneError> {
         if self.run.installed.release_from == ReleaseSource::Unversioned {
             return Ok(());
@@ -185,7 +187,7 @@ impl<'r> ContextKeeper<'r> {
         })
     }
 
-    /// Returns the context of a trial that was launched.
+    /// Returns the context of a launched trial.
     pub(super) fn of_trial(&self, trial: &Trial) -> TrialContext {
         TrialContext { release: trial.engine_version.clone(), ..self.present.clone() }
     }

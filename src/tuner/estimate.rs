@@ -1,4 +1,4 @@
-//! How long a study will take, from earlier trials with the same model or else from rough figures.
+//! Estimate of a study's duration, from earlier trials with this model or else from rough figures.
 
 use super::Slots;
 use crate::config::Config;
@@ -13,12 +13,12 @@ use crate::store::{Scored, Store, StoreError};
 use crate::trial::{Origin, Outcome};
 use crate::twin::{Calibration, Start, StartupModel, Warm};
 
-/// What a study will cost.
+/// The estimated cost of a study.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// Launches still to come, where the budget or the space limits them.
+    /// Launches still to come, if the budget or the space limits them.
     pub launches: Option<u32>,
-    /// One after the other, as launches of the same time: less than the launches where several run at a time.
+    /// Rounds of launches one after the other. The number is below `launches` if several launches run at a time.
     pub rounds: Option<u32>,
     /// Seconds of one launch until the engine is ready.
     pub startup_s: f64,
@@ -27,33 +27,33 @@ pub struct Estimate {
     /// The budget's time, in seconds.
     pub limit_s: Option<f64>,
     pub source: Source,
-    /// What the study's launches have taken so far.
+    /// The study's launches so far.
     pub taken: Taken,
 }
 
-/// Launches that have an outcome, and their seconds, added up.
+/// The number of finished launches, and their total duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Taken {
     pub launches: u32,
     pub total_s: f64,
 }
 
-/// Where the figures of an estimate come from.
+/// The source of an estimate's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The median of so many measured trials of this study.
+    /// The median of the study's measured trials, with their number.
     Study(usize),
-    /// The median of so many measured trials of other studies with this model and engine; the time under load is scaled by
-    /// the number of requests.
+    /// The median of the measured trials of other studies with this model and engine, with their number. The time under
+    /// load is scaled by the number of requests.
     Model(usize),
-    /// The twin's preset of the device, not calibrated.
+    /// The twin's preset of the device, without calibration.
     Twin(&'static str),
     /// Rough figures of the engine and the device.
     Guess,
 }
 
 impl Estimate {
-    /// Seconds in all, where anything limits them.
+    /// Returns the total seconds, if the launches or the time are limited.
     #[must_use]
     pub fn total_s(&self) -> Option<f64> {
         let launches = self.rounds.map(|rounds| f64::from(rounds) * (self.startup_s + self.load_s));
@@ -63,21 +63,21 @@ impl Estimate {
         }
     }
 
-    /// The share of a launch that is start-up, from 0 to 1.
+    /// Returns the share of start-up in a launch, from 0 to 1.
     #[must_use]
     pub fn startup_share(&self) -> f64 {
         self.startup_s / (self.startup_s + self.load_s).max(f64::MIN_POSITIVE)
     }
 }
 
-/// Seconds of start-up and under load.
+/// Seconds of start-up, and seconds under load.
 type Cost = (f64, f64);
 
-/// Estimates what is left of a study. `configurations` is how many the space holds, where they can be counted; `store`
-/// is the database, where there is one.
+/// Estimates the remaining cost of a study. `configurations` is the size of the space, if it can be counted. `store` is
+/// the database, if there is one.
 ///
 /// # Errors
-/// When the database cannot be read.
+/// If the database cannot be read.
 pub async fn estimate(
     job: &Job,
     installed: &ExecutionEnvironment,
@@ -112,7 +112,7 @@ pub async fn estimate(
             None => (Source::Guess, guess(job, installed.device)),
         },
     };
-    // The defaults come on top of the space, and the confirmation measures two of them again.
+    // The defaults come on top of the space, and each confirmation measures two configurations again.
     let most = configurations.map(|count| u32::try_from(count + 1).unwrap_or(u32::MAX));
     let most = most.map(|count| count.saturating_add(2 * job.budget.confirmations()));
     let launches = match (job.budget.trials, most) {
@@ -127,12 +127,12 @@ pub async fn estimate(
     Ok(Estimate { launches, rounds, startup_s, load_s, limit_s, source, taken })
 }
 
-/// Launches of a study that have an outcome.
+/// The numbers of finished launches of a study.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Done {
-    /// Those that count for its budget.
+    /// Launches that count for its budget.
     paid: u32,
-    /// Those that have found out what neighbours cost each other.
+    /// Interference trials.
     crowd: u32,
 }
 
@@ -159,8 +159,8 @@ impl Taken {
     }
 }
 
-/// Of so many launches, `alone` have the host to themselves; what neighbours cost each other takes one round more, where it
-/// is still to be found out.
+/// Returns the number of rounds of `launches`. `alone` launches have the host to themselves. `crowd` adds one round for
+/// the interference trials.
 fn rounds(launches: u32, alone: u32, at_a_time: u32, crowd: bool) -> u32 {
     let alone = alone.min(launches);
     let together = (launches - alone).div_ceil(at_a_time.max(1));
@@ -168,7 +168,7 @@ fn rounds(launches: u32, alone: u32, at_a_time: u32, crowd: bool) -> u32 {
 }
 
 fn requests_of(job: &Job) -> u32 {
-    // A ramp or a trace over a time does not say; as many as fill it many times.
+    // A ramp, or a trace over a time, has no fixed number of requests. This number fills the concurrency many times.
     job.load.total().unwrap_or(1000)
 }
 
@@ -183,12 +183,14 @@ fn usual(costs: &[Cost]) -> Option<Cost> {
     Some((median(costs.iter().map(|cost| cost.0))?, median(costs.iter().map(|cost| cost.1))?))
 }
 
-/// Requests of a simulated load at most; longer loads take as many times as long.
+/// The most requests of a simulated load. The duration of longer loads is scaled from it.
 const MOST_REQUESTS: u32 = 400;
 
-/// Simulates a launch of the engine's defaults: seconds of its start and of its load, with the name of the device's preset.
-/// `None` of the simulated engine, whose options say more, of loads without a number of requests, and if the twin knows neither
-/// the device nor the model.
+/// Simulates a launch of the engine's defaults: seconds of its start and of its load, with the name of the device's
+/// preset.
+///
+/// Returns `None` for the simulated engine, because its options are more exact. Also returns `None` for loads without a
+/// number of requests, and if the twin does not know the device or the model.
 fn simulate(job: &Job, installed: &ExecutionEnvironment) -> Option<(&'static str, Cost)> {
     if !job.engine.engine.computes() || job.engine.engine.twin().is_none() {
         return None;
@@ -221,8 +223,8 @@ fn simulate(job: &Job, installed: &ExecutionEnvironment) -> Option<(&'static str
     Some((preset.name, (startup_s(job, &at, fixed), load_s)))
 }
 
-/// Predicts the seconds of a cold start by the twin's preset of the device. They are rough figures if the twin does not know the
-/// device or the size of the model's weights, and those of the study for the simulated engine.
+/// Predicts the seconds of a cold start by the twin's preset of the device. Without a preset or the size of the model's
+/// weights the result is a rough figure. For the simulated engine it is the start-up time that the study sets.
 pub(super) fn startup_s(job: &Job, installed: &ExecutionEnvironment, config: &Config) -> f64 {
     let preset = installed.preset(job).ok().filter(|_| job.engine.engine.computes());
     let start = preset.and_then(|preset| {
@@ -233,11 +235,11 @@ pub(super) fn startup_s(job: &Job, installed: &ExecutionEnvironment, config: &Co
     start.map_or_else(|| guess(job, installed.device).0, |start| expected_start_s(&StartupModel::default(), &start))
 }
 
-/// Seconds until an engine is ready, and seconds for each token of a stream: rough figures for a model of some billion
-/// weights on a present GPU, and for a small one on a CPU.
+/// Seconds until an engine is ready, and seconds per token of a stream. These are rough figures for a model of some
+/// billion weights on a present GPU, and for a small one on a CPU.
 const ROUGH_GPU: (f64, f64) = (90.0, 0.025);
 const ROUGH_CPU: (f64, f64) = (45.0, 0.1);
-/// The simulated engine starts at once; a token takes what it takes its smallest device, busy with a model that fits.
+/// The simulated engine starts at once. The time per token is that of its smallest device, busy with a model that fits.
 const ROUGH_SIM: (f64, f64) = (0.5, 0.1);
 
 fn guess(job: &Job, device: Device) -> Cost {
@@ -247,7 +249,7 @@ fn guess(job: &Job, device: Device) -> Cost {
         Device::Cpu => ROUGH_CPU,
         Device::Cuda(_) => ROUGH_GPU,
     };
-    // What the study asks of the simulated engine is known.
+    // The study's arguments of the simulated engine are exact.
     let given = job.engine.engine.simulated(&job.engine.args);
     let startup = given.map_or(startup, |given| given.startup_s);
     let token = token / given.map_or(1.0, |given| given.time_scale);
@@ -302,7 +304,7 @@ mod tests {
             scored("sobol", failed),
         ];
         assert_eq!(Done::of(&trials), Done { paid: 2, crowd: 2 });
-        // Everything that was launched took its time.
+        // Every launch took its time.
         assert_eq!(Taken::of(&trials), Taken { launches: 4, total_s: 4.0 });
     }
 

@@ -1,4 +1,4 @@
-//! What a run of the tuner tells whoever watches it.
+//! Events of a run, for its observer.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::rule::Removal;
 use crate::store::{Incident, RuleVerdict, Scored};
 use crate::trial::{Difference, Proposal};
 
-/// Called from the tuner and from the load's thread: it must be quick and must not block.
+/// Callback for events. The tuner and the load's thread call it, so it must be quick and must not block.
 pub type Observer = dyn Fn(Event) + Send + Sync;
 
 #[derive(Clone, Debug)]
@@ -18,34 +18,34 @@ pub enum Event {
         study: String,
         /// Trials that the database already holds.
         stored: usize,
-        /// Those of them that were launched.
+        /// The number of stored trials that were launched.
         launched: u32,
         /// The best feasible value so far.
         best: Option<f64>,
     },
-    /// How the budget is planned; shown again when the plan changes.
+    /// The plan of the budget. Repeated when the plan changes.
     Plan(Plan),
-    /// What the rules leave of the search space; told again when rules are set aside.
+    /// The part of the search space that the rules remove. Repeated when rules are set aside.
     Space(Removal),
     /// Processes that an earlier, killed run had left behind were ended.
     Swept {
         processes: usize,
     },
-    /// The study's stop command did not do what it should.
+    /// The study's stop command failed.
     StopCommand {
         error: String,
     },
     /// A configuration passed the rules and is about to be launched.
     Launch(Proposal),
-    /// What the sampler's model has found that is worth to be told, once each.
+    /// A notice for the user. Each is reported once.
     Noticed {
         text: String,
     },
-    /// The engine's own answer is not to be had, or not to be trusted.
+    /// The engine's preflight is not available or not trusted.
     Preflight {
         text: String,
     },
-    /// Memory of a device was not given back after a launch.
+    /// A launch has ended, but memory of a device is still in use.
     Held {
         text: String,
     },
@@ -72,36 +72,37 @@ pub enum Event {
         number: u32,
         phase: Phase,
     },
-    /// What trials that run at the same time cost each other, where that could be found out, and how many will do so.
+    /// The interference between concurrent trials, if it was measured, and the number of trials that will run at a
+    /// time.
     Interference {
         found: Option<Interference>,
         at_a_time: usize,
     },
-    /// Nothing more is launched on these slots, because of what came of this trial there.
+    /// These slots are used no more, because of how this trial ended there.
     SetAside {
         number: u32,
         slots: Vec<usize>,
         why: String,
     },
-    /// No further trial begins, and so many are measured to their end before the run ends.
+    /// No further trial begins. The `running` trials are measured to their end before the run ends.
     Last {
         why: String,
         running: usize,
     },
-    /// What failed after the error that ends the run.
+    /// A further failure after the error that ends the run.
     Also {
         error: String,
     },
-    /// The engine is ready, and runs with other values than it was asked for.
+    /// The engine is ready, and its resolved values differ from the requested ones.
     Differs {
         number: u32,
         differences: Vec<Difference>,
     },
-    /// Others were on the engine's GPUs while it was measured, or these were slowed down.
+    /// During the measurement other processes used the engine's GPUs, or the GPUs were slowed down.
     Disturbed {
         number: u32,
         reasons: String,
-        /// Whether the load is driven once more.
+        /// Whether the load is driven again.
         is_repeated: bool,
     },
     /// The load generator was the bottleneck; the load is driven again.
@@ -116,7 +117,7 @@ pub enum Event {
     },
     /// The environment failed too often; the end follows.
     Paused(Box<Pause>),
-    /// Requests of the present phase that have ended.
+    /// Progress of the present phase: the number of requests that have ended.
     Progress {
         number: u32,
         done: usize,
@@ -132,24 +133,25 @@ pub enum Event {
     End(Ending),
 }
 
-/// How the budget of a run is planned.
+/// The plan of a run's budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Launches in all, if the budget limits them.
     pub trials: Option<u32>,
     /// Launches of the confirmation at the end.
     pub confirmations: u32,
-    /// The budget's time, and what is left of it.
+    /// The budget's time, and the time left.
     pub time: Option<Duration>,
     pub left: Option<Duration>,
-    /// The expected duration of a launch; `None` before any is known.
+    /// The expected duration of a launch; `None` before any launch has ended.
     pub launch: Option<Duration>,
     /// The time that is kept for the confirmation.
     pub reserve: Duration,
 }
 
 impl Plan {
-    /// Whether the reserve is another one, by more than a fifth, or a launch is expected to take twice or half as long.
+    /// Returns whether the reserve differs by more than a fifth, or the expected duration of a launch by a factor of
+    /// two.
     pub(super) fn differs_from(&self, shown: &Self) -> bool {
         let changed = |a: Duration, b: Duration, factor: f64| {
             let (low, high) = (a.min(b).as_secs_f64(), a.max(b).as_secs_f64());
@@ -160,7 +162,7 @@ impl Plan {
     }
 }
 
-/// What happens within a trial.
+/// The phases of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Checking,
@@ -170,26 +172,26 @@ pub enum Phase {
     Stopping,
 }
 
-/// Why a run ended.
+/// The reason why a run ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ending {
     TrialsSpent,
     TimeSpent,
-    /// Trial after trial was expected to gain too little; shares of the value of the best.
+    /// Several trials in a row had too little expected gain. All gains are shares of the best value.
     Converged {
-        /// What the next trial would be expected to gain, and what it would have to.
+        /// The expected gain of the next trial, and the threshold that it is below.
         next_gain: f64,
         below: f64,
-        /// For so many trials in a row.
+        /// The number of such trials in a row.
         trials: u32,
-        /// What is left to gain in all: the 5th, 50th and 95th percentile.
+        /// The estimated remaining gain in all: the 5th, 50th and 95th percentile.
         remaining: Option<[f64; 3]>,
     },
     /// Every configuration of the space was tried or rejected.
     NothingLeft,
     /// The rules reject every configuration of the space.
     NothingAllowed(Removal),
-    /// So many configurations in a row were rejected that the space seems to hold no valid one.
+    /// The last `rejected` configurations in a row were rejected: the space seems to hold no valid one.
     NothingValid {
         rejected: usize,
         last: String,
@@ -199,13 +201,13 @@ pub enum Ending {
         failures: usize,
         last: String,
     },
-    /// The environment failed at several launches in a row; the study waits for a person.
+    /// The environment failed at several launches in a row. The study waits for a person.
     Paused(Box<Pause>),
     Interrupted,
 }
 
-/// Describes by how much the best configuration of the space is estimated to be better than the best that was found, as shares
-/// of the latter's value: the 5th, 50th and 95th percentile.
+/// Describes the estimated remaining gain: how much the best configuration of the space exceeds the best one found.
+/// `remaining` holds shares of the latter's value: the 5th, 50th and 95th percentile.
 #[must_use]
 pub fn left_on_the_table(remaining: [f64; 3]) -> String {
     let [low, middle, high] = remaining.map(|share| 100.0 * share);
@@ -213,7 +215,7 @@ pub fn left_on_the_table(remaining: [f64; 3]) -> String {
 }
 
 impl Phase {
-    /// In their order.
+    /// In the order of a trial.
     pub const ALL: [Self; 5] = [Self::Checking, Self::Starting, Self::WarmingUp, Self::Measuring, Self::Stopping];
 }
 

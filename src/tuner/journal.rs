@@ -1,4 +1,4 @@
-//! The writer of a run: trials, launches and incidents reach the database here.
+//! The writer of a run: it stores trials, launches and incidents in the database.
 
 use std::path::{Path, PathBuf};
 
@@ -21,28 +21,28 @@ impl<'r> Journal<'r> {
         Self { run, context }
     }
 
-    /// Stores that a trial is about to be launched, so that numbers have no gaps whichever ends first.
+    /// Stores that a trial is about to be launched. The reserved number leaves no gap, in any order of the ends.
     pub(super) async fn reserve(&self, proposal: &Proposal) -> Result<(), TuneError> {
         let command = command_line(self.run.job, &self.run.installed, &proposal.config, None)?;
         let launch = self.launch(&command, &proposal.config);
         Ok(self.begin(proposal, &launch, &self.run.time.timestamp()).await?)
     }
 
-    /// Stores that a launch of a trial begins.
+    /// Stores the beginning of a trial's launch.
     pub(super) async fn begin(&self, proposal: &Proposal, launch: &Launch, started_at: &str) -> Result<(), StoreError> {
         let log = &self.run.log_path(proposal.number);
         let begin = Begin { proposal, launch, started_at, log };
         self.run.store.begin(self.run.study.id, &begin).await
     }
 
-    /// A command with its variables, as the database shows it.
+    /// Returns a command with its variables, in the redacted form that the database stores.
     fn launch(&self, command: &[String], config: &Config) -> Launch {
         Launch::redacted(command, self.run.job.launch_env(self.run.installed.device, config))
     }
 
-    /// The trial of a proposal that is not launched.
+    /// Builds the trial of a proposal that is not launched.
     pub(super) fn rejected(&self, proposal: Proposal, rejection: Rejection) -> Trial {
-        // A flag that the release does not have cannot be rendered; then the stored command is what could be.
+        // A flag that the release lacks cannot be rendered. Then only the study's command is stored.
         let command = command_line(self.run.job, &self.run.installed, &proposal.config, None)
             .unwrap_or_else(|_| self.run.job.engine.command.clone());
         Trial {
@@ -58,7 +58,7 @@ impl<'r> Journal<'r> {
         }
     }
 
-    /// Stores a trial, how its server started, what that tells of the memory, and what was seen of it.
+    /// Stores a trial with its launch records and the memory figures of its start.
     pub(super) async fn append(&self, trial: &Trial, score: Score, records: &LaunchRecords) -> Result<(), TuneError> {
         let run = self.run;
         let context = self.context.of_trial(trial);
@@ -88,7 +88,7 @@ impl<'r> Journal<'r> {
         Ok(incident)
     }
 
-    /// Returns the next incident of a trial, and puts its log aside: the next launch begins a new one.
+    /// Returns the next incident of a trial, and moves its log aside: the next launch begins a new one.
     pub(super) async fn incident(
         &self,
         number: u32,
@@ -103,7 +103,7 @@ impl<'r> Journal<'r> {
     }
 }
 
-/// The last resort of a measurement that the database did not take is the error's text.
+/// Wraps the error of a failed write. Its text is the last resort for a measurement that the database did not take.
 fn unstored(source: StoreError, trial: &Trial) -> TuneError {
     match trial.outcome.measurement() {
         None => source.into(),
@@ -114,7 +114,7 @@ fn unstored(source: StoreError, trial: &Trial) -> TuneError {
     }
 }
 
-/// `trial-0007.log` as `trial-0007.1.log`; `None` if there is no log.
+/// Renames `trial-0007.log` to `trial-0007.1.log`. Returns `None` if there is no log.
 fn put_aside(log: &Path, attempt: u32) -> Result<Option<PathBuf>, TuneError> {
     let kept = log.with_extension(format!("{attempt}.log"));
     match std::fs::rename(log, &kept) {

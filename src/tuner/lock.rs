@@ -1,4 +1,4 @@
-//! One tuner at a time for each study.
+//! The lock of a study: one tuner at a time.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -17,15 +17,17 @@ pub enum LockError {
     Io { path: PathBuf, source: std::io::Error },
 }
 
-/// Held until dropped; the kernel releases it when the process dies, however it dies.
+/// A lock that is held until it is dropped. The kernel releases it when the process dies, also by SIGKILL.
 #[derive(Debug)]
 pub struct Lock {
     _file: Flock<File>,
 }
 
 impl Lock {
+    /// Locks the file at `path`, and writes the id of this process into it.
+    ///
     /// # Errors
-    /// When another process holds the lock, or the file cannot be written.
+    /// If another process holds the lock, or the file cannot be written.
     pub fn acquire(path: &Path) -> Result<Self, LockError> {
         let io = |source| LockError::Io { path: path.to_owned(), source };
         let file = private_options().read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
@@ -42,11 +44,11 @@ impl Lock {
     }
 }
 
-/// The process that holds a lock, as it has named itself; `None` where nobody does.
+/// Returns the id of the process that holds a lock, as written in the file; `None` if it is free.
 #[must_use]
 pub fn holder(path: &Path) -> Option<String> {
     let file = File::open(path).ok()?;
-    // Shared, so that two who ask are not told of each other.
+    // A shared lock, so that two concurrent callers do not report each other.
     match Flock::lock(file, FlockArg::LockSharedNonblock) {
         Err((file, Errno::EWOULDBLOCK)) => Some(named_in(file)),
         Ok(_) | Err(_) => None,

@@ -1,4 +1,4 @@
-//! What starts teach of the device's memory: stored after each launch, read before the next check.
+//! Memory figures of starts: stored after each launch, read before the next check.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use crate::rule::Facts;
 use crate::server::read_log;
 use crate::store::{Start, StartKey, Store, StoreError};
 
-/// So many starts tell all that there is to know.
+/// The most starts that are read: further ones add no information.
 const MOST_STARTS: u32 = 64;
 
-/// What the starts in a database tell of this model on this device with this release.
+/// Returns the memory model's observations from stored starts of this model, device and release.
 ///
 /// # Errors
-/// When the database cannot be read.
+/// If the database cannot be read.
 pub async fn learned(job: &Job, installed: &ExecutionEnvironment, store: &Store) -> Result<Learned, StoreError> {
     let starts = store.starts(&start_key(job, installed), MOST_STARTS).await?;
     let facts = job.facts(installed.version, installed.device, installed.host);
@@ -47,7 +47,7 @@ pub(super) fn observed_start(job: &Job, config: &Config, log: &Path) -> Option<S
     observed.is_useful().then(|| Start { config: config.clone(), env, observed })
 }
 
-/// What of a device decides how much memory an engine takes.
+/// Returns the properties of a device that determine an engine's memory use.
 fn device_key(device: Device) -> String {
     let Some(gpu) = device.gpu() else { return "cpu".to_owned() };
     let number = |number: Option<u64>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());

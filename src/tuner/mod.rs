@@ -1,8 +1,8 @@
-//! The loop: ask, check, launch, measure, store, until the budget is spent.
+//! The tuning loop: it asks the sampler, checks, launches, measures and stores, until the budget is spent.
 //!
-//! A team does it. `scheduler` decides what comes next. `preflighter` asks rules and engine about it. `launcher` starts and
-//! measures it. `watchdog` looks after the processes meanwhile. `journal` records the result. Each knows the run (`run::StudyRun`)
-//! and the members that it is given; none knows the loop.
+//! Each part has one task. `scheduler` chooses the next trial. `preflighter` checks it with the rules and the engine.
+//! `launcher` starts and measures it. `watchdog` monitors its processes meanwhile. `journal` stores the result. Each
+//! part knows the run (`run::StudyRun`) and the parts that it is given. None of them knows the loop.
 
 mod believe;
 mod context;
@@ -57,7 +57,7 @@ pub use rule_test::{PlannedRuleTest, RuleVerdicts};
 pub use simulated::{SimulatedRun, SimulatedStudy};
 pub use slots::{Interference, Slots};
 
-/// Whether to go on, asked by signals.
+/// The stop that signals have requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stop {
     #[default]
@@ -68,7 +68,7 @@ pub enum Stop {
     Now,
 }
 
-/// Why the tuner itself cannot go on. What was measured is stored.
+/// The reason why the tuner itself cannot go on. Earlier measurements are stored.
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
     #[error(transparent)]
@@ -95,7 +95,7 @@ pub enum TuneError {
          ({from}); the trial is not measured and stays unfinished"
     )]
     OtherRelease { number: u32, reported: String, expected: String, from: ReleaseSource },
-    /// Not for a user: everything is to be computed again for this release, and the run begun again.
+    /// Not for a user: the caller computes everything again for this release and restarts the run.
     #[error("the server reports release {reported}, and the release was only assumed")]
     ReleaseAdopted { version: EngineVersion, reported: String },
     #[error("cannot write the log {}: {source}", path.display())]
@@ -110,22 +110,22 @@ pub enum TuneError {
     Load(#[from] crate::load::LoadError),
 }
 
-/// How a run of the tuner ended.
+/// The result of a run of the tuner.
 #[derive(Debug)]
 pub struct Summary {
     pub study: Study,
     pub ending: Ending,
 }
 
-/// Everything that one run of the tuner needs.
+/// The inputs of one run of the tuner.
 pub struct Tuner<'a> {
     pub job: &'a Job,
     pub store: &'a Store,
     pub installed: ExecutionEnvironment,
     pub slots: Slots,
-    /// Whether the user accepts that the release, the device or the host is another one than the study's.
+    /// Whether the user accepts that the release, the device or the host differs from the study's.
     pub accepts_change: bool,
-    /// How the engine's own answers are asked for; without it the rules stand alone.
+    /// The setup of the engine's preflight. Without it only the rules decide.
     pub preflight: Option<preflight::Setup>,
     pub observer: Arc<Observer>,
     pub stop: watch::Receiver<Stop>,
@@ -138,10 +138,10 @@ impl std::fmt::Debug for Tuner<'_> {
 }
 
 impl Tuner<'_> {
-    /// Runs the study, or goes on with it, until the budget is spent.
+    /// Runs the study, or resumes it, until the budget is spent.
     ///
     /// # Errors
-    /// When the tuner cannot go on; a failing configuration is not an error.
+    /// If the tuner cannot go on. A failing configuration is not an error.
     pub async fn run(self) -> Result<Summary, TuneError> {
         let asked = self.stop.clone();
         let (sender, receiver) = watch::channel(*asked.borrow());
@@ -153,7 +153,7 @@ impl Tuner<'_> {
         }
     }
 
-    /// `stop` is the user's own wish, or the end of the time.
+    /// Runs the study. `stop` is the user's request, or the end of the budget's time.
     async fn tune(self, stop: watch::Receiver<Stop>) -> Result<Summary, TuneError> {
         let Self { job, store, installed, slots, accepts_change, preflight, observer, stop: asked } = self;
         let time = RunTime::machine();
@@ -162,7 +162,7 @@ impl Tuner<'_> {
         let mut run = StudyRun { job, store, study, installed, slots, observer, stop, time };
         let context = context::enter(&run, accepts_change).await?;
         run::end_leftovers(&run).await?;
-        // Leftovers of an earlier run have been ended: memory that is held from now on belongs to others.
+        // Leftovers of an earlier run have been ended, so memory that is still in use belongs to others.
         let device = run.unless_stopped(async { Ok(device_without_leftovers(&run).await) }).await?;
         if let Some(device) = device.flatten() {
             run.installed.device = device;
@@ -187,7 +187,7 @@ impl Tuner<'_> {
     }
 }
 
-/// Hands on the user's wish to stop, and asks for a stop at the deadline, so that a trial that is still under way then is ended.
+/// Forwards the user's requests to stop. At the deadline it requests a stop itself, so that a running trial is ended.
 async fn hand_on(
     mut asked: watch::Receiver<Stop>,
     stop: watch::Sender<Stop>,

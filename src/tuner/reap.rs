@@ -1,4 +1,4 @@
-//! What killed tuners left behind: found, told from what a living tuner works with, and ended.
+//! Clean-up after killed tuners: finds their processes, separates them from those of living tuners, and ends them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use std::time::Duration;
 use super::{Lock, LockError, holder};
 use crate::server::{self, Leftover, Owed, ProcessOrigin};
 
-/// How long a stop command may take: a container gets ten seconds of grace from `docker stop`.
+/// Time limit of a stop command: a container gets ten seconds of grace from `docker stop`.
 pub(super) const STOP_COMMAND_LIMIT: Duration = Duration::from_secs(30);
 
-/// What becomes of a process that was found.
+/// The state of a process that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// A living tuner, the process of this id, works with it: it is not touched.
+    /// A living tuner, the process of this id, uses it. It is not touched.
     Running(String),
-    /// No tuner works with it.
+    /// No tuner uses it.
     LeftBehind,
     Ended,
     /// It survived SIGKILL.
@@ -29,15 +29,15 @@ pub struct Found {
     pub fate: Fate,
 }
 
-/// What was found and done.
+/// The result of a clean-up.
 #[derive(Debug, Default)]
 pub struct Reaped {
     pub processes: Vec<Found>,
-    /// Stop commands that a killed tuner still owed, and what came of them.
+    /// Stop commands that a killed tuner had not run, and their results.
     pub stop_commands: Vec<(Vec<String>, Result<(), String>)>,
 }
 
-/// The processes of launches that `of` accepts, and whether a tuner works with them. Touches nothing.
+/// Finds the processes of launches that `of` accepts, and determines whether a tuner uses them. Touches nothing.
 #[must_use]
 pub fn find(of: impl Fn(&ProcessOrigin) -> bool) -> Vec<Found> {
     let mut holders: BTreeMap<PathBuf, Option<String>> = BTreeMap::new();
@@ -49,12 +49,12 @@ pub fn find(of: impl Fn(&ProcessOrigin) -> bool) -> Vec<Found> {
     server::leftovers(of).into_iter().map(fate).collect()
 }
 
-/// Ends the processes of launches that `of` accepts and no tuner works with, and runs the stop commands that are owed to
-/// them; `folders` are further folders of studies where such commands may lie. A study's lock is held meanwhile, so that
-/// no tuner takes it up.
+/// Ends the processes of launches that `of` accepts and no tuner uses, and runs their outstanding stop commands.
+/// `folders` are further study folders that may contain such commands. The function holds a study's lock meanwhile, so
+/// that no tuner starts the study.
 ///
 /// # Errors
-/// When a lock can neither be taken nor is held.
+/// If a lock is free but cannot be taken.
 pub async fn reap(
     of: impl Fn(&ProcessOrigin) -> bool,
     folders: &[PathBuf],
@@ -69,7 +69,7 @@ pub async fn reap(
     }
     for (directory, leftovers) in studies {
         let all = |fate: &Fate| leftovers.iter().map(|leftover| (leftover.clone(), fate.clone())).collect::<Vec<_>>();
-        // Where the folder is gone, so is everything that a tuner would need.
+        // A missing folder needs no lock: no tuner can use the study without it.
         let lock = directory.is_dir().then(|| Lock::acquire(&directory.join("lock"))).transpose();
         let _lock = match lock {
             Err(LockError::Held { holder, .. }) => {
@@ -85,10 +85,10 @@ pub async fn reap(
         }
         let of_study = |origin: &ProcessOrigin| origin.directory() == directory && of(origin);
         let ended = if let Ok(ended) = server::end(of_study, grace).await {
-            // What a stop command had already ended was found at first all the same.
+            // Processes that a stop command has ended since then are reported as well.
             merged(all(&Fate::Ended), ended, |_| Fate::Ended)
         } else {
-            // Whoever is still there has survived KILL.
+            // These processes have survived SIGKILL.
             let left = server::leftovers(of_study);
             let fate = |pid| if left.iter().any(|left| left.pid == pid) { Fate::Survived } else { Fate::Ended };
             merged(all(&Fate::Ended), left.clone(), fate)
@@ -98,7 +98,7 @@ pub async fn reap(
     Ok(reaped)
 }
 
-/// What was found at first and what was found later, each once.
+/// Merges two lists of processes, each process once.
 fn merged(first: Vec<(Leftover, Fate)>, later: Vec<Leftover>, fate: impl Fn(i32) -> Fate) -> Vec<Found> {
     let mut by_pid: BTreeMap<i32, Found> = BTreeMap::new();
     for leftover in first.into_iter().map(|(leftover, _)| leftover).chain(later) {
@@ -108,7 +108,7 @@ fn merged(first: Vec<(Leftover, Fate)>, later: Vec<Leftover>, fate: impl Fn(i32)
     by_pid.into_values().collect()
 }
 
-/// The folders of all studies of a database.
+/// Returns the folders of all studies of a database.
 #[must_use]
 pub fn study_folders(database: &Path) -> Vec<PathBuf> {
     let logs = server::log_directory(database, "");

@@ -1,7 +1,7 @@
-//! Rules that only a start can refute: which of them a launch should test, and the verdicts that a database holds.
+//! Rules that only a start can refute: the choice of the next one to test, and the verdicts that a database holds.
 //!
-//! The installed engine's preflight cannot contradict such a rule, and the rule's region is never proposed. So a wrong one
-//! would hide good configurations for ever.
+//! The installed engine's preflight cannot contradict such a rule, and the rule's region is never proposed. A wrong
+//! rule would therefore hide good configurations for ever.
 
 use super::memory::start_key;
 use crate::config::Config;
@@ -11,10 +11,10 @@ use crate::rule::{self, EngineRules, Facts, predicts};
 use crate::store::{FailedStart, RuleTest, RuleTestKey, RuleVerdict, StartKey, Store, StoreError};
 use crate::trial::{FailureKind, Outcome, Trial};
 
-/// Launches of a study that test rules, at most.
+/// The most launches of a study that test rules.
 pub(super) const MOST_RULE_TESTS: usize = 3;
 
-/// Tests of a rule, at most, if they end without a verdict.
+/// The most tests of a rule, if they end without a verdict.
 const MOST_ATTEMPTS: usize = 2;
 
 /// A launch that would test a rule.
@@ -22,14 +22,14 @@ const MOST_ATTEMPTS: usize = 2;
 pub struct PlannedRuleTest {
     pub rule: &'static str,
     pub removes_defaults: bool,
-    /// How much the rule removes, as a predicate.
+    /// The share that the rule removes, as a predicate.
     pub reason: String,
     pub config: Config,
     /// The rule's reason to reject it.
     pub message: String,
 }
 
-/// What a database holds about rules, for one engine, release and device class.
+/// The stored tests and failed starts for one engine, release and device class.
 #[derive(Clone, Debug, Default)]
 pub struct RuleVerdicts {
     engine: Option<&'static dyn EngineRules>,
@@ -44,20 +44,22 @@ pub(super) fn rule_test_key(job: &Job, installed: &ExecutionEnvironment) -> Rule
 }
 
 impl RuleVerdicts {
+    /// Reads the verdicts of a database.
+    ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub async fn read(job: &Job, installed: &ExecutionEnvironment, store: &Store) -> Result<Self, StoreError> {
         let tests = store.rule_tests(&rule_test_key(job, installed)).await?;
         let failed = store.failed_starts(&start_key(job, installed)).await?;
         Ok(Self { engine: job.engine.engine.rules(), tests, failed })
     }
 
-    /// Returns the engine's rule of this identifier, unless it is one of another version of this program.
+    /// Returns the engine's rule of this identifier; `None` if only another version of this program has it.
     pub(super) fn known(&self, rule: &str) -> Option<&'static str> {
         self.engine?.all().map(|known| known.id).find(|known| *known == rule)
     }
 
-    /// Concludes from a launch that tested a rule.
+    /// Derives the verdict from a launch that tested a rule.
     pub(super) fn conclude(&self, rule: &str, trial: &Trial) -> RuleVerdict {
         let served = trial.startup_s.is_some();
         let is_predicted = |kind| self.engine.is_some_and(|engine| predicts(engine.subject(rule), kind));
@@ -84,13 +86,13 @@ impl RuleVerdicts {
         refuted
     }
 
-    /// Returns the rules to leave aside.
+    /// Returns the rules to set aside.
     #[must_use]
     pub fn left_aside(&self) -> Vec<&'static str> {
         self.refuted().into_iter().map(|(rule, _)| rule).collect()
     }
 
-    /// Returns the test that a trial is.
+    /// Returns the rule test of a trial, if it is one.
     pub(super) fn of_trial(&self, study: &str, number: u32) -> Option<&RuleTest> {
         self.tests.iter().find(|test| test.study == study && test.number == number)
     }
@@ -100,14 +102,15 @@ impl RuleVerdicts {
         self.tests.iter().filter(move |test| test.study == study && test.verdict.is_none())
     }
 
-    /// Whether a rule needs no further test: one had a verdict, several had none, or an earlier start failed as it predicts.
+    /// Returns whether a rule needs no further test: one had a verdict, several had none, or an earlier start failed as
+    /// predicted.
     pub(super) fn is_decided(&self, rule: &str, facts: &Facts<'_>) -> bool {
         let verdicts = || self.tests.iter().filter(|test| test.rule == rule).filter_map(|test| test.verdict);
         let is_clear = verdicts().any(|verdict| verdict != RuleVerdict::Inconclusive);
         is_clear || verdicts().count() >= MOST_ATTEMPTS || self.failed.iter().any(|start| confirms(rule, start, facts))
     }
 
-    /// Returns the trial of a study that tested a rule last, without a verdict.
+    /// Returns the last trial of a study that tested a rule and has ended.
     pub(super) fn last_attempt(&self, study: &str, rule: &str) -> Option<u32> {
         let attempts = self.tests.iter().filter(|test| test.rule == rule && test.study == study);
         attempts.filter(|test| test.verdict.is_some()).map(|test| test.number).max()
@@ -129,7 +132,7 @@ impl RuleVerdicts {
     }
 }
 
-/// Whether the rule rejects the configuration of a start that failed as the rule predicts.
+/// Returns whether the rule rejects the configuration of a start that failed as the rule predicts.
 fn confirms(rule: &str, start: &FailedStart, facts: &Facts<'_>) -> bool {
     let facts = Facts { env: &start.env, ..*facts };
     let is_predicted = facts.engine.is_some_and(|engine| predicts(engine.subject(rule), start.kind));

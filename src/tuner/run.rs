@@ -17,7 +17,7 @@ use crate::rule::Facts;
 use crate::server::{self, Owed, ProcessOrigin};
 use crate::store::{Store, Study};
 
-/// The data that all parts of a run share. None of it changes while launches run.
+/// The data that all parts of a run share. It does not change while launches run.
 pub(super) struct StudyRun<'a> {
     pub(super) job: &'a Job,
     pub(super) store: &'a Store,
@@ -25,7 +25,7 @@ pub(super) struct StudyRun<'a> {
     pub(super) installed: ExecutionEnvironment,
     pub(super) slots: Slots,
     pub(super) observer: Arc<Observer>,
-    /// The user's wish to stop, or the end of the budget's time.
+    /// The user's request to stop, or the end of the budget's time.
     pub(super) stop: watch::Receiver<Stop>,
     pub(super) time: RunTime,
 }
@@ -39,19 +39,19 @@ impl StudyRun<'_> {
         self.tell(Event::Noticed { text });
     }
 
-    /// What the user asks for at present.
+    /// Returns the stop that is requested at present.
     pub(super) fn stop(&self) -> Stop {
         *self.stop.borrow()
     }
 
-    /// Waits until at least this stop is asked for; for ever if nobody can ask any more.
+    /// Waits until at least this stop is requested. Never returns if the sender is gone.
     pub(super) async fn stopped(&self, at_least: Stop) {
         if self.stop.clone().wait_for(|stop| *stop >= at_least).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Returns what comes of `work`; `None` if the user asks to stop before.
+    /// Runs `work` and returns its result; `None` if a stop is requested before it ends.
     pub(super) async fn unless_stopped<T>(
         &self,
         work: impl Future<Output = Result<T, TuneError>>,
@@ -63,17 +63,17 @@ impl StudyRun<'_> {
         }
     }
 
-    /// The facts that rules and the memory model read.
+    /// Returns the facts that rules and the memory model read.
     pub(super) fn facts(&self) -> Facts<'_> {
         self.job.facts(self.installed.version, self.installed.device, self.installed.host)
     }
 
-    /// A configuration with the values that the study's arguments set.
+    /// Returns a configuration with the values that the study's arguments set.
     pub(super) fn whole(&self, config: &Config) -> Config {
         self.job.with_arguments(config, self.installed.version)
     }
 
-    /// It is stored with each trial.
+    /// Returns the directory of the study's logs, which is stored with each trial.
     pub(super) fn log_directory(&self) -> PathBuf {
         server::log_directory(self.store.path(), &self.job.name)
     }
@@ -86,7 +86,7 @@ impl StudyRun<'_> {
 /// Finds or creates the row of a study.
 ///
 /// # Errors
-/// When the database holds another study of this name.
+/// If the database holds another study of this name.
 pub(super) async fn study_row(job: &Job, store: &Store) -> Result<Study, TuneError> {
     let definition = job.definition();
     match store.study(&job.name).await? {
@@ -104,11 +104,11 @@ pub(super) async fn study_row(job: &Job, store: &Store) -> Result<Study, TuneErr
 /// Creates the directory of a study's logs and locks the study.
 ///
 /// # Errors
-/// When the directory cannot be written, or another tuner runs the study.
+/// If the directory cannot be written, or another tuner runs the study.
 pub(super) fn lock_study(job: &Job, store: &Store) -> Result<Lock, TuneError> {
     let directory = server::log_directory(store.path(), &job.name);
     let io = |source| LockError::Io { path: directory.clone(), source };
-    // The folder of all studies' logs, then that of this one's.
+    // The folder of all studies' logs, then that of this study.
     directory.parent().map_or(Ok(()), create_private_directory).map_err(io)?;
     create_private_directory(&directory).and_then(|()| restrict_files(&directory)).map_err(io)?;
     Ok(Lock::acquire(&directory.join("lock"))?)
@@ -117,7 +117,7 @@ pub(super) fn lock_study(job: &Job, store: &Store) -> Result<Lock, TuneError> {
 /// Ends the processes that a killed tuner has left running.
 ///
 /// # Errors
-/// When one of them does not end.
+/// If one of them does not end.
 pub(super) async fn end_leftovers(run: &StudyRun<'_>) -> Result<(), TuneError> {
     for owed in Owed::of(&run.log_directory()) {
         if let Err(error) = owed.pay(reap::STOP_COMMAND_LIMIT).await {

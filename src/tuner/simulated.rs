@@ -1,4 +1,5 @@
-//! Whole studies without processes: the twin predicts each launch, and a simulated clock moves from one end to the next.
+//! Whole studies in virtual time: the twin predicts each launch, and the simulated clock advances to the next end of a
+//! launch.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -28,9 +29,9 @@ use crate::twin::Calibration;
 
 /// A study whose launches the twin predicts.
 ///
-/// The same scheduler, rules, sampler and database decide as in a run with servers. The budget's time counts on a simulated
-/// clock, which starts at zero and moves to the end of the next launch. A launch takes as long as its predicted start and load;
-/// two launches of a configuration have equal outcomes, and launches at the same time do not disturb each other.
+/// Scheduler, rules, sampler and database are those of a run with servers. The budget's time counts on a simulated
+/// clock. It starts at zero and advances to the next end of a launch. A launch takes as long as its predicted start and
+/// load. Two launches of a configuration have equal outcomes, and concurrent launches do not disturb each other.
 pub struct SimulatedStudy<'a> {
     pub job: &'a Job,
     pub store: &'a Store,
@@ -45,19 +46,19 @@ impl std::fmt::Debug for SimulatedStudy<'_> {
     }
 }
 
-/// A run of a simulated study that is over.
+/// A finished run of a simulated study.
 #[derive(Debug)]
 pub struct SimulatedRun {
     pub summary: Summary,
-    /// The time that the run has taken on its own clock.
+    /// The duration of the run on its own clock.
     pub elapsed: Duration,
 }
 
 impl SimulatedStudy<'_> {
-    /// Runs the study, or goes on with it, until the budget is spent.
+    /// Runs the study, or resumes it, until the budget is spent.
     ///
     /// # Errors
-    /// When the twin has no preset of the device, the load cannot be driven, or the database cannot be used.
+    /// If the twin has no preset of the device, the load cannot be driven, or the database cannot be used.
     pub async fn run(self) -> Result<SimulatedRun, TuneError> {
         let Self { job, store, installed, slots, observer } = self;
         installed.preset(job).map_err(TuneError::NoTwin)?;
@@ -80,7 +81,7 @@ impl SimulatedStudy<'_> {
     }
 }
 
-/// A launch under way on the simulated clock.
+/// A running launch on the simulated clock.
 struct PredictedLaunch {
     order: LaunchOrder,
     end: Duration,
@@ -91,11 +92,11 @@ struct PredictedLaunch {
 struct PredictedLaunches<'l> {
     run: &'l StudyRun<'l>,
     outlook: Outlook,
-    /// Predictions by the keys of their configurations: confirmations repeat configurations.
+    /// Predictions by the keys of their configurations, since confirmations repeat configurations.
     predicted: BTreeMap<String, Outcome>,
     running: Vec<PredictedLaunch>,
     ended: VecDeque<EndedOrder>,
-    /// Asks the run to stop at the end of its time.
+    /// Stops the run at the end of its time.
     stop: watch::Sender<Stop>,
 }
 
@@ -105,7 +106,7 @@ impl<'l> PredictedLaunches<'l> {
         Self { run, outlook: Outlook::new(run.job), predicted, running, ended, stop }
     }
 
-    /// The trial as its launch would leave it. It has no log and no processes.
+    /// Returns the trial that a launch would produce. It has no log and no processes.
     fn predict(&mut self, order: &LaunchOrder) -> Result<Trial, TuneError> {
         let run = self.run;
         let proposal = order.pending.proposal.clone();
@@ -138,7 +139,7 @@ impl<'l> PredictedLaunches<'l> {
         let question = twin_question(self.run.job, &self.run.installed, config.clone(), &calibration);
         let question = question.map_err(TuneError::NoTwin)?;
         let outcome = match self.outlook.forecast(&question, Span::Own, None) {
-            // A launch is not refused: the engine ends in its start.
+            // A real engine does not reject a launch: it exits during its start.
             Ok(forecast) => match forecast.outcome {
                 Outcome::Rejected(refused) => failed(FailureKind::StartupExit, refused.message),
                 outcome => outcome,
@@ -207,7 +208,7 @@ mod tests {
         job
     }
 
-    /// The run, and the number, configuration, value and begin of each trial.
+    /// Returns the run, and the number, configuration, value and start time of each trial.
     async fn simulate(job: &Job) -> (SimulatedRun, Vec<(u32, String, Option<f64>, String)>) {
         let store = Store::in_memory().await.unwrap();
         let mut installed = detect(job).await;

@@ -1,14 +1,14 @@
-//! The loop of a run: the scheduler says what is next, and the launches go on whatever else is waited for.
+//! The loop of a run: it executes the scheduler's next step while the launches continue.
 
 use super::launcher::Launches;
 use super::run::StudyRun;
 use super::scheduler::{Next, Scheduler};
 use super::{Ending, Event, Stop, TuneError};
 
-/// Takes step after step until the run is over. Returns how it ended.
+/// Executes the steps until the run is over. Returns its ending.
 ///
 /// # Errors
-/// When the tuner cannot go on. Launches that are under way are measured to their end first.
+/// If the tuner cannot go on. Running launches are measured to their end first.
 pub(super) async fn take(
     run: &StudyRun<'_>,
     mut scheduler: Scheduler<'_>,
@@ -26,7 +26,7 @@ pub(super) async fn take(
                 (Err(error), Some(_)) => run.tell(Event::Also { error: error.to_string() }),
             }
         } else if end.is_some() {
-            // What runs is measured to its end, unless the user has asked to stop.
+            // Running launches are measured to their end, unless the user has requested a stop.
             if !std::mem::replace(&mut is_told, true) {
                 tell_last(run, end.as_ref(), launches.count());
             }
@@ -50,7 +50,7 @@ pub(super) async fn take(
     Ok(ending)
 }
 
-/// Says why nothing more begins while some still run: the end may be an hour away.
+/// Reports why no further trial begins while some still run: their end may be an hour away.
 fn tell_last(run: &StudyRun<'_>, end: Option<&Result<Ending, TuneError>>, running: usize) {
     let why = match end {
         Some(Ok(ending)) => ending.to_string(),

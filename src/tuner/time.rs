@@ -1,4 +1,4 @@
-//! The time of a run: the machine's, or one that moves only when a simulated launch ends.
+//! The time of a run: the machine's clock, or one that moves only when a simulated launch ends.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ pub(super) enum RunTime {
     Machine {
         begin: Instant,
     },
-    /// The time since the begin of the run.
+    /// The time since the beginning of the run.
     Simulated(Arc<Mutex<Duration>>),
 }
 
@@ -26,7 +26,7 @@ impl RunTime {
         Self::Simulated(Arc::default())
     }
 
-    /// The time since the begin of the run.
+    /// Returns the time since the beginning of the run.
     pub(super) fn elapsed(&self) -> Duration {
         match self {
             Self::Machine { begin } => begin.elapsed(),
@@ -34,7 +34,7 @@ impl RunTime {
         }
     }
 
-    /// The present time as the database writes it. A simulated run begins with the epoch of Unix.
+    /// Returns the present time in the database's format. A simulated run begins at the Unix epoch.
     pub(super) fn timestamp(&self) -> String {
         match self {
             Self::Machine { .. } => now(),
@@ -45,7 +45,7 @@ impl RunTime {
         }
     }
 
-    /// Moves a simulated clock forward to this time since the begin. A machine's clock moves by itself.
+    /// Moves a simulated clock forward to this time since its beginning. Does nothing to the machine's clock.
     pub(super) fn advance_to(&self, elapsed: Duration) {
         if let Self::Simulated(now) = self {
             let mut now = now.lock().unwrap_or_else(PoisonError::into_inner);

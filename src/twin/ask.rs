@@ -1,29 +1,29 @@
-//! What is asked of the engine, and why it may refuse.
+//! A request to the engine, and the reasons why the engine may refuse it.
 
 use std::borrow::Cow;
 
 use super::sequence::RequestId;
 
-/// What is asked of the engine.
+/// A request to the engine.
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {
     pub id: RequestId,
     pub prompt: Tokens<'a>,
     /// Tokens that it will generate, at least one.
     pub output_len: u32,
-    /// The request's `max_tokens` where the reply ends by itself before: the scheduler then does not know which token is
-    /// the last. `None`: `output_len` is the limit.
+    /// The request's `max_tokens`, if the reply ends by itself before that limit. The scheduler then does not know
+    /// which token is the last. `None` means that `output_len` is the limit.
     pub most_output: Option<u32>,
-    /// Smaller is served earlier, where [`Order::Priority`](super::Order::Priority) decides.
+    /// Smaller values are served earlier under [`Order::Priority`](super::Order::Priority).
     pub priority: i32,
 }
 
-/// A prompt, which the engine does not keep.
+/// A prompt. The engine does not keep it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tokens<'a> {
-    /// Equal beginnings are found in the cache, where prefix caching is on.
+    /// If prefix caching is on, equal beginnings are found in the cache.
     Ids(Cow<'a, [u32]>),
-    /// As many tokens that no other request has.
+    /// This number of tokens, none of them shared with other requests.
     Count(u32),
 }
 

@@ -1,4 +1,4 @@
-//! What one step computes, and the few numbers of it that decide how long it takes.
+//! The work of one step, and its sums that determine the step's duration.
 
 use super::sequence::RequestId;
 
@@ -10,14 +10,14 @@ pub struct Item {
     pub tokens: u32,
     /// Tokens of this request that were in the cache before.
     pub context: u32,
-    /// Of `tokens`, drafts that the step verifies.
+    /// Drafts among `tokens` that the step verifies.
     pub drafts: u32,
     /// Whether the step generates a token of this request.
     pub samples: bool,
     /// Whether the drafts only fill the batch up, and none is accepted.
     pub(super) padded: bool,
     pub(super) slot: usize,
-    /// Tells the request from others that have used its id or its slot.
+    /// Distinguishes the request from others that have used its id or its slot.
     pub(super) serial: u64,
 }
 
@@ -40,13 +40,13 @@ pub struct Work {
     pub decodes: u32,
     /// Cached tokens that decodes read.
     pub decode_context: u64,
-    /// Cached tokens that the longest of them reads.
+    /// Cached tokens that the longest decode reads.
     pub decode_longest: u32,
     /// Cached tokens that prompt pieces read.
     pub prompt_context: u64,
     /// Pairs of a prompt token and a token that it attends to.
     pub prompt_pairs: u64,
-    /// Drafts among `tokens`, each of which is verified; the output head is computed for them as well.
+    /// Drafts among `tokens`. Each is verified, and the output head is computed for it as well.
     pub drafts: u32,
     /// Blocks of the cache that the batch refers to.
     pub blocks: u64,

@@ -1,8 +1,7 @@
-//! The paged key/value cache: blocks with reference counts, found again by the hash of what they hold.
+//! The paged KV cache: blocks with reference counts, indexed by the hash of their contents.
 //!
-//! A block that nobody uses stays findable until it is needed for something else. Blocks that hold nothing findable go
-//! first, then the one unused for longest (`BlockPool.free_blocks` of vLLM's `v1/core/block_pool.py`). Every operation
-//! costs O(1).
+//! An unused block stays findable until its space is needed. Blocks without findable contents are taken first, then the
+//! one unused for longest (`BlockPool.free_blocks` of vLLM's `v1/core/block_pool.py`). Every operation costs O(1).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,7 +14,7 @@ const NONE: BlockId = BlockId::MAX;
 #[derive(Debug)]
 struct Block {
     users: u32,
-    /// Of the tokens in this block and all before it in its sequence; set once the block is full.
+    /// Hash of the tokens in this block and of all before it in its sequence. It is set once the block is full.
     hash: Option<u64>,
     // Neighbours in the list of unused blocks.
     previous: BlockId,
@@ -24,7 +23,7 @@ struct Block {
 
 type Map<V> = HashMap<u64, V, BuildHasherDefault<Plain>>;
 
-/// Keys are hashes already.
+/// Hasher for keys that are hashes already.
 #[derive(Debug, Default)]
 struct Plain(u64);
 
@@ -50,9 +49,9 @@ pub(super) struct BlockPool {
     // Grows on first use: vLLM hands out blocks that were never used before it reclaims others.
     blocks: Vec<Block>,
     by_hash: Map<BlockId>,
-    /// Further blocks with the same content, in the order in which they became findable.
+    /// Further blocks with equal contents, the first of them findable for longest.
     twins: Map<Vec<BlockId>>,
-    /// Unused blocks that hold nothing findable.
+    /// Unused blocks without findable contents.
     empty: Vec<BlockId>,
     oldest: BlockId,
     newest: BlockId,
@@ -77,12 +76,12 @@ impl BlockPool {
         self.capacity
     }
 
-    /// Blocks that can be handed out, findable ones included.
+    /// Returns the number of blocks that can be handed out, findable ones included.
     pub(super) fn unused(&self) -> u32 {
         self.unused
     }
 
-    /// An empty block with one user. `None` when all are in use.
+    /// Takes an empty block for one user. `None` if all are in use.
     pub(super) fn take(&mut self) -> Option<BlockId> {
         if let Some(id) = self.empty.pop() {
             self.blocks[id as usize].users = 1;
@@ -108,7 +107,7 @@ impl BlockPool {
         Some(id)
     }
 
-    /// The block that holds what hashes to this, in use or not.
+    /// Returns the block whose contents have this hash, in use or not.
     pub(super) fn find(&self, hash: u64) -> Option<BlockId> {
         self.by_hash.get(&hash).copied()
     }
@@ -117,7 +116,7 @@ impl BlockPool {
         self.blocks[id as usize].users == 0
     }
 
-    /// One user more for a block that was found.
+    /// Adds a user to a block that was found.
     pub(super) fn share(&mut self, id: BlockId) {
         if self.is_unused(id) {
             // Only blocks with a hash are found, and these are in the list while unused.
@@ -126,7 +125,7 @@ impl BlockPool {
         self.blocks[id as usize].users += 1;
     }
 
-    /// Lets others find this full block. Of blocks with the same content, the first is found until it is reclaimed.
+    /// Makes this full block findable. Of blocks with equal contents, the first is found until it is reclaimed.
     pub(super) fn publish(&mut self, id: BlockId, hash: u64) {
         let block = &mut self.blocks[id as usize];
         if block.hash.is_some() {
@@ -139,7 +138,7 @@ impl BlockPool {
         }
     }
 
-    /// Of a block that no longer holds this.
+    /// Removes a block from the index, because it no longer has these contents.
     fn hide(&mut self, id: BlockId, hash: u64) {
         let first = self.by_hash.get(&hash) == Some(&id);
         let Some(twins) = self.twins.get_mut(&hash) else {
@@ -156,7 +155,7 @@ impl BlockPool {
         }
     }
 
-    /// One user less; without users the block joins the unused ones as the newest.
+    /// Removes a user. A block without users joins the unused ones as the newest.
     pub(super) fn release(&mut self, id: BlockId) {
         let newest = self.newest;
         let block = &mut self.blocks[id as usize];
@@ -177,9 +176,9 @@ impl BlockPool {
         self.newest = id;
     }
 
-    /// Forgets what the unused blocks hold.
+    /// Forgets the contents of all unused blocks.
     pub(super) fn forget(&mut self) {
-        // They stay in the list of what was findable: nothing is lost by the order in which they are reclaimed.
+        // They stay in the list of findable blocks. The order of their reclaim no longer matters.
         let mut id = self.oldest;
         while id != NONE {
             let next = self.blocks[id as usize].next;

@@ -1,17 +1,17 @@
-//! The devices that the twin knows: data sheet numbers and how much of them an engine gets.
+//! Presets of devices: data sheet numbers, and the share of them that an engine reaches.
 
 use super::frontend::Frontend;
 use crate::facts::Device;
 use crate::stats::GIB;
 
-/// One device. Rates are the peaks of its data sheet; the efficiencies say what kernels reach of them.
+/// One device. Rates are the peaks of its data sheet, efficiencies the shares that kernels reach.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DevicePreset {
     pub name: &'static str,
     pub cpu: bool,
     /// Bytes in total.
     pub memory: u64,
-    /// Bytes of `memory` that are taken before the engine has allocated anything.
+    /// Bytes of `memory` in use before the engine has allocated anything.
     pub context: u64,
     /// Bytes per second.
     pub bandwidth: f64,
@@ -25,30 +25,30 @@ pub struct DevicePreset {
     pub cache_efficiency: f64,
     /// Share of `compute` reached by the attention of long prompts.
     pub attention_efficiency: f64,
-    /// How many times as long decodes take to read the cache when there are prompts in the batch: kernels for both do
-    /// not let the heads of a group share what is read, except on Hopper.
+    /// Factor on the decodes' time to read the cache if the batch also has prompts. Kernels for both do not let the
+    /// heads of a group share their reads, except on Hopper.
     pub mixed_reading: f64,
-    /// Seconds of a layer's attention, however small.
+    /// Seconds of a layer's attention for any batch.
     pub attention_floor_s: f64,
     /// Seconds of a layer's attention for each sequence.
     pub attention_sequence_s: f64,
     /// Seconds that every step costs besides the model: scheduling, input preparation, output.
     pub step_overhead_s: f64,
-    /// The same for each sequence of the step: sampling parameters, detokenization, output.
+    /// Seconds that each sequence of the step costs: sampling parameters, detokenization, output.
     pub sequence_overhead_s: f64,
-    /// Seconds to launch what a step's graph does not hold of one layer.
+    /// Seconds to launch those kernels of one layer that a step's graph does not contain.
     pub layer_launch_s: f64,
-    /// What the API server's work costs on the host of such a device.
+    /// Cost of the API server's work on the host of such a device.
     pub frontend: Frontend,
     /// Seconds of a small message between two devices.
     pub link_latency_s: f64,
-    /// Bytes per second and direction between two devices, as all-reduces get them.
+    /// Bytes per second and direction between two devices, as reached by all-reduces.
     pub link_bandwidth: f64,
 }
 
 const MIB: u64 = 1 << 20;
 
-/// What NVIDIA's devices have in common.
+/// Values that NVIDIA's devices have in common.
 pub(super) const GPU: DevicePreset = DevicePreset {
     name: "",
     cpu: false,
@@ -72,16 +72,16 @@ pub(super) const GPU: DevicePreset = DevicePreset {
 };
 
 /// All-reduces of two L40S: 9.5 GB/s in `aiconfigurator`'s table. Four and eight of them reach a fifth and a tenth of
-/// that, which is not modelled.
+/// that. This is not modelled.
 const PCIE_4: f64 = 9.5e9;
 const PCIE_5: f64 = 19e9;
 
-/// Bandwidth and compute from NVIDIA's data sheets and architecture white papers, without sparsity; memory as the driver
-/// reports it to programs, which is less than the name says. The efficiencies:
+/// Bandwidth and compute are from NVIDIA's data sheets and architecture white papers, without sparsity. Memory is the
+/// size that the driver reports to programs, below that of the name. Sources of the efficiencies:
 ///
-/// - `a100`, `h100`, `l40s`: `aiconfigurator`'s tables of kernels under vLLM 0.14 (matrix products of 16 million weights
-///   and more, attention of 32 heads in 8 groups, all-reduces). Uncalibrated, whole loads on the last two decode 0 to 12 %
-///   slower than this says (`tests/it/twin_presets.rs`).
+/// - `a100`, `h100`, `l40s`: `aiconfigurator`'s tables of kernels under vLLM 0.14. They cover matrix products of 16
+///   million weights and more, attention of 32 heads in 8 groups, and all-reduces. Uncalibrated, whole loads on the
+///   last two decode 0 to 12 % slower than predicted (`tests/it/twin_presets.rs`).
 /// - `rtx4090`, `rtxpro6000`: the layer profiles of Llama 3.1 8B under vLLM 0.19 that `LLMServingSim` publishes.
 /// - The others: those of the nearest relative (`h200` and `b200` of `h100`, `l4` and `a10` of `l40s`). Not measured.
 ///
@@ -149,7 +149,7 @@ const PRESETS: [DevicePreset; 10] = [
         layer_launch_s: 90e-6,
         ..GPU
     },
-    // White paper of the Ada architecture: 165.2 with 32-bit sums, which the profile reaches to 96 %.
+    // White paper of the Ada architecture: 165.2 tera-operations with 32-bit sums. The profile reaches 96 % of them.
     DevicePreset {
         name: "rtx4090",
         memory: 24_081 * MIB,
@@ -178,9 +178,9 @@ const PRESETS: [DevicePreset; 10] = [
         link_bandwidth: PCIE_5,
         ..GPU
     },
-    // A virtual machine with two cores of an Intel Xeon with AMX, one of which vLLM computes on while its other processes
-    // share the second. Fitted to 112 loads on vLLM 0.32 with a model of 4 million parameters in its layers: the rates are those
-    // of its small matrices, far below the core's peak.
+    // A virtual machine with two cores of an Intel Xeon with AMX. vLLM computes on one of them, and its other processes
+    // share the second. Fitted to 112 loads on vLLM 0.32 with a model of 4 million parameters in its layers. The rates
+    // are those of its small matrices, far below the core's peak.
     DevicePreset {
         name: "cpu",
         cpu: true,
@@ -216,7 +216,7 @@ const HOPPER: DevicePreset = DevicePreset {
 };
 
 impl DevicePreset {
-    /// The name of the device that is simulated where none is named.
+    /// The name of the simulated device if none is given.
     pub const DEFAULT: &'static str = "h100";
 
     #[must_use]
@@ -228,7 +228,7 @@ impl DevicePreset {
         PRESETS.iter().map(|preset| preset.name)
     }
 
-    /// What rules and defaults need to know of it.
+    /// Returns the device in the form that rules and defaults take.
     #[must_use]
     pub fn device(&self) -> Device {
         if self.cpu { Device::Cpu } else { Device::gpu_of(self.memory) }

@@ -1,4 +1,4 @@
-//! A whole load in virtual time: what clients ask, and what they see of it.
+//! A whole load in virtual time: the requests of clients, and the replies that they observe.
 //!
 //! Requests and finished steps are events; between them nothing changes. Memory is bounded by the requests under way: a
 //! reply goes to the observer once it is whole.
@@ -16,7 +16,7 @@ use super::source::{Arrival, Arrivals, Asked, Next, Source, Users};
 use super::step_time::StepTime;
 use crate::workload::Workload;
 
-/// What one client saw of one request, all in virtual time since the start of the load.
+/// One request as its client observes it, in virtual time since the start of the load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The session's index in the workload, or the arrival's number.
@@ -26,9 +26,9 @@ pub struct Reply {
     /// The engine that has answered.
     pub replica: usize,
     pub asked: Duration,
-    /// From asking to the first token.
+    /// From the request to the first token.
     pub ttft: Duration,
-    /// Between one piece of the stream and the next; a piece is a token unless drafts were accepted or pieces are
+    /// Times from one piece of the stream to the next. A piece is a token unless drafts were accepted or pieces are
     /// gathered.
     pub gaps: Vec<Duration>,
     pub prompt_len: u32,
@@ -47,15 +47,16 @@ impl Reply {
     }
 }
 
-/// Sees a load go by.
+/// Observer of a load.
 pub trait Observer {
-    /// In the order in which each engine schedules; of several engines not in order of time.
+    /// Receives a step. Each engine's steps come in the order of its schedule, those of several engines not in order of
+    /// time.
     fn step(&mut self, _seen: &Seen) {}
 
-    /// In the order in which replies end.
+    /// Receives a reply. Replies come in the order of their ends.
     fn reply(&mut self, _reply: Reply) {}
 
-    /// Whether it has seen enough: then the load is over.
+    /// Returns whether it has seen enough. The load then ends.
     fn is_done(&self) -> bool {
         false
     }
@@ -68,23 +69,24 @@ impl Observer for Vec<Reply> {
     }
 }
 
-/// Engines that share a load and a front end, each as fast as `step_time` says.
+/// Engines that share a load and a front end, each with the speed of `step_time`.
 #[derive(Debug)]
 pub struct Drive<'a> {
-    /// One, or as many as there are data-parallel replicas; each schedules for itself, as vLLM's do for models without
+    /// One engine, or one for each data-parallel replica. Each schedules for itself, like vLLM's for models without
     /// experts.
     pub engines: &'a mut [Engine],
     pub step_time: &'a StepTime,
 }
 
 impl Drive<'_> {
-    /// The first `requests` requests of the workload, asked by at most `concurrency` users at once, each of whom asks the
-    /// turns of a session one after the other and then begins the next.
+    /// Sends the first `requests` requests of the workload, from at most `concurrency` users at once. Each user sends
+    /// the turns of a session one after the other and then begins the next session.
     ///
-    /// There is no tokenizer: of a text, every four bytes are a token, equal bytes the same one. Images are none.
+    /// There is no tokenizer: every four bytes of a text are a token, and equal bytes are equal tokens. Images have no
+    /// tokens.
     ///
     /// # Errors
-    /// When a request of the workload cannot be served with these settings.
+    /// If a request of the workload cannot be served with these settings.
     pub fn closed(
         &mut self,
         workload: &dyn Workload,
@@ -95,10 +97,10 @@ impl Drive<'_> {
         self.run(&mut Users::new(workload, requests, concurrency), observer)
     }
 
-    /// All `arrivals`, which come in order of time, each asked when it is due.
+    /// Sends all `arrivals` when they are due. They must be in order of time.
     ///
     /// # Errors
-    /// When one of them cannot be served with these settings.
+    /// If one of them cannot be served with these settings.
     pub fn open(
         &mut self,
         arrivals: impl Iterator<Item = Arrival>,
@@ -107,10 +109,11 @@ impl Drive<'_> {
         self.run(&mut Arrivals::new(arrivals), observer)
     }
 
-    /// Whatever a source asks, until it has nothing more and all replies have ended, or until the observer has seen enough.
+    /// Sends the requests of a source. It returns when the source is exhausted and all replies have ended, or when the
+    /// observer has seen enough.
     ///
     /// # Errors
-    /// When one of the requests cannot be served with these settings.
+    /// If one of the requests cannot be served with these settings.
     pub fn run<S: Source>(&mut self, source: &mut S, observer: &mut dyn Observer) -> Result<(), AddError> {
         let step_time = self.step_time;
         let mut fleet = Fleet::new(self.engines.iter_mut());
@@ -153,10 +156,10 @@ impl Drive<'_> {
     }
 }
 
-/// [`Drive::closed`] on one engine. The replies come in the order in which they finished.
+/// Runs [`Drive::closed`] on one engine. The replies are in the order of their ends.
 ///
 /// # Errors
-/// When a request of the workload cannot be served with these settings.
+/// If a request of the workload cannot be served with these settings.
 pub fn drive(
     engine: &mut Engine,
     step_time: &StepTime,
@@ -171,7 +174,7 @@ pub fn drive(
     Ok(replies)
 }
 
-/// The requests under way; a request's id is its place here.
+/// The requests under way. A request's id is its place here.
 #[derive(Debug)]
 struct Open<U> {
     requests: Vec<Option<Request<U>>>,
@@ -214,7 +217,7 @@ impl<U> Open<U> {
         Ok(())
     }
 
-    /// Notes what the client has got; the whole reply after the last token.
+    /// Records a delivery to the client. Returns the whole reply after the last token.
     fn see(&mut self, event: &Event, now: Duration) -> Option<(Reply, U)> {
         let place = usize::try_from(event.id.0).ok()?;
         let request = self.requests.get_mut(place)?.as_mut()?;

@@ -1,4 +1,4 @@
-//! Loads in virtual time: what clients see, and when.
+//! Loads in virtual time: the replies that clients observe, and their times.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{drive, test_model};
 use crate::config::ResolvedConfig;
 use crate::workload::{Length, Random, Spec, Surroundings, Think};
 
-/// Everything that was seen.
+/// All observations of a load.
 #[derive(Debug, Default)]
 struct Log {
     steps: Vec<Seen>,
@@ -29,7 +29,7 @@ fn step_time(settings: &Settings) -> StepTime {
     StepTime::new(&test_model(), DevicePreset::find("h100").unwrap(), settings).unwrap().without_frontend()
 }
 
-/// Arrivals of (time, prompt length, output length) at so many engines.
+/// Runs arrivals of (time, prompt length, output length) on this number of engines.
 fn open(scheduling: Scheduling, engines: usize, arrivals: &[(Duration, u32, u32)]) -> Log {
     let settings = Settings { scheduling, ..settings() };
     let step_time = step_time(&settings);
@@ -43,7 +43,7 @@ fn open(scheduling: Scheduling, engines: usize, arrivals: &[(Duration, u32, u32)
     let mut log = Log::default();
     let mut drive = Drive { engines: &mut engines, step_time: &step_time };
     drive.open(arrivals.iter().map(arrival), &mut log).unwrap();
-    // A step takes as long as its work says, and no device computes two at once.
+    // A step takes the time of its work, and no device computes two at once.
     for (index, seen) in log.steps.iter().enumerate() {
         if settings.scheduling.pipeline_stages == 1 {
             assert_eq!(seen.end, seen.start + step_time.of(&seen.work));
@@ -92,7 +92,7 @@ fn the_front_end_reads_one_request_after_the_other_and_writes_between_them() {
     drive.open([MS, MS, 50 * MS].into_iter().map(arrival), &mut log).unwrap();
     let near = |a: Duration, b: Duration| assert!(a.abs_diff(b) < Duration::from_nanos(10), "{a:?} {b:?}");
     near(log.steps[0].start, MS + request);
-    // The second request is there during the first step, whose token is written after it.
+    // The front end reads the second request during the first step, and writes that step's token after it.
     assert_eq!(log.steps[1].start, log.steps[0].end);
     near(log.replies[0].finished(), log.steps[0].end.max(MS + 2 * request) + token);
     near(log.replies[2].finished(), log.steps[2].end + token);
@@ -113,7 +113,7 @@ fn replicas_share_the_load_and_compute_at_the_same_time() {
 #[test]
 fn stages_of_a_pipeline_compute_different_steps() {
     let scheduling = Scheduling { pipeline_stages: 2, ..Scheduling::default() };
-    // Each fills a step of 16 tokens.
+    // Each request fills a step of 16 tokens.
     let log = open(scheduling, 1, &[(Duration::ZERO, 16, 1); 2]);
     let whole = log.steps[0].end;
     assert_eq!((log.steps[1].start, log.steps[1].end), (whole / 2, whole / 2 + whole));

@@ -1,7 +1,8 @@
-//! The engine's state: requests waiting and running, their cache blocks, and what has been counted so far.
+//! The engine's state: waiting and running requests, their cache blocks, and counters.
 //!
-//! Time is whatever the caller says it is: [`Engine::step`] at its start. Steps end in the order in which they began
-//! ([`Engine::finish`]); as many as [`Scheduling::concurrent_steps`](super::Scheduling::concurrent_steps) may be under way.
+//! The caller sets the time: [`Engine::step`] takes that of its start. Steps end in the order of their begin
+//! ([`Engine::finish`]). At most [`Scheduling::concurrent_steps`](super::Scheduling::concurrent_steps) of them may be
+//! under way.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,17 +15,17 @@ use super::schedule_v0::Delay;
 use super::sequence::{RequestId, Sequence};
 use super::settings::{Order, Settings, SettingsError};
 
-/// What one step generated for one request.
+/// Output of one step for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     pub id: RequestId,
     /// The newest token, counted from 1 within its request.
     pub token: u32,
-    /// Tokens that the step generated: 1, or more where drafts were accepted.
+    /// Tokens that the step generated: 1, or more if drafts were accepted.
     pub tokens: u32,
     /// Tokens that are sent to the client now; 0 while the stream interval holds them back.
     pub sent: u32,
-    /// Whether it is the request's last, after which the engine forgets the request.
+    /// Whether it is the request's last token. The engine then forgets the request.
     pub last: bool,
 }
 
@@ -33,19 +34,19 @@ pub struct Event {
 pub struct Counters {
     pub steps: u64,
     pub preemptions: u64,
-    /// Of `preemptions`, those whose request has generated a token since: vLLM tells of a preemption with the next output of
-    /// the request (`update_from_events` of `v1/metrics/stats.py`).
+    /// Preemptions whose request has generated a token since. vLLM reports a preemption with the next output of the
+    /// request (`update_from_events` of `v1/metrics/stats.py`).
     pub told_preemptions: u64,
-    /// Of requests whose first token came.
+    /// Prompt tokens of requests whose first token was generated.
     pub prompt_tokens: u64,
-    /// Of `prompt_tokens`, what was found in the cache when the request was first admitted.
+    /// Those of `prompt_tokens` that were in the cache when the request was first admitted.
     pub cached_tokens: u64,
     /// Prompt tokens found in the cache when a request was first admitted.
     pub prefix_hits: u64,
     /// Prompt tokens looked up when a request was first admitted.
     pub prefix_queries: u64,
     pub generated_tokens: u64,
-    /// Times that drafts of a request were verified, and how many those were.
+    /// Verifications of a request's drafts. `draft_tokens` is the number of these drafts.
     pub drafts: u64,
     pub draft_tokens: u64,
     pub accepted_tokens: u64,
@@ -53,16 +54,17 @@ pub struct Counters {
     pub aborted: u64,
 }
 
-/// What keeps the first of those who wait out of the batch.
+/// The reason why the first waiting request is not in the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// As many requests run as may (`max-num-seqs`).
+    /// The allowed number of requests is running (`max-num-seqs`).
     Sequences,
-    /// Too few blocks of the cache are free, or somebody has just been preempted for want of them.
+    /// Too few blocks of the cache are free, or a request has just been preempted for lack of blocks.
     Blocks,
     /// The step's tokens are used up (`max-num-batched-tokens`).
     Budget,
-    /// V0 lets decodes go first for a while (`scheduler-delay-factor`), or a token of its own is still to come.
+    /// V0 lets decodes go first for a while (`scheduler-delay-factor`), or the request waits for an earlier token of
+    /// its own.
     Turn,
 }
 
@@ -78,25 +80,25 @@ pub struct Engine {
     serials: u64,
     pub(super) waiting: Queue,
     pub(super) running: Vec<usize>,
-    /// Of `running`, requests that were aborted since the last step.
+    /// Requests in `running` that were aborted since the last step.
     gone: usize,
     /// Batches that were scheduled, empty ones included.
     pub(super) round: u64,
     /// Steps that have not ended.
     pub(super) under_way: usize,
     pub(super) counters: Counters,
-    /// By their place among the drafts of a request and step.
+    /// Accepted drafts, by their place among the drafts of a request and step.
     pub(super) accepted_at: Vec<u64>,
     pub(super) delay: Delay,
-    /// Found by the last step.
+    /// The result of the last step.
     pub(super) wait: Option<Wait>,
-    /// Of an admission, kept for its memory.
+    /// List of an admission, kept for its memory.
     found: Vec<BlockId>,
 }
 
 impl Engine {
     /// # Errors
-    /// When some request within `max_model_len` could never run with these settings.
+    /// If some request within `max_model_len` could never run with these settings.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         settings.check()?;
         let drafts = settings.scheduling.speculation.map_or(0, |speculation| speculation.tokens as usize);
@@ -121,17 +123,17 @@ impl Engine {
         })
     }
 
-    /// Puts a request into the queue. It will generate exactly `output_len` tokens, at least one. An id may be used again
-    /// once its request has ended.
+    /// Puts a request into the queue. It will generate exactly `output_len` tokens, at least one. An id may be used
+    /// again once its request has ended.
     ///
     /// # Errors
-    /// When the request does not fit into `max_model_len` or its id is in use.
+    /// If the request does not fit into `max_model_len` or its id is in use.
     pub fn add(&mut self, id: RequestId, prompt: &[u32], output_len: u32, now: Duration) -> Result<(), AddError> {
         let prompt = Tokens::Ids(prompt.into());
         self.enqueue(&Ask { id, prompt, output_len, most_output: None, priority: 0 }, now)
     }
 
-    /// The same with all that can be said of a request.
+    /// Like [`Engine::add`], with all properties of a request.
     ///
     /// # Errors
     /// As [`Engine::add`].
@@ -152,7 +154,7 @@ impl Engine {
         let prompt_len = u32::try_from(prompt).unwrap_or(u32::MAX);
         let mut sequence = Sequence::new(id, self.serials, prompt_len, output, now);
         sequence.priority = ask.priority;
-        // vLLM lowers what is asked for to what is left of max_model_len.
+        // vLLM lowers the requested tokens to the rest of max_model_len.
         let most = ask.most_output.unwrap_or(output).min(max_model_len - prompt_len);
         sequence.most_output = most.max(output);
         if self.settings.resolved.prefix_caching
@@ -172,8 +174,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes a request at once; tokens of it that a step in progress computes are dropped. Costs O(1) amortized, and
-    /// the blocks of the request.
+    /// Removes a request at once, and returns whether it was present. A step in progress drops the tokens that it
+    /// computes for the request. Costs O(1) amortized, and the blocks of the request.
     pub fn abort(&mut self, id: RequestId) -> bool {
         let Some(slot) = self.slots.get(&id).copied() else { return false };
         self.gone += usize::from(self.sequences[slot].running);
@@ -182,8 +184,7 @@ impl Engine {
         true
     }
 
-    /// Decides what the next step computes. `None` when there is nothing to do, or nothing before a step under way has
-    /// ended.
+    /// Schedules the next step. `None` if there is nothing to do, or nothing before a step under way has ended.
     pub fn step(&mut self, now: Duration) -> Option<Batch> {
         if self.gone > 0 {
             self.sweep();
@@ -199,22 +200,22 @@ impl Engine {
                 self.advance(&batch);
                 return Some(batch);
             }
-            // A request that preempts itself can leave others unscheduled: nothing ends, so they are next at once.
+            // A request that preempts itself can leave others unscheduled. No step ends then, so they are next at once.
             if self.under_way > 0 || self.counters.preemptions == before {
                 return None;
             }
         }
     }
 
-    /// Takes those who have left out of the running ones.
+    /// Removes aborted and finished requests from the running ones.
     pub(super) fn sweep(&mut self) {
         let sequences = &self.sequences;
         self.running.retain(|slot| sequences[*slot].running);
         self.gone = 0;
     }
 
-    /// What a scheduled step leaves to schedule: `_update_after_schedule` of vLLM's `v1/core/sched/scheduler.py`, and of
-    /// `async_scheduler.py` next to it.
+    /// Prepares the requests of a scheduled step for the next one: `_update_after_schedule` of vLLM's
+    /// `v1/core/sched/scheduler.py`, and of `async_scheduler.py` next to it.
     fn advance(&mut self, batch: &Batch) {
         let scheduling = &self.settings.scheduling;
         let drafts = scheduling.speculation.map_or(0, |speculation| speculation.tokens);
@@ -232,7 +233,7 @@ impl Engine {
         }
     }
 
-    /// Forgets what is cached and not in use.
+    /// Forgets all cached tokens that are not in use.
     pub fn reset_prefix_cache(&mut self) {
         self.pool.forget();
     }
@@ -247,7 +248,7 @@ impl Engine {
         self.counters
     }
 
-    /// Accepted drafts, by their place among those of a request and step; empty without speculation.
+    /// Returns the accepted drafts by their place among those of a request and step. Empty without speculation.
     #[must_use]
     pub fn accepted_at(&self) -> &[u64] {
         &self.accepted_at
@@ -258,7 +259,7 @@ impl Engine {
         self.running.len() - self.gone
     }
 
-    /// Whether it has no request at all.
+    /// Returns whether it has no request at all.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.slots.is_empty()
@@ -269,20 +270,20 @@ impl Engine {
         self.waiting.len()
     }
 
-    /// Why the first of those who wait was not let in by the last step; `None` when nobody waits.
+    /// Returns why the last step did not admit the first waiting request. `None` if no request waits.
     #[must_use]
     pub fn why_waiting(&self) -> Option<Wait> {
         self.wait.filter(|_| self.waiting() > 0)
     }
 
-    /// Share of the blocks that are in use, 0 to 1.
+    /// Returns the share of the blocks that are in use, 0 to 1.
     #[must_use]
     pub fn kv_usage(&self) -> f64 {
         1.0 - f64::from(self.pool.unused()) / f64::from(self.pool.capacity())
     }
 
-    /// Makes sure that the next `tokens` of a running request have blocks. False, and nothing changes, when too few
-    /// are left.
+    /// Reserves blocks for the next `tokens` of a running request. If too few are left, it returns false and changes
+    /// nothing.
     pub(super) fn reserve(&mut self, slot: usize, tokens: u32) -> bool {
         let wanted = self.blocks_until(self.sequences[slot].computed + tokens);
         let sequence = &mut self.sequences[slot];
@@ -292,20 +293,21 @@ impl Engine {
         }
         sequence.blocks.extend((0..missing).filter_map(|_| self.pool.take()));
         if self.settings.resolved.prefix_caching {
-            // As in vLLM, full blocks can be found before their step has ended, but not what may yet be rejected.
+            // As in vLLM, full blocks can be found before their step has ended. Drafts are excluded, because they may
+            // be rejected.
             let known = (sequence.computed + tokens).min(sequence.len());
             self.publish(slot, known);
         }
         true
     }
 
-    /// Blocks for the first `tokens` of a request and what a drafter writes behind them.
+    /// Returns the number of blocks for the first `tokens` of a request and for a drafter's tokens behind them.
     pub(super) fn blocks_until(&self, tokens: u32) -> usize {
         let lookahead = self.settings.scheduling.speculation.map_or(0, |speculation| speculation.lookahead);
         (tokens + lookahead).min(self.settings.max_model_len()).div_ceil(self.settings.block_size()) as usize
     }
 
-    /// Lets others find the full blocks among the first `tokens` of a request.
+    /// Makes the full blocks among the first `tokens` of a request findable.
     pub(super) fn publish(&mut self, slot: usize, tokens: u32) {
         let sequence = &mut self.sequences[slot];
         let full = (tokens / self.settings.block_size()) as usize;
@@ -316,8 +318,8 @@ impl Engine {
         sequence.published = sequence.published.max(full);
     }
 
-    /// The blocks that already hold the beginning of this request. At least one token is left to compute, and with it the
-    /// rest of its block.
+    /// Returns the blocks that already hold the beginning of this request. At least one token is left to compute, and
+    /// with it the rest of its block.
     pub(super) fn cached(&mut self, slot: usize) -> Vec<BlockId> {
         let mut found = std::mem::take(&mut self.found);
         found.clear();
@@ -329,7 +331,7 @@ impl Engine {
         found
     }
 
-    /// Keeps the memory of what [`Engine::cached`](Self::cached) gave.
+    /// Takes a list of [`Engine::cached`](Self::cached) back to reuse its memory.
     pub(super) fn give_back(&mut self, found: Vec<BlockId>) {
         self.found = found;
     }
@@ -347,8 +349,8 @@ impl Engine {
         batch.push(item, decode, samples, sequence.blocks.len());
     }
 
-    /// Sends a request that is no longer among the running ones back to the head of the queue; all of it will be computed
-    /// again. What steps under way generate for it still counts.
+    /// Sends a request that is no longer among the running ones back to the head of the queue. All of it will be
+    /// computed again. Tokens that steps under way generate for it still count.
     pub(super) fn preempt(&mut self, slot: usize) {
         self.release(slot);
         let sequence = &mut self.sequences[slot];
@@ -368,7 +370,7 @@ impl Engine {
         self.release(slot);
         let sequence = &mut self.sequences[slot];
         self.slots.remove(&sequence.id);
-        // No step under way speaks of this one any more.
+        // No step under way refers to this one any more.
         sequence.serial = 0;
         self.vacant.push(slot);
     }
@@ -377,7 +379,7 @@ impl Engine {
         let sequence = &mut self.sequences[slot];
         sequence.running = false;
         sequence.published = 0;
-        // The end goes first, so that beginnings, which others may share, stay findable for longer.
+        // The end goes first. Others may share the beginning, so it has to stay findable for longer.
         for block in std::mem::take(&mut sequence.blocks).into_iter().rev() {
             self.pool.release(block);
         }

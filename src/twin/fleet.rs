@@ -1,8 +1,8 @@
-//! Engines that share a load, as one state machine without a clock: a prediction steps it as fast as it can, the simulated
-//! server when its clock says so.
+//! Engines that share a load, as one state machine without a clock. A prediction steps it as fast as it can, the
+//! simulated server in real time.
 //!
-//! Whoever drives it goes from event to event: [`Fleet::ended`] at the end of a step, [`Fleet::ask`] for what is asked by
-//! then, [`Fleet::fill`] last. Between the end that [`Fleet::due`] gives and the next request nothing changes.
+//! The caller goes from event to event: [`Fleet::ended`] at the end of a step, [`Fleet::ask`] for the requests until
+//! then, [`Fleet::fill`] last. Nothing changes until the next request or the end that [`Fleet::due`] returns.
 
 use std::borrow::BorrowMut;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::engine::{Engine, Event};
 use super::replica::{Balancer, Flight, Replica};
 use super::sequence::RequestId;
 
-/// One engine, or as many as there are data-parallel replicas.
+/// One engine, or one for each data-parallel replica.
 #[derive(Debug)]
 pub(crate) struct Fleet<E> {
     replicas: Vec<Replica<E>>,
@@ -36,13 +36,13 @@ impl<E: BorrowMut<Engine>> Fleet<E> {
         self.replicas.iter().map(Replica::engine)
     }
 
-    /// Gives a request to one of the engines, and says to which.
+    /// Gives a request to one of the engines, and returns the engine's index.
     ///
     /// # Errors
-    /// When that engine can never serve it.
+    /// If that engine can never serve it.
     ///
     /// # Panics
-    /// When there is no engine.
+    /// If there is no engine.
     pub(crate) fn ask(&mut self, ask: &Ask<'_>, now: Duration) -> Result<usize, AddError> {
         let at = self.balancer.choose();
         let replica = &mut self.replicas[at];
@@ -54,7 +54,7 @@ impl<E: BorrowMut<Engine>> Fleet<E> {
         Ok(at)
     }
 
-    /// Removes a request from the engine that has it.
+    /// Removes a request from the engine that has it. Returns whether it was present.
     pub(crate) fn abort(&mut self, at: usize, id: RequestId) -> bool {
         let there = self.replicas.get_mut(at).is_some_and(|replica| replica.engine_mut().abort(id));
         if there {
@@ -67,7 +67,8 @@ impl<E: BorrowMut<Engine>> Fleet<E> {
         self.replicas.iter_mut().for_each(|replica| replica.engine_mut().reset_prefix_cache());
     }
 
-    /// Schedules all steps that can begin now. `time` says how long each takes, `scheduled` gets it at once.
+    /// Schedules all steps that can begin now. `time` returns the duration of each, and `scheduled` receives it at
+    /// once.
     pub(crate) fn fill(
         &mut self,
         now: Duration,
@@ -79,13 +80,12 @@ impl<E: BorrowMut<Engine>> Fleet<E> {
         }
     }
 
-    /// When the next step ends.
+    /// Returns the end of the next step.
     pub(crate) fn due(&self) -> Option<Duration> {
         self.replicas.iter().filter_map(Replica::due).min()
     }
 
-    /// Ends all steps that are over by `now`, engine by engine; `ended` gets each with its engine and what it has
-    /// generated.
+    /// Ends all steps that are over by `now`, engine by engine. `ended` receives each with its engine and its events.
     pub(crate) fn ended(&mut self, now: Duration, mut ended: impl FnMut(&Flight, &Engine, &[Event])) {
         self.balancer.publish(now, &self.replicas);
         for (at, replica) in self.replicas.iter_mut().enumerate() {

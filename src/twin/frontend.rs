@@ -1,16 +1,17 @@
-//! What lies between clients and engines: one process that reads requests and writes tokens, one thing after the other.
+//! The process between clients and engines. It reads requests and writes tokens, one thing after the other.
 //!
-//! vLLM's API server is one event loop. While it writes the tokens of a step it reads no request, and the other way round;
-//! what comes meanwhile waits in the order in which it came. With many streams and short steps it is the bottleneck.
+//! vLLM's API server is one event loop. It reads no request while it writes the tokens of a step, and vice versa. Work
+//! that comes meanwhile waits in the order of its arrival. With many streams and short steps the loop is the
+//! bottleneck.
 
 use std::time::Duration;
 
-/// What its work costs, in seconds.
+/// Costs of its work, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Frontend {
     /// To parse and check a request and hand it to the engine.
     pub request_s: f64,
-    /// To tokenise what makes one token.
+    /// To tokenise the text of one token.
     pub prompt_token_s: f64,
     /// To take over the output of a step.
     pub step_s: f64,
@@ -24,7 +25,7 @@ impl Frontend {
     }
 }
 
-/// One such process at work.
+/// The state of one such process.
 #[derive(Debug)]
 pub(crate) struct Desk {
     costs: Frontend,
@@ -36,18 +37,18 @@ impl Desk {
         Self { costs, free: Duration::ZERO }
     }
 
-    /// A request that comes at `at`: when the engine has it.
+    /// Reads a request that comes at `at`. Returns when the engine has it.
     pub(crate) fn receive(&mut self, at: Duration, prompt_len: u32) -> Duration {
         self.free = self.free.max(at) + self.costs.request(prompt_len);
         self.free
     }
 
-    /// The output of a step that ended at `at`; each token of it is then [written](Self::write).
+    /// Takes over the output of a step that ended at `at`. Each of its tokens is then [written](Self::write).
     pub(crate) fn take(&mut self, at: Duration) {
         self.free = self.free.max(at) + seconds(self.costs.step_s);
     }
 
-    /// The next token: when the client has it.
+    /// Writes the next token. Returns when the client has it.
     pub(crate) fn write(&mut self) -> Duration {
         self.free += seconds(self.costs.stream_s);
         self.free

@@ -10,17 +10,17 @@ use crate::stats::gib_to_bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
     pub weights: u64,
-    /// For the cache; 0 when nothing is left.
+    /// Bytes for the cache; 0 if nothing is left.
     pub cache: u64,
-    /// What the engine would allocate, its own reserve included.
+    /// Blocks that the engine would allocate, its own reserve included.
     pub blocks: u32,
     pub layout: Layout,
 }
 
-/// Divides the memory of `device`; what `launch` says of the device's memory is not looked at.
+/// Divides the memory of `device`. The device memory in `launch` is ignored.
 ///
 /// # Errors
-/// When the shape lacks a size.
+/// If the shape lacks a size.
 pub fn kv_blocks(model: &ModelShape, device: &DevicePreset, launch: &Launch) -> Result<MemoryPlan, IncompleteShape> {
     let target = LaunchTarget { device_memory: Some(device.memory), ..launch.target };
     let launch = Launch { target, ..launch.clone() };
@@ -34,7 +34,7 @@ pub fn kv_blocks(model: &ModelShape, device: &DevicePreset, launch: &Launch) -> 
     })
 }
 
-/// Bytes of key/value cache per token.
+/// Returns the bytes of KV cache per token.
 pub(super) fn kv_bytes_per_token(model: &ModelShape, cache_dtype_bytes: Option<u64>) -> Option<u64> {
     memory::cache_token_bytes(model, cache_dtype_bytes)
 }

@@ -1,4 +1,4 @@
-//! The engine in virtual time: scheduler, paged cache and step time as pure functions of what is asked and when.
+//! The engine in virtual time: scheduler, paged cache and step time as pure functions of requests and their times.
 //!
 //! The simulated server runs it against the clock, a prediction as fast as it can; both see the same schedule.
 
@@ -57,7 +57,7 @@ pub use source::{Arrival, Asked, Next, Source, tokens};
 pub use startup::{Forecast, Part, Start, StartupModel, Warm};
 pub use step_time::{Factor, Factors, IncompleteShape, Parallel, Parts, StepTime};
 
-/// The shape of Llama 3 8B.
+/// Returns the shape of Llama 3 8B.
 #[cfg(test)]
 pub(crate) fn test_model() -> crate::facts::ModelShape {
     crate::facts::ModelShape::from_json(&serde_json::json!({

@@ -7,15 +7,15 @@ use super::settings::Speculation;
 use crate::stats::to_f64;
 
 impl Engine {
-    /// Ends the oldest step under way: every request whose tokens are all computed has generated one more, and one for
-    /// each draft that was accepted.
+    /// Ends the oldest step under way. Every request whose tokens are all computed has generated one more, and one for
+    /// each accepted draft.
     pub fn finish(&mut self, batch: &Batch) -> Vec<Event> {
         let mut events = Vec::with_capacity(batch.items.len());
         self.finish_into(batch, &mut events);
         events
     }
 
-    /// The same into a list of the caller's, which is emptied first.
+    /// Like `finish`, but into a list of the caller's. The list is emptied first.
     pub fn finish_into(&mut self, batch: &Batch, events: &mut Vec<Event>) {
         events.clear();
         self.under_way = self.under_way.saturating_sub(1);
@@ -29,7 +29,7 @@ impl Engine {
                 continue;
             }
             sequence.in_flight -= item.tokens;
-            // Scheduled before a preemption: what it generated counts, what it computed is gone.
+            // Scheduled before a preemption: its generated tokens count, its computed tokens are gone.
             let stale = sequence.stale > 0;
             if stale {
                 sequence.stale -= item.tokens;
@@ -88,7 +88,7 @@ impl Engine {
     }
 }
 
-/// How many drafts in a row the model agrees with. A function of seed, request and position only.
+/// Returns the number of drafts in a row that the model accepts. It depends on seed, request and position only.
 fn accepted(speculation: &Speculation, sequence: &Sequence, drafts: u32) -> u32 {
     let stream = mix(speculation.seed, sequence.serial);
     let agrees = |draft: &u32| {

@@ -1,8 +1,13 @@
-//! Kernels of one model on one device, as `LLMServingSim`'s profiler measures them inside vLLM, made into a step time.
+//! Measured kernels of one model on one device, from `LLMServingSim`'s profiler inside vLLM, made into a step time.
 //!
-//! A folder with `tp1_dense.csv` (layer, tokens, microseconds), `tp1_per_sequence.csv` (layer, sequences, microseconds)
-//! and `tp1_attention.csv` (prompt tokens, their context, decodes, their context, microseconds; all of one layer), and
-//! `meta.yaml`, of which only the skew of attention is read. `tp2_*` are those of one of two devices, and so on.
+//! A profile is a folder with these files:
+//!
+//! - `tp1_dense.csv`: layer, tokens, microseconds
+//! - `tp1_per_sequence.csv`: layer, sequences, microseconds
+//! - `tp1_attention.csv`: prompt tokens, their context, decodes, their context, microseconds; all of one layer
+//! - `meta.yaml`: only the skew of attention is read
+//!
+//! The files `tp2_*` are those of one of two devices, and so on.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -11,7 +16,7 @@ use super::settings::Settings;
 use super::step_time::{Curve, Grid, Measured, StepTime};
 use crate::stats::f64_to_u32;
 
-/// Parts of a transformer's layer in the table, and how often each layer has them. An attention's projections, a
+/// Parts of a transformer's layer in the table, and their number in each layer: an attention's projections, a
 /// feed-forward with a gate, and two norms.
 const LAYER: [(&str, f64); 7] = [
     ("layernorm", 2.0),
@@ -42,7 +47,7 @@ pub enum ProfileError {
     Missing { path: PathBuf, what: &'static str },
 }
 
-/// What was measured, in seconds for the whole model.
+/// Measured times, in seconds for the whole model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerProfile {
     linear: Curve,
@@ -54,10 +59,10 @@ pub struct LayerProfile {
 type Cells = HashMap<[u32; 4], f64>;
 
 impl LayerProfile {
-    /// Of a model with so many layers, on one of `tensor` devices.
+    /// Reads the profile of a model with this number of layers, on one of `tensor` devices.
     ///
     /// # Errors
-    /// When a table is not there, or lacks a column or a part of the layer.
+    /// If a table is missing, or lacks a column or a part of the layer.
     pub fn read(folder: &Path, tensor: u32, layers: u32) -> Result<Self, ProfileError> {
         let layers = f64::from(layers);
         let table = |name| folder.join(format!("tp{tensor}_{name}.csv"));
@@ -77,7 +82,8 @@ impl LayerProfile {
         Ok(Self { linear, sampling, attention, layers })
     }
 
-    /// The step time of this model and device. What a profile of kernels does not tell (launches, the host) is as usual.
+    /// Returns the step time of this model and device. Terms that a profile of kernels lacks (launches, the host) are
+    /// as usual.
     #[must_use]
     pub fn step_time(&self, settings: &Settings) -> StepTime {
         let Self { linear, sampling, attention, layers } = self.clone();
@@ -85,7 +91,7 @@ impl LayerProfile {
     }
 }
 
-/// The numbers of the named columns, with the text of another one where it is asked for.
+/// Reads the numbers of the named columns, and the text of another column on request.
 fn rows<const N: usize>(
     path: &Path,
     columns: [&'static str; N],
@@ -120,7 +126,7 @@ fn rows<const N: usize>(
     Ok(rows)
 }
 
-/// Seconds of each part of a layer, by the size of the batch.
+/// Returns the seconds of each part of a layer, by the size of the batch.
 fn parts(path: &Path, size: &'static str) -> Result<HashMap<String, BTreeMap<u32, f64>>, ProfileError> {
     let mut parts: HashMap<String, BTreeMap<u32, f64>> = HashMap::new();
     for (part, [size, time]) in rows(path, [size, "time_us"], Some("layer"))? {
@@ -129,7 +135,7 @@ fn parts(path: &Path, size: &'static str) -> Result<HashMap<String, BTreeMap<u32
     Ok(parts)
 }
 
-/// The parts together, each so many times, at the sizes at which all of them were measured.
+/// Sums the parts, each multiplied by its number, at the sizes at which all of them were measured.
 fn sum(
     path: &Path,
     parts: &HashMap<String, BTreeMap<u32, f64>>,
@@ -171,8 +177,8 @@ fn attention(cells: &Cells, tail: f64) -> Result<Measured, &'static str> {
     })
 }
 
-/// The values of one coordinate that have at least half as many rows as the most frequent one: the grid itself, without
-/// what was measured beside it.
+/// Returns the values of one coordinate that have at least half as many rows as the most frequent one. They form the
+/// grid itself, without the points that were measured beside it.
 fn common<'a>(keys: impl Iterator<Item = &'a [u32; 4]>, number: usize) -> Vec<f64> {
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     for key in keys {
@@ -182,8 +188,8 @@ fn common<'a>(keys: impl Iterator<Item = &'a [u32; 4]>, number: usize) -> Vec<f6
     counts.into_iter().filter(|(_, count)| 2 * count >= most).map(|(value, _)| f64::from(value)).collect()
 }
 
-/// A cell that was not measured, since the cache was too small for it, is taken from the one with half the context, the
-/// part that decodes cause doubled.
+/// Returns the time of a cell. Cells that the cache was too small for were not measured. Their decode part is
+/// extrapolated in proportion to the context, from the largest smaller context.
 fn cell(cells: &Cells, key: [u32; 4]) -> f64 {
     if let Some(time) = cells.get(&key) {
         return *time;
@@ -201,8 +207,8 @@ fn cell(cells: &Cells, key: [u32; 4]) -> f64 {
     }
 }
 
-/// `alpha_default` of `skew_fit` in `meta.yaml`: how far, between the mean and the longest context, attention over an
-/// uneven batch lies. 0 where it was not measured.
+/// Reads `alpha_default` of `skew_fit` in `meta.yaml`. It is the position of attention over an uneven batch between the
+/// mean and the longest context. 0 if it was not measured.
 fn tail(folder: &Path, tensor: u32) -> f64 {
     let text = std::fs::read_to_string(folder.join("meta.yaml")).unwrap_or_default();
     let own = format!("{tensor}:");
@@ -233,7 +239,7 @@ mod tests {
         let mut attention = "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n".to_owned();
         for (chunk, context) in [(0, 0), (16, 0), (16, 64), (64, 0), (64, 64)] {
             for (decodes, length) in [(0, 0), (1, 100), (1, 200), (100, 100), (100, 200)] {
-                // What the cache had no room for.
+                // Leaves out the cells that the cache had no room for.
                 if chunk + decodes > 0 && !(chunk == 64 && length == 200) {
                     let time = chunk * (chunk + 2 * context) + decodes * length;
                     writeln!(attention, "{chunk},{context},{decodes},{length},{time}").unwrap();
@@ -305,7 +311,7 @@ mod tests {
         let least = 16.0 * 16.0 + 1000.0;
         let share = f64::from(32 * 33) / f64::from(64 * 65 / 2);
         close(time.parts(&halves).attention_s, 2.0 * (least + share * (64.0 * 64.0 - 16.0 * 16.0)));
-        // The cell with a context of 200 is not there: the part of the decodes goes on as it began.
+        // The cell with a context of 200 is missing: the decodes' part is extrapolated.
         let long = Work { decode_context: 2000, ..one };
         close(time.parts(&long).attention_s, 2.0 * (64.0 * 64.0 + 2000.0));
     }

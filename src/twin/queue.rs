@@ -1,7 +1,7 @@
-//! The requests that wait, in the order in which they are admitted.
+//! The waiting requests, in the order of their admission.
 //!
-//! Who leaves from the middle only invalidates its ticket. Such entries are dropped when they come to the head, and all
-//! at once when they are the majority, so that an abort costs O(1) amortized.
+//! A request that leaves from the middle only invalidates its ticket. Such entries are dropped when they come to the
+//! head, and all at once when they are the majority. An abort therefore costs O(1) amortized.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::sequence::Sequence;
 use super::settings::Order;
 
-/// Fewer entries than this are never worth a cleaning.
+/// The least number of entries that is worth a cleaning.
 const FEW: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,8 +25,8 @@ impl Entry {
     }
 }
 
-/// `Request.__lt__` of vLLM's `v1/request.py`: priority, then arrival. vLLM settles what is still equal by the id, the
-/// twin by the order in which requests came.
+/// `Request.__lt__` of vLLM's `v1/request.py`: priority, then arrival. vLLM breaks further ties by the id, the twin by
+/// the order of arrival.
 type Key = (i32, Duration, u64);
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ enum Line {
 #[derive(Debug)]
 pub(super) struct Queue {
     line: Line,
-    /// Entries that are valid.
+    /// The number of valid entries.
     live: usize,
     tickets: u64,
 }
@@ -60,7 +60,7 @@ impl Queue {
         self.push(slot, sequences, false);
     }
 
-    /// At the head of the queue; where priorities decide there is no such place, and the request goes to its own.
+    /// Adds a request at the head of the queue. A priority queue puts it at its own place instead.
     pub(super) fn push_front(&mut self, slot: usize, sequences: &mut [Sequence]) {
         self.push(slot, sequences, true);
     }
@@ -80,7 +80,7 @@ impl Queue {
         }
     }
 
-    /// Who is admitted next.
+    /// Returns the request that is admitted next.
     pub(super) fn first(&mut self, sequences: &[Sequence]) -> Option<usize> {
         loop {
             let entry = match &self.line {
@@ -94,7 +94,7 @@ impl Queue {
         }
     }
 
-    /// Takes out who is admitted next.
+    /// Removes the request that is admitted next.
     pub(super) fn pop(&mut self, sequences: &mut [Sequence]) -> Option<usize> {
         let slot = self.first(sequences)?;
         self.drop_head();
@@ -110,7 +110,7 @@ impl Queue {
         }
     }
 
-    /// Takes out one that waits, wherever it is.
+    /// Removes a waiting request from any place.
     pub(super) fn leave(&mut self, slot: usize, sequences: &mut [Sequence]) {
         sequences[slot].ticket = 0;
         self.live -= 1;
@@ -127,8 +127,8 @@ impl Queue {
         }
     }
 
-    /// When the one that waits longest came. Only those who were preempted stand before an earlier arrival, and they are
-    /// no more than ever ran at once.
+    /// Returns the arrival of the request that waits longest. Only preempted requests stand before an earlier arrival,
+    /// and they are at most as many as ever ran at once.
     pub(super) fn earliest(&self, sequences: &[Sequence]) -> Option<Duration> {
         let mut earliest = None;
         let mut look = |entry: Entry| {
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::twin::RequestId;
 
-    /// Slots in the order in which they come out.
+    /// Returns the slots in the order of the queue.
     fn drain(queue: &mut Queue, sequences: &mut [Sequence]) -> Vec<usize> {
         std::iter::from_fn(|| queue.pop(sequences)).collect()
     }

@@ -1,7 +1,7 @@
 //! The twin's schedules against those of vLLM 0.32's own scheduler, step by step.
 //!
-//! `tests/fixtures/record_schedules.py` has recorded them: which requests get how many tokens, blocks in use, requests
-//! running and waiting, and in which portions tokens come.
+//! `tests/fixtures/record_schedules.py` has recorded them: tokens of each request, blocks in use, requests running and
+//! waiting, and the tokens of each output.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn settings(recorded: &Value) -> Settings {
     }
 }
 
-/// Steps and tokens, as the recording has them.
+/// Returns steps and tokens in the form of the recording.
 fn replay(case: &Value) -> (Vec<Value>, Vec<Value>) {
     let settings = settings(&case["settings"]);
     let blocks = settings.num_blocks;

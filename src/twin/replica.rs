@@ -12,19 +12,19 @@ use crate::stats::to_f64;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
     pub replica: usize,
-    /// When the device begins with it, and when its tokens are there.
+    /// When the device begins with the step, and when its tokens are available.
     pub start: Duration,
     pub end: Duration,
     pub running: usize,
     pub waiting: usize,
     /// Share of the cache's blocks in use, 0 to 1.
     pub kv_usage: f64,
-    /// Why those who wait were not let in.
+    /// The reason why the waiting requests were not admitted.
     pub wait: Option<Wait>,
     pub work: Work,
 }
 
-/// What the front end knows of one engine.
+/// The load of one engine in the front end's view.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Load {
     pub(super) waiting: usize,
@@ -50,14 +50,14 @@ pub(crate) struct Flight {
 #[derive(Debug)]
 pub(super) struct Replica<E> {
     pub(super) engine: E,
-    /// Its place among its like.
+    /// Its place among the replicas.
     pub(super) index: usize,
     flights: VecDeque<Flight>,
     /// When the first stage of the pipeline is free.
     free: Duration,
     /// When the last step ends.
     end: Duration,
-    /// As of the last step that has ended.
+    /// The load when the last finished step ended.
     pub(super) reported: Load,
     /// Whether it may schedule: a step has ended, or a request came while nothing was computed.
     ready: bool,
@@ -78,13 +78,14 @@ impl<E: BorrowMut<Engine>> Replica<E> {
         self.engine.borrow_mut()
     }
 
-    /// When the oldest step under way ends.
+    /// Returns the end of the oldest step under way.
     pub(super) fn due(&self) -> Option<Duration> {
         self.flights.iter().find(|flight| !flight.batch.items.is_empty()).map(|flight| flight.seen.end)
     }
 
-    /// Schedules steps until as many are under way as may be, or until there is nothing more to schedule: then the engine
-    /// waits for the end of a step, whatever arrives meanwhile (`step_with_batch_queue` of vLLM's `v1/engine/core.py`).
+    /// Schedules steps until the allowed number is under way, or until there is nothing more to schedule. The engine
+    /// then waits for the end of a step and ignores arrivals meanwhile (`step_with_batch_queue` of vLLM's
+    /// `v1/engine/core.py`).
     pub(super) fn fill(
         &mut self,
         now: Duration,
@@ -96,7 +97,7 @@ impl<E: BorrowMut<Engine>> Replica<E> {
         if !std::mem::take(&mut self.ready) {
             return;
         }
-        // More of them than fit into the pipeline twice would only be repeated.
+        // More empty steps than fit into the pipeline twice would only repeat.
         let mut empty = 0;
         while empty <= 2 * most {
             while self.flights.len() < most {
@@ -111,7 +112,7 @@ impl<E: BorrowMut<Engine>> Replica<E> {
                     scheduled(self.engine(), &flight);
                     self.flights.push_back(flight);
                 } else if stages > 1 && !self.engine().is_idle() {
-                    // It has its place in the pipeline all the same, and a request's next turn comes a place later.
+                    // An empty step also has a place in the pipeline: a request's next turn comes one place later.
                     let end = self.flights.back().map_or(now, |flight| flight.seen.end);
                     let seen = Seen { replica: self.index, start: end, end, ..Seen::default() };
                     self.flights.push_back(Flight { batch: Batch::default(), seen });
@@ -132,33 +133,33 @@ impl<E: BorrowMut<Engine>> Replica<E> {
         Seen { replica: self.index, start, end: self.end, running, waiting, kv_usage, wait, work }
     }
 
-    /// Takes empty steps from the head, which take no time. Whether there was one.
+    /// Removes empty steps from the head; they take no time. Returns whether there was one.
     fn drop_empty(&mut self) -> bool {
         let before = self.flights.len();
         while self.flights.pop_front_if(|flight| flight.batch.items.is_empty()).is_some() {}
         self.flights.len() < before
     }
 
-    /// A request has come.
+    /// Lets the engine schedule after the arrival of a request, if no step is under way.
     pub(super) fn wake(&mut self) {
         self.ready |= self.due().is_none();
     }
 
-    /// Takes the oldest step where it has ended.
+    /// Removes the oldest step if it has ended.
     pub(super) fn ended(&mut self, now: Duration) -> Option<Flight> {
         self.drop_empty();
         self.flights.pop_front_if(|flight| flight.seen.end <= now)
     }
 
-    /// After the end of a step.
+    /// Records the end of a step: the engine may schedule, and its reported load is updated.
     pub(super) fn report(&mut self) {
         self.ready = true;
         self.reported = Load::of(self.engine());
     }
 }
 
-/// Which engine gets a request: `get_core_engine_for_request` of vLLM 0.32's `v1/engine/core_client.py`, for one front
-/// end. Older releases add four times the waiting to the running requests.
+/// The choice of an engine for each request: `get_core_engine_for_request` of vLLM 0.32's `v1/engine/core_client.py`,
+/// for one front end. Older releases add four times the waiting to the running requests.
 #[derive(Debug)]
 pub(super) struct Balancer {
     loads: Vec<Load>,
@@ -167,7 +168,7 @@ pub(super) struct Balancer {
     next: Duration,
 }
 
-/// The coordinator tells the front end of the engines' load this often (`v1/engine/coordinator.py`).
+/// Period of the coordinator's reports on the engines' load to the front end (`v1/engine/coordinator.py`).
 const PERIOD: Duration = Duration::from_millis(100);
 
 impl Balancer {
@@ -175,7 +176,7 @@ impl Balancer {
         Self { loads: vec![Load::default(); engines], in_flight: vec![0; engines], first: 0, next: PERIOD }
     }
 
-    /// Takes over what the engines had last reported when the period ended, if it ended before `now`.
+    /// Takes over the engines' last reports at the end of a period, if it ended before `now`.
     pub(super) fn publish<E>(&mut self, now: Duration, replicas: &[Replica<E>]) {
         if now < self.next || replicas.len() < 2 {
             return;

@@ -8,12 +8,12 @@ use super::engine::{Engine, Wait};
 use super::settings::Order;
 use crate::stats::f64_to_usize;
 
-/// What is left of a step.
+/// The remaining capacity of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     /// Tokens that may still be scheduled.
     pub(super) tokens: u32,
-    /// Inputs that still fit into the worker's buffers, drafters' own included.
+    /// Inputs that still fit into the worker's buffers, including those of drafters.
     pub(super) inputs: u32,
     /// Inputs that a drafter adds for each request.
     pub(super) draft_slots: u32,
@@ -22,7 +22,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Tokens that one more request may have; 0 when the step is full.
+    /// Returns the tokens that one more request may have, 0 if the step is full.
     fn room(&self) -> u32 {
         self.tokens.min(self.inputs.saturating_sub(self.draft_slots)).min(self.piece)
     }
@@ -38,12 +38,12 @@ impl Budget {
     }
 }
 
-/// What an admission has to leave or find.
+/// The conditions of an admission.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admission {
     /// Blocks that stay unused while others run.
     pub(super) watermark: usize,
-    /// Whether all of a request must fit, not only its first piece.
+    /// Whether the blocks must suffice for all of a request, not only for its first piece.
     pub(super) whole: bool,
 }
 
@@ -52,10 +52,10 @@ impl Engine {
         let mut batch = Batch::default();
         batch.items.reserve(self.running.len() + 1);
         let mut budget = self.budget();
-        // Space was short: what is left belongs to those who were preempted.
+        // After a preemption the remaining blocks belong to the preempted requests.
         if self.run(&mut batch, &mut budget) {
             let scheduling = &self.settings.scheduling;
-            // The share is one of all blocks, the one that the engine keeps to itself included.
+            // The watermark is a share of all blocks, including the one that the engine keeps to itself.
             let blocks = f64::from(self.pool.capacity()) + 1.0;
             let watermark = f64_to_usize(scheduling.watermark * blocks);
             let admission = Admission { watermark, whole: scheduling.reserve_full_isl };
@@ -69,7 +69,7 @@ impl Engine {
     pub(super) fn budget(&self) -> Budget {
         let (settings, scheduling) = (&self.settings, &self.settings.scheduling);
         let inputs = settings.max_num_batched_tokens();
-        // Who is alone starves nobody and has no limit.
+        // A single request starves no other and has no limit.
         let requests = u32::try_from(self.running.len() + self.waiting.len()).unwrap_or(u32::MAX);
         let piece = match scheduling.long_prefill_token_threshold {
             0 => u32::MAX,
@@ -85,8 +85,9 @@ impl Engine {
         }
     }
 
-    /// Continues running requests in the order of their admission. When blocks run out the last by the order is preempted,
-    /// if need be the one that asks. Returns whether nobody was.
+    /// Continues running requests in the order of their admission. If blocks run out, the last request of the
+    /// scheduling order is preempted, if need be the one that asks for blocks. Returns whether no request was
+    /// preempted.
     pub(super) fn run(&mut self, batch: &mut Batch, budget: &mut Budget) -> bool {
         let before = self.counters.preemptions;
         let mut next = 0;
@@ -102,7 +103,7 @@ impl Engine {
                 let victim = self.victim();
                 let preempted = self.running.remove(victim);
                 if victim < next {
-                    // Only priorities preempt who is in the batch already.
+                    // Only priorities preempt requests that are in the batch already.
                     next -= 1;
                     budget.restore(self.exclude(batch, preempted));
                 }
@@ -122,7 +123,7 @@ impl Engine {
         self.counters.preemptions == before
     }
 
-    /// Tokens that a running request has to schedule, whatever the budget.
+    /// Returns the tokens that a running request has to schedule, independent of the budget.
     fn continuation(&self, slot: usize) -> u32 {
         let sequence = &self.sequences[slot];
         // The step under way reaches the last token even if all its drafts are rejected.
@@ -130,15 +131,15 @@ impl Engine {
         if sequence.placeholders > 0 && certain >= sequence.prompt_len + sequence.most_output {
             return 0;
         }
-        // Steps of a pipeline's other requests come in between.
+        // In a pipeline, steps of other requests come in between.
         if self.round < sequence.eligible {
             return 0;
         }
-        // The last token of all is generated and never computed.
+        // The very last token is generated and never computed.
         sequence.pending().min(self.settings.max_model_len() - 1 - sequence.computed)
     }
 
-    /// The place among the running ones of who is preempted next.
+    /// Returns the place in `running` of the next request to preempt.
     fn victim(&self) -> usize {
         let last = self.running.len() - 1;
         if self.settings.scheduling.order == Order::Arrival {
@@ -148,11 +149,11 @@ impl Engine {
             let sequence = &self.sequences[self.running[at]];
             (sequence.priority, sequence.arrived)
         };
-        // Of equals the one admitted first, as Python's `max` has it.
+        // Of equals the one admitted first, like Python's `max`.
         (0..last).rev().fold(last, |worst, at| if key(at) >= key(worst) { at } else { worst })
     }
 
-    /// Takes a request out of the batch again and returns its tokens; 0 when it is not there.
+    /// Removes a request from the batch and returns its tokens, 0 if it is not there.
     fn exclude(&self, batch: &mut Batch, slot: usize) -> u32 {
         let items = std::mem::take(batch).items;
         let mut tokens = 0;
@@ -166,14 +167,15 @@ impl Engine {
         tokens
     }
 
-    /// Admits from the head of the queue while budget, sequences and blocks last.
+    /// Admits requests from the head of the queue while budget, sequences and blocks last.
     pub(super) fn admit(&mut self, batch: &mut Batch, budget: &mut Budget, admission: Admission) {
         let mut skipped = Vec::new();
         let pads = self.pads(batch);
         let continued = !batch.items.is_empty();
         while budget.room() > 0 && self.running.len() < self.settings.most_running() {
             let Some(slot) = self.waiting.first(&self.sequences) else { break };
-            // A token of it is still to come from before its preemption: it would be computed twice.
+            // A step from before its preemption will still generate a token. The request would compute that token
+            // twice.
             if self.sequences[slot].stale > 0 {
                 skipped.extend(self.waiting.pop(&mut self.sequences));
                 continue;
@@ -201,7 +203,7 @@ impl Engine {
         }
     }
 
-    /// What has ended an admission, as far as somebody still waits.
+    /// Returns the reason that ended an admission. It applies only if a request still waits.
     fn obstacle(&mut self, budget: &Budget, skipped: bool) -> Wait {
         if self.running.len() >= self.settings.most_running() {
             return Wait::Sequences;
@@ -216,20 +218,20 @@ impl Engine {
         }
     }
 
-    /// Whether those who begin with a single token get drafts to fill up a batch of equal decodes.
+    /// Returns whether requests that begin with a single token get drafts, to fill up a batch of equal decodes.
     fn pads(&self, batch: &Batch) -> bool {
         let prefills = || batch.items.iter().any(|item| self.sequences[item.slot].prefilling);
         self.settings.scheduling.speculation.is_some_and(|speculation| speculation.tokens > 0) && !prefills()
     }
 
-    /// Whether all of a request but one token is cached, and drafts behind that would not be too long.
+    /// Returns whether all of a request but one token is cached, and drafts behind that would not be too long.
     fn is_decode(&self, slot: usize, found: &[u32]) -> bool {
         let cached = self.tokens_of(found);
         let drafts = self.settings.scheduling.speculation.map_or(0, |speculation| speculation.tokens);
         self.sequences[slot].len() - cached == 1 && cached + drafts + 2 <= self.settings.max_model_len()
     }
 
-    /// Tokens of a request that can begin now, of which `found` holds the beginning; 0 when it has to wait.
+    /// Returns the tokens of a request that can begin now, 0 if it has to wait. `found` contains its cached beginning.
     fn first_piece(&self, slot: usize, found: &[u32], budget: &Budget, admission: Admission, padded: bool) -> u32 {
         let sequence = &self.sequences[slot];
         let cached = self.tokens_of(found);

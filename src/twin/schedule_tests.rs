@@ -27,7 +27,7 @@ fn ask(id: u64, (prompt_len, output_len, _, priority): Request) -> Ask<'static> 
     Ask { id: RequestId(id), prompt: Tokens::Count(prompt_len), output_len, most_output: None, priority }
 }
 
-/// One step after the other, or as many at once as may be; all events with the steps.
+/// Runs the requests with the allowed number of concurrent steps. Returns the steps and all events.
 fn run(settings: Settings, requests: &[Request]) -> (Vec<Vec<(u64, u32)>>, Vec<Event>) {
     let mut engine = Engine::new(settings).unwrap();
     let mut replica = Replica::new(&mut engine);
@@ -52,8 +52,8 @@ fn steps(settings: Settings, requests: &[Request]) -> Vec<Vec<(u64, u32)>> {
     run(settings, requests).0
 }
 
-// `long_prefill_token_threshold` in `Scheduler.schedule`: no limit for a request alone; with the adaptive one, never less
-// than the budget (16) divided by the requests.
+// `long_prefill_token_threshold` in `Scheduler.schedule`: a single request has no limit. The adaptive limit is never
+// less than the budget (16) divided by the requests.
 #[test]
 fn a_long_prompt_leaves_room_for_others_only_while_there_are_others() {
     let limited = |long_prefill_adaptive| {
@@ -94,8 +94,8 @@ fn the_least_urgent_is_preempted_even_out_of_the_batch() {
     );
 }
 
-// The same branch where the one that asks is itself the least urgent: the batch ends up empty, and the engine core, which
-// has nothing to wait for, schedules again.
+// That branch for a request that is itself the least urgent. The batch ends up empty. The engine core has nothing to
+// wait for and schedules again.
 #[test]
 fn who_preempts_itself_does_not_hold_the_others_up() {
     let settings = tight(4, Scheduling { order: Order::Priority, ..Scheduling::default() });
@@ -114,18 +114,18 @@ fn a_prompt_begins_when_all_of_it_fits_or_at_once_where_that_is_not_asked() {
         let settings = Settings { resolved: ResolvedConfig { max_num_batched_tokens: 8, ..tight.resolved }, ..tight };
         steps(settings, &[(8, 6, 0, 0), (16, 1, 0, 0)]).into_iter().take(2).collect::<Vec<_>>()
     };
-    // Three of six blocks are left for four.
+    // The prompt needs four blocks, and three of six are left.
     assert_eq!(first(true), [vec![(0, 8)], vec![(0, 1)]]);
     assert_eq!(first(false), [vec![(0, 8)], vec![(0, 1), (1, 7)]]);
 }
 
-// `watermark_blocks` there: of seven blocks, one of which is the null block, a half is three.
+// `watermark_blocks` there: a half of seven blocks, the null block included, is three.
 #[test]
 fn the_watermark_is_left_by_those_who_come_to_others() {
     let settings = tight(6, Scheduling { watermark: 0.5, ..Scheduling::default() });
     let requests = [(4, 3, 0, 0), (4, 1, 0, 0), (4, 1, 0, 0), (4, 1, 0, 0)];
     assert_eq!(steps(settings, &requests), [vec![(0, 4), (1, 4), (2, 4)], vec![(0, 1), (3, 4)], vec![(0, 1)]]);
-    // Alone it may take all.
+    // A single request may take all blocks.
     let settings = tight(6, Scheduling { watermark: 0.5, ..Scheduling::default() });
     let settings =
         Settings { resolved: ResolvedConfig { max_num_batched_tokens: 24, ..settings.resolved }, ..settings };
@@ -136,8 +136,8 @@ fn asynchronous() -> Scheduling {
     Scheduling { async_scheduling: true, ..Scheduling::default() }
 }
 
-// `async_scheduler.py`: a placeholder stands for the token that is still computed. The step after the last token is left
-// out only where `max_tokens` says that it is the last.
+// `async_scheduler.py`: a placeholder stands for the token that is still computed. The step after the last token is
+// left out only if `max_tokens` identifies it as the last.
 #[test]
 fn asynchronous_steps_run_one_ahead_and_one_too_far_where_the_end_is_not_known() {
     for (most_output, expected) in [(None, 3), (Some(9), 4)] {
@@ -159,7 +159,7 @@ fn asynchronous_steps_run_one_ahead_and_one_too_far_where_the_end_is_not_known()
     }
 }
 
-// `num_stale_output_tokens` of `_preempt_request` and `update_from_output`: what was under way still counts.
+// `num_stale_output_tokens` of `_preempt_request` and `update_from_output`: tokens under way still count.
 #[test]
 fn a_preempted_request_keeps_the_token_that_was_under_way() {
     let mut engine = Engine::new(Settings {
@@ -194,8 +194,8 @@ fn speculation(tokens: u32, acceptance: f64) -> Scheduling {
     Scheduling { speculation: Some(speculation), ..Scheduling::default() }
 }
 
-// `scheduled_spec_decode_tokens` in `schedule` and `update_from_output`: a decode is one token and its drafts, what is
-// rejected is computed again, and what goes beyond `max_tokens` is cut off.
+// `scheduled_spec_decode_tokens` in `schedule` and `update_from_output`: a decode is one token and its drafts. Rejected
+// drafts are computed again, and tokens beyond `max_tokens` are cut off.
 #[test]
 fn drafts_are_scheduled_with_their_token_and_come_as_far_as_they_are_accepted() {
     let (all, events) = run(with(speculation(3, 1.0)), &[(4, 6, 0, 0)]);
@@ -229,7 +229,7 @@ fn as_many_drafts_are_accepted_as_the_rate_says() {
             engine.finish(&batch);
         }
         let counters = engine.counters();
-        // 0.7 for the first, 0.7 squared for the second, of two.
+        // 0.7 for the first of two drafts, 0.7 squared for the second.
         let share = to_f64(counters.accepted_tokens) / to_f64(counters.draft_tokens);
         assert!((share - 0.595).abs() < 0.015, "{share}");
         assert_eq!(counters.generated_tokens, 9_000);
@@ -278,7 +278,7 @@ fn aborts_are_forgotten_at_once_wherever_the_request_is() {
     let first = engine.step(Duration::ZERO).unwrap();
     assert!(engine.abort(RequestId(0)) && engine.abort(RequestId(2)));
     assert_eq!((engine.running(), engine.waiting()), (1, 1));
-    // The id and the place of one that has left, while a step with it is under way.
+    // The id and the slot of a request that has left, while a step with it is under way.
     engine.enqueue(&ask(0, (5, 1, 0, 0)), Duration::ZERO).unwrap();
     let second = engine.step(Duration::ZERO).unwrap();
     assert_eq!(pairs(&second), [(1, 1), (3, 4)]);
@@ -319,7 +319,7 @@ fn what_keeps_the_first_of_the_queue_out_is_said_until_nobody_waits() {
         ..plain()
     };
     assert_eq!(waits(whole(), &[(10, 3, 0, 0), (10, 2, 0, 0)]), some(Wait::Budget));
-    // V0 lets the first one decode until the second has waited for as long as ten prompt steps.
+    // V0 lets the first one decode until the second has waited for longer than two prompt steps.
     let delayed =
         Settings { resolved: ResolvedConfig { v0: true, scheduler_delay_factor: 2.0, ..whole().resolved }, ..whole() };
     let delayed = waits(delayed, &[(10, 6, 0, 0), (10, 2, 0, 0)]);

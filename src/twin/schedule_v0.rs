@@ -10,7 +10,7 @@ use crate::stats::f64_to_usize;
 /// Share of the blocks that admissions leave unused, so that decodes do not run short at once.
 const WATERMARK: f64 = 0.01;
 
-/// When the last step with a prompt began and how long it took: what `scheduler_delay_factor` multiplies.
+/// Begin and duration of the last step with a prompt. `scheduler_delay_factor` multiplies the duration.
 #[derive(Debug, Default)]
 pub(super) struct Delay {
     last_step: Duration,
@@ -53,7 +53,7 @@ impl Engine {
         if factor <= 0.0 || self.running.is_empty() {
             return true;
         }
-        // Preempted requests come back at the head: the earliest arrival need not be there.
+        // Preempted requests come back at the head, so the earliest arrival may be elsewhere.
         let Some(earliest) = self.waiting.earliest(&self.sequences) else { return true };
         now.saturating_sub(earliest).as_secs_f64() > factor * self.delay.prompt_latency.as_secs_f64()
     }

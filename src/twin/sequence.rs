@@ -1,27 +1,27 @@
-//! One request inside the engine: what of it is computed and which blocks it holds.
+//! One request inside the engine: its computed tokens and its blocks.
 
 use std::time::Duration;
 
 use super::block::BlockId;
 
-/// Chosen by the caller, unique among the requests that are not finished.
+/// An identifier that the caller chooses, unique among the requests that are not finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
 #[derive(Debug)]
 pub(super) struct Sequence {
     pub(super) id: RequestId,
-    /// Of all requests that the engine has had, in the order in which they came.
+    /// Number among all requests that the engine has had, in the order of their arrival.
     pub(super) serial: u64,
     pub(super) arrived: Duration,
     pub(super) priority: i32,
     pub(super) prompt_len: u32,
     /// Tokens after which it ends.
     pub(super) output_len: u32,
-    /// Tokens after which the scheduler knows that it ends; `output_len` or more.
+    /// Tokens after which the scheduler knows that it ends. At least `output_len`.
     pub(super) most_output: u32,
     pub(super) generated: u32,
-    /// Of `generated`, what the client has got.
+    /// Those of `generated` that the client has received.
     pub(super) sent: u32,
     /// Tokens whose keys and values are in the cache once the steps under way have ended.
     pub(super) computed: u32,
@@ -29,26 +29,27 @@ pub(super) struct Sequence {
     pub(super) placeholders: u32,
     /// Tokens computed by steps under way.
     pub(super) in_flight: u32,
-    /// Of `in_flight`, what was scheduled before a preemption: it generates tokens, but computes nothing any more.
+    /// Those of `in_flight` that were scheduled before a preemption. They still generate tokens, but their computation
+    /// is lost.
     pub(super) stale: u32,
     /// Drafts that the next decode verifies.
     pub(super) drafts: u32,
-    /// Whether its last step left something of the prompt, or of what was preempted, to compute.
+    /// Whether its last step left a part of the prompt, or of preempted tokens, to compute.
     pub(super) prefilling: bool,
-    /// The scheduler's step from which on the next decode may be scheduled; pipelines only.
+    /// The first step of the scheduler that may contain its next decode; pipelines only.
     pub(super) eligible: u64,
     pub(super) blocks: Vec<BlockId>,
-    /// How many of `blocks` others can find.
+    /// The number of `blocks` that other requests can find.
     pub(super) published: usize,
-    /// Of the full blocks from the first on; empty without prefix caching.
+    /// Hashes of the full blocks from the first on; empty without prefix caching.
     hashes: Vec<u64>,
     pub(super) preemptions: u32,
-    /// Of `preemptions`, those before its newest token.
+    /// Those of `preemptions` that precede its newest token.
     pub(super) told_preemptions: u32,
     /// Tokens of the prompt that were cached when it was first admitted.
     pub(super) cached: u32,
     pub(super) running: bool,
-    /// Its valid entry in the queue; 0 while it is not there.
+    /// The ticket of its valid entry in the queue; 0 without an entry.
     pub(super) ticket: u64,
 }
 
@@ -94,8 +95,8 @@ impl Sequence {
             .collect();
     }
 
-    /// The hash of a full block. Generated tokens are no other request's, but this one finds them again after a
-    /// preemption.
+    /// Returns the hash of a full block. Other requests never have its generated tokens, but this one finds them again
+    /// after a preemption.
     pub(super) fn hash(&mut self, block: usize) -> u64 {
         while self.hashes.len() <= block {
             let previous = self.hashes.last().copied().unwrap_or(0);
@@ -104,19 +105,19 @@ impl Sequence {
         self.hashes[block]
     }
 
-    /// Tokens that exist so far.
+    /// Returns the number of tokens that exist so far.
     pub(super) fn len(&self) -> u32 {
         self.prompt_len + self.generated
     }
 
-    /// Tokens still to schedule: of the prompt, generated and to be generated ones, and drafts to verify.
+    /// Returns the tokens still to schedule: of the prompt, generated and to be generated ones, and drafts to verify.
     pub(super) fn pending(&self) -> u32 {
-        // In a pipeline that is not asynchronous, drafts under way may yet be rejected.
+        // In a pipeline that is not asynchronous, drafts under way may still be rejected.
         (self.len() + self.placeholders + self.drafts).saturating_sub(self.computed)
     }
 }
 
-/// The finalizer of `SplitMix64` over the sum: fast, and equal on every machine.
+/// Combines two numbers by the finalizer of `SplitMix64` over their sum: fast, and equal on every machine.
 pub(super) fn mix(hash: u64, value: u64) -> u64 {
     let mut z = hash.wrapping_add(value.wrapping_mul(2).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,33 +1,33 @@
-//! The engine's settings as the scheduler sees them: resolved numbers, no defaults left open.
+//! The engine's settings in the scheduler's form: resolved numbers without open defaults.
 
 use crate::config::ResolvedConfig;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// V1 has one token budget a step for running and new requests alike. V0 has prefills first, in batches of their own,
-    /// unless chunked prefill is on.
+    /// V1 has one token budget per step for running and new requests alike. V0 schedules prefills first, in batches of
+    /// their own, unless chunked prefill is on.
     pub resolved: ResolvedConfig,
     /// Blocks that requests can use; a block that the engine keeps to itself is not counted.
     pub num_blocks: u32,
     /// Whether every kernel is launched by the host, without captured graphs.
     pub eager: bool,
-    /// Bytes of one number in the cache where they differ from the model's own: 1 for fp8.
+    /// Bytes of one number in the cache, if they differ from the model's own: 1 for fp8.
     pub cache_dtype_bytes: Option<u64>,
     pub scheduling: Scheduling,
 }
 
-/// Who comes first, in the queue and when blocks run short.
+/// Precedence of requests, in the queue and when blocks run short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// The queue in order of arrival; the one admitted last is preempted.
+    /// The queue is in order of arrival. The request admitted last is preempted.
     #[default]
     Arrival,
-    /// The smallest number first, among equals the earlier arrival; the last by that order is preempted.
+    /// The smallest number comes first, among equals the earlier arrival. The last request by that order is preempted.
     Priority,
 }
 
-/// V1's finer rules; V0 looks only at `stream_interval`. The default is vLLM 0.32's own, except that scheduling is not
-/// asynchronous and that a step's pipeline has one stage.
+/// V1's finer rules. V0 uses only `stream_interval`. The default is vLLM 0.32's own, but scheduling is not asynchronous
+/// and the pipeline has one stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scheduling {
     pub order: Order,
@@ -35,17 +35,17 @@ pub struct Scheduling {
     pub long_prefill_token_threshold: u32,
     /// Whether that limit is at least the budget divided by the number of requests.
     pub long_prefill_adaptive: bool,
-    /// Most requests that run at once where that is less than `max_num_seqs`.
+    /// Most requests that run at once, if less than `max_num_seqs`.
     pub max_num_active_seqs: Option<u32>,
-    /// Most tokens scheduled in one step where that is less than `max_num_batched_tokens`.
+    /// Most tokens scheduled in one step, if less than `max_num_batched_tokens`.
     pub max_num_scheduled_tokens: Option<u32>,
-    /// Whether a request is admitted only when there are blocks for all of it, not only for its first piece.
+    /// Whether a request is admitted only if there are blocks for all of it, not only for its first piece.
     pub reserve_full_isl: bool,
     /// Share of the cache's blocks, 0 to 1, that an admission leaves unused while others run.
     pub watermark: f64,
-    /// Whether the next step is scheduled while one is computed, with placeholders for the tokens that are to come.
+    /// Whether the next step is scheduled while one is computed, with placeholders for the tokens to come.
     pub async_scheduling: bool,
-    /// Of pipeline parallelism; as many steps are under way at once.
+    /// Stages of pipeline parallelism. An equal number of steps is under way at once.
     pub pipeline_stages: u32,
     /// Tokens of a stream that are sent together, after the first.
     pub stream_interval: u32,
@@ -71,31 +71,31 @@ impl Default for Scheduling {
 }
 
 impl Scheduling {
-    /// Steps that may be under way at once: `max_concurrent_batches` of vLLM's `config/vllm.py`.
+    /// Returns the number of steps that may be under way at once: `max_concurrent_batches` of vLLM's `config/vllm.py`.
     #[must_use]
     pub fn concurrent_steps(&self) -> usize {
         self.pipeline_stages.max(1) as usize + usize::from(self.async_scheduling)
     }
 }
 
-/// Speculative decoding: each decode proposes drafts and keeps those that the model agrees with.
+/// Speculative decoding: each decode proposes drafts and keeps those that the model accepts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speculation {
     /// Drafts of each request and step.
     pub tokens: u32,
-    /// Probability, 0 to 1, that a draft is accepted when all before it were.
+    /// Probability, 0 to 1, that a draft is accepted if all before it were.
     pub acceptance: f64,
-    /// Of the draws; equal seeds accept the same drafts, however requests are batched.
+    /// Seed of the draws. Equal seeds accept equal drafts, independent of the batches.
     pub seed: u64,
-    /// Cache slots reserved beyond the scheduled tokens, which the drafter writes: as many as drafts for a draft model
-    /// or EAGLE, 0 for n-grams.
+    /// Cache slots that are reserved beyond the scheduled tokens for the drafter's writes. A draft model and EAGLE need
+    /// one for each draft, n-grams none.
     pub lookahead: u32,
     /// Further inputs of each request that the drafter adds to a step, out of `max_num_batched_tokens`: 1 for a draft
     /// model, 0 for n-grams and EAGLE.
     pub draft_slots: u32,
 }
 
-/// Settings with which some request could never run.
+/// Settings that do not allow every request to run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SettingsError {
     #[error("{0} is 0, must be at least 1")]
@@ -112,7 +112,7 @@ pub enum SettingsError {
     Drafts { room: u32, drafts: u32 },
 }
 
-/// Round numbers with which nothing is short; what an engine really has follows from its flags, model and device.
+/// Round numbers without any shortage. The values of a real engine follow from its flags, model and device.
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -138,32 +138,32 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Longest prompt plus output, in tokens.
+    /// Returns the longest prompt plus output, in tokens.
     #[must_use]
     pub fn max_model_len(&self) -> u32 {
         saturated(self.resolved.max_model_len)
     }
 
-    /// Most requests that run at once.
+    /// Returns the most requests that run at once by `max_num_seqs`.
     #[must_use]
     pub fn max_num_seqs(&self) -> u32 {
         saturated(self.resolved.max_num_seqs)
     }
 
-    /// Most tokens computed in one step.
+    /// Returns the most tokens computed in one step.
     #[must_use]
     pub fn max_num_batched_tokens(&self) -> u32 {
         saturated(self.resolved.max_num_batched_tokens)
     }
 
-    /// Tokens in one block of the key/value cache.
+    /// Returns the tokens in one block of the KV cache.
     #[must_use]
     pub fn block_size(&self) -> u32 {
         saturated(self.resolved.block_size)
     }
 
     /// # Errors
-    /// When a request within `max_model_len` could never be admitted or never finish.
+    /// If a request within `max_model_len` could never be admitted or never finish.
     pub fn check(&self) -> Result<(), SettingsError> {
         for (name, value) in [
             ("max_model_len", self.max_model_len()),
@@ -204,21 +204,21 @@ impl Settings {
         Ok(())
     }
 
-    /// Most tokens of one request in one step.
+    /// Returns the most tokens of one request in one step.
     fn largest_piece(&self) -> u32 {
         let draft_slots = self.scheduling.speculation.map_or(0, |speculation| speculation.draft_slots);
         let inputs = self.max_num_batched_tokens().saturating_sub(draft_slots);
         inputs.min(self.scheduling.max_num_scheduled_tokens.unwrap_or(inputs))
     }
 
-    /// Most requests that run at once.
+    /// Returns the most requests that run at once.
     pub(super) fn most_running(&self) -> usize {
         let active = self.scheduling.max_num_active_seqs.unwrap_or(self.max_num_seqs());
         self.max_num_seqs().min(active) as usize
     }
 }
 
-/// No device has room for more than `u32::MAX` of anything.
+/// Saturates at `u32::MAX`: no device has room for more of anything.
 fn saturated(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

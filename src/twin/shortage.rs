@@ -1,14 +1,14 @@
-//! Reasons for which an engine would not start, as it finds out after its start only.
+//! Reasons for a failed start that the engine finds only during the start.
 
 use super::{IncompleteShape, MemoryPlan, Settings};
 use crate::stats::gib;
 
-/// Why an engine would not start on this device, as it finds out after its start only.
+/// The reason why an engine would not start on this device. The engine itself finds it only during its start.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Shortage {
     #[error(transparent)]
     Shape(#[from] IncompleteShape),
-    /// Since 0.10 the share that is asked for must be free before anything is loaded.
+    /// Since 0.10 the requested share must be free before anything is loaded.
     #[error(
         "gpu-memory-utilization {utilization} asks for {wanted_gib:.2} GiB, and {free_gib:.2} of {total_gib:.2} GiB are free on the device"
     )]

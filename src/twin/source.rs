@@ -1,4 +1,4 @@
-//! Where a load's requests come from: users who ask again once they are answered, or arrivals at given times.
+//! Sources of a load's requests: users who continue after each reply, or arrivals at given times.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,18 +16,18 @@ pub struct Arrival {
     pub prompt: Tokens<'static>,
     /// Tokens to generate, at least one.
     pub output_len: u32,
-    /// Smaller is served earlier, where priorities decide.
+    /// Smaller values are served earlier if priorities decide.
     pub priority: i32,
 }
 
-/// A request that is asked now.
+/// A request that is sent now.
 #[derive(Debug)]
 pub struct Asked<U> {
     pub arrival: Arrival,
-    /// As the [`Reply`] has them.
+    /// Copied into the [`Reply`].
     pub index: u64,
     pub turn: u32,
-    /// What the source wants to have back with the reply.
+    /// Data that the source gets back with the reply.
     pub user: U,
 }
 
@@ -37,31 +37,31 @@ impl<U> Asked<U> {
     }
 }
 
-/// What a source has.
+/// The next event of a source.
 #[derive(Debug)]
 pub enum Next<U> {
-    /// Its `at` is at most `now`.
+    /// A request whose `at` is at most `now`.
     Ask(Asked<U>),
-    /// Nothing before this instant, which is to come yet, unless a reply ends.
+    /// No request before this future instant, unless a reply ends.
     At(Duration),
-    /// Nothing unless a reply ends.
+    /// No request unless a reply ends.
     Wait,
 }
 
-/// Where a load's requests come from.
+/// A source of a load's requests.
 pub trait Source {
-    /// Whoever asks.
+    /// The sender of a request.
     type User;
 
-    /// What is asked by `now`; called until there is nothing.
+    /// Returns a request that is due by `now`. It is called until none is left.
     fn next(&mut self, now: Duration) -> Next<Self::User>;
 
-    /// The one who asked has the whole reply at `now`. It is called when the engine is done with it, so that `now` may be
-    /// to come yet.
+    /// Delivers the whole reply to its sender at `now`. It is called when the engine has finished the reply, so `now`
+    /// may lie in the future.
     fn answered(&mut self, user: Self::User, reply: &Reply, now: Duration);
 }
 
-/// An iterator of arrivals, looked at one ahead.
+/// An iterator of arrivals with a lookahead of one.
 pub(super) struct Arrivals<I: Iterator<Item = Arrival>> {
     rest: std::iter::Peekable<I>,
     index: u64,
@@ -87,10 +87,10 @@ impl<I: Iterator<Item = Arrival>> Source for Arrivals<I> {
     fn answered(&mut self, (): (), _: &Reply, _: Duration) {}
 }
 
-/// Requests in a given order, each asked as soon as one of the users has been answered.
+/// Requests in a given order. Each is sent as soon as a user has been answered.
 pub(super) struct Listed<I: Iterator<Item = Arrival>> {
     rest: std::iter::Peekable<I>,
-    /// When each of the users who wait for nothing was answered.
+    /// The times of the replies to the users who are free.
     free: BinaryHeap<Reverse<Duration>>,
     index: u64,
 }
@@ -124,16 +124,16 @@ impl<I: Iterator<Item = Arrival>> Source for Listed<I> {
     }
 }
 
-/// Someone in the middle of a session.
+/// A user in the middle of a session.
 #[derive(Debug)]
 pub(super) struct User {
     session: u64,
     turn: u32,
-    /// What is still to be asked.
+    /// The remaining turns.
     turns: std::vec::IntoIter<Turn>,
 }
 
-/// Who asks next, when; in the order in which they came to it where that is at the same time.
+/// The next request of a user and its time. Equal times keep the order of insertion.
 #[derive(Debug)]
 struct Due {
     at: Duration,
@@ -162,7 +162,7 @@ impl Ord for Due {
     }
 }
 
-/// A fixed number of users, each of whom asks the turns of a session one after the other and then begins the next.
+/// A fixed number of users. Each sends the turns of a session one after the other and then begins the next session.
 #[derive(Debug)]
 pub(super) struct Users<'a> {
     workload: &'a dyn Workload,
@@ -220,8 +220,8 @@ impl Source for Users<'_> {
     }
 }
 
-/// The tokens of a prompt. There is no tokenizer: of a text, every four bytes are a token, equal bytes the same one.
-/// Images are none.
+/// Returns the tokens of a prompt. There is no tokenizer: every four bytes of a text are a token, and equal bytes are
+/// equal tokens. Images have no tokens.
 #[must_use]
 pub fn tokens(prompt: Prompt) -> Vec<u32> {
     let of = |text: &str, tokens: &mut Vec<u32>| {

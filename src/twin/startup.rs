@@ -1,16 +1,16 @@
-//! How long an engine takes to start: a physical term for each phase, and for each a factor that starts calibrate.
+//! Start-up time of an engine: a physical term for each phase, with a factor that observed starts calibrate.
 //!
-//! | phase | takes as long as | prior from |
+//! | phase | duration | prior from |
 //! |---|---|---|
-//! | import, configure, processes, server, first token | it takes, whatever the model | logs of 0.9.0.1 (L40S) and 0.32.0 (CPU) |
+//! | import, configure, processes, server, first token | a constant for all models | logs of 0.9.0.1 (L40S) and 0.32.0 (CPU) |
 //! | weights | their bytes, read from the disk or found in the page cache | 8 and 1.7 billion weights on an L40S |
 //! | compile | a constant and a share for each layer; less from the cache of an earlier start | the same |
 //! | KV cache | a constant and a step of `max_num_batched_tokens` | the same |
 //! | graphs | captured sizes times layers | the same, 11 to 67 sizes, 28 to 64 layers |
 //!
-//! The logarithm of (measured / term) is normal with unknown mean and variance; its conjugate prior, the normal-inverse-gamma
-//! distribution, is updated in closed form (K. Murphy, Conjugate Bayesian analysis of the Gaussian distribution, 2007, section
-//! 6). What was learnt long ago fades, since machines change.
+//! The logarithm of (measured / term) is normal with unknown mean and variance. Its conjugate prior, the
+//! normal-inverse-gamma distribution, is updated in closed form (K. Murphy, Conjugate Bayesian analysis of the Gaussian
+//! distribution, 2007, section 6). Old observations fade, since machines change.
 
 use super::device::DevicePreset;
 use super::step_time::IncompleteShape;
@@ -19,16 +19,16 @@ use crate::memory::{self, Launch, Learned};
 use crate::stats::{gib_to_bytes, to_f64};
 use crate::trial::PhaseTime;
 
-/// What earlier starts have left to this one.
+/// State that earlier starts have left behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warm {
-    /// The weights are in the page cache.
+    /// Whether the weights are in the page cache.
     pub weights: bool,
-    /// The model was compiled before, with the same flags as far as the engine's cache heeds them.
+    /// Whether the model was compiled before, with equal values of those flags that the engine's cache heeds.
     pub compiled: bool,
 }
 
-/// What the length of a start depends on.
+/// Properties of a start that determine its duration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Start {
     /// Bytes that one device loads.
@@ -38,17 +38,17 @@ pub struct Start {
     pub compiled: bool,
     /// Batch sizes for which graphs are captured; 0 for none.
     pub graphs: u32,
-    /// Whether a graph holds whole steps, as in V0, instead of what lies between the layers' attention.
+    /// Whether a graph contains whole steps, as in V0, instead of the parts between the layers' attention.
     pub whole_graphs: bool,
     pub max_num_batched_tokens: u64,
-    /// Operations per second that a large step gets.
+    /// Operations per second that a large step reaches.
     pub compute: f64,
     pub warm: Warm,
 }
 
 impl Start {
     /// # Errors
-    /// When the shape lacks a size.
+    /// If the shape lacks a size.
     pub fn new(
         model: &ModelShape,
         launch: &Launch,
@@ -73,7 +73,7 @@ impl Start {
     }
 }
 
-/// A phase with a factor of its own: what is cold and what is warm is slow for different reasons.
+/// A phase with a factor of its own. Cold and warm phases are separate, because they are slow for different reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Term {
     Import,
@@ -95,11 +95,12 @@ use Term::{
     WarmWeights, WholeGraphs,
 };
 
-/// In the order of a start, with the standard deviation of the factor's logarithm before any start, and that between starts.
+/// Terms in the order of a start, each with two standard deviations of its factor's logarithm: before any start, and
+/// between starts.
 const TERMS: [(Term, f64, f64); 12] = [
-    // Both read a Python environment, from whatever disk it lies on.
+    // Import and processes both read a Python environment, from a disk of unknown speed.
     (Import, 0.7, 0.15),
-    // Seconds where a name is looked up over the network, nothing otherwise.
+    // Seconds if a name is looked up over the network, almost nothing otherwise.
     (Configure, 1.5, 0.5),
     (Processes, 0.7, 0.15),
     (ColdWeights, 1.2, 0.5),
@@ -114,7 +115,7 @@ const TERMS: [(Term, f64, f64); 12] = [
 ];
 
 impl Term {
-    /// The name that logs, the database and JSON give to the phase (`engine::StartPhase`).
+    /// Returns the name of the phase in logs, the database and JSON (`engine::StartPhase`).
     fn phase(self) -> &'static str {
         match self {
             Import => "import",
@@ -129,7 +130,7 @@ impl Term {
         }
     }
 
-    /// Seconds, before any factor. `None` where this start does not have the phase.
+    /// Returns the seconds before any factor. `None` if this start does not have the phase.
     fn seconds(self, start: &Start) -> Option<f64> {
         let (weights, layers) = (to_f64(start.weights), f64::from(start.layers));
         let cells = f64::from(start.graphs) * layers;
@@ -139,7 +140,7 @@ impl Term {
             Processes => (true, 16.0),
             // 14.99 GiB in 5.4 s, 3.22 GiB in 0.8 to 1.1 s.
             WarmWeights => (start.warm.weights, 0.1 + weights / 3.3e9),
-            // What a plain disk gives; those of the fleet took 120 s and 70 s for the same.
+            // The speed of a plain disk. The fleet's disks took 120 s and 70 s for these weights.
             ColdWeights => (!start.warm.weights, 0.1 + weights / 0.5e9),
             WarmCompile => (start.compiled && start.warm.compiled, if start.cpu { 20.0 } else { 2.0 + 0.35 * layers }),
             ColdCompile => (start.compiled && !start.warm.compiled, if start.cpu { 45.0 } else { 10.0 + 1.3 * layers }),
@@ -154,23 +155,23 @@ impl Term {
     }
 }
 
-/// Shorter times are not told apart: logs have a line now and then, and clocks of a second.
+/// Shorter times are not distinguished: log lines are sparse, and some clocks count seconds.
 const SHORTEST_S: f64 = 0.05;
 
-/// As many starts as are remembered: few, since those of one model are alike and those of the next are not.
+/// The number of starts that are remembered. It is small: starts of one model are alike, those of the next are not.
 const MEMORY: f64 = 4.0;
 
-/// Errors that are larger than so many standard deviations count as these: a machine that was busy otherwise.
+/// Larger errors, in standard deviations, count as this one. They come from a machine that was busy with other work.
 const OUTLIER: f64 = 3.0;
 
-/// The largest standard deviation of a logarithm; a hundred times too much or too little is within twice as much.
+/// The largest standard deviation of a logarithm. Twice as much covers a factor of a hundred in both directions.
 const WIDEST: f64 = 2.3;
 
 /// Normal-inverse-gamma over the logarithm of a factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Belief {
     mean: f64,
-    /// Starts that the mean is worth.
+    /// Weight of the mean, in starts.
     strength: f64,
     shape: f64,
     scale: f64,
@@ -181,7 +182,8 @@ impl Belief {
         Self { mean: 0.0, strength: (noise / spread).powi(2), shape: 2.0, scale: noise * noise }
     }
 
-    /// Standard deviation of the next start's logarithm: that of Student's distribution with `2 shape` degrees of freedom.
+    /// Returns the standard deviation of the next start's logarithm: that of Student's distribution with `2 shape`
+    /// degrees of freedom.
     fn deviation(&self) -> f64 {
         (self.scale * (self.strength + 1.0) / (self.strength * (self.shape - 1.0))).sqrt().min(WIDEST)
     }
@@ -196,20 +198,20 @@ impl Belief {
         self.shape += 0.5;
         let most = 2.0 + MEMORY / 2.0;
         if self.shape > most {
-            // The variance that is expected stays.
+            // The expected variance stays.
             self.scale *= (most - 1.0) / (self.shape - 1.0);
             self.shape = most;
         }
     }
 }
 
-/// How far phases are late together, as a correlation: a machine that is busy otherwise slows all of them. Not fitted.
+/// Correlation of the phases' delays: a machine that is busy with other work slows all of them. Not fitted.
 const TOGETHER: f64 = 0.5;
 
-/// A phase of a start that is to come.
+/// The estimated duration of one phase of a start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Part {
-    /// As [`PhaseTime`] has it.
+    /// The name in [`PhaseTime`].
     pub phase: &'static str,
     pub median_s: f64,
     /// Standard deviation of the logarithm.
@@ -226,7 +228,7 @@ impl Part {
     }
 }
 
-/// Seconds from spawn to readiness.
+/// The estimated seconds from spawn to readiness.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
     pub mean_s: f64,
@@ -238,7 +240,8 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// The sum is taken for log-normal with the mean and the variance of the parts' sum (L. Fenton, 1960).
+    /// Combines the parts of a start. Their sum is taken for log-normal with its own mean and variance (L. Fenton,
+    /// 1960).
     #[must_use]
     pub fn of(parts: Vec<Part>) -> Self {
         let mean_s: f64 = parts.iter().map(Part::mean_s).sum();
@@ -252,7 +255,7 @@ impl Forecast {
     }
 }
 
-/// The terms and what starts have taught of them, on one machine with one engine.
+/// The terms with their calibration by observed starts, on one machine with one engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StartupModel {
     beliefs: [Belief; TERMS.len()],
@@ -265,7 +268,7 @@ impl Default for StartupModel {
 }
 
 impl StartupModel {
-    /// Takes in the phases of a start that have ended; others, and names that are not known, teach nothing.
+    /// Learns from the phases of a start that have ended. Other phases and unknown names are ignored.
     pub fn learn(&mut self, start: &Start, phases: &[PhaseTime]) {
         for (belief, (term, _, _)) in self.beliefs.iter_mut().zip(TERMS) {
             let time = phases.iter().find(|time| time.phase == term.phase());

@@ -1,4 +1,4 @@
-//! The start-up model on starts of a CPU, and what must hold of every forecast.
+//! The start-up model on starts of a CPU, and properties of every forecast.
 
 use proptest::prelude::*;
 
@@ -25,8 +25,8 @@ fn times(seconds: &[f64]) -> Vec<PhaseTime> {
     PHASES.iter().zip(seconds).map(time).collect()
 }
 
-/// Starts of vLLM 0.32.0 with `--enforce-eager` on that model and two cores, in their order: seven trials of one study, as
-/// its table `startups` tells of them.
+/// Starts of vLLM 0.32.0 with `--enforce-eager` on that model and two cores, in their order. They are seven trials of
+/// one study, from its table `startups`.
 const CPU: [[f64; 7]; 7] = [
     [14.38, 0.0, 19.61, 0.15, 2.0, 0.93, 0.03],
     [8.89, 0.0, 19.23, 0.15, 1.96, 1.13, 0.03],
@@ -54,7 +54,7 @@ fn starts_on_a_cpu_are_predicted_from_those_before_them() {
             errors.push(error);
         }
     }
-    // Better than to take the last one's time, which is all that a single number can do.
+    // Better than the time of the last start, which is the best prediction from a single number.
     let middle = |errors: &mut [f64]| {
         errors.sort_by(f64::total_cmp);
         f64::midpoint(errors[2], errors[3])
@@ -99,7 +99,7 @@ fn a_start_with_graphs_and_a_cold_cache_has_more_to_do() {
     assert!(of(&Start { warm: Warm::default(), ..warm }) > of(&warm) + 40.0);
     let phases: Vec<_> = model.predict(&warm).parts.iter().map(|part| part.phase).collect();
     assert_eq!(phases.len(), 9, "each phase once: {phases:?}");
-    // What a cold compilation takes says nothing of a warm one.
+    // A cold compilation reveals nothing of a warm one.
     let mut taught = model.clone();
     let cold = PhaseTime { phase: "compile".to_owned(), duration_s: 500.0 };
     taught.learn(&Start { warm: Warm::default(), ..warm }, &[cold]);

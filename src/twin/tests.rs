@@ -1,4 +1,4 @@
-//! Schedules worked out by hand, and what holds for every schedule.
+//! Schedules worked out by hand, and properties of every schedule.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(super) fn settings() -> Settings {
     }
 }
 
-/// Token ids that no other request has.
+/// Returns token ids that no other request has.
 fn prompt(id: u32, len: u32) -> Vec<u32> {
     (0..len).map(|index| id * 1000 + index).collect()
 }
@@ -41,7 +41,7 @@ fn engine(settings: Settings, requests: &[(u32, u32)]) -> Engine {
     engine
 }
 
-/// The (request, tokens) pairs of every step until nothing is left to do.
+/// Returns the (request, tokens) pairs of every step until no work is left.
 fn run(engine: &mut Engine) -> Vec<Vec<(u64, u32)>> {
     let mut steps = Vec::new();
     let mut now = Duration::ZERO;
@@ -256,12 +256,12 @@ prop_compose! {
     }
 }
 
-/// Prompt length, output length, token ids to draw from (few: shared beginnings), step at which it arrives.
+/// Generates requests: prompt length, output length, token ids to draw from (few: shared beginnings), step of arrival.
 fn any_requests() -> impl Strategy<Value = Vec<(u32, u32, u32, u32)>> {
     prop::collection::vec((1_u32..16, 1_u32..8, 0_u32..3, 0_u32..20), 1..12)
 }
 
-/// What must hold of a step that was just scheduled.
+/// Checks a step that was just scheduled.
 fn check(engine: &Engine, batch: &Batch) {
     let settings = engine.settings();
     let tokens: u32 = batch.items.iter().map(|item| item.tokens).sum();

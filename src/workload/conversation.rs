@@ -1,4 +1,4 @@
-//! Conversations: each request holds everything that was said before it.
+//! Conversations: each request contains the whole history of its session.
 
 use std::time::Duration;
 
@@ -7,27 +7,28 @@ use super::length::Span;
 use super::writer::{Draft, Piece, Writer};
 use super::{Message, Part, Prompt, Request, Role, Session, Turn, Workload};
 
-/// How long a user thinks between a reply and the next message.
+/// The time between a reply and the user's next message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Think {
     Fixed(Duration),
-    /// Drawn from the exponential distribution of this mean.
+    /// Drawn from the exponential distribution with this mean.
     Exponential(Duration),
 }
 
 /// Sessions of several turns.
 ///
-/// What stands in the history as a reply are as many random tokens as the reply had, and not what the server answered.
-/// Otherwise two configurations whose numerics differ would be asked different things and could not be compared, and a
-/// request could not be serialized before its turn. The price: a prefix cache finds what was asked, and not the replies'
-/// own blocks that it may still hold; what follows a reply in the history is found again from the second time on.
+/// The history contains random tokens in the place of each reply, as many as the reply had, and not the server's
+/// answer. With the answers, two configurations whose numerics differ would get different requests and could not be
+/// compared. A request could also not be serialized before its turn. The price: a prefix cache finds earlier prompts,
+/// but not the replies' own blocks that it may still hold. The tokens after a reply are found again from the second
+/// time on.
 #[derive(Debug)]
 pub(super) struct Conversation {
     pub(super) writer: Writer,
-    /// As messages with roles, otherwise as one prompt that holds all that was said.
+    /// Whether requests have messages with roles. Otherwise each is one prompt that contains the whole history.
     pub(super) chat: bool,
     pub(super) turns: Span,
-    /// Tokens of a system prompt that all sessions share; 0: none.
+    /// Tokens of a system prompt that all sessions share. 0 means none.
     pub(super) system_len: u32,
     pub(super) first: Span,
     pub(super) user: Span,
@@ -35,7 +36,7 @@ pub(super) struct Conversation {
     pub(super) think: Think,
 }
 
-/// Messages of one session have streams of their own, next to each other.
+/// Random streams of one session. Each message has its own stream, and those of one session are adjacent.
 const MESSAGES: u64 = 1 << 16;
 
 impl Conversation {
@@ -49,7 +50,7 @@ impl Conversation {
     }
 }
 
-/// What was said so far.
+/// The messages so far.
 enum History<'w> {
     Messages(Vec<Message>),
     Draft(Draft<'w>),

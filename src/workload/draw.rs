@@ -1,11 +1,11 @@
-//! Random numbers that stay the same for ever: each is a function of seed, purpose, index and position.
+//! Random numbers that never change: each is a function of seed, purpose, index and position.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::stats::{low_u32, to_f64};
 
-/// What numbers are drawn for. Two purposes never share a stream. The values are part of every workload's sequence.
+/// The purpose of a random number. Two purposes never share a stream. The values are part of every workload's sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Tokens that belong to one session alone; the stream is the session's index.
@@ -16,17 +16,17 @@ pub(super) enum Purpose {
     Shared = 2,
     /// Blocks of a trace that sessions share; the stream is the block's hash.
     Block = 3,
-    /// Messages of a conversation behind its first.
+    /// Messages of a conversation after its first.
     Message = 4,
     /// Pixels.
     Pixel = 5,
-    /// The order in which a file's rows are taken.
+    /// The order of a file's rows.
     Order = 6,
-    /// Which workload of a mixture.
+    /// The choice of a workload in a mixture.
     Mixture = 7,
 }
 
-/// The generator of one purpose and index.
+/// Returns the generator of one purpose and index.
 pub(super) fn rng(seed: u64, purpose: Purpose, index: u64) -> ChaCha8Rng {
     let mut rng = if purpose == Purpose::Prompt {
         ChaCha8Rng::seed_from_u64(seed)
@@ -40,8 +40,8 @@ pub(super) fn rng(seed: u64, purpose: Purpose, index: u64) -> ChaCha8Rng {
     rng
 }
 
-/// A number below `range`, which is at least 1: Canon's method with one correction, whose bias is below 2^-32. Written
-/// out, because a library may change its method and with it every prompt.
+/// Draws a number below `range`, which is at least 1, by Canon's method with one correction. The bias is below 2^-32.
+/// The method is implemented here, because a library may change its method and with it every prompt.
 #[inline]
 pub(super) fn below(rng: &mut ChaCha8Rng, range: u32) -> u32 {
     let halves = |number: u32| {
@@ -56,7 +56,7 @@ pub(super) fn below(rng: &mut ChaCha8Rng, range: u32) -> u32 {
     high
 }
 
-/// A number from `min` to `max`, both included.
+/// Draws a number from `min` to `max`, both included.
 pub(super) fn between(rng: &mut ChaCha8Rng, min: u32, max: u32) -> u32 {
     match (max - min).checked_add(1) {
         Some(range) => min + below(rng, range),
@@ -64,7 +64,7 @@ pub(super) fn between(rng: &mut ChaCha8Rng, min: u32, max: u32) -> u32 {
     }
 }
 
-/// A number from 0 to below 1, of 53 random bits.
+/// Draws a number from 0 to below 1, with 53 random bits.
 pub(super) fn unit(rng: &mut ChaCha8Rng) -> f64 {
     let bits = to_f64(rng.next_u64() >> 11);
     bits / 9_007_199_254_740_992.0

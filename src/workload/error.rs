@@ -1,8 +1,8 @@
-//! Why a workload cannot be built.
+//! Errors of building a workload.
 
 use std::path::PathBuf;
 
-/// What is wrong, with the name, the limit and the actual value; [`hint`](Self::hint) says what to do.
+/// The problem, with the name, the limit and the actual value. [`hint`](Self::hint) returns the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorkloadError {
     /// A value of the specification is out of its range.
@@ -16,7 +16,7 @@ pub enum WorkloadError {
     NoTokenizer,
     #[error("the tokenizer {path} cannot be read: {problem}")]
     Tokenizer { path: PathBuf, problem: String },
-    /// No text of the tokenizer's words has exactly so many tokens.
+    /// No text of the tokenizer's words has exactly the requested number of tokens.
     #[error("no text of exactly {asked} tokens was found; the nearest has {got}")]
     Inexact { asked: u64, got: u64 },
     #[error("no file is named that holds the requests of a {kind} workload")]
@@ -28,7 +28,7 @@ pub enum WorkloadError {
     Row { file: PathBuf, line: u64, problem: String },
     #[error("{file} holds no request{}", left_out_text(.left_out))]
     Empty { file: PathBuf, left_out: Vec<LeftOut> },
-    /// The interface that is asked does not take such prompts.
+    /// The requested interface does not take such prompts.
     #[error("{what} cannot be sent to {api}")]
     Api { what: String, api: &'static str },
 }
@@ -36,7 +36,7 @@ pub enum WorkloadError {
 /// Rows of a file that a rule leaves out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Why, as a fragment: `longer than the model holds`.
+    /// The reason as a fragment: `longer than the model holds`.
     pub reason: &'static str,
     pub rows: u64,
 }
@@ -47,7 +47,7 @@ fn left_out_text(left_out: &[LeftOut]) -> String {
 }
 
 impl WorkloadError {
-    /// The key of the specification that it is about.
+    /// Returns the key of the specification that caused the error.
     #[must_use]
     pub fn key(&self) -> &'static str {
         match self {
@@ -58,13 +58,13 @@ impl WorkloadError {
         }
     }
 
-    /// The problem without its key.
+    /// Returns the problem without its key.
     #[must_use]
     pub fn problem(&self) -> String {
         if let Self::Value { problem, .. } = self { problem.clone() } else { self.to_string() }
     }
 
-    /// What to do about it.
+    /// Returns the remedy.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {

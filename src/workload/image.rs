@@ -9,20 +9,20 @@ use super::length::Span;
 use super::writer::{Piece, Writer};
 use super::{Message, Part, Prompt, Request, Role, Session, Turn, Workload};
 
-/// Every request has images that no other has, so that no cache of a multimodal encoder helps. How many tokens an image
-/// becomes is for the model to say: [`longest`](Workload::longest) is that of the text.
+/// Every request has images that no other request has, so that no cache of a multimodal encoder helps. The model
+/// determines the number of tokens of an image, so [`longest`](Workload::longest) counts the text only.
 #[derive(Debug)]
 pub(super) struct Image {
     pub(super) writer: Writer,
-    /// Width and height in pixels; each image draws which.
+    /// Widths and heights in pixels. Each image draws one of them.
     pub(super) sizes: Vec<(u32, u32)>,
     pub(super) count: u32,
     pub(super) input: Span,
     pub(super) output: Span,
 }
 
-/// Images are made of squares of one random colour. Squares of the size of a vision model's patches (14 or 16 pixels)
-/// differ in everything that the model sees, and compress well.
+/// Side of the squares of one random colour that images consist of, in pixels. Squares of the size of a vision model's
+/// patches (14 or 16 pixels) differ in everything that the model sees, and compress well.
 const SQUARE: u32 = 16;
 
 impl Image {
@@ -53,7 +53,7 @@ impl Workload for Image {
     }
 }
 
-/// A PNG file of 8-bit RGB.
+/// Returns a PNG file of 8-bit RGB.
 fn png(width: u32, height: u32, colours: &mut impl Rng) -> Arc<[u8]> {
     let mut pixels = Vec::with_capacity(3 * width as usize * height as usize);
     for top in (0..height).step_by(SQUARE as usize) {
@@ -73,10 +73,10 @@ fn png(width: u32, height: u32, colours: &mut impl Rng) -> Arc<[u8]> {
     let mut encoder = png::Encoder::new(&mut file, width, height);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_compression(png::Compression::Fast);
-    // Equal rows become zeros.
+    // This filter turns equal rows into zeros.
     encoder.set_filter(png::Filter::Up);
     let written = encoder.write_header().and_then(|mut writer| writer.write_image_data(&pixels));
-    // Writing to memory an image whose size and data agree has nothing that could fail.
+    // Writing to memory cannot fail if the image's size and data agree.
     assert!(written.is_ok(), "{written:?}");
     file.into()
 }

@@ -1,4 +1,4 @@
-//! Prompts from a file with one JSON object in each line.
+//! Reads prompts from a file with one JSON object in each line.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -10,8 +10,9 @@ use super::recorded::Recorded;
 use super::tokenizer::Tokenizer;
 use super::{LeftOut, Message, Part, Prompt, Role, Session, Surroundings, WorkloadError, json_problem};
 
-/// One line: exactly one of `prompt` (text, or token ids), `messages` (as in `/v1/chat/completions`, text only) and
-/// `conversations` (as in ShareGPT: the first message is asked, the second is as long as the reply shall be).
+/// One line. It has exactly one of `prompt` (text, or token ids), `messages` (as in `/v1/chat/completions`, text only)
+/// and `conversations`. The latter are as in ShareGPT: the first message is the prompt, the second has the length of
+/// the reply.
 #[derive(Deserialize)]
 struct Line {
     prompt: Option<Text>,
@@ -59,8 +60,9 @@ struct Turn {
     value: String,
 }
 
-/// Reads all prompts, in the file's order. `output_len` is for lines that say none. Where no tokenizer is known, a
-/// prompt's tokens count as a fourth of its bytes; that only decides what the model holds.
+/// Reads all prompts, in the file's order. `output_len` applies to lines without one. Without a tokenizer, a prompt's
+/// number of tokens is estimated as a fourth of its bytes. The estimate only decides whether the model holds the
+/// request.
 pub(super) fn read(
     file: &Path,
     output_len: Option<u32>,

@@ -1,4 +1,4 @@
-//! A number of tokens as a study file says it: exact, a range, or what the model leaves.
+//! A number of tokens as in a study file: exact, a range, or the rest of the model's length.
 
 use rand_chacha::ChaCha8Rng;
 
@@ -15,17 +15,17 @@ pub enum Length {
         min: u32,
         max: u32,
     },
-    /// What is left of the longest sequence that the model holds after this many tokens: `max_model_len - 2048`.
+    /// The rest of the longest sequence that the model holds after this many tokens: `max_model_len - 2048`.
     Rest(u32),
 }
 
 impl Length {
-    /// The range that `vllm bench serve --random-range-ratio` draws from: `floor(length * (1 - ratio))` to
+    /// Returns the range that `vllm bench serve --random-range-ratio` draws from: `floor(length * (1 - ratio))` to
     /// `ceil(length * (1 + ratio))`, at least 1 (`get_sampling_params` in `vllm/benchmarks/datasets/utils.py`). Unlike
-    /// there, tokens that a tokenizer adds by itself are counted in.
+    /// there, the length includes tokens that a tokenizer adds by itself.
     ///
     /// # Errors
-    /// When the ratio is not from 0 to below 1, or the length depends on the model.
+    /// If the ratio is not from 0 to below 1, or the length depends on the model.
     pub fn around(self, ratio: f64) -> Result<Self, String> {
         if !(0.0..1.0).contains(&ratio) {
             return Err(format!("{ratio} is not from 0 to below 1"));
@@ -37,7 +37,7 @@ impl Length {
         Ok(if min == max { Self::Exact(min) } else { Self::Range { min, max } })
     }
 
-    /// The smallest and the largest number.
+    /// Returns the smallest and the largest number.
     pub(super) fn resolve(self, key: &'static str, max_model_len: Option<u64>) -> Result<Span, WorkloadError> {
         let invalid = |problem: String| WorkloadError::Value { key, problem };
         let span = match self {
@@ -75,7 +75,7 @@ impl std::fmt::Display for Length {
     }
 }
 
-/// `512`, `100..200`, `max_model_len` or `max_model_len - 2048`.
+/// Parses `512`, `100..200`, `max_model_len` or `max_model_len - 2048`.
 impl std::str::FromStr for Length {
     type Err = String;
 
@@ -105,7 +105,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// An exact length takes no random number, so that a range beside it draws the same.
+    /// Draws a length. An exact length takes no random number, so that a range beside it draws the same values.
     pub(super) fn draw(self, rng: &mut ChaCha8Rng) -> u32 {
         if self.min == self.max { self.min } else { between(rng, self.min, self.max) }
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::draw::{Purpose, rng, unit};
 use super::{LeftOut, Session, Workload};
 
-/// Each index draws one of the workloads and asks it for its session at the same index.
+/// Each index draws one of the workloads and takes its session at the same index.
 #[derive(Debug)]
 pub(super) struct Mixture {
     pub(super) seed: u64,
-    /// With weights that add up to 1.
+    /// The workloads, with weights that add up to 1.
     pub(super) parts: Vec<(f64, Arc<dyn Workload>)>,
 }
 
@@ -19,7 +19,7 @@ impl Mixture {
         let mut drawn = unit(&mut rng(self.seed, Purpose::Mixture, index));
         let mut parts = self.parts.iter().filter(|(weight, _)| *weight > 0.0).peekable();
         while let Some((weight, part)) = parts.next() {
-            // Rounding may leave a crumb behind the last.
+            // Rounding may leave a small remainder after the last weight.
             if drawn < *weight || parts.peek().is_none() {
                 return &**part;
             }

@@ -1,9 +1,8 @@
-//! What is asked of the server: a workload turns an index into a session, the same one for every configuration.
-
+//! Requests for the server: a workload turns an index into a session, which is equal for every configuration.
 //!
-//! Everything that is drawn is a function of seed and index. Prompts are random tokens of exact lengths unless a file
-//! brings its own: token ids where the server takes them, otherwise text that the model's tokenizer encodes to as many
-//! tokens. Sessions share a prefix only where a workload says so.
+//! Every drawn value is a function of seed and index. Prompts are random tokens of exact lengths, unless they come from
+//! a file. They are token ids if the server takes them, otherwise text that the model's tokenizer encodes to the same
+//! number of tokens. Sessions share a prefix only if the workload specifies one.
 
 mod conversation;
 mod draw;
@@ -36,11 +35,12 @@ pub use spec::{Spec, Surroundings};
 /// The prompt of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// Token ids: the length is exact, whatever the tokenizer. Only `/v1/completions` takes them, and not every server.
+    /// Token ids. Their number is exact with any tokenizer. Only `/v1/completions` takes them, and not every server
+    /// does.
     Tokens(Vec<u32>),
-    /// Sent as it is to `/v1/completions`, as the only message of a user to `/v1/chat/completions`.
+    /// Text that is sent unchanged to `/v1/completions`, or as a user's only message to `/v1/chat/completions`.
     Text(String),
-    /// Only `/v1/chat/completions` takes them.
+    /// Messages. Only `/v1/chat/completions` takes them.
     Messages(Vec<Message>),
 }
 
@@ -68,8 +68,8 @@ pub enum Part {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub prompt: Prompt,
-    /// Tokens to generate. Unless the load lets a reply end by itself, the server is told to ignore the end-of-sequence
-    /// token, and another number is a failure.
+    /// Tokens to generate. Unless the load lets a reply end by itself, the request makes the server ignore the
+    /// end-of-sequence token. A reply with another number of tokens is then a failure.
     pub output_len: u32,
 }
 
@@ -77,11 +77,11 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     pub request: Request,
-    /// How long the user thinks after the reply before; zero for the first turn.
+    /// Time between the previous reply and this request. Zero for the first turn.
     pub think: Duration,
 }
 
-/// What one user asks, one request after the other. Most workloads have sessions of one turn.
+/// The requests of one user, one after the other. Most workloads have sessions of one turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     /// At least one.
@@ -89,7 +89,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session of one request.
+    /// Returns a session of one request.
     #[must_use]
     pub fn single(prompt: Prompt, output_len: u32) -> Self {
         Self { turns: vec![Turn { request: Request { prompt, output_len }, think: Duration::ZERO }] }
@@ -99,38 +99,39 @@ impl Session {
 /// A reproducible sequence of sessions.
 #[expect(clippy::len_without_is_empty, reason = "none is empty")]
 pub trait Workload: std::fmt::Debug + Send + Sync {
-    /// The session at this index: a pure function, so that every trial is asked the same. A workload of finite length
-    /// ([`len`](Self::len)) starts over behind its end, a trace of lengths with other tokens.
+    /// Returns the session at this index. This is a pure function, so that every trial gets the same requests. A
+    /// workload of finite length ([`len`](Self::len)) starts over after its end. A trace of lengths then has other
+    /// tokens.
     fn session(&self, index: u64) -> Session;
 
-    /// The session that a warm-up asks instead of [`session`](Self::session), at an index that is not measured. Prompts that
-    /// come from a file may be the same at another index: they get another beginning here, so that a prefix cache that the
-    /// warm-up has filled holds none of them. The lengths stay. Prefixes that sessions share by design are shared.
+    /// Returns the session that a warm-up sends instead of [`session`](Self::session), at an index that is not
+    /// measured. Prompts from a file may be equal at another index. They get another beginning here, so that the prefix
+    /// cache holds none of them after the warm-up. The lengths stay. Prefixes that sessions share by design are shared.
     fn warmup_session(&self, index: u64) -> Session {
         self.session(index)
     }
 
-    /// The longest prompt plus output of any request, in tokens; the server's `max-model-len` must hold it.
+    /// Returns the longest prompt plus output of any request, in tokens. The server's `max-model-len` must hold it.
     fn longest(&self) -> u64;
 
-    /// How many different sessions there are; `None` where they never repeat.
+    /// Returns the number of different sessions. `None` if they never repeat.
     fn len(&self) -> Option<u64> {
         None
     }
 
-    /// When the session at this index is due by the workload's own time stamps, counted from the first; `None` where it
-    /// has none.
+    /// Returns the time at which the session at this index is due by the workload's own time stamps, counted from the
+    /// first. `None` without time stamps.
     fn due(&self, _index: u64) -> Option<Duration> {
         None
     }
 
-    /// Rows of its file that a rule has left out, by rule; nothing was left out otherwise.
+    /// Returns the rows of its file that a rule has left out, by rule. Empty if no row was left out.
     fn left_out(&self) -> Vec<LeftOut> {
         Vec::new()
     }
 }
 
-/// The sessions of a workload's warm-up; see [`Workload::warmup_session`].
+/// The sessions of a workload's warm-up. See [`Workload::warmup_session`].
 #[derive(Clone, Debug)]
 pub struct WarmupSessions(pub Arc<dyn Workload>);
 
@@ -148,7 +149,7 @@ impl Workload for WarmupSessions {
     }
 }
 
-/// The problem of one line of JSON. The line within the line is always the first.
+/// Returns the problem of one line of JSON. serde's line number is dropped, because it is always 1.
 fn json_problem(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(" at line ") {

@@ -1,21 +1,21 @@
-//! Random prompts of drawn lengths, of which a share begins with one of some common prefixes.
+//! Random prompts of drawn lengths. A share of them begins with one of some common prefixes.
 
 use super::draw::{Purpose, between, rng, unit};
 use super::length::Span;
 use super::writer::{Piece, Writer};
 use super::{Session, Workload};
 
-/// With no groups, or a prefix of no tokens, requests share nothing.
+/// Prompts that share prefixes. Without groups, or with a prefix of no tokens, requests share nothing.
 #[derive(Debug)]
 pub(super) struct Prefix {
     pub(super) writer: Writer,
-    /// Different prefixes; each request that has one draws which.
+    /// Number of different prefixes. Each request with a prefix draws one of them.
     pub(super) groups: u32,
     pub(super) shared_len: u32,
     /// The share of requests that begin with a prefix, from 0 to 1.
     pub(super) share: f64,
-    /// What a request has for itself. Requests without a prefix have that and `shared_len` more tokens of their own, so
-    /// that the share changes what is shared and not how long prompts are.
+    /// Tokens of a request's own after the prefix. A request without a prefix has `shared_len` more tokens of its own,
+    /// so that `share` does not change the lengths of prompts.
     pub(super) suffix: Span,
     pub(super) output: Span,
 }

@@ -4,7 +4,8 @@ use super::draw::Purpose;
 use super::writer::{Piece, Writer};
 use super::{Session, Workload};
 
-/// `input_len` random token ids in, `output_len` tokens out, both for every request. Requests share no prefix, except by chance.
+/// `input_len` random token ids in, `output_len` tokens out, both for every request. Requests share no prefix, except
+/// by chance.
 #[derive(Clone, Debug)]
 pub struct Random {
     pub input_len: u32,

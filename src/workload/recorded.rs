@@ -1,10 +1,10 @@
-//! Prompts that were recorded, with the lengths of their replies.
+//! Recorded prompts, with the lengths of their replies.
 
 use std::collections::HashSet;
 
 use super::{LeftOut, Part, Prompt, Session, Workload};
 
-/// Sessions in the order in which they are asked; behind the last they start over.
+/// Sessions in the order of sending. After the last one they start over.
 #[derive(Debug)]
 pub(super) struct Recorded {
     /// At least one.
@@ -21,7 +21,7 @@ struct Beginning {
     token: u32,
 }
 
-/// Bytes of a text's last word that make room for another beginning at most.
+/// Limit in bytes of the last word that is removed from a text to make room for another beginning.
 const LONGEST_WORD: usize = 32;
 
 /// Token ids below this are special in most vocabularies: padding, begin and end of a text.
@@ -40,15 +40,15 @@ impl Beginning {
         let tokens = || prompts().filter_map(|prompt| if let Prompt::Tokens(ids) = prompt { Some(ids) } else { None });
         let characters: HashSet<_> = prompts().filter_map(|prompt| first_text(prompt)?.chars().next()).collect();
         let first_tokens: HashSet<_> = tokens().filter_map(|ids| ids.first().copied()).collect();
-        // One that occurs is surely in the vocabulary.
+        // An id that occurs in a prompt is certainly in the vocabulary.
         let known = tokens().flatten().copied().find(|id| !first_tokens.contains(id));
         let any = || (FIRST_TOKEN..u32::MAX).find(|id| !first_tokens.contains(id)).unwrap_or(u32::MAX);
         let character = ('!'..='~').chain('\u{100}'..char::MAX).find(|character| !characters.contains(character));
         Self { character: character.unwrap_or(char::MAX), token: known.unwrap_or_else(any) }
     }
 
-    /// Puts this beginning in front of a prompt and takes as much off its end: a prefix cache compares whole blocks from the
-    /// first token on, and the longest prompt has to remain one that the server holds.
+    /// Inserts this beginning in front of a prompt and removes as much from its end. A prefix cache compares whole
+    /// blocks from the first token on. The longest prompt must remain one that the server holds.
     fn put(&self, prompt: &mut Prompt) {
         let text = match prompt {
             Prompt::Tokens(ids) => {
@@ -72,7 +72,7 @@ impl Beginning {
     }
 }
 
-/// The text that stands first in a prompt.
+/// Returns the first text of a prompt.
 fn first_text(prompt: &Prompt) -> Option<&str> {
     match prompt {
         Prompt::Tokens(_) => None,
@@ -86,8 +86,8 @@ fn first_text(prompt: &Prompt) -> Option<&str> {
     }
 }
 
-/// Bytes in front of a text's last word, whose tokens make room for one character. A longer word, and a script without
-/// spaces, loses its last character only.
+/// Returns the number of bytes before a text's last word. The tokens of that word make room for one character. If the
+/// word is too long, or the script has no spaces, the text loses its last character only.
 fn before_last_word(text: &str) -> usize {
     let end = text.trim_end().rfind(char::is_whitespace).filter(|end| text.len() - end <= LONGEST_WORD);
     end.unwrap_or_else(|| text.char_indices().next_back().map_or(0, |(last, _)| last))

@@ -1,4 +1,4 @@
-//! ShareGPT: recorded conversations, of which the first message is asked and the second gives the reply's length.
+//! ShareGPT: recorded conversations. The first message is the prompt, and the second determines the reply's length.
 
 use std::fmt;
 use std::fs::File;
@@ -12,14 +12,14 @@ use super::draw::{Purpose, between, rng};
 use super::recorded::Recorded;
 use super::{LeftOut, Prompt, Session, Surroundings, WorkloadError, json_problem};
 
-/// Which conversations are taken, in tokens. The defaults are those of `is_valid_sequence` in
+/// Limits for the conversations to take, in tokens. The defaults are those of `is_valid_sequence` in
 /// `vllm/benchmarks/datasets/datasets.py`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pruning {
-    /// Of the prompt, and of a recorded reply.
+    /// Least length of the prompt, and of a recorded reply.
     pub min_len: u32,
     pub max_prompt_len: u32,
-    /// Prompt and reply together.
+    /// Limit of prompt and reply together.
     pub max_total_len: u32,
 }
 
@@ -40,7 +40,8 @@ struct Said {
     value: String,
 }
 
-/// The first two messages; the others of a file of hundreds of megabytes are not kept.
+/// The first two messages of a conversation. The others are skipped while reading, because such a file has hundreds of
+/// megabytes.
 #[derive(Default)]
 struct FirstTwo(Option<(String, String)>);
 
@@ -65,8 +66,8 @@ impl<'de> Deserialize<'de> for FirstTwo {
     }
 }
 
-/// Takes up to `prompts` conversations in an order that the seed decides, as `vllm bench serve --dataset-name sharegpt`
-/// does: none twice, and the first that the pruning leaves.
+/// Takes up to `prompts` conversations in an order that the seed determines, none twice: the first that pass the
+/// pruning. `vllm bench serve --dataset-name sharegpt` does the same.
 pub(super) fn read(
     file: &Path,
     prompts: u32,
@@ -168,7 +169,7 @@ mod tests {
             LeftOut { reason: "too short or too long", rows: 3 },
         ];
         assert_eq!(taken.left_out(), expected);
-        // A length that is given counts instead of the reply's.
+        // A given length replaces the reply's.
         assert_eq!(take(&text, 100, Some(2), 1).unwrap().len(), Some(2));
     }
 

@@ -1,4 +1,4 @@
-//! What is asked, as a study file or the command line says it, and the way from there to a workload.
+//! Specification of a workload in a study file or on the command line, and the construction of the workload.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -21,15 +21,15 @@ use super::{Workload, WorkloadError, jsonl};
 pub enum Spec {
     /// Random tokens. All prompts begin with the same `prefix_len` tokens, which come on top of `input_len`.
     Random { input_len: Length, output_len: Length, prefix_len: u32 },
-    /// Up to `prompts` conversations of a ShareGPT file; their replies' lengths, or `output_len`.
+    /// Up to `prompts` conversations of a ShareGPT file. The reply's length is the recorded one, or `output_len`.
     ShareGpt { path: Option<PathBuf>, prompts: u32, output_len: Option<u32>, pruning: Pruning },
-    /// Prompts, one JSON object for each line. `output_len` is for those that say none.
+    /// Prompts, one JSON object for each line. `output_len` applies to lines without one.
     Jsonl { path: Option<PathBuf>, output_len: Option<u32> },
     /// Random tokens of recorded lengths: a trace of Azure, `BurstGPT` or Mooncake, or lengths alone.
     Trace { path: Option<PathBuf> },
     /// A `share` of the prompts, from 0 to 1, begins with one of `groups` prefixes.
     Prefix { groups: u32, prefix_len: u32, share: f64, suffix_len: Length, output_len: Length },
-    /// Sessions of several turns. `system_len` tokens at the begin of all sessions are the same.
+    /// Sessions of several turns. All sessions begin with the same `system_len` tokens.
     Conversation {
         turns: Length,
         system_len: u32,
@@ -40,25 +40,25 @@ pub enum Spec {
     },
     /// `count` images of one of the sizes (width and height in pixels), then `input_len` tokens of text.
     Image { sizes: Vec<(u32, u32)>, count: u32, input_len: Length, output_len: Length },
-    /// Each session is of one of the workloads, with a probability in proportion to its weight.
+    /// Each session comes from one of the workloads, with a probability in proportion to its weight.
     Mixture { parts: Vec<(f64, Spec)> },
 }
 
-/// What a workload is built for.
+/// The facts about server and model that a workload is built for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     pub seed: u64,
     pub vocab_size: Option<u32>,
-    /// Prompt and output of a request together. Recorded requests that are longer are left out, others are an error.
+    /// Limit of prompt and output of a request together. Longer recorded requests are left out; others are an error.
     pub max_model_len: Option<u64>,
     /// The model's directory, or a `tokenizer.json`.
     pub tokenizer: Option<PathBuf>,
-    /// Whether the server takes token ids where it is asked.
+    /// Whether the server takes token ids at the requested interface.
     pub takes_tokens: bool,
-    /// Whether `/v1/chat/completions` is asked. Lengths are then those of the messages' texts, to which the model's chat
-    /// template adds some tokens.
+    /// Whether requests go to `/v1/chat/completions`. Lengths are then those of the messages' texts, and the model's
+    /// chat template adds some tokens.
     pub chat: bool,
-    /// Whether texts may be of usual words, of about one token each, because the model's tokenizer is not known.
+    /// Whether texts may consist of usual words of about one token each, because the model's tokenizer is not known.
     pub approximate: bool,
 }
 
@@ -72,13 +72,13 @@ impl Spec {
     /// The names of all kinds.
     pub const KINDS: [&str; 8] = ["random", "sharegpt", "jsonl", "trace", "prefix", "conversation", "image", "mixture"];
 
-    /// Random tokens of fixed lengths.
+    /// Returns a workload of random tokens of fixed lengths.
     #[must_use]
     pub fn random(input_len: u32, output_len: u32) -> Self {
         Self::Random { input_len: Length::Exact(input_len), output_len: Length::Exact(output_len), prefix_len: 0 }
     }
 
-    /// The name in study files.
+    /// Returns the name in study files.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         let place = match self {
@@ -94,15 +94,15 @@ impl Spec {
         Self::KINDS[place]
     }
 
-    /// The workload of a data file, by its begin: an array of JSON is ShareGPT's, lines of JSON are prompts or, with
-    /// `input_length`, a trace; the rest is a trace in CSV.
+    /// Returns the workload of a data file, by its first line. A JSON array is ShareGPT's. JSON lines are prompts or,
+    /// with `input_length`, a trace. Any other file is a trace in CSV.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn of_file(path: &Path) -> Result<Self, WorkloadError> {
         let mut line = Vec::new();
         let read = File::open(path).and_then(|file| {
-            // Enough for the first line of a trace; the file may be a single line of hundreds of megabytes.
+            // Enough for the first line of a trace. The file may be a single line of hundreds of megabytes.
             let mut reader = std::io::Read::take(BufReader::new(file), 1 << 20);
             while line.trim_ascii().is_empty() && reader.read_until(b'\n', &mut line)? > 0 {}
             Ok(())
@@ -121,10 +121,10 @@ impl Spec {
         })
     }
 
-    /// Conversations that are taken where nobody says how many: `vllm bench serve --num-prompts`.
+    /// Default number of conversations to take, as in `vllm bench serve --num-prompts`.
     pub const PROMPTS: u32 = 1000;
 
-    /// Fills in the file where it is missing, in the parts of a mixture too; whether there was such a place.
+    /// Sets the data file if it is missing, in the parts of a mixture too. Returns whether it was missing anywhere.
     pub fn set_dataset(&mut self, file: &Path) -> bool {
         match self {
             Self::ShareGpt { path, .. } | Self::Jsonl { path, .. } | Self::Trace { path } if path.is_none() => {
@@ -139,13 +139,14 @@ impl Spec {
         }
     }
 
-    /// Whether no two prompts have anything in common, so that a prefix cache that holds some of them has seen them before.
+    /// Returns whether no two prompts have a common part. If a prefix cache holds parts of such prompts, the server has
+    /// already processed them.
     #[must_use]
     pub fn is_unshared(&self) -> bool {
         matches!(self, Self::Random { prefix_len: 0, .. } | Self::Image { .. })
     }
 
-    /// Takes so many conversations at least of a `ShareGPT` file, in the parts of a mixture too.
+    /// Raises the number of conversations of a `ShareGPT` file to at least `least`, in the parts of a mixture too.
     pub fn set_prompts(&mut self, least: u32) {
         match self {
             Self::ShareGpt { prompts, .. } => *prompts = least.max(*prompts),
@@ -154,7 +155,7 @@ impl Spec {
         }
     }
 
-    /// The data files that are read, in order.
+    /// Returns the data files of the workload, in order.
     #[must_use]
     pub fn files(&self) -> Vec<&Path> {
         match self {
@@ -166,10 +167,10 @@ impl Spec {
         }
     }
 
-    /// Reads the data and the tokenizer where there are any, and validates everything.
+    /// Reads the data and the tokenizer, if there are any, and validates everything.
     ///
     /// # Errors
-    /// Names the key, or the file, line, field and value; see [`WorkloadError`].
+    /// Names the key, or the file, line, field and value. See [`WorkloadError`].
     pub fn build(&self, surroundings: &Surroundings) -> Result<Arc<dyn Workload>, WorkloadError> {
         let span = |key: &'static str, length: &Length| length.resolve(key, surroundings.max_model_len);
         let file = |path: &'_ Option<PathBuf>| path.clone().ok_or(WorkloadError::NoFile { kind: self.kind() });

@@ -1,4 +1,4 @@
-//! Every kind of workload: its sessions never change, and are as long as they say.
+//! Tests of every kind of workload: its sessions never change and have the stated lengths.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A tokenizer of about 600 tokens, which puts one before every text.
+/// Returns a tokenizer of about 600 tokens that adds one before every text.
 pub(super) fn tokenizer() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer")
 }
@@ -306,7 +306,7 @@ proptest! {
         let own = |index| {
             let spec = [Spec::random(9, 3), prefix(), conversation(), mixture()][kind].clone();
             let mut tokens = tokens(&*spec.build(&ids()).unwrap(), index);
-            // What follows whatever is shared.
+            // The tokens after any shared beginning.
             tokens.split_off(tokens.len() - 8)
         };
         prop_assert_ne!(own(one), own(other));

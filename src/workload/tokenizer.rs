@@ -15,18 +15,18 @@ impl std::fmt::Debug for Tokenizer {
     }
 }
 
-/// Words that a text is made of: more than enough for texts that never repeat.
+/// Limit of the words that texts are made of. It is more than enough for texts that never repeat.
 const MOST_WORDS: usize = 4096;
-/// Fewer are no language.
+/// Least number of words that can make a text.
 const FEWEST_WORDS: usize = 2;
 
 impl Tokenizer {
-    /// `path` is a `tokenizer.json` or a directory that holds one.
+    /// Reads a tokenizer. `path` is a `tokenizer.json` or a directory that holds one.
     pub(super) fn read(path: &Path) -> Result<Self, WorkloadError> {
         let path = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
         match tokenizers::Tokenizer::from_file(&path) {
             Ok(mut inner) => {
-                // Both change lengths, and servers turn them off.
+                // Truncation and padding change lengths, and servers turn both off.
                 let _ = inner.with_truncation(None);
                 inner.with_padding(None);
                 Ok(Self { inner })
@@ -35,22 +35,22 @@ impl Tokenizer {
         }
     }
 
-    /// How many tokens a text has. `special`: with those that the tokenizer adds at its begin and end, as the server
-    /// does for `/v1/completions`.
+    /// Returns the number of tokens of a text. If `special`, it includes the tokens that the tokenizer adds at the
+    /// begin and end, as the server does for `/v1/completions`.
     pub(super) fn count(&self, text: &str, special: bool) -> u64 {
-        // Encoding fails only where the file itself is inconsistent; then no length is exact, and `words` finds none.
+        // Encoding fails only if the file itself is inconsistent. No length is exact then, and `words` finds no word.
         self.inner.encode_fast(text, special).map_or(0, |encoding| encoding.len() as u64)
     }
 
-    /// Words, each with a space before it, that are one token wherever they stand between others: the texts made of them
-    /// have lengths that can be counted. Ascending by token id.
+    /// Returns words with a space before each, ascending by token id. Each word is one token between any other words,
+    /// so that the lengths of texts made of them can be counted.
     pub(super) fn words(&self) -> Vec<String> {
         let mut vocabulary: Vec<_> = self.inner.get_vocab(false).into_iter().collect();
         vocabulary.sort_unstable_by_key(|(_, id)| *id);
         let mut words = Vec::new();
         let mut seen = std::collections::HashSet::new();
         for (token, _) in vocabulary {
-            // A space as the byte-level alphabet and as SentencePiece write it.
+            // A leading space, in the byte-level alphabet and in SentencePiece.
             let word = token.strip_prefix(['\u{120}', '\u{2581}']).unwrap_or(&token);
             if word.len() < 2 || !word.bytes().all(|byte| byte.is_ascii_alphabetic()) || !seen.insert(word.to_owned()) {
                 continue;

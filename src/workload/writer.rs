@@ -1,4 +1,4 @@
-//! Random prompts of exact lengths: token ids where the server takes them, else text made of words of one token.
+//! Random prompts of exact lengths: token ids if the server takes them, else text made of words of one token.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use super::{Prompt, Surroundings, WorkloadError};
 /// Token ids below this are often special (padding, end of sequence, control) and are left out.
 const FIRST_TOKEN: u32 = 256;
 
-/// This share of the vocabulary, its end, is left out too. Many models pad it (Qwen2 has 151,936 rows and 151,665 tokens),
-/// and some releases of vLLM refuse a prompt that holds an id beyond the tokenizer's last: "Token id is out of vocabulary".
+/// The last 1/16 of the vocabulary is left out too. Many models pad it (Qwen2 has 151,936 rows and 151,665 tokens).
+/// Some releases of vLLM refuse a prompt with an id beyond the tokenizer's last: "Token id is out of vocabulary".
 const LEFT_OUT: u32 = 16;
 
-/// Times that a text is made longer or shorter until its length is right.
+/// Limit of the attempts to make a text longer or shorter until its length is right.
 const TRIES: u32 = 16;
 
-/// Frequent English words: one token each in most vocabularies, with the space before.
+/// Frequent English words. With the space before, each is one token in most vocabularies.
 const USUAL: u32 = 64;
 const USUAL_WORDS: [&str; USUAL as usize] = [
     " about",
@@ -87,7 +87,7 @@ const USUAL_WORDS: [&str; USUAL as usize] = [
     " year",
 ];
 
-/// Writes the prompts of one workload.
+/// The writer of one workload's prompts.
 #[derive(Clone, Debug)]
 pub(super) struct Writer {
     seed: u64,
@@ -109,13 +109,13 @@ enum Form {
 struct Words {
     tokenizer: Tokenizer,
     list: Vec<String>,
-    /// Whether lengths count the tokens that the server's tokenizer adds at begin and end of a text.
+    /// Whether lengths include the tokens that the server's tokenizer adds at the begin and end of a text.
     special: bool,
-    /// Tokens of a text beside one for each word.
+    /// Tokens of a text in addition to one for each word.
     added: u64,
 }
 
-/// A part of a prompt. Equal purposes and indices give equal tokens; a shorter piece is the begin of a longer one.
+/// A part of a prompt. Equal purposes and indices give equal tokens. A shorter piece is the begin of a longer one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) purpose: Purpose,
@@ -131,7 +131,7 @@ impl Piece {
 
 impl Writer {
     /// # Errors
-    /// Without the vocabulary's size for token ids, or a tokenizer with words for text.
+    /// If the vocabulary's size is missing for token ids, or a tokenizer with words is missing for text.
     pub(super) fn new(surroundings: &Surroundings) -> Result<Self, WorkloadError> {
         let seed = surroundings.seed;
         if surroundings.takes_tokens && !surroundings.chat {
@@ -153,7 +153,7 @@ impl Writer {
         Ok(Self { seed, form: Form::Words(Arc::new(Words { tokenizer, list, special, added })) })
     }
 
-    /// Writes token ids of a vocabulary of this size, which is at least 2.
+    /// Returns a writer of token ids of a vocabulary of this size, which is at least 2.
     pub(super) fn of_ids(seed: u64, vocab_size: u32) -> Self {
         let (first, end) = (FIRST_TOKEN.min(vocab_size / 2), vocab_size - vocab_size / LEFT_OUT);
         Self { seed, form: Form::Ids { first, end } }
@@ -163,7 +163,7 @@ impl Writer {
         self.seed
     }
 
-    /// An empty prompt.
+    /// Returns an empty prompt.
     pub(super) fn draft(&self) -> Draft<'_> {
         let (text, added) = match &self.form {
             Form::Ids { .. } => (Prompt::Tokens(Vec::new()), 0),
@@ -173,7 +173,7 @@ impl Writer {
         Draft { writer: self, text, len: 0, added }
     }
 
-    /// A prompt of these pieces, of exactly as many tokens as they have together.
+    /// Returns a prompt of these pieces. It has exactly as many tokens as the pieces have together.
     pub(super) fn prompt(&self, pieces: impl IntoIterator<Item = Piece>) -> Prompt {
         let mut draft = self.draft();
         let mut pieces = pieces.into_iter().peekable();
@@ -183,18 +183,18 @@ impl Writer {
         draft.text
     }
 
-    /// Whether texts of this length can be written at all.
+    /// Checks that texts of this length can be written.
     ///
     /// # Errors
-    /// Names the length.
+    /// The length, and the nearest one that can be written.
     pub(super) fn check(&self, len: u32) -> Result<(), WorkloadError> {
         let Form::Words(words) = &self.form else { return Ok(()) };
-        // What holds for some words holds for more of them.
+        // A longer text of the same words does not need a check of its own.
         let len = len.min(1024);
         for index in 0..3 {
             if let Prompt::Text(text) = self.prompt([Piece::new(Purpose::Prompt, index, len)]) {
                 let asked = u64::from(len);
-                // A text of no words is no prompt, whatever the tokenizer adds to it.
+                // A text without words is no prompt, even if the tokenizer adds tokens to it.
                 let got = if text.is_empty() { words.added + 1 } else { words.count(&text) };
                 if asked != got {
                     return Err(WorkloadError::Inexact { asked, got });
@@ -215,10 +215,10 @@ impl Words {
         &self.list[below(rng, count) as usize]
     }
 
-    /// Adds words of the piece until the whole text has `total` tokens; as near as can be where no text of theirs has.
-    /// It begins with `few` of them.
+    /// Adds words of the piece until the whole text has `total` tokens, beginning with `few` words. If no text of its
+    /// words has that length, the text is as near as possible.
     fn add_until(&self, text: &mut String, few: u64, rng: &mut ChaCha8Rng, total: u64) {
-        // Where each word of the piece ends, so that words can be taken off again.
+        // The end of each word of the piece, so that words can be removed again.
         let mut ends = vec![text.len()];
         let mut missing = few.cast_signed();
         for _ in 0..TRIES {
@@ -239,7 +239,7 @@ impl Words {
     }
 }
 
-/// A prompt that grows, as the history of a conversation does.
+/// A prompt that grows, like the history of a conversation.
 #[derive(Clone, Debug)]
 pub(super) struct Draft<'w> {
     writer: &'w Writer,
@@ -250,8 +250,8 @@ pub(super) struct Draft<'w> {
 }
 
 impl Draft<'_> {
-    /// Adds a piece. Where `exact`, the prompt so far then has exactly as many tokens as its pieces have together; of a
-    /// text, a piece that others share must not be, or it would depend on what stands before it.
+    /// Adds a piece. If `exact`, the prompt so far has exactly as many tokens as its pieces have together. A shared
+    /// piece of text must not be `exact`, because it would then depend on the text before it.
     pub(super) fn add(&mut self, piece: Piece, exact: bool) {
         self.len += u64::from(piece.len);
         let mut rng = rng(self.writer.seed, piece.purpose, piece.index);

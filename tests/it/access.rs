@@ -1,10 +1,10 @@
-//! Servers as people run them: with a key, several names, a root path, and flags that nobody can reach a server with.
+//! Servers with an API key, several names, a root path, or flags that make the server unreachable.
 
 use crate::support::{Workplace, study_with};
 
 const KEY: &str = "hush-hush-4711";
 
-/// The study with further arguments of the engine.
+/// Returns the study with further arguments of the engine and further lines of `[engine]`.
 fn with_arguments(arguments: &[&str], engine: &str) -> String {
     let words = arguments.iter().fold(String::new(), |words, word| words + &format!(", {word:?}"));
     study_with(engine, "trials = 2\nconfirm = 0")
@@ -17,7 +17,7 @@ fn is_measured(workplace: &Workplace) {
     assert!(workplace.trials().iter().all(|trial| trial["state"] == "measured"), "{}", tuned.stderr);
 }
 
-/// Whether a text is in any file of the workplace but the study.
+/// Returns whether any file of the workplace except the study contains a text.
 fn is_stored(workplace: &Workplace, text: &str) -> bool {
     let mut left = vec![workplace.path(".")];
     while let Some(path) = left.pop() {
@@ -48,7 +48,7 @@ fn a_server_that_asks_for_a_key_is_measured_and_the_key_is_nowhere() {
         let dry = workplace.run(&["tune", "study.toml", "--dry-run"]);
         assert!(!dry.stdout.contains(KEY), "{}", dry.stdout);
     }
-    // From the user's own environment.
+    // The key may also come from the user's own environment.
     let workplace = Workplace::with_study(&with_arguments(&[], ""));
     let tuned = workplace.run_with(&[("VLLM_API_KEY", KEY)], "", &["tune", "study.toml"]);
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
@@ -90,7 +90,7 @@ fn flags_of_a_file_are_read_like_those_of_the_study() {
     file("uds: /tmp/x.sock\n");
     told(&["check", "study.toml"], "--uds makes the server listen on a socket file");
 
-    // The name and the key that the server asks for are the file's.
+    // The server takes its name and its key from the file.
     file(&format!("model: another\nserved-model-name: [one, two]\napi-key: {KEY}\nenable-prefix-caching: off\n"));
     is_measured(&workplace);
     std::fs::remove_file(workplace.path("serve.yaml")).unwrap();

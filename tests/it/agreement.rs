@@ -1,7 +1,7 @@
-//! Whether the rules say of a command line what the real vLLM says of it, over argument lists drawn at random.
+//! Agreement of the rules with the real vLLM, on argument lists that are drawn at random.
 //!
-//! Runs where the environment variable `SETPOINT_VLLM_CPU` names an installation, because it takes minutes.
-//! `SETPOINT_AGREEMENT_SEED` and `SETPOINT_AGREEMENT_LISTS` draw other lists, or more.
+//! Needs an installation, which the environment variable `SETPOINT_VLLM_CPU` names, and takes minutes.
+//! `SETPOINT_AGREEMENT_SEED` and `SETPOINT_AGREEMENT_LISTS` set the seed and the number of lists.
 
 mod sample;
 
@@ -23,7 +23,7 @@ use sample::{List, Pool};
 
 const VERSION: EngineVersion = EngineVersion::new(0, 32, 0);
 
-/// The engine's verdict on each argument list, in order. Two engines share the work.
+/// Returns the engine's verdict on each argument list, in order. Two engines share the work.
 fn ask_engines(installation: &Path, lists: &[Vec<String>]) -> Vec<Json> {
     let (first, second) = lists.split_at(lists.len() / 2);
     std::thread::scope(|scope| {
@@ -54,7 +54,8 @@ fn ask_engine(installation: &Path, lists: &[Vec<String>]) -> Vec<Json> {
     replies
 }
 
-/// What the rules say: the rule that refuses at a stage that the engine's configuration has, and the values they expect.
+/// Verdict of the rules: a refusal by the parser or the configuration classes, the resolved values, and the repair.
+/// Late failures do not count.
 struct Verdict {
     refused: Option<String>,
     effective: ResolvedConfig,
@@ -112,7 +113,7 @@ fn the_rules_agree_with_the_real_engine() {
         std::iter::once(path).chain(arguments.iter().cloned()).collect()
     };
     let asked: Vec<_> = lists.iter().map(|list| with_model(&list.model, &list.arguments)).collect();
-    // Which kernels there are depends on the processor.
+    // The available kernels depend on the processor.
     let amx = HostLimits::detect().amx;
     let judged = |lists: &[List]| lists.iter().map(|list| judge(list, &models[&list.model], amx)).collect::<Vec<_>>();
     let (first, second) = lists.split_at(lists.len() / 2);

@@ -1,10 +1,10 @@
-//! Answers about a finished study: the best configuration, its export, and the words beside its numbers.
+//! Answers about a finished study: the best configuration, its export, and the remarks beside its numbers.
 
 use serde_json::{Value as Json, json};
 
 use crate::support::{Workplace, study_with};
 
-/// A study of four trials, whose last two measure the defaults and the best again.
+/// Runs a study of six launches. The last two measure the defaults and the best configuration again.
 fn confirmed() -> Workplace {
     let workplace = Workplace::with_study(&study_with("", "trials = 6\nconfirm = 1"));
     let tuned = workplace.run(&["tune", "study.toml"]);
@@ -20,7 +20,7 @@ fn throughput(trial: &Json) -> f64 {
 fn best_and_export_give_the_mean_of_all_measurements_beside_the_single_one() {
     let workplace = confirmed();
     let trials = workplace.trials();
-    // The defaults are always measured again; of the others the noise decides.
+    // The defaults are always confirmed. Noise decides which other configuration is.
     let own: Vec<_> = trials.iter().filter(|trial| trial["config"] == trials[0]["config"]).collect();
     assert_eq!(own.len(), 2, "they were confirmed");
     let [low, high] = [f64::min, f64::max].map(|of: fn(f64, f64) -> f64| of(throughput(own[0]), throughput(own[1])));
@@ -73,7 +73,8 @@ fn best_gives_the_reason_of_its_order() {
     assert_eq!((&best["order"], &best["order_reason"]), (&json!("mean"), &json!("by the mean of its measurements")));
 }
 
-/// A study of an engine that runs as vLLM 0.32.0, and the same without a word on its release.
+/// Creates two study files for an engine that runs as vLLM 0.32.0. `study.toml` does not state the release,
+/// `stated.toml` does.
 fn of_a_release() -> Workplace {
     let program = env!("CARGO_BIN_EXE_setpoint");
     let script = format!(

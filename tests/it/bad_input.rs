@@ -2,7 +2,7 @@
 
 use crate::support::{Workplace, fast_study, root};
 
-/// Runs `tune` on the fast study with one text replaced and gives exit code and standard error.
+/// Runs `tune` on the fast study with one text replaced. Returns the exit code and standard error.
 fn tune(from: &str, to: &str) -> (Option<i32>, String) {
     let text = fast_study();
     assert!(text.contains(from), "the study has no {from:?}");

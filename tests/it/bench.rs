@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use crate::support::{Ended, Workplace, root, signal};
 use server::{Server, Way};
 
-/// A run of a fraction of a second, with further arguments.
+/// Runs a benchmark of a fraction of a second, with further arguments.
 fn bench(workplace: &Workplace, server: &Server, arguments: &[&str]) -> Ended {
     workplace.run(&[&small(&server.url())[..], arguments].concat())
 }
@@ -17,8 +17,8 @@ fn small(url: &str) -> Vec<&str> {
     vec!["bench", "--url", url, "--input-len", "16", "--output-len", "8", "--vocab-size", "1000"]
 }
 
-/// Whether the run did what was asked. A machine that is busy with other tests may make the client the bottleneck, which
-/// is then told and is not what is tested here.
+/// Returns whether the run is complete. On a machine that is busy with other tests, the client may be the bottleneck.
+/// The program reports this with exit code 6, which these tests accept.
 fn is_done(ended: &Ended) -> bool {
     let busy = ["failed", "completed", "too short"].iter().all(|other| !ended.stderr.contains(other));
     ended.code == Some(0) || (ended.code == Some(6) && busy)
@@ -34,7 +34,7 @@ fn read_json(workplace: &Workplace, name: &str) -> Json {
     serde_json::from_str(&std::fs::read_to_string(workplace.path(name)).unwrap()).unwrap()
 }
 
-/// The names that programs rely on.
+/// Field names that other programs rely on.
 const CONTRACT: [&str; 31] = [
     "date",
     "endpoint_type",
@@ -154,7 +154,7 @@ fn too_many_failures_make_the_sample_void_and_the_numbers_are_written() {
     let json = read_json(&workplace, "result.json");
     assert_eq!(json["valid"], false);
     assert!(json["errors"]["http_500"].as_u64() >= Some(2), "{json:#}");
-    // Where so many failures are expected, they are no reason.
+    // A limit above the share of failures accepts the sample.
     let patient =
         bench(&workplace, &server, &["--num-requests", "20", "--concurrency", "1", "--max-error-rate", "60%"]);
     assert!(is_done(&patient), "{}", patient.stderr);
@@ -255,7 +255,7 @@ fn the_simulated_engine_is_measured_like_any_other() {
     let workplace = Workplace::new();
     let port = setpoint::server::free_port().unwrap();
     let (model, number) = (root().join("examples/models/qwen3-8b"), port.to_string());
-    // Windows that the server's page is seen at both ends of.
+    // Slow enough for the server's page to be read at both ends of a window.
     let fast = ["--sim-time-scale", "20", "--sim-startup-s", "0.02", "--max-model-len", "2048"];
     let serve = ["sim", "serve", &model.to_string_lossy(), "--port", &number];
     let engine = End(workplace.start(&[&serve[..], &fast[..]].concat()));
@@ -269,11 +269,11 @@ fn the_simulated_engine_is_measured_like_any_other() {
     let foreign = workplace.run(&[&foreign[..], &["--num-requests", "20"]].concat());
     assert_eq!(foreign.code, Some(6), "{}", foreign.stderr);
     assert!(foreign.stderr.contains("give --vocab-size N"), "{}", foreign.stderr);
-    // What the server cannot hold is refused before it is asked.
+    // Requests that exceed the server's context length are refused before any of them is sent.
     let long = workplace.run(&["bench", "--url", &url, "--input-len", "2048", "--vocab-size", "1000"]);
     assert_eq!(long.code, Some(2), "{}", long.stderr);
     assert!(long.stderr.contains("2048"), "{}", long.stderr);
-    // Nothing but the same requests before explains hits in the prefix cache, and that is told.
+    // Hits in the prefix cache can only come from earlier, equal requests. The program warns about them.
     assert!(!long.stderr.contains("prefix cache"), "{}", long.stderr);
     let again =
         workplace.run(&["bench", "--url", &url, "--input-len", "200", "--num-requests", "20", "--concurrency", "2"]);
@@ -284,7 +284,7 @@ fn the_simulated_engine_is_measured_like_any_other() {
     drop(engine);
 }
 
-/// A process that is ended with the test, also when it fails.
+/// A process that ends with the test, even if the test fails.
 struct End(std::process::Child);
 
 impl Drop for End {
@@ -313,7 +313,7 @@ fn a_profile_is_several_runs_in_one_document() {
     let all = read_json(&workplace, "result.json");
     assert_eq!((&all[0]["max_concurrency"], &all[1]["max_concurrency"]), (&2.into(), &Json::Null));
     assert_eq!(all.as_array().unwrap().len(), 2);
-    // A profile says itself what is asked, and a wrong one is invalid data.
+    // A profile defines its requests, so `--input-len` conflicts with it. An unknown profile is invalid data.
     let both = workplace.run(&[&arguments[..], &["--input-len", "5"]].concat());
     assert_eq!(both.code, Some(2), "{}", both.stderr);
     let none = workplace.run(&["bench", "--url", &url, "--profile", "loww"]);

@@ -1,8 +1,9 @@
-//! `check` of a study and `spaces`: what is known before the first launch.
+//! The subcommands `check` and `spaces`, which need no launch.
 
 use crate::support::{Workplace, fast_study, root, study_with};
 
-/// A model whose 14 heads only one or two GPUs can share, and a token budget that is too small for 16 sequences.
+/// Returns a study of a model whose 14 heads can be split over one or two GPUs only. Its token budget is too small for
+/// 16 sequences.
 fn narrow_study() -> String {
     let model = |name: &str| root().join(name).display().to_string();
     fast_study()
@@ -51,7 +52,7 @@ fn a_check_as_json_says_the_same_to_programs() {
     assert_eq!(parallel["narrowed_from"]["high"], 8);
     assert_eq!(parallel["narrowed_by"][0]["rule"], "R8");
     assert_eq!((&json["defaults"]["verdict"], &json["duration"]["source"]), (&"accept".into(), &"guess".into()));
-    // The defaults and 4 launches at most, of which the budget allows 4.
+    // The budget allows 4 launches, which include the defaults.
     assert_eq!(json["duration"]["launches"], 4);
 }
 
@@ -79,11 +80,11 @@ fn durations_come_from_earlier_trials_with_the_same_model() {
     workplace.write("other.toml", &text.replace("requests = 16", "requests = 56"));
     let other = workplace.json(&["check", "other.toml", "--format", "json"])["duration"].clone();
     assert_eq!((&other["source"], &other["source_trials"]), (&"model".into(), &2.into()));
-    // 14 of 15 configurations are valid; the defaults and a confirmation of two launches come on top.
+    // 14 valid configurations of 15, the defaults, and a confirmation of two launches.
     assert_eq!((&other["launches"], &other["limit_s"]), (&17.into(), &28800.0.into()));
     let seconds = |json: &serde_json::Value, key: &str| json[key].as_f64().unwrap();
     assert!((seconds(&other, "startup_s") - seconds(&own["duration"], "startup_s")).abs() < 1e-9);
-    // 56 and 4 requests instead of 16 and 4.
+    // 56 measured and 4 warm-up requests instead of 16 and 4.
     assert!((seconds(&other, "load_s") - 3.0 * seconds(&own["duration"], "load_s")).abs() < 1e-6);
     let total = 17.0 * (seconds(&other, "startup_s") + seconds(&other, "load_s"));
     assert!((seconds(&other, "total_s") - total).abs() < 1e-6);
@@ -126,7 +127,8 @@ fn a_study_on_a_device_that_the_twin_knows_is_estimated_by_it() {
     let workplace = Workplace::with_study(&text);
     let duration = workplace.json(&["check", "study.toml", "--format", "json"])["duration"].clone();
     assert_eq!(duration["source"], "twin", "{duration}");
-    // Rough figures made 57.6 s of this load, which takes the real engine some 3 s, and a start of some 40 s.
+    // The real engine takes about 3 s for this load and about 40 s to start. An earlier, rough estimate was 57.6 s for
+    // the load.
     let seconds = |name: &str| duration[name].as_f64().unwrap();
     assert!((0.5..10.0).contains(&seconds("load_s")), "{duration}");
     assert!((10.0..60.0).contains(&seconds("startup_s")), "{duration}");

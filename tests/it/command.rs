@@ -2,7 +2,7 @@
 
 use crate::support::{Workplace, root};
 
-/// A study of the stub server. `engine` holds the keys of `[engine]` besides its kind, `flags` the words of its command.
+/// Creates a study of the stub server. `engine` contains further keys of `[engine]`, `flags` the words of its command.
 fn study(flags: &str, engine: &str, space: &str, trials: u32) -> Workplace {
     let script = root().join("tests/it/stub_server.py");
     Workplace::with_study(&format!(

@@ -1,4 +1,4 @@
-//! The context of a study: release, device and host of its trials, and what follows a change of them.
+//! The context of a study: release, device and host of its trials, and the effects of a change.
 
 use serde_json::Value as Json;
 
@@ -15,12 +15,13 @@ fn execute(workplace: &Workplace, sql: &'static str) {
     });
 }
 
-/// A study on the simulated engine of this release.
+/// Returns a study on the simulated engine of this release.
 fn study(release: &str, trials: u32) -> String {
     study_with(&format!("version = \"{release}\""), &format!("trials = {trials}\nconfirm = 0"))
 }
 
-/// A study whose engine is a program that reports the release in the file `release`, whatever else is known of it.
+/// Creates a study whose engine reports the release in the file `release`. `engine` contains further lines of
+/// `[engine]`, which may state another release.
 fn wrapped(engine: &str, trials: u32) -> Workplace {
     use std::os::unix::fs::PermissionsExt;
     let workplace = Workplace::new();
@@ -86,7 +87,7 @@ fn another_release_is_refused_with_both_ways_out_and_an_accepted_one_begins_with
     assert_eq!(trials[3]["proposed_by"], "baseline");
     assert_eq!(trials[3]["config"], trials[0]["config"]);
     assert_eq!(trials[3]["context"]["release"], "0.31.0");
-    // The sampler begins anew, and the ranking knows the new trials only.
+    // The sampler starts again, and only the new trials are ranked.
     assert_eq!(trials[4]["config"], trials[1]["config"]);
     let best = workplace.json(&["best", "--format", "json"]);
     assert!(best["trial"].as_i64().unwrap() >= 3, "{best}");
@@ -94,7 +95,8 @@ fn another_release_is_refused_with_both_ways_out_and_an_accepted_one_begins_with
     let table = workplace.run(&["trials"]).stdout;
     assert_eq!(table.matches("earlier context: ").count(), 3, "{table}");
 
-    // Without the flag the study goes on in the accepted context, and returns to the first one only with it.
+    // Without the flag, the study continues in the accepted context. A return to the first context needs the flag
+    // again.
     let again = workplace.run(&["tune", "study.toml", "--trials", "7"]);
     assert_eq!(again.code, Some(0), "{}", again.stderr);
     workplace.write("study.toml", &study("0.32.0", 3));
@@ -209,18 +211,18 @@ fn a_server_of_another_release_than_the_stated_one_ends_the_first_launch() {
     }
     assert_eq!(workplace.json(&["studies", "--format", "json"])[0]["running"], 1);
     assert_eq!(workplace.processes_left(), [] as [i32; 0]);
-    // A patch and a suffix are no other release.
+    // A patch or a suffix does not make another release.
     workplace.write("release", "0.32.1");
     let patched = workplace.run(&["tune", "study.toml"]);
     assert_eq!(patched.code, Some(0), "{}", patched.stderr);
     assert_eq!(patched.stderr.matches("the server reports 0.32.1, a patch of").count(), 1, "{}", patched.stderr);
     assert_eq!(workplace.trials().len(), 2);
-    // An upgrade between two runs, which only the server knows of.
+    // An upgrade between two runs, which only the server reports.
     workplace.write("release", "0.33.0");
     let upgraded = workplace.run(&["tune", "study.toml", "--trials", "3"]);
     assert_eq!(upgraded.code, Some(3), "{}", upgraded.stderr);
     assert_eq!(workplace.trials().len(), 2);
-    // Devices that the study describes are no part of its definition.
+    // Devices that the study describes are not part of its definition.
     let text = std::fs::read_to_string(workplace.path("study.toml")).unwrap();
     workplace.write("study.toml", &text.replace("gpus = 1", "gpus = 2"));
     let moved = workplace.run(&["tune", "study.toml", "--trials", "3"]);

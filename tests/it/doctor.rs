@@ -1,4 +1,4 @@
-//! `doctor`: one line for each thing that was looked at.
+//! `doctor`: one line for each check.
 
 use crate::support::{Workplace, fast_study};
 

@@ -1,4 +1,5 @@
-//! Databases of every earlier migration, and studies that an earlier build left unfinished: they open, answer and go on.
+//! Databases of every earlier migration, and studies that an earlier build left unfinished. All of them can be opened,
+//! queried and continued.
 
 use std::path::Path;
 
@@ -15,7 +16,7 @@ static MIGRATOR: Migrator = sqlx::migrate!();
 const RECORDINGS: [(i64, &str); 2] =
     [(10, include_str!("../fixtures/databases/0010.sql")), (13, include_str!("../fixtures/databases/0013.sql"))];
 
-/// The study file of the recorded studies. Their engine is a script of the study's directory.
+/// Returns the study file of a recorded study. The engine is a script in the study's directory.
 fn study(name: &str, seed: u32, budget: &str) -> String {
     let text = include_str!("../fixtures/databases/study.toml");
     text.replace("NAME", name).replace("SEED", &seed.to_string()) + budget
@@ -44,8 +45,9 @@ async fn names(connection: &mut SqliteConnection, sql: String) -> Vec<String> {
     sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(connection).await.unwrap()
 }
 
-/// Creates the database of a build whose latest migration was this one: the recorded rows, as far as that build had their
-/// tables and columns. After the latest recording they are the rows of that one, migrated.
+/// Creates the database of a build whose latest migration was `migration`. It contains the recorded rows, without the
+/// tables and columns that this build lacked. For a migration after the latest recording, the rows of that recording
+/// are migrated.
 async fn build(path: &Path, migration: i64) {
     let (recorded, rows) = RECORDINGS.into_iter().find(|(recorded, _)| *recorded >= migration).unwrap_or(RECORDINGS[1]);
     let build = migration.min(recorded);
@@ -72,7 +74,7 @@ async fn build(path: &Path, migration: i64) {
     connection.close().await.unwrap();
 }
 
-/// A directory with the database of an earlier build, its study files and an engine that works.
+/// Creates a directory with the database of an earlier build, its study files and an engine that works.
 fn workplace_of(migration: i64) -> Workplace {
     let workplace = Workplace::with_study(&night());
     workplace.write("paused.toml", &study("paused", 4, "trials = 3\nconfirm = 0\n"));
@@ -96,7 +98,7 @@ fn states(trials: &[Json]) -> Vec<&str> {
     trials.iter().map(|trial| trial["state"].as_str().unwrap()).collect()
 }
 
-/// Every migration, the present one included.
+/// Returns every migration, including the present one.
 fn migrations() -> Vec<i64> {
     MIGRATOR.iter().map(|migration| migration.version).collect()
 }
@@ -126,7 +128,7 @@ fn a_database_of_every_earlier_migration_answers() {
         let incidents = shown["incidents"].as_array().unwrap();
         assert_eq!(incidents.len(), usize::from(migration >= 6), "{migration}: {incidents:?}");
         assert_eq!(shown["startup"].is_object(), migration >= 5, "{migration}");
-        // The metrics have moved to another table since; the same recording gives the same ones.
+        // The metrics have moved to another table since then. Each recording must still give the same metrics.
         let metrics: Vec<_> = trials(&workplace, "night").iter().map(|trial| trial["metrics"].clone()).collect();
         let first = first_metrics.entry(migration <= RECORDINGS[0].0).or_insert_with(|| metrics.clone());
         assert!(*first == metrics, "{migration}: other metrics");

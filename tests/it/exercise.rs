@@ -1,4 +1,4 @@
-//! Everything that looks at a model's shape, for any `config.json`: nothing of it may panic.
+//! All code that reads a model's shape, run on any `config.json`. None of it may panic.
 
 use setpoint::config::{Config, ResolvedConfig};
 use setpoint::engines::vllm::{memory_launch, resolve_config};

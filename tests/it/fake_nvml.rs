@@ -1,4 +1,5 @@
-//! A driver library with devices from a file (`tests/fixtures/nvml/nvml.c`), which the program loads like the real one.
+//! A fake driver library with devices from a file (`tests/fixtures/nvml/nvml.c`). The program loads it like the real
+//! one.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -6,7 +7,7 @@ use std::sync::OnceLock;
 
 use crate::support::{Ended, Workplace, root};
 
-/// The library, compiled once.
+/// Returns the library, which is compiled once.
 #[expect(clippy::disallowed_methods, reason = "the compiler")]
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
@@ -19,7 +20,7 @@ fn library() -> &'static Path {
         let built =
             Command::new(compiler).args(["-shared", "-fPIC", "-O1", "-o"]).args([&new, &source]).status().unwrap();
         assert!(built.success(), "the driver library of the tests does not compile");
-        // Another run of the tests may use the old one.
+        // A rename is safe: another run of the tests may be using the old file.
         std::fs::rename(&new, &file).unwrap();
         file
     })
@@ -61,7 +62,7 @@ impl Machine {
         self.workplace.run_with(&all, "", arguments)
     }
 
-    /// Starts and returns at once; standard error goes to `stderr.txt`.
+    /// Starts the program and returns at once. Standard error goes to `stderr.txt`.
     #[expect(clippy::disallowed_methods, reason = "the program under test")]
     pub(crate) fn start(&self, arguments: &[&str]) -> Child {
         let stderr = std::fs::File::create(self.workplace.path("stderr.txt")).unwrap();
@@ -72,7 +73,7 @@ impl Machine {
     }
 }
 
-/// An H100 with these further lines.
+/// Returns the lines of an H100, with these further lines.
 pub(crate) fn h100(index: u32, lines: &[&str]) -> String {
     let name = "NVIDIA H100 80GB HBM3";
     format!("device\nname {name}\nuuid GPU-{index}aaaaaaa-1111\nbus 0000000{index}:1A:00.0\n{}\n", lines.join("\n"))

@@ -1,7 +1,7 @@
-//! The fault matrix: every way in which an engine can fail, met by a study that goes on behind it.
+//! The fault matrix: every way an engine can fail, each in a study that continues afterwards.
 //!
-//! Each row is a study of two launches on the simulated engine. The first, of the defaults, misbehaves; the second does not
-//! and is measured. Afterwards no process is left, and no log is large.
+//! Each row is a study of two launches on the simulated engine. The first launch, of the defaults, has the faults. The
+//! second has none and is measured. Afterwards no process is left, and no log is large.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -13,34 +13,35 @@ use crate::support::{Workplace, study_with};
 /// Rows that run at the same time. Most of a row is waiting.
 const AT_ONCE: usize = 4;
 
-/// No row may take longer.
+/// Longest time that a row may take.
 const ROW_LIMIT: Duration = Duration::from_secs(30);
 
-/// What becomes of the launch that misbehaves.
+/// The expected outcome of the launch with faults.
 #[derive(Clone, Copy, Debug)]
 enum Expect {
-    /// It fails with one of these kinds, and the message holds this text.
+    /// It fails with one of these kinds, and the message contains this text.
     Failed(&'static [&'static str], &'static str),
-    /// It is the environment's: tried again with success, and kept as an incident of this kind with this text.
+    /// The environment fails. The trial is launched again and succeeds, and an incident of this kind with this text is
+    /// stored.
     Again(&'static str, &'static str),
-    /// It is survived.
+    /// It is measured despite the faults.
     Measured,
 }
 use Expect::{Again, Failed, Measured};
 
-/// Faults, separated by blanks; what becomes of the launch; further lines of `[engine]`.
+/// Faults, separated by blanks; the expected outcome; further lines of `[engine]`.
 type Row = (&'static str, Expect, &'static str);
 
 const NOTHING: &str = "";
 
-/// Bytes that the log of a launch may have in the end: its beginning, its end and a line on what is left out.
+/// Largest size of a launch's log at the end, in bytes: its beginning, its end and a line about the part left out.
 const MOST_LOG: u64 = 16 << 20;
 
-/// Limits that a row needs which only ends by them.
+/// Limit for rows that end only by a timeout.
 const SOON: &str = "startup_timeout = \"2500ms\"";
 
 const FAULTS: &[Row] = &[
-    // The start is refused, or ends, at every phase.
+    // The start is refused or ends, at each phase.
     (
         "exit@parse:cause=invalid-argument",
         Failed(&["invalid_argument"], "unrecognized arguments: --no-such-flag"),
@@ -67,14 +68,14 @@ const FAULTS: &[Row] = &[
     ("exit@ready:code=2", Failed(&["startup_exit"], "exit code 2; KeyError: "), NOTHING),
     ("exit@weights:cause=oom-weights", Failed(&["out_of_memory"], "Tried to allocate 1.16 GiB"), NOTHING),
     ("exit@bind:cause=port-in-use", Measured, NOTHING),
-    // It does nothing more, at every phase.
+    // The start hangs or is slow, at each phase.
     ("hang@parse", Failed(&["startup_timeout"], "not ready within 2.5s"), SOON),
     ("hang@weights", Failed(&["startup_timeout"], "Starting to load model"), SOON),
     ("hang@graphs", Failed(&["startup_timeout"], "KV cache size: "), SOON),
     ("hang@ready", Failed(&["startup_timeout"], "Application startup complete."), SOON),
     ("slow@weights:seconds=30", Failed(&["startup_timeout"], "Loading safetensors checkpoint shards"), SOON),
     ("slow@weights:seconds=0.5", Measured, NOTHING),
-    // It is taken to its end against its will.
+    // The engine ignores signals, or its processes leave the session.
     (
         "hang@kv ignore-term ignore-int",
         Failed(&["startup_timeout"], "not ready within 2.5s"),
@@ -84,24 +85,24 @@ const FAULTS: &[Row] = &[
     ("escape", Measured, NOTHING),
     ("escape:orphan=yes", Measured, NOTHING),
     ("escape:orphan=yes exit@kv:signal=11", Failed(&["startup_exit", "crash"], "signal 11"), NOTHING),
-    // Children that have lost everything that they could be known by.
+    // Child processes without anything that identifies their launch.
     ("escape:bare=yes", Measured, NOTHING),
     ("escape:bare=yes,orphan=yes", Measured, NOTHING),
     ("escape:bare=yes exit@kv:signal=11", Failed(&["startup_exit", "crash"], "signal 11"), NOTHING),
     ("engine-core", Measured, NOTHING),
-    // Its log.
+    // Faults of the log, alone and with others.
     ("close-log@config", Measured, NOTHING),
     ("close-log@weights exit@kv:cause=oom-kv", Failed(&["startup_exit"], "exit code 1; "), NOTHING),
     ("flood@kv:mb=1000", Measured, NOTHING),
     ("flood@weights:mb=100 exit@kv:code=7", Failed(&["startup_exit"], "exit code 7; KeyError: "), NOTHING),
-    // What answers is not what is wanted.
+    // The server is another one, does not answer, or answers late.
     ("other-model:name=somebody", Failed(&["wrong_server"], "somebody"), NOTHING),
     ("mute", Failed(&["hang"], ""), SOON),
     ("unhealthy", Failed(&["startup_timeout"], "not ready within 2.5s"), SOON),
     ("late-bind", Measured, NOTHING),
     ("late-listen:seconds=0.4", Measured, NOTHING),
     ("late-listen:seconds=30", Failed(&["startup_timeout"], "Application startup complete."), SOON),
-    // Under load. The first requests are the warm-up.
+    // Faults under load. The first requests are the warm-up.
     ("die:request=12,code=1", Failed(&["crash"], "exit code 1; KeyError: "), NOTHING),
     ("die:request=12,code=0", Failed(&["crash"], "exit code 0; KeyError: "), NOTHING),
     ("die:request=2,cause=silent,signal=11", Failed(&["crash"], "signal 11"), NOTHING),
@@ -113,10 +114,10 @@ const FAULTS: &[Row] = &[
     ("leak:mb-per-s=200,cap-mb=64", Measured, NOTHING),
 ];
 
-/// A hang is one after this long.
+/// Limits that turn a stall into a hang after one second.
 const STALL: &str = "stall_timeout = \"1s\"\nstop_timeout = \"1s\"";
 
-/// Causes that the log tells, failures of the environment, which are tried again, and hangs.
+/// Causes that the log names, failures of the environment (which are launched again), and hangs.
 const TOLD_APART: &[Row] = &[
     ("exit@config:cause=unsupported", Failed(&["unsupported"], "compute capability"), NOTHING),
     ("exit@profile:cause=oom-profile", Failed(&["out_of_memory_profile"], "Tried to allocate 9.27 GiB"), NOTHING),
@@ -128,7 +129,7 @@ const TOLD_APART: &[Row] = &[
     ("exit@kv:cause=kv-too-small", Failed(&["no_kv_memory"], "To serve at least one request"), NOTHING),
     ("flood@weights:mb=300 exit@kv:cause=no-kv", Failed(&["no_kv_memory"], "No available memory"), NOTHING),
     ("exit@kv:cause=step-timeout", Failed(&["hang", "startup_exit"], "execute_model timed out"), NOTHING),
-    // Not the configuration's fault.
+    // Failures of the environment, and similar ones that the configuration causes.
     ("exit@config:cause=model-missing", Again("model_unavailable", "is not a valid model identifier"), NOTHING),
     ("exit@config:cause=model-gated", Again("model_unavailable", "gated repo"), NOTHING),
     ("exit@profile:cause=device-busy", Again("device_busy", "Free memory on device cuda:0 (5.11/79.11 GiB)"), NOTHING),
@@ -152,7 +153,7 @@ const TOLD_APART: &[Row] = &[
     ("engine-core:request=12", Again("killed", "EngineCore"), NOTHING),
     ("engine-core:phase=weights", Again("killed", "EngineCore"), NOTHING),
     ("engine-core:phase=ready", Again("killed", "EngineCore"), NOTHING),
-    // Nothing goes on any more.
+    // The engine makes no more progress, or is slow.
     ("hang@config", Failed(&["hang"], ""), STALL),
     ("hang@kv", Failed(&["hang"], ""), STALL),
     ("close-log@config hang@profile", Failed(&["hang"], ""), STALL),
@@ -175,7 +176,7 @@ fn every_further_fault_ends_in_its_class_and_the_study_goes_on() {
     all_hold(TOLD_APART);
 }
 
-/// Runs rows at the same time and tells of all that do not hold.
+/// Runs rows at the same time and reports all that do not hold.
 fn all_hold(rows: &[Row]) {
     let (next, wrong) = (Mutex::new(rows.iter()), Mutex::new(Vec::new()));
     let work = || {
@@ -195,7 +196,8 @@ fn all_hold(rows: &[Row]) {
     assert!(wrong.is_empty(), "{} of {} rows:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
 }
 
-/// A machine that is too busy to measure at all says nothing about a row; a study says so.
+/// Checks a row, up to three times if the machine is too busy to measure. The study reports that case as
+/// `client_bound`.
 fn tried(row: &Row) -> Result<(), String> {
     for _ in 0..2 {
         match holds(row) {
@@ -206,8 +208,8 @@ fn tried(row: &Row) -> Result<(), String> {
     holds(row)
 }
 
-/// The study of a row: only the defaults, which set no `--max-num-seqs`, are launched with the faults; those of the
-/// environment come once.
+/// Returns the study of a row. Only the defaults, which set no `--max-num-seqs`, are launched with the faults. Faults
+/// of the environment happen once.
 fn study((faults, expect, engine): &Row) -> String {
     let mut arguments: Vec<_> = faults.split(' ').map(|fault| format!("\"--sim-fault\", \"{fault}\"")).collect();
     arguments.push("\"--sim-fault-if\", \"max-num-seqs=\"".to_owned());
@@ -228,7 +230,7 @@ fn holds(row: &Row) -> Result<(), String> {
     let tuned = workplace.run(&["tune", "study.toml"]);
     let left = workplace.processes_left();
     for pid in &left {
-        // They are the row's own: they work in its directory.
+        // These processes belong to the row, because they work in its directory.
         let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(*pid), nix::sys::signal::Signal::SIGKILL);
     }
     if tuned.code != Some(0) {

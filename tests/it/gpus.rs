@@ -1,17 +1,17 @@
-//! GPUs as a driver reports them: several, unlike, divided, lost, busy, and a driver that hangs.
+//! GPUs as a driver reports them: several, different, divided, lost or busy ones, and a driver that hangs.
 
 use std::time::{Duration, Instant};
 
 use crate::fake_nvml::{Machine, h100};
 use crate::support::{Ended, all_pass, study_with, wait_until};
 
-/// Standard output without line breaks.
+/// Returns standard output without line breaks.
 fn flat(ended: &Ended) -> String {
     ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A real engine for the program, a simulated one for the machine: `follows` in the machine's file puts its processes
-/// on a device. `before` is shell that runs before it.
+/// Returns a study of the simulated engine, which the program takes for a real one. `follows` in the machine's file
+/// puts the engine's processes on a device. `before` is shell code that runs before the engine.
 pub(crate) fn study(before: &str, engine: &str, budget: &str) -> String {
     let program = env!("CARGO_BIN_EXE_setpoint");
     let command = format!(
@@ -69,7 +69,7 @@ fn check_looks_at_the_devices_that_the_engine_uses() {
     let told = check(&[("CUDA_VISIBLE_DEVICES", "1")]);
     assert!(told.contains("the driver reads no device: GPU 1 cannot be read"), "{told}");
 
-    // A display card is none that a launch on one device uses.
+    // A launch on one device does not use the display card.
     let card = "device\nname NVIDIA T400\nuuid GPU-card\ntotal 4096\nreserved 200\ncapability 7.5\n";
     machine.set(&[h100(0, &[]), card.to_owned()].concat());
     let told = check(&[]);
@@ -88,7 +88,7 @@ fn a_divided_device_is_the_instance_that_cuda_uses() {
             gi = place + 6
         )
     };
-    // Root sees the whole memory on the device itself.
+    // To root, the driver reports the whole memory on the device itself.
     let devices = [h100(0, &["mig 1"]), slice(1, 9984), slice(2, 20096), h100(1, &[])].concat();
     let machine = Machine::new(&study("true", "", "trials = 1"), &devices);
     let on = |visible: Option<&str>| {
@@ -164,7 +164,7 @@ fn every_launch_counts_devices_as_the_driver_does() {
     assert_eq!(seen(&own), ("FASTEST_FIRST".to_owned(), "FASTEST_FIRST\n".to_owned()));
 }
 
-/// The same at its own speed: a load of some seconds.
+/// Like [`study`], but at the device's own speed: the load takes some seconds.
 fn slow_study(budget: &str) -> String {
     let text = study("true", "", budget).replace("--sim-time-scale 200", "--sim-time-scale 1");
     text.replace("output_len = 8", "output_len = 256")
@@ -178,7 +178,7 @@ fn shows(machine: &Machine, text: &str) {
     wait_until(Duration::from_mins(1), text, || events(machine).contains(text));
 }
 
-/// The driver hangs for ten seconds, the others take two loads of five seconds.
+/// Runs these courses in parallel. One driver hangs for ten seconds, and the others take two loads of five seconds.
 #[test]
 fn a_driver_that_hangs_and_disturbances_of_a_load() {
     let courses: [(&str, fn()); 5] = [
@@ -268,7 +268,7 @@ fn energy_is_that_of_the_engines_devices_or_absent_with_a_reason() {
         let tune = machine.run_with(variables, &["tune", "study.toml"]);
         (tune, machine)
     };
-    // In a container the ids are others.
+    // In a container, process ids differ from those that the driver reports.
     let hidden = || [h100(0, &["hide 1", FOLLOWS]), h100(1, &["power 500"])].concat();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -310,7 +310,7 @@ fn what_others_hold_when_a_run_begins_limits_the_share_of_memory() {
     let space = "[space.parameters.gpu-memory-utilization]\nkind = \"categorical\"\nchoices = [0.5, 0.8, 0.95]\n\n[space.parameters.max-num-seqs]";
     let text = study("true", "", "trials = 1").replace("[space.parameters.max-num-seqs]", space);
     let me = std::process::id();
-    // A neighbour on the other device is none of the engine's.
+    // The engine does not use the device of this neighbour.
     let machine = Machine::new(&text, &[h100(0, &[]), h100(1, &[&format!("process {me} 60000")])].concat());
     let told = flat(&machine.run(&["check", "study.toml"]));
     assert!(!told.contains("R5e"), "{told}");
@@ -322,7 +322,8 @@ fn what_others_hold_when_a_run_begins_limits_the_share_of_memory() {
 
 #[test]
 fn a_launch_waits_for_memory_that_somebody_else_has_taken_and_names_him() {
-    // Memory that is taken during a launch is missed after it. So it is taken while the tuner waits to launch a trial again.
+    // If the memory were taken during a launch, the tuner would miss it after that launch. It is therefore taken while
+    // the tuner waits to launch the trial again.
     let fails_once =
         r#"[ -e failed ] || { touch failed; echo "OSError: [Errno 28] No space left on device: /x" >&2; exit 1; }"#;
     let study =
@@ -332,7 +333,7 @@ fn a_launch_waits_for_memory_that_somebody_else_has_taken_and_names_him() {
     let machine = Machine::new(&study, &[h100(0, &[FOLLOWS]), h100(1, &[])].concat());
     let mut child = machine.start(&["tune", "study.toml", "--log-format", "json"]);
     shows(&machine, "\"event\":\"retry\"");
-    // On the other device it is nobody's business.
+    // Memory that is taken on the other device does not matter.
     machine.set(&[h100(0, &[FOLLOWS, &format!("process {own} 50000")]), h100(1, &["foreign 1 70000"])].concat());
     shows(&machine, "the launch waits, for 5 minutes at most");
     let held = events(&machine);
@@ -357,7 +358,7 @@ pub(crate) fn slice(place: u32, lines: &[&str]) -> String {
 #[test]
 fn a_study_on_a_part_of_a_machine_goes_on_whatever_the_other_devices_do() {
     let lost = h100(2, &["error all 15"]);
-    // The engine's processes are on the device that it sees.
+    // The engine's processes are on its visible device.
     let machine = |visible: &str| {
         let on = |name: &str| if visible.starts_with(name) { FOLLOWS } else { "" };
         let parent = h100(3, &["mig 1", "error memory_v2 4", "error memory 4"]);
@@ -392,7 +393,7 @@ fn a_study_on_a_part_of_a_machine_goes_on_whatever_the_other_devices_do() {
             assert!(!shown.contains("in all "), "{shown}");
         });
         scope.spawn(|| {
-            // Slots are instances as well, and the unreadable device is none.
+            // Slots may be instances. The unreadable device is not a slot.
             let text = format!(
                 "{}\n[slots]\ndevices = [\"MIG-1bbb-22\", \"MIG-2bbb-22\"]\nmax_interference = 1.0\n",
                 study("echo $CUDA_VISIBLE_DEVICES >> seen", "", "trials = 4\nconfirm = 0")
@@ -446,13 +447,13 @@ fn memory_that_an_engine_leaves_for_a_while_is_waited_for_on_its_own_device() {
 
 #[test]
 fn a_step_of_an_idle_processor_is_no_hang_while_the_engines_device_computes() {
-    // The twin has no preset of the device: three times 1.6 s are assumed.
+    // The twin has no preset for this device, so the limit is three times an assumed 1.6 s.
     let run = |step: &str, lines: &[&str]| {
         let text = study("true", "stall_timeout = \"1s\"", "trials = 1\nconfirm = 0");
         let text = text.replace("--sim-noise 0", &format!("--sim-noise 0 --sim-fault {step}"));
         let text = text.replace("concurrency = 8", "concurrency = 4").replace("\"10s\"", "\"10m\"");
         let device = format!("{}{}\n", h100(0, &[FOLLOWS]).replace("H100 80GB HBM3", "X1"), lines.join("\n"));
-        // Another one that is always busy is none of the engine's.
+        // The second device is always busy, but the engine does not use it.
         let machine = Machine::new(&text, &[device, h100(1, &["utilization 100"])].concat());
         machine.workplace.write("hang", "");
         let tune = machine.run(&["tune", "study.toml"]);

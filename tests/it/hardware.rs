@@ -1,10 +1,10 @@
-//! Hardware that need not be present, as a study or an argument describes it.
+//! Hardware that a study or an argument describes and that need not be present.
 
 use serde_json::Value as Json;
 
 use crate::support::{Workplace, root, study_with};
 
-/// A study of the real engine, which `check` does not start.
+/// Returns a study of the real engine, which `check` does not start.
 fn study(engine: &str) -> String {
     let sim =
         "kind = \"sim\"\nargs = [\"--sim-time-scale\", \"200\", \"--sim-startup-s\", \"0.02\", \"--sim-noise\", \"0\"]";
@@ -94,7 +94,7 @@ fn a_study_is_checked_with_the_environment_that_its_launches_inherit() {
 
 #[test]
 fn the_memory_of_a_launch_is_predicted_with_its_risk() {
-    // 8 billion weights of two bytes on 24 GiB: a cache of some GiB, which long sequences do not fit into for certain.
+    // 8 billion weights of two bytes on 24 GiB leave a cache of some GiB. Long sequences may not fit into it.
     let text = study("gpus = 1\ngpu_memory_gib = 23.5\ncompute_capability = \"8.9\"")
         .replace("max-model-len = 2048, tensor-parallel-size = 4", "max-model-len = 2048")
         .replace(
@@ -110,7 +110,7 @@ fn the_memory_of_a_launch_is_predicted_with_its_risk() {
     let memory = |key: &str| json["memory"][key].as_f64().unwrap();
     assert!((14.0..16.5).contains(&memory("weights_gib")), "{}", json["memory"]);
     assert!((1.0..6.0).contains(&memory("cache_gib")), "{}", json["memory"]);
-    // 36 layers of 8 heads of 128 elements, as keys and as values, of two bytes.
+    // 36 layers, 8 heads of 128 elements, keys and values, two bytes each.
     let tokens = memory("cache_gib") * f64::from(1 << 30) / f64::from(36 * 8 * 128 * 2 * 2);
     assert!((memory("cache_tokens") / tokens - 1.0).abs() < 0.01, "{tokens} {}", json["memory"]);
     assert!((memory("concurrency") * 2048.0 / memory("cache_tokens") - 1.0).abs() < 0.01, "{}", json["memory"]);

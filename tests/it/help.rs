@@ -1,4 +1,4 @@
-//! The help texts, as users read them. A change shows up in review; `INSTA_UPDATE=always cargo test` accepts it.
+//! The help texts for users. A change shows up in review; `INSTA_UPDATE=always cargo test` accepts it.
 
 use crate::support::Workplace;
 
@@ -29,7 +29,7 @@ fn help_texts_are_as_reviewed() {
         let name = if command.is_empty() { "setpoint" } else { command };
         insta::assert_snapshot!(format!("help_{name}"), ended.stdout);
     }
-    // Its arguments are the engine's, and yet it explains itself.
+    // The arguments of this subcommand are the engine's, but `--help` still describes the subcommand.
     let sim = workplace.run(&["sim", "serve", "--help"]);
     assert_eq!(sim.code, Some(0), "{}", sim.stderr);
     assert!(sim.stdout.contains("--sim-time-scale"), "{}", sim.stdout);

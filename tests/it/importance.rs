@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 
 use crate::support::{Workplace, fast_study};
 
-/// What is measured differs from run to run; which fields there are does not.
+/// Replaces all numbers, because they differ between runs. The fields do not.
 fn without_numbers(json: &Json) -> Json {
     match json {
         Json::Number(_) => json!("number"),
@@ -20,8 +20,8 @@ fn without_numbers(json: &Json) -> Json {
 
 #[test]
 fn the_parameter_that_limits_the_batch_is_the_important_one() {
-    // Eight users: up to that many sequences at a time the throughput follows the number of sequences.
-    // A batch holds all of their tokens in any case.
+    // With eight users, throughput grows with the number of sequences up to eight. A batch can hold all of their tokens
+    // in any case.
     let text = fast_study().replace("trials = 4", "trials = 11\nconfirm = 0").replace("[8, 256, 2048]", "[1024, 2048]");
     let text = text.replace(r#""--sim-time-scale", "200""#, r#""--sim-time-scale", "10""#);
     let workplace = Workplace::with_study(&text);
@@ -31,7 +31,7 @@ fn the_parameter_that_limits_the_batch_is_the_important_one() {
     let mut explained = workplace.json(&["importance", "study.toml", "--format", "json"]);
     let about = &mut explained["about"][0];
     assert!(about["measured"].as_i64().unwrap() >= 10, "{about:#}");
-    // What else runs on this machine decides how noisy the measurements are.
+    // Other work on this machine determines how noisy the measurements are.
     assert_eq!(about["doubts"] == json!([]), about["held_out_r2"].as_f64().unwrap() >= 0.3, "{about:#}");
     let parameters = about["parameters"].as_array_mut().unwrap();
     assert_eq!(parameters[0]["parameter"], "max-num-seqs");
@@ -39,7 +39,7 @@ fn the_parameter_that_limits_the_batch_is_the_important_one() {
     let means: Vec<_> =
         parameters[0]["dependence"].as_array().unwrap().iter().map(|p| p["mean"].as_f64().unwrap()).collect();
     assert!(means[0] < 0.5 * means[4], "one at a time is slower than many: {means:?}");
-    // Of a pair it depends on the measurements whether it is large enough to be told.
+    // The measurements determine whether a pair is large enough to be reported.
     (about["pairs"], about["doubts"]) = (json!([]), json!([]));
     insta::assert_snapshot!(format!("{:#}", without_numbers(&explained)));
 
@@ -62,7 +62,8 @@ fn too_few_trials_are_said_and_none_at_all_are_refused() {
     assert_eq!(none.code, Some(3), "{}", none.stderr);
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
-    // The defaults are among the four, and none of the choices of the batch is theirs: they say nothing of the space.
+    // The defaults are one of the four trials. Their batch is not among the choices, so they give no measurement of the
+    // space.
     let told = workplace.run(&["importance", "study.toml"]);
     assert_eq!(told.code, Some(0), "{}", told.stderr);
     assert!(
@@ -73,7 +74,7 @@ fn too_few_trials_are_said_and_none_at_all_are_refused() {
     let csv = workplace.run(&["importance", "study.toml", "--format", "csv"]);
     assert!(csv.stderr.contains("warning: output_throughput: 3 measurements are few"), "{}", csv.stderr);
 
-    // Another study of the same name is not explained by these trials.
+    // These trials do not explain another study of the same name.
     workplace.write("study.toml", &fast_study().replace("input_len = 32", "input_len = 64"));
     let other = workplace.run(&["importance", "study.toml"]);
     assert_eq!(other.code, Some(3), "{}", other.stderr);

@@ -1,4 +1,4 @@
-//! Launches that fail for a reason of their environment: launched again, kept, and a pause where that does not help.
+//! Launches that the environment makes fail. They are repeated and stored, and the study pauses if that does not help.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,8 @@ use serde_json::Value as Json;
 
 use crate::support::{Ended, Workplace, signal, study_with};
 
-/// An engine that runs `before` in the study's directory and then, unless that has ended it, is the simulated one.
+/// Returns an engine that runs `before` in the study's directory. If `before` does not exit, it continues as the
+/// simulated engine.
 fn engine(before: &str) -> String {
     let program = env!("CARGO_BIN_EXE_setpoint");
     format!(r#"command = ["sh", "-c", '''{before}; exec {program} sim serve "$@"''', "sh"]"#)
@@ -15,7 +16,7 @@ fn engine(before: &str) -> String {
 
 const FULL: &str = r#"[ -e mended ] || { echo "OSError: [Errno 28] No space left on device: /x" >&2; exit 1; }"#;
 
-/// Fails at the first `times` launches, which it counts in a file.
+/// Returns an engine that fails at its first `times` launches, which it counts in a file.
 fn failing(times: u32, failure: &str) -> String {
     engine(&format!(r#"echo >> launches; [ "$(wc -l < launches)" -gt {times} ] || {{ {failure}; }}"#))
 }
@@ -73,7 +74,7 @@ fn an_environment_that_fails_for_a_configuration_that_worked_pauses_the_study_wh
     assert_eq!(shown.code, Some(3));
     assert_eq!(shown.stderr.matches("disk: OSError").count(), 3, "{}", shown.stderr);
 
-    // The next run launches the probe alone, and no trial suffers.
+    // The next run launches only the probe, and no trial is affected.
     let again = workplace.run(&["tune", "study.toml"]);
     assert_eq!((again.code, launches(&workplace)), (Some(5), 6), "{}", again.stderr);
     let told = "error: the study is paused: 2 launches in a row failed since 2";
@@ -107,7 +108,7 @@ fn an_environment_that_fails_for_one_configuration_alone_is_that_configurations_
     let trials = workplace.trials();
     let of: Vec<_> = trials.iter().map(|trial| format!("{} {}", trial["proposed_by"], trial["state"])).collect();
     assert_eq!(of.iter().filter(|of| *of == "\"probe\" \"measured\"").count(), 1, "{of:?}");
-    // Three launches, the probe, and one launch of the next trial that fails alike.
+    // The defaults, three launches of trial 1, the probe, and one launch of the next trial, which fails like trial 1.
     assert_eq!((launches(&workplace), running(&workplace)), (6, 0.into()), "{of:?}");
     assert!(tuned.stderr.contains("trial 2, a probe, has started: the failures of trial 1 are"), "{}", tuned.stderr);
 }
@@ -125,7 +126,8 @@ fn a_failure_of_the_configuration_is_its_outcome_at_once() {
 
 #[test]
 fn an_engine_that_somebody_else_kills_is_launched_again_at_any_moment() {
-    // Once before it is ready, and once under load: there the request after the start finds a killer at work.
+    // The first launch is killed before it is ready. The second is killed under load: a background loop waits for the
+    // end of the start-up in the log, and kills the engine 0.3 s later.
     let kill = r#"case $(wc -l < launches) in 1) kill -9 $$;; 2) (while ! grep -q complete /proc/$$/fd/1; do sleep 0.02; done; sleep 0.3; kill -9 $$) & set -- "$@" --sim-time-scale 0.05;; esac"#;
     let workplace = Workplace::with_study(&study_with(&failing(2, kill), "trials = 1"));
     let tuned = workplace.run(&["tune", "study.toml"]);
@@ -158,7 +160,7 @@ fn a_wait_for_the_environment_can_be_interrupted() {
 
 #[test]
 fn a_configuration_that_is_killed_in_every_run_fails_and_the_study_goes_on_with_the_next() {
-    // The defaults alone carry no --max-num-seqs.
+    // Only the defaults have no --max-num-seqs.
     let before = r#"case "$*" in *max-num-seqs*) ;; *) kill -9 $$;; esac"#;
     let workplace = Workplace::with_study(&study_with(&engine(before), "trials = 2\nconfirm = 0"));
     let paused = workplace.run(&["tune", "study.toml"]);

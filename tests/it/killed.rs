@@ -1,4 +1,4 @@
-//! The tuner itself killed, again and again, at any instant.
+//! The tuner itself, killed repeatedly at random instants.
 
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use crate::support::{Workplace, all_pass, study_with};
 
 const KILLS: usize = 100;
 
-/// A trial takes about 0.2 s, so that the kills fall on every part of one: checks, start, warm-up, load, end, storing.
+/// Longest time before a kill. A trial takes about 0.2 s, so the kills hit every part of a trial: checks, start,
+/// warm-up, load, end, storing.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// What a study has come to, as far as a seed decides it: configurations, who proposed them, how each ended, and what was
-/// asked and answered.
+/// Returns the results that the seed determines: configurations, origins, states, and the numbers of requests and
+/// tokens.
 fn decided(trials: &[Json]) -> Vec<Json> {
     let metrics = |trial: &Json| {
         ["completed", "total_input_tokens", "total_output_tokens"].map(|name| trial["metrics"][name].clone())
@@ -41,7 +42,7 @@ fn a_tuner_that_is_killed_at_a_hundred_random_instants_ends_where_an_undisturbed
     all_pass(halves.len(), halves.into_iter().map(|(name, seed)| (name, move || is_killed(KILLS / 2, seed, expected))));
 }
 
-/// Runs studies until so many kills have hit them; each ends as expected.
+/// Runs studies until `times` kills have hit them. Each study ends as expected.
 fn is_killed(times: usize, seed: u64, expected: &[Json]) {
     let mut random = StdRng::seed_from_u64(seed);
     let (mut kills, mut studies) = (0, 0);
@@ -56,7 +57,7 @@ fn is_killed(times: usize, seed: u64, expected: &[Json]) {
             }
             kills += 1;
             if workplace.path("setpoint.db").exists() {
-                // A database that was created and not yet filled is refused by those who only read.
+                // Commands that only read refuse a database that was created but not yet filled.
                 let trials = workplace.run(&["trials", "--format", "json"]);
                 let trials: Vec<Json> = serde_json::from_str(&trials.stdout).unwrap_or_default();
                 assert!(trials.len() >= stored.len(), "after kill {kills}: {} of {}", trials.len(), stored.len());

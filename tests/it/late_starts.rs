@@ -1,5 +1,5 @@
-//! What vLLM only finds out in its workers, provoked for real: the configuration is accepted, the start fails, and a rule
-//! has said so.
+//! Failures that vLLM finds only in its workers, provoked in real starts. The configuration is accepted, the start
+//! fails, and a rule must have predicted it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -15,14 +15,15 @@ use setpoint::rule::{Facts, Severity, rejection};
 use crate::real_vllm::installation;
 use crate::support::{root, say_skipped};
 
-/// One start: changed keys of `config.json`, flags, changed variables; the rule that rejects it and the engine's words.
+/// One start: changed keys of `config.json`, flags, changed variables, the rule that rejects it, and the engine's
+/// message.
 struct Case {
     keys: Json,
     flags: &'static str,
     env: &'static [(&'static str, Option<&'static str>)],
     rule: Option<&'static str>,
     says: &'static str,
-    /// What it says where the processor has no AMX, if that is something else.
+    /// The message on a processor without AMX, if it differs.
     without_amx: Option<&'static str>,
 }
 
@@ -133,7 +134,8 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// A model directory with these keys changed; without the weights, which would not fit any more, where there are some.
+/// Writes a model directory with these keys changed. With any changed key the weights are left out, because they would
+/// not fit any more.
 fn write_model(original: &Path, directory: &Path, keys: &Json) {
     std::fs::create_dir_all(directory).unwrap();
     let changed = keys.as_object().unwrap();
@@ -149,7 +151,7 @@ fn write_model(original: &Path, directory: &Path, keys: &Json) {
     std::fs::write(directory.join("config.json"), config.to_string()).unwrap();
 }
 
-/// The rule that rejects the case as something that comes late.
+/// Returns the rule that rejects the case. Its severity must be late.
 fn found(case: &Case, directory: &Path, absent: &BTreeSet<String>) -> Option<&'static str> {
     let version = EngineVersion::new(0, 32, 0);
     let words: Vec<_> = case.flags.split_whitespace().map(str::to_owned).collect();
@@ -172,12 +174,12 @@ fn found(case: &Case, directory: &Path, absent: &BTreeSet<String>) -> Option<&'s
     Some(finding.rule)
 }
 
-/// The engine, imported once, which starts anew for each command line.
+/// A process that has imported the engine once and starts it anew for each command line.
 struct Engine {
     process: Child,
     questions: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
-    /// Packages that it could use and does not have.
+    /// Packages that the engine could use and that are not installed.
     absent: BTreeSet<String>,
 }
 
@@ -216,7 +218,7 @@ impl Engine {
 fn the_real_engine_fails_late_where_the_rules_say_so() {
     let installation = installation();
     let cases: Vec<_> = cases().into_iter().enumerate().collect();
-    // A start is one thread most of the time.
+    // A start is one thread most of the time, so two run in parallel.
     std::thread::scope(|scope| {
         for half in 0..2 {
             let (cases, installation) = (&cases, &installation);

@@ -1,5 +1,5 @@
-//! The program as its users meet it: through its binary, its files and its database.
-// Clippy takes functions beside the tests, which all of this is, for code that ships.
+//! Tests of the program through its binary, its files and its database.
+// This crate contains only test code, but Clippy treats functions that are not tests as code that ships.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod access;

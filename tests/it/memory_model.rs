@@ -13,7 +13,7 @@ use setpoint::trial::MemoryObservation;
 
 use super::support::{root, table};
 
-/// Shows figures although the test passes.
+/// Prints figures even if the test passes.
 pub(crate) fn show(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
@@ -50,7 +50,7 @@ fn cold(model: &ModelShape, launch: &Launch) -> Prediction {
 /// One start on the L40S.
 struct Start {
     model: String,
-    /// The branch of the study: in one of them something else held 18.7 GiB of the device.
+    /// The branch of the study. In one branch, something else held 18.7 GiB of the device.
     branch: String,
     observation: Observation,
     tokens: f64,
@@ -73,7 +73,7 @@ impl Start {
     }
 }
 
-/// `{'a': 1, 'b': {"c": false}}` as a configuration.
+/// Parses `{'a': 1, 'b': {"c": false}}` as a configuration.
 pub(crate) fn arguments(python: &str) -> Config {
     let text = python.replace('\'', "\"").replace("True", "true").replace("False", "false");
     let json: BTreeMap<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
@@ -100,7 +100,7 @@ fn l40s() -> Vec<Start> {
         };
         let v0 = row["engine"] == "V0";
         let launch = launch(&model(name), "0.9.0", 44.52, v0, &arguments(&row["non_default_args"]));
-        // V0 tells no tokens, but how many sequences of the longest length fit.
+        // V0 does not log the number of tokens, but the number of sequences of the longest length that fit.
         let (concurrency, length) = (number(row, "max_conc"), number(row, "max_conc_tokens"));
         let told = number(row, "kv_tokens");
         let tokens = told.or_else(|| Some(concurrency? * length?))?;

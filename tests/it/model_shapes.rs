@@ -1,4 +1,4 @@
-//! `config.json` of every kind: what real families write, and what nobody should.
+//! `config.json` of every kind: those of real families, and malformed ones.
 
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
@@ -7,7 +7,7 @@ use setpoint::facts::{EngineVersion, ModelShape};
 use super::exercise::everything;
 use super::support::root;
 
-/// Keys that something reads.
+/// Keys that the program reads.
 const KEYS: [&str; 30] = [
     "hidden_size",
     "n_embd",
@@ -64,7 +64,7 @@ fn anything() -> impl Strategy<Value = Json> {
     })
 }
 
-/// The fixtures, which are real ones.
+/// Returns the fixtures, which are real files.
 fn real() -> Vec<Json> {
     let directories = std::fs::read_dir(root().join("tests/fixtures/models")).unwrap().flatten();
     let texts = directories.map(|directory| std::fs::read_to_string(directory.path().join("config.json")).unwrap());
@@ -74,7 +74,7 @@ fn real() -> Vec<Json> {
     all
 }
 
-/// `PROPTEST_CASES`, or few, because each goes through every release and device.
+/// Returns `PROPTEST_CASES`, or a small number, because each case goes through every release and device.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(48)
 }
@@ -113,7 +113,7 @@ fn nesting_without_end_is_refused_and_deep_nesting_is_not_followed() {
     everything(&deep);
 }
 
-/// What the families' own `config.json` say, shortened to what is read.
+/// Reads `config.json` of real families, shortened to the keys that the program reads.
 #[test]
 fn families_are_read_as_they_write_themselves() {
     let shape = |json: Json| {

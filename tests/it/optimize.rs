@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use crate::support::Workplace;
 
-/// The program, asked line by line; ended with the test.
+/// The program, driven line by line. It ends with the test.
 struct Program {
     child: Child,
     input: Option<ChildStdin>,
@@ -42,7 +42,7 @@ impl Program {
         answer["config"].clone()
     }
 
-    /// Closes its input: how it ends, and what it still writes to standard output and standard error.
+    /// Closes the program's input. Returns the exit status and the rest of standard output and standard error.
     fn end(mut self) -> (ExitStatus, String, String) {
         drop(self.input.take());
         let (mut rest, mut stderr) = (String::new(), String::new());
@@ -82,7 +82,7 @@ fn space(seed: u64) -> Json {
     })
 }
 
-/// Whether a caller that is strict about types takes this for a member of the space that keeps the known constraints.
+/// Checks that the configuration is in the space, with strict types, and that it keeps the known constraints.
 fn check(config: &Json) {
     let config = config.as_object().unwrap();
     let method = config["method"].as_str().unwrap();
@@ -100,7 +100,7 @@ fn check(config: &Json) {
     }
 }
 
-/// What is measured of a configuration: a third fails, and a part of the others is too late.
+/// Returns a message with the outcome of a configuration. A third of them fails, and some of the others are too late.
 fn outcome(id: usize, config: &Json) -> Json {
     let seqs = config["seqs"].as_f64().unwrap();
     let late = (seqs / 300.0).ln();
@@ -115,7 +115,7 @@ fn outcome(id: usize, config: &Json) -> Json {
     }
 }
 
-/// A whole run: every configuration that was proposed.
+/// Runs the program to its end. Returns every proposed configuration.
 fn run(arguments: &[&str], seed: u64, trials: usize) -> Vec<Json> {
     let mut program = Program::start(arguments);
     program.send(&space(seed));
@@ -149,7 +149,7 @@ fn a_run_of_sixty_on_a_conditional_space_stays_in_it_and_never_repeats_itself() 
 
 #[test]
 fn the_default_sampler_learns_from_what_it_is_told() {
-    // It takes longer for a suggestion than the others, without optimization most of a second.
+    // This sampler takes longer for a suggestion than the others: most of a second in a build without optimization.
     let configs = run(&[], 3, 12);
     let different: std::collections::HashSet<_> = configs.iter().map(ToString::to_string).collect();
     assert_eq!(different.len(), 12);
@@ -178,7 +178,7 @@ fn several_may_be_asked_before_any_is_told() {
         program.send(&outcome(id, config));
     }
     program.ask(4);
-    // The end of the input is an end as well.
+    // The end of the input also ends the program.
     let (status, rest, stderr) = program.end();
     assert_eq!((status.code(), rest.as_str(), stderr.as_str()), (Some(0), "", ""));
 }
@@ -197,7 +197,7 @@ fn a_wrong_line_is_answered_with_an_error_and_ends_the_program() {
         let answer = program.answer();
         let message = answer["message"].as_str().unwrap();
         assert!(answer["type"] == "error" && message.contains(expected), "{answer}");
-        // Its input is still open: it ends by itself.
+        // The program ends by itself, although its input is still open.
         let status = program.child.wait().unwrap();
         let (_, rest, stderr) = program.end();
         assert_eq!((status.code(), rest.as_str()), (Some(2), ""));

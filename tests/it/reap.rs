@@ -1,4 +1,4 @@
-//! `reap`: what a killed run has left behind is ended, and nothing else.
+//! `reap`: it ends the processes that a killed run left behind, and no others.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 
 use crate::support::{Workplace, signal, study_with, wait_until};
 
-/// A study whose engine takes long to start.
+/// Returns a study whose engine takes long to start.
 fn slow() -> String {
     study_with("", "trials = 1").replace("\"0.02\"", "\"60\"")
 }
@@ -19,7 +19,7 @@ fn what_a_killed_tuner_left_is_listed_and_then_ended() {
     wait_until(Duration::from_secs(10), "the engine's process", || !workplace.processes_left().is_empty());
     let engine = workplace.processes_left()[0];
 
-    // While the tuner lives its engine is shown and left alone.
+    // While the tuner lives, its engine is listed but not ended.
     let running = workplace.json(&["reap", "--format", "json"]);
     let process = &running["processes"][0];
     assert_eq!(
@@ -46,7 +46,7 @@ fn what_a_killed_tuner_left_is_listed_and_then_ended() {
     let doctor = workplace.run(&["doctor"]);
     assert!(doctor.stdout.contains("warn  leftovers    1 processes"), "{}", doctor.stdout);
 
-    // Another database's leftovers are not looked at.
+    // Processes of another database are ignored.
     let other = Workplace::with_study(&study_with("", "trials = 1"));
     assert_eq!(other.run(&["tune", "study.toml"]).code, Some(0));
     let nothing = other.run(&["reap"]);
@@ -74,7 +74,7 @@ fn an_engine_that_has_cleared_its_environment_and_left_the_session_is_known_by_i
     });
     signal(&tuner, Signal::SIGKILL);
     tuner.wait().unwrap();
-    // Without its leader the engine has no parent, no session and no environment that would name the trial.
+    // Without its leader, the engine has no parent, session or environment that identifies the trial.
     let leader = workplace.processes_left().into_iter().find(|pid| named(*pid).as_deref() == Some("sleep")).unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(leader), Signal::SIGKILL).unwrap();
     wait_until(Duration::from_secs(10), "the leader's end", || workplace.processes_left().len() == 1);
@@ -89,7 +89,7 @@ fn an_engine_that_has_cleared_its_environment_and_left_the_session_is_known_by_i
     assert_eq!(workplace.processes_left(), [] as [i32; 0]);
 }
 
-/// The program of the process, where it is the engine or the leader.
+/// Returns the program of the process, if it is the engine or the leader.
 fn named(pid: i32) -> Option<String> {
     let stat = procfs::process::Process::new(pid).ok()?.stat().ok()?;
     ["setpoint", "sleep"].contains(&stat.comm.as_str()).then_some(stat.comm)

@@ -1,4 +1,4 @@
-//! Argument lists with what the real vLLM 0.32.0 made of each on a CPU, against the rules alone.
+//! Recorded results of the real vLLM 0.32.0 on a CPU for argument lists, against the rules alone.
 
 use serde_json::{Value as Json, json};
 use setpoint::engines::vllm::FLAGS;
@@ -8,7 +8,7 @@ use setpoint::rule::{Facts, Severity, check};
 
 use crate::support::shared;
 
-/// What the parser and the configuration classes would say: later failures are not in the record.
+/// Returns the outcome by the parser and the configuration classes. The record contains no later failures.
 fn outcome(args: &[String], facts: &Facts<'_>) -> &'static str {
     let (config, errors) = FLAGS.for_version(facts.version).parse_lenient(args);
     let worst = check(&config, facts).first().map(|finding| finding.severity);

@@ -1,4 +1,4 @@
-//! Launch commands that somebody really tried: six ended in a `ValueError`, three ran.
+//! Launch commands from a real record: six ended in a `ValueError`, three ran.
 
 use setpoint::engines::vllm::FLAGS;
 use setpoint::facts::{Device, EngineVersion, ModelShape};
@@ -9,7 +9,7 @@ use crate::support::{root, shared};
 /// The release is not recorded; the flags are those of the V0 era.
 const VERSION: EngineVersion = EngineVersion::new(0, 6, 3);
 
-/// The verdict on each recorded command, in order: how many were rejected and accepted.
+/// Checks the verdict on each recorded command. Returns the numbers of rejected and accepted commands.
 fn verdicts(text: &str) -> (usize, usize) {
     let model = ModelShape::read(&root().join("tests/fixtures/models/qwen2-0.5b-instruct")).unwrap();
     let facts = Facts::new(setpoint::engines::vllm::VLLM_RULES, &model, VERSION, Device::UNKNOWN_GPU);

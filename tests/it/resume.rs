@@ -1,4 +1,4 @@
-//! Interruptions, and taking a study up again.
+//! Interrupted and resumed studies.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ fn a_study_goes_on_where_it_stopped_as_if_it_had_not() {
 
 #[test]
 fn an_interrupted_study_ends_its_server_and_keeps_what_it_measured() {
-    // At the simulated device's own speed a trial takes several seconds.
+    // On a clock slower than the simulated device, a trial takes several seconds.
     let text =
         study_with("", "trials = 3").replace("\"200\"", "\"0.2\"").replace("max-model-len = 2048", "max-num-seqs = 1");
     for stop in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
@@ -59,7 +59,7 @@ fn what_a_killed_tuner_left_running_is_ended_by_the_next_one_which_takes_the_tri
     let orphans = workplace.processes_left();
     assert_eq!(orphans.len(), 1, "the engine outlives a tuner that was killed");
 
-    // The engine's arguments belong to the study's definition: a study with others is another study.
+    // The engine's arguments belong to the study's definition. With other arguments it is another study.
     let quick = study_with("", "trials = 1");
     workplace.write("other.toml", &quick);
     let refused = workplace.run(&["tune", "other.toml"]);

@@ -2,10 +2,10 @@
 
 use super::support::{Workplace, study_with};
 
-/// A device that is described as smaller than the simulated one, an H100: the weights of 15.3 GiB do not fit.
+/// Describes the device as smaller than the simulated H100. The weights of 15.3 GiB do not fit.
 const TOO_SMALL: &str = "gpu_memory_gib = 12";
 
-/// A simulated device of 24 GiB, and shares of it of which the smallest do not hold the weights.
+/// Returns a study on a simulated device of 24 GiB. The smaller ones of its memory shares do not hold the weights.
 fn right_study() -> String {
     let study = study_with("", "trials = 6\nconfirm = 0");
     let study = study.replace("\"--sim-noise\", \"0\"", "\"--sim-noise\", \"0\", \"--sim-device\", \"l4\"");
@@ -30,7 +30,7 @@ fn a_wrong_rule_that_empties_the_space_is_refuted_by_the_first_launch() {
     assert!(ended.stdout.contains("engine's defaults: "), "{}", ended.stdout);
     assert!(ended.stdout.contains("rule R7 rejects what trial "), "{}", ended.stdout);
 
-    // Another study of the same database begins without the rule, and `check` lists it.
+    // Another study of the same database starts without the rule, and `check` lists it as set aside.
     workplace.write("study.toml", &study_with(TOO_SMALL, "trials = 2\nconfirm = 0").replace("\"fast\"", "\"second\""));
     let ended = workplace.run(&["check", "study.toml"]);
     assert!(ended.stdout.contains("set aside     R7: trial "), "{}", ended.stdout);

@@ -1,4 +1,5 @@
-//! Secrets and control characters of an engine and its study: neither in the database, nor on a terminal, nor readable by others.
+//! Secrets and control characters of an engine and its study. They reach neither the database nor a terminal, and other
+//! users cannot read them.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

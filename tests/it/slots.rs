@@ -14,18 +14,19 @@ use setpoint::trial::Placement;
 
 use crate::support::{Workplace, signal, study_with, wait_until};
 
-/// A study with `[slots]`. Its engines compute nothing, so that on a busy machine one is no measure of the others.
+/// Returns a study with `[slots]` that accepts any interference. The simulated engines compute nothing, so on a busy
+/// machine the interference between them is only noise.
 fn study(engine: &str, budget: &str, slots: &str) -> String {
     format!("{}\n[slots]\nmax_interference = 1.0\n{slots}\n", study_with(engine, budget))
 }
 
-/// The simulated engine behind a shell that runs `before` first.
+/// Returns the simulated engine behind a shell that runs `before` first.
 fn engine(before: &str) -> String {
     let program = env!("CARGO_BIN_EXE_setpoint");
     format!(r#"command = ["sh", "-c", '''{before}; exec {program} sim serve "$@"''', "{{trial}}"]"#)
 }
 
-/// When a trial was launched and how long it ran, in seconds.
+/// Start and end of a trial in seconds, and its place.
 struct Span {
     number: u64,
     begin: f64,
@@ -49,7 +50,8 @@ async fn spans(workplace: &Workplace) -> Vec<Span> {
         let trial = scored.trial;
         let Some(place) = store.placement(&study, trial.proposal.number).await.unwrap() else { continue };
         let begin = trial.started_at.parse::<Timestamp>().unwrap().as_duration().as_secs_f64();
-        // The stored instant has milliseconds, and its clock may be set meanwhile.
+        // The start is stored in milliseconds, and the clock may be set during the trial. The end is therefore 20 ms
+        // earlier.
         spans.push(Span {
             number: u64::from(trial.proposal.number),
             begin,
@@ -73,7 +75,7 @@ fn tune(workplace: &Workplace) -> Option<i32> {
 #[test]
 fn two_hundred_trials_on_eight_slots_have_no_port_and_no_file_in_common() {
     let text = study("", "trials = 200\nconfirm = 0", "count = 8");
-    // A start takes longer than it takes to begin eight on a busy machine.
+    // A start takes longer than the launch of eight trials on a busy machine.
     let text = text.replace("\"0.02\"", "\"0.4\"");
     let many = "low = 1\nhigh = 400".to_owned();
     let text = text.replace("scale = \"pow2\"\nlow = 1\nhigh = 16", &many);
@@ -98,7 +100,7 @@ fn two_hundred_trials_on_eight_slots_have_no_port_and_no_file_in_common() {
             assert!(last < other.place.ports.0 || other.place.ports.1 < first, "ports of {index}");
         }
         assert_eq!(one.place.alone, one.number == 0);
-        // Its log is its own: nobody else's port is in it.
+        // Its log contains no port of another trial.
         let trial = &trials[usize::try_from(one.number).unwrap()];
         let log = std::fs::read_to_string(trial["log"].as_str().unwrap()).unwrap();
         let addresses: Vec<_> = log.lines().filter(|line| line.contains("Starting vLLM server on")).collect();
@@ -140,7 +142,7 @@ fn each_trial_has_its_own_devices_ports_and_processors_and_one_that_needs_two_de
         for other in spans.iter().filter(|other| other.number != span.number && span.meets(other)) {
             assert!(other.place.slots.iter().all(|slot| !span.place.slots.contains(slot)));
         }
-        // What is exported does not depend on where it was measured.
+        // The exported configuration does not depend on the slot of the measurement.
         assert_eq!(trial["env"].get("CUDA_VISIBLE_DEVICES"), None);
     }
     assert_eq!(sizes.into_iter().collect::<Vec<_>>(), [1, 2]);
@@ -172,14 +174,14 @@ fn processors_that_are_declared_are_what_a_launch_runs_on() {
     }
 }
 
-/// An engine that is slower in these trials.
+/// Returns an engine that is slower in these trials.
 fn slower_in(trials: &str) -> String {
     engine(&format!(r#"case $0 in {trials}) set -- "$@" --sim-time-scale 2;; esac"#))
 }
 
 #[test]
 fn trials_that_cost_each_other_too_much_run_one_at_a_time() {
-    // The defaults are trial 0 alone, and 1 to 3 at the same time.
+    // Trial 0 measures the defaults alone. Trials 1 to 3 measure them at the same time.
     let text = study(&slower_in("1|2|3"), "trials = 5\nconfirm = 0", "count = 3").replace("max_interference = 1.0", "");
     let workplace = Workplace::with_study(&text);
     assert_eq!(tune(&workplace), Some(0));
@@ -191,7 +193,7 @@ fn trials_that_cost_each_other_too_much_run_one_at_a_time() {
     for one in spans.iter().filter(|span| span.number > 3) {
         assert!(!spans.iter().any(|other| other.number != one.number && one.meets(other)), "trial {}", one.number);
     }
-    // Nothing of it counts as a measurement of the defaults.
+    // These trials do not count as measurements of the defaults.
     let best = workplace.json(&["best", "--format", "json"]);
     assert_eq!(best["baseline"]["measurements"], 1, "{best}");
 
@@ -213,7 +215,7 @@ fn a_slot_whose_environment_fails_is_set_aside_and_the_others_go_on() {
     assert!(aside[0]["why"].as_str().unwrap().starts_with("4 launches failed in a row, device_busy: "), "{aside:?}");
     let trials = workplace.trials();
     assert_eq!(trials.iter().filter(|trial| trial["state"] == "measured").count(), 12, "with the probe");
-    // Where every slot fails, the study pauses.
+    // If every slot fails, the study pauses.
     let busy = engine(
         r#"[ "$0" -lt 4 ] || { echo "torch.AcceleratorError: CUDA error: CUDA-capable device(s) is/are busy or unavailable"; exit 1; }"#,
     );
@@ -245,7 +247,7 @@ fn an_interruption_ends_all_servers_and_their_trials_come_again_under_their_numb
     assert_eq!(again, (5..16).collect::<Vec<_>>());
 }
 
-/// Configurations and who proposed them, in the order of their numbers, and how each ended.
+/// Returns number, configuration, origin and state of each trial, in the order of the numbers.
 fn decided(workplace: &Workplace) -> Vec<String> {
     let of =
         |trial: &Json| format!("{} {} {} {}", trial["trial"], trial["config"], trial["proposed_by"], trial["state"]);

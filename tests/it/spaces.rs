@@ -21,7 +21,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// Every space that ships, resolved for the example model, with its place in the project.
+/// Returns every space that ships, resolved for the example model, with its path in the project.
 fn spaces() -> Vec<(String, SpaceFile)> {
     let model = ModelShape::read(&root().join("examples/models/qwen3-8b")).unwrap();
     let paths = files(&root().join("search_spaces"));
@@ -62,7 +62,7 @@ fn every_parameter_exists_in_all_releases_of_its_space_has_a_help_line_and_value
     }
 }
 
-/// The corners of the space at which all parameters but one have their first or all have their last value.
+/// Returns corners of the space: all parameters, or all but one, have their first value or their last value.
 fn corners(space: &Space) -> Vec<Config> {
     let last = 1.0 - f64::EPSILON;
     let ends = [(0.0, last), (last, 0.0)].into_iter();
@@ -80,7 +80,7 @@ fn corners_of_every_space_are_arguments_that_its_releases_parse_to_the_same_conf
             for config in corners(&file.space) {
                 let arguments = table.render(&config).unwrap_or_else(|error| panic!("{path} in {version}: {error}"));
                 let parsed = table.parse(&arguments).unwrap_or_else(|error| panic!("{path} in {version}: {error}"));
-                // A release that can only switch something on says nothing where it is off.
+                // A release that can only switch a flag on omits it if it is off. No other value may be missing.
                 let said = config.without(&parsed).iter().all(|(_, value)| *value == Value::Bool(false));
                 assert!(said, "{path} in {version}: {config}");
             }
@@ -139,7 +139,7 @@ fn example_studies_are_valid() {
     for path in studies {
         match Job::read(&path) {
             Ok(job) => assert!(!job.parameters().parameters.is_empty(), "{}", path.display()),
-            // The model of this one is made by a script.
+            // A script creates the model of this study.
             Err(error) => assert!(error.key == "model.path" && path.ends_with("vllm-cpu.toml"), "{error}"),
         }
     }

@@ -1,4 +1,4 @@
-//! Observed starts: every launch is remembered with what its log tells of the memory, and later checks learn from it.
+//! Observed starts: the memory figures in the log of each launch are stored, and later checks learn from them.
 
 use setpoint::trial::MemoryObservation;
 
@@ -26,7 +26,7 @@ fn another_study_is_checked_with_what_starts_have_shown() {
     let workplace = Workplace::with_study(&fast_study());
     let ended = workplace.run(&["tune", "study.toml", "--quiet", "--trials", "1"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    // As if something had held so much of the device that nothing was left for the cache.
+    // Simulates a device on which something else left no memory for the cache.
     let changed =
         "UPDATE memory_observations SET observed = '{\"weights_gib\": 15.0, \"cache_gib\": -9.5}' RETURNING observed";
     assert_eq!(query::<(String,)>(&workplace, changed).len(), 1);
@@ -35,7 +35,7 @@ fn another_study_is_checked_with_what_starts_have_shown() {
     let verdicts = "SELECT DISTINCT reason_code FROM trials WHERE state <> 'measured' AND study_id = 2";
     let verdicts: Vec<(String,)> = query(&workplace, verdicts);
     assert!(verdicts.contains(&("R7".to_owned(),)), "{verdicts:?}");
-    // It leaves nothing of the space, so that a launch tests it, and the engine serves.
+    // The rule removes the whole space. A launch therefore tests it, and the engine serves.
     let tested: Vec<(String,)> = query(&workplace, "SELECT verdict FROM rule_tests WHERE study_id = 2 AND rule = 'R7'");
     assert_eq!(tested, [("refuted".to_owned(),)]);
 }

@@ -1,10 +1,10 @@
-//! How a launch started, on the simulated engine: its phases, and whether it runs with what was asked for.
+//! The start of a launch on the simulated engine: its phases, and differences from the requested configuration.
 
 use serde_json::Value as Json;
 
 use crate::support::{Workplace, study_with};
 
-/// Names and seconds of a trial's phases, and how long the whole start took.
+/// Returns the names and seconds of a trial's start-up phases.
 fn phases(shown: &Json) -> Vec<(String, f64)> {
     let phases = shown["startup"]["phases"].as_array().unwrap_or_else(|| panic!("no phases in {shown}"));
     let phase = |time: &Json| (time["phase"].as_str().unwrap().to_owned(), time["duration_s"].as_f64().unwrap());
@@ -28,7 +28,7 @@ fn a_trial_is_stored_with_the_phases_of_its_start_and_what_the_engine_runs_with(
     let times = phases(&shown);
     let names: Vec<_> = times.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["import", "configure", "processes", "weights", "kv_cache", "server", "first_token"]);
-    // Of 2 s: a quarter for the configuration, then to 70 % for the weights, and the rest for the cache.
+    // Shares of 2 s: a quarter for the configuration, up to 70 % for the weights, and the rest for the cache.
     for (name, share) in [("configure", 0.5), ("weights", 0.9), ("kv_cache", 0.6)] {
         let took = seconds(&times, name);
         assert!(took > 0.7 * share, "{name}: {times:?}");
@@ -44,7 +44,7 @@ fn a_trial_is_stored_with_the_phases_of_its_start_and_what_the_engine_runs_with(
     }
     assert!(resolved["num-gpu-blocks"].as_str().unwrap().parse::<u64>().unwrap() > 0, "{resolved}");
     assert_eq!(shown["startup"]["differences"], Json::Array(Vec::new()));
-    // The pressure and the governor are not known everywhere, the swap is.
+    // The pressure and the governor are not known on every machine. The swap is.
     let conditions = shown["startup"]["conditions"].as_array().unwrap();
     assert!(conditions.iter().any(|condition| condition["kind"] == "swap"), "{conditions:?}");
     let text = workplace.run(&["show", "0"]).stdout;
@@ -58,7 +58,7 @@ fn a_wrapper_that_sets_a_flag_otherwise_is_found_out() {
     let command = format!("command = [\"./wrapper.sh\", \"{}\"]", env!("CARGO_BIN_EXE_setpoint"));
     let study = study_with(&command, "trials = 1\nconfirm = 0");
     let workplace = Workplace::with_study(&study);
-    // The last word counts, as with argparse.
+    // The last occurrence of a flag counts, as with argparse.
     workplace
         .write("wrapper.sh", "#!/bin/sh\nengine=$1; shift\nexec \"$engine\" sim serve \"$@\" --max-model-len 1024\n");
     let executable = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);

@@ -1,5 +1,5 @@
-//! The start-up model against 161 starts of vLLM 0.9.0.1 on an L40S (`auto-tuning-vllm-l40s`), each predicted from those
-//! before it.
+//! The start-up model against 161 starts of vLLM 0.9.0.1 on an L40S (`auto-tuning-vllm-l40s`). Each start is predicted
+//! from the earlier ones.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,7 +14,7 @@ use setpoint::twin::{DevicePreset, Forecast, Start, StartupModel, Warm};
 use super::memory_model::{arguments, median, model, show};
 use super::support::table;
 
-/// One start: what it depends on, and what its log says of its phases.
+/// One start: its inputs, and the durations of its phases from its log.
 struct Told {
     name: String,
     start: Start,
@@ -26,7 +26,7 @@ impl Told {
         self.phases.iter().map(|time| time.duration_s).sum()
     }
 
-    /// What is forecast of the phases that the table tells of.
+    /// Returns the forecast for the phases that the table contains.
     fn forecast(&self, model: &StartupModel) -> Forecast {
         let mut parts = model.predict(&self.start).parts;
         parts.retain(|part| self.phases.iter().any(|time| time.phase == part.phase));
@@ -34,13 +34,14 @@ impl Told {
     }
 }
 
-/// The study's number, and the trial's: the order in which they ran.
+/// Returns the study's number and the trial's, which give the order of the starts.
 fn order(path: &str) -> Vec<u64> {
     path.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
 
-/// In their order. The table has the seconds of the weights, of the graphs, and of the whole initialisation, in which
-/// compilation and memory profiling are not told apart: what is left counts as compilation where there is one.
+/// Returns the starts in their order. The table has the seconds of the weights, of the graphs, and of the whole
+/// initialisation. It does not separate compilation from memory profiling. The rest of the initialisation counts as
+/// compilation if the launch compiles, else as the KV cache's phase.
 fn told() -> Vec<Told> {
     let mut rows = table("auto-tuning-vllm-l40s/vllm_startup.csv");
     // Baselines ran first.
@@ -92,7 +93,7 @@ fn starts_on_an_l40s_take_as_long_as_those_before_them_say() {
     let mut model = StartupModel::default();
     let prior = StartupModel::default();
     let (mut errors, mut cold, mut inside) = (Vec::new(), Vec::new(), 0);
-    // What a single number can do: as long as the last one took.
+    // Forecast by a single number, for comparison: each start takes as long as the last one.
     let pairs = starts.iter().zip(&starts[1..]);
     let as_before: Vec<_> = pairs.map(|(last, next)| (last.total() / next.total() - 1.0).abs()).collect();
     for told in &starts {

@@ -56,7 +56,7 @@ fn a_used_up_space_ends_the_study_and_nothing_is_launched_twice() {
     let mut configs: Vec<_> = trials.iter().map(|trial| trial["config"].to_string()).collect();
     configs.sort();
     configs.dedup();
-    // Of 5 x 3 configurations only 16 sequences with 8 tokens is invalid: it is never proposed. The defaults come first.
+    // Of 5 x 3 configurations, only 16 sequences with 8 tokens is invalid and never proposed. The defaults come first.
     assert_eq!((configs.len(), trials.len()), (15, 15));
     assert!(trials.iter().all(|trial| trial["state"] == "measured"));
     assert!(tuned.stderr.contains("the rules remove 6.7 % of the space: R2 6.7 %\n"), "{}", tuned.stderr);
@@ -178,7 +178,8 @@ fn a_load_generator_that_is_held_up_is_never_taken_for_the_engine() {
     let text = study_with("", "trials = 1").replace("\"200\"", "\"20\"").replace("requests = 16", "requests = 160");
     let workplace = Workplace::with_study(&text);
     let mut tuner = workplace.start(&["tune", "study.toml"]);
-    // Most of the time it does not run while the engine does, and so is late to read and to send, in both samples.
+    // The tuner is stopped most of the time while the engine runs. It is therefore late to read and to send, in both
+    // samples.
     let code = loop {
         signal(&tuner, Signal::SIGSTOP);
         std::thread::sleep(Duration::from_millis(160));
@@ -253,8 +254,8 @@ fn what_is_not_the_engine_that_was_asked_for_is_not_measured() {
 #[test]
 fn an_engine_that_dies_under_load_is_a_failed_trial_and_the_study_goes_on() {
     let program = env!("CARGO_BIN_EXE_setpoint");
-    // Only the defaults carry no --max-num-seqs. They are served so slowly that the load is still under way when the
-    // server is killed; its launcher ends later, when every request has long failed.
+    // Only the defaults have no --max-num-seqs. They are served so slowly that the load is still in progress when the
+    // server is killed. Its launcher ends later, when every request has long failed.
     let script = format!(
         r#"case "$*" in *max-num-seqs*) exec {program} sim serve "$@" --sim-time-scale 200;; esac; {program} sim serve "$@" & while ! grep -q complete /proc/$$/fd/1; do sleep 0.02; done; sleep 1; kill -9 $!; sleep 1; exit 1"#
     );
@@ -313,7 +314,7 @@ pub(crate) fn start_script(workplace: &Workplace, port: u16) -> std::process::Ch
     command.spawn().unwrap()
 }
 
-/// Whether `GET /health` answers with 200.
+/// Returns whether `GET /health` answers with 200.
 pub(crate) fn health(port: u16) -> bool {
     use std::io::{Read, Write};
     let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", port)) else { return false };

@@ -1,4 +1,4 @@
-//! Running the binary in a directory of its own.
+//! Runs of the binary in a directory of its own.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 
-/// The project's root.
+/// Returns the project's root.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -30,7 +30,7 @@ impl Workplace {
         Self { directory: tempfile::tempdir().unwrap() }
     }
 
-    /// With `study.toml`.
+    /// Creates a workplace with this `study.toml`.
     pub(crate) fn with_study(text: &str) -> Self {
         let workplace = Self::new();
         workplace.write("study.toml", text);
@@ -52,13 +52,13 @@ impl Workplace {
         command
     }
 
-    /// Runs to its end.
+    /// Runs the program to its end.
     #[expect(clippy::disallowed_methods, reason = "the program under test")]
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
         ended(self.command(arguments).output().unwrap())
     }
 
-    /// Runs to its end with variables in its environment and a text on its standard input.
+    /// Runs the program to its end, with variables in its environment and a text on its standard input.
     #[expect(clippy::disallowed_methods, reason = "the program under test")]
     pub(crate) fn run_with(&self, variables: &[(&str, &str)], input: &str, arguments: &[&str]) -> Ended {
         self.write("input.txt", input);
@@ -67,14 +67,14 @@ impl Workplace {
         ended(command.output().unwrap())
     }
 
-    /// Starts and returns at once; standard error goes to `stderr.txt`.
+    /// Starts the program and returns at once. Standard error goes to `stderr.txt`.
     #[expect(clippy::disallowed_methods, reason = "the program under test")]
     pub(crate) fn start(&self, arguments: &[&str]) -> Child {
         let stderr = std::fs::File::create(self.path("stderr.txt")).unwrap();
         self.command(arguments).stdout(Stdio::null()).stderr(stderr).spawn().unwrap()
     }
 
-    /// Starts a run and kills it after this time. Where it has ended before, or is not to be killed at all: how it ended.
+    /// Starts a run and kills it after the time `after`, if any. Returns `None` if it was killed, else its exit status.
     pub(crate) fn run_or_kill(&self, arguments: &[&str], after: Option<Duration>) -> Option<ExitStatus> {
         let mut started = self.start(arguments);
         let begin = Instant::now();
@@ -91,7 +91,7 @@ impl Workplace {
         }
     }
 
-    /// Runs and reads what it prints as JSON.
+    /// Runs the program and parses its standard output as JSON.
     pub(crate) fn json(&self, arguments: &[&str]) -> Json {
         let ended = self.run(arguments);
         assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
@@ -105,8 +105,8 @@ impl Workplace {
         }
     }
 
-    /// Living processes that work in this directory, the tuner itself left out. An engine may rename itself and
-    /// overwrite its environment, but not its working directory.
+    /// Returns the living processes that work in this directory, without the tuner itself. An engine may rename itself
+    /// and overwrite its environment, but not its working directory.
     pub(crate) fn processes_left(&self) -> Vec<i32> {
         let here = self.directory.path().canonicalize().unwrap();
         let processes = procfs::process::all_processes().unwrap().flatten();
@@ -118,7 +118,7 @@ impl Workplace {
         processes.filter(ours).map(|process| process.pid()).collect()
     }
 
-    /// Waits until standard error of a started program holds this text.
+    /// Waits until standard error of a started program contains this text.
     pub(crate) fn wait_for(&self, text: &str) {
         wait_until(Duration::from_secs(30), &format!("{text:?} on standard error"), || {
             std::fs::read_to_string(self.path("stderr.txt")).is_ok_and(|stderr| stderr.contains(text))
@@ -148,12 +148,12 @@ pub(crate) fn signal(child: &Child, signal: nix::sys::signal::Signal) {
     nix::sys::signal::kill(pid, signal).unwrap();
 }
 
-/// A study on the simulated engine that takes a fraction of a second a trial.
+/// Returns a study on the simulated engine. A trial takes a fraction of a second.
 pub(crate) fn fast_study() -> String {
     study_with("", "trials = 4")
 }
 
-/// The same with further lines of `[engine]` and other lines of `[budget]`.
+/// Like [`fast_study`], but with further lines of `[engine]` and other lines of `[budget]`.
 pub(crate) fn study_with(engine: &str, budget: &str) -> String {
     let model = root().join("examples/models/qwen3-8b");
     format!(
@@ -208,31 +208,33 @@ maximize = "output_throughput"
     )
 }
 
-/// A path below `shared`, the folder of measurements beside the project's root. Tests that need it are ignored by attribute.
+/// Returns a path below `shared`, the folder of measurements beside the project's root. Tests that need it are ignored
+/// by attribute.
 pub(crate) fn shared_path(name: &str) -> PathBuf {
     root().join("../shared").join(name)
 }
 
-/// A file of the measurements.
+/// Reads a file of the measurements.
 pub(crate) fn shared(name: &str) -> String {
     let path = shared_path(name);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A table of the measurements: one map from column to text for each row.
+/// Reads a table of the measurements: one map from column to text for each row.
 pub(crate) fn table(name: &str) -> Vec<BTreeMap<String, String>> {
     let text = shared(&format!("data/{name}"));
     csv::Reader::from_reader(text.as_bytes()).deserialize().map(|row| row.unwrap()).collect()
 }
 
-/// Says in one line that something was not tested. The test harness captures `println!` of passing tests, this it does not.
+/// Reports in one line that something was not tested. The test harness captures `println!` of passing tests, but not
+/// this.
 pub(crate) fn say_skipped(what: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "skipped: {what}");
 }
 
-/// Runs named courses, so many at a time, and fails with the names of all that failed. For courses that wait more than they
-/// compute: each would occupy a thread of the test harness.
+/// Runs named courses, `at_a_time` of them in parallel, and fails with the names of all that failed. For courses that
+/// wait more than they compute: each would otherwise occupy a thread of the test harness.
 pub(crate) fn all_pass<'a, F: FnOnce()>(at_a_time: usize, courses: impl Iterator<Item = (&'a str, F)> + Send) {
     let (next, failed) = (Mutex::new(courses), Mutex::new(Vec::new()));
     let work = || {

@@ -20,7 +20,7 @@ fn a_trial_is_stored_with_what_was_seen_of_its_server() {
     assert!(shown["metrics"]["duration"].as_f64().unwrap() > 1.5, "{}", shown["metrics"]);
     assert!((1.0..=8.0).contains(&number("requests_running_max")), "{summary}");
     assert!(number("kv_cache_usage_max") > 0.0, "{summary}");
-    // Of 16 requests of the window; the warm-up's 4 end where it begins, between two samples.
+    // The window has 16 requests. The 4 of the warm-up end at its beginning, between two samples, and may count.
     let (generated, finished) = (number("server_generation_tokens"), number("server_requests_finished"));
     assert!((0.8 * 16.0 * 192.0..=20.0 * 192.0).contains(&generated), "{summary}");
     assert!((12.0..=20.0).contains(&finished), "{summary}");

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use crate::support::{Workplace, root};
 
-/// The engine itself: the simulated one, fast.
+/// The engine itself: the simulated one, on a fast clock.
 const VLLM: &str = r#"
 [ "$1" = serve ] || exit 9
 shift
@@ -78,7 +78,7 @@ exec "$@"
 const STAND_INS: [(&str, &str); 6] =
     [("vllm", VLLM), ("docker", DOCKER), ("ssh", SSH), ("srun", SRUN), ("conda", CONDA), ("numactl", NUMACTL)];
 
-/// A workplace with the stand-ins, and a `PATH` on which they come first.
+/// Returns a workplace with the stand-ins, and a `PATH` that begins with them.
 fn workplace() -> (Workplace, String) {
     let workplace = Workplace::new();
     for (name, text) in STAND_INS {

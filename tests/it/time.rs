@@ -1,4 +1,4 @@
-//! Budgets of time: the confirmation and the stop are within them.
+//! Time budgets, which include the confirmation and the stop.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn a_budget_of_time_alone_ends_with_the_confirmation() {
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
     assert!(begin.elapsed() < Duration::from_secs(16), "{:?}", begin.elapsed());
     let proposed = proposed(&workplace);
-    // A further trial that turns out the best is confirmed as well.
+    // A further trial that is better than all others is confirmed as well.
     let confirmed = proposed.iter().filter(|by| *by == "confirmation").count();
     assert!(confirmed >= 2, "{proposed:?}\n{}", tuned.stderr);
     let plans: Vec<serde_json::Value> = tuned.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -14,7 +14,7 @@ use setpoint::twin::{
 
 use super::support::{root, shared_path};
 
-/// Shows figures although the test passes.
+/// Prints figures even if the test passes.
 fn show(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
@@ -23,15 +23,15 @@ struct Measured {
     name: &'static str,
     max_num_seqs: u32,
     num_blocks: u32,
-    /// Largest relative error of the mean TTFT that is accepted; of TPOT it is 1 %, of the latency 2 %.
+    /// Largest accepted relative error of the mean TTFT. For TPOT it is 1 %, for the latency 2 %.
     ttft_bound: f64,
     /// The public simulator's errors in percent: TTFT, TPOT, latency.
     others: [f64; 3],
     run: Run,
 }
 
-/// The flags and the size of the cache are in `meta.json`. For the second run the size is not; its cache is never full,
-/// and what 90 % of 96 GB leave beside the weights is used.
+/// Returns the runs. Flags and cache size are from `meta.json`, except the cache size of the second run. That cache is
+/// never full, and its size here is the part of 90 % of 96 GB that the weights leave.
 fn measured() -> [Measured; 2] {
     let data = shared_path("data/llmservingsim-vllm019");
     [
@@ -64,12 +64,12 @@ fn read(
     };
     let folder = format!("{name}__Llama-3.1-8B");
     let profile = LayerProfile::read(&data.join("profile").join(&folder), 1, 32).unwrap();
-    // The times are the engine's own.
+    // The measured times are the engine's own, without the front end.
     let prior = profile.step_time(&settings).without_frontend();
     let text = std::fs::read_to_string(data.join("runs").join(&folder).join("requests.jsonl")).unwrap();
     let rows: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let number = |row: &serde_json::Value, key: &str| row[key].as_f64().unwrap();
-    // Two clocks: the one of arrivals, and the engine's. Some request was queued the moment it came.
+    // Arrivals and the engine have different clocks. The offset assumes that some request was queued at its arrival.
     let offset = rows.iter().map(|row| number(row, "queued_ts") - number(row, "arrival_time")).fold(f64::MAX, f64::min);
     let begin = number(&rows[0], "arrival_time");
     let engine = |row, key| Duration::from_secs_f64(number(row, key) - offset - begin);
@@ -86,7 +86,7 @@ fn read(
     Measured { name, max_num_seqs, num_blocks, ttft_bound, others, run }
 }
 
-/// Means of TTFT, TPOT and latency in milliseconds over these requests.
+/// Returns the means of TTFT, TPOT and latency in milliseconds over these requests.
 fn means(requests: &[Observed], times: &[Times]) -> [f64; 3] {
     let of = |values: Vec<Duration>| {
         let count = u32::try_from(values.len()).unwrap();
@@ -139,7 +139,7 @@ fn from_profiles_and_flags_alone_the_means_are_those_that_were_measured() {
     }
 }
 
-/// The first half of a run's requests with their times, the second half without: what came later is load all the same.
+/// Returns the run without the times of its second half. Those requests still count as load.
 fn first_half(run: &Run) -> Run {
     let mut half = run.clone();
     let middle = half.requests.len() / 2;
@@ -149,7 +149,8 @@ fn first_half(run: &Run) -> Run {
     half
 }
 
-/// How much the mean latency varies, relatively, over what a calibration leaves open.
+/// Returns the relative spread of the mean latency (the standard deviation of its logarithm) over draws from a
+/// calibration.
 fn interval(run: &Run, calibration: &Calibration) -> f64 {
     let latency = |number| {
         let step_time = run.prior.clone().scaled(calibration.draw(number));

@@ -1,6 +1,8 @@
-//! The twin against the real vLLM 0.32 on a CPU: calibrated with two trials, it predicts other configurations and loads.
+//! The twin against the real vLLM 0.32 on a CPU: calibrated with two trials, it predicts other configurations and
+//! loads.
 //!
-//! What was measured is in `tests/fixtures/vllm-cpu-loads.json`; `record_cpu_loads.py` beside it says how, and records it anew.
+//! The measurements are in `tests/fixtures/vllm-cpu-loads.json`. `record_cpu_loads.py` beside it describes and repeats
+//! them.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -74,7 +76,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     if values.len().is_multiple_of(2) { f64::midpoint(values[middle - 1], values[middle]) } else { values[middle] }
 }
 
-/// Spearman's rank correlation: Pearson's of the ranks, equal values sharing theirs.
+/// Returns Spearman's rank correlation: Pearson's of the ranks. Equal values share their rank.
 fn spearman(pairs: &[(f64, f64)]) -> f64 {
     let float = |count: usize| f64::from(u32::try_from(count).unwrap());
     let ranks = |of: fn(&(f64, f64)) -> f64| {
@@ -104,7 +106,7 @@ fn config(row: &Json) -> Config {
     serde_json::from_value(row["config"].clone()).unwrap()
 }
 
-/// Measured and predicted values of each metric for all that was not seen in the calibration.
+/// Returns measured and predicted values of each metric, for everything that the calibration did not use.
 fn compare(record: &Json, calibration: &Calibration) -> BTreeMap<&'static str, Vec<(f64, f64)>> {
     let directory = tempfile::tempdir().unwrap();
     let jobs: BTreeMap<_, _> = LOADS.iter().map(|(name, _)| (*name, job(&directory, name))).collect();

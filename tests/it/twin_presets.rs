@@ -1,4 +1,4 @@
-//! The presets, uncalibrated, against others' measurements: time per token at a steady number of clients.
+//! The presets, uncalibrated, against measurements by others: time per token at a steady number of clients.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,7 +23,7 @@ fn step_time(model: &str, device: &str, tensor: u32, async_scheduling: bool) -> 
     (settings, step_time)
 }
 
-/// Mean TPOT in milliseconds of `requests` requests, from clients each of whom asks again once it is answered.
+/// Returns the mean TPOT in milliseconds of `requests` requests. Each client sends the next one once it is answered.
 fn tpot_ms(engine: &(Settings, StepTime), len: u32, clients: u32, requests: u32) -> f64 {
     let (settings, step_time) = engine;
     let workload = Random { input_len: len, output_len: len, vocab_size: 1000, seed: 1 };
@@ -34,7 +34,7 @@ fn tpot_ms(engine: &(Settings, StepTime), len: u32, clients: u32, requests: u32)
     sum.as_secs_f64() * 1e3 / f64::from(requests) / f64::from(len - 1)
 }
 
-/// Prints a table; the errors are those of logarithms.
+/// Prints a table and checks the errors, which are differences of logarithms.
 fn assert_close(title: &str, rows: &[(u32, f64, f64)], typical: f64, largest: f64) {
     let show = |text: &str| {
         let _ = writeln!(std::io::stderr(), "{text}");

@@ -1,4 +1,4 @@
-//! The views of the database, for people who ask it with `sqlite3`.
+//! The views of the database, for people who query it with `sqlite3`.
 
 use super::support::{Workplace, fast_study, query};
 

@@ -1,17 +1,18 @@
-//! Engines that die, or live and do nothing: seen while the launch lives, and told apart.
+//! Engines that die, or live without doing anything: detected while the launch lives, and distinguished.
 
 use std::process::Command;
 
 use crate::support::{Workplace, all_pass, say_skipped, study_with};
 
-/// A study of one trial under this launcher; it has the simulated engine as `$engine` and its arguments as `$@`.
+/// Returns a study of one trial under this launcher script. The script has the simulated engine as `$engine` and its
+/// arguments as `$@`.
 fn study(script: &str) -> String {
     let script = script.replace("$engine", &format!("{} sim serve", env!("CARGO_BIN_EXE_setpoint")));
     let engine = format!("stall_timeout = \"1s\"\ncommand = [\"bash\", \"-c\", '''{script}''', \"bash\"]");
     study_with(&engine, "trials = 1").replace("stop_timeout = \"5s\"", "stop_timeout = \"500ms\"")
 }
 
-/// Runs the study; gives the first trial, which has failed.
+/// Runs the study and returns the first trial, which has failed.
 fn failed(workplace: &Workplace) -> serde_json::Value {
     let tuned = workplace.run(&["tune", "study.toml"]);
     let trials = workplace.trials();
@@ -20,7 +21,7 @@ fn failed(workplace: &Workplace) -> serde_json::Value {
     trials[0].clone()
 }
 
-/// Waits in a script until the server is ready and its load is under way.
+/// Shell code that waits until the server is ready and its load is in progress.
 const UNTIL_LOADED: &str = "while ! grep -q complete /proc/$$/fd/1; do sleep 0.02; done; sleep 1";
 
 fn a_start_without_a_sign_of_work_is_a_hang() {
@@ -32,7 +33,7 @@ fn a_start_without_a_sign_of_work_is_a_hang() {
 }
 
 fn a_start_that_only_reads_from_another_host_is_no_hang() {
-    // As NFS does, a file in memory adds to what calls have read and to nothing else.
+    // Like a file on NFS, a file in memory adds only to the bytes that system calls have read.
     let read = "dd if=weights of=/dev/null bs=1M count=1 status=none; sleep 1";
     let script = format!("for shard in 1 2 3 4; do {read}; done; exec $engine \"$@\"");
     let workplace = Workplace::with_study(&study(&script));
@@ -55,7 +56,7 @@ fn a_start_that_waits_for_its_storage_is_no_hang() {
     assert_eq!(workplace.trials()[0]["state"], "measured", "{}", tuned.stderr);
 }
 
-/// A server that is stopped a second after its start, under requests that may take ten minutes.
+/// Checks a server that is stopped one second after its start, while requests may take ten minutes.
 fn stands_still(warmup: &str) {
     let script = format!("$engine \"$@\" & {UNTIL_LOADED}; kill -STOP $!; sleep 600");
     let text =
@@ -74,7 +75,7 @@ fn stands_still(warmup: &str) {
     assert!(seen["summary"]["server_rss_gib_max"].as_f64() > Some(0.0), "what led to it is kept: {seen}");
 }
 
-/// These wait and use no processor, unlike the busy ones below.
+/// These launches wait and use no processor, unlike the busy ones below.
 #[test]
 fn idle_launches_are_told_from_hung_and_dead_ones() {
     let courses: [(&str, fn()); 7] = [
@@ -89,7 +90,7 @@ fn idle_launches_are_told_from_hung_and_dead_ones() {
     all_pass(courses.len(), courses.into_iter());
 }
 
-/// The same for a program that the twin does not know, on a device that nobody reads.
+/// Like [`study`], but for a program that the twin does not know, on a device that is not read.
 fn unknown_engine(script: &str, budget: &str) -> String {
     let arguments = "\"$@\" --sim-time-scale 200 --sim-startup-s 0.02 --sim-noise 0";
     let text = study(&script.replace("\"$@\"", arguments)).replace("kind = \"sim\"", "kind = \"vllm\"");
@@ -99,17 +100,18 @@ fn unknown_engine(script: &str, budget: &str) -> String {
     text.replace(args, known).replace("trials = 1", budget).replace("\"10s\"", "\"10m\"")
 }
 
-/// One choice of the space, after the defaults.
+/// Two batch sizes, which the study launches after the defaults.
 const TWO_BATCHES: &str = "[space.parameters.max-num-seqs]\nkind = \"categorical\"\nchoices = [8, 16]";
 
-/// A study of the defaults and two batch sizes.
+/// Returns a study of the defaults and two batch sizes.
 fn with_two_batches(text: &str) -> String {
     let (before, rest) = text.split_once("[space.parameters.max-num-seqs]").unwrap();
     let (_, after) = rest.split_once("\n[workload]").unwrap();
     format!("{before}{TWO_BATCHES}\n\n[workload]{after}").replace("\"sobol\"", "\"grid\"")
 }
 
-/// The longest step is assumed to take 1.6 s: four requests of 40 tokens at 100 tokens per second.
+/// Runs one trial with this fault. Its longest step is assumed to take 1.6 s: four requests of 40 tokens at 100 tokens
+/// per second.
 fn with_step(fault: &str) -> serde_json::Value {
     let script = format!("exec $engine \"$@\" --sim-fault {fault}");
     let text = unknown_engine(&script, "trials = 1").replace("concurrency = 8", "concurrency = 4");
@@ -150,10 +152,10 @@ fn a_hang_that_spins_is_ended_after_three_times_the_longest_step() {
     assert!((4.8..8.0).contains(&silent.parse::<f64>().unwrap()), "{reason}");
 }
 
-/// Runs the study; gives the outcome of each batch size by the reason or the state.
+/// Runs the study. Returns the reason or the state for each batch size.
 fn by_batch(text: &str) -> Vec<(String, String)> {
     let workplace = Workplace::with_study(text);
-    // The second run knows the measurements of the first.
+    // The second run uses the measurements of the first.
     workplace.run(&["tune", "study.toml", "--trials", "2"]);
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert_eq!(workplace.processes_left(), [] as [i32; 0]);
@@ -194,7 +196,7 @@ fn a_hang_that_spins_fails_only_its_configuration_and_what_was_measured_replaces
 
 #[test]
 fn a_server_that_is_slow_and_at_work_is_no_hang() {
-    // The first token comes after sixteen steps of a tenth of a second; meanwhile only the cache is seen to fill.
+    // The first token comes after sixteen steps of 0.1 s. Until then, only the use of the cache changes.
     let text = study("exec $engine \"$@\" --max-num-batched-tokens 64").replace("\"200\"", "\"0.1\"");
     let text = text.replace("input_len = 32", "input_len = 1024").replace("output_len = 8", "output_len = 2");
     let text = text.replace("requests = 16", "requests = 2").replace("warmup = 4", "warmup = 0");
@@ -207,16 +209,16 @@ fn a_server_that_is_slow_and_at_work_is_no_hang() {
 }
 
 fn the_death_of_what_serves_is_a_crash_although_its_launcher_lives_on() {
-    // A signal that a program sends to itself: the trial is not launched again.
+    // SIGABRT is a signal that a program sends to itself, so the trial is not launched again.
     let script = format!("$engine \"$@\" & {UNTIL_LOADED}; kill -ABRT $!; sleep 600");
     let trial = failed(&Workplace::with_study(&study(&script).replace("\"200\"", "\"0.05\"")));
     assert_eq!(trial["reason_code"], "crash", "{trial}");
-    // Which signal it was can be seen only until its launcher has asked.
+    // The signal is known only until the launcher has waited for the process.
     assert!(trial["reason"].as_str().unwrap().contains(" ended; "), "{trial}");
 }
 
-/// Runs in a file system of its own of 128 MiB, which the engine fills up under load. `None` where this user may not mount
-/// one.
+/// Runs the study in a file system of 128 MiB, which the engine fills up under load. Returns `None` if this user may
+/// not mount one.
 #[expect(clippy::disallowed_methods, reason = "the program under test")]
 fn on_a_small_disk(workplace: &Workplace) -> Option<String> {
     let mount = "mkdir disk && mount -t tmpfs -o size=128m none disk && cp study.toml disk && cd disk";

@@ -1,4 +1,4 @@
-//! The warm-up asks nothing that is measured: recorded prompts look no better cached than they are.
+//! The warm-up sends no measured prompt, so recorded prompts do not look better cached than they are.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use crate::study::health;
 use crate::support::{Workplace, root, signal, study_with, wait_until};
 
-/// Prompts without a common beginning, of more than one block of the simulated engine each.
+/// Returns a prompt of more than one block of the simulated engine. Prompts have no common beginning.
 fn prompt(number: usize) -> String {
     format!("{number:03} is how this one begins, and {}", "it goes on and on. ".repeat(14))
 }
@@ -23,7 +23,7 @@ fn lines(count: usize, line: impl Fn(usize) -> Json) -> String {
     })
 }
 
-/// A workload's section, its file, and whether it asks for messages.
+/// Returns workloads: the section, the file, and whether the file contains messages.
 fn workloads(distinct: usize) -> Vec<(&'static str, String, bool)> {
     let file = r#"kind = "jsonl"
 path = "prompts.jsonl"
@@ -44,7 +44,7 @@ output_len = 4"#;
     ]
 }
 
-/// The counter's value on the server's page.
+/// Returns the counter's value on the server's page.
 fn counter(port: u16, name: &str) -> u64 {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
@@ -57,7 +57,7 @@ fn counter(port: u16, name: &str) -> u64 {
     format!("{:.0}", values.iter().sum::<f64>()).parse().unwrap()
 }
 
-/// The tokens that the measured window of 20 requests found in the cache.
+/// Returns the number of tokens that the measured window of 20 requests found in the cache.
 fn hits_of_a_bench(workload: &str, file: &str, chat: bool, warmup: u64) -> u64 {
     let workplace = Workplace::new();
     let load =
@@ -130,7 +130,7 @@ fn prompts_that_are_asked_again_are_told_before_the_night() {
     assert!(tuned.stderr.contains(told), "{}", tuned.stderr);
 }
 
-/// A process that is ended with the test, also when it fails.
+/// A process that ends with the test, even if the test fails.
 struct End(std::process::Child);
 
 impl Drop for End {

@@ -1,5 +1,5 @@
-//! Launches through wrappers that are like the originals in what matters to a supervisor: who is whose child, who listens,
-//! which environment arrives, and what a signal reaches.
+//! Launches through fake wrappers. They match the originals in everything that matters to a supervisor: parents,
+//! listeners, environment and signals.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,8 @@ use setpoint::job::Job;
 
 use crate::support::{Workplace, root, signal, study_with, wait_until};
 
-/// The other side of `docker` and `ssh`: starts what lies in its folder, in an environment and a session of its own.
+/// The remote side of `docker` and `ssh`. It starts the requests in its folder, each in an environment and a session of
+/// its own.
 const DAEMON: &str = r#"
 state=$1
 cd /
@@ -27,7 +28,8 @@ while :; do
 done
 "#;
 
-/// What both clients do: ask the daemon, and show the output until the end. The client passes no signal on.
+/// Code of both clients: it sends a request to the daemon and shows the output until the end. The client passes no
+/// signal on.
 const CLIENT: &str = r#"
 ask() {
     name=$1 variables=$2
@@ -70,7 +72,7 @@ stop)
 esac
 "#;
 
-/// The words behind the host are one line for a shell over there.
+/// The words after the host are one line for the remote shell.
 const SSH: &str = r#"
 while :; do
     case $1 in
@@ -91,7 +93,7 @@ const NUMACTL: &str = r#"shift 2; exec "$@""#;
 /// Runs the command as a child and waits for it.
 const CONDA: &str = r#"shift 4; "$@""#;
 
-/// Its task is another one's child and in a session of its own, and keeps the environment; it hands TERM on.
+/// The task has another parent and a session of its own, and keeps the environment. `srun` passes TERM on.
 const SRUN: &str = r#"
 shift
 (setsid "$@" & echo $! >"$state/task.new"; mv "$state/task.new" "$state/task")
@@ -125,7 +127,7 @@ impl Tools {
         Self { workplace, daemon }
     }
 
-    /// A study whose `[engine]` has these lines; `@` stands for the folder of the tools.
+    /// Writes a study whose `[engine]` has these lines. `@` stands for the folder of the tools.
     fn study(&self, engine: &str, trials: u32) {
         let folder = self.workplace.path("").display().to_string();
         let engine = engine.replace('@', folder.trim_end_matches('/'));
@@ -138,7 +140,7 @@ impl Tools {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Processes that the daemon has started and that live.
+    /// Returns the living processes that the daemon has started.
     fn remote(&self) -> Vec<i32> {
         let own = i32::try_from(self.daemon.id()).unwrap();
         let processes = procfs::process::all_processes().unwrap().flatten();
@@ -146,7 +148,7 @@ impl Tools {
         stats.filter(|stat| stat.ppid == own && stat.comm == "setpoint" && stat.state != 'Z').map(|s| s.pid).collect()
     }
 
-    /// Nothing of ours, here or there.
+    /// Checks that no process is left, here or on the remote side.
     fn assert_nothing_left(&self) {
         assert_eq!(self.remote(), [] as [i32; 0]);
         assert_eq!(self.workplace.processes_left(), [] as [i32; 0]);
@@ -196,7 +198,8 @@ fn an_engine_in_a_container_is_measured_and_ended_by_its_own_stop_command() {
     assert!(script.contains("--host 127.0.0.1"), "what is exported listens where its container is reached: {script}");
 }
 
-/// A tuner that drives its load at a container, at the simulated device's own speed: for several seconds.
+/// Starts a tuner that drives its load at a container. The clock is slower than the simulated device, so the load takes
+/// several seconds.
 fn under_load(tools: &Tools) -> Child {
     tools.study(IN_DOCKER, 1);
     let study = std::fs::read_to_string(tools.workplace.path("study.toml")).unwrap();
@@ -234,7 +237,7 @@ fn a_container_that_outlives_a_killed_tuner_is_ended_by_the_next_one() {
     let after = tools.remote();
     assert_eq!((tools.lines("stops").len(), after.len()), (1, 1));
     assert_ne!(before, after);
-    // One signal ends the server in order, and the container with it.
+    // One signal ends the server cleanly, and the container with it.
     signal(&second, Signal::SIGTERM);
     assert_eq!(second.wait().unwrap().code(), Some(130));
     assert_eq!(tools.lines("stops").len(), 2);
@@ -245,7 +248,7 @@ fn a_container_that_outlives_a_killed_tuner_is_ended_by_the_next_one() {
 fn a_second_signal_still_stops_the_container() {
     let tools = Tools::new();
     let mut tuner = under_load(&tools);
-    // The order of a stop command that hangs when it is first run, and works when it is run again.
+    // Installs a stop command that hangs at its first run and works at its second.
     let docker = std::fs::read_to_string(tools.workplace.path("docker")).unwrap();
     let hang = "stop)\n    [ -e \"$state/hung\" ] || { touch \"$state/hung\"; sleep 60; }\n";
     tools.workplace.write("docker.new", &docker.replace("stop)\n", hang));

@@ -1,4 +1,4 @@
-//! The arguments of `bench`, by what they are about.
+//! The arguments of `bench`, grouped by topic.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -175,7 +175,7 @@ fn profiles() -> String {
     format!("Runs one after the other instead of one: a TOML file, or one of the built-in {names}")
 }
 
-/// A rate in requests per second that changes over a time.
+/// A rate in requests per second that changes linearly over a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ramp {
     pub(super) from: f64,
@@ -259,7 +259,7 @@ fn burstiness(text: &str) -> Result<f64, String> {
     }
 }
 
-/// `2%` or `0.02`.
+/// Parses a share such as `2%` or `0.02`.
 fn share(text: &str) -> Result<f64, String> {
     let value = match text.strip_suffix('%') {
         Some(percent) => number(percent.trim_end())? / 100.0,
@@ -271,7 +271,7 @@ fn share(text: &str) -> Result<f64, String> {
     Err(format!("{text:?} is not between 0 % and 100 %: give such as 2% or 0.02"))
 }
 
-/// Seconds as a plain number, or such as `90s`, `5m` or `1h 30m`.
+/// Parses a duration: seconds as a plain number, or a value such as `90s`, `5m` or `1h 30m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let parsed = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),

@@ -1,4 +1,4 @@
-//! One run: the load with its observer, and how it came to its end.
+//! Drives one run of the load with its observer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,26 +12,26 @@ use crate::metrics::{Recorder, Stop, Watch, WatchOptions};
 use crate::telemetry::{self, Scope, Telemetry};
 use crate::workload::Workload;
 
-/// What was driven.
+/// The result of a driven run.
 pub(super) struct Driven {
     pub(super) run: Run,
     pub(super) recorder: Recorder,
-    /// Why it was ended early, if it was.
+    /// The reason if the run was ended early.
     pub(super) stop: Option<Ending>,
-    /// How the server fell behind, if it did.
+    /// The description of the overload if the server fell behind.
     pub(super) saturated: Option<String>,
-    /// What was seen of the server meanwhile.
+    /// Observations of the server during the run.
     pub(super) telemetry: Option<Telemetry>,
 }
 
-/// Why a run was ended early.
+/// The reason that ended a run early.
 pub(super) struct Ending {
     pub(super) text: String,
-    /// Whether its numbers may be used nevertheless.
+    /// Whether the numbers of the run may be used nevertheless.
     pub(super) sound: bool,
 }
 
-/// What the observer keeps, on the load's thread until the run has ended.
+/// The observer's state, on the load's thread until the run has ended.
 #[derive(Default)]
 struct Seen {
     recorder: Recorder,
@@ -39,7 +39,7 @@ struct Seen {
     saturated: Option<String>,
 }
 
-/// Drives the load and shows where it stands.
+/// Drives the load and shows its progress.
 pub(super) async fn drive(
     target: &Target,
     workload: Arc<dyn Workload>,
@@ -50,7 +50,8 @@ pub(super) async fn drive(
     stop: watch::Receiver<bool>,
 ) -> Result<Driven, Failure> {
     let live = Live::default();
-    // Whoever asks for a number of requests or a time gets them, and is told.
+    // Without `--until`, a saturated server does not end the run: the user gets the requested number or time, and a
+    // note.
     let goes_on = options.until.is_none();
     let telemetry = scope.map(telemetry::Watch::start);
     let mark = telemetry.as_ref().map(telemetry::Watch::mark);
@@ -91,12 +92,13 @@ pub(super) async fn drive(
     Ok(Driven { run, recorder, stop, saturated, telemetry })
 }
 
-/// A run that has told enough is as good as a longer one; one that was given up is not.
+/// Returns whether a run that was stopped early is as good as a complete one. It is if it reached the requested
+/// precision, and is not if it was given up.
 fn is_sound(stop: &Stop) -> bool {
     matches!(stop, Stop::Precise(_))
 }
 
-/// A panic of the load's thread is told by the load itself.
+/// Locks the observer's state. A poisoned lock is used, because the load itself reports a panic of its thread.
 fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -104,7 +106,7 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 fn refused(error: &LoadError) -> Failure {
     let failure = match error {
         LoadError::Thread(_) => Failure::unexpected(error.to_string()),
-        // The others are about what was asked for.
+        // The other errors are caused by the arguments.
         _ => Failure::new(USAGE, error.to_string()),
     };
     match error.hint() {

@@ -1,4 +1,4 @@
-//! One run, from the load to what is reported of it.
+//! Measures one run: drives the load and builds its report.
 
 use std::ops::Range;
 use std::path::Path;
@@ -21,13 +21,13 @@ use crate::stats::to_f64;
 use crate::telemetry::{self, Scope};
 use crate::trial::Measurement;
 
-/// A sample of which more is missing says little of the rest.
+/// Default limit of the share of failed requests. Above it, the completed requests do not represent the rest.
 const USUAL_ERROR_RATE: f64 = 0.05;
 
-/// What a precision is about, where nothing else is said.
+/// Default metric of `--until`.
 const USUAL_METRIC: &str = "output_throughput";
 
-/// A share of cached prompt tokens that no chat template explains.
+/// Share of cached prompt tokens above which a chat template cannot be the reason.
 const FOREIGN_HITS: f64 = 0.2;
 
 impl Bench {
@@ -107,7 +107,7 @@ impl Bench {
         Ok((benchmark, run))
     }
 
-    /// What the arguments say of when a run has told enough.
+    /// Builds the stop and validity criteria from the arguments.
     pub(super) fn judge(&self) -> Result<Judge, Failure> {
         let parse =
             |text: &String| text.parse::<Slo>().map_err(|error| Failure::new(USAGE, format!("--goodput: {error}")));
@@ -123,7 +123,7 @@ impl Bench {
         })
     }
 
-    /// The same of a profile's run: what the arguments do not say, it says itself.
+    /// Like `judge`, for a run of a profile: its own criteria replace those that the arguments omit.
     pub(super) fn judge_of(&self, load: &LoadJob, arguments: &Judge) -> Result<Judge, Failure> {
         let own = load.until.map(|share| self.until(&share.to_string())).transpose()?;
         Ok(Judge {
@@ -134,7 +134,7 @@ impl Bench {
         })
     }
 
-    /// The precision that is enough.
+    /// Returns the precision at which the run ends.
     fn until(&self, share: &str) -> Result<Until, Failure> {
         Until::parse(self.judge.until_metric.as_deref().unwrap_or(USUAL_METRIC), share).map_err(|error| {
             let failure = Failure::new(USAGE, format!("--until: {error}"));
@@ -158,7 +158,8 @@ impl Bench {
     }
 }
 
-/// What may end a run early. Whoever asks for a number of requests gets them, unless their numbers would be void.
+/// Returns the conditions that end a run early. If a number of requests was given, the run sends them all unless its
+/// numbers would be void.
 fn watched(judge: &Judge, plan: &Plan) -> WatchOptions {
     WatchOptions {
         error_rate_limit: (judge.max_error_rate < 1.0).then_some(judge.max_error_rate),
@@ -171,7 +172,7 @@ fn watched(judge: &Judge, plan: &Plan) -> WatchOptions {
     }
 }
 
-/// Why the numbers must not be used.
+/// Returns the reasons for which the numbers must not be used. An empty list means a valid sample.
 fn void(judge: &Judge, measurement: &Measurement, run: &Run, stop: Option<&Ending>) -> Vec<String> {
     let mut reasons = Vec::new();
     let first = run.records.iter().find_map(|record| record.result.as_ref().err());
@@ -200,7 +201,7 @@ fn void(judge: &Judge, measurement: &Measurement, run: &Run, stop: Option<&Endin
     reasons
 }
 
-/// The measured part of a run.
+/// Returns the measured part of a run: the measurement window if there is one, else all of it.
 fn window(run: &Run, measurement: &Measurement) -> Range<Instant> {
     let at = |seconds: f64| run.began + Duration::try_from_secs_f64(seconds).unwrap_or_default();
     match &measurement.window {
@@ -209,7 +210,7 @@ fn window(run: &Run, measurement: &Measurement) -> Range<Instant> {
     }
 }
 
-/// `random_inf`, `random_c64`, `trace_qps_4`: what the nightly benchmarks call a test.
+/// Returns the name of a run such as `random_qps_inf`, `random_c64` or `trace_qps_4`, as in vLLM's nightly benchmarks.
 pub(super) fn name(kind: &str, plan: &Plan) -> String {
     let rate = match plan.arrival {
         Arrival::Closed => return format!("{kind}_c{}", plan.concurrency.unwrap_or(1)),

@@ -49,17 +49,17 @@ pub(super) struct Bench {
 
 /// One run to be driven.
 struct Asked {
-    /// Names it in tables.
+    /// Name in tables.
     name: String,
     target: Target,
     workload: Arc<dyn Workload>,
     plan: Plan,
-    /// Whether no two of its prompts have anything in common.
+    /// Whether no two of its prompts have a part in common.
     unshared: bool,
     judge: Judge,
 }
 
-/// What decides when a run has told enough, and whether its numbers count.
+/// The criteria that end a run and that decide whether its numbers are valid.
 #[derive(Clone, Debug)]
 struct Judge {
     goodput: Vec<Slo>,
@@ -77,7 +77,7 @@ impl Bench {
 
         let judge = self.judge()?;
         let display = Display::new(global);
-        // The first signal ends the load, whose numbers are written.
+        // The first signal ends the load. The numbers so far are written.
         let mut stop = signal::follow(false, |stop| *stop = true)?;
         let (target, served) = tokio::select! {
             biased;
@@ -105,7 +105,7 @@ impl Bench {
                 Ok(measured) => measured,
                 Err(failure) if ended.is_empty() => return Err(failure),
                 Err(failure) => {
-                    // What the runs before have given is kept.
+                    // The results of the earlier runs are kept.
                     trouble = Some(failure);
                     break;
                 }
@@ -142,7 +142,7 @@ impl Bench {
 }
 
 impl Bench {
-    /// The runs, in order.
+    /// Returns the runs, in order.
     fn asked(&self, target: &Target, served: &Served, judge: &Judge) -> Result<Vec<Asked>, Failure> {
         if let Some(profile) = &self.load.profile {
             return self.profile(profile, target, served, judge);
@@ -162,7 +162,8 @@ impl Bench {
         }])
     }
 
-    /// The runs of a profile. All are built before the first is driven, so that a missing file is found at once.
+    /// Returns the runs of a profile. All workloads are built before the first run, so that a missing file is found at
+    /// once.
     fn profile(&self, profile: &str, target: &Target, served: &Served, judge: &Judge) -> Result<Vec<Asked>, Failure> {
         if let Some(flag) = self.work.described() {
             return Err(Failure::new(USAGE, format!("--profile says itself what {flag} would say")));
@@ -173,7 +174,7 @@ impl Bench {
         {
             return Err(Failure::new(USAGE, format!("no run of profile {} needs --dataset", profile.name)));
         }
-        // One set of prompts for all runs, so that none asks what another has asked.
+        // All runs share one set of prompts, so that no run repeats the prompts of another.
         let warmup = |run: &ProfileRun| self.load.warmup.unwrap_or(u64::from(run.load.warmup));
         let prompts =
             profile.runs.iter().map(|run| u64::from(run.load.requests.unwrap_or(0)) + warmup(run)).sum::<u64>();
@@ -223,7 +224,7 @@ struct Built {
     workload: Arc<dyn Workload>,
 }
 
-/// The exit code of what has been written.
+/// Returns the error that determines the exit code after the results have been written.
 fn verdict(ended: &[Benchmark]) -> Result<(), Failure> {
     if ended.iter().any(|run| run.end == INTERRUPTION) {
         return Err(interrupted());
@@ -241,7 +242,7 @@ fn verdict(ended: &[Benchmark]) -> Result<(), Failure> {
         return Ok(());
     }
     let failure = Failure::new(NOT_VALID, format!("the sample is void: {}", void.join("; ")));
-    // As vLLM words it. Where the model's files are not at hand, the vocabulary's size is a guess.
+    // vLLM's own words. Without the model's files, the vocabulary size is a guess.
     let unknown_tokens = void.iter().any(|reasons| reasons.contains("out of vocabulary"));
     Err(if unknown_tokens {
         failure

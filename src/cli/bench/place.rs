@@ -1,4 +1,4 @@
-//! Files of results: opened before the load, so that a wrong path costs no run, and moved into their place when whole.
+//! Files of results. They are opened before the load, so that a wrong path costs no run, and renamed when complete.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::cli::Failure;
 use crate::cli::failure::USAGE;
 
-/// A file beside its place; it vanishes unless it is [`keep`](Self::keep)ed. A device or pipe is written to as it is.
+/// A file beside its final path. It is removed unless it is [`keep`](Self::keep)ed. A device or a pipe is written
+/// directly.
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
@@ -17,7 +18,7 @@ pub(super) struct Place {
 
 impl Place {
     /// # Errors
-    /// When no file can be made there.
+    /// If no file can be created there.
     pub(super) fn new(path: &Path, flag: &str) -> Result<Self, Failure> {
         let refuse = |problem: String| {
             Failure::new(USAGE, format!("{flag} {}: {problem}", path.display()))
@@ -26,7 +27,7 @@ impl Place {
         if path.is_dir() {
             return Err(refuse("is a directory".to_owned()));
         }
-        // A link stays a link.
+        // Resolves a symbolic link, so that the rename replaces its target and not the link.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let mut name = path.file_name().ok_or_else(|| refuse("names no file".to_owned()))?.to_owned();
         name.push(format!(".{}.part", std::process::id()));
@@ -45,11 +46,11 @@ impl Place {
         written.map_err(|error| self.failed(&error))
     }
 
-    /// Puts the file into its place.
+    /// Renames the file to its final path.
     pub(super) fn keep(mut self) -> Result<(), Failure> {
         let written = self.file.flush();
         let kept = written.and_then(|()| match &self.part {
-            // What is in its place after a crash of the machine is either the old file or the whole new one.
+            // After a crash of the machine, the path holds either the old file or the complete new one.
             Some(part) => self.file.get_ref().sync_all().and_then(|()| std::fs::rename(part, &self.path)),
             None => Ok(()),
         });
@@ -64,7 +65,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(part) = &self.part {
-            // After `keep` there is nothing of this name.
+            // After `keep` no file has this name.
             let _ = std::fs::remove_file(part);
         }
     }

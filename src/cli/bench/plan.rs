@@ -1,4 +1,4 @@
-//! When to ask: the plan from the arguments, with rules for what contradicts itself.
+//! Builds the plan of a load from the arguments and refuses contradictory ones.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use crate::cli::failure::USAGE;
 use crate::load::{Arrival, Plan};
 use crate::workload::Workload;
 
-/// The number of `vllm bench serve --num-prompts` without that argument.
+/// Default number of requests, as in `vllm bench serve --num-prompts`.
 const USUAL_REQUESTS: u64 = 1000;
 
-/// A queue of a thousand long requests is no failure.
+/// Default limit of one request. It is long because a queue of a thousand long requests is no failure.
 const USUAL_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// How long a run goes on at most for a precision that it does not reach.
+/// Limit of a run that does not reach its precision.
 const PATIENCE: Duration = Duration::from_mins(30);
 
-/// The plan of one run. `until`: whether the run ends by itself once its numbers are precise; `trace`: whether the
-/// workload was asked for as a trace.
+/// Returns the plan of one run. `until`: whether the run ends by itself once its numbers are precise. `trace`: whether
+/// the arguments request a trace.
 pub(super) fn of(args: &LoadArgs, workload: &dyn Workload, trace: bool, until: bool) -> Result<Plan, Failure> {
     let stamped = workload.due(0).is_some();
     if args.trace_factor.is_some() && !stamped {
@@ -63,7 +63,7 @@ fn arrival(args: &LoadArgs, stamped: bool) -> Arrival {
         (None, Some(rate)) if rate.is_finite() => Arrival::Rate { per_s: rate, burstiness },
         (None, None) if stamped => Arrival::Trace { factor: args.trace_factor.unwrap_or(1.0) },
         (None, None) if args.concurrency.is_some() => Arrival::Closed,
-        // A rate of `inf`, or nothing that says when.
+        // A rate of `inf`, or no argument that determines the send times.
         (None, _) => Arrival::AtOnce,
     }
 }
@@ -84,7 +84,7 @@ mod tests {
         load: LoadArgs,
     }
 
-    /// Sessions that are due a second apart, if they are.
+    /// A workload whose sessions are due one second apart if it is `stamped`.
     #[derive(Debug)]
     struct Made {
         stamped: bool,

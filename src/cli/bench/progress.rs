@@ -1,5 +1,5 @@
-//! What a person watches while the load runs. The load's thread only counts; writing is done elsewhere, so that a slow
-//! terminal or a full pipe delays no request.
+//! Progress display of `bench`. The load's thread only counts. Another task writes, so that a slow terminal or a full
+//! pipe delays no request.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,12 +13,12 @@ use crate::load::{Event, Phase, Tick};
 use crate::report::number;
 use crate::stats::to_f64;
 
-/// How often the live line changes, and lines and JSON lines come.
+/// Intervals of the live line, of plain lines and of JSON lines.
 const LIVE: Duration = Duration::from_millis(100);
 const LINES: Duration = Duration::from_secs(10);
 const JSON: Duration = Duration::from_secs(1);
 
-/// Where the load stands; written by the load's thread.
+/// Progress of the load, written by the load's thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Live(Arc<Mutex<State>>);
 
@@ -31,11 +31,11 @@ struct State {
     ttft: (Duration, u32),
     tick: Tick,
     began: Option<Instant>,
-    /// Chunks over the last second, for the speed of the moment.
+    /// Chunks per second over the last second.
     speed: Speed,
 }
 
-/// A rate over about a second.
+/// A rate over about one second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Speed {
     since: (Duration, u64),
@@ -54,11 +54,11 @@ impl Speed {
 
 impl Live {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere must not silence the progress.
+        // A panic elsewhere must not end the progress display.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Called on the load's thread.
+    /// Updates the progress. The load's thread calls it.
     pub(super) fn follow(&self, event: &Event<'_>) {
         let mut state = self.state();
         match event {
@@ -82,7 +82,7 @@ impl Live {
     }
 }
 
-/// The phase in words.
+/// Returns the phase's name for the display.
 fn name(phase: Option<Phase>) -> &'static str {
     match phase {
         None | Some(Phase::Prepare) => "preparing",
@@ -92,7 +92,7 @@ fn name(phase: Option<Phase>) -> &'static str {
 }
 
 impl State {
-    /// `measuring 120/1000, 1523 tok/s, 64 in flight, TTFT 51.2 ms, 12 s`
+    /// Returns a line such as `measuring 120/1000, 1523 tok/s, 64 in flight, TTFT 51.2 ms, 12 s`.
     fn text(&self) -> String {
         let mut parts = vec![match self.total {
             Some(total) => format!("{} {}/{total}", name(self.phase), self.done),
@@ -136,7 +136,7 @@ impl State {
     }
 }
 
-/// Writes what happens to standard error.
+/// Writes progress and notes to standard error.
 pub(super) struct Display {
     mode: Mode,
 }
@@ -154,7 +154,7 @@ impl Display {
         self.mode.finish();
     }
 
-    /// Shows where the load stands, until it is dropped.
+    /// Shows the load's progress until it is dropped.
     pub(super) async fn watch(&self, live: &Live) -> Infallible {
         let pace = match &self.mode {
             Mode::Quiet => return std::future::pending().await,
@@ -186,7 +186,7 @@ impl Display {
 }
 
 impl Drop for Display {
-    /// No error is written behind a live line.
+    /// Removes the live line, so that no error is written behind it.
     fn drop(&mut self) {
         self.finish();
     }

@@ -4,8 +4,9 @@ use serde_json::{Value as Json, json};
 
 use crate::load::Record;
 
-/// Times in seconds since the window's start, latencies in milliseconds; what does not exist is null. `chunks_ms` are the
-/// times of the content chunks after the send; of a thinned record only the first and the last.
+/// Returns one request's record as a line of JSON. Times are in seconds since the window's start, latencies in
+/// milliseconds, and missing values are null. `chunks_ms` are the times of the content chunks after the send. A thinned
+/// record has only the first and the last of them.
 pub(super) fn line(run: &str, record: &Record) -> Json {
     let ms = |duration: Option<std::time::Duration>| duration.map(|duration| duration.as_secs_f64() * 1e3);
     let chunks: Vec<f64> = record.chunks.iter().map(|at| f64::from(*at) / 1e3).collect();

@@ -1,4 +1,4 @@
-//! Whom to ask: the target from the arguments, and what the server says of itself before the load.
+//! Determines the target of `bench` from the arguments and from the server's list of models.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,22 +10,22 @@ use crate::cli::Failure;
 use crate::cli::failure::{ENGINE_NEVER_HEALTHY, INVALID, USAGE};
 use crate::load::{Api, ApiKey, Dialect, Target};
 
-/// OpenAI's own programs read their key from there.
+/// Default environment variable of the API key, as in OpenAI's own programs.
 const USUAL_KEY: &str = "OPENAI_API_KEY";
 
-/// A server that is healthy answers this question at once.
+/// Limit for the server's answer. A healthy server lists its models at once.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// What `/v1/models` says.
+/// The model's entry in `/v1/models`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Served {
-    /// Prompt plus output, in tokens, of the model that is asked.
+    /// Limit of prompt plus output of the requested model, in tokens.
     pub(super) max_model_len: Option<u64>,
-    /// Where the server has the model from, if that is a directory of this machine.
+    /// The server's directory of the model, if it exists on this machine.
     pub(super) directory: Option<PathBuf>,
 }
 
-/// The target, and what the server says of the model.
+/// Returns the target and the server's entry of the model.
 pub(super) async fn find(args: &ServerArgs) -> Result<(Target, Served), Failure> {
     let mut target = from_arguments(args)?;
     let Some(models) = ask(&target).await? else {
@@ -45,7 +45,7 @@ fn served(entry: &Json) -> Served {
     Served { max_model_len: entry["max_model_len"].as_u64(), directory: root }
 }
 
-/// The name that was asked for, or the only one.
+/// Returns the requested model's name, or the only one that the server lists.
 fn choose(asked: Option<&str>, models: &[Json]) -> Result<String, Failure> {
     let names: Vec<_> = models.iter().filter_map(|model| model["id"].as_str()).collect();
     match (asked, names.as_slice()) {
@@ -60,7 +60,7 @@ fn choose(asked: Option<&str>, models: &[Json]) -> Result<String, Failure> {
     }
 }
 
-/// The entries of `/v1/models`; `None` where the server has no such list.
+/// Returns the entries of `/v1/models`; `None` if the server has no such list.
 async fn ask(target: &Target) -> Result<Option<Vec<Json>>, Failure> {
     let base = target.base_url.trim_end_matches('/').trim_end_matches("/v1");
     let url = format!("{base}/v1/models");
@@ -79,7 +79,7 @@ async fn ask(target: &Target) -> Result<Option<Vec<Json>>, Failure> {
     }
     let mut response = match request.send().await {
         Ok(response) => response,
-        // Only the load itself speaks TLS.
+        // This client is built without TLS, unlike the load.
         Err(error) if error.is_builder() && url.starts_with("https:") => return Ok(None),
         Err(error) if error.is_builder() => {
             return Err(Failure::new(
@@ -110,10 +110,10 @@ async fn ask(target: &Target) -> Result<Option<Vec<Json>>, Failure> {
     Ok(body["data"].as_array().cloned())
 }
 
-/// Bytes of the list of models.
+/// Limit of the list of models, in bytes.
 const LARGEST_LIST: usize = 4 << 20;
 
-/// The cause that a person can act on stands at the end of the chain.
+/// Returns the innermost cause. The cause that a person can act on is at the end of the chain.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -131,7 +131,7 @@ impl From<ApiName> for Api {
     }
 }
 
-/// The target but for the model's name.
+/// Returns the target without the model's name.
 fn from_arguments(args: &ServerArgs) -> Result<Target, Failure> {
     let url = args.url.trim();
     if !(url.starts_with("http://") || url.starts_with("https://")) {
@@ -156,7 +156,7 @@ fn from_arguments(args: &ServerArgs) -> Result<Target, Failure> {
     })
 }
 
-/// A name that was given must be there; the usual one may be absent.
+/// Reads the API key. A variable that the user named must exist. The default one may be absent.
 fn key(asked: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<Option<ApiKey>, Failure> {
     let value = variable(asked.unwrap_or(USUAL_KEY)).map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
     match (asked, value) {
@@ -169,7 +169,7 @@ fn key(asked: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result
 fn header(line: &str) -> Result<(String, String), Failure> {
     match line.split_once(':') {
         Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.trim().to_owned())),
-        // The value may be a secret.
+        // The message omits the value, which may be a secret.
         _ => Err(Failure::new(USAGE, "--header is not of the form 'NAME: VALUE'")),
     }
 }
@@ -183,20 +183,20 @@ fn extra_body(text: &str) -> Result<Map<String, Json>, Failure> {
     }
 }
 
-/// Whether the server is on this machine, as far as its address tells.
+/// Returns whether the server's address is a loopback one. Other addresses of this machine are not recognized.
 pub(super) fn is_local(url: &str) -> bool {
     let host = url.split_once("://").map_or(url, |(_, rest)| rest);
     let host = host.split(['/', '?']).next().unwrap_or_default();
     ["127.", "localhost", "[::1]", "0.0.0.0"].iter().any(|local| host.starts_with(local))
 }
 
-/// The host and port of a URL.
+/// Returns the host and port of a URL.
 pub(super) fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.split('/').next().unwrap_or(rest)
 }
 
-/// The `config.json` of the model, where a directory of it is known: its vocabulary is what prompts are drawn from.
+/// Returns the vocabulary size from the `config.json` in the model's directory. Prompts are drawn from that vocabulary.
 pub(super) fn vocab_size(directory: &Path) -> Option<u32> {
     let directory = if directory.is_file() { directory.parent()? } else { directory };
     let shape = crate::facts::ModelShape::read(directory).ok()?;

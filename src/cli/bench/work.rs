@@ -1,4 +1,4 @@
-//! What to ask: the workload from the arguments.
+//! Builds the workload from the arguments.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use crate::cli::failure::{INVALID, USAGE};
 use crate::load::{Api, Target};
 use crate::workload::{Length, Pruning, Spec, Surroundings, Think, WorkloadError};
 
-/// Nearly every model's vocabulary has so many tokens, Llama 2's no more.
+/// Default vocabulary size: Llama 2's. Nearly every model has at least as many tokens.
 const USUAL_VOCABULARY: u32 = 32_000;
 
-/// The lengths of `vllm bench serve`'s random prompts.
+/// Default lengths, as of `vllm bench serve`'s random prompts.
 const USUAL_INPUT: Length = Length::Exact(1024);
 const USUAL_OUTPUT: Length = Length::Exact(128);
 
-/// Of prompts that share a prefix, and of conversations.
+/// Defaults of prompts that share a prefix, and of conversations.
 const USUAL_PREFIX: u32 = 512;
 const USUAL_GROUPS: u32 = 8;
 const USUAL_TURNS: Length = Length::Exact(4);
 
 const USUAL_IMAGE: (u32, u32) = (512, 512);
 
-/// Which arguments say something about which kinds.
+/// The workload kinds to which each argument applies.
 const ABOUT: &[(&str, &[&str])] = &[
     ("--input-len", &["random", "prefix", "conversation", "image"]),
     ("--output-len", &["random", "sharegpt", "jsonl", "prefix", "conversation", "image"]),
@@ -42,7 +42,8 @@ const ABOUT: &[(&str, &[&str])] = &[
 ];
 
 impl WorkArgs {
-    /// The first argument that describes a workload; a file and what is known of the model do not.
+    /// Returns the first argument that describes a workload. `--dataset` and the arguments about the model do not
+    /// count.
     pub(super) fn described(&self) -> Option<&'static str> {
         ABOUT.iter().map(|(flag, _)| *flag).find(|flag| *flag != "--dataset" && self.is_given(flag))
     }
@@ -66,7 +67,7 @@ impl WorkArgs {
         }
     }
 
-    /// What the arguments ask for. `prompts`: how many of a file of conversations.
+    /// Returns the workload that the arguments describe. `prompts` is the number to take from a file of conversations.
     pub(super) fn spec(&self, prompts: Option<u64>) -> Result<Spec, Failure> {
         let file = self.trace.clone().or_else(|| self.dataset.clone());
         let found = match (&self.workload, &self.trace, &self.dataset) {
@@ -92,7 +93,7 @@ impl WorkArgs {
         };
         let input_len = || ratio(self.input_len.unwrap_or(USUAL_INPUT));
         let output_len = || ratio(self.output_len.unwrap_or(USUAL_OUTPUT));
-        // Replies of a file have lengths of their own; another one holds for all.
+        // Replies in a file have lengths of their own. An exact length replaces all of them.
         let only = match self.output_len {
             Some(Length::Exact(length)) => Some(length),
             Some(other) if matches!(kind, "sharegpt" | "jsonl") => {
@@ -139,13 +140,13 @@ impl WorkArgs {
         })
     }
 
-    /// The model's tokenizer: as given, or in the directory that the server names.
+    /// Returns the model's tokenizer: the given one, or that in the directory that the server names.
     pub(super) fn tokenizer(&self, served: &Served) -> Option<PathBuf> {
         let own = || served.directory.clone().filter(|directory| directory.join("tokenizer.json").is_file());
         self.tokenizer.clone().or_else(own)
     }
 
-    /// What the server takes, and what is known of the model.
+    /// Returns the server's capabilities and the known facts about the model.
     pub(super) fn surroundings(&self, target: &Target, served: &Served, seed: u64) -> Surroundings {
         let directory = self.tokenizer.as_deref().or(served.directory.as_deref());
         let vocab_size = self.vocab_size.or_else(|| vocab_size(directory?));
@@ -165,7 +166,7 @@ fn usage(message: &str) -> Failure {
     Failure::new(USAGE, message)
 }
 
-/// What a file says wrongly is invalid data, what an argument says is wrong usage.
+/// Returns the failure of a workload: invalid data for errors in a file, wrong usage for errors in arguments.
 pub(super) fn failure(error: &WorkloadError) -> Failure {
     let code = match error {
         WorkloadError::Tokenizer { .. }

@@ -1,4 +1,4 @@
-//! `check --args-file`: one verdict for each line, by the rules and, where it is asked, by the installed engine.
+//! `check --args-file`: one verdict for each line, from the rules and, with a preflight, from the installed engine.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -20,7 +20,7 @@ use crate::preflight::{Disagreement, Preflight, PreflightError, Verdict, judge};
 use crate::rule::{self, Facts, Finding, Severity};
 use crate::stats::to_f64;
 
-/// Lines under way at once, so that the rules look at one while the engine looks at another.
+/// Lines in progress at a time, so that the rules check one while the engine checks another.
 const MOST_UNDER_WAY: usize = 16;
 
 #[derive(serde::Deserialize)]
@@ -29,17 +29,17 @@ struct Line {
     args: Vec<String>,
 }
 
-/// Whom to ask, and of what.
+/// The facts, the flags and the engine of a check.
 #[derive(Clone, Copy)]
 pub(super) struct Check<'a> {
     pub(super) facts: &'a Facts<'a>,
     pub(super) table: FlagTable,
-    /// As the engine is told it.
+    /// The model's name as the engine receives it.
     pub(super) model: &'a str,
     pub(super) preflight: Option<&'a Preflight>,
 }
 
-/// How the rules compare with the engine.
+/// Agreement between the rules and the engine, as counts of lines.
 #[derive(Default)]
 struct Tally {
     lines: usize,
@@ -49,7 +49,7 @@ struct Tally {
     unanswered: usize,
 }
 
-/// Prints one verdict a line. A broken line ends it, after the answers to those before it.
+/// Prints one verdict per line. A broken line ends the check, after the answers to the lines before it.
 pub(super) async fn run(file: &Path, check: Check<'_>, global: &Global) -> Result<(), Failure> {
     let name = if is_standard_input(file) { "standard input".to_owned() } else { file.display().to_string() };
     let opened = open(file).map_err(|error| unreadable(&name, &error))?;
@@ -71,8 +71,8 @@ pub(super) async fn run(file: &Path, check: Check<'_>, global: &Global) -> Resul
     Ok(())
 }
 
-/// The rules alone take microseconds a line, so nothing around them may take more: one buffer in and one out, which is
-/// emptied whenever the reader would wait.
+/// Checks the lines with the rules only. They take microseconds per line, so the input and output are buffered. The
+/// output is flushed whenever the reader would wait.
 fn run_alone(name: &str, opened: std::fs::File, check: Check<'_>) -> Result<(), Failure> {
     let mut answers = BufWriter::new(std::io::stdout().lock());
     let result = answer_all(name, BufReader::new(opened), check, &mut answers);
@@ -115,7 +115,7 @@ fn read(text: &str, place: &dyn std::fmt::Display) -> Result<Line, Failure> {
     })
 }
 
-/// The model's name may stand before the flags; the one of our own command line is meant.
+/// Returns the arguments without a leading model name. The model of our own command line is used instead.
 fn without_model(args: &[String]) -> &[String] {
     match args {
         [first, flags @ ..] if !first.starts_with('-') => flags,
@@ -123,7 +123,7 @@ fn without_model(args: &[String]) -> &[String] {
     }
 }
 
-/// One answer, without what the engine says.
+/// Returns the rules' part of one answer.
 fn verdict(finding: Option<&Finding>, repair: Option<&Config>) -> Json {
     let Some(finding) = finding else {
         return json!({"verdict": "accept", "rule": null, "severity": null, "message": null, "repair": null});
@@ -148,7 +148,7 @@ fn open(file: &Path) -> std::io::Result<std::fs::File> {
     std::fs::File::open(file)
 }
 
-/// The lines that are not empty, each with its place, read as they are wanted.
+/// Returns the non-empty lines, each with its file and line number, read on demand.
 fn lines(
     name: &str,
     lines: Lines<tokio::io::BufReader<tokio::fs::File>>,
@@ -194,7 +194,7 @@ impl Tally {
 }
 
 impl Check<'_> {
-    /// The answer to one line and, where the engine answered, where the rules disagree with it.
+    /// Returns the answer to one line and, if the engine answered, its disagreement with the rules.
     async fn answer(
         self,
         args: &[String],
@@ -228,7 +228,7 @@ impl Check<'_> {
         }
     }
 
-    /// The configuration as far as the arguments can be read, and what the parser and the rules say of it.
+    /// Returns the configuration as far as the arguments can be parsed, with the findings of the parser and the rules.
     fn findings(self, args: &[String]) -> (Config, Vec<Finding>) {
         let (config, errors) = self.table.parse_lenient(args);
         let unreadable = errors.into_iter().map(|error| {
@@ -239,7 +239,7 @@ impl Check<'_> {
         (config, findings)
     }
 
-    /// A configuration that the rules accept. What the parser refuses is left out of `config` already.
+    /// Returns a configuration that the rules accept. `config` already lacks the arguments that the parser refused.
     fn repair(self, config: &Config, finding: &Finding) -> Option<Config> {
         match finding {
             accepted if !accepted.severity.rejects() => None,
@@ -248,7 +248,7 @@ impl Check<'_> {
         }
     }
 
-    /// The verdict, with a repair that the engine, where it is given, accepts.
+    /// Returns the verdict with a repair. If an engine is given, the repair is included only if the engine accepts it.
     async fn describe(self, config: &Config, finding: Option<&Finding>, engine: Option<&Preflight>) -> Json {
         let repair = match (finding.and_then(|finding| self.repair(config, finding)), engine) {
             (Some(repair), Some(engine)) => self.accepts(engine, &repair).await.then_some(repair),

@@ -1,4 +1,4 @@
-//! The installed engine's part of a check.
+//! Asks the installed engine in a check.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,12 +14,12 @@ use crate::rule::{Finding, Removal};
 use crate::server::Marker;
 use crate::tuner::{WrongRule, preflight_setup, wrong_rules};
 
-/// A marker of this process alone: a check belongs to no study of a database.
+/// Returns a marker of this process alone, because a check belongs to no study of a database.
 fn marker() -> Marker {
     Marker::helper(Path::new(""), "", &format!("check-{}", std::process::id()))
 }
 
-/// The preflight for arguments of a model, with these variables added to our own environment.
+/// Starts the preflight for arguments of a model, with these variables added to our own environment.
 pub(super) fn start(
     program: PreflightProgram,
     python: String,
@@ -30,7 +30,7 @@ pub(super) fn start(
     Preflight::start(Setup { program, python, env, marker: marker(), warm_up, limits })
 }
 
-/// The end of a check that was to ask the engine and cannot.
+/// Returns the failure of a check whose engine cannot be asked.
 pub(super) fn no_preflight(error: &PreflightError) -> Failure {
     Failure::new(INVALID, format!("--preflight: {error}")).with_hint(
         "name the Python of the environment that has the engine installed and working, for instance .venv/bin/python, \
@@ -38,19 +38,19 @@ pub(super) fn no_preflight(error: &PreflightError) -> Failure {
     )
 }
 
-/// What the installed engine says of a study.
+/// The installed engine's answer about a study.
 pub(super) struct Answer {
-    /// Of its defaults, or why it was not asked; one line.
+    /// One line: the verdict on the defaults, or the reason for which the engine was not asked.
     pub(super) text: String,
-    /// Rules that it contradicts; `None` where it was not asked.
+    /// Rules that the engine contradicts. `None` if it was not asked.
     pub(super) wrong: Option<Vec<WrongRule>>,
 }
 
-/// Asks the engine for a study's flags, its defaults, and an example of what each rule removes from its space. `findings`
-/// are the rules' about the defaults. `None` for an engine that cannot be asked.
+/// Asks the engine about a study's flags, its defaults, and an example of each rule's removals from its space.
+/// `findings` are those of the rules about the defaults. Returns `None` for an engine that cannot be asked.
 ///
 /// # Errors
-/// When the installed engine does not have a flag of the study, or does not take a value of it.
+/// If the installed engine lacks a flag of the study, or does not accept one of its values.
 pub(super) async fn ask(
     job: &Job,
     installed: &ExecutionEnvironment,

@@ -1,4 +1,4 @@
-//! A study resolved and validated, without a server.
+//! Resolves and validates a study without a server.
 
 use std::path::Path;
 
@@ -13,21 +13,21 @@ use crate::rule::{Finding, Removal, unchecked};
 use crate::store::{Store, database_path};
 use crate::tuner::{Estimate, PlannedRuleTest, RuleVerdicts, Slots, estimate, learned};
 
-/// Everything that can be said of a study before its first launch.
+/// The facts about a study before its first launch.
 pub(super) struct Checked<'a> {
     pub(super) job: &'a Job,
     pub(super) installed: ExecutionEnvironment,
     pub(super) search: Search<'a>,
     pub(super) removal: Removal,
-    /// What the rules have to say of the engine's defaults, at worst.
+    /// The most severe finding of the rules about the engine's defaults.
     pub(super) defaults: Option<Finding>,
-    /// What they would spend the memory on, where enough is known.
+    /// The predicted memory use of the defaults, if enough is known.
     pub(super) memory: Option<Prediction>,
-    /// What the installed engine says, where it can be asked.
+    /// The installed engine's answer. `None` for an engine that cannot be asked.
     pub(super) preflight: Option<Answer>,
-    /// Launches that would test a rule.
+    /// Planned launches that would test a rule.
     pub(super) rule_tests: Vec<PlannedRuleTest>,
-    /// What the database holds about rules on this release and device class.
+    /// The database's test results of rules on this release and device class.
     pub(super) verdicts: RuleVerdicts,
     pub(super) unchecked: Vec<String>,
     /// Properties of the workload that distort its measurements.

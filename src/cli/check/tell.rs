@@ -1,4 +1,4 @@
-//! What `check` found out about a study, as text and as JSON.
+//! Renders the results of `check` on a study as text and as JSON.
 
 use serde_json::{Value as Json, json};
 
@@ -12,11 +12,11 @@ use crate::rule::{Finding, Narrowing, RISK, Removal};
 use crate::space::{Condition, Domain, Parameter};
 use crate::tuner::{Estimate, PlannedRuleTest, Source, WrongRule};
 
-/// Characters of a line, its label of [`LABEL`] characters included.
+/// Width of a line in characters, including its label of [`LABEL`] characters.
 const WIDTH: usize = 80;
 const LABEL: usize = 14;
 
-/// Lines of a label and a text, which goes on below itself.
+/// Lines with a label and a text. A long text continues below itself.
 struct Page(Vec<String>);
 
 impl Page {
@@ -38,7 +38,7 @@ impl Page {
     }
 }
 
-/// For people, 80 columns wide as far as words allow.
+/// Renders the results for people, at most 80 columns wide as far as words allow.
 pub(super) fn as_text(checked: &Checked<'_>, explain: bool) -> String {
     let (job, search) = (checked.job, &checked.search);
     let fixed = &search.space.fixed;
@@ -109,13 +109,13 @@ fn add_removal(page: &mut Page, checked: &Checked<'_>) {
     }
 }
 
-/// A configuration without what every launch sets.
+/// Returns a configuration without the values that every launch sets.
 fn shown(config: &Config, fixed: &Config) -> String {
     let own = config.without(fixed);
     if own.is_empty() { "the engine's defaults".to_owned() } else { own.to_string() }
 }
 
-/// Of a share from 0 to 1. A few are not none.
+/// Formats a share from 0 to 1 as a percentage. A share above 0 is never shown as 0.0 %.
 fn percent(share: f64) -> String {
     if share > 0.0 && share < 0.001 { "less than 0.1 %".to_owned() } else { format!("{:.1} %", 100.0 * share) }
 }
@@ -128,7 +128,8 @@ fn defaults(finding: Option<&Finding>) -> String {
     }
 }
 
-/// `KV cache of 191,300 tokens +- 2 % (1.46 requests of 131,072 tokens) with the defaults; 3.1 % of the space may not start`
+/// Returns a line such as
+/// `KV cache of 191,300 tokens +- 2 % (1.46 requests of 131,072 tokens) with the defaults; 3.1 % of the space may not start`.
 fn memory_line(memory: &Prediction, removal: &Removal) -> String {
     let cache = if memory.blocks() == 0 {
         "no room for a KV cache".to_owned()
@@ -149,7 +150,7 @@ fn memory_line(memory: &Prediction, removal: &Removal) -> String {
     format!("{cache} with the defaults{risk}{risky}")
 }
 
-/// `131,072`.
+/// Formats a number with separators, such as `131,072`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
@@ -157,13 +158,13 @@ fn grouped(number: u64) -> String {
 }
 
 fn reasons(narrowing: &Narrowing) -> String {
-    // What follows the first sentence is advice for another place.
+    // The message continues with advice, which does not fit here.
     let first = |message: &str| message.split(". ").next().unwrap_or_default().trim_end_matches('.').to_owned();
     let reasons = narrowing.reasons.iter().map(|(rule, message)| format!("{rule}: {}", first(message)));
     reasons.collect::<Vec<_>>().join("; ")
 }
 
-/// `, only while enable-chunked-prefill is true`.
+/// Returns a text such as `, only while enable-chunked-prefill is true`.
 fn when(parameter: &Parameter) -> String {
     let condition = |condition: &Condition| {
         let values: Vec<_> = condition.values.iter().map(ToString::to_string).collect();
@@ -226,7 +227,7 @@ fn describe(installed: &ExecutionEnvironment) -> String {
     format!("{}{assumed} {device}", installed.version)
 }
 
-/// For programs: one document.
+/// Renders the results for programs, as one document.
 pub(super) fn as_json(checked: &Checked<'_>) -> Json {
     let (job, search, removal) = (checked.job, &checked.search, &checked.removal);
     let narrowings = &search.narrowings;

@@ -1,4 +1,4 @@
-//! The database, who works on its studies, and what killed tuners left behind.
+//! Checks the database, its running tuners, and the leftovers of killed ones.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The GPUs, and who holds their memory.
+//! Checks the GPUs and names the processes that hold their memory.
 
 use super::Finding;
 use crate::execution::ExecutionEnvironment;
@@ -7,7 +7,7 @@ use crate::job::Job;
 use crate::server::Owner;
 use crate::stats::gib_text;
 
-/// What a driver and a desktop take of an idle device.
+/// Limit of the memory that a driver and a desktop take of an idle device.
 const IDLE: u64 = 1 << 30;
 
 pub(super) fn look(study: Option<(&Job, &ExecutionEnvironment)>) -> Vec<Finding> {
@@ -45,7 +45,8 @@ fn described(reading: &GpuReading, driver: &str, owner: &dyn Fn(u32) -> String) 
     }
 }
 
-/// `needs_one` says whether the study's engine computes on a GPU, where there is a study.
+/// Returns the finding for a machine without a GPU. `needs_one` is whether the study's engine computes on a GPU; `None`
+/// without a study.
 fn absent(needs_one: Option<bool>, text: &str) -> Finding {
     match needs_one {
         Some(false) => Finding::ok("device", format!("{text}; the study needs none")),
@@ -65,7 +66,7 @@ fn told(reading: &DeviceMemory, driver: &str, owner: &dyn Fn(u32) -> String) -> 
         format!("{}{bytes}", owner(*pid))
     };
     let holders = match holders.as_slice() {
-        // In a container the driver names no processes of the host.
+        // In a container the driver lists no processes of the host.
         [] => "a process that is not seen from here".to_owned(),
         holders => holders.iter().map(holder).collect::<Vec<_>>().join(", "),
     };
@@ -73,7 +74,7 @@ fn told(reading: &DeviceMemory, driver: &str, owner: &dyn Fn(u32) -> String) -> 
     Finding::warn("device", format!("{text}; held by {holders}"), hint)
 }
 
-/// Who a process is, in words.
+/// Describes a process.
 fn owner(pid: u32) -> String {
     let owner = i32::try_from(pid).ok().and_then(Owner::of);
     owner.map_or_else(|| format!("process {pid}"), |owner| owner.to_string())

@@ -1,4 +1,4 @@
-//! Space where trials write, and where engines do.
+//! Checks the free space of the folders that trials and engines write to.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ pub(super) fn look(global: &Global) -> Vec<Finding> {
     findings.push(if shared.is_dir() {
         let mut finding = space("shared", shared, 0, GIB, true);
         if finding.state == State::Warn {
-            // Docker gives 64 MiB unless told otherwise.
+            // Docker's default is 64 MiB.
             finding.hint =
                 Some("engines on several devices need more: `--ipc=host` or `--shm-size` of a container".into());
         }
@@ -35,18 +35,19 @@ pub(super) fn look(global: &Global) -> Vec<Finding> {
     findings
 }
 
-/// A file's folder, also where neither exists yet.
+/// Returns a file's folder, also if neither exists yet.
 fn folder_of(file: &Path) -> PathBuf {
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     absolute.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned)
 }
 
-/// Where downloaded models lie, if any do.
+/// Returns the folder of downloaded models, if it exists.
 fn model_cache() -> Option<PathBuf> {
     hub_cache(|name| std::env::var(name).ok()).filter(|cache| cache.is_dir())
 }
 
-/// `least` bytes have to be free, `enough` should be.
+/// Checks a folder. Less than `least` free bytes fail, less than `enough` warn. If `written`, the folder must be
+/// writable.
 fn space(what: &'static str, folder: &Path, least: u64, enough: u64, written: bool) -> Finding {
     let shown = folder.display();
     if !folder.is_dir() {

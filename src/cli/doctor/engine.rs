@@ -1,4 +1,4 @@
-//! The engine, its release, and whether its Python answers.
+//! Checks the engine, its release, and the answer of its Python.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::preflight::{Limits, Preflight, Setup};
 use crate::server::{Marker, output_of};
 use crate::tuner::preflight_setup;
 
-/// Python starts and reads one metadata file.
+/// Limit of the release probe: Python starts and reads one metadata file.
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
 
 pub(super) async fn look(study: Option<(&Job, &ExecutionEnvironment)>, global: &Global) -> Vec<Finding> {
@@ -61,7 +61,7 @@ fn of_study(job: &Job, installed: &ExecutionEnvironment) -> (Vec<Finding>, Optio
     (findings, setup)
 }
 
-/// The engine that a shell would start.
+/// Checks the engine that a shell would start.
 async fn of_path() -> (Vec<Finding>, Option<Setup>) {
     let engine = engines::assumed();
     let (name, command) = (engine.kind(), engine.default_command().unwrap_or_default());
@@ -82,7 +82,7 @@ async fn of_path() -> (Vec<Finding>, Option<Setup>) {
         ),
     };
     let preflight = engine.preflight().zip(engine.preflight_python(&command));
-    // A model that does not exist is refused without a look at the network, which is an answer too.
+    // The engine refuses a path that does not exist without using the network. A refusal is an answer too.
     let setup = |(program, python)| Setup {
         program,
         python,
@@ -115,7 +115,7 @@ async fn asked(setup: Setup) -> Finding {
     }
 }
 
-/// A marker of this process alone, which belongs to no study.
+/// Returns a marker of this process alone, which belongs to no study.
 fn marker() -> Marker {
     Marker::helper(Path::new(""), "", &format!("doctor-{}", std::process::id()))
 }

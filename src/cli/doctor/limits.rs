@@ -1,4 +1,4 @@
-//! What the kernel grants: files, processes, priority, memory, and a clock that is quick to read.
+//! Checks the kernel's limits: files, processes, priority, memory, and the time to read the clock.
 
 use procfs::process::{LimitValue, Process};
 use sysinfo::{MemoryRefreshKind, System};
@@ -6,10 +6,10 @@ use sysinfo::{MemoryRefreshKind, System};
 use super::{Finding, State};
 use crate::stats::{GIB, gib_text};
 
-/// A server and a load of a thousand streams have a socket each.
+/// Least limit of open files. A load of a thousand streams has a socket for each stream, and so has the server.
 const FILES: u64 = 4096;
 
-/// vLLM starts a process for each device and a hundred threads in each.
+/// Least limit of processes and threads. vLLM starts a process for each device, with a hundred threads in each.
 const PROCESSES: u64 = 4096;
 
 /// Bit of `CAP_SYS_NICE` (`linux/capability.h`).
@@ -36,7 +36,7 @@ pub(super) fn look() -> Vec<Finding> {
     findings
 }
 
-/// `None` where there is no limit.
+/// Returns a limit; `None` if it is unlimited.
 fn value(limit: LimitValue) -> Option<u64> {
     if let LimitValue::Value(value) = limit { Some(value) } else { None }
 }
@@ -55,7 +55,7 @@ fn processes(limit: Option<u64>, group: Option<u64>) -> Finding {
     Finding::expect(least >= PROCESSES, "processes", format!("{least} processes and threads at most"), hint)
 }
 
-/// What the load generator asks for. Only the permission is looked at: nothing is set.
+/// Checks the permission for a real-time priority, which the load generator requests. It sets nothing.
 fn priority(limit: Option<u64>, capable: bool) -> Finding {
     let allowed = capable || limit.is_none_or(|limit| limit > 0);
     let text = if allowed { "a real-time priority is allowed" } else { "no real-time priority is allowed" };
@@ -70,7 +70,8 @@ fn memory(available: u64, total: u64) -> Finding {
     Finding::expect(available >= 4 * GIB, "memory", text, hint)
 }
 
-/// Each token's arrival reads the clock; these sources take microseconds for it, and each a system call.
+/// Checks the clock source. The load reads the clock at each token's arrival. With a slow source, each read is a system
+/// call and takes microseconds.
 fn clock(source: &str) -> Finding {
     let slow = ["hpet", "acpi_pm", "jiffies", "xen"].contains(&source);
     let state = if slow { State::Warn } else { State::Ok };

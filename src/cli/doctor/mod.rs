@@ -1,4 +1,5 @@
-//! `doctor`: what is here, and what would get in the way of a night of trials. It starts no server and changes nothing.
+//! `doctor`: checks this machine for problems that would stop a night of trials. It starts no server and changes
+//! nothing.
 
 mod conditions;
 mod database;
@@ -32,19 +33,19 @@ pub(super) struct Doctor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Ok,
-    /// Something may get in the way.
+    /// A study may run into trouble.
     Warn,
-    /// Nothing can be measured like this.
+    /// Nothing can be measured in this state.
     Fail,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Finding {
     what: &'static str,
     state: State,
     text: String,
-    /// What to do.
+    /// The remedy.
     hint: Option<String>,
 }
 
@@ -61,12 +62,12 @@ impl Finding {
         Self { what, state: State::Fail, text: text.into(), hint: Some(hint.into()) }
     }
 
-    /// `ok`, or a warning with this hint.
+    /// Returns `ok`, or a warning with this hint.
     fn expect(holds: bool, what: &'static str, text: impl Into<String>, hint: &str) -> Self {
         if holds { Self::ok(what, text) } else { Self::warn(what, text, hint) }
     }
 
-    /// `warn  files        1024 open files; hint`.
+    /// Returns a line such as `warn  files        1024 open files; hint`.
     fn line(&self) -> String {
         let (red, yellow, green) = (anstyle::AnsiColor::Red, anstyle::AnsiColor::Yellow, anstyle::AnsiColor::Green);
         let colour = match self.state {

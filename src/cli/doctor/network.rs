@@ -1,4 +1,4 @@
-//! Ports for engines.
+//! Checks the ports for engines.
 
 use super::Finding;
 use crate::server::{PORTS, free_port};
@@ -9,7 +9,7 @@ pub(super) fn look() -> Vec<Finding> {
     vec![judged(free_port(), outgoing)]
 }
 
-/// `outgoing` is the lowest port that the kernel takes for outgoing connections.
+/// Judges the ports. `outgoing` is the lowest port that the kernel uses for outgoing connections.
 fn judged(free: std::io::Result<u16>, outgoing: Option<u16>) -> Finding {
     let (first, last) = (PORTS.start, PORTS.end - 1);
     let hint = "another program or a namespace without a loopback interface takes them: see `ss -lnt` and `ip link`";

@@ -1,4 +1,4 @@
-//! What a study's trials have shown of the machine.
+//! Learns the twin's calibration from a study's trials.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::store::{Scored, Store, Study};
 use crate::trial::{Measurement, Outcome, Startup};
 use crate::twin::{Calibration, Factor};
 
-/// What was learned, and the number of trials that the calibration is from.
+/// A calibration, and the number of trials that it is based on.
 pub(super) struct Learned {
     pub(super) calibration: Calibration,
     pub(super) starts: StartHistory,
     pub(super) trials: usize,
-    /// How much its launches differ from each other.
+    /// The noise between launches.
     pub(super) noise: Option<LaunchNoise>,
 }
 
@@ -29,7 +29,7 @@ impl Learned {
 /// Learns from the measured trials of a study, on the model, engine and device of `question`.
 ///
 /// # Errors
-/// When there is no such study, it is one of another engine or model, or its trials say too little.
+/// If there is no such study, its engine or model differs, or its trials do not suffice for a calibration.
 pub(super) async fn calibrate(store: &Store, name: &str, question: &Question<'_>) -> Result<Learned, Failure> {
     let Some(study) = store.study(name).await? else {
         return Err(Failure::new(INVALID, format!("there is no study {name:?} in {}", store.path().display()))
@@ -64,7 +64,7 @@ pub(super) async fn calibrate(store: &Store, name: &str, question: &Question<'_>
     Ok(Learned { calibration, starts, trials: all.len().min(MOST_TRIALS), noise })
 }
 
-/// What the launches of a question run on.
+/// Returns the facts that the launches of a question depend on.
 pub(super) fn around<'a>(question: &Question<'a>) -> LaunchSurroundings<'a> {
     let Question { job, version, device, host, .. } = question;
     LaunchSurroundings {
@@ -74,7 +74,7 @@ pub(super) fn around<'a>(question: &Question<'a>) -> LaunchSurroundings<'a> {
     }
 }
 
-/// The calibration in one line.
+/// Describes the calibration in one line.
 pub(super) fn told(learned: &Learned, study: &str) -> String {
     let Learned { calibration, trials, .. } = learned;
     let factor = |factor: Factor| {
@@ -86,7 +86,7 @@ pub(super) fn told(learned: &Learned, study: &str) -> String {
     format!("calibrated on {trials} of {study}; times as multiples of the preset's: {}", factors.join(", "))
 }
 
-/// What is not a configuration has to be equal: the twin takes it from the study file.
+/// Checks that model, engine kind, arguments and environment are equal. The twin takes them from the study file.
 fn same_engine(study: &Study, job: &Job) -> Result<(), Failure> {
     let (theirs, ours) = (&study.definition, job.definition());
     for pointer in ["/model", "/engine/kind", "/engine/args", "/engine/env"] {
@@ -103,7 +103,8 @@ fn same_engine(study: &Study, job: &Job) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A trial that was measured with the machine to itself.
+/// Returns a trial for the calibration. `None` if it was not measured, was not alone on the host, or has no stored
+/// replies.
 async fn tried(
     store: &Store,
     study: &Study,

@@ -1,11 +1,11 @@
-//! `--config`: configurations as JSON, over what the study sets in every launch.
+//! Reads `--config`: configurations as JSON, over the values that the study sets in every launch.
 
 use crate::cli::failure::{Failure, INVALID};
 use crate::config::Config;
 use crate::facts::EngineVersion;
 use crate::job::Job;
 
-/// The configurations, each with the study's fixed values; without any, those alone.
+/// Returns the configurations, each with the study's fixed values. Without `--config`, returns the fixed values alone.
 pub(super) fn read(texts: &[String], job: &Job, version: EngineVersion) -> Result<Vec<Config>, Failure> {
     let fixed = &job.parameters().fixed;
     if texts.is_empty() {

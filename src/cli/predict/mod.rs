@@ -1,4 +1,4 @@
-//! `predict`: what configurations would give, in virtual time.
+//! `predict`: predicts the results of configurations in virtual time.
 
 mod calibrate;
 mod configs;
@@ -64,7 +64,7 @@ pub(super) struct Predict {
     output: Option<PathBuf>,
 }
 
-/// The engine and its release, as the page of a prediction names them.
+/// Returns the engine and its release for the page of a prediction.
 fn engine_text(job: &Job, simulated: Option<Simulated>, release: &Release) -> String {
     let engine = &job.engine.engine;
     let Some(simulated) = simulated else { return format!("{} {release}", engine.kind()) };
@@ -123,7 +123,7 @@ impl Predict {
         for (config, (device, knowledge)) in
             configs.iter().flat_map(|config| devices.iter().map(move |device| (config, device)))
         {
-            // What was started here before has left its weights and its compiled code.
+            // Earlier launches on this machine left the model's weights and compiled code in its caches.
             let warm = learned.starts.warm(&calibrate::around(&question), config);
             let question =
                 Question { config: config.clone(), device: *device, knowledge: *knowledge, warm, ..question.clone() };
@@ -170,7 +170,7 @@ impl Predict {
             .with_hint("the reason of each is printed; `setpoint check` says more of what the rules remove"))
     }
 
-    /// The study's load, or the one of the command line.
+    /// Returns the study's load, or the one of the command line.
     fn load(&self, job: &Job) -> Result<LoadJob, Failure> {
         let mut load = job.load.clone();
         if self.rate.is_none() && self.concurrency.is_none() {
@@ -186,7 +186,7 @@ impl Predict {
             Some(per_s) if per_s.is_infinite() => Arrival::AtOnce,
             Some(per_s) => Arrival::Rate { per_s, burstiness },
         };
-        // The users of a closed loop are not what an open one may have under way.
+        // The number of users of a closed loop is no limit of the requests in flight of an open one.
         load.concurrency = self.concurrency.or(load.concurrency.filter(|_| own.is_none()));
         if let (None, Some(users)) = (self.rate, self.concurrency) {
             load.requests = load.requests.map(|requests| requests.max(users));
@@ -206,7 +206,7 @@ fn write(file: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(file, text).map_err(|error| Failure::unexpected(format!("cannot write {}: {error}", file.display())))
 }
 
-/// Requests per second; infinity is all at once.
+/// Parses a rate in requests per second. Infinity means all at once.
 fn rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|_| "not a number, nor inf".to_owned())?;
     if rate > 0.0 { Ok(rate) } else { Err("must be above 0".to_owned()) }

@@ -1,4 +1,4 @@
-//! The engine's release that a prediction is for, and where it is known from.
+//! The engine's release of a prediction, and the source of that information.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::job::Job;
 use crate::server;
 use crate::store::{Store, StoreError, Study};
 
-/// Python starts and reads one metadata file.
+/// Limit of the release probe: Python starts and reads one metadata file.
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
 
 /// A release with its origin.
@@ -20,22 +20,22 @@ pub(super) struct Release {
     pub(super) origin: ReleaseOrigin,
 }
 
-/// Where a release is known from.
+/// The source of a release.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ReleaseOrigin {
-    /// The command line, the study file, or the simulated engine, which simulates the newest release unless told otherwise.
+    /// The command line, the study file, or the simulated engine. The latter simulates the newest release by default.
     Stated,
     /// The trials of this study ran it.
     Trials(String),
     /// The installed engine reports it.
     Installed,
-    /// Nothing says which it is: the newest one known.
+    /// No source states it. The newest known release is assumed.
     Assumed,
 }
 
 impl Release {
-    /// The release that was stated, or that of the calibrating study's trials, of the study's own trials, of the installed
-    /// engine, or the newest one, in this order.
+    /// Returns the stated release. Without one, returns the first known of these: that of the calibrating study's
+    /// trials, of the study's own trials, of the installed engine, the newest known one.
     pub(super) async fn find(
         stated: Option<EngineVersion>,
         job: &Job,
@@ -75,7 +75,8 @@ impl std::fmt::Display for Release {
     }
 }
 
-/// The release of the last launch of the calibrating study, or of the study of the same name, and that study's name.
+/// Returns the release of the last launch, with the study's name. The calibrating study comes first, then the study of
+/// the job's own name.
 async fn of_trials(
     job: &Job,
     calibrate: Option<&str>,
@@ -83,7 +84,7 @@ async fn of_trials(
 ) -> Result<Option<(EngineVersion, String)>, Failure> {
     let store = match Store::open(&global.db, false).await {
         Ok(store) => store,
-        // Predictions need no database; --calibrate reports that it is missing.
+        // Predictions need no database. `--calibrate` reports a missing one.
         Err(StoreError::Missing(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     };

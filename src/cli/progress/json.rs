@@ -1,4 +1,4 @@
-//! Each event as one JSON object.
+//! Renders each event as one JSON object.
 
 use serde_json::{Value as Json, json};
 
@@ -7,7 +7,7 @@ use crate::rule::Removed;
 use crate::trial::Proposal;
 use crate::tuner::{Event, WrongRule};
 
-/// `None` for what only `verbose` tells.
+/// Returns the event as JSON. `None` for events that only `verbose` reports.
 #[expect(clippy::too_many_lines, reason = "one arm for each event")]
 pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
     Some(match event {

@@ -1,4 +1,4 @@
-//! What a person watches while a study runs: a live line on a terminal, plain lines or JSON lines elsewhere.
+//! Progress display of a study: a live line on a terminal, plain lines or JSON lines elsewhere.
 
 mod json;
 mod state;
@@ -23,17 +23,17 @@ use crate::tuner::{Ending, Event, Interference, Plan, WrongRule};
 use json::event_json;
 use state::{Open, State};
 
-/// Receives events from the tuner and from the load's thread.
+/// The receiver of events from the tuner and from the load's thread.
 pub(super) struct Progress {
     mode: Mode,
     verbose: bool,
     metric: String,
-    /// What every trial sets alike is not worth a reader's time.
+    /// Values that every trial sets. The lines omit them.
     fixed: Config,
     state: Mutex<State>,
 }
 
-/// How standard error is written to.
+/// The form of the output on standard error.
 pub(super) enum Mode {
     Quiet,
     /// One line that changes.
@@ -52,7 +52,7 @@ impl Mode {
         }
     }
 
-    /// Something that is worth a line of its own.
+    /// Writes a note on a line of its own.
     pub(super) fn note(&self, text: &str) {
         match self {
             Self::Quiet => {}
@@ -81,7 +81,7 @@ impl Progress {
         }
     }
 
-    /// Something that is worth a line of its own.
+    /// Writes a note on a line of its own.
     pub(super) fn note(&self, text: &str) {
         self.mode.note(text);
     }
@@ -93,14 +93,15 @@ impl Progress {
 
     pub(super) fn on(&self, event: &Event) {
         let live = {
-            // A panic elsewhere must not silence the progress.
+            // A panic elsewhere must not end the progress display.
             let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             state.follow(event);
             let sum = |of: fn(&Open) -> usize| state.open.values().map(of).sum::<usize>() as u64;
             let is_live = matches!(self.mode, Mode::Live(_));
             is_live.then(|| (sum(|open| open.total).max(1), sum(|open| open.done), state.live_text()))
         };
-        // Nobody holds the state while a slow terminal takes its lines: the loads of other trials tell their requests meanwhile.
+        // The lock is released before the write, because the loads of other trials report their requests meanwhile. A
+        // slow terminal must not delay them.
         match &self.mode {
             Mode::Quiet => {}
             Mode::Json => {
@@ -126,7 +127,7 @@ impl Progress {
         }
     }
 
-    /// The line that an event is worth, without colour or cursor movement.
+    /// Returns the line for an event, without colour or cursor movement.
     fn line(&self, event: &Event) -> Option<String> {
         match event {
             Event::Begin { study, stored: 0, .. } => Some(format!("study {study}: new")),
@@ -211,7 +212,7 @@ impl Progress {
             Event::Also { error } => Some(format!("moreover: {error}")),
             Event::Retry { incident, wait } => {
                 let Incident { number, failure, .. } = &**incident;
-                // What is not the environment's is tried again only because of neighbours.
+                // A failure that is not the environment's is retried only because neighbours may have caused it.
                 let (whose, when) = match (failure.kind.blame(), wait.is_zero()) {
                     (Blame::Environment, true) => ("not its fault", "at once".to_owned()),
                     (Blame::Environment, false) => ("not its fault", format!("in {}", fine(*wait))),
@@ -220,7 +221,7 @@ impl Progress {
                 Some(format!("trial {number}: {whose}, {}: {}; launching again {when}", failure.kind, failure.message))
             }
             Event::Phase { number, phase } if self.verbose => Some(format!("trial {number}: {phase}")),
-            // The error that follows an interruption or a pause says it.
+            // The error that follows an interruption or a pause contains the reason.
             Event::Phase { .. }
             | Event::Progress { .. }
             | Event::Paused(_)
@@ -237,7 +238,7 @@ impl Progress {
                 "trial {}: rejected before launch, {}: {}",
                 trial.proposal.number, rejection.rule, rejection.message
             )),
-            // Hundreds of them may come in a row.
+            // Hundreds of rejected trials may follow each other.
             Outcome::Rejected(_) => None,
             Outcome::Failed(failure) => {
                 Some(format!("trial {}: failed, {}: {}", trial.proposal.number, failure.kind, failure.message))
@@ -259,7 +260,8 @@ impl Progress {
     }
 }
 
-/// `plan: 8.0 h; the search ends 24 min before, so that the best and the defaults are measured again (2 launches)`
+/// Returns a line such as
+/// `plan: 8.0 h; the last 2 launches measure the best and the defaults again, for which 24 min are reserved`.
 fn plan_line(plan: &Plan) -> String {
     let trials = plan.trials.map(|trials| format!("{trials} launches in all"));
     let time = plan.time.map(coarse);
@@ -298,7 +300,7 @@ fn interference_line(found: Option<&Interference>, at_a_time: usize) -> String {
     format!("the defaults alone {alone}, at the same time on all slots {values}{spoilt}: {cost} % lost; {verdict}")
 }
 
-/// `slot 3` or `slots 2, 3`.
+/// Returns a text such as `slot 3` or `slots 2, 3`.
 fn list(slots: &[usize]) -> String {
     let numbers: Vec<_> = slots.iter().map(ToString::to_string).collect();
     format!("slot{} {}", if slots.len() == 1 { "" } else { "s" }, numbers.join(", "))
@@ -306,7 +308,7 @@ fn list(slots: &[usize]) -> String {
 
 fn live_line() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr_with_hz(10));
-    // The template is a constant; without it the bar's own style serves.
+    // The template is a constant. If it were invalid, the bar would keep its default style.
     if let Ok(style) = ProgressStyle::with_template("{spinner} {bar:20} {msg}") {
         bar.set_style(style);
     }
@@ -315,7 +317,7 @@ fn live_line() -> ProgressBar {
 }
 
 pub(super) fn write_line(text: &str) {
-    // Nobody is left to tell when standard error is closed.
+    // A closed standard error leaves nobody to report to.
     let _ = writeln!(anstream::stderr().lock(), "{}", shown(text));
 }
 
@@ -323,7 +325,7 @@ pub(super) fn write_json(json: &serde_json::Value) {
     write_line(&json_for_terminal(&json.to_string()));
 }
 
-/// `40 s`, `12 min` or `3.5 h`.
+/// Formats a duration such as `40 s`, `12 min` or `3.5 h`.
 pub(super) fn coarse(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..90 => format!("{seconds} s"),
@@ -332,7 +334,7 @@ pub(super) fn coarse(duration: Duration) -> String {
     }
 }
 
-/// `0.5 s` or `10 s`, and longer times coarsely.
+/// Formats a duration such as `0.5 s` or `10 s`. Longer times are formatted by `coarse`.
 fn fine(duration: Duration) -> String {
     if duration < Duration::from_secs(10) { format!("{} s", number(duration.as_secs_f64())) } else { coarse(duration) }
 }

@@ -1,4 +1,4 @@
-//! What is known of a run from its events, for the live line.
+//! State of a run, collected from its events for the live line.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,21 +9,21 @@ use crate::tuner::{Event, Phase, Plan};
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Trials to launch, where the budget says so.
+    /// Trials to launch, if the budget limits them.
     trials: Option<u32>,
-    /// The trial that was told of last.
+    /// Number of the trial of the last event.
     number: u32,
     launched: u32,
     /// Trials without an outcome.
     pub(super) open: BTreeMap<u32, Open>,
     best: Option<f64>,
-    /// Trials launched in this run, and since when, for the time that is left.
+    /// Trials launched in this run, and the run's start, for the estimate of the remaining time.
     launched_here: u32,
     began: Option<Instant>,
     plan: Option<Plan>,
 }
 
-/// What is known of a trial without an outcome: its phase, and how many of the phase's requests have ended.
+/// State of a trial without an outcome: its phase, and the number of the phase's requests that have ended.
 #[derive(Default)]
 pub(super) struct Open {
     phase: Option<Phase>,
@@ -55,7 +55,7 @@ impl State {
             }
             Event::Trial { trial, best, launched, .. } => {
                 self.open.remove(&trial.trial.proposal.number);
-                // The next one is checked before it is launched.
+                // The next trial is checked before it is launched.
                 self.number = trial.trial.proposal.number + 1;
                 self.launched_here += launched.saturating_sub(self.launched);
                 self.launched = *launched;
@@ -84,8 +84,8 @@ impl State {
         }
     }
 
-    /// `trial 5, launch 3 of 16, measuring, best 1234, about 40 s left`: rejected trials have numbers too. Where several
-    /// run, `8 trials, launches 3 to 10 of 16, 2 starting, 6 measuring, ...`.
+    /// Returns a text such as `trial 5, launch 3 of 16, measuring, best 1234, about 40 s left`. Rejected trials have
+    /// numbers too. With several open trials: `8 trials, launches 3 to 10 of 16, 2 starting, 6 measuring, ...`.
     pub(super) fn live_text(&self) -> String {
         let of = self.trials.map(|trials| format!(" of {trials}")).unwrap_or_default();
         let best = self.best.map(|best| format!(", best {}", number(best))).unwrap_or_default();

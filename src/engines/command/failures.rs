@@ -1,4 +1,4 @@
-//! Why a described server ended: by the study's patterns, else by its exit.
+//! The cause of a described server's end: by the study's patterns, otherwise by its exit.
 
 use regex::Regex;
 
@@ -7,7 +7,7 @@ use crate::document::{DocumentError, Section, nearest};
 use crate::engine::{Evidence, Exit};
 use crate::trial::{Failure, FailureKind, redact, without_controls};
 
-/// A line of the log and the failure that it stands for.
+/// A pattern for a line of the log, and the kind of failure that it indicates.
 #[derive(Debug)]
 pub(super) struct FailurePattern {
     pattern: Regex,
@@ -29,10 +29,10 @@ impl FailurePattern {
     }
 }
 
-/// Characters of a line that are worth telling.
+/// The length to which a quoted line is cut, in characters.
 const MOST_TEXT: usize = 400;
 
-/// Returns the failure of the first pattern that a line matches. Without one the exit and the phase decide.
+/// Returns the failure of the first pattern that matches a line. If none matches, the exit and the phase decide.
 pub(super) fn diagnose(evidence: &Evidence<'_>, patterns: &[FailurePattern]) -> Failure {
     let lines = || evidence.log.lines().filter(|line| !line.trim().is_empty());
     let by_pattern = || {

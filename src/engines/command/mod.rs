@@ -1,7 +1,7 @@
 //! An engine that only the study file describes: any server with an OpenAI-compatible interface.
 //!
-//! It has no rules, no twin, no flag table and no log reader. The study file states how its command, its flags, its health
-//! page and its failures look.
+//! It has no rules, no twin, no flag table and no log reader. The study file describes its command, its flags, its
+//! health page and its failures.
 
 mod failures;
 mod spelling;
@@ -30,16 +30,16 @@ const KIND: &str = "command";
 /// The described engine in the registry.
 pub(super) static ENGINE: EngineKind = EngineKind { name: KIND, variables: &[], read, built_in: None };
 
-/// The word of `command` in whose place the flags of a configuration stand.
+/// The argument of `command` that is replaced by the flags of a configuration.
 const FLAGS: &str = "{flags}";
 
 /// The placeholder of the model.
 const MODEL: &str = "model";
 
-/// The path that is asked for health if the study names none.
+/// The default path of the health page.
 const HEALTH: &str = "/health";
 
-/// The dialect if the study names none: what OpenAI documents and nothing else.
+/// The default dialect: only the interface that OpenAI documents.
 const DIALECT: &str = "openai";
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ struct CommandEngine {
 /// Reads the keys of `[engine]` that only this engine has.
 ///
 /// # Errors
-/// When a key is missing, or a value is not one of its choices or no regular expression.
+/// If a key is missing, or a value is not one of its choices or no regular expression.
 fn read(section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
     let style = match section.optional::<String>("flag_style")? {
         None => FlagStyle::Separate,
@@ -82,7 +82,7 @@ fn read(section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
     let log = section.optional::<String>("ready_log")?;
     let log = log.map(|text| regex(section, "ready_log", &text)).transpose()?;
     let health = match path(section, "health")? {
-        // A server whose log shows that it is ready may have no page of health.
+        // If the log shows the readiness, the server may have no health page.
         None => log.is_none().then(|| HEALTH.to_owned()),
         named => named,
     };
@@ -112,7 +112,7 @@ fn read_metric_names(table: &Section<'_>) -> Result<BTreeMap<String, String>, Do
     table.keys().map(name).collect()
 }
 
-/// A path of the server.
+/// Reads a path on the server.
 fn path(section: &Section<'_>, key: &str) -> Result<Option<String>, DocumentError> {
     let path: Option<String> = section.optional(key)?;
     match path.iter().find(|path| !path.starts_with('/')) {
@@ -126,7 +126,7 @@ fn path(section: &Section<'_>, key: &str) -> Result<Option<String>, DocumentErro
 
 fn regex(section: &Section<'_>, key: &str, text: &str) -> Result<Regex, DocumentError> {
     Regex::new(text).map_err(|error| {
-        // The library draws the place of the error; its last line is the message.
+        // The library marks the place of the error in several lines. The last line is the message.
         let text = error.to_string();
         let problem = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
         section.error(key, format!("is not a regular expression: {problem}"), None)
@@ -156,7 +156,7 @@ impl Engine for CommandEngine {
         true
     }
 
-    /// The words of the study with the flags in their place, or behind them.
+    /// Returns the study's arguments with the flags at their placeholder, or at the end of the command.
     fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError> {
         let flags = Rendered::of(spec.config, self.style, &self.spellings).words;
         let fill = |word: &String| {

@@ -1,4 +1,4 @@
-//! How a described server wants its parameters: as words of the command line or as variables.
+//! The spelling of a described server's parameters, as arguments of the command line or as variables.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::engine::is_variable;
 /// The prefix of a spelling that names a variable of the environment.
 const ENVIRONMENT: &str = "env:";
 
-/// How parameters without a spelling of their own are written.
+/// The default spelling of parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlagStyle {
     /// `--name value`.
@@ -41,7 +41,7 @@ impl FlagStyle {
         Self::ALL.into_iter().find(|style| style.name() == name)
     }
 
-    /// The spelling of a parameter that has none of its own.
+    /// Returns the default spelling of a parameter.
     fn spelling(self, name: &str) -> Spelling {
         Spelling::Name(match self {
             Self::Separate | Self::Equals => format!("--{name}"),
@@ -51,12 +51,12 @@ impl FlagStyle {
     }
 }
 
-/// How the study spells one parameter.
+/// The study's spelling of one parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Spelling {
-    /// A flag, which takes the value behind a `=` if it ends with one; or `env:NAME`.
+    /// A flag, or `env:NAME`. A flag that ends with `=` has its value attached.
     Name(String),
-    /// The words of a switch that is on and of one that is off; an empty text is no word.
+    /// The arguments of a switch that is on and of one that is off. An empty text is no argument.
     Switch { on: String, off: String },
 }
 
@@ -88,7 +88,7 @@ impl Spelling {
     }
 }
 
-/// A configuration as a server gets it.
+/// A configuration in the form that a server receives.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Rendered {
     pub(super) words: Vec<String>,
@@ -126,7 +126,7 @@ impl Rendered {
         }
         match (value.as_bool(), style) {
             (Some(true), _) => self.words.push(name.clone()),
-            // A flag of one dash has no opposite: it is left out.
+            // A flag with one dash has no opposite, so it is left out.
             (Some(false), _) => {
                 self.words.extend(name.strip_prefix("--").map(|long| format!("--no-{long}")));
             }

@@ -1,4 +1,4 @@
-//! The words and failures of described servers.
+//! Command lines and failures of described servers.
 
 use std::path::PathBuf;
 

@@ -17,7 +17,7 @@ use crate::trial::Failure;
 /// The name in study files.
 const KIND: &str = "sim";
 
-/// The simulated engine in the registry.
+/// The registry entry of the simulated engine.
 pub(super) static ENGINE: EngineKind =
     EngineKind { name: KIND, variables: &[], read: |_| Ok(engine()), built_in: Some(engine) };
 
@@ -28,7 +28,7 @@ fn engine() -> Arc<dyn Engine> {
     Arc::new(Sim)
 }
 
-/// It has vLLM's flags, lines, pages and processes.
+/// Most methods delegate to `Vllm`, because the simulated engine has vLLM's flags, log lines, pages and processes.
 impl Engine for Sim {
     fn kind(&self) -> &'static str {
         KIND
@@ -120,7 +120,7 @@ impl Engine for Sim {
         process::Options::simulated(args)
     }
 
-    /// It has vLLM's flags.
+    /// Returns whether a space of this engine fits; those for vLLM do, because the flags are vLLM's.
     fn takes_space_of(&self, kind: &str) -> bool {
         kind == self.kind() || Vllm.takes_space_of(kind)
     }

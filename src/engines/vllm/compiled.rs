@@ -1,11 +1,11 @@
-//! Which configurations share what `torch.compile` has compiled.
+//! The key under which configurations share the code that `torch.compile` has compiled.
 
 use super::defaults::constant_default;
 use crate::config::{Config, ResolvedConfig};
 use crate::facts::EngineVersion;
 use crate::rule::Facts;
 
-/// Numbers of which an unset flag means a default that depends on model, release, device or other flags.
+/// Numeric flags with a default that depends on the model, the release, the device or other flags.
 const RESOLVED: [&str; 6] = [
     "block-size",
     "max-model-len",
@@ -15,10 +15,10 @@ const RESOLVED: [&str; 6] = [
     "tensor-parallel-size",
 ];
 
-/// Flags that the hash leaves out before 0.11.
+/// Flags that the hash omits before 0.11.
 const LEFT_OUT_ONCE: [&str; 4] = ["block-size", "cuda-graph-sizes", "max-num-batched-tokens", "max-num-seqs"];
 
-/// Flags that the hash leaves out, of those that spaces and studies name.
+/// Flags that the hash omits, among those in search spaces and studies.
 const LEFT_OUT: [&str; 24] = [
     "api-server-count",
     "disable-cascade-attn",
@@ -27,7 +27,7 @@ const LEFT_OUT: [&str; 24] = [
     "disable-log-requests",
     "disable-log-stats",
     "distributed-executor-backend",
-    // Its part in `max-num-batched-tokens` is resolved.
+    // Its effect is part of the resolved `max-num-batched-tokens`.
     "enable-chunked-prefill",
     "enable-prefix-caching",
     "gpu-memory-utilization",
@@ -47,14 +47,15 @@ const LEFT_OUT: [&str; 24] = [
     "watermark",
 ];
 
-/// What names the engine's cache of compiled code, within one study: configurations with equal keys share it. `config` has what
-/// the study's own arguments set as well. What is not known to be left out of the hash counts as part of it, so that at worst a
-/// start is expected to compile that will not.
+/// Returns the key of the engine's cache of compiled code, within one study. Configurations with equal keys share the
+/// code. `config` includes the study's own arguments. A flag counts as part of the hash unless it is known to be
+/// omitted. At worst, a compilation is then expected at a start that does not compile.
 ///
-/// Source: `VllmConfig.compute_hash` of vLLM 0.32.0 with those of its parts (`vllm/config/*.py`), from which
-/// `compilation/backends.py` and `caching.py` name the directory; held against the hashes that it gives. Asynchronous scheduling is
-/// in it by `disable_nccl_for_dp_synchronization`. Before releases counted all fields but some, they counted some alone
-/// (`vllm/config.py` of 0.9), as the times of 161 starts confirm (`tests/it/startup_model.rs`).
+/// Source: `VllmConfig.compute_hash` of vLLM 0.32.0 and the hashes of its parts (`vllm/config/*.py`).
+/// `compilation/backends.py` and `caching.py` derive the directory from them. The key was compared with the hashes of
+/// that release. Asynchronous scheduling is part of the hash through `disable_nccl_for_dp_synchronization`. Newer
+/// releases hash all fields with exceptions. Older ones hash only listed fields (`vllm/config.py` of 0.9). The times
+/// of 161 starts confirm this (`tests/it/startup_model.rs`).
 #[must_use]
 pub fn compile_key(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) -> String {
     let counts_all = facts.version >= EngineVersion::new(0, 11, 0);
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn what_the_engine_leaves_out_of_its_hash_is_left_out() {
-        // As `VllmConfig.compute_hash` of 0.32.0 answers to these lines.
+        // Expected results by `VllmConfig.compute_hash` of 0.32.0 for these command lines.
         let own = key("0.32.0", "");
         for line in [
             "--gpu-memory-utilization 0.5",

@@ -1,5 +1,5 @@
-//! vLLM's `--config FILE.yaml`: the flags that the file stands for, as `load_config_file` of `vllm/utils/argparse_utils.py`
-//! makes them.
+//! The flags in the file of vLLM's `--config FILE.yaml`, as `load_config_file` of `vllm/utils/argparse_utils.py`
+//! derives them.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::flag::FlagTable;
 
 const FLAG: &str = "--config";
 
-/// Why a file's flags cannot be read.
+/// The reason why a file's flags cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConfigFileError {
     #[error("--config is given {0} times, and vLLM reads one file")]
@@ -28,11 +28,11 @@ pub(super) enum ConfigFileError {
     Line { file: PathBuf, line: usize, problem: String },
 }
 
-/// Puts the flags of the file of `--config` in its place before all other arguments, so that these override the file's as
-/// they do in vLLM. `find` looks for the file.
+/// Replaces `--config` by the flags of its file, before all other arguments. The other arguments override the file's,
+/// as they do in vLLM. `find` locates the file.
 ///
 /// # Errors
-/// When there is more than one such file, or it cannot be read; the error names the line.
+/// If there is more than one such file, or it cannot be read. The error contains the line.
 pub(super) fn inline_config_file(
     words: Vec<String>,
     table: FlagTable,
@@ -63,18 +63,19 @@ fn is_config_flag(word: &str) -> bool {
     word == FLAG || word.strip_prefix(FLAG).is_some_and(|rest| rest.starts_with('='))
 }
 
-/// Whether a command gives the engine such a file. A wrapper before the engine may have a flag of the same name.
+/// Returns whether a command passes such a file to the engine. A wrapper before the engine may have a flag of the same
+/// name.
 pub(super) fn passes_config_file(command: &[String]) -> bool {
     let engine = command.iter().rposition(|word| word == "serve" || word.ends_with("api_server"));
     engine.is_some_and(|at| command[at..].iter().any(|word| is_config_flag(word)))
 }
 
-/// A line and what is wrong with it.
+/// The number of a line and its problem.
 type Problem = (usize, String);
 
 fn flags(text: &str, table: FlagTable) -> Result<Vec<String>, Problem> {
     let mut loader = YamlLoader::<MarkedYaml<'_>>::default();
-    // The library resolves scalars by YAML 1.2, and PyYAML by 1.1; of two equal keys PyYAML takes the later.
+    // The library resolves scalars by YAML 1.2, but PyYAML by 1.1. Of two equal keys PyYAML uses the later.
     loader.early_parse(false);
     loader.allow_duplicate_keys(true);
     let loaded = Parser::new_from_str(text).load(&mut loader, true);
@@ -93,7 +94,7 @@ fn flags(text: &str, table: FlagTable) -> Result<Vec<String>, Problem> {
     let mut words = Vec::new();
     for (key, value) in mapping {
         let name = name(key)?;
-        // The model of the command line comes before the file's, and every launch has one there.
+        // The model of the command line takes precedence over the file's, and every launch has one there.
         if name == "model" {
             continue;
         }
@@ -101,7 +102,7 @@ fn flags(text: &str, table: FlagTable) -> Result<Vec<String>, Problem> {
         match value_of(value)? {
             Json::Bool(true) => words.push(flag),
             Json::Bool(false) => {
-                // A switch that is off already has no other word.
+                // A switch without a `--no-` form is off without any argument.
                 let switch = [format!("--no-{name}")];
                 words.extend(table.parse(&switch).is_ok().then(|| switch[0].clone()));
             }
@@ -150,7 +151,7 @@ fn value_of(node: &MarkedYaml<'_>) -> Result<Json, Problem> {
     }
 }
 
-/// A scalar without quotes, as the resolver of `PyYAML` reads it.
+/// Converts a scalar without quotes like the resolver of `PyYAML`.
 fn plain(text: &str) -> Json {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Json::Null,
@@ -175,7 +176,7 @@ fn integer(text: &str) -> Option<i64> {
     Some(if text.starts_with('-') { -value } else { value })
 }
 
-/// A number with a point; an exponent needs its sign.
+/// Parses a number with a decimal point. An exponent needs a sign.
 fn float(text: &str) -> Option<f64> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, Some(exponent)),
@@ -189,7 +190,7 @@ fn float(text: &str) -> Option<f64> {
     (is_number && is_signed).then(|| text.replace('_', "").parse().ok())?
 }
 
-/// What Python's `str` makes of a value.
+/// Formats a value like Python's `str`.
 fn python_text(value: &Json) -> String {
     match value {
         Json::Null => "None".to_owned(),

@@ -1,6 +1,6 @@
-//! The values that the engine works with once its defaults are filled in.
+//! The values that the engine works with, including its defaults.
 //!
-//! Many failures come from one explicit value against a defaulted one, and the defaults depend on the release, the
+//! Many failures come from one explicit value that conflicts with a default. The defaults depend on the release, the
 //! device and the device's memory. Sources: `vllm/config`, `vllm/engine/arg_utils.py` of the releases in `flag`.
 
 mod class;
@@ -11,19 +11,19 @@ use crate::facts::{Device, EngineVersion};
 use crate::rule::Facts;
 use class::Class;
 
-/// Returns the values that the engine works with: those of `config`, and the defaults of the others.
+/// Returns the values that the engine works with: those of `config`, and defaults for the other flags.
 #[must_use]
 pub fn resolve_config(config: &Config, facts: &Facts<'_>) -> ResolvedConfig {
     let facts = &facts.of_launch(config);
     let number = |name: &str| config.get_i64(name).and_then(|value| u64::try_from(value).ok());
     let version = facts.version;
     let v0 = engine::runs_v0(config, facts);
-    // From 0.20 on, -1 asks for as much as fits.
+    // From 0.20 on, -1 requests the longest length that fits.
     let max_model_len =
         number("max-model-len").filter(|length| *length > 0).unwrap_or_else(|| super::rules::lengths(config, facts).0);
     let tensor_parallel_size = number("tensor-parallel-size").unwrap_or(1);
     let pipeline_parallel_size = number("pipeline-parallel-size").unwrap_or(1);
-    // Encoder-decoder models neither split prompts nor share prefixes, whatever is asked.
+    // Encoder-decoder models neither split prompts nor share prefixes, regardless of the flags.
     let whole = version >= EngineVersion::V0_12 && facts.model.encoder_decoder;
     let chunked_prefill = !whole && chunks(config, facts, v0, max_model_len);
 
@@ -47,9 +47,9 @@ pub fn resolve_config(config: &Config, facts: &Facts<'_>) -> ResolvedConfig {
         if !v0 && version >= EngineVersion::V0_10 { default_seqs.min(max_num_batched_tokens) } else { default_seqs }
     });
     let whole_prompts = processes_whole_prompts(facts);
-    // V0 has none for multimodal models, even where it is asked for.
+    // V0 has no prefix caching for multimodal models, even if the flag is set.
     let shares_prefixes = !(whole || whole_prompts || v0 && facts.model.multimodal);
-    // The budget is replaced after the scheduler has refused one that is too small for its sequences.
+    // The replacement of the budget happens after the scheduler's check that the budget covers its sequences.
     let is_replaced = whole_prompts && max_num_batched_tokens >= max_num_seqs;
     ResolvedConfig {
         v0,
@@ -68,8 +68,8 @@ pub fn resolve_config(config: &Config, facts: &Facts<'_>) -> ResolvedConfig {
     }
 }
 
-/// Returns the default of a flag that has the same one in every release, model and device (`vllm/engine/arg_utils.py`,
-/// `vllm/config`, 0.6.3 to 0.33.0).
+/// Returns the default of a flag if it does not depend on the release, the model and the device
+/// (`vllm/engine/arg_utils.py`, `vllm/config`, 0.6.3 to 0.33.0).
 #[must_use]
 pub(super) fn constant_default(flag: &str) -> Option<Value> {
     Some(match flag {
@@ -83,8 +83,8 @@ pub(super) fn constant_default(flag: &str) -> Option<Value> {
     })
 }
 
-/// Whether multi-head latent attention runs by the CPU's reference kernel, which takes whole prompts and blocks of 16 tokens,
-/// whatever is asked for: `check_and_update_config` in `vllm/platforms/cpu.py` of 0.32.0.
+/// Returns whether multi-head latent attention runs by the CPU's reference kernel. That kernel takes whole prompts and
+/// blocks of 16 tokens, regardless of the flags: `check_and_update_config` in `vllm/platforms/cpu.py` of 0.32.0.
 fn processes_whole_prompts(facts: &Facts<'_>) -> bool {
     facts.device == Device::Cpu
         && facts.version >= EngineVersion::V0_32
@@ -98,7 +98,7 @@ const V1_TOKENS: u64 = 2048;
 /// `DEFAULT_MAX_NUM_BATCHED_TOKENS_FOR_BATCHED_DP`.
 const BATCHED_LAYOUT_TOKENS: u64 = 256;
 
-/// Whether experts are spread over data-parallel engines by a kernel that takes batches of a fixed size:
+/// Returns whether experts are spread over data-parallel engines by a kernel for batches of a fixed size:
 /// `use_batched_dp_moe` in `vllm/config/parallel.py`.
 fn is_batched_layout(config: &Config, version: EngineVersion) -> bool {
     let kernel = config.get_str("all2all-backend");
@@ -108,13 +108,13 @@ fn is_batched_layout(config: &Config, version: EngineVersion) -> bool {
         && config.get_i64("data-parallel-size").is_some_and(|engines| engines > 1)
 }
 
-/// Above this length the V0 engine turns chunked prefill on by itself.
+/// The length in tokens above which the V0 engine enables chunked prefill by itself.
 const V0_CHUNKS_ABOVE: u64 = 32_768;
 
-/// Tokens that the V0 engine's budget has at least where nothing says otherwise.
+/// The V0 engine's smallest default of the token budget, if chunked prefill does not reduce it.
 const V0_TOKENS: u64 = 2048;
 
-/// The same for a multimodal model: `_MULTIMODAL_MODEL_MAX_NUM_BATCHED_TOKENS`.
+/// The smallest default for a multimodal model: `_MULTIMODAL_MODEL_MAX_NUM_BATCHED_TOKENS`.
 const V0_MULTIMODAL_TOKENS: u64 = 5120;
 
 fn is_on(config: &Config, name: &str) -> bool {
@@ -139,9 +139,9 @@ fn chunks(config: &Config, facts: &Facts<'_>, v0: bool, max_model_len: u64) -> b
     facts.version < EngineVersion::V0_12 || asked.unwrap_or(true)
 }
 
-/// The budget that V0 takes where none is given: `SchedulerConfig` of 0.6.3 and 0.8.5.
+/// Returns the V0 engine's default of the token budget: `SchedulerConfig` of 0.6.3 and 0.8.5.
 fn v0_tokens(config: &Config, facts: &Facts<'_>, chunked_prefill: bool, max_model_len: u64) -> u64 {
-    // Several steps at once do not split prompts.
+    // Multi-step scheduling does not split prompts.
     let splits = chunked_prefill && config.get_i64("num-scheduler-steps").is_none_or(|steps| steps <= 1);
     let tokens = match splits {
         true if facts.version < EngineVersion::V0_8 => 512,
@@ -151,8 +151,9 @@ fn v0_tokens(config: &Config, facts: &Facts<'_>, chunked_prefill: bool, max_mode
     if facts.model.multimodal { tokens.max(V0_MULTIMODAL_TOKENS) } else { tokens }
 }
 
-/// Tokens in one KV block. Kernels for multi-head latent attention force theirs until 0.20; before 0.12 also over a
-/// given size that is a multiple of it (`check_and_update_config` in `vllm/platforms/cuda.py`).
+/// Returns the number of tokens in one KV cache block. Kernels for multi-head latent attention force their own until
+/// 0.20. Before 0.12 they also replace a given size that is a multiple of it (`check_and_update_config` in
+/// `vllm/platforms/cuda.py`).
 fn block_size(config: &Config, facts: &Facts<'_>) -> u64 {
     if processes_whole_prompts(facts) {
         return 16;
@@ -166,7 +167,7 @@ fn block_size(config: &Config, facts: &Facts<'_>) -> u64 {
     }
 }
 
-/// The block size that a kernel for multi-head latent attention forces, in tokens.
+/// Returns the block size that a kernel for multi-head latent attention forces, in tokens.
 pub(super) fn forced_block_size(facts: &Facts<'_>) -> Option<u64> {
     let capability = facts.device.gpu()?.capability?;
     let covered = (EngineVersion::V0_8..EngineVersion::V0_20).contains(&facts.version) && facts.model.latent.is_some();

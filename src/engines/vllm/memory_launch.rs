@@ -7,7 +7,7 @@ use crate::facts::EngineVersion;
 use crate::memory::{Launch, LaunchTarget};
 use crate::stats::gib_to_bytes;
 
-/// `env` are the variables of the launch.
+/// Returns the properties of a launch that decide its memory. `env` are the variables of the launch.
 pub(in crate::engines::vllm) fn read_launch(
     target: LaunchTarget,
     resolved: ResolvedConfig,
@@ -17,7 +17,7 @@ pub(in crate::engines::vllm) fn read_launch(
     let since = |minor| target.version >= EngineVersion::new(0, minor, 0);
     let number = |name: &str| config.get_i64(name).and_then(|value| u64::try_from(value).ok());
     let on = |name: &str| config.get_bool(name);
-    // On a CPU the variable replaces the share of memory; up to 0.12 it has a default.
+    // On a CPU the variable replaces the share of memory. Up to 0.12 it has a default of 4 GiB.
     let space = env.get("VLLM_CPU_KVCACHE_SPACE").and_then(|text| text.trim().parse::<u64>().ok());
     let space = space.filter(|gib| *gib > 0).or_else(|| (!since(13)).then_some(4)).filter(|_| target.cpu);
     let cache_dtype = config.get_str("kv-cache-dtype").unwrap_or("auto");
@@ -34,14 +34,14 @@ pub(in crate::engines::vllm) fn read_launch(
         deepseek_cache: cache_dtype == "fp8_ds_mla",
         dtype_bytes: config.get_str("dtype").and_then(element_bytes),
         quantization: config.get_str("quantization").map(str::to_lowercase),
-        // The variable wins over the flag.
+        // The variable takes precedence over the flag.
         cache_memory: space
             .map(|gib| gib.saturating_mul(1 << 30))
             .or_else(|| number("kv-cache-memory-bytes").filter(|bytes| *bytes > 0)),
         blocks: number("num-gpu-blocks-override"),
-        // Up to 0.9 every layer counts as one that attends to everything.
+        // Up to 0.9 every layer counts as a full-attention layer.
         hybrid: !resolved.v0 && since(10) && !on("disable-hybrid-kv-cache-manager").unwrap_or(false),
-        // `VllmConfig.max_in_flight_tokens` came later than 0.20.
+        // `VllmConfig.max_in_flight_tokens` was added after 0.20.
         concurrent_batches: if since(32) && asynchronous { 2 } else { 1 },
         context_parallel_size: number("decode-context-parallel-size")
             .unwrap_or(1)
@@ -52,7 +52,7 @@ pub(in crate::engines::vllm) fn read_launch(
     }
 }
 
-/// The level of compilation in `compilation-config`, which is a number or JSON.
+/// Returns the compilation level in `compilation-config`, which is a number or JSON.
 fn level(config: &Config) -> Option<u64> {
     if let Some(level) = config.get_i64("compilation-config") {
         return u64::try_from(level).ok();
@@ -62,7 +62,7 @@ fn level(config: &Config) -> Option<u64> {
     json.as_u64().or_else(|| json.get("level").or_else(|| json.get("mode"))?.as_u64())
 }
 
-/// Bytes of an element of a named type; `None` for `auto` and what is not known.
+/// Returns the size in bytes of an element of a named type. `None` for `auto` and for unknown types.
 fn element_bytes(dtype: &str) -> Option<u64> {
     match dtype {
         "float32" | "float" => Some(4),

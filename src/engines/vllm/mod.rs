@@ -1,4 +1,4 @@
-//! vLLM: `vllm serve`.
+//! The vLLM engine, launched by `vllm serve`.
 
 mod compiled;
 mod config_file;
@@ -41,16 +41,16 @@ pub(super) fn engine() -> Arc<dyn Engine> {
     Arc::new(Vllm)
 }
 
-/// The variable from which vLLM takes its API key (`vllm/envs.py`). Unlike an argument it is not seen in a list of processes.
+/// The variable with vLLM's API key (`vllm/envs.py`). Unlike an argument it is not visible in a list of processes.
 pub(crate) const API_KEY_VARIABLE: &str = "VLLM_API_KEY";
 
 #[derive(Debug)]
 pub(super) struct Vllm;
 
-/// Asks the package's metadata, which takes milliseconds; `vllm --version` imports the engine first.
+/// Reads the package's metadata, which takes milliseconds. `vllm --version` would import the engine first.
 const PRINT_VERSION: &str = "import importlib.metadata; print(importlib.metadata.version('vllm'))";
 
-/// Wrappers behind which the engine runs on this machine, in the same environment.
+/// Wrappers that run the engine on this machine and in the same environment.
 const TRANSPARENT: [&str; 6] = ["chrt", "ionice", "nice", "numactl", "stdbuf", "taskset"];
 
 impl Engine for Vllm {
@@ -95,7 +95,7 @@ impl Engine for Vllm {
         diagnose(evidence)
     }
 
-    /// `/health` answers as soon as the HTTP server is up.
+    /// Returns `/health`, which answers as soon as the HTTP server is up.
     fn readiness(&self) -> Readiness {
         Readiness { health: Some("/health".to_owned()), log: None, model_name: ModelNameCheck::Required }
     }
@@ -116,7 +116,7 @@ impl Engine for Vllm {
         &["VLLM_CPU_KVCACHE_SPACE", "VLLM_USE_V1", "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"]
     }
 
-    /// `set_process_title` of `vllm/utils/system_utils.py`, since 0.10.
+    /// Returns the prefix of `set_process_title` in `vllm/utils/system_utils.py`, since 0.10.
     fn process_title(&self) -> Option<&'static str> {
         Some("VLLM::")
     }
@@ -134,12 +134,13 @@ impl Engine for Vllm {
             engine: "vLLM",
             source: include_str!("preflight.py"),
             packages: optional_packages().collect(),
-            // The engine would report each configuration that it creates.
+            // Otherwise the engine would send a usage report for each configuration that it creates.
             variables: &[("VLLM_NO_USAGE_STATS", "1"), ("DO_NOT_TRACK", "1")],
         })
     }
 
-    /// Another wrapper may run the engine elsewhere, or with another environment.
+    /// Returns the Python of a direct command only. Other wrappers may run the engine elsewhere, or in another
+    /// environment.
     fn preflight_python(&self, command: &[String]) -> Option<String> {
         let name = |word: &str| Path::new(word).file_name()?.to_str().map(str::to_owned);
         let is_python = |word: &str| name(word).is_some_and(|name| name.starts_with("python"));
@@ -149,8 +150,9 @@ impl Engine for Vllm {
         python_of(command, "vllm").filter(|python| direct && is_python(python))
     }
 
-    /// `get_open_port` of `vllm/utils/network_utils.py` takes the first free one from `VLLM_PORT` on. Data-parallel engines
-    /// do so at the same time, before any of them has bound it.
+    /// Returns `VLLM_PORT`, except for several data-parallel engines. `get_open_port` of `vllm/utils/network_utils.py`
+    /// takes the first free port from `VLLM_PORT` on. Data-parallel engines do so at the same time, before any of them
+    /// has bound its port.
     fn port_variable(&self, config: &Config) -> Option<&'static str> {
         let engines = config.get_i64("data-parallel-size").unwrap_or(1);
         (engines <= 1).then_some("VLLM_PORT")

@@ -1,4 +1,4 @@
-//! Heads, windows and kinds of layers, which every family writes in its own way.
+//! Heads, windows and kinds of layers. Each family of models spells them in its own way.
 //!
 //! The sources are the configuration classes of `transformers` and `get_total_num_kv_heads` in `vllm/config/model.py`.
 
@@ -9,14 +9,15 @@ use super::json::Keys;
 /// Names of the key/value heads: most families, Falcon, `ChatGLM`.
 const KV_HEADS: [&str; 4] = ["num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num"];
 
-/// Key/value heads, where none are named as many as attention heads.
+/// Returns the number of key/value heads: as many as attention heads if none are named. The second value lists unusable
+/// keys.
 pub(super) fn kv_heads(text: &Json, kind: Option<&str>, attention_heads: Option<u64>) -> (Option<u64>, Vec<String>) {
     let keys = Keys::new(text);
     let shares_one =
         keys.flag("multi_query").unwrap_or(false) && !keys.flag("new_decoder_architecture").unwrap_or(false);
     let heads = match kind {
         Some("falcon" | "RefinedWeb" | "RefinedWebModel" | "gpt_bigcode") if shares_one => Some(1),
-        // `ChatGLM` names groups also where it does not use them.
+        // `ChatGLM` names groups even if it does not use them.
         Some("chatglm") if keys.flag("multi_query_attention") == Some(false) => attention_heads,
         Some("mpt" | "dbrx") => {
             let nested = text.get("attn_config").unwrap_or(&Json::Null);
@@ -43,7 +44,7 @@ const IRREGULAR: [&str; 10] = [
     "global_head_dim",
 ];
 
-/// Whether some layers cache something else than keys and values of their own.
+/// Returns whether some layers cache something other than keys and values of their own.
 pub(super) fn caches_otherwise(text: &Json, kind: Option<&str>) -> bool {
     let parts = ["mamba", "rwkv", "jamba", "recurrent"];
     let by_kind = kind.is_some_and(|kind| parts.iter().any(|part| kind.contains(part)));
@@ -54,7 +55,8 @@ pub(super) fn caches_otherwise(text: &Json, kind: Option<&str>) -> bool {
     by_kind || of_layers || IRREGULAR.iter().any(is_set)
 }
 
-/// How many layers have the sliding window: named one by one, or every layer but each `sliding_window_pattern`-th.
+/// Returns the number of layers with the sliding window: named one by one, or all except each
+/// `sliding_window_pattern`-th.
 pub(super) fn sliding_layers(text: &Json, kind: Option<&str>, layers: Option<u64>) -> Option<u64> {
     let layers = layers?;
     if let Some(kinds) = text.get("layer_types").and_then(Json::as_array) {
@@ -63,7 +65,7 @@ pub(super) fn sliding_layers(text: &Json, kind: Option<&str>, layers: Option<u64
     }
     let number = |key: &str| text.get(key).and_then(Json::as_u64).filter(|number| *number > 0);
     let stated = number("sliding_window_pattern").or_else(|| number("_sliding_window_pattern"));
-    // What the classes of `transformers` assume.
+    // Defaults of the configuration classes in `transformers`.
     let pattern = stated.or(match kind {
         Some("gemma2") => Some(2),
         Some("gemma3" | "gemma3_text") => Some(6),
@@ -72,7 +74,7 @@ pub(super) fn sliding_layers(text: &Json, kind: Option<&str>, layers: Option<u64
     });
     match (pattern, number("max_window_layers")) {
         (Some(pattern), _) => Some(layers - layers / pattern),
-        // Qwen2's first layers attend to everything.
+        // Qwen2's first layers attend to all tokens.
         (None, Some(first)) => Some(layers.saturating_sub(first)),
         (None, None) => Some(layers),
     }

@@ -1,20 +1,19 @@
-//! Reading `config.json` without trusting it.
+//! Defensive reading of `config.json`.
 
 use std::cell::RefCell;
 
 use serde_json::Value as Json;
 
-/// Sizes above this one are taken for mistakes: no product of the sizes of a real model comes near the limits of its
-/// arithmetic.
+/// Larger sizes are treated as mistakes. Products of the sizes of real models stay far below the limits of `u64`.
 pub(super) const LARGEST_SIZE: u64 = 1 << 32;
 
-/// A useless value is quoted up to so many characters.
+/// The largest number of characters of an unusable value that are quoted.
 const LONGEST_QUOTE: usize = 60;
 
-/// The part that describes the language model: multimodal models nest it.
+/// Returns the part that describes the language model: multimodal models nest it.
 pub(super) fn language_model(json: &Json) -> &Json {
     let mut part = json;
-    // `thinker_config` holds a `text_config` of its own.
+    // `thinker_config` contains a `text_config` of its own.
     for key in ["thinker_config", "text_config", "llm_config", "language_config", "language_model", "decoder_config"] {
         if let Some(nested) = part.get(key).filter(|nested| nested.is_object()) {
             part = nested;
@@ -23,15 +22,15 @@ pub(super) fn language_model(json: &Json) -> &Json {
     part
 }
 
-/// What a key holds.
+/// The value of a key.
 enum Found {
     Size(u64),
-    /// Absent, null, or zero, which is how families say that they do not have the thing.
+    /// Absent, null or zero. Families write zero for a part that they do not have.
     Nothing,
     Useless,
 }
 
-/// Reads values and remembers the keys that are there but useless.
+/// A reader of values that collects the keys with unusable values.
 pub(super) struct Keys<'j> {
     json: &'j Json,
     unread: RefCell<Vec<String>>,
@@ -59,7 +58,7 @@ impl<'j> Keys<'j> {
         }
     }
 
-    /// The first of these keys that holds a positive whole number of a plausible size.
+    /// Returns the value of the first of these keys that has a positive whole number of a plausible size.
     pub(super) fn size(&self, names: &[&str]) -> Option<u64> {
         names.iter().find_map(|name| match self.find(name) {
             Found::Size(size) => Some(size),
@@ -67,7 +66,8 @@ impl<'j> Keys<'j> {
         })
     }
 
-    /// The same, or `otherwise` where none of the keys says anything. What is said and useless is not guessed.
+    /// Like [`size`](Self::size), with `otherwise` if none of the keys has a value. `None` if an earlier key has an
+    /// unusable value: it is not guessed.
     pub(super) fn size_or(&self, names: &[&str], otherwise: impl FnOnce() -> Option<u64>) -> Option<u64> {
         for name in names {
             match self.find(name) {
@@ -79,7 +79,7 @@ impl<'j> Keys<'j> {
         otherwise()
     }
 
-    /// Of these keys' sizes the smallest.
+    /// Returns the smallest of these keys' sizes.
     pub(super) fn smallest(&self, names: &[&str]) -> Option<u64> {
         names.iter().filter_map(|name| self.size(&[name])).min()
     }

@@ -19,13 +19,13 @@ const KEYS: [&str; 9] = [
     "seq_len",
 ];
 
-/// vLLM's own assumption where the configuration names no length.
+/// vLLM's own assumption if the configuration names no length.
 const FALLBACK: u64 = 2048;
 
-/// Positions that are stretched further are a mistake.
+/// Larger factors of stretched positions are treated as mistakes.
 const LARGEST_FACTOR: f64 = 1e6;
 
-/// What the length is derived from, in tokens.
+/// The inputs for a model's length, in tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lengths {
     /// The smallest length that `config.json` states.
@@ -35,7 +35,7 @@ pub struct Lengths {
     pub scaling: Option<RopeScaling>,
 }
 
-/// How rotary positions are stretched.
+/// The stretching of rotary positions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeScaling {
     pub kind: String,
@@ -45,17 +45,17 @@ pub struct RopeScaling {
 }
 
 impl Lengths {
-    /// Lengths of exactly `tokens`.
+    /// Creates lengths of exactly `tokens`.
     #[must_use]
     pub fn of(tokens: u64) -> Self {
         Self { stated: Some(tokens), ..Self::default() }
     }
 
     pub(super) fn read(text: &Json, keys: &Keys<'_>) -> Self {
-        // Where it is there it decides alone, also when it is the longer one.
+        // If present, `model_max_length` decides alone, even if it is the longer one.
         let stated = keys.size(&["model_max_length"]).or_else(|| keys.smallest(&KEYS));
         let scaling = ["rope_scaling", "rope_parameters"].iter().find_map(|key| {
-            // Gemma 3 states a length that is stretched already.
+            // Gemma 3 states a length that is already stretched.
             let gemma3 = text.get("model_type").and_then(Json::as_str).is_some_and(|kind| kind.contains("gemma3"));
             let scaling = text.get(key).filter(|scaling| scaling.is_object() && !gemma3)?;
             let kind = scaling.get("rope_type").or_else(|| scaling.get("type")).and_then(Json::as_str)?;
@@ -67,14 +67,14 @@ impl Lengths {
         Self { stated, original, scaling }
     }
 
-    /// What a release derives, in tokens.
+    /// Returns the longest length that a release derives, in tokens.
     #[must_use]
     pub fn longest(&self, version: EngineVersion) -> u64 {
         let Some(stated) = self.stated else { return FALLBACK };
         self.scaling.as_ref().map_or(stated, |scaling| scaling.stretch(stated, version))
     }
 
-    /// What a release takes where the length is not given, in tokens.
+    /// Returns the length that a release uses if none is set, in tokens.
     #[must_use]
     pub fn usual(&self, version: EngineVersion) -> u64 {
         let long = self.scaling.as_ref().filter(|scaling| scaling.kind == "longrope" && version >= SHORT_AT_FIRST);
@@ -83,7 +83,8 @@ impl Lengths {
     }
 }
 
-/// From here on a model with `longrope` runs at the length before stretching, which it does better.
+/// The first release that runs a model with `longrope` at the length before stretching, because its quality is better
+/// there.
 const SHORT_AT_FIRST: EngineVersion = EngineVersion::V0_20;
 
 impl RopeScaling {
@@ -91,7 +92,7 @@ impl RopeScaling {
         let base = match self.kind.as_str() {
             // These state the final length themselves.
             "su" | "longrope" | "llama3" | "mrope" | "default" => return stated,
-            // yarn does so from 0.32.
+            // yarn does so since 0.32.
             "yarn" if version >= EngineVersion::V0_32 => return stated,
             "yarn" => self.original.unwrap_or(stated),
             _ => stated,

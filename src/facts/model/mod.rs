@@ -17,8 +17,8 @@ pub use length::Lengths;
 use quantization::Quantization;
 pub use unchecked::Unchecked;
 
-/// What rules, ranges, the memory model and the twin need to know of a model. A key that `config.json` lacks, or whose
-/// value is absurd, is `None` and named in `unread`, never guessed.
+/// The shape of a model, for rules, ranges, the memory model and the twin. A key that `config.json` lacks, or whose
+/// value is absurd, is `None` and listed in `unread`. It is never guessed.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct ModelShape {
@@ -29,7 +29,7 @@ pub struct ModelShape {
     pub hidden_size: Option<u64>,
     pub layers: Option<u64>,
     pub attention_heads: Option<u64>,
-    /// Key/value heads; equal to the attention heads where the model has no grouped-query attention.
+    /// Key/value heads; equal to the attention heads if the model has no grouped-query attention.
     pub kv_heads: Option<u64>,
     pub head_dim: Option<u64>,
     pub intermediate_size: Option<u64>,
@@ -39,38 +39,38 @@ pub struct ModelShape {
     pub tied_embeddings: bool,
     /// As the checkpoint spells it, such as `bfloat16`.
     pub dtype: Option<String>,
-    /// Bytes of one activation, and of one weight where the checkpoint is not quantised.
+    /// Bytes of one activation, and of one weight if the checkpoint is not quantised.
     pub dtype_bytes: u64,
-    /// Tokens that attention looks back, where it is limited.
+    /// The number of tokens that attention looks back, if it is limited.
     pub sliding_window: Option<u64>,
-    /// How many of the layers look back only so far; `None` where there is no window or `config.json` does not say.
+    /// The number of layers with this window; `None` without a window, or if `config.json` does not state it.
     pub sliding_layers: Option<u64>,
-    /// Multi-head latent attention: what of a token is cached instead of keys and values.
+    /// The sizes of multi-head latent attention, if the model caches latent vectors instead of keys and values.
     pub latent: Option<LatentAttention>,
     /// Mixture of experts.
     pub experts: Option<Experts>,
     /// The checkpoint's own quantisation method, such as `awq` or `fp8`.
     pub quantization: Option<String>,
-    /// Bits of one quantised weight, where the checkpoint says.
+    /// Bits of one quantised weight, if the checkpoint states them.
     pub quantization_bits: Option<u64>,
     /// Whether the checkpoint's columns are ordered by activation within groups (`desc_act` of GPTQ).
     pub activation_order: bool,
-    /// Whether the checkpoint's quantisation is symmetric, where it says (`sym` of GPTQ).
+    /// Whether the checkpoint's quantisation is symmetric, if it states that (`sym` of GPTQ).
     pub symmetric_quantization: Option<bool>,
     pub multimodal: bool,
     pub encoder_decoder: bool,
-    /// Whether some layers cache something else than keys and values of their own.
+    /// Whether some layers cache something other than keys and values of their own.
     pub irregular_cache: bool,
-    /// Bytes of the checkpoint's weights, where they lie beside `config.json`.
+    /// Bytes of the checkpoint's weights, if they are in the directory of `config.json`.
     pub checkpoint_bytes: Option<u64>,
-    /// Names of the files of weights beside `config.json`; `None` where there are none.
+    /// Names of the weight files in the directory of `config.json`; `None` if there are none.
     pub weight_files: Option<Vec<String>>,
     pub lengths: Lengths,
-    /// Keys that are there and could not be used, each with the reason.
+    /// Keys whose values could not be used, each with the reason.
     pub unread: Vec<String>,
 }
 
-/// Sizes of what multi-head latent attention caches for each token and layer, in elements.
+/// Sizes of the vectors that multi-head latent attention caches for each token and layer, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatentAttention {
     pub kv_lora_rank: u64,
@@ -78,7 +78,7 @@ pub struct LatentAttention {
 }
 
 impl LatentAttention {
-    /// What one token takes in one layer.
+    /// Returns the elements that one token takes in one layer.
     #[must_use]
     pub const fn elements(self) -> u64 {
         self.kv_lora_rank.saturating_add(self.qk_rope_head_dim)
@@ -98,10 +98,11 @@ pub struct Experts {
     pub dense_layers: u64,
 }
 
-/// Families whose configuration is of an encoder and a decoder without saying so.
+/// Families that are encoder-decoders although their configuration does not state it.
 const ENCODER_DECODER: [&str; 4] = ["bart", "mbart", "t5", "whisper"];
 
-/// Families that share one matrix between input and output where `config.json` says nothing, named as in `transformers`.
+/// Families that share one matrix between input and output if `config.json` does not state it, named as in
+/// `transformers`.
 const TIED: [&str; 10] =
     ["gpt2", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "gemma", "gemma2", "gemma3", "gemma3_text"];
 
@@ -134,10 +135,10 @@ pub enum ModelError {
 }
 
 impl ModelShape {
-    /// Reads `directory/config.json` and, where they are, the weights' sizes.
+    /// Reads `directory/config.json` and, if they are there, the weights' sizes.
     ///
     /// # Errors
-    /// When the file is absent, unreadable or not a JSON object.
+    /// If the file is absent, unreadable or not a JSON object.
     pub fn read(directory: &Path) -> Result<Self, ModelError> {
         let path = directory.join("config.json");
         let text = match std::fs::read_to_string(&path) {
@@ -158,7 +159,7 @@ impl ModelShape {
         Ok(shape)
     }
 
-    /// The shape that a parsed `config.json` describes. Multimodal models nest the language model's keys.
+    /// Returns the shape that a parsed `config.json` describes. Multimodal models nest the language model's keys.
     #[must_use]
     pub fn from_json(json: &Json) -> Self {
         let text = json::language_model(json);
@@ -170,14 +171,14 @@ impl ModelShape {
             keys.size(&["num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads"]);
         let layers = keys.size(&["num_hidden_layers", "n_layer", "num_layers", "n_layers"]);
         let dtype = keys.text(&["dtype", "torch_dtype"]).or_else(|| Keys::new(json).text(&["dtype", "torch_dtype"]));
-        // Qwen2 names a window that it does not use.
+        // Qwen2 states a window that it does not use.
         let uses_window = text.get("use_sliding_window").and_then(Json::as_bool).unwrap_or(true);
         let sliding_window = keys.size(&["sliding_window"]).filter(|_| uses_window);
         let kv_lora_rank = keys.size(&["kv_lora_rank"]);
         let expert_count = keys.size(&["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"]);
         let quantization = Quantization::read(json, text);
         let (kv_heads, unread_heads) = attention::kv_heads(text, kind, attention_heads);
-        // These families state only another size than the usual one.
+        // These families state the size only if it differs from the usual one.
         let inner = || match kind? {
             "gpt2" | "gpt_bigcode" | "gptj" | "falcon" | "bloom" => product([4, hidden_size?]),
             "mpt" => product([keys.size_or(&["expansion_ratio"], || Some(4))?, hidden_size?]),
@@ -245,13 +246,13 @@ impl ModelShape {
         shape
     }
 
-    /// The longest sequence that the model was made for, in tokens, as a release derives it.
+    /// Returns the longest sequence that the model was made for, in tokens, as a release derives it.
     #[must_use]
     pub fn max_model_len(&self, version: EngineVersion) -> u64 {
         self.lengths.longest(version)
     }
 
-    /// What of the shape decides the memory, as one text: models with equal ones take equal memory.
+    /// Returns the properties that decide the memory, as one text. Models with equal texts take equal memory.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let number = |number: Option<u64>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
@@ -276,7 +277,8 @@ impl ModelShape {
         format!("{} {} {}", text(&self.architecture), text(&self.quantization), sizes.join(" "))
     }
 
-    /// Number of weights of a dense decoder with gated MLP, from its shape. Mixture-of-experts models have more.
+    /// Returns the number of weights of a dense decoder with gated MLP, from its shape. Mixture-of-experts models have
+    /// more.
     #[must_use]
     pub fn dense_parameters(&self) -> Option<u64> {
         let (hidden, layers, head_dim) = (self.hidden_size?, self.layers?, self.head_dim?);
@@ -287,7 +289,7 @@ impl ModelShape {
     }
 }
 
-/// The product, where it can be represented.
+/// Returns the product, if it can be represented.
 fn product<const N: usize>(factors: [u64; N]) -> Option<u64> {
     factors.into_iter().try_fold(1_u64, u64::checked_mul)
 }

@@ -1,19 +1,19 @@
-//! How a checkpoint is quantised.
+//! The quantisation of a checkpoint.
 
 use serde_json::Value as Json;
 
-/// Method, bits of one weight, and what only GPTQ states.
+/// Method, bits of one weight, and the properties that only GPTQ states.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Quantization {
     pub(super) method: Option<String>,
     pub(super) bits: Option<u64>,
-    /// Columns are ordered by activation within groups.
+    /// Whether columns are ordered by activation within groups.
     pub(super) activation_order: bool,
     pub(super) symmetric: Option<bool>,
 }
 
 impl Quantization {
-    /// From the whole document and its part on the language model, which multimodal models nest.
+    /// Reads the whole document and its part on the language model, which multimodal models nest.
     pub(super) fn read(json: &Json, text: &Json) -> Self {
         let of = |key: &str| json.get(key).or_else(|| text.get(key)).filter(|own| own.is_object());
         let Some(own) = of("quantization_config").or_else(|| of("compression_config")) else { return Self::default() };
@@ -24,14 +24,14 @@ impl Quantization {
             _ => None,
         });
         let flag = |key: &str| own.get(key).and_then(Json::as_bool);
-        // With one group for each output channel the order changes nothing.
+        // With one group per output channel the order has no effect.
         let groups = own.get("group_size").and_then(Json::as_i64) != Some(-1);
         let activation_order = groups && flag("desc_act") == Some(true);
         Self { method, bits, activation_order, symmetric: flag("sym") }
     }
 }
 
-/// AWQ and GPTQ name the bits, bitsandbytes a switch, compressed-tensors a group of layers.
+/// Returns the stated bits. AWQ and GPTQ name the bits, bitsandbytes a switch, compressed-tensors a group of layers.
 fn stated(own: &Json) -> Option<u64> {
     let number = |value: &Json| value.as_u64().filter(|bits| (1..=32).contains(bits));
     let direct = ["bits", "w_bit"].iter().find_map(|key| number(own.get(key)?));

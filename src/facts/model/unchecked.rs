@@ -1,13 +1,13 @@
-//! Which checks cannot be made, because `config.json` does not say what they need.
+//! Checks that cannot be made because `config.json` lacks their inputs.
 
 use std::fmt;
 
 use super::ModelShape;
 
-/// A check and why it is left out.
+/// A check that is left out, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unchecked {
-    /// What would have been checked.
+    /// The name of the check.
     pub check: &'static str,
     pub reason: String,
 }
@@ -19,7 +19,7 @@ impl fmt::Display for Unchecked {
 }
 
 impl ModelShape {
-    /// The checks that this shape leaves out, with what is missing for each.
+    /// Returns the checks that are impossible for this shape, with the missing keys of each.
     #[must_use]
     pub fn unchecked(&self) -> Vec<Unchecked> {
         let heads = [("num_attention_heads", self.attention_heads.is_some())];

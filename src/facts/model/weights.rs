@@ -1,15 +1,16 @@
-//! How many bytes of weights lie beside `config.json`.
+//! The weight files in the directory of `config.json`, and their total size.
 
 use std::path::Path;
 
 use serde_json::Value as Json;
 
-/// The total that the `safetensors` index states, or the sum of the files' sizes; `None` where no weights are there.
+/// Returns the total that the `safetensors` index states, or the sum of the files' sizes; `None` if there are no
+/// weights.
 pub(super) fn checkpoint_bytes(directory: &Path) -> Option<u64> {
     stated(directory).or_else(|| summed(directory))
 }
 
-/// The names of the files of weights, in order.
+/// Returns the names of the weight files, in order.
 pub(super) fn files(directory: &Path) -> Option<Vec<String>> {
     let names = std::fs::read_dir(directory).ok()?.flatten().filter_map(|file| file.file_name().into_string().ok());
     let mut weights: Vec<_> = names.filter(|name| WEIGHTS.iter().any(|ending| name.ends_with(ending))).collect();
@@ -29,7 +30,7 @@ fn stated(directory: &Path) -> Option<u64> {
 fn summed(directory: &Path) -> Option<u64> {
     let files = std::fs::read_dir(directory).ok()?.flatten();
     let weights = files.filter(|file| file.path().extension().is_some_and(|extension| extension == "safetensors"));
-    // A file of the hub's cache is a link.
+    // Files of the hub's cache are symbolic links.
     let sizes = weights.filter_map(|file| std::fs::metadata(file.path()).ok()).map(|metadata| metadata.len());
     Some(sizes.fold(0, u64::saturating_add)).filter(|bytes| *bytes > 0)
 }

@@ -1,24 +1,24 @@
-//! One streamed chunk of a completion: what a measurement needs of its JSON, borrowed and without the text.
+//! One streamed chunk of a completion, reduced to the parts of its JSON that a measurement needs.
 
 use super::Dialect;
 use super::wire::{Choices, ErrorBody, Wire};
 use crate::load::Error;
 
-/// What one event said.
+/// The content of one event, without its texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Chunk {
-    /// The most that any of its choices said.
+    /// The largest content of any of its choices.
     pub(super) said: Said,
-    /// Whether a choice named its role, as the first chunk of a chat does before there is a token.
+    /// Whether a choice has a role, like the first chunk of a chat, which precedes the first token.
     pub(super) role: bool,
     pub(super) finish: Finish,
     pub(super) usage: Option<Usage>,
 }
 
-/// What a field holds.
+/// Content of a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Said {
-    /// It is not there, or null.
+    /// Absent or null.
     #[default]
     Nothing,
     /// An empty string or list.
@@ -26,19 +26,19 @@ pub(super) enum Said {
     Something,
 }
 
-/// Whether and how a choice ended.
+/// Finish reason of a choice, reduced to three cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Finish {
-    /// No reason given; TGI gives an empty one in every chunk of a completion but the last (its `router/src/server.rs`).
+    /// No reason. TGI sends an empty one in every chunk of a completion but the last (its `router/src/server.rs`).
     #[default]
     No,
     Yes,
-    /// The server gave up: `abort` and `error` of vLLM (`FinishReason` in `vllm/v1/engine/__init__.py`) and `abort` of
-    /// SGLang.
+    /// The server aborted the reply: `abort` and `error` of vLLM (`FinishReason` in `vllm/v1/engine/__init__.py`) and
+    /// `abort` of SGLang.
     Aborted,
 }
 
-/// Tokens as the server counted them.
+/// Token counts of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
     pub(super) prompt: u32,
@@ -50,9 +50,9 @@ pub(super) struct Usage {
 /// An event that is no chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NotAChunk {
-    /// The server reported an error; its message.
+    /// The message of an error that the server reported.
     Error(String),
-    /// The event is not the JSON of a chunk; why.
+    /// The reason that the event is not the JSON of a chunk.
     Unparsable(String),
 }
 
@@ -69,7 +69,7 @@ impl Chunk {
     /// Reads the data of one event. An event that has neither choices nor usage nor an error is an empty chunk.
     ///
     /// # Errors
-    /// When the event reports an error or cannot be parsed.
+    /// If the event reports an error or cannot be parsed.
     pub(super) fn parse(data: &[u8]) -> Result<Self, NotAChunk> {
         let wire: Wire<'_> = serde_json::from_slice(data)
             .map_err(|error| NotAChunk::Unparsable(format!("{error} in {:?}", excerpt(data))))?;
@@ -84,21 +84,21 @@ impl Chunk {
             return Err(NotAChunk::Error(excerpt(message.0.as_bytes())));
         }
         let Choices { said, role, finish } = wire.choices.unwrap_or_default();
-        // llama.cpp can send its timings with every token too; they count with the last.
+        // llama.cpp can send its timings with every token. Only those of the last chunk count.
         let timings = wire.timings.map(Usage::from);
         let cached = timings.and_then(|timings| timings.cached);
         let timings = timings.filter(|_| finish != Finish::No);
         let usage = match wire.usage.map(Usage::from) {
-            // llama.cpp says only there what was cached.
+            // llama.cpp reports cached tokens only in its timings.
             Some(usage) => Some(Usage { cached: usage.cached.or(cached), ..usage }),
             None => timings,
         };
         Ok(Self { said, role, finish, usage })
     }
 
-    /// Whether it brought at least one token. A token may have no text of its own: special tokens, and those of which
-    /// the server holds the text back. But the chunk that only opens a chat has none, and neither has one that only
-    /// says how it ended.
+    /// Returns whether the chunk has at least one token. A token may have no text: special tokens, and tokens whose
+    /// text the server holds back. A chunk that only opens a chat has no token, and neither has a chunk that contains
+    /// only the finish reason.
     pub(super) fn has_token(&self, dialect: Dialect) -> bool {
         match self.said {
             Said::Something => true,
@@ -108,7 +108,7 @@ impl Chunk {
     }
 }
 
-/// The message of an HTTP error's body: the server's own words where it is JSON, otherwise the body's beginning.
+/// Returns the message of an HTTP error's body: the server's own message if the body is JSON, otherwise its beginning.
 #[must_use]
 pub(in crate::load) fn message_of(body: &[u8]) -> String {
     match Chunk::parse(body) {
@@ -117,7 +117,7 @@ pub(in crate::load) fn message_of(body: &[u8]) -> String {
     }
 }
 
-/// Enough of a text to recognise it by.
+/// Returns the beginning of a text, enough to recognise it.
 pub(super) fn excerpt(text: &[u8]) -> String {
     const CHARS: usize = 200;
     let text = String::from_utf8_lossy(&text[..text.len().min(4 * CHARS)]);
@@ -133,7 +133,7 @@ mod tests {
         Chunk::parse(text.as_bytes()).unwrap()
     }
 
-    /// Whether each dialect takes it for a token, in the order of `Dialect::ALL`.
+    /// Returns whether each dialect counts the chunk as a token, in the order of `Dialect::ALL`.
     fn tokens(text: &str) -> [bool; 5] {
         Dialect::ALL.map(|dialect| parse(text).has_token(dialect))
     }

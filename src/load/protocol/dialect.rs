@@ -1,4 +1,4 @@
-//! What servers of OpenAI's interface do differently, as far as a load generator notices.
+//! Differences between servers of OpenAI's interface that a load generator notices.
 
 use crate::load::Api;
 
@@ -10,7 +10,7 @@ pub enum Dialect {
     /// Hugging Face's text-generation-inference.
     Tgi,
     LlamaCpp,
-    /// Nothing but what OpenAI documents.
+    /// Only the behaviour that OpenAI documents.
     OpenAi,
 }
 
@@ -28,24 +28,24 @@ impl Dialect {
         }
     }
 
-    /// The dialect of this name; `None` where there is none.
+    /// Returns the dialect of this name, or `None` if there is none.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dialect| dialect.name() == name)
     }
 
-    /// Whether a prompt may be token ids.
+    /// Returns whether a prompt may be token ids.
     ///
     /// vLLM: `prompt` in `vllm/entrypoints/openai/protocol.py` is a text, texts, ids or lists of ids. SGLang:
-    /// `CompletionRequest` in `python/sglang/srt/entrypoints/openai/protocol.py`, alike. llama.cpp: `tokenize_input_prompts`
-    /// in `tools/server/server-common.cpp`. OpenAI: the reference of `/v1/completions`. TGI takes only texts (`Prompt` in
-    /// `router/src/lib.rs`). No chat takes them.
+    /// `CompletionRequest` in `python/sglang/srt/entrypoints/openai/protocol.py`, alike. llama.cpp:
+    /// `tokenize_input_prompts` in `tools/server/server-common.cpp`. OpenAI: the reference of `/v1/completions`. TGI
+    /// takes only texts (`Prompt` in `router/src/lib.rs`). No chat endpoint takes them.
     #[must_use]
     pub fn takes_tokens(self, api: Api) -> bool {
         api == Api::Completions && self != Self::Tgi
     }
 
-    /// Whether `ignore_eos` is known, and a reply can therefore be made to have an exact number of tokens.
+    /// Returns whether the server supports `ignore_eos`. Replies can then be forced to an exact number of tokens.
     ///
     /// vLLM, SGLang: `ignore_eos` in the same files. llama.cpp: `ignore_eos` of `tools/server/README.md`, which its
     /// OpenAI routes pass on. TGI has none over this interface (`ignore_eos_token` is set by its own benchmark only), and
@@ -55,32 +55,33 @@ impl Dialect {
         matches!(self, Self::Vllm | Self::Sglang | Self::LlamaCpp)
     }
 
-    /// The field that bounds the output. OpenAI's reference of the chat calls `max_tokens` deprecated, and its reasoning
-    /// models refuse it; the others know `max_tokens` in every release.
+    /// Returns the field that bounds the output. OpenAI's reference of the chat calls `max_tokens` deprecated, and its
+    /// reasoning models reject it. The other servers support `max_tokens` in every release.
     pub(super) fn length_field(self, api: Api) -> &'static str {
         if self == Self::OpenAi && api == Api::Chat { "max_completion_tokens" } else { "max_tokens" }
     }
 
-    /// Whether token counts come with every reply that asks for them, so that a reply without is not whole.
+    /// Returns whether every reply has token counts if the request asks for them. A reply without counts is then
+    /// incomplete.
     ///
-    /// vLLM and SGLang send them as the last event. TGI sends those of a completion with its last token and those of a
-    /// chat only in later releases (`router/src/server.rs`, `router/src/chat.rs`); llama.cpp sends them with the chunk that
-    /// finishes a completion, and behind that of a chat only in newer releases (`tools/server/server-task.cpp`); servers
-    /// that are like OpenAI's may ignore `stream_options`.
+    /// vLLM and SGLang send them as the last event. TGI sends those of a completion with its last token, and those of a
+    /// chat only in later releases (`router/src/server.rs`, `router/src/chat.rs`). llama.cpp sends them with the last
+    /// chunk of a completion, and after that of a chat only in newer releases (`tools/server/server-task.cpp`). Servers
+    /// that imitate OpenAI's may ignore `stream_options`.
     pub(super) fn always_counts(self) -> bool {
         matches!(self, Self::Vllm | Self::Sglang)
     }
 
-    /// Whether every stream that ends in order ends with `[DONE]`: those of vLLM (all `serving*.py`, also after an error),
-    /// SGLang (`serving_chat.py`, `serving_completions.py`), llama.cpp (its OpenAI routes in `tools/server/server.cpp`)
-    /// and OpenAI do. TGI's do from 2.2 on.
+    /// Returns whether every stream that ends properly ends with `[DONE]`. Streams of vLLM (all `serving*.py`, also
+    /// after an error), SGLang (`serving_chat.py`, `serving_completions.py`), llama.cpp (its OpenAI routes in
+    /// `tools/server/server.cpp`) and OpenAI do. TGI's do from 2.2 on.
     pub(super) fn always_says_done(self) -> bool {
         self != Self::Tgi
     }
 
-    /// Whether a completion ends with a chunk that has an empty text and the finish reason: llama.cpp's
-    /// (`to_json_oaicompat` in `tools/server/server-task.cpp`) and OpenAI's do. In vLLM, SGLang and TGI the last chunk is
-    /// the last token, even one without a text.
+    /// Returns whether a completion ends with a chunk that has an empty text and the finish reason. Completions of
+    /// llama.cpp (`to_json_oaicompat` in `tools/server/server-task.cpp`) and OpenAI do. In vLLM, SGLang and TGI the
+    /// last chunk is the last token, even without a text.
     pub(super) fn finishes_apart(self) -> bool {
         matches!(self, Self::LlamaCpp | Self::OpenAi)
     }

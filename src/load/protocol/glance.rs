@@ -1,15 +1,15 @@
-//! The common chunk, one more token and nothing else, recognised by a few searches instead of being parsed.
+//! Fast recognition of the common chunk, which only adds one token, by a few searches instead of parsing.
 //!
-//! A quote within a JSON string is written with a backslash before it. So `"usage"` with both quotes and a colon behind
-//! it can only be a key, whatever the texts are. What is not certain is left to the parser: a wrong "no" costs a
-//! microsecond, and a "yes" agrees with what the parser says of every event that is JSON.
+//! A quote within a JSON string has a backslash before it. So `"usage"` with both quotes and a following colon can only
+//! be a key, for all texts. Uncertain cases are left to the parser. A wrong "no" costs a microsecond, and a "yes"
+//! agrees with the parser for every event that is JSON.
 
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr2};
 
-/// Keys of a choice or a delta that are looked at before it is left to the parser.
+/// Maximum number of keys of a choice or a delta that are examined before it is left to the parser.
 const KEYS: usize = 8;
 
 struct Marks {
@@ -26,7 +26,7 @@ static MARKS: LazyLock<Marks> = LazyLock::new(|| Marks {
     error: Finder::new("\"error\""),
 });
 
-/// Whether an event's data is for certain a chunk that has a token, no finish reason, no counts and no error.
+/// Returns whether an event's data is certainly a chunk with a token, and without a finish reason, counts or an error.
 pub(super) fn is_token(data: &[u8]) -> bool {
     let marks = &*MARKS;
     data.first() == Some(&b'{')
@@ -37,8 +37,8 @@ pub(super) fn is_token(data: &[u8]) -> bool {
         && marks.error.find(data).is_none()
 }
 
-/// Whether the only value of a key is null or, where that is as good, an empty string; `None` where there is no such
-/// key. The key is the finder's needle.
+/// Returns whether the only value of a key is null or, if `empty`, an empty string. Returns `None` without such a key.
+/// The key is the finder's needle.
 fn nothing(key: &Finder<'_>, data: &[u8], empty: bool) -> Option<bool> {
     let value = &data[key.find(data)? + key.needle().len()..];
     let null = value_of(value).and_then(|value| {
@@ -49,12 +49,12 @@ fn nothing(key: &Finder<'_>, data: &[u8], empty: bool) -> Option<bool> {
     Some(ends && key.find(value).is_none())
 }
 
-/// What follows a key: the value, behind the colon and spaces.
+/// Returns the text from the value on, given the text after its key. Skips the colon and spaces.
 fn value_of(rest: &[u8]) -> Option<&[u8]> {
     rest.trim_ascii_start().strip_prefix(b":").map(<[u8]>::trim_ascii_start)
 }
 
-/// `Some` where the first of the choices, which follow, has a token.
+/// Returns `Some` if the first element of `choices`, the text after that key, has a token.
 fn first_choice(choices: &[u8]) -> Option<()> {
     let list = value_of(choices)?.strip_prefix(b"[")?;
     let mut rest = list.trim_ascii_start().strip_prefix(b"{")?;
@@ -69,11 +69,11 @@ fn first_choice(choices: &[u8]) -> Option<()> {
     None
 }
 
-/// `Some` where a delta has text.
+/// Returns `Some` if a delta has text.
 fn delta(mut rest: &[u8]) -> Option<()> {
     for _ in 0..KEYS {
         let (key, value) = entry(rest)?;
-        // An empty text is for the parser: it depends on the role.
+        // An empty text is left to the parser: its meaning depends on the role.
         let is_text = matches!(key, b"content" | b"reasoning_content" | b"reasoning") && value.starts_with(b"\"");
         if is_text {
             return (value.get(1) != Some(&b'"')).then_some(());
@@ -83,14 +83,14 @@ fn delta(mut rest: &[u8]) -> Option<()> {
     None
 }
 
-/// The next key and what begins with its value.
+/// Returns the next key, and the text from its value on.
 fn entry(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = rest.trim_ascii_start().strip_prefix(b"\"")?;
     let end = memchr2(b'"', b'\\', rest).filter(|end| rest[*end] == b'"')?;
     Some((&rest[..end], value_of(&rest[end + 1..])?))
 }
 
-/// What follows a plain value and its comma; `None` for lists, objects and texts with escapes.
+/// Returns the text after a plain value and its comma. Returns `None` for lists, objects and texts with escapes.
 fn skip(value: &[u8]) -> Option<&[u8]> {
     let rest = match value {
         [b'{' | b'[', ..] => return None,
@@ -100,7 +100,7 @@ fn skip(value: &[u8]) -> Option<&[u8]> {
         }
         _ => {
             let end = memchr(b',', value)?;
-            // The last value of an object has no comma of its own.
+            // The last value of an object has no comma: this one belongs to an outer object.
             if value[..end].contains(&b'}') {
                 return None;
             }
@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    /// JSON strings with all that could be taken for structure.
+    /// Generates JSON strings with everything that could be mistaken for structure.
     fn text() -> impl Strategy<Value = String> {
         let piece = prop::sample::select(vec![
             "a",
@@ -214,7 +214,7 @@ mod tests {
         prop::option::of(value).prop_map(move |value| value.map(|value| (key, value)).into_iter().collect())
     }
 
-    /// A chunk as some server could write it, with its fields in any order.
+    /// Generates a chunk that some server could write, with its fields in any order.
     fn chunk() -> impl Strategy<Value = String> {
         let spacing = prop::sample::select(vec![(":", ","), (": ", ", "), (" : ", " , ")]);
         spacing.prop_flat_map(|(colon, comma)| {
@@ -267,7 +267,7 @@ mod tests {
         fn an_ordinary_chunk_is_recognised_whatever_its_text(text in text(), name in text()) {
             for body in [format!("\"text\":{text}"), format!("\"delta\":{{\"content\":{text}}}")] {
                 let chunk = format!(r#"{{"model":{name},"choices":[{{{body},"finish_reason":null}}],"usage":null}}"#);
-                // A text that ends with the name of a key in quotes is left to the parser, and so is none in a chat.
+                // A text with the quoted name of a key is left to the parser, and so is an empty text in a chat.
                 let names = ["usage", "error", "choices", "finish_reason"].map(|name| format!("\"{name}\""));
                 let named = names.iter().any(|key| text.contains(key) || name.contains(key));
                 let plain = !named && text != "\"\"";

@@ -1,4 +1,4 @@
-//! What is inside the bodies: a workload's request as JSON, and the reader of its reply.
+//! Bodies of requests and replies: a workload's request as JSON, and the reader of its reply.
 
 mod chunk;
 mod dialect;
@@ -22,7 +22,7 @@ pub(super) use reply::Reply;
 
 use reply::{Length, Rules};
 
-/// Fields that the workload and the target decide: with others the replies would not be what was asked for.
+/// Fields that the workload and the target decide. Other values would change the requested replies.
 const OWN: [(&str, &str); 5] = [
     ("prompt", "the prompt comes from the workload"),
     ("messages", "the prompt comes from the workload"),
@@ -37,7 +37,7 @@ pub(super) const CHAT: &str = "/v1/chat/completions";
 const TOKENS: &str = "prompts of token ids";
 pub(super) const MESSAGES: &str = "prompts of messages";
 
-/// How one server is asked and understood. Made once for a run.
+/// Format of the requests and replies of one server. Created once per run.
 #[derive(Clone, Debug)]
 pub(super) struct Protocol {
     api: Api,
@@ -50,7 +50,7 @@ pub(super) struct Protocol {
 
 impl Protocol {
     /// # Errors
-    /// When `extra_body` replaces what the workload decides.
+    /// If `extra_body` replaces a field that the workload decides.
     pub(super) fn new(target: &Target, allow_eos: bool) -> Result<Self, LoadError> {
         let &Target { api, dialect, stream, .. } = target;
         for (field, reason) in OWN {
@@ -58,7 +58,7 @@ impl Protocol {
                 return Err(LoadError::ExtraBody { field, reason });
             }
         }
-        // Everything that a server could default differently is stated.
+        // Every field is stated whose default differs between servers.
         let mut fields = Map::new();
         fields.insert("model".to_owned(), json!(target.model));
         fields.insert("temperature".to_owned(), json!(0));
@@ -78,7 +78,7 @@ impl Protocol {
         Ok(Self { api, dialect, stream, length, head })
     }
 
-    /// Where requests are posted.
+    /// Returns the path of the requests.
     pub(super) fn path(&self) -> &'static str {
         match self.api {
             Api::Completions => COMPLETIONS,
@@ -86,15 +86,15 @@ impl Protocol {
         }
     }
 
-    /// Whether replies are streamed.
+    /// Returns whether replies are streamed.
     pub(super) fn streams(&self) -> bool {
         self.stream
     }
 
-    /// The body of one request.
+    /// Returns the body of one request.
     ///
     /// # Errors
-    /// When this server does not take such a prompt at this path.
+    /// If this server does not accept such a prompt at this path.
     pub(super) fn body(&self, request: &Request) -> Result<Vec<u8>, LoadError> {
         let mut body = Vec::with_capacity(self.head.len() + 64 + size(&request.prompt));
         body.extend_from_slice(&self.head);
@@ -136,13 +136,13 @@ impl Protocol {
         LoadError::Prompt { dialect: self.dialect.name(), path: self.path(), what }
     }
 
-    /// The reader of the reply to a request for `asked` tokens.
+    /// Returns the reader of the reply to a request for `asked` tokens.
     pub(super) fn reply(&self, asked: u32) -> Reply {
         Reply::new(Rules { api: self.api, dialect: self.dialect, stream: self.stream, length: self.length }, asked)
     }
 }
 
-/// About how many bytes a prompt takes in a body.
+/// Estimates the bytes of a prompt in a body.
 fn size(prompt: &Prompt) -> usize {
     match prompt {
         // Token ids of today's vocabularies have at most six digits and a comma.
@@ -170,7 +170,7 @@ fn message(body: &mut Vec<u8>, message: &Message) -> std::io::Result<()> {
         Role::Assistant => "assistant",
     };
     write!(body, "{{\"role\":\"{role}\",\"content\":")?;
-    // A text alone goes as a string: not every server and template takes a list of one.
+    // A single text is sent as a string: not every server and template accepts a list of one.
     if let [Part::Text(text)] = &message.content[..] {
         string(body, text)?;
     } else {
@@ -198,7 +198,7 @@ fn message(body: &mut Vec<u8>, message: &Message) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Reads bytes as the body of one reply to a request for `asked` tokens, in these pieces: how many chunks it had,
+/// Reads pieces of bytes as the body of one reply to a request for `asked` tokens. Returns the number of its chunks,
 /// the tokens of its prompt and output, and the verdict. Only for fuzzing.
 #[doc(hidden)]
 #[must_use]

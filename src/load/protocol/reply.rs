@@ -1,21 +1,21 @@
-//! One response as its bytes arrive: arrival times, counts and, at the end, the verdict.
+//! Incremental reader of one reply: arrival times, counts and, at the end, the verdict.
 
 use super::chunk::{Chunk, Finish, NotAChunk, Said, Usage, excerpt, message_of};
 use super::sse::{Field, Parser};
 use super::{Dialect, glance};
 use crate::load::{Api, Error};
 
-/// The longest event that is collected. One of 20 candidates with their probabilities has some KiB; thousands of streams are
-/// open at once, so that their sum is what counts.
+/// Maximum bytes of a collected event. An event with 20 candidates and their probabilities has some KiB. Thousands of
+/// streams are open at once, so their sum matters.
 const LONGEST_EVENT: usize = 1 << 20;
 
-/// The longest document that is collected, where replies are not streamed.
+/// Maximum bytes of a reply that is not streamed.
 const LONGEST_DOCUMENT: usize = 8 << 20;
 
-/// Times that there is room for from the start: thousands of replies are open at once.
+/// Maximum initial capacity for chunk times. It is small, because thousands of replies are open at once.
 const ROOM: u32 = 256;
 
-/// How replies are read and judged.
+/// Rules for the reading and checking of replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::load) struct Rules {
     pub(in crate::load) api: Api,
@@ -24,32 +24,32 @@ pub(in crate::load) struct Rules {
     pub(in crate::load) length: Length,
 }
 
-/// How many tokens a reply must have.
+/// Required number of tokens of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::load) enum Length {
-    /// As many as asked for.
+    /// The requested number.
     Exact,
-    /// As many, or fewer.
+    /// The requested number or fewer.
     AtMost,
 }
 
-/// What has arrived so far. It survives a timeout, so that a failed request still says how far it came.
+/// The received part of a reply. It survives a timeout, so that the record of a failed request contains its progress.
 #[derive(Debug)]
 pub(in crate::load) struct Reply {
     rules: Rules,
     asked: u32,
     parser: Parser,
-    /// What has arrived of a reply that is not streamed.
+    /// Received bytes of a reply that is not streamed.
     document: Vec<u8>,
-    /// Content chunks, in microseconds after the send.
+    /// Arrival times of content chunks, in microseconds after the send.
     pub(in crate::load) chunks: Vec<u32>,
     usage: Option<Usage>,
     /// Bytes of the response's body.
     bytes: usize,
-    /// When the last of them came.
+    /// Arrival of the last bytes, in microseconds after the send.
     last: u32,
     finish: Finish,
-    /// Whether there was any event.
+    /// Whether any event has arrived.
     begun: bool,
     done: bool,
     /// The first failure that the stream itself reported.
@@ -87,7 +87,7 @@ impl Reply {
         };
         if held + bytes.len() > longest && held > 0 {
             error.get_or_insert_with(|| Error::Protocol(format!("{what} of more than {longest} bytes")));
-            // What would follow is not collected.
+            // Further bytes are not collected.
             return;
         }
         if !rules.stream {
@@ -111,7 +111,7 @@ impl Reply {
                 *done = true;
                 return;
             }
-            // The standard knows no event without data; some proxies send one to keep a connection alive.
+            // The standard has no event without data, but some proxies send one to keep a connection alive.
             if data.is_empty() {
                 return;
             }
@@ -121,7 +121,7 @@ impl Reply {
                         chunks.push(at_us);
                     }
                     *finish = chunk.finish.max(*finish);
-                    // Where every chunk has one, the last is the total.
+                    // If every chunk has a usage, the last one is the total.
                     *usage = chunk.usage.or(*usage);
                 }
                 Err(failure) => _ = error.get_or_insert_with(|| failure.into()),
@@ -129,18 +129,18 @@ impl Reply {
         });
     }
 
-    /// Whether `[DONE]` has come: what follows is only to be drained.
+    /// Returns whether `[DONE]` has arrived. Later bytes are only drained.
     pub(in crate::load) fn is_done(&self) -> bool {
         self.done
     }
 
-    /// By the server's count; 0 where it gave none.
+    /// Returns the prompt tokens by the server's count, or 0 without a count.
     pub(in crate::load) fn prompt_tokens(&self) -> u32 {
         self.usage.map_or(0, |usage| usage.prompt)
     }
 
-    /// By the server's count. Where a server that does not always count gave none, the number of content chunks; 0
-    /// otherwise.
+    /// Returns the output tokens by the server's count. Without a count, returns the number of content chunks for
+    /// streamed replies of servers that do not always count, otherwise 0.
     pub(in crate::load) fn output_tokens(&self) -> u32 {
         match self.usage {
             Some(usage) => usage.output,
@@ -151,18 +151,19 @@ impl Reply {
         }
     }
 
-    /// Prompt tokens that the server had in its prefix cache, where it says so.
+    /// Returns the prompt tokens in the server's prefix cache, if the server reports them.
     pub(in crate::load) fn cached_tokens(&self) -> Option<u32> {
         self.usage.and_then(|usage| usage.cached)
     }
 
-    /// The result of a response that ended, in order or with `lost`. Called once.
+    /// Returns the result of a response that ended properly or with `lost`. Called once.
     ///
-    /// What the reply itself reported goes before what it lacks: after an error event everything else is missing too.
+    /// An error reported by the reply takes precedence over missing parts: after an error event, everything else is
+    /// missing too.
     pub(in crate::load) fn finish(&mut self, lost: Option<Error>) -> Result<(), Error> {
         if lost.is_none() {
             if self.rules.stream {
-                // llama.cpp's stream may end without the empty line behind it.
+                // llama.cpp's stream may end without an empty line after `[DONE]`.
                 self.done |= self.parser.rest() == Some(b"[DONE]");
             } else {
                 self.read_document();
@@ -183,7 +184,7 @@ impl Reply {
         }
         let (asked, got) = (self.asked, self.output_tokens());
         let fits = match self.rules.length {
-            // Chunks are not exactly tokens.
+            // The number of chunks is not exactly the number of tokens.
             _ if self.usage.is_none() => true,
             Length::Exact => got == asked,
             Length::AtMost => got <= asked,
@@ -191,7 +192,7 @@ impl Reply {
         if fits { Ok(()) } else { Err(Error::WrongLength { asked, got }) }
     }
 
-    /// The parts that must be there, and whether they are.
+    /// Returns the required parts, each with whether it is present.
     fn parts(&self) -> [(bool, &'static str); 3] {
         let Rules { dialect, stream, .. } = self.rules;
         let counted = self.usage.is_some() || stream && !dialect.always_counts();
@@ -211,7 +212,7 @@ impl Reply {
         Error::Truncated(format!("{} after {} chunks", missing.join(", "), self.chunks.len()))
     }
 
-    /// A body without any event: perhaps a document that says why.
+    /// Returns the error for a body without any event. The body may be an error document.
     fn no_stream(&self) -> Error {
         let seen = self.parser.line();
         match Chunk::parse(seen) {
@@ -220,7 +221,7 @@ impl Reply {
         }
     }
 
-    /// A reply that is not streamed has one chunk: the whole of it.
+    /// Reads a reply that is not streamed. The whole reply is its only chunk.
     fn read_document(&mut self) {
         if self.document.is_empty() {
             return;
@@ -328,7 +329,7 @@ mod tests {
         let lost = Some(Error::Reset("gone".to_owned()));
         assert_eq!(verdict(&[TOKEN], lost.clone()), Err(Error::Reset("gone".to_owned())));
         assert_eq!(verdict(&[TOKEN, LAST, USAGE, DONE], lost.clone()), Ok(()));
-        // Where `[DONE]` may be missing, only the body's own end says that nothing was lost.
+        // If `[DONE]` may be missing, only the end of the body proves that nothing was lost.
         let tgi = Rules { dialect: Dialect::Tgi, length: Length::AtMost, ..RULES };
         assert_eq!(read(tgi, 4, &[TOKEN, LAST]).finish(lost), Err(Error::Reset("gone".to_owned())));
         assert_eq!(read(tgi, 4, &[TOKEN, LAST]).finish(None), Ok(()));

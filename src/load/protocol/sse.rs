@@ -1,17 +1,17 @@
 //! Incremental parser of server-sent events over byte chunks that may be split anywhere.
 //!
-//! Only `data` fields matter to a load generator, and `error`, which llama.cpp once used and the standard does not know:
-//! comments (keep-alives among them), `event`, `id` and `retry` are skipped. Lines end with LF, CRLF or CR, and an event
-//! ends with an empty line, as the HTML standard says. Each byte is looked at once; an event that lies within one chunk
-//! and has one `data` line is handed out without a copy.
+//! A load generator needs only the fields `data` and `error`. The standard has no `error`, but llama.cpp once used it.
+//! Comments (keep-alives among them), `event`, `id` and `retry` are skipped. Lines end with LF, CRLF or CR, and an
+//! event ends with an empty line (HTML standard). Each byte is examined once. An event that lies within one chunk and
+//! has one `data` line is passed on without a copy.
 
 use memchr::memchr2;
 
-/// What an event is made of.
+/// A field of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Data,
-    /// A line `error: ...`, handed out at once: llama.cpp wrote them in the middle of a stream until September 2025
+    /// A line `error: ...`, passed on at once: llama.cpp wrote them in the middle of a stream until September 2025
     /// (`server_sent_event(sink, "error", ...)` in its `tools/server/server.cpp`).
     Error,
 }
@@ -21,12 +21,12 @@ pub(super) enum Field {
 pub(super) struct Parser {
     /// The start of a line whose end has not arrived.
     line: Vec<u8>,
-    /// The `data` lines of the event under way, joined with LF.
+    /// The `data` lines of the current event, joined with LF.
     data: Vec<u8>,
     has_data: bool,
-    /// The last byte was a CR: a following LF belongs to the same line end.
+    /// Whether the last byte was a CR. A following LF then belongs to the same line end.
     after_cr: bool,
-    /// A byte order mark may only begin the very first line.
+    /// Whether the first line was read. Only that line may begin with a byte order mark.
     started: bool,
 }
 
@@ -34,7 +34,7 @@ impl Parser {
     /// Reads one chunk and calls `each` with the data of every event that it completes.
     #[inline]
     pub(super) fn feed(&mut self, mut chunk: &[u8], mut each: impl FnMut(Field, &[u8])) {
-        // The first `data` line of the event under way, while it lies in this chunk.
+        // The first `data` line of the current event, while it lies in this chunk.
         let mut whole: Option<&[u8]> = None;
         while !chunk.is_empty() {
             if std::mem::take(&mut self.after_cr) && chunk[0] == b'\n' {
@@ -79,17 +79,17 @@ impl Parser {
         }
     }
 
-    /// Bytes that are held until the rest of their line or event arrives.
+    /// Returns the number of bytes that are held until the rest of their line or event arrives.
     pub(super) fn held(&self) -> usize {
         self.line.len() + self.data.len()
     }
 
-    /// The start of a line whose end has not arrived.
+    /// Returns the start of a line whose end has not arrived.
     pub(super) fn line(&self) -> &[u8] {
         &self.line
     }
 
-    /// The data of an event that has one line and whose end has not arrived.
+    /// Returns the data of an event that has one line and whose end has not arrived.
     pub(super) fn rest(&self) -> Option<&[u8]> {
         match (self.has_data, value_of(b"data", &self.line)) {
             (true, None) if self.line.is_empty() => Some(&self.data),
@@ -123,7 +123,7 @@ impl Parser {
     }
 }
 
-/// Hands out what a line that is no data says of an error.
+/// Passes on the value of an `error` line. Ignores other lines.
 #[cold]
 fn report(line: &[u8], each: &mut impl FnMut(Field, &[u8])) {
     if let Some(error) = value_of(b"error", line).filter(|error| !error.is_empty()) {
@@ -131,7 +131,7 @@ fn report(line: &[u8], each: &mut impl FnMut(Field, &[u8])) {
     }
 }
 
-/// The value of a line of this field, without the one space that may follow the colon.
+/// Returns the value of a line of this field, without the one space that may follow the colon.
 fn value_of<'a>(field: &[u8], line: &'a [u8]) -> Option<&'a [u8]> {
     let value = line.strip_prefix(field)?;
     match value {

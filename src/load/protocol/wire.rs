@@ -1,4 +1,4 @@
-//! The JSON of a chunk as it comes, borrowed and without the texts.
+//! The JSON of a chunk as servers send it, borrowed and without the texts.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -98,10 +98,10 @@ struct Choice {
     finish_reason: Option<Finish>,
     #[serde(default)]
     text: Option<Said>,
-    /// Of a chat, streamed.
+    /// Part of the message of a streamed chat.
     #[serde(default)]
     delta: Option<Delta>,
-    /// Of a chat, whole.
+    /// Whole message of a chat that is not streamed.
     #[serde(default)]
     message: Option<Delta>,
 }
@@ -181,7 +181,7 @@ impl<'de> Deserialize<'de> for Said {
                 Ok(said)
             }
         }
-        // As bytes, a text that is not Unicode (half of a surrogate pair) is as good as any other.
+        // Read as bytes, so that a text that is not Unicode (half of a surrogate pair) is accepted.
         deserializer.deserialize_bytes(Amount)
     }
 }
@@ -204,7 +204,7 @@ impl<'de> Deserialize<'de> for Finish {
                 })
             }
 
-            /// SGLang's own interface has an object here.
+            /// Accepts an object, which SGLang's own interface sends here.
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Finish, A::Error> {
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
                 Ok(Finish::Yes)

@@ -1,4 +1,4 @@
-//! Whether a limit can still be kept, by what is certain and by what is all but certain.
+//! Evidence that a limit can no longer be kept: arithmetic certainty and sequential tests.
 
 use crate::load::Record;
 use crate::metrics::confidence::{batch_means_at, batched};
@@ -8,27 +8,30 @@ use crate::stats::to_f64;
 
 use super::until::{Bins, Quantity, percentile_of};
 
-/// The chance to be wrong.
+/// Probability of error.
 const ALPHA: f64 = 0.001;
 
-/// The quantile of the normal distribution that a mean's bound is taken at: a chance of one in 20,000 on each side, for a
-/// test that is made once a second.
+/// Quantile of the normal distribution for the bounds of a mean. Its probability of error is 1 in 20,000 on each side,
+/// because the test is repeated once a second.
 const Z: f64 = 3.89;
 
-/// Whether so many of so many are too many for a true share of at most `limit` (0 to 1), by more than chance: wrong in one
-/// run of a thousand at most, however often it is asked while a run goes on, and never after a single one.
+/// Returns whether `bad` of `seen` requests are significantly more than a true share of at most `limit` (0 to 1). The
+/// result is wrong in at most one run of a thousand, for any number of calls during a run. A single bad request is
+/// never enough.
 ///
-/// A sequential likelihood-ratio test (Wald, Sequential Analysis, 1947) against several alternatives at once: the mean of
-/// the ratios is a martingale of expectation 1 where the share is `limit` (Robbins, Statistical Methods Related to the Law
-/// of the Iterated Logarithm, 1970), so that it exceeds 1000 with a probability of at most 1 / 1000 (Ville's inequality).
+/// This is a sequential likelihood-ratio test (Wald, Sequential Analysis, 1947) against several alternatives at once.
+/// If the share is `limit`, the mean of the ratios is a martingale of expectation 1. (Source: Robbins, Statistical
+/// Methods Related to the Law of the Iterated Logarithm, 1970.) It then exceeds 1000 with a probability of at most 1 /
+/// 1000 (Ville's inequality).
 pub(super) fn exceeds(bad: u64, seen: u64, limit: f64) -> bool {
-    // A ratio to what cannot happen would be infinite.
+    // With a limit of 0 the ratio would be infinite.
     let limit = limit.clamp(1e-3, 1.0);
     let (bad, good, share) = (to_f64(bad), to_f64(seen.saturating_sub(bad)), to_f64(bad) / to_f64(seen.max(1)));
     if bad < 2.0 || share <= limit || limit >= 1.0 {
         return false;
     }
-    // Alternatives from twice as near to 1 to a little above the limit, and multiples of a small limit.
+    // Alternatives from half-way between the limit and 1 down to a little above the limit, and multiples of a small
+    // limit.
     let towards_one = (1..=6).map(|halvings| limit + (1.0 - limit) * 0.5_f64.powi(halvings));
     let multiples = [1.25, 1.5, 2.0, 4.0].map(|factor| (limit * factor).min(f64::midpoint(limit, 1.0)));
     let alternatives: Vec<f64> = towards_one.chain(multiples).collect();
@@ -37,15 +40,15 @@ pub(super) fn exceeds(bad: u64, seen: u64, limit: f64) -> bool {
     alternatives.into_iter().map(ratio).sum::<f64>() / n > 1.0 / ALPHA
 }
 
-/// What speaks against one limit.
+/// Evidence against one limit.
 #[derive(Debug)]
 pub(super) struct Evidence {
     limit: Constraint,
     quantity: Quantity,
-    /// 0 to 100; without one it is the mean.
+    /// The limited percentile, 0 to 100. `None` for the mean.
     percentile: Option<f64>,
     seen: u64,
-    /// Beyond the limit.
+    /// Requests beyond the limit.
     bad: u64,
     sum: f64,
     bins: Bins,
@@ -53,7 +56,7 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Nothing yet; `None` for a limit on what cannot be judged while a run goes on.
+    /// Creates empty evidence. Returns `None` for a limit that cannot be judged during a run.
     pub(super) fn new(limit: &Constraint) -> Option<Self> {
         let (statistic, quantity) =
             Quantity::split(&limit.metric).filter(|(_, quantity)| *quantity != Quantity::Itl)?;
@@ -65,7 +68,7 @@ impl Evidence {
         Some(Self { limit, quantity, percentile, seen: 0, bad: 0, sum: 0.0, bins, last: std::time::Duration::ZERO })
     }
 
-    /// Takes note of a completed request.
+    /// Records a completed request.
     pub(super) fn ended(&mut self, record: &Record) {
         let Some((value, _)) = self.quantity.of(record) else { return };
         let beyond = match self.limit.limit {
@@ -79,12 +82,13 @@ impl Evidence {
         self.bins.add(record.end, value, 1.0);
     }
 
-    /// Why the limit is broken whatever becomes of the other requests, of `total` in all; `None` while it can be kept.
+    /// Returns the reason that the limit is broken for all outcomes of the other requests, of `total` in all. Returns
+    /// `None` while it can be kept.
     pub(super) fn certain(&self, total: u64) -> Option<String> {
         let all = to_f64(total);
         let broken = match (self.percentile, self.limit.limit) {
-            // The percentile is interpolated from the place below its rank: that one has to be beyond the limit already.
-            // Fewer than all may complete, which only makes fewer of them enough.
+            // The percentile is interpolated from the place below its rank, so that place must be beyond the limit
+            // already. If fewer than `total` requests complete, fewer bad ones are enough.
             (Some(p), limit) => {
                 let p = if matches!(limit, Limit::AtMost(_)) { p } else { 100.0 - p };
                 let rank = (p / 100.0 * (all - 1.0)).floor();
@@ -103,7 +107,7 @@ impl Evidence {
         })
     }
 
-    /// Why the limit is broken with all but certainty, for a run without a known end.
+    /// Returns the reason that the limit is broken, certain by 99.9 %, for a run without a known end.
     pub(super) fn likely(&self) -> Option<String> {
         let broken = match (self.percentile, self.limit.limit) {
             (Some(p), Limit::AtMost(_)) => exceeds(self.bad, self.seen, 1.0 - p / 100.0),
@@ -133,7 +137,8 @@ mod tests {
 
     use super::*;
 
-    /// In how many of 300 runs the test ends a run of 2,000 requests that fail with this probability.
+    /// Returns the number of runs, out of 300, that the test ends. Each has 2,000 requests that fail with the
+    /// probability `share`.
     fn ended(share: f64, limit: f64) -> usize {
         let mut rng = ChaCha8Rng::seed_from_u64(11);
         let mut ends = || {

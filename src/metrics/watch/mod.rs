@@ -1,8 +1,9 @@
-//! Whether a run that goes on has told enough: the observer of the load asks after every event.
+//! Early end of a running load, checked by its observer after every event.
 //!
-//! A run ends early when its number is precise enough, or when its outcome is certain: nobody listens any more, too many
-//! requests fail, a limit can no longer be kept, or an open loop offers more than the server can do. What is not arithmetic
-//! is a test that is made to be asked again and again: its file says how rarely it is wrong.
+//! A run ends early if its metric is precise enough, or if its outcome is certain. The outcome is certain if the server
+//! is gone, too many requests fail, a limit can no longer be kept, or an open loop overloads the server. The
+//! statistical conditions are tests that may be repeated at any time. The file of each documents its probability of
+//! error.
 
 mod evidence;
 mod saturation;
@@ -24,34 +25,35 @@ use until::Progress;
 
 pub(crate) use until::Until;
 
-/// This many failures to connect, one after the other, are the end of the server.
+/// Minimum number of successive failed connects until the server counts as gone.
 const GONE: usize = 20;
 
-/// What a run is watched for.
+/// Conditions that end a run early.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchOptions {
-    /// The precision that is enough.
+    /// The sufficient precision.
     pub until: Option<Until>,
-    /// Completed requests and time of the measured window, before which nothing but certainty ends a run. How long it may
-    /// last at most is for the load's plan to say.
+    /// Minimum number of completed requests. Before it and `min_time`, only certainty ends a run. The load's plan
+    /// contains the maximum length.
     pub min_requests: u64,
+    /// Minimum time of the measurement window.
     pub min_time: Duration,
     /// The largest share of failed requests, 0 to 1.
     pub error_rate_limit: Option<f64>,
-    /// Limits of means and percentiles of TTFT, TPOT, E2EL and output speed; others do not end a run.
+    /// Limits of means and percentiles of TTFT, TPOT, E2EL and output speed. Other limits do not end a run.
     pub limits: Vec<Constraint>,
     /// Limits of a good request, for a precision of the goodput.
     pub goodput: Vec<Slo>,
-    /// Whether requests arrive whatever the server does. Only then can it fall behind.
+    /// Whether requests arrive independently of the server's replies. Only then can it fall behind.
     pub open_loop: bool,
-    /// Requests of the measured window, where that is known.
+    /// Number of requests of the measurement window, if known.
     pub total: Option<u64>,
-    /// Requests that may be under way at the same time.
+    /// Maximum number of requests in flight.
     pub concurrency: Option<usize>,
 }
 
 impl Default for WatchOptions {
-    /// Watches for the end of the server alone.
+    /// Returns options that only detect a server that is gone.
     fn default() -> Self {
         Self {
             until: None,
@@ -67,15 +69,15 @@ impl Default for WatchOptions {
     }
 }
 
-/// Why a run should end now, with a sentence for people.
+/// The reason to end a run now, with a sentence for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// The number is as precise as was asked for.
+    /// The metric has the requested precision.
     Precise(String),
     ErrorRate(String),
     /// A limit can no longer be kept.
     SloImpossible(String),
-    /// The server falls behind what it is offered.
+    /// The server falls behind the offered load.
     Saturated(String),
     ServerGone(String),
 }
@@ -97,15 +99,15 @@ pub(crate) struct Watch {
     options: WatchOptions,
     completed: u64,
     failed: u64,
-    /// Failures to connect since the last request that ended otherwise.
+    /// Failed connects since the last request with another outcome.
     unreachable: usize,
     e2el_ns: Histogram,
     progress: Option<Progress>,
     evidence: Vec<Evidence>,
     saturation: Saturation,
-    /// The latest instant of the measured window that an event told of.
+    /// The latest instant of the measurement window in any event.
     now: Duration,
-    /// The second of the last look at what is costly.
+    /// The second of the last costly check.
     looked: Option<u64>,
 }
 
@@ -128,8 +130,8 @@ impl Watch {
         }
     }
 
-    /// Takes note of an event of the load; says so when the run should end. Only the measured window counts. Quick enough
-    /// for the load's thread: what is costly is looked at once a second, over a few hundred numbers.
+    /// Records an event of the load, and returns the reason if the run should end. Only the measurement window counts.
+    /// Quick enough for the load's thread: costly checks run once a second, over a few hundred numbers.
     pub(crate) fn on(&mut self, event: &Event<'_>) -> Option<Stop> {
         match event {
             Event::Ended { phase: Phase::Measure, record } => {
@@ -169,7 +171,7 @@ impl Watch {
         self.saturation.add(tick.at.as_secs_f64(), tick.in_flight + tick.waiting, self.completed + self.failed);
     }
 
-    /// What one more request can make certain.
+    /// Checks the conditions that one more request can make certain.
     fn certain(&self, record: &Record) -> Option<Stop> {
         if record.result.is_ok() {
             return self
@@ -206,7 +208,7 @@ impl Watch {
         })
     }
 
-    /// What is looked at once a second.
+    /// Runs the costly checks, at most once a second.
     fn look(&mut self) -> Option<Stop> {
         let second = self.now.as_secs();
         if self.looked.is_some_and(|looked| looked >= second) {

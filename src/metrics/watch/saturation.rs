@@ -1,19 +1,19 @@
-//! Whether an open loop offers more than the server can do.
+//! Detection of an open loop that overloads the server.
 //!
-//! In a stable queue the number of requests under way rises and falls; in an overloaded one it rises at the difference
-//! between what arrives and what leaves, for ever. A rise alone proves nothing: an empty server fills up, and a queue near
-//! its limit has long excursions. So all of this has to hold over the last half of the run:
+//! In a stable queue the number of requests in flight rises and falls. In an overloaded queue it rises for ever, at the
+//! difference between the rates of arrivals and completions. A rise alone proves nothing: an empty server fills up, and
+//! a queue near its limit has long excursions. So all of these conditions must hold over the last half of the run:
 //!
-//! - It is long enough: the median request fits into it, and 100 requests left in it.
-//! - The number grew by at least 5 % of what arrived, and is twice that of the run's first quarter.
-//! - It grew by more than a random walk would: the 16 increments have a mean of more than 5 standard errors above 0. In a
-//!   stable queue they even compensate each other, which makes this rarer still.
-//! - What leaves no longer increases, by more than 10 % from the second or third quarter of the run to the fourth: a
-//!   server that fills up, or follows a ramp of the arrivals, answers more and more.
-//! - Requests still arrive, in the fourth quarter at least half as many as in the third.
+//! - It is long enough: the median request fits into it, and 100 requests ended in it.
+//! - The number in flight grew by at least 5 % of the arrivals, and is twice that of the run's first quarter.
+//! - It grew by more than a random walk would: the mean of the 16 increments is more than 5 standard errors above 0. In
+//!   a stable queue the increments even compensate each other, so that such growth is rarer still.
+//! - The rate of completions no longer increases by more than 10 % from the second or third quarter of the run to the
+//!   fourth. A server that fills up, or follows a ramp of the arrivals, completes more and more.
+//! - Requests still arrive: in the fourth quarter at least half as many as in the third.
 //!
-//! And it has to go on to hold while the run becomes longer by a fifth, so that no chance constellation of one second ends
-//! a run. The thresholds were chosen on simulated queues, some of which are the tests below.
+//! They must continue to hold while the run becomes longer by a fifth, so that a coincidence in one second ends no run.
+//! The thresholds were chosen on simulated queues. Some of those are the tests below.
 
 use crate::stats::to_f64;
 
@@ -31,19 +31,19 @@ const PERSISTENT: f64 = 1.2;
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     at_s: f64,
-    /// Due and not ended.
+    /// Requests that are due and have not ended.
     present: f64,
-    /// Ended since the begin.
+    /// Requests that have ended since the start.
     left: f64,
 }
 
-/// What was seen at equal intervals; when there are too many, every second one is dropped.
+/// Samples at equal intervals. If there are too many, every second one is dropped.
 #[derive(Debug)]
 pub(super) struct Saturation {
     samples: Vec<Sample>,
     every: usize,
     passed: usize,
-    /// From when on every look has seen the server fall behind.
+    /// Instant of the first of the uninterrupted checks that found the server behind.
     since_s: Option<f64>,
 }
 
@@ -54,7 +54,7 @@ impl Default for Saturation {
 }
 
 impl Saturation {
-    /// Takes note of a tick: requests that are due and have not ended, and how many have ended so far.
+    /// Records a tick: the requests that are due and have not ended, and the number that have ended so far.
     pub(super) fn add(&mut self, at_s: f64, present: usize, left: u64) {
         self.passed += 1;
         if self.passed < self.every {
@@ -72,7 +72,8 @@ impl Saturation {
         }
     }
 
-    /// Why the server cannot keep up, where all looks for long enough have seen it. `median_s`: the median E2EL so far.
+    /// Returns the reason that the server cannot keep up, if all checks have found it for long enough. `median_s` is
+    /// the median E2EL so far.
     pub(super) fn verdict(&mut self, median_s: f64) -> Option<String> {
         let now = self.samples.last()?.at_s;
         let seen = self.seen(median_s);
@@ -80,7 +81,7 @@ impl Saturation {
         seen.filter(|_| self.since_s.is_some_and(|since| now >= PERSISTENT * since))
     }
 
-    /// What a single look says.
+    /// Performs a single check.
     fn seen(&self, median_s: f64) -> Option<String> {
         let n = self.samples.len();
         let half = self.samples.get(n / 2..).filter(|_| n >= FEWEST)?;
@@ -129,8 +130,8 @@ mod tests {
 
     use super::*;
 
-    /// The instants of ticks, ten a second, up to `until` seconds, with what a queue shows whose requests come and end at
-    /// these instants; the verdict is asked for every second. When it was first given.
+    /// Simulates ticks, ten a second, up to `until` seconds, for a queue whose requests come and end at these instants.
+    /// Requests a verdict every second, and returns the instant of the first one.
     fn fires(came: &[f64], ended: &[f64], median_s: f64, until: u32) -> Option<f64> {
         let mut ended = ended.to_vec();
         ended.sort_by(f64::total_cmp);
@@ -148,7 +149,8 @@ mod tests {
         -(1.0 - rng.random::<f64>()).ln() * mean
     }
 
-    /// One server with exponential service; this many arrivals per second and this load, for so many seconds.
+    /// Simulates one server with exponential service, `rate` arrivals per second and this load, for `until` seconds.
+    /// Returns the instants of arrivals and ends.
     fn one_server(seed: u64, rate: f64, load: f64, until: u32) -> (Vec<f64>, Vec<f64>) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let (mut at, mut free) = (0.0_f64, 0.0_f64);
@@ -192,7 +194,7 @@ mod tests {
             let (came, _) = one_server(seed, 10.0, 0.5, 400);
             let random: Vec<f64> = came.iter().map(|at| at + exponential(&mut rng, 60.0)).collect();
             let fixed: Vec<f64> = came.iter().map(|at| at + 60.0).collect();
-            // The median of those that have ended is small at the beginning.
+            // At the beginning, the median of the ended requests is small.
             assert_eq!(fires(&came, &random, 5.0, 400), None, "seed {seed}");
             assert_eq!(fires(&came, &fixed, 60.0, 400), None, "seed {seed}");
         }

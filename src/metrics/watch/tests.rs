@@ -1,4 +1,4 @@
-//! Each reason to end a run, and none where there is none.
+//! Tests of each reason to end a run, and of runs without a reason.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -19,8 +19,8 @@ fn limit(metric: &str, limit: Limit) -> Constraint {
     Constraint { metric: metric.to_owned(), limit }
 }
 
-/// Requests that end every 50 ms after 100 ms to the first token, with chunk times of some noise and a tick each; what the
-/// watch says, and after how many.
+/// Feeds requests that end every 50 ms, with 100 ms to the first token and noisy chunk times, and a tick after each.
+/// Returns the reason to end, and the number of requests until then.
 fn watch_requests(watch: &mut Watch, n: u64, noise: u32) -> Option<(Stop, u64)> {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let mut chunks = 0;
@@ -56,7 +56,7 @@ fn a_precise_number_lies_where_it_says() {
     let until = Some(Until::parse("mean_ttft_ms", "2%").unwrap());
     let (_, after) =
         watch_requests(&mut Watch::new(WatchOptions { until, ..WatchOptions::default() }), 4000, 200).unwrap();
-    // The mean of the same requests is 200 ms; four intervals of 2 % hold it for certain.
+    // The mean of the same requests is 200 ms; four intervals of 2 % contain it for certain.
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let sum: u32 = (0..after).map(|_| (100 + rng.random_range(0..=200), rng.random_range(0..=4_u32)).0).sum();
     let mean = f64::from(sum) / f64::from(u32::try_from(after).unwrap());
@@ -124,7 +124,7 @@ fn a_limit_that_can_no_longer_be_kept_ends_a_run() {
     assert_eq!(n, 101);
     let (n, _) = after("p1_output_speed", Limit::AtLeast(60.0), Some(200), &[100, 120]).unwrap();
     assert_eq!(n, 3);
-    // Without a known end only what is more than chance counts, and not before there are enough requests.
+    // Without a known end, only significant evidence counts, and only after enough requests.
     for (metric, at_most) in [("p99_ttft_ms", Limit::AtMost(90.0)), ("mean_e2el_ms", Limit::AtMost(90.0))] {
         let (n, stop) = after(metric, at_most, None, &[100, 120]).unwrap();
         assert!(n >= 100 && stop.to_string().contains("certain by 99.9 %"), "{n}: {stop}");

@@ -1,4 +1,4 @@
-//! How precisely the number is known that a run is made for.
+//! Precision of a metric during a run.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use crate::metrics::histogram::Histogram;
 use crate::metrics::{Latency, Slo, milliseconds, mser5, tpot_ms};
 use crate::stats::{f64_to_u64, f64_to_usize, to_f64};
 
-/// The precision that is enough: half of the 95 % confidence interval, as a share of the value.
+/// The sufficient precision of a metric: half of the 95 % confidence interval, as a share of the value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Until {
     pub metric: String,
     pub relative: f64,
 }
 
-/// A precision that nothing can be measured to.
+/// The reason that a precision is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UntilError {
     #[error("the precision of {0:?} cannot be judged while a run goes on")]
@@ -25,7 +25,7 @@ pub(crate) enum UntilError {
 }
 
 impl UntilError {
-    /// What to do next.
+    /// Returns the next step for the user, if there is one.
     #[must_use]
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
@@ -36,19 +36,19 @@ impl UntilError {
 }
 
 impl Until {
-    /// `2%` or `0.02` of a metric.
+    /// Parses a precision of a metric, such as `2%` or `0.02`.
     ///
     /// # Errors
-    /// When the metric has no interval, or the text is no share.
+    /// If the metric has no interval, or the text is no share.
     pub(crate) fn parse(metric: &str, share: &str) -> Result<Self, UntilError> {
         Sample::of(metric).ok_or_else(|| UntilError::Metric(metric.to_owned()))?;
         Ok(Self { metric: metric.to_owned(), relative: Self::share(share)? })
     }
 
-    /// `2%` or `0.02`.
+    /// Parses a share, such as `2%` or `0.02`.
     ///
     /// # Errors
-    /// When the text is no share.
+    /// If the text is no share.
     pub(crate) fn share(share: &str) -> Result<f64, UntilError> {
         let (number, unit) = share.strip_suffix('%').map_or((share, 1.0), |number| (number, 100.0));
         let relative = number.trim().parse().ok().map(|number: f64| number / unit);
@@ -57,7 +57,7 @@ impl Until {
     }
 }
 
-/// What each request gives to a metric.
+/// The contribution of each request to a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Quantity {
     Latency(Latency),
@@ -67,7 +67,8 @@ pub(super) enum Quantity {
 }
 
 impl Quantity {
-    /// The sum of this quantity's values in a completed request, in milliseconds or tokens per second, and their number.
+    /// Returns the sum of this quantity's values in a completed request, in milliseconds or tokens per second, and
+    /// their number.
     pub(super) fn of(self, record: &Record) -> Option<(f64, f64)> {
         match self {
             Self::Latency(latency) => latency.of(record).map(|value| (value, 1.0)),
@@ -81,7 +82,7 @@ impl Quantity {
         }
     }
 
-    /// The statistic and the quantity that a metric's name is made of.
+    /// Splits a metric's name into its statistic and its quantity.
     pub(super) fn split(metric: &str) -> Option<(&str, Self)> {
         if let Some(statistic) = metric.strip_suffix("_output_speed") {
             return Some((statistic, Self::Speed));
@@ -95,7 +96,7 @@ impl Quantity {
     }
 }
 
-/// The percentile that a statistic's name stands for, 0 to 100.
+/// Returns the percentile of a statistic's name, 0 to 100.
 pub(super) fn percentile_of(statistic: &str) -> Option<f64> {
     match statistic {
         "median" => Some(50.0),
@@ -131,7 +132,7 @@ impl Sample {
     }
 }
 
-/// Sums over equal intervals of the run, at most so many: when they are used up, neighbours are joined.
+/// Sums over equal intervals of the run, at most `MOST`. When they are used up, neighbours are joined.
 #[derive(Clone, Debug)]
 pub(super) struct Bins {
     width_s: f64,
@@ -140,7 +141,7 @@ pub(super) struct Bins {
 
 impl Bins {
     const MOST: usize = 400;
-    /// Between two ticks.
+    /// Initial width of an interval: the time between two ticks.
     const FIRST_S: f64 = 0.1;
 
     pub(super) fn new() -> Self {
@@ -163,7 +164,7 @@ impl Bins {
         self.sums[place].1 += x;
     }
 
-    /// The intervals that are over by now, with what they have.
+    /// Returns the sums of the intervals that are over at `now`.
     pub(super) fn past(&self, now: Duration) -> Vec<(f64, f64)> {
         let over = f64_to_usize((now.as_secs_f64() / self.width_s).min(to_f64(Self::MOST)));
         let mut sums = self.sums.clone();
@@ -177,7 +178,7 @@ impl Bins {
 pub(super) struct Progress {
     sample: Option<Sample>,
     bins: Bins,
-    /// Chunks, by which the end of the warm-up is found.
+    /// Chunks over time, used to find the end of the warm-up.
     chunks: Bins,
     counted: u64,
     /// Millionths of milliseconds, or of tokens per second.
@@ -199,7 +200,7 @@ impl Progress {
     pub(super) fn tick(&mut self, tick: &Tick) {
         let more = to_f64(tick.chunks.saturating_sub(self.counted));
         self.counted = tick.chunks;
-        // They arrived before the tick.
+        // The chunks arrived before the tick, half a tick earlier on average.
         let at = tick.at.saturating_sub(Duration::from_millis(50));
         self.chunks.add(at, more, 1.0);
     }
@@ -222,7 +223,7 @@ impl Progress {
         self.bins.add(record.end, y, x);
     }
 
-    /// Half of the interval by now, as a share of the value; `None` where there is none yet.
+    /// Returns half of the confidence interval at `now`, as a share of the value, or `None` if there is none yet.
     pub(super) fn relative(&self, now: Duration) -> Option<f64> {
         let sample = self.sample?;
         if let Sample::Percentile(_, p) = sample {
@@ -246,7 +247,8 @@ impl Progress {
     }
 }
 
-/// Where the warm-up ends, by the chunks where there are any and otherwise by what is measured; `None` where it has not.
+/// Returns the number of observations in the warm-up, found in the chunks or, without chunks, in the observations.
+/// Returns `None` if the warm-up has not ended, or fewer than 20 observations follow it.
 fn settled(chunks: &[(f64, f64)], observations: &[(f64, f64)]) -> Option<usize> {
     let series = if chunks.iter().any(|(chunks, _)| *chunks > 0.0) { chunks } else { observations };
     let series: Vec<f64> = series.iter().map(|(y, _)| *y).collect();
@@ -291,7 +293,7 @@ mod tests {
         assert_eq!(sums, (20_000.0, 10_000.0));
         assert_eq!(past.len(), Bins::MOST);
         assert!((bins.width_s - 1.6).abs() < 1e-12);
-        // All intervals that are over have as much as their length says.
+        // Every interval that is over contains the amount that corresponds to its length.
         let over = bins.past(Duration::from_secs(320));
         assert!(over.len() == 200 && over.iter().all(|bin| (bin.1 * 0.037 - 1.6).abs() < 0.08), "{over:?}");
     }

@@ -1,7 +1,7 @@
-//! The tables of vLLM's nightly benchmarks by columns: `{"serving": {"GPU": {"0": ..., "1": ...}, ...}}`.
+//! Writes the tables of vLLM's nightly benchmarks by columns: `{"serving": {"GPU": {"0": ..., "1": ...}, ...}}`.
 //!
-//! `pandas.DataFrame.from_dict` reads each of the three tables. Latency and throughput are empty: they are of runs
-//! without a server.
+//! `pandas.DataFrame.from_dict` reads each of the three tables. Latency and throughput are empty, because they describe
+//! runs without a server.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
@@ -9,11 +9,12 @@ use super::table::{COLUMNS, Column};
 use super::{Benchmark, Runs};
 
 pub(super) fn write(runs: Runs<'_>) -> String {
-    // A map with texts as keys and finite numbers cannot fail to serialize.
+    // A map with texts as keys and finite numbers as values always serializes.
     serde_json::to_string(&Tables(runs.all())).unwrap_or_default()
 }
 
-/// Written out instead of built as a value, because the order of the columns counts.
+/// The three tables. They are serialized directly and not through a JSON value, because the order of the columns
+/// matters.
 struct Tables<'a>(&'a [Benchmark]);
 
 struct Serving<'a>(&'a [Benchmark]);

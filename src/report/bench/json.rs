@@ -1,10 +1,10 @@
-//! The JSON of `vllm bench serve --save-result`, with what is new here beside it.
+//! Writes the JSON of `vllm bench serve --save-result`, with additional fields.
 
 use serde_json::{Map, Value as Json, json};
 
 use super::{Benchmark, Runs};
 
-/// One object for one run, an array for a profile.
+/// Writes one object for one run, or an array for a profile.
 pub(super) fn write(runs: Runs<'_>) -> String {
     let json = match runs {
         Runs::One(run) => benchmark_json(run),
@@ -13,12 +13,12 @@ pub(super) fn write(runs: Runs<'_>) -> String {
     format!("{json:#}")
 }
 
-/// One run, flat, under the names of `vllm bench serve`.
+/// Returns one run as a flat object, under the names of `vllm bench serve`.
 ///
-/// What that program does not have: `name`, `device`, `seed`, `valid` with `invalid_reasons`, `end`, `unfinished`,
-/// `unsent`, `saturated`, `series`, `server_series`, and of the [`Measurement`](crate::trial::Measurement) `errors` (counts
-/// by class), `client`, `window`, `confidence` and `server`. A latency that does not exist is absent, not 0. A rate without a limit is the
-/// text `inf`, as there; so is a burstiness without one.
+/// The additional fields are `name`, `device`, `seed`, `valid` with `invalid_reasons`, `end`, `unfinished`, `unsent`,
+/// `saturated`, `series` and `server_series`. From the [`Measurement`](crate::trial::Measurement), `errors` (counts by
+/// class), `client`, `window`, `confidence` and `server` are additional too. A missing latency is absent, not 0. A rate
+/// or a burstiness without a limit is the text `inf`, as in `vllm bench serve`.
 #[must_use]
 pub(crate) fn benchmark_json(run: &Benchmark) -> Json {
     let mut map = match serde_json::to_value(&run.measurement) {
@@ -66,7 +66,7 @@ pub(crate) fn benchmark_json(run: &Benchmark) -> Json {
     Json::Object(map)
 }
 
-/// JSON has no infinity.
+/// Returns a number, or the text `inf` for infinity, which JSON lacks.
 fn or_inf(value: f64) -> Json {
     if value.is_finite() { value.into() } else { "inf".into() }
 }

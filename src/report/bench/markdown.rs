@@ -1,6 +1,6 @@
-//! The table of vLLM's nightly benchmarks, as `tabulate(..., tablefmt="pipe")` writes it there.
+//! Writes the table of vLLM's nightly benchmarks, like their `tabulate(..., tablefmt="pipe")`.
 //!
-//! Numbers have six significant digits and stand with their points below each other; a column is at least two wider than
+//! Numbers have six significant digits and are aligned at their points. A column is at least two characters wider than
 //! its header (python-tabulate, `MIN_PADDING`).
 
 use serde_json::Value as Json;
@@ -53,7 +53,7 @@ impl Drawn {
 
 fn shown(value: &Json) -> String {
     match value {
-        // Nothing else would keep the cell in its column.
+        // An unescaped bar would end the cell.
         Json::String(text) => text.replace('|', "\\|"),
         Json::Number(number) if number.is_f64() => number.as_f64().map_or_else(String::new, general),
         Json::Null => String::new(),
@@ -61,7 +61,7 @@ fn shown(value: &Json) -> String {
     }
 }
 
-/// Pads on the right, so that the points stand below each other once the column is padded on the left.
+/// Pads on the right, so that the points are aligned once the column is padded on the left.
 fn align_points(cells: &mut [String]) {
     let behind = |cell: &str| cell.find(['.', 'e']).map_or(0, |point| cell.len() - point);
     let most = cells.iter().map(|cell| behind(cell)).max().unwrap_or(0);
@@ -71,8 +71,8 @@ fn align_points(cells: &mut [String]) {
     }
 }
 
-/// As `format(value, "g")` of Python writes it: six significant digits, no zeros at the end, an exponent where the number
-/// is very large or very small.
+/// Formats a number like Python's `format(value, "g")`: six significant digits, no zeros at the end, and an exponent if
+/// the number is very large or very small.
 pub(super) fn general(value: f64) -> String {
     const DIGITS: i32 = 6;
     if value == 0.0 || !value.is_finite() {

@@ -1,5 +1,5 @@
-//! Runs of the load generator as people and programs read them: the text of `vllm bench serve`, its JSON, and the two
-//! tables of vLLM's nightly benchmarks.
+//! Renders runs of the load generator: the text of `vllm bench serve`, its JSON, and the two tables of vLLM's nightly
+//! benchmarks.
 
 mod columns;
 mod json;
@@ -17,10 +17,10 @@ use crate::trial::Measurement;
 pub(crate) use json::benchmark_json;
 pub(super) use text::client_line;
 
-/// One run with what it was asked to do.
+/// One run with its settings and its measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Benchmark {
-    /// Names the run in tables.
+    /// Name of the run in tables.
     pub name: String,
     /// The run's start in local time, as `vllm bench serve` writes it: `20260131-235959`.
     pub date: String,
@@ -29,37 +29,38 @@ pub(crate) struct Benchmark {
     /// The name under which the server serves the model.
     pub model: String,
     pub tokenizer: Option<String>,
-    /// What the server runs on, as far as it is known.
+    /// The device that the server runs on, as far as it is known.
     pub device: String,
-    /// Requests that were asked for; `None` where the run had no fixed number.
+    /// Requested number of requests; `None` if the run had no fixed number.
     pub requests: Option<u64>,
     /// Requests per second; infinite for a closed loop, for all at once and for a trace.
     pub rate: f64,
-    /// Infinite for constant gaps.
+    /// Shape of the arrival gaps. Infinite for constant gaps.
     pub burstiness: f64,
     /// A rate that changes: from, to (requests per second), over (seconds).
     pub ramp: Option<[f64; 3]>,
     pub concurrency: Option<u64>,
     pub seed: u64,
-    /// Whether the numbers were to be those of the steady state.
+    /// Whether the numbers of the steady state were requested.
     pub steady: bool,
     pub measurement: Measurement,
-    /// How the run came to its end: `complete`, `interrupted`, or the reason why it was ended early.
+    /// The end of the run: `complete`, `interrupted`, or the reason of an early end.
     pub end: String,
-    /// Requests that were under way when the run was ended, and sessions that were due and had not begun.
+    /// Requests that were under way when the run ended, and sessions that were due and had not begun.
     pub unfinished: u64,
     pub unsent: u64,
-    /// How the server fell behind what it was offered, where it did: latencies say how long the run was then.
+    /// Description of the overload, if the server fell behind the offered load. Latencies then depend on the length of
+    /// the run.
     pub saturated: Option<String>,
-    /// Why the numbers must not be used; empty where they may.
+    /// Reasons for which the numbers must not be used. Empty if they may be used.
     pub invalid: Vec<String>,
-    /// One object for each second, and what was sampled of the server, where it was asked for.
+    /// Requested series: one object for each second, and the samples of the server.
     pub series: Option<Json>,
     pub server_series: Option<Json>,
 }
 
 impl Benchmark {
-    /// Whether the numbers may be used.
+    /// Returns whether the numbers may be used.
     #[must_use]
     pub(crate) fn is_valid(&self) -> bool {
         self.invalid.is_empty()
@@ -70,7 +71,7 @@ impl Benchmark {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Runs<'a> {
     One(&'a Benchmark),
-    /// Those of a profile, in order.
+    /// The runs of a profile, in order.
     Profile(&'a [Benchmark]),
 }
 
@@ -83,7 +84,7 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// One way to write runs.
+/// One format for runs.
 pub(crate) struct BenchFormat {
     pub name: &'static str,
     /// One line for `--help`.
@@ -97,7 +98,7 @@ impl std::fmt::Debug for BenchFormat {
     }
 }
 
-/// Every format; the first is the default.
+/// Every format. The first is the default.
 pub(crate) const BENCH_FORMATS: &[BenchFormat] = &[
     BenchFormat { name: "text", help: "The text of `vllm bench serve`", write: text::write },
     BenchFormat {

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use super::Benchmark;
 
-/// What a column shows.
+/// The content of a column.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Column {
     Name,
@@ -37,7 +37,7 @@ pub(super) const COLUMNS: &[(&str, Column)] = &[
 ];
 
 impl Column {
-    /// A text, a number, or null where the run does not give it.
+    /// Returns a text, a number, or null if the run lacks the value.
     pub(super) fn of(self, run: &Benchmark) -> Json {
         match self {
             Self::Name => run.name.as_str().into(),

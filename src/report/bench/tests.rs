@@ -1,4 +1,4 @@
-//! Every format of a made-up run, and of the nightly benchmarks' own numbers.
+//! Tests of every format with a made-up run and with the nightly benchmarks' own numbers.
 
 use std::collections::BTreeMap;
 
@@ -118,7 +118,7 @@ fn a_reader_of_the_json_gets_the_measurement_back() {
 
 #[test]
 fn numbers_have_six_digits_as_python_writes_them() {
-    // From the table of a nightly run: what stands in its JSON, and what in its Markdown.
+    // From a nightly run: the values in its JSON, and their text in its Markdown.
     for (value, shown) in [
         (0.924_708_707_353_934_7, "0.924709"),
         (2.541_704_971_520_416_7, "2.5417"),

@@ -1,7 +1,7 @@
-//! The block that `vllm bench serve` prints at its end, line for line, and a few lines of ours behind it.
+//! Writes the block that `vllm bench serve` prints at its end, line for line, followed by a few lines of our own.
 //!
-//! Labels, order and widths are those of `benchmark()` in `vllm/benchmarks/serve.py` of vLLM 0.32. A latency without a
-//! value is `nan`, where that program prints 0.00: replies that are not streamed have no time to the first token.
+//! Labels, order and widths are those of `benchmark()` in `vllm/benchmarks/serve.py` of vLLM 0.32. A missing latency is
+//! `nan`; that program prints 0.00. For instance, replies that are not streamed have no time to the first token.
 
 use std::fmt::Write;
 
@@ -10,13 +10,13 @@ use crate::report::number;
 use crate::report::telemetry::with_unit;
 use crate::trial::ClientReport;
 
-/// Columns of the block.
+/// Width of the block in characters.
 const WIDTH: usize = 50;
 
-/// Metrics whose confidence is worth a line.
+/// Metrics whose confidence interval is shown.
 const SURE: [&str; 4] = ["output_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms"];
 
-/// What of the server is worth a line, and in which words.
+/// Metrics of the server that are shown, with their labels.
 const SERVER: [(&str, &str); 7] = [
     ("kv_cache_usage_max", "KV cache at most"),
     ("preemptions", "preemptions"),
@@ -79,7 +79,7 @@ fn block(run: &Benchmark) -> String {
     text
 }
 
-/// What `vllm bench serve` has no line for.
+/// Returns the lines that `vllm bench serve` does not have.
 fn ours(run: &Benchmark) -> Vec<(&'static str, String)> {
     let measurement = &run.measurement;
     let mut lines = Vec::new();
@@ -127,7 +127,7 @@ fn ours(run: &Benchmark) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// What the load generator did to the numbers.
+/// Describes the load generator's own effect on the numbers.
 pub(in crate::report) fn client_line(client: &ClientReport) -> String {
     let mut parts = vec![format!("{:.2} CPU s ({:.0} % of a core)", client.cpu_s, 100.0 * client.cpu_share)];
     if let Some(waited) = client.processor_wait_s.filter(|waited| *waited >= 0.1) {
@@ -149,7 +149,7 @@ pub(in crate::report) fn client_line(client: &ClientReport) -> String {
 struct Block(String);
 
 impl Block {
-    /// Centred; where it cannot be exactly, the left side is the shorter one, as in Python.
+    /// Writes a centred title. If the padding cannot be split evenly, the left side is the shorter one, as in Python.
     fn title(&mut self, title: &str, fill: char) {
         let free = WIDTH.saturating_sub(title.chars().count());
         let fill = |n: usize| fill.to_string().repeat(n);

@@ -1,4 +1,4 @@
-//! Predictions for programs: one document with everything.
+//! Renders predictions for programs, as one document.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -8,7 +8,7 @@ use crate::predict::{Highest, Knob, Limit, Limits, Series, Served, Term, wait_na
 use crate::trial::Outcome;
 use crate::twin::{Forecast, Part};
 
-/// One document; the best prediction first.
+/// Returns one document, with the best prediction first.
 #[must_use]
 pub(crate) fn predictions_json(predictions: &Predictions<'_>) -> Json {
     json!({
@@ -123,7 +123,7 @@ fn startup_json(startup: &Forecast) -> Json {
     json!({"mean_s": startup.mean_s, "interval_s": [startup.low_s, startup.high_s], "phases": phases})
 }
 
-/// Columns, so that they are short.
+/// Returns the series as columns, which are shorter than a list of points.
 fn series_json(series: &Series) -> Json {
     let column = |of: fn(&crate::predict::Point) -> f64| {
         let rounded = series.points.iter().map(|point| (of(point) * 1e4).round() / 1e4);

@@ -1,4 +1,4 @@
-//! Predictions as a table, as JSON, and as a page with plots.
+//! Renders predictions as a table, as JSON, and as a page with plots.
 
 mod json;
 mod page;
@@ -17,7 +17,7 @@ pub(crate) use json::predictions_json;
 pub(crate) use page::predictions_page;
 pub(crate) use text::predictions_text;
 
-/// What is the same for all predictions of a study.
+/// The predictions of a study, with the values that they share.
 #[derive(Debug)]
 pub(crate) struct Predictions<'a> {
     pub study: &'a str,
@@ -25,22 +25,22 @@ pub(crate) struct Predictions<'a> {
     /// The engine and its release.
     pub engine: String,
     pub version: EngineVersion,
-    /// Whether nothing says which release it is.
+    /// Whether no source states the release.
     pub version_assumed: bool,
     pub load: &'a LoadJob,
-    /// The best first.
+    /// The predictions, best first.
     pub all: Vec<Predicted>,
 }
 
-/// One configuration on one device.
+/// The prediction of one configuration on one device.
 #[derive(Debug)]
 pub(crate) struct Predicted {
-    /// What was asked for, beside what the study sets in every launch.
+    /// The requested configuration, without the values that the study sets in every launch.
     pub config: Config,
     pub device: &'static DevicePreset,
-    /// Whether it is another device than the study's.
+    /// Whether the device differs from the study's.
     pub elsewhere: bool,
-    /// Whether runs of this device were observed.
+    /// Whether runs on this device were observed.
     pub calibrated: bool,
     /// The noise between launches that the ranges contain.
     pub noise: Option<LaunchNoise>,
@@ -48,7 +48,7 @@ pub(crate) struct Predicted {
 }
 
 impl Predicted {
-    /// `feasible`, `over a limit`, or how the trial would have ended.
+    /// Returns `feasible`, `over a limit`, or the predicted outcome of the trial.
     fn state(&self) -> &'static str {
         match (&self.prediction.outcome, self.prediction.score.is_feasible()) {
             (crate::trial::Outcome::Measured(_), true) => "feasible",
@@ -57,7 +57,7 @@ impl Predicted {
         }
     }
 
-    /// Describes what its numbers rest on, in one line.
+    /// Describes the basis of its numbers in one line.
     fn basis(&self, objective: &str) -> String {
         let basis = match (self.elsewhere, self.calibrated) {
             (_, true) => "calibrated: ranges are what is still uncertain after the observed runs",
@@ -77,7 +77,7 @@ impl Predicted {
     }
 }
 
-/// `3.2 % of output_throughput by 4 launches of 2 configurations`.
+/// Returns a text such as `3.2 % of output_throughput by 4 launches of 2 configurations`.
 fn describe(noise: &LaunchNoise, objective: &str) -> String {
     let percent = 100.0 * noise.deviation(objective).0;
     if noise.is_measured() {
@@ -91,7 +91,7 @@ fn describe(noise: &LaunchNoise, objective: &str) -> String {
     }
 }
 
-/// `closed loop of 64, 96 requests`.
+/// Returns a text such as `closed loop of 64, 96 requests`.
 fn describe_load(load: &LoadJob) -> String {
     let arrival = match &load.arrival {
         Arrival::Closed => format!("closed loop of {}", load.concurrency.unwrap_or(1)),
@@ -107,7 +107,7 @@ fn describe_load(load: &LoadJob) -> String {
     [Some(arrival), places, requests, duration].into_iter().flatten().collect()
 }
 
-/// The metrics that a person wants to see: the objective's first.
+/// Returns the metrics to show, the objective's first.
 fn shown(objective: &Objective) -> Vec<&str> {
     const USUAL: [&str; 10] = [
         "request_throughput",

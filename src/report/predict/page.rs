@@ -1,4 +1,4 @@
-//! Predictions as a page that stands for itself: the batch over time, for each configuration.
+//! Renders predictions as a self-contained page with the batch over time for each configuration.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use crate::predict::{Point, Series};
 
 const STYLE: &str = include_str!("page.css");
 
-/// One HTML document without scripts, which needs nothing from the network.
+/// Returns one HTML document without scripts. It needs nothing from the network.
 #[must_use]
 pub(crate) fn predictions_page(predictions: &Predictions<'_>) -> String {
     let mut page = format!(
@@ -58,7 +58,7 @@ fn panels(series: &Series) -> [Panel; 3] {
         panel(
             "Requests in the engine",
             "requests",
-            // Those who wait stand on those who run.
+            // The area of waiting requests is stacked on that of running ones.
             vec![
                 line("waiting", true, |point| point.running + point.waiting),
                 line("running", true, |point| point.running),

@@ -1,13 +1,14 @@
-//! One panel of a plot as SVG, without a script. Colours are classes, which the page sets for light and for dark.
+//! Draws one panel of a plot as SVG, without a script. Colours are classes, and the page defines them for light and for
+//! dark.
 //!
-//! Written here and not by a crate: those that draw SVG write colours into every element, where a page that follows the
-//! reader's light or dark cannot change them.
+//! No crate draws it: crates for SVG write colours into every element. A page that follows the reader's light or dark
+//! scheme cannot change those.
 
 use std::fmt::Write;
 
 use crate::stats::to_f64;
 
-/// Size of a panel, and what its labels take of it, in pixels.
+/// Size of a panel, and the margins for its labels, in pixels.
 const WIDTH: f64 = 880.0;
 const HEIGHT: f64 = 190.0;
 const LEFT: f64 = 64.0;
@@ -15,30 +16,30 @@ const RIGHT: f64 = 14.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 38.0;
 
-/// Values over time.
+/// One line of a panel: values over time.
 pub(super) struct Line {
-    /// Its class in the page's style, and its name in the legend.
+    /// Class in the page's style, and name in the legend.
     pub(super) name: &'static str,
     pub(super) values: Vec<f64>,
-    /// Whether what lies below it is coloured.
+    /// Whether the area below the line is coloured.
     pub(super) filled: bool,
 }
 
 pub(super) struct Panel {
     pub(super) title: &'static str,
-    /// Of the values.
+    /// Unit of the values.
     pub(super) unit: &'static str,
-    /// Seconds between one value and the next.
+    /// Seconds between two values.
     pub(super) step_s: f64,
-    /// Drawn in this order.
+    /// Lines in the order of drawing.
     pub(super) lines: Vec<Line>,
-    /// A level that is marked.
+    /// A marked level, with its name.
     pub(super) mark: Option<(&'static str, f64)>,
-    /// The axis reaches at least so far.
+    /// Least end of the vertical axis.
     pub(super) least_top: f64,
 }
 
-/// The panel as an element of a page.
+/// Returns the panel as an element of a page.
 pub(super) fn svg(panel: &Panel) -> String {
     let values = panel.lines.iter().flat_map(|line| &line.values).copied();
     let mark = panel.mark.map_or(0.0, |(_, level)| level);
@@ -97,7 +98,7 @@ fn drawn(line: &Line, step_s: f64, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> 
         let command = if index == 0 { 'M' } else { 'L' };
         let _ = write!(path, "{command}{:.1} {:.1}H{:.1}", x(from), y(*value), x(to));
     }
-    // A path has to begin somewhere.
+    // An empty path has no area to close.
     if line.filled && !path.is_empty() {
         let _ = write!(path, "V{bottom:.1}H{:.1}Z", x(0.0));
     }
@@ -105,7 +106,8 @@ fn drawn(line: &Line, step_s: f64, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> 
     format!("<path class=\"{} {kind}\" d=\"{path}\"/>", line.name)
 }
 
-/// The distance of about so many ticks of 1, 2 or 5 times a power of ten, and the first of them that is not below.
+/// Returns the distance between about `count` ticks, and the first tick that is not below `most`. The distance is 1, 2
+/// or 5 times a power of ten.
 fn ticks(most: f64, count: f64) -> (f64, f64) {
     let most = if most > 0.0 && most.is_finite() { most } else { 1.0 };
     let rough = most / count;
@@ -119,7 +121,7 @@ fn steps(step: f64, end: f64) -> impl Iterator<Item = f64> {
     (0_u32..).map(move |index| f64::from(index) * step).take_while(move |value| *value <= end * 1.0001)
 }
 
-/// As many decimals as tell two ticks apart.
+/// Formats a tick with the number of decimals that distinguishes two ticks.
 fn label(value: f64, step: f64) -> String {
     match step {
         step if step >= 1.0 => format!("{value:.0}"),

@@ -1,4 +1,4 @@
-//! Predictions for people: a table with a row each, and what is behind each row.
+//! Renders predictions for people: a table with a row for each, and the details of each row.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use crate::report::number;
 use crate::report::table::table;
 use crate::twin::Forecast;
 
-/// A table, ranked, and the details of each row.
+/// Returns a ranked table and the details of each row.
 #[must_use]
 pub(crate) fn predictions_text(predictions: &Predictions<'_>) -> String {
     let Predictions { study, objective, engine, load, all, .. } = predictions;
@@ -40,7 +40,7 @@ pub(crate) fn predictions_text(predictions: &Predictions<'_>) -> String {
     text
 }
 
-/// The values of the limited metrics, or why there are none.
+/// Returns the values of the limited metrics, or the state if there are none.
 fn kept(predictions: &Predictions<'_>, predicted: &Predicted) -> String {
     let Some(measurement) = predicted.prediction.outcome.measurement() else { return predicted.state().to_owned() };
     let values = predictions.objective.constraints.iter().map(|limit| match measurement.metric(&limit.metric) {
@@ -101,7 +101,7 @@ fn details(predictions: &Predictions<'_>, predicted: &Predicted, text: &mut Stri
     line("basis", format!("{} ({} draws)", predicted.basis(&predictions.objective.metric), served.draws));
 }
 
-/// `offered load (weights)`.
+/// Returns a text such as `offered load (weights)`.
 fn short(limits: &Limits) -> String {
     let name = limits.main.name();
     if let Limit::Load(term) = limits.main { format!("{name} ({})", term.name()) } else { name.to_owned() }
@@ -136,7 +136,7 @@ fn terms(served: &Served) -> String {
     shown.map(|(term, share)| format!("{} {}", term.name(), percent(*share))).collect::<Vec<_>>().join(", ")
 }
 
-/// What keeps the limits, or that there are none.
+/// Describes the highest load that keeps the limits, or that the study has no limits.
 fn highest(predictions: &Predictions<'_>, served: &Served) -> String {
     let Some(Highest { knob, value, interval, .. }) = &served.highest else {
         return "no constraint in the study, so that there is none to keep".to_owned();
@@ -156,7 +156,7 @@ fn highest(predictions: &Predictions<'_>, served: &Served) -> String {
     }
 }
 
-/// `41 s (25 to 60 in 19 of 20 cases): import 12, weights 6`.
+/// Returns a text such as `41 s (25 to 60 in 19 of 20 cases): import 12, weights 6`.
 fn started(startup: &Forecast) -> String {
     let parts = startup.parts.iter().filter(|part| part.median_s >= 0.5);
     let parts: Vec<String> =
@@ -165,7 +165,7 @@ fn started(startup: &Forecast) -> String {
     format!("{mean_s:.0} s ({low_s:.0} to {high_s:.0} in 19 of 20 cases): {}", parts.join(", "))
 }
 
-/// A share as a person reads it.
+/// Formats a share as a percentage.
 fn percent(share: f64) -> String {
     match share * 100.0 {
         small if small > 0.0 && small < 0.1 => "less than 0.1 %".to_owned(),

@@ -1,53 +1,53 @@
-//! How much a trial of a point promises: the logarithm of the expected improvement, with the probabilities that the
-//! configuration serves and keeps the limits.
+//! The acquisition function: the logarithm of the expected improvement times the probabilities that the configuration
+//! serves and keeps the constraints.
 //!
-//! Source: S. Ament et al., "Unexpected improvements to expected improvement for Bayesian optimization", 2023; the product
-//! with probabilities: M. Schonlau, W. Welch and D. Jones, "Global versus local search in constrained optimization", 1998; of
-//! two objectives the expected hypervolume improvement, of more the improvement of a weighted distance from the best of each
-//! (J. Knowles, "`ParEGO`", 2006), with weights drawn for each suggestion.
+//! Sources: S. Ament et al., "Unexpected improvements to expected improvement for Bayesian optimization", 2023. The
+//! product with probabilities: M. Schonlau, W. Welch and D. Jones, "Global versus local search in constrained
+//! optimization", 1998. Two objectives use the expected hypervolume improvement. Three or more use the improvement of a
+//! weighted distance from the best of each (J. Knowles, "`ParEGO`", 2006), with weights drawn for each suggestion.
 
 use super::models::{Models, Outlook};
 use super::table::Table;
 use crate::stats::normal;
 use crate::surrogate::{front, log_expected_improvement_2d};
 
-/// What serves with less than even odds is not tried while anything else is left.
+/// Least probability of serving. A configuration below it is tried only if no other is left.
 const LEAST_SERVING: f64 = 0.5;
-/// A failure tells less than a measurement, and costs nearly as much.
+/// Weight of the logarithm of that probability. A failure teaches less than a measurement and costs nearly as much.
 const SERVING_WEIGHT: f64 = 2.0;
-/// A place that is so much alike to a known one is as good as known.
+/// Correlation with a known point above which a point counts as known.
 const MOST_ALIKE: f64 = 0.98;
-/// Logarithms taken from what is not to be tried.
+/// Penalty of a point that is not to be tried, as a logarithm.
 const PENALTY: f64 = 20.0;
-/// A point counts as a possible winner from this probability of keeping the limits on.
+/// Least probability of keeping the constraints for a point to be the incumbent.
 const PROBABLY: f64 = 0.5;
-/// While nothing is known to be within the limits: how much a value counts.
+/// Weight of the objective while no point is known to be feasible.
 const VALUE_WEIGHT: f64 = 0.5;
 /// Gains below this, as a logarithm, are not worth a trial.
 const LEAST_GAIN: f64 = 0.01;
-/// A suggestion that doubts the models takes uncertainties for so much larger; only where so many of the models' own deviations
-/// would reach the best value, for else it finds the corners of the space.
+/// Factor of the deviations for an exploring suggestion, and number of the models' own deviations. The best value has
+/// to be within that number. Without this bound the suggestion is a corner of the space.
 const DOUBT: f64 = 3.0;
 const HOPE: f64 = 2.0;
-/// Of three or more objectives, how much the sum of all distances counts beside the largest one.
+/// Weight of the sum of all distances beside the largest one, with three or more objectives.
 const SUM: f64 = 0.05;
 
-/// What is to be improved on.
+/// The incumbent that a trial is to improve on.
 enum Incumbent {
-    /// Nothing that is probably within the limits; what the first objective is in the mean.
+    /// No point is probably feasible. Contains the mean of the first objective.
     Nothing(f64),
     /// The best expected value.
     Value(f64),
-    /// Expected values that are not dominated, ascending by the first, and the point that all dominate.
+    /// Expected values that are not dominated, ascending by the first, and a reference point that all of them dominate.
     Front(Vec<[f64; 2]>, [f64; 2]),
-    /// Of three or more objectives a distance from the best of each, and the smallest one.
+    /// The distance from the best of each objective, and the smallest one, with three or more objectives.
     Distance(Distance, f64),
 }
 
-/// How far some values are from the best of each objective: the largest of the weighted distances, and a little of their sum,
-/// so that all of a front is reached, wherever it bends.
+/// The distance of a point from the best of each objective: the largest weighted distance, and a little of the sum of
+/// all. The sum makes every part of a front reachable, for any shape of it.
 struct Distance {
-    /// What is best of each objective, and how much a unit of distance from it weighs.
+    /// The best value of each objective, and the weight of a unit of distance from it.
     best: Vec<f64>,
     weights: Vec<f64>,
 }
@@ -59,10 +59,10 @@ pub(super) struct Acquisition<'a> {
 }
 
 impl<'a> Acquisition<'a> {
-    /// `weights` are those of the objectives, of use where there are three or more; with `doubts` the models are taken for less
-    /// sure than they are.
+    /// Creates the acquisition. `weights` are those of the objectives, used with three or more. With `doubts` the
+    /// models' deviations are taken to be larger.
     pub(super) fn new(models: &'a Models<'a>, table: &Table, weights: &[f64], doubts: bool) -> Self {
-        // What is under way counts as what it is expected to be, or its neighbours would promise the same gain once more.
+        // A pending trial counts as its expected value. Otherwise its neighbours would promise the same gain again.
         let points = table.measured.iter().map(|(_, point)| point).chain(&table.pending);
         let probable: Vec<_> = points
             .map(|point| models.at(point))
@@ -96,7 +96,7 @@ impl<'a> Acquisition<'a> {
     }
 }
 
-/// What a trial of a point is expected to gain over a value of the one objective, as it is modelled.
+/// Returns the expected gain of a trial over a modelled value of the only objective.
 pub(super) fn gain(models: &Models<'_>, point: &[f64], over: f64) -> f64 {
     let outlook = models.at(point);
     let first = outlook.objectives.first();
@@ -131,7 +131,7 @@ impl Incumbent {
         }
     }
 
-    /// Logarithm of what a point is expected to improve, without the probabilities of the limits.
+    /// Returns the logarithm of the expected improvement, without the probabilities of the constraints.
     fn log_gain(&self, outlook: &Outlook) -> f64 {
         let Some(first) = outlook.objectives.first() else { return 0.0 };
         match self {
@@ -144,7 +144,7 @@ impl Incumbent {
             }
             Self::Distance(distance, nearest) => {
                 let (mean, worst) = distance.of(&means(outlook));
-                // The largest distance is nearly normal where one objective decides it.
+                // The largest distance is nearly normal if one objective decides it.
                 let deviation = distance.weights[worst] * outlook.objectives[worst].deviation;
                 improvement(nearest - mean - LEAST_GAIN, deviation)
             }
@@ -164,7 +164,7 @@ impl Distance {
         Self { best, weights: scaled }
     }
 
-    /// The distance, and the objective that decides it.
+    /// Returns the distance and the objective that decides it.
     fn of(&self, means: &[f64]) -> (f64, usize) {
         let distances =
             self.best.iter().zip(&self.weights).zip(means).map(|((best, weight), mean)| weight * (best - mean));
@@ -174,7 +174,7 @@ impl Distance {
     }
 }
 
-/// Logarithm of the expected improvement of a normal number over zero.
+/// Returns the logarithm of the expected improvement of a normal number over zero.
 fn improvement(mean: f64, deviation: f64) -> f64 {
     libm::log(deviation) + normal::log_improvement(mean / deviation)
 }
@@ -191,14 +191,14 @@ mod tests {
 
     #[test]
     fn of_three_objectives_the_distance_from_the_best_of_each_is_improved_on() {
-        // The ranges are 2, 10 and 100: in units of its own each best one is a range away from the worst.
+        // The ranges are 2, 10 and 100. In units of its range, each best value is 1 away from the worst.
         let probable = [[2.0, 0.0, 0.0], [0.0, 10.0, 50.0], [1.0, 5.0, 100.0]].map(Vec::from);
         let incumbent = Incumbent::of(&probable, &[0.5, 0.25, 0.25], 0.0);
         let Incumbent::Distance(_, nearest) = &incumbent else { panic!("three objectives have a distance") };
         // The weighted distances of the three are (0, 0.25, 0.25), (0.5, 0, 0.125) and (0.25, 0.125, 0).
         assert!((nearest - 0.25 - SUM * 0.375).abs() < 1e-12, "{nearest}");
         let gain = |means, deviations| incumbent.log_gain(&outlook(means, deviations));
-        // The first is a quarter away from its best and decides; the others are at theirs.
+        // The first objective is a quarter of its range away from its best and decides. The others are at theirs.
         let promised = gain([1.5, 10.0, 100.0], [0.4, 0.1, 1.0]);
         let expected = improvement(nearest - 0.125 - SUM * 0.125 - LEAST_GAIN, 0.5 / 2.0 * 0.4);
         assert!((promised - expected).abs() < 1e-12, "{promised} and {expected}");

@@ -1,4 +1,4 @@
-//! What a trial is expected to cost, by which all that it promises is divided.
+//! The expected cost of a trial; the acquisition is divided by it.
 //!
 //! Source: J. Snoek, H. Larochelle and R. Adams, "Practical Bayesian optimization of machine learning algorithms", 2012, section
 //! 3.2: expected improvement per second, with a Gaussian process of the logarithm of the cost.
@@ -8,24 +8,24 @@ use crate::config::Config;
 use crate::sampler::{Ask, Known, Past};
 use crate::surrogate::{Data, Encoding, Process};
 
-/// Costs that a process is fitted to at most, evenly chosen.
+/// Maximum number of costs in the fit, evenly chosen.
 const MOST_TOLD: usize = 150;
 
 pub(super) enum Cost<'a> {
-    /// The same everywhere, or not known.
+    /// The cost is unknown or the same everywhere.
     Equal,
     Said(&'a dyn Fn(&Config) -> f64),
     Learnt(Box<Learnt>),
 }
 
-/// A process of logarithms, and between which of them all lie that were told.
+/// A process of the logarithms of the costs, and the range of the observed logarithms.
 pub(super) struct Learnt {
     process: Process,
     range: [f64; 2],
 }
 
 impl<'a> Cost<'a> {
-    /// What the question says, or else what the earlier trials show.
+    /// Returns the question's own cost, or else a cost learnt from the earlier trials.
     pub(super) fn of(ask: &Ask<'a>, encoding: &Encoding<'_>) -> Self {
         let learnt = || Learnt::of(ask, encoding).map_or(Self::Equal, |learnt| Self::Learnt(learnt.into()));
         ask.cost.map_or_else(learnt, Self::Said)
@@ -35,7 +35,7 @@ impl<'a> Cost<'a> {
         matches!(self, Self::Equal)
     }
 
-    /// The logarithm; 0 where nothing is known.
+    /// Returns the logarithm of the cost, or 0 if it is unknown.
     pub(super) fn log(&self, point: &[f64], config: &Config) -> f64 {
         match self {
             Self::Equal => 0.0,
@@ -46,7 +46,7 @@ impl<'a> Cost<'a> {
 }
 
 impl Learnt {
-    /// `None` where nothing was told, or always the same.
+    /// Fits a process to the costs of the history. `None` if no measured trial has a cost, or if all costs are equal.
     fn of(ask: &Ask<'_>, encoding: &Encoding<'_>) -> Option<Self> {
         let told = |past: &Past| {
             let failed = match past.known {
@@ -62,7 +62,7 @@ impl Learnt {
         let usual = *measured.get(measured.len() / 2)?;
         for (_, cost, failed) in &mut told {
             if *failed {
-                // That a failure ends early is no reason to look for it.
+                // A failure ends early. Its low cost must not attract the search.
                 *cost = cost.max(usual);
             }
         }
@@ -77,7 +77,8 @@ impl Learnt {
         Some(Self { process: Process::fit(&encoding.axes, &data, &of_values(), &[])?, range })
     }
 
-    /// Within what was told: a process that goes on beyond that would end in ever cheaper trials of no use.
+    /// Returns the logarithm of the cost, within the observed range. An extrapolating process would lead to ever
+    /// cheaper trials of no use.
     fn log(&self, point: &[f64]) -> f64 {
         self.process.mean(point).clamp(self.range[0], self.range[1])
     }

@@ -1,11 +1,10 @@
-//! Which parameters matter, by processes of what was measured alone: what priors say explains nothing here, so that a wrong
-//! one cannot look like a finding.
+//! Importance of the parameters, by processes of the measurements alone. Priors are left out, so that a wrong one
+//! cannot look like a finding.
 //!
-//! Hyper-parameters are uncertain too, so that draws come from several assumptions of them; and what is expected away from the
-//! measured values is less certain than any process says (`support`).
-//!
-//! Sobol' indices of the process's mean over the configurations that are allowed and probably serve, with the spread of
-//! draws from the process, which fit the measurements as well.
+//! The indices are Sobol' indices of the process's mean over the configurations that are allowed and probably serve.
+//! Their intervals are the spread of samples from the process, which fit the measurements equally well.
+//! Hyper-parameters are uncertain too, so the samples come from several sets of them. An expectation away from the
+//! measured values is less certain than any process predicts (`support`).
 
 mod dependence;
 mod effects;
@@ -30,18 +29,19 @@ use crate::sampler::{Ask, Measured};
 use crate::stats::{mean, normal, to_f64};
 use crate::surrogate::{Data, Encoding, Process};
 
-/// Functions that fit the measurements as well as the mean does, of all assumptions of the hyper-parameters together.
+/// Number of posterior samples, over all sets of hyper-parameters.
 const DRAWS: usize = 32;
-/// Assumptions of the hyper-parameters: the most likely ones, and those after their priors were moved at random.
+/// Number of hyper-parameter sets: the most likely one, and those after their priors were moved at random.
 const ASSUMPTIONS: usize = 4;
-/// Measurements that are looked at most, evenly chosen.
+/// Maximum number of measurements in the fit, evenly chosen.
 const MOST_DATA: usize = 300;
-/// What the mean varies by less than this share of what is not known is rounding.
+/// Share of the unexplained variance below which the mean's variation is rounding.
 const ROUNDING: f64 = 1e-9;
-/// Pairs below this share are not told.
+/// Least share of a reported pair.
 const LEAST_PAIR: f64 = 0.005;
 
-/// `None` before anything is measured, where nothing varies, and where nothing is allowed.
+/// Explains the effects of the parameters. `None` before the first measurement, if no parameter varies, or if no
+/// configuration is allowed.
 pub(super) fn explain(ask: &Ask<'_>) -> Option<Explanation> {
     let encoding = Encoding::new(ask.space, ask.defaults);
     let known = ask.history.iter().enumerate().map(|(place, past)| (place, &past.config, &past.known));
@@ -55,7 +55,7 @@ pub(super) fn explain(ask: &Ask<'_>) -> Option<Explanation> {
         .flatten();
     let mut region = Region { ask, encoding: &encoding, crash: crash.as_ref() };
     let sample = Sample::new(&region).or_else(|| {
-        // A model that expects nothing to serve is of no use here.
+        // A model that expects no configuration to serve is of no use here.
         region.crash = None;
         Sample::new(&region)
     })?;
@@ -76,15 +76,15 @@ pub(super) fn explain(ask: &Ask<'_>) -> Option<Explanation> {
         let data = number.column.data.evenly(MOST_DATA);
         let processes = assume(&encoding, &data);
         let process = processes.first()?;
-        // The first one is the first objective.
+        // The first number is the first objective.
         let best = best.get_or_insert_with(|| best_of(ask, &table, process));
         Some(about(&region, &sample, &number, &processes, &configs, best.as_ref()))
     });
     Some(Explanation { about: about.collect() })
 }
 
-/// The most likely process of some data first, then others that the priors of the hyper-parameters allow: with few data the most
-/// likely one is too sure.
+/// Fits the most likely process of the data first, then others that the priors of the hyper-parameters allow. The most
+/// likely one alone is too sure with few data.
 fn assume(encoding: &Encoding<'_>, data: &Data) -> Vec<Process> {
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let hyper_parameters = 2 * encoding.axes.len() + 2;
@@ -96,16 +96,16 @@ fn assume(encoding: &Encoding<'_>, data: &Data) -> Vec<Process> {
     std::iter::once(likely).chain(moved).flatten().filter(|process| !process.is_empty()).collect()
 }
 
-/// An objective or a limit, with the measurements that it is modelled by.
+/// An objective or a constraint, with the measurements that its model is fitted to.
 struct ModelledNumber<'a> {
     name: &'a str,
     of: Kind,
     column: &'a Column,
-    /// Turns a modelled value into the unit that people know.
+    /// Converts a modelled value into the unit of the user.
     told: Box<dyn Fn(f64) -> f64 + 'a>,
 }
 
-/// Everything about one number.
+/// Explains one number.
 fn about(
     region: &Region<'_, '_>,
     sample: &Sample,
@@ -117,7 +117,8 @@ fn about(
     let process = &processes[0];
     let draws: Vec<_> =
         (0..).zip(processes).map(|(seed, process)| process.draws(DRAWS / processes.len(), seed)).collect();
-    // The first is the mean of the most likely process; those of the others are no draws.
+    // The first function is the mean of the most likely process. The means of the others are left out: they are not
+    // samples.
     let functions = |point: &[f64]| {
         let mut values = draws[0].at(point);
         draws[1..].iter().for_each(|draws| values.extend(draws.at(point).into_iter().skip(1)));
@@ -167,7 +168,7 @@ fn about(
     }
 }
 
-/// By how much less the model misses what it has not seen than the mean of the others does.
+/// Returns the share of the squared error that held-out predictions save over the mean of the other values.
 fn held_out_r2(targets: &[f64], process: &Process) -> Option<f64> {
     let n = to_f64(targets.len());
     let level = mean(targets).unwrap_or(0.0);
@@ -178,19 +179,19 @@ fn held_out_r2(targets: &[f64], process: &Process) -> Option<f64> {
     (n > 2.0 && open > n * least * least).then(|| 1.0 - missed / open)
 }
 
-/// The measured configuration within the limits, as measured, of which most is expected.
+/// Returns the measured configuration with the highest expected value among those that kept every constraint.
 fn best_of(ask: &Ask<'_>, table: &Table, process: &Process) -> Option<Config> {
     let feasible = table.measured.iter().filter_map(|(place, point)| {
         let past = &ask.history[*place];
         past.measured().is_some_and(Measured::is_feasible).then(|| (process.mean(point), past))
     });
     let (_, past) = feasible.max_by(|a, b| a.0.total_cmp(&b.0))?;
-    // What a configuration leaves to the engine has the value of its default.
+    // A parameter that a configuration does not set has the engine's default.
     let with_defaults = ask.defaults.merged(&past.config);
     Some(ask.space.assemble(|index| with_defaults.get(&ask.space.parameters[index].name).cloned()))
 }
 
-/// The share of the mean, and between which those of nine of ten draws lie.
+/// Returns the share of the mean and the interval of nine of ten samples.
 fn share(shares: &[f64]) -> Share {
     let Some((share, draws)) = shares.split_first() else { return Share::default() };
     let mut sorted = draws.to_vec();

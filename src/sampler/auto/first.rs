@@ -1,8 +1,10 @@
-//! What is tried before models are asked: what priors find best, each unlike the ones before, or else an even spread.
+//! The first trials, before the models are used: the best points of the priors, each unlike the ones before, or an even
+//! spread.
 //!
-//! A prior that is nearly right has one of the best configurations among its own best ones, but which one depends on what it
-//! has wrong: so the first is the best one, the second the one whose limits it is surest of, and the others are to differ.
-//! One that is wrong of its own best ones would have the search begin where nothing good is: then the even spread follows.
+//! A prior that is nearly right has one of the best configurations among its own best ones. Its errors decide which
+//! one. The first trial is therefore its best point, the second the point whose constraints it is most certain of. The
+//! others are to differ from these. If the measurements refute the prior's best points, the prior is dropped and the
+//! next points are spread evenly.
 
 use std::collections::HashMap;
 
@@ -17,39 +19,40 @@ use crate::sampler::{Ask, Known, Measured, Prior, Suggestion, Target, sequence, 
 use crate::stats::to_f64;
 use crate::surrogate::{Axis, Encoding, front};
 
-/// Points that are spread over the space where no prior knows any that keep the limits.
+/// Number of points spread over the space if no prior has a feasible point.
 pub(super) const SPREAD: usize = 5;
-/// They lie in so much of each range: what is extreme serves least.
+/// Share of each range for these points: extreme configurations are least likely to serve.
 const INNER: f64 = 0.8;
-/// Points that priors find best.
+/// Number of trials at the priors' best points.
 pub(super) const BELIEVED: usize = 4;
-/// By how much less than the best they may promise, as a share.
+/// Largest shortfall from the prior's best point, as a share.
 const NEARLY: f64 = 0.05;
-/// A failure of what is to be among the best is as wrong as a value that differs by so much, as it is modelled.
+/// Weight of a failure among the prior's best points, as an equivalent modelled difference of a value.
 const FAILURE: f64 = 0.5;
 
-/// A configuration that a prior finds among the best.
+/// A configuration that is among a prior's best ones.
 pub(super) struct Believed<'a> {
     prior: &'a Prior,
     config: &'a Config,
     point: Vec<f64>,
     said: &'a Measured,
-    /// How unsure it is of the limits.
+    /// Sum of the deviations of the constraints; 0 if the prior is not computed.
     doubt: f64,
-    /// What came of it, where it was tried.
+    /// Outcome of the configuration, if it was tried.
     known: Option<&'a Known>,
 }
 
-/// What priors find best within the limits.
+/// The best feasible configurations of the priors.
 pub(super) struct Beliefs<'a> {
-    /// The best one of the first prior comes first.
+    /// Configurations of the priors that are not refuted, beginning with the best one of the first prior.
     pub(super) trusted: Vec<Believed<'a>>,
-    /// How many were tried of priors that were refuted by it; these have no others here.
+    /// Number of trials that refuted priors. The other configurations of a refuted prior are left out.
     pub(super) refuted: usize,
 }
 
 impl<'a> Beliefs<'a> {
-    /// Those nearly as good as the best one, or, of several objectives, what nothing beats.
+    /// Selects the configurations that are nearly as good as the best one or, with several objectives, those that are
+    /// not dominated.
     pub(super) fn of(ask: &'a Ask<'_>, encoding: &Encoding<'_>) -> Self {
         let measures = Units::of(ask).objectives;
         let known: HashMap<_, _> = ask.history.iter().map(|past| (past.config.key(), &past.known)).collect();
@@ -93,8 +96,9 @@ fn best<'a>(
     kept.map(|(_, (_, believed))| believed).collect()
 }
 
-/// Whether the measurements refute what a prior says of its best ones: together as much as if each of the first points were as
-/// wrong as a prior usually is. That all differ by the same is none of it: a level is easily learnt.
+/// Returns whether the measurements refute a prior's predictions for its best points. They do if the total error
+/// exceeds that of `BELIEVED` points with the usual error of a prior. A difference that all points share does not
+/// count: a level is easily learnt.
 fn are_refuted(best: &[Believed<'_>], measures: &[Measure]) -> bool {
     let failed = best.iter().filter(|one| matches!(one.known, Some(Known::Failed | Known::Rejected))).count();
     let of_objective = |(index, measure): (usize, &Measure)| {
@@ -110,7 +114,7 @@ fn are_refuted(best: &[Believed<'_>], measures: &[Measure]) -> bool {
     FAILURE * to_f64(failed) + objectives / to_f64(measures.len().max(1)) > WRONG_VALUES * to_f64(BELIEVED)
 }
 
-/// The objectives as they are modelled, larger is better; `None` for what misses a limit or is no number.
+/// Returns the modelled objectives, larger is better. `None` if a constraint is exceeded or a value is not finite.
 fn gains(measures: &[Measure], known: &Known) -> Option<Vec<f64>> {
     let measured = known.measured()?;
     let readings = measured.values.iter().zip(measures);
@@ -118,7 +122,8 @@ fn gains(measures: &[Measure], known: &Known) -> Option<Vec<f64>> {
     (measured.is_feasible() && !gains.is_empty() && gains.iter().all(|gain| gain.is_finite())).then_some(gains)
 }
 
-/// Of these the first one while none was tried, then the surest, then the one that is least like anything known.
+/// Returns the first point while none was tried, then the one whose constraints are most certain, then the one farthest
+/// from all known points.
 pub(super) fn next(
     ask: &Ask<'_>,
     encoding: &Encoding<'_>,
@@ -137,7 +142,7 @@ pub(super) fn next(
         _ => (0.0, nearest(&one.point)),
     };
     let usable = left.into_iter().filter(|one| (ask.allowed)(one.config));
-    // The first one of several that are equally far.
+    // Takes the first of several that are equally far.
     let (_, one) = usable.map(|one| (rank(one), one)).reduce(|best, next| if next.0 > best.0 { next } else { best })?;
     let target = ask.aim.objectives.first()?;
     let reason = match tried.len() {
@@ -149,8 +154,8 @@ pub(super) fn next(
     Some(Suggestion { config: one.config.clone(), why })
 }
 
-/// How far a prediction is from the best one of the same prior. Values themselves are left out: no measurement has corrected
-/// them, and beside measured ones they would look like a step back.
+/// Describes how far a prediction is from the best one of the same prior. The values themselves are left out: no
+/// measurement has corrected them, and beside measured values they would look like a step back.
 fn below_best(one: &Believed<'_>, trusted: &[Believed<'_>], target: &Target) -> String {
     let value = |of: &Believed<'_>| of.said.values.first().map(|reading| reading.value);
     let same = trusted.iter().filter(|other| other.prior.name == one.prior.name).filter_map(value);
@@ -166,7 +171,7 @@ fn below_best(one: &Believed<'_>, trusted: &[Believed<'_>], target: &Target) -> 
     }
 }
 
-/// How much two points differ: the sum over the parameters, each at most 1.
+/// Returns the distance of two points: the sum over the parameters of at most 1 each.
 pub(super) fn apart(axes: &[Axis], a: &[f64], b: &[f64]) -> f64 {
     let coordinates = axes.iter().zip(a.iter().zip(b));
     let differences = coordinates.map(|(axis, (a, b))| match axis {
@@ -176,7 +181,8 @@ pub(super) fn apart(axes: &[Axis], a: &[f64], b: &[f64]) -> f64 {
     differences.sum()
 }
 
-/// A point of an even sequence over the space, at first over the inner part of it, after so many trials that refuted priors.
+/// Returns the next point of an even sequence. The first `SPREAD + refuted` points lie in the inner part of the space,
+/// where `refuted` is the number of trials that refuted priors.
 pub(super) fn spread(ask: &Ask<'_>, refuted: usize) -> Option<Suggestion> {
     let dimensions = ask.space.dimensions();
     let inner = |index: usize| {

@@ -1,4 +1,4 @@
-//! What the measurements say so far: the best measured configuration by all that is known, and what is left to gain.
+//! Assessment of the measurements: the best measured configuration by the models, and the remaining gain.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::sampler::{Ask, Judgement, Known, Pick};
 use crate::stats::to_f64;
 use crate::surrogate::{Belief, Encoding, front};
 
-/// A configuration is picked only if it keeps every limit with this probability.
+/// Least probability of keeping every constraint for a configuration to be picked.
 const PROBABLY: f64 = 0.75;
-/// Deviations of a difference by which two configurations can be told apart.
+/// Number of standard deviations beyond which a difference of two configurations is significant.
 const TOLD_APART: f64 = 2.0;
-/// Measurements from which on a prior can be judged, and the rank correlation below which it is of no use.
+/// Least number of measurements to assess a prior, and the rank correlation below which it is of no use.
 const ENOUGH: usize = 8;
 const OF_USE: f64 = 0.3;
 
 pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
     let encoding = Encoding::new(ask.space, ask.defaults);
-    // What is under way was not measured.
+    // Pending trials have no measurement.
     let table = Table { pending: Vec::new(), ..Table::of(ask, &encoding) };
     if table.measured.is_empty() {
         return None;
@@ -51,16 +51,17 @@ pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
 
 /// A configuration in the ranking.
 struct Ranked {
-    /// The sum of the objectives that are expected, each in units of its spread, and how uncertain that is.
+    /// Sum of the expected objectives, each in units of its spread, and its standard deviation.
     order: f64,
     deviation: f64,
-    /// How often it was measured.
+    /// Number of measurements of the configuration.
     times: usize,
     pick: Pick,
 }
 
-/// Measured configurations that are probably within the limits, the best expected one first, or what cannot be told apart from it
-/// and was measured more often. A history of several objectives is in the order of their sum, each in units of its spread.
+/// Returns the measured configurations that are probably feasible, the best expected one first. A configuration that
+/// does not differ significantly from it and was measured more often goes before it. Several objectives are ordered by
+/// their sum, each in units of its spread.
 fn ranking(ask: &Ask<'_>, table: &Table, models: &[Models<'_>]) -> Vec<Pick> {
     let mut times: HashMap<String, usize> = HashMap::new();
     for (place, _) in &table.measured {
@@ -68,7 +69,7 @@ fn ranking(ask: &Ask<'_>, table: &Table, models: &[Models<'_>]) -> Vec<Pick> {
     }
     let mut ranked = Vec::new();
     for (place, point) in &table.measured {
-        // Of equal ones only the first is looked at.
+        // A configuration that was measured repeatedly has one entry, at its first place.
         let Some(times) = times.remove(&ask.history[*place].config.key()) else { continue };
         let (beliefs, feasible) = believed(models, point);
         if feasible < PROBABLY || beliefs.is_empty() {
@@ -86,15 +87,16 @@ fn ranking(ask: &Ask<'_>, table: &Table, models: &[Models<'_>]) -> Vec<Pick> {
         ranked.push(Ranked { order, deviation, times, pick: Pick { place: *place, values, feasible } });
     }
     ranked.sort_by(|a, b| b.order.total_cmp(&a.order));
-    // Of several objectives the first one is of the front, and what cannot be told apart from it may not be.
+    // With several objectives the first one is on the front. A configuration that does not differ significantly may not
+    // be.
     if ask.aim.objectives.len() == 1 {
         surest_first(&mut ranked);
     }
     ranked.into_iter().map(|ranked| ranked.pick).collect()
 }
 
-/// What all assumptions together say of the objectives of a point, and the probability that it serves and keeps every limit:
-/// the most likely one alone would be too sure.
+/// Returns the objectives' distributions at a point over all hyper-parameter sets, and the probability that it serves
+/// and keeps every constraint. The most likely set alone would be too sure.
 fn believed(models: &[Models<'_>], point: &[f64]) -> (Vec<Belief>, f64) {
     let outlooks: Vec<_> = models.iter().map(|models| models.at(point)).collect();
     let average = |of: &dyn Fn(&Outlook) -> f64| outlooks.iter().map(of).sum::<f64>() / to_f64(outlooks.len());
@@ -109,7 +111,7 @@ fn believed(models: &[Models<'_>], point: &[f64]) -> (Vec<Belief>, f64) {
     ((0..models[0].objectives.len()).map(belief).collect(), average(&Outlook::feasible))
 }
 
-/// What no other one is expected to beat in all objectives that all have.
+/// Returns the configurations that no other is expected to beat in all modelled objectives.
 fn undominated(table: &Table, ranking: &[Pick]) -> Vec<Pick> {
     let expected = |pick: &Pick| -> Vec<f64> {
         let values = pick.values.iter().zip(&table.units.objectives);
@@ -121,20 +123,21 @@ fn undominated(table: &Table, ranking: &[Pick]) -> Vec<Pick> {
     places.into_iter().map(|place| ranking[place].clone()).collect()
 }
 
-/// Puts what was measured most often first, of those that cannot be told apart from the first one.
+/// Moves the configuration measured most often to the front, among those that do not differ significantly from the
+/// first one.
 fn surest_first(ranked: &mut [Ranked]) {
     let Some(best) = ranked.first() else { return };
     let is_equal =
         |other: &Ranked| best.order - other.order <= TOLD_APART * libm::hypot(best.deviation, other.deviation);
     let equal = ranked.iter().enumerate().filter(|(_, other)| is_equal(other));
-    // The better one of several.
+    // Takes the better of two that were measured equally often.
     let surest = equal.reduce(|best, next| if next.1.times > best.1.times { next } else { best });
     if let Some(place) = surest.map(|(place, _)| place) {
         ranked[..=place].rotate_right(1);
     }
 }
 
-/// What the measurements say of the priors.
+/// Returns a note for each prediction of a prior that the measurements contradict.
 fn notes(ask: &Ask<'_>, table: &Table, opinions: &[Arc<Opinion>]) -> Vec<String> {
     let mut notes = Vec::new();
     for (prior, opinion) in ask.priors.iter().zip(opinions) {
@@ -149,7 +152,7 @@ fn notes(ask: &Ask<'_>, table: &Table, opinions: &[Arc<Opinion>]) -> Vec<String>
             }
             let said: Vec<_> = column.data.points.iter().map(|point| trend.at(point)).collect();
             let agreement = rank_correlation(&said, &column.data.targets);
-            // Of measurements that hardly differ the order is chance.
+            // The order of measurements that hardly differ is chance.
             if agreement < OF_USE && wrong(&said, &column.data.targets) > usual {
                 notes.push(format!(
                     "what {} says of {name} is of little use here: its rank correlation with {count} measurements is \
@@ -162,7 +165,7 @@ fn notes(ask: &Ask<'_>, table: &Table, opinions: &[Arc<Opinion>]) -> Vec<String>
     notes
 }
 
-/// By how much it is more wrong here than there: the standard deviation of the differences.
+/// Returns the standard deviation of the prior's errors. A constant error does not count.
 fn wrong(said: &[f64], measured: &[f64]) -> f64 {
     let differences = || measured.iter().zip(said).map(|(measured, said)| measured - said);
     let mean = differences().sum::<f64>() / to_f64(measured.len());
@@ -170,7 +173,7 @@ fn wrong(said: &[f64], measured: &[f64]) -> f64 {
     (squares / to_f64(measured.len())).sqrt()
 }
 
-/// Spearman's rank correlation; 1 where one of the two does not vary.
+/// Returns Spearman's rank correlation, or 1 if one of the two does not vary.
 fn rank_correlation(a: &[f64], b: &[f64]) -> f64 {
     let ranks = |values: &[f64]| {
         let mut order: Vec<_> = (0..values.len()).collect();

@@ -1,4 +1,4 @@
-//! What is left to gain beyond the pick: in all, and by one more trial.
+//! The remaining gain beyond the pick: in total, and by one more trial.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -13,18 +13,18 @@ use crate::sampler::Ask;
 use crate::stats::to_f64;
 use crate::surrogate::Encoding;
 
-/// Configurations among which the best one of the space is looked for, and draws of what they are worth, of all assumptions.
+/// Number of candidates for the best configuration of the space, and number of samples over all hyper-parameter sets.
 const RIVALS: usize = 60;
 const DRAWS: usize = 300;
 
-/// Shares of what the pick is expected to give; `None` of what is no number.
+/// Gains as shares of the pick's expected value. `None` if they are not finite.
 pub(super) struct Left {
-    /// The 5th, 50th and 95th percentile of what the best configuration of the space gives more.
+    /// The 5th, 50th and 95th percentile of the gain of the best configuration of the space.
     pub(super) remaining: Option<[f64; 3]>,
     pub(super) next_gain: Option<f64>,
 }
 
-/// Of the one objective, beyond the point of the pick.
+/// Estimates the gain of the only objective over the point of the pick.
 pub(super) fn of(
     ask: &Ask<'_>,
     encoding: &Encoding<'_>,
@@ -34,7 +34,7 @@ pub(super) fn of(
     rng: &mut ChaCha8Rng,
 ) -> Left {
     let likely = &models[0];
-    // A search ends when no trial pays any more, and not when a cheap one does not.
+    // Without costs: the search is over when no trial is worthwhile, not when only the cheap ones are not.
     let search = Search::new(ask, encoding, Cost::Equal);
     let hopes = |outlook: &Outlook| {
         let belief = outlook.objectives[0];
@@ -62,8 +62,9 @@ pub(super) fn of(
     }
 }
 
-/// By how much the best of some points is better than the first of them: the 5th, 50th and 95th percentile over draws of all of
-/// them together, each under one of the assumptions. A point counts in a draw as often as it is feasible.
+/// Estimates the gain of the best point over the first one: the 5th, 50th and 95th percentile over joint samples of all
+/// points. Each set of hyper-parameters contributes samples. A point takes part in a sample with its probability of
+/// being feasible.
 fn remaining(rng: &mut ChaCha8Rng, models: &[Models<'_>], points: &[Vec<f64>]) -> Option<[f64; 3]> {
     let draws = DRAWS / models.len();
     let mut gains = Vec::with_capacity(DRAWS);

@@ -1,15 +1,15 @@
-//! The unit in which the excesses of a limit are modelled: so that 0 stays the limit, 0.01 is a small excess and 1 a large one.
+//! The unit of a constraint's modelled excesses: 0 stays the limit, 0.01 is a small excess and 1 a large one.
 
-/// Excesses of which most are larger or smaller than this have a unit of their own; of others it is 1, as of the logarithm of a
-/// measured number over its limit.
+/// Range of the usual excess for which the unit is 1, as for the logarithm of a measured number over its limit. Smaller
+/// and larger excesses have a unit of their own.
 const SMALL: f64 = 0.03;
 const LARGE: f64 = 4.0;
-/// Excesses that are too few to tell what is usual.
+/// Number of excesses up to which the usual size is unknown.
 const FEW: usize = 3;
-/// What is modelled at most.
+/// Largest modelled excess.
 const FARTHEST: f64 = 2.5;
 
-/// How the excesses of one limit are modelled.
+/// The unit of the excesses of one constraint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LimitUnit(f64);
 
@@ -17,26 +17,27 @@ impl LimitUnit {
     pub(super) fn new(excesses: Vec<f64>) -> Self {
         let mut sizes: Vec<_> = excesses.into_iter().map(f64::abs).filter(|size| *size > 0.0).collect();
         sizes.sort_by(f64::total_cmp);
-        // Three of four are smaller.
+        // The upper quartile.
         let usual = sizes.get(sizes.len() * 3 / 4).copied().filter(|_| sizes.len() > FEW);
         let Some(usual) = usual.filter(|usual| !(SMALL..LARGE).contains(usual)) else { return Self(1.0) };
-        // A power of two, so that one more seldom changes it.
+        // A power of two, so that one more measurement seldom changes it.
         Self(libm::exp2((libm::floor(libm::log2(usual)) + 1.0).clamp(-1000.0, 1000.0)))
     }
 
-    /// An excess that is far from the limit says little by how much: beyond 1 only its logarithm counts.
+    /// Returns the modelled excess. Beyond 1 only the logarithm counts: the size of an excess far from the limit has
+    /// little meaning.
     pub(super) fn modelled(self, excess: f64) -> f64 {
         let size = (excess / self.0).abs();
         let softened = if size <= 1.0 { size } else { 1.0 + libm::log(size) };
         softened.min(FARTHEST).copysign(excess)
     }
 
-    /// The standard deviation of an excess as it is modelled.
+    /// Returns the standard deviation of a modelled excess.
     pub(super) fn modelled_deviation(self, deviation: f64, excess: f64) -> f64 {
         deviation / self.0 / (excess / self.0).abs().max(1.0)
     }
 
-    /// What is modelled as this, as far as it can be told.
+    /// Inverts `modelled`, up to its bound.
     pub(super) fn excess(self, modelled: f64) -> f64 {
         let size = modelled.abs();
         let hard = if size <= 1.0 { size } else { libm::exp(size - 1.0) };

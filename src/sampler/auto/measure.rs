@@ -1,9 +1,9 @@
-//! The unit in which an objective is modelled: so that 0.01 is a small difference and larger is better, whatever its own unit
-//! and sign.
+//! The unit of an objective's modelled values: 0.01 is a small difference and larger is better, for any unit and sign
+//! of the objective.
 
 use crate::objective::Goal;
 
-/// How the values of one objective are modelled.
+/// The transformation of one objective's values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measure {
     goal: Goal,
@@ -12,16 +12,16 @@ pub(super) struct Measure {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
-    /// Every value is positive: logarithms, so that differences are relative.
+    /// Every value is positive. Logarithms make differences relative.
     Positive,
-    /// Every value is negative: the same of their sizes.
+    /// Every value is negative. The logarithms are those of the absolute values.
     Negative,
-    /// Some are 0, or they have both signs: differences in units of this.
+    /// Some values are 0, or they have both signs. The differences are in this unit.
     Mixed(f64),
 }
 
 impl Measure {
-    /// By all values that are known or believed.
+    /// Chooses the form by all measured and predicted values.
     pub(super) fn new(goal: Goal, values: Vec<f64>) -> Self {
         let form = if values.iter().all(|value| *value > 0.0) {
             Form::Positive
@@ -37,7 +37,7 @@ impl Measure {
         if self.goal == Goal::Maximize { 1.0 } else { -1.0 }
     }
 
-    /// A value as it is modelled; larger is better.
+    /// Returns the modelled value; larger is better.
     pub(super) fn modelled(self, value: f64) -> f64 {
         self.sign()
             * match self.form {
@@ -47,7 +47,7 @@ impl Measure {
             }
     }
 
-    /// What is modelled as this.
+    /// Inverts `modelled`.
     pub(super) fn value(self, modelled: f64) -> f64 {
         let modelled = self.sign() * modelled;
         match self.form {
@@ -57,7 +57,7 @@ impl Measure {
         }
     }
 
-    /// A standard deviation that is a share of the value, as it is modelled.
+    /// Returns a standard deviation as modelled, given as a share of the value.
     pub(super) fn modelled_deviation(self, share: f64, value: f64) -> f64 {
         match self.form {
             Form::Positive | Form::Negative => share,
@@ -65,7 +65,8 @@ impl Measure {
         }
     }
 
-    /// A modelled standard deviation as a share of the value that is modelled as `level`, or of the unit where that is larger.
+    /// Returns a modelled standard deviation as a share of the value that is modelled as `level`, or of the unit if
+    /// that is larger.
     pub(super) fn deviation(self, deviation: f64, level: f64) -> f64 {
         match self.form {
             Form::Positive | Form::Negative => deviation,
@@ -73,8 +74,9 @@ impl Measure {
         }
     }
 
-    /// A modelled gain over what is modelled as `level`, as a share of its value. Where smaller sizes are better, all of it is
-    /// the most that can be gained; of values of both signs it is a share of the unit where that is larger than the value.
+    /// Returns a modelled gain over the modelled value `level` as a share of that value. If smaller sizes are better,
+    /// the largest share is 1. With values of both signs it is a share of the unit if the unit is larger than the
+    /// value.
     pub(super) fn share(self, gain: f64, level: f64) -> f64 {
         match (self.form, self.goal) {
             (Form::Positive, Goal::Maximize) | (Form::Negative, Goal::Minimize) => libm::expm1(gain),
@@ -84,12 +86,12 @@ impl Measure {
     }
 }
 
-/// What the middle half of some values differs by, as a power of two, so that one more value seldom changes it; of values
-/// that mostly do not differ what all of them do.
+/// Returns the interquartile range of the values. If it is 0, returns their whole range, or else their size. The result
+/// is rounded down to a power of two, so that one more value seldom changes it.
 fn usual_difference(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let last = values.len() - 1;
-    // As far from either end, so that it is the same of the negated values.
+    // Symmetric, so that negated values give the same result.
     let between = |left_out: usize| values[last - left_out] - values[left_out];
     let differences = [between(last / 4), between(0), values[0].abs()];
     let difference = differences.into_iter().find(|difference| *difference > 0.0 && difference.is_finite());
@@ -136,7 +138,8 @@ mod tests {
             }
         }
         let latency = Measure::new(Goal::Minimize, vec![100.0]);
-        // A count of preemptions that is 0 can fall no further, and is no small share of anything.
+        // A count of preemptions that is 0 cannot fall further. Its gain is a share of the unit, because a share of 0
+        // is infinite.
         let count = Measure::new(Goal::Minimize, vec![0.0, 8.0, 4.0, 0.0, 8.0]);
         assert!(close(count.share(0.5, count.modelled(0.0)), 0.5) && close(count.deviation(0.5, 0.0), 0.5));
         assert!(latency.share(50.0, latency.modelled(100.0)) <= 1.0, "a latency cannot fall by more than all of it");
@@ -154,7 +157,7 @@ mod tests {
         let mixed = Measure::new(Goal::Maximize, vec![-4.0, 0.0, 4.0, 8.0]);
         assert!(close(mixed.modelled(8.0), 1.0), "the unit is 8: {mixed:?}");
         assert!(close(mixed.modelled_deviation(0.1, 40.0), 0.5) && close(mixed.deviation(1.0, 10.0), 0.1));
-        // Of negated values it is the same, and it is a power of two.
+        // Negated values have the same unit, and it is a power of two.
         for values in [vec![-4.0, 0.0, 1000.0], vec![-4.0, 0.0, 1000.0, 1003.0], vec![-3.0, 1.0, 2.0, 5.0, 9.0]] {
             let [one, other] = [1.0, -1.0].map(|sign| {
                 let values = values.iter().map(|value| sign * value).collect();

@@ -1,13 +1,14 @@
-//! Bayesian optimization for launch parameters: few trials, mixed parameters, noise, limits, and configurations that do not
-//! serve.
+//! Bayesian optimization of launch parameters: few trials, mixed parameters, noise, constraints, and configurations
+//! that do not serve.
 //!
-//! 1. [`first`]: the first few points are spread over the inner part of the space, or, with a [`Prior`](super::Prior), some of
-//!    those that it finds best.
-//! 2. [`models`]: a Gaussian process for each objective, each limit and for whether it serves, under a few assumptions of
-//!    their hyper-parameters, each as likely as the data and the priors of the hyper-parameters allow.
-//! 3. [`acquisition`]: what a trial promises, averaged over the assumptions, for what it is expected to [`cost`].
-//! 4. [`search`]: the allowed configuration that promises most. From time to time it is one for which the models are doubted, or
-//!    the best one with a value of a parameter that was [`neglected`]: models can be sure and wrong.
+//! 1. [`first`]: the first few points are spread over the inner part of the space. With a [`Prior`](super::Prior) they
+//!    are some of the points that it predicts to be best.
+//! 2. [`models`]: a Gaussian process for each objective, each constraint and for whether a configuration serves.
+//!    Several sets of hyper-parameters are used. Each is as likely as the data and the hyper-parameters' priors allow.
+//! 3. [`acquisition`]: the expected improvement of a trial, averaged over these sets, divided by its expected [`cost`].
+//! 4. [`search`]: the allowed configuration of the highest acquisition. From time to time it is instead an exploration,
+//!    because models can be sure and wrong. An exploration is the configuration for which the models are least certain,
+//!    or the best one with another value of a parameter that was [`neglected`].
 
 mod acquisition;
 mod cost;
@@ -45,27 +46,27 @@ use crate::surrogate::Encoding;
 
 pub(super) struct Auto;
 
-/// Known points around which is searched.
+/// Number of known points that the search starts from.
 const AROUND: usize = 6;
-/// Assumptions of the hyper-parameters, and the number of trials from which on one is enough.
+/// Number of hyper-parameter sets, and the least number of trials for one set to be enough.
 const ASSUMPTIONS: usize = 3;
 const MANY_TRIALS: usize = 100;
 
-/// What a suggestion is for.
+/// The purpose of a suggestion.
 enum Turn<'a> {
-    /// What promises most.
+    /// The highest acquisition.
     Promise,
-    /// What would promise most if the models were less sure.
+    /// Exploration: the highest acquisition of models with larger deviations.
     Doubt,
-    /// The best so far with another value of this parameter.
+    /// The best configuration so far with another value of this parameter.
     Neglected(&'a str),
 }
 
-/// Turns other than the usual one come once in so many suggestions, at these places.
+/// Number of suggestions in a cycle, and the places in it that do not take the highest acquisition.
 const TURNS: usize = 6;
 const NEGLECTED_AT: usize = 2;
 const DOUBT_AT: usize = 5;
-/// What the last trials find out has no other that builds on it: none of them is such a turn.
+/// The last `ENDING` trials never explore: no later trial could use their discoveries.
 const ENDING: u32 = 6;
 
 impl Sampler for Auto {
@@ -125,7 +126,7 @@ impl Sampler for Auto {
             most + libm::log(scores.iter().map(|score| libm::exp(score - most)).sum::<f64>())
         };
         let Some((point, config)) = search.best(&mut rng, &around, &first, &all) else {
-            // Nearly everything is refused or known: what is left is found in order.
+            // Nearly every configuration is refused or known: the remaining ones are found in order.
             return first::spread(ask, 0);
         };
         let turn = if place == DOUBT_AT { Turn::Doubt } else { Turn::Promise };
@@ -138,8 +139,9 @@ impl Sampler for Auto {
     }
 }
 
-/// The most likely models first, then others that the priors of the hyper-parameters allow: with few data the most likely ones
-/// are too sure. Each is the most likely one after its priors have been moved at random.
+/// Fits the models: the most likely ones first, then others that the priors of the hyper-parameters allow. The most
+/// likely ones alone are too sure with few data. Each of the others is the most likely one after its priors have been
+/// moved at random.
 ///
 /// Source: the randomize-then-optimize idea of J. Bardsley et al., 2014, without moving the data.
 fn assume<'a>(
@@ -160,14 +162,14 @@ fn assume<'a>(
     models
 }
 
-/// Weights of the objectives that add up to 1.
+/// Returns random weights of the objectives that add up to 1.
 fn weights(rng: &mut ChaCha8Rng, count: usize) -> Vec<f64> {
     let drawn: Vec<f64> = (0..count).map(|_| -libm::log(1.0 - rng.random::<f64>())).collect();
     let sum: f64 = drawn.iter().sum();
     drawn.into_iter().map(|weight| weight / sum).collect()
 }
 
-/// The best measured points, and those that priors find best.
+/// Returns the best measured points, followed by the best points of the priors.
 fn around(ask: &Ask<'_>, encoding: &Encoding<'_>, table: &Table, models: &Models<'_>) -> Vec<Vec<f64>> {
     let rank = |point: &Vec<f64>| {
         let outlook = models.at(point);

@@ -1,9 +1,10 @@
-//! What the history says of configurations that were not tried: one Gaussian process for each objective and each limit, and
-//! one for whether a configuration serves at all.
+//! Predictions for configurations that were not tried. Each objective and each constraint has a Gaussian process, and
+//! so has the question whether a configuration serves at all.
 //!
-//! Where there are priors, a process models `value - said = level + slope * said + difference` with `said` what the first of
-//! them says, and slopes around 0 for each: they are followed as far as the measurements bear them out. A limit has a slope for
-//! how unsure a computed prior is of it as well: what is wrong in one place is wrong by as many deviations in others.
+//! With priors, a process models `value - said = level + slope * said + difference`. `said` is the prediction of the
+//! first prior. Each prior has a slope with an expected value of 0: the priors count as far as the measurements confirm
+//! them. A constraint also has a slope for a computed prior's uncertainty about it. If that prior is wrong in one
+//! place, it is wrong by as many deviations in others.
 
 use std::sync::Arc;
 
@@ -12,57 +13,57 @@ use super::table::{Column, Table};
 use crate::stats::{normal, to_f64};
 use crate::surrogate::{Axis, Belief, Data, Expected, Process};
 
-/// A limit that every measurement keeps by so much does not decide anything.
+/// A constraint decides nothing if every measurement keeps it by this margin.
 const FAR_WITHIN: f64 = -0.7;
-/// By how much a prior is wrong in one place and not in another, as a logarithm: of values, of limits (mostly tail latencies),
-/// and how many measurements that counts for.
+/// Usual error of a prior, as a logarithm and apart from a constant: for values, and for constraints (mostly tail
+/// latencies). `PRIOR_WEIGHT` is the number of measurements with the weight of this expectation.
 pub(super) const WRONG_VALUES: f64 = 0.2;
 pub(super) const WRONG_LIMITS: f64 = 0.35;
 const PRIOR_WEIGHT: f64 = 8.0;
-/// Until it is measured, what is under way exceeds a limit by so many deviations more than is expected.
+/// Assumed excess of a pending trial over its expectation for a constraint, in standard deviations.
 const CAUTION: f64 = 1.0;
 
-/// The models under one assumption of their hyper-parameters.
+/// The models with one set of hyper-parameters.
 pub(super) struct Models<'a> {
     pub(super) objectives: Vec<Model<'a>>,
-    /// Only of limits that may decide.
+    /// Only of constraints that may decide.
     pub(super) constraints: Vec<Model<'a>>,
     crash: Option<Model<'a>>,
 }
 
-/// One number, with what priors say of it.
+/// The model of one number, with the priors' predictions of it.
 pub(super) struct Model<'a> {
-    /// The place of the objective or limit in the aim.
+    /// Index of the objective or constraint in the aim.
     pub(super) index: usize,
     process: Process,
     trends: Vec<&'a Trend>,
 }
 
-/// What is expected of one point.
+/// The prediction for one point.
 #[derive(Clone, Debug)]
 pub(super) struct Outlook {
     pub(super) objectives: Vec<Belief>,
-    /// Logarithm of the probability that every limit is kept.
+    /// Logarithm of the probability that every constraint is kept.
     pub(super) log_feasible: f64,
-    /// Probability that it serves.
+    /// Probability that the configuration serves.
     pub(super) serves: f64,
-    /// The largest correlation with anything known.
+    /// The largest correlation with a known point.
     pub(super) alike: f64,
 }
 
 impl Outlook {
-    /// Probability that it serves and keeps every limit.
+    /// Returns the probability that the configuration serves and keeps every constraint.
     pub(super) fn feasible(&self) -> f64 {
         libm::exp(self.log_feasible) * self.serves
     }
 }
 
-/// What every model of one question has in common.
+/// The inputs that all models of a question share.
 #[derive(Clone, Copy)]
 struct Common<'t> {
     axes: &'t [Axis],
     pending: &'t [Vec<f64>],
-    /// Deviations by which what is under way is taken for more than is expected.
+    /// Assumed excess of a pending trial over its expectation, in deviations.
     caution: f64,
     moved: &'t [f64],
 }
@@ -88,7 +89,7 @@ impl<'a> Model<'a> {
         let expected = wrong.map_or(expected, |wrong| doubted(expected, &data, wrong));
         let mut process = Process::fit(&axes, &data, &expected, common.moved)?;
         if !common.pending.is_empty() {
-            // What is under way is taken for measured, so that it is not proposed again.
+            // A pending trial counts as measured, so that it is not proposed again.
             for point in common.pending {
                 let (point, _) = extended(&trends, point);
                 let belief = process.at(&point);
@@ -101,7 +102,7 @@ impl<'a> Model<'a> {
         Some(Self { index, process, trends })
     }
 
-    /// What is believed of a point, and the largest correlation with anything known.
+    /// Returns the distribution at a point, and the largest correlation with a known point.
     pub(super) fn near(&self, point: &[f64]) -> (Belief, f64) {
         let (point, said) = extended(&self.trends, point);
         let (belief, alike) = self.process.near(&point);
@@ -110,7 +111,7 @@ impl<'a> Model<'a> {
 }
 
 impl Model<'_> {
-    /// For each point what so many draws of the process give: what the one turns out to be says something of the others.
+    /// Returns joint posterior samples, `count` per point. Samples at different points are correlated.
     pub(super) fn draws(&self, points: &[Vec<f64>], count: usize, seed: u64) -> Vec<Vec<f64>> {
         let draws = self.process.draws(count, seed);
         let drawn = |point: &Vec<f64>| {
@@ -122,7 +123,8 @@ impl Model<'_> {
     }
 }
 
-/// The residuals of a few measurements near to each other look smaller than those of the whole space will be.
+/// Returns `expected` with the level and spread of the residuals, shrunk towards 0 and the usual error `wrong`. The
+/// residuals of a few measurements close to each other are smaller than those of the whole space will be.
 fn doubted(expected: Expected, data: &Data, wrong: f64) -> Expected {
     let count = to_f64(data.targets.len());
     let mean = data.targets.iter().sum::<f64>() / count.max(1.0);
@@ -131,7 +133,7 @@ fn doubted(expected: Expected, data: &Data, wrong: f64) -> Expected {
     Expected { spread: Some(variance.sqrt()), level: mean * count / (count + 0.5), ..expected }
 }
 
-/// A point with what priors say of it as further coordinates, and what the first of them says.
+/// Returns a point extended by the priors' predictions for it, in units of their spread, and the first prediction.
 fn extended(trends: &[&Trend], point: &[f64]) -> (Vec<f64>, f64) {
     let mut all = point.to_vec();
     let said: Vec<_> = trends.iter().map(|trend| trend.at(point)).collect();
@@ -140,11 +142,12 @@ fn extended(trends: &[&Trend], point: &[f64]) -> (Vec<f64>, f64) {
 }
 
 impl<'a> Models<'a> {
-    /// `moved` are deviations of the hyper-parameters' priors, in units of their own: none of the most likely models.
+    /// Fits the models. `moved` are distances from the means of the hyper-parameters' priors, in their standard
+    /// deviations. It is empty for the most likely models.
     pub(super) fn fit(axes: &[Axis], table: &Table, opinions: &'a [Arc<Opinion>], moved: &[f64]) -> Self {
         let common = Common { axes, pending: &table.pending, caution: 0.0, moved };
-        // Measured as expected, a limit that may well be missed would be sure to be kept beside it: trials that are under way
-        // together would all run the same risk.
+        // A constraint that may well be missed must not count as measured at its expected value. The models would be
+        // certain that it is kept nearby, and all concurrent trials would take the same risk.
         let of_limits = Common { caution: CAUTION, ..common };
         let trends = |of: &dyn Fn(&'a Opinion) -> Option<&'a Trend>| -> Vec<_> {
             opinions.iter().filter_map(|opinion| of(opinion)).collect()
@@ -180,7 +183,7 @@ impl<'a> Models<'a> {
         self.wider(point, 1.0)
     }
 
-    /// The same with deviations so many times as large.
+    /// Like `at`, but with deviations that are `wider` times as large.
     pub(super) fn wider(&self, point: &[f64], wider: f64) -> Outlook {
         let mut alike: f64 = 0.0;
         let objectives = self.objectives.iter().map(|model| {
@@ -201,8 +204,8 @@ impl<'a> Models<'a> {
     }
 }
 
-/// Of objectives and excesses, mostly logarithms. Length scales are short, because launch parameters have cliffs: far shorter
-/// than the default of most libraries.
+/// Hyper-parameter priors for objectives and excesses, mostly logarithms. Length scales are far shorter than the
+/// default of most libraries, because launch parameters have cliffs.
 pub(super) fn of_values() -> Expected {
     Expected {
         length: 1.0,
@@ -218,7 +221,8 @@ pub(super) fn of_values() -> Expected {
     }
 }
 
-/// Of labels: 1 where it did not serve, -1 where it did. The border between the two is sharp, and most serves.
+/// Hyper-parameter priors for labels: 1 if the configuration did not serve, -1 if it did. The border between the two is
+/// sharp, and most configurations serve.
 pub(super) fn of_crashes() -> Expected {
     Expected {
         length: 0.5,

@@ -1,7 +1,7 @@
-//! The best so far with one parameter changed, to the value that was tried least near it.
+//! The best configuration so far with one parameter changed to its least tried value near that configuration.
 //!
-//! Models that are sure of a plateau leave whatever lies elsewhere, and what was measured of another value was mostly not with
-//! good settings of the other parameters. So, from time to time, the others are left as they are.
+//! Models that are sure of a plateau leave the rest of the space untried. Most measurements of another value had poor
+//! settings of the other parameters. From time to time, therefore, the others keep their best values.
 
 use super::acquisition::Acquisition;
 use super::first::apart;
@@ -12,11 +12,11 @@ use crate::config::Config;
 use crate::stats::to_f64;
 use crate::surrogate::{Axis, Encoding};
 
-/// Numbers with at most so many values are looked at value by value, as choices are.
+/// Maximum number of values for a number to be enumerated like a choice.
 const FEW_VALUES: u8 = 12;
-/// What serves with less probability is passed over.
+/// Least probability of serving.
 const SERVING: f64 = 0.5;
-/// Coordinates that differ by less are the same value.
+/// Difference of two coordinates below which they are the same value.
 const SAME: f64 = 1e-6;
 
 /// The best point with another coordinate on one axis.
@@ -24,14 +24,14 @@ pub(super) struct Neglected {
     pub(super) axis: usize,
     pub(super) point: Vec<f64>,
     pub(super) config: Config,
-    /// How much it was tried: the trials with this coordinate, each for less the more it differs elsewhere.
+    /// Weighted number of trials with this coordinate. A trial weighs less the more it differs elsewhere.
     tried: f64,
-    /// What the models expect.
+    /// The acquisition of the point.
     promise: f64,
 }
 
-/// Of all values of all parameters that have few the one that was tried least near `best`; of several the one that promises
-/// most.
+/// Returns the value that was tried least near `best`, over all parameters with few values. Several such values are
+/// ranked by their acquisition.
 pub(super) fn neglected(
     search: &Search<'_, '_>,
     encoding: &Encoding<'_>,
@@ -44,7 +44,7 @@ pub(super) fn neglected(
         let mut point = best.to_vec();
         point[axis] = coordinate;
         encoding.snap(&mut point);
-        // A parameter that is not active here has no value.
+        // An inactive parameter has no value.
         let is_changed = is_same(point[axis], coordinate) && !is_same(best[axis], coordinate);
         let config = if is_changed { search.usable(&point)? } else { return None };
         if models.at(&point).serves < SERVING {
@@ -61,7 +61,7 @@ pub(super) fn neglected(
     all.filter_map(changed).min_by(order)
 }
 
-/// All coordinates of an axis, where they are few.
+/// Returns all coordinates of an axis if they are few, otherwise none.
 fn coordinates(axis: Axis) -> Vec<f64> {
     match axis {
         Axis::Choice { count } => (0..count).map(to_f64).collect(),

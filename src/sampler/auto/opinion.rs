@@ -1,4 +1,4 @@
-//! What a prior says of configurations that it does not name.
+//! A prior's predictions for configurations that it does not contain.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,9 +11,9 @@ use crate::sampler::{Ask, Known, Prior};
 use crate::stats::to_f64;
 use crate::surrogate::{Axis, Data, Encoding, Process};
 
-/// Points of a prior that are used at most, evenly chosen.
+/// Maximum number of points of a prior in the fit, evenly chosen.
 const MOST_POINTS: usize = 300;
-/// What varies by less says nothing: it is rounding.
+/// Least spread of a prediction to be used. A smaller one is rounding.
 const LEAST_SPREAD: f64 = 1e-9;
 
 /// A prior's surrogates.
@@ -21,18 +21,18 @@ const LEAST_SPREAD: f64 = 1e-9;
 pub(in crate::sampler) struct Opinion {
     pub(super) objectives: Vec<Option<Trend>>,
     pub(super) constraints: Vec<Option<Trend>>,
-    /// For each limit how unsure the prior is of it, where that is not the same everywhere.
+    /// The prior's uncertainty about each constraint, if it varies over the space.
     pub(super) doubts: Vec<Option<Trend>>,
     pub(super) crash: Option<Trend>,
 }
 
-/// What a prior says of one number.
+/// A prior's surrogate of one number.
 #[derive(Debug)]
 pub(super) struct Trend {
     process: Process,
     level: f64,
     spread: f64,
-    /// The last answer: models under several assumptions ask for the same point one after the other.
+    /// The last answer. Models with several sets of hyper-parameters query the same point one after the other.
     last: Mutex<Option<(Vec<f64>, f64)>>,
 }
 
@@ -58,7 +58,7 @@ impl Trend {
         Some(trend).filter(|trend| trend.spread > LEAST_SPREAD)
     }
 
-    /// What is said of a point.
+    /// Returns the prediction for a point.
     pub(super) fn at(&self, point: &[f64]) -> f64 {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
@@ -71,13 +71,13 @@ impl Trend {
         }
     }
 
-    /// The same in units of its own spread.
+    /// Returns a prediction in units of the surrogate's spread.
     pub(super) fn units(&self, said: f64) -> f64 {
         (said - self.level) / self.spread
     }
 }
 
-/// The last opinion of a prior, with the units that it is in: to find it out costs more than all else of a question.
+/// Cache of the last opinion of a prior, with its units. A fit takes longer than the rest of a question.
 #[derive(Debug, Default)]
 pub(in crate::sampler) struct Opinions(Mutex<Option<(Units, Arc<Opinion>)>>);
 
@@ -88,17 +88,17 @@ impl Clone for Opinions {
 }
 
 impl Opinion {
-    /// Of all priors of a question.
+    /// Returns the opinions of all priors of a question.
     pub(super) fn all(ask: &Ask<'_>, encoding: &Encoding<'_>) -> Vec<Arc<Self>> {
         let units = Units::of(ask);
         ask.priors.iter().map(|prior| Self::of(prior, encoding, &units)).collect()
     }
 
-    /// Of a prior, as far as its points lie in the space.
+    /// Returns the opinion of a prior, fitted to its points in the space.
     fn of(prior: &Prior, encoding: &Encoding<'_>, units: &Units) -> Arc<Self> {
         let mut last = prior.opinions.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
-            // The history decides of the units: those of an earlier question may be others.
+            // The units depend on the history: an earlier question may have had others.
             Some((known, opinion)) if known == units => Arc::clone(opinion),
             _ => {
                 let opinion = Arc::new(Self::new(prior, encoding, units));
@@ -124,7 +124,7 @@ impl Opinion {
     }
 }
 
-/// The points that a prior finds best: within the limits or nearest to them, then by the first objective.
+/// Returns the best points of a prior: feasible ones or those with the least excess, then by the first objective.
 pub(super) fn best(prior: &Prior, ask: &Ask<'_>, encoding: &Encoding<'_>, most: usize) -> Vec<Vec<f64>> {
     let Some(target) = ask.aim.objectives.first() else { return Vec::new() };
     let rank = |(config, known): &(Config, Known)| {

@@ -1,6 +1,7 @@
-//! The point that promises most: random ones, ones near to the best known ones, and steps uphill from the most promising.
+//! Search for the highest acquisition: random points, points near the best known ones, and hill climbing from the best
+//! of both.
 //!
-//! L-BFGS and its kin have neither discrete moves nor conditions; the steps here are those that the space has.
+//! L-BFGS and similar methods have neither discrete moves nor conditions. The steps here are those that the space has.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -14,16 +15,16 @@ use crate::sampler::Ask;
 use crate::stats::to_f64;
 use crate::surrogate::{Axis, Encoding};
 
-/// Points that are drawn from the whole space, and near known ones.
+/// Number of points drawn from the whole space, and number drawn near known points.
 const RANDOM: usize = 500;
 const NEAR: usize = 200;
-/// Spaces of at most so many configurations are looked at as a whole.
+/// Largest number of configurations in a space that is enumerated.
 const FEW: usize = 700;
-/// The most promising by the quick score, of which the whole one is taken.
+/// Number of candidates with the highest quick score, for which the full score is computed.
 const PROMISING: usize = 40;
 const CLIMBS: usize = 4;
 const STEPS: usize = 20;
-/// How far a number is moved, as a share of its range.
+/// Lengths of a number's moves, as a share of its range.
 const REACHES: [f64; 3] = [0.02, 0.08, 0.25];
 
 pub(super) struct Search<'a, 's> {
@@ -31,11 +32,11 @@ pub(super) struct Search<'a, 's> {
     pub(super) encoding: &'a Encoding<'s>,
     cost: Cost<'a>,
     seen: HashSet<String>,
-    /// All configurations, where they are few.
+    /// All configurations, if they are at most `FEW`.
     finite: OnceCell<Option<Vec<Config>>>,
 }
 
-/// A usable configuration.
+/// A configuration that is allowed and was not proposed before.
 #[derive(Clone)]
 struct Candidate {
     score: f64,
@@ -48,8 +49,8 @@ impl<'a, 's> Search<'a, 's> {
         Self { ask, encoding, cost, seen: ask.seen(), finite: OnceCell::new() }
     }
 
-    /// The allowed and unseen configuration with the highest score that is found, and its point. Of many candidates only those
-    /// with the highest `quick` score get a whole one.
+    /// Returns the allowed and new configuration with the highest score found, and its point. The full `score` is
+    /// computed only for the candidates with the highest `quick` score.
     pub(super) fn best(
         &self,
         rng: &mut ChaCha8Rng,
@@ -70,7 +71,7 @@ impl<'a, 's> Search<'a, 's> {
         Some((best.point, best.config))
     }
 
-    /// Many usable configurations, spread and near to known ones.
+    /// Returns many usable points, spread over the space and near known points.
     pub(super) fn points(&self, rng: &mut ChaCha8Rng, around: &[Vec<f64>]) -> Vec<Vec<f64>> {
         self.candidates(rng, around, &|_| 0.0).into_iter().map(|candidate| candidate.point).collect()
     }
@@ -105,7 +106,7 @@ impl<'a, 's> Search<'a, 's> {
         candidates
     }
 
-    /// A score for what is gained, less what it costs; both are logarithms.
+    /// Returns the score for the gain, less the cost. Both are logarithms.
     fn worth(&self, score: f64, point: &[f64], config: &Config) -> f64 {
         score - self.cost.log(point, config)
     }
@@ -114,7 +115,7 @@ impl<'a, 's> Search<'a, 's> {
         !self.seen.contains(&config.key()) && (self.ask.allowed)(config)
     }
 
-    /// The configuration of a point, where it is allowed and not known.
+    /// Returns the configuration of a point if it is allowed and new.
     pub(super) fn usable(&self, point: &[f64]) -> Option<Config> {
         let config = self.encoding.config(point);
         self.is_usable(&config).then_some(config)
@@ -129,7 +130,7 @@ impl<'a, 's> Search<'a, 's> {
         self.encoding.axes.iter().map(coordinate).collect()
     }
 
-    /// A point with some coordinates moved.
+    /// Returns `from` with some coordinates moved.
     fn perturbed(&self, rng: &mut ChaCha8Rng, from: &[f64]) -> Vec<f64> {
         let mut point = from.to_vec();
         let reach = REACHES[rng.random_range(0..REACHES.len())];
@@ -150,7 +151,7 @@ impl<'a, 's> Search<'a, 's> {
         point
     }
 
-    /// Goes to the best neighbour as long as that is better.
+    /// Moves to the best neighbour until no neighbour is better.
     fn climb(&self, mut at: Candidate, score: &dyn Fn(&[f64]) -> f64) -> Candidate {
         for _ in 0..STEPS {
             let mut better: Option<Candidate> = None;
@@ -166,7 +167,7 @@ impl<'a, 's> Search<'a, 's> {
                 }
                 let config = self.encoding.config(&point);
                 let score = self.worth(gain, &point, &config);
-                // What is not better needs not be usable.
+                // The check comes last: it is needed only for a better configuration.
                 if score > most + 1e-9 && self.is_usable(&config) {
                     better = Some(Candidate { score, point, config });
                 }

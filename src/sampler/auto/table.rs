@@ -1,4 +1,4 @@
-//! The history as numbers: points, and for each model its targets.
+//! The history as numbers: points, and the targets of each model.
 
 use std::collections::BTreeSet;
 
@@ -9,19 +9,19 @@ use crate::sampler::{Ask, Known};
 use crate::stats::to_f64;
 use crate::surrogate::{Data, Encoding};
 
-/// The history as the models see it.
+/// The history as input of the models.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// For each objective as its [`Measure`] has it: larger is better.
+    /// For each objective in the units of its [`Measure`]: larger is better.
     pub(super) objectives: Vec<Column>,
     pub(super) units: Units,
-    /// For each limit, at most 0 is within.
+    /// For each constraint: at most 0 is feasible.
     pub(super) constraints: Vec<Column>,
-    /// 1 where it did not serve, -1 where it did.
+    /// 1 if the configuration did not serve, -1 if it did.
     pub(super) crashes: Column,
-    /// Points of what is under way.
+    /// Points of the pending trials.
     pub(super) pending: Vec<Vec<f64>>,
-    /// Measured ones and their places in the history.
+    /// Points of the measured trials, each with its index in the history.
     pub(super) measured: Vec<(usize, Vec<f64>)>,
 }
 
@@ -36,7 +36,7 @@ impl Column {
         self.data.targets.iter().sum::<f64>() / to_f64(self.data.targets.len().max(1))
     }
 
-    /// Standard deviation of the targets; 1 where they do not vary.
+    /// Returns the standard deviation of the targets, or 1 if they do not vary.
     pub(super) fn spread(&self) -> f64 {
         let mean = self.mean();
         let squares: f64 = self.data.targets.iter().map(|target| (target - mean) * (target - mean)).sum();
@@ -47,33 +47,33 @@ impl Column {
     fn push(&mut self, point: &[f64], target: f64, deviation: Option<f64>) {
         self.data.points.push(point.to_vec());
         self.data.targets.push(target);
-        // What is no number is known no better than what is known least.
+        // A deviation that is not a number counts as the largest one.
         let deviation = deviation.map_or(0.0, |told| if told < LEAST_KNOWN { told } else { LEAST_KNOWN });
         self.data.variances.push(deviation * deviation);
     }
 }
 
-/// A deviation of as much, as it is modelled, says that nothing is known.
+/// Largest deviation, as modelled. A target with this deviation has no effect.
 const LEAST_KNOWN: f64 = 1e3;
-/// Trials that the models look at, at most: their cost grows with the third power of it.
+/// Maximum number of trials in the models. Their cost grows with the third power of it.
 const MOST_TRIALS: usize = 250;
-/// Of these, the best ones; the others are chosen evenly. What is under way is looked at besides.
+/// Number of the best trials among these; the others are chosen evenly. Pending trials are added.
 const BEST_TRIALS: usize = 100;
 
 impl Table {
-    /// The history of a question.
+    /// Builds the table of a question's history.
     pub(super) fn of(ask: &Ask<'_>, encoding: &Encoding<'_>) -> Self {
         let places = chosen(ask);
         let known = places.iter().map(|place| (*place, &ask.history[*place].config, &ask.history[*place].known));
         Self::new(encoding, &Units::of(ask), known)
     }
 
-    /// The points of all trials, those under way included.
+    /// Iterates over the points of all trials, pending ones included.
     pub(super) fn points(&self) -> impl Iterator<Item = &Vec<f64>> {
         self.crashes.data.points.iter().chain(&self.pending)
     }
 
-    /// What is known of some configurations, each with its place; those that have no point are left out.
+    /// Builds a table of configurations with their outcomes, each with its index. Those without a point are left out.
     pub(super) fn new<'k>(
         encoding: &Encoding<'_>,
         units: &Units,
@@ -121,7 +121,8 @@ impl Table {
     }
 }
 
-/// Places of the trials that are looked at, in order: all, or the best, what is under way, and an even choice of the others.
+/// Returns the indices of the selected trials, ascending: all, or the best, the pending ones and an even choice of the
+/// others.
 fn chosen(ask: &Ask<'_>) -> Vec<usize> {
     let all = ask.history.len();
     if all <= MOST_TRIALS {
@@ -139,13 +140,13 @@ fn chosen(ask: &Ask<'_>) -> Vec<usize> {
     let mut places: BTreeSet<_> = ranked.into_iter().take(BEST_TRIALS).map(|(.., place)| place).collect();
     let others = MOST_TRIALS - places.len();
     places.extend((0..others).map(|at| at * (all - 1) / (others - 1)));
-    // Left out, it would be proposed again.
+    // A pending trial that is left out would be proposed again.
     places.extend((0..all).filter(|place| matches!(ask.history[*place].known, Known::Pending)));
     places.into_iter().collect()
 }
 
-/// Values far below the others say only that they are bad: what lies further below the lower quartile than one and a half
-/// times the middle half is wide counts by its logarithm.
+/// Compresses values far below the others, whose exact size has little meaning. A value more than 1.5 interquartile
+/// ranges below the lower quartile counts by the logarithm of its distance.
 fn squash(targets: &mut [f64]) {
     let mut sorted = targets.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! The turns of the search, and what is under way.
+//! Tests of the suggestions in turn, and of pending trials.
 
 mod promise;
 mod units;
@@ -10,7 +10,7 @@ use crate::objective::Goal;
 use crate::sampler::{Aim, Known, Measured, Past, Prior, Reading, Target};
 use crate::space::{Domain, Parameter, Scale, Space};
 
-/// Two switches of four and seven values, and a number.
+/// Two choices of four and seven values, and a number.
 fn space() -> Space {
     let parameter = |name: &str, domain| Parameter { name: name.to_owned(), domain, when: Vec::new(), help: None };
     let backends = ["a", "b", "c", "d"].map(Value::from);
@@ -36,13 +36,13 @@ fn measured(values: &[f64], excess: f64) -> Known {
     Known::Measured(Measured { values, excesses: vec![Reading::exact(excess)] })
 }
 
-/// What is suggested one after the other when everything is told to be in the middle.
+/// Returns successive suggestions if every trial has an average outcome.
 fn suggested(priors: &[Prior], goals: &[Goal], count: usize) -> Vec<Suggestion> {
     let middle = measured(&vec![50.0; goals.len()], -0.1);
     suggested_when(priors, goals, count, &|_| middle.clone())
 }
 
-/// The same with what is told of the first trial, the second and so on.
+/// Like `suggested`, but with the outcome `told(n)` of the n-th trial.
 fn suggested_when(priors: &[Prior], goals: &[Goal], count: usize, told: &dyn Fn(usize) -> Known) -> Vec<Suggestion> {
     let (space, aim) = (space(), aim(goals));
     let mut history = Vec::new();
@@ -64,7 +64,7 @@ fn the_first_points_are_nearly_the_best_of_a_prior_and_differ() {
         (config("a", 1024, 0.48), measured(&[99.0], -0.5)),
         (config("b", 1024, 0.5), measured(&[98.0], -0.5)),
         (config("b", 32_768, 0.5), measured(&[97.0], -0.5)),
-        // Better and beyond the limit; worse; nothing.
+        // Better and infeasible; worse; failed.
         (config("c", 2048, 0.1), measured(&[120.0], 0.1)),
         (config("d", 2048, 0.9), measured(&[90.0], -0.5)),
         (config("d", 4096, 0.9), Known::Failed),
@@ -74,13 +74,13 @@ fn the_first_points_are_nearly_the_best_of_a_prior_and_differ() {
     let configs: Vec<_> = suggestions.iter().map(|suggestion| suggestion.config.clone()).collect();
     assert_eq!(configs[..3], [config("a", 1024, 0.5), config("b", 32_768, 0.5), config("b", 1024, 0.5)]);
     assert_eq!(configs[3].get("backend"), Some(&Value::from("a")));
-    // 97 is not quoted: no measurement has corrected it.
+    // The message omits the value 97: no measurement has corrected it.
     let why = "tried because the twin finds it among the best, unlike what was tried before: its prediction of \
                objective 0 is 3.0 % below its best one";
     assert_eq!(suggestions[1].why, why);
 }
 
-/// The same with how unsure its limit is.
+/// Returns the outcome with this deviation of its excess.
 fn unsure(known: Known, deviation: f64) -> Known {
     let Known::Measured(mut measured) = known else { return known };
     measured.excesses[0].deviation = Some(deviation);
@@ -93,7 +93,7 @@ fn the_second_point_is_the_one_whose_limits_a_computed_prior_is_surest_of() {
         (config("a", 1024, 0.5), unsure(measured(&[100.0], -0.5), 0.4)),
         (config("a", 1024, 0.52), unsure(measured(&[97.0], -0.5), 0.1)),
         (config("b", 32_768, 0.5), unsure(measured(&[98.0], -0.5), 0.6)),
-        // Surer, and worth less or beyond the limit.
+        // More certain, but of a lower value or infeasible.
         (config("c", 2048, 0.1), unsure(measured(&[80.0], -0.5), 0.0)),
         (config("d", 2048, 0.1), unsure(measured(&[99.0], 0.1), 0.0)),
     ];
@@ -104,7 +104,7 @@ fn the_second_point_is_the_one_whose_limits_a_computed_prior_is_surest_of() {
                3.0 % below its best one";
     assert_eq!(suggestions[1].why, why);
     assert_eq!(suggestions[0].why, "tried because the twin finds it best");
-    // Whatever else was tried: of a study that is the engine's defaults.
+    // Other trials before, such as a study's engine defaults, do not change the first suggestion.
     let (space, aim, priors) = (space(), aim(&[Goal::Maximize]), [Prior::computed("the twin", points.clone())]);
     let history = [Past::new("baseline", config("d", 512, 1.0), measured(&[50.0], -0.5))];
     let ask = Ask { priors: &priors, ..Ask::new(&space, &aim, &history, 7, &|_| true) };
@@ -118,7 +118,7 @@ fn the_second_point_is_the_one_whose_limits_a_computed_prior_is_surest_of() {
 fn where_a_computed_prior_is_wrong_in_a_limit_it_is_wrong_by_as_many_deviations_elsewhere() {
     let (space, aim, defaults) = (space(), aim(&[Goal::Maximize]), Config::new());
     let encoding = Encoding::new(&space, &defaults);
-    // A product: no sum of what single parameters do.
+    // A product: it is not a sum of effects of single parameters.
     let doubt = |backend: usize, tokens: usize, share: f64| {
         let one = if backend.is_multiple_of(2) { share } else { 1.0 - share };
         f64::from(u8::try_from(tokens).unwrap()) / 3.0 * one
@@ -183,9 +183,9 @@ fn a_prior_that_knows_nothing_within_the_limits_does_not_choose_the_first_points
     assert_eq!(suggested(&[Prior::new("the twin", beyond)], &[Goal::Maximize], 5), alone);
 }
 
-/// Of how many of the first nine suggestions each reason is given, when the first ones turn out like this.
+/// Counts the reasons of the first nine suggestions when the first trials have these outcomes.
 fn reasons(goals: &[Goal], told: &[Known]) -> [usize; 2] {
-    // Of two objectives none beats another one.
+    // With two objectives no configuration dominates another.
     let said = |more: f64| measured(&[100.0 + more, 100.0 - more][..goals.len()], -0.5);
     let points = [("a", 0.0), ("b", -1.0), ("c", -2.0), ("d", -3.0)];
     let points = points.map(|(backend, more)| (config(backend, 1024, 0.5), said(more)));
@@ -219,7 +219,7 @@ fn two_failures_of_a_priors_best_refute_it_and_one_does_not() {
     assert_eq!(reasons(&one, &[Known::Failed, Known::Failed]), [2, 5]);
     assert_eq!(reasons(&one, &[Known::Failed, Known::Rejected]), [2, 5]);
     assert_eq!(reasons(&one, &[Known::Failed]), [4, 0]);
-    // What is not known says nothing; what was lost was tried, and does not count as known.
+    // An unknown outcome is no evidence. A lost trial counts as tried, but not as known.
     assert_eq!(reasons(&one, &[Known::Failed, Known::Pending, Known::Pending, Known::Pending]), [4, 0]);
     assert_eq!(reasons(&one, &[measured(&[f64::NAN], -0.1), measured(&[100.0], -0.1)]), [4, 0]);
 }
@@ -240,7 +240,7 @@ fn another_prior_is_not_refuted_by_what_refutes_the_first() {
     assert!(!whys.iter().any(|why| why.starts_with("spread")), "{whys:?}");
 }
 
-/// Twenty trials of two of the backends and two numbers of tokens, and a failed one of another backend.
+/// Twenty trials: two of the backends with two numbers of tokens, and a failed one of another backend.
 fn narrow_history() -> Vec<Past> {
     let past = |config, known| Past::new("auto", config, known);
     let mut history: Vec<_> = (0..19_u8)
@@ -261,7 +261,7 @@ fn the_best_is_tried_with_the_values_that_were_tried_least() {
     let suggestion = Auto.ask(&Ask::new(&space, &aim, &history, 7, &|_| true)).unwrap();
     let tried = |name: &str, value: &Value| history.iter().any(|past| past.config.get(name) == Some(value));
     let of = |name: &str| suggestion.config.get(name).unwrap();
-    // Backend `d` and five numbers of tokens are new, and one of them is changed alone.
+    // Backend `d` and five numbers of tokens are new. Only one of the two is changed.
     let changed = match (tried("backend", of("backend")), tried("tokens", of("tokens"))) {
         (true, false) => "tokens",
         (false, true) => "backend",
@@ -395,7 +395,7 @@ fn what_is_under_way_says_nothing_of_what_was_measured() {
 #[test]
 fn what_was_measured_again_shows_whether_it_is_as_uncertain_as_was_said() {
     let (space, aim) = (space(), Aim { constraints: Vec::new(), ..aim(&[Goal::Maximize]) });
-    // Each window says 10 % of itself.
+    // Each window reports a deviation of 10 %.
     let past = |share: f64, off: f64| {
         let reading = Reading { value: (100.0 + 20.0 * share) * (1.0 + off), deviation: Some(0.1) };
         let known = Known::Measured(Measured { values: vec![reading], excesses: Vec::new() });

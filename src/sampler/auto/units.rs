@@ -1,10 +1,10 @@
-//! The units in which objectives and limits are modelled.
+//! The units of the modelled objectives and constraints.
 
 use super::limit::LimitUnit;
 use super::measure::Measure;
 use crate::sampler::{Ask, Measured, Prior, Reading, Target};
 
-/// Those of a question: of objectives by all that is known or believed, of limits by what was measured.
+/// Units of a question: of objectives by all measured and predicted values, of constraints by the measured ones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Units {
     pub(super) objectives: Vec<Measure>,
@@ -20,7 +20,7 @@ impl Units {
             let of = |known: &[&Measured]| finite(known, |measured| measured.values.get(index));
             Measure::new(target.goal, [of(&measured), of(&believed)].concat())
         };
-        // What a wrong prior believes of a limit must not make small what was measured of it.
+        // A wrong prior's predictions for a constraint must not make the measured excesses small.
         let limit = |index: usize| LimitUnit::new(finite(&measured, |measured| measured.excesses.get(index)));
         Self {
             objectives: ask.aim.objectives.iter().enumerate().map(objective).collect(),
@@ -29,7 +29,7 @@ impl Units {
     }
 }
 
-/// The finite ones of some readings.
+/// Returns the finite values of some readings.
 fn finite(known: &[&Measured], reading: impl Fn(&Measured) -> Option<&Reading>) -> Vec<f64> {
     let values = known.iter().filter_map(|measured| reading(measured)).map(|reading| reading.value);
     values.filter(|value| value.is_finite()).collect()

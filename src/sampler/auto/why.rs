@@ -1,11 +1,11 @@
-//! Why a configuration is suggested, in one line.
+//! The reason for a suggestion, in one line.
 
 use super::Turn;
 use super::models::Models;
 use super::table::Table;
 use crate::sampler::Ask;
 
-/// Of a point that was chosen: what is expected there, and what for it is tried.
+/// Describes the expectation at a chosen point and the purpose of its trial.
 pub(super) fn of(ask: &Ask<'_>, table: &Table, models: &Models<'_>, point: &[f64], turn: &Turn) -> String {
     let outlook = models.at(point);
     let mut parts = Vec::new();

@@ -1,15 +1,15 @@
-//! The values that a refinement of the grid has of one parameter.
+//! Values of one parameter in a refinement of the grid.
 
 use crate::config::Value;
 use crate::space::Domain;
 
-/// Never empty, unless the domain is.
+/// Levels of one parameter. Never empty, unless the domain is.
 #[derive(Debug)]
 pub(super) struct Levels {
     pub(super) values: Vec<Value>,
-    /// Which of them the refinement before had as well.
+    /// Whether the previous refinement contains the value, for each of `values`.
     pub(super) are_old: Vec<bool>,
-    /// Whether no later refinement has more.
+    /// Whether no later refinement has more values.
     pub(super) are_all: bool,
 }
 
@@ -36,7 +36,7 @@ impl Levels {
     }
 }
 
-/// The values at the ends of `2^refinement` equal parts of a range of numbers, ascending; each once.
+/// Returns the values at the ends of `2^refinement` equal parts of a range of numbers, ascending and each once.
 fn spread(domain: &Domain, refinement: u32) -> Vec<Value> {
     let parts = 1_u32 << refinement;
     let mut values: Vec<_> = (0..=parts).map(|end| domain.decode(f64::from(end) / f64::from(parts))).collect();

@@ -1,7 +1,8 @@
-//! A permutation of `0..count` that is computed place by place.
+//! A permutation of `0..count` that is computed for each index on its own.
 //!
-//! A Feistel network is a permutation of the numbers of an even count of bits, whatever its rounds do; what it sends beyond
-//! `count` is sent on until it comes back (J. Black and P. Rogaway, "Ciphers with arbitrary finite domains", 2002).
+//! A Feistel network permutes the numbers of an even count of bits, with any round function. A number that it maps to
+//! `count` or beyond is mapped again until the result is below `count` (J. Black and P. Rogaway, "Ciphers with
+//! arbitrary finite domains", 2002).
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shuffle {
@@ -13,13 +14,13 @@ pub(super) struct Shuffle {
 const ROUNDS: u64 = 6;
 
 impl Shuffle {
-    /// Of at most `2^62` numbers. Equal seeds and streams give the same order.
+    /// Creates a permutation of at most `2^62` numbers. Equal seeds and streams give the same order.
     pub(super) fn new(count: u64, seed: u64, stream: u64) -> Self {
         let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
         Self { count, half_bits: bits.div_ceil(2).max(1), key: mix(mix(seed).wrapping_add(stream)) }
     }
 
-    /// What stands at this place, which is below `count`.
+    /// Returns the number at `place`, which is below `count`.
     pub(super) fn at(&self, place: u64) -> u64 {
         let mut number = place;
         loop {

@@ -1,4 +1,4 @@
-//! What the grid promises beyond what every sampler does.
+//! Tests of the grid beyond the tests that are common to all samplers.
 
 use std::collections::HashSet;
 
@@ -58,7 +58,7 @@ fn levels_follow_the_scale_of_a_number_and_all_choices_are_there_at_once() {
 
 #[test]
 fn the_first_points_of_a_large_grid_are_no_corner() {
-    // 2^12 combinations in the first refinement; of 64 of them each end of each parameter is met 32 times on average.
+    // 2^12 combinations in the first refinement. In 64 of them each end of each parameter is expected 32 times.
     let configs = walk(&numbers(12), 5, 64);
     for index in 0..12 {
         let high = configs.iter().filter(|config| config.get_f64(&format!("p{index:02}")) == Some(1.0)).count();
@@ -68,7 +68,7 @@ fn the_first_points_of_a_large_grid_are_no_corner() {
 
 #[test]
 fn a_space_of_more_points_than_can_be_numbered_costs_no_more_than_a_small_one() {
-    // 2^40 combinations in the first refinement, and 2^200, which no number holds.
+    // 2^40 combinations in the first refinement, and 2^200, which does not fit into a `u64`.
     for count in [40, 200] {
         let configs = walk(&numbers(count), 3, 20);
         let distinct: HashSet<_> = configs.iter().map(Config::key).collect();
@@ -78,7 +78,8 @@ fn a_space_of_more_points_than_can_be_numbered_costs_no_more_than_a_small_one() 
 
 #[test]
 fn inactive_parameters_do_not_multiply_the_points() {
-    // Each of ten choices has three numbers of its own: 9^30 combinations, of which 10 * 8 differ in the first refinement.
+    // Each of ten choices has three numbers of its own: 9^30 combinations. The first refinement has 10 * 8 distinct
+    // ones.
     let choices: Vec<_> = (0..10_i64).map(Value::Int).collect();
     let mut parameters = vec![parameter("kind", Domain::Categorical(choices.clone()), vec![])];
     for choice in &choices {

@@ -1,7 +1,8 @@
-//! The combinations of levels, numbered without being laid out.
+//! Combinations of levels, numbered without being stored.
 //!
-//! Conditions make the combinations a tree. Two of its nodes have the same number of leaves below them when the same later
-//! conditions hold, so counting takes as many steps as there are such sets and not as there are combinations.
+//! Conditions make the combinations a tree. Two of its nodes have the same number of leaves if the same later
+//! conditions hold. Counting therefore takes as many steps as there are sets of conditions, not as there are
+//! combinations.
 
 use std::collections::HashMap;
 
@@ -14,15 +15,16 @@ pub(super) struct Tree<'a> {
     space: &'a Space,
     /// Every condition of the space once; a set of them is a mask.
     conditions: Vec<&'a Condition>,
-    /// For each parameter the conditions on which it depends, and for each and the end those that anything from it on does.
+    /// For each parameter the mask of the conditions on which it depends. `live` has, for each index and for the end,
+    /// the conditions on which any parameter from there on depends.
     needed: Vec<u64>,
     live: Vec<u64>,
     counts: HashMap<(usize, u64), u64>,
 }
 
-/// Beyond so many, combinations are not numbered.
+/// Maximum count for combinations to be numbered.
 const MOST_COMBINATIONS: u64 = 1 << 62;
-/// Beyond so many sets of conditions, combinations are not counted.
+/// Maximum number of sets of conditions for combinations to be counted.
 const MOST_SETS: usize = 1 << 14;
 
 impl<'a> Tree<'a> {
@@ -47,7 +49,7 @@ impl<'a> Tree<'a> {
         Self { levels, space, conditions, needed, live, counts: HashMap::new() }
     }
 
-    /// How many combinations there are; `None` where they are too many to be numbered.
+    /// Returns the number of combinations, or `None` if they are too many to be numbered.
     pub(super) fn count(&mut self) -> Option<u64> {
         if self.conditions.len() > u64::BITS as usize {
             return None;
@@ -56,7 +58,7 @@ impl<'a> Tree<'a> {
         self.below(0, held)
     }
 
-    /// The level of each parameter in the combination of this number, `None` of those that are not active.
+    /// Returns the level of each parameter in the combination of this number, `None` for inactive parameters.
     pub(super) fn choice(&mut self, number: u64) -> Vec<Option<usize>> {
         let (mut rest, mut held) = (number, self.held_at_first());
         let mut choice = Vec::with_capacity(self.needed.len());
@@ -69,7 +71,7 @@ impl<'a> Tree<'a> {
             if self.decides(index) {
                 for (level, value) in self.levels[index].values.iter().enumerate() {
                     let then = self.held_with(index, held, value);
-                    // Counted before, as part of all of them.
+                    // Cached: it was computed as part of the total count.
                     let below = self.below(index + 1, then).unwrap_or(u64::MAX);
                     if rest < below {
                         (chosen, held) = (level, then);
@@ -87,12 +89,12 @@ impl<'a> Tree<'a> {
         choice
     }
 
-    /// Whether the refinement before had this combination.
+    /// Returns whether the previous refinement contains this combination.
     pub(super) fn is_old(&self, choice: &[Option<usize>]) -> bool {
         choice.iter().zip(self.levels).all(|(level, levels)| level.is_none_or(|level| levels.are_old[level]))
     }
 
-    /// Combinations of the parameters from this one on, while these conditions hold.
+    /// Returns the number of combinations of the parameters from `index` on while the conditions `held` hold.
     fn below(&mut self, index: usize, held: u64) -> Option<u64> {
         if index == self.needed.len() {
             return Some(1);
@@ -125,14 +127,14 @@ impl<'a> Tree<'a> {
         held & self.needed[index] == self.needed[index]
     }
 
-    /// Whether a later parameter depends on this one.
+    /// Returns whether a later parameter depends on this one.
     fn decides(&self, index: usize) -> bool {
         let name = &self.space.parameters[index].name;
         let live = self.live[index + 1];
         self.conditions.iter().enumerate().any(|(place, on)| live & bit(place) != 0 && on.parameter == *name)
     }
 
-    /// The conditions that hold before any parameter is set.
+    /// Returns the conditions that hold before any parameter is set.
     fn held_at_first(&self) -> u64 {
         let fixed: &Config = &self.space.fixed;
         self.conditions.iter().enumerate().fold(0, |held, (place, on)| {
@@ -141,7 +143,7 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// The conditions that hold once this parameter has this value.
+    /// Returns the conditions that hold once this parameter has this value.
     fn held_with(&self, index: usize, held: u64, value: &Value) -> u64 {
         let name = &self.space.parameters[index].name;
         self.conditions.iter().enumerate().filter(|(_, on)| on.parameter == *name).fold(held, |held, (place, on)| {
@@ -150,7 +152,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Of the conditions beyond the last bit there is none: the tree then counts nothing.
+/// Returns the mask of a condition. It is 0 beyond the last bit; `count` returns `None` for such spaces.
 fn bit(place: usize) -> u64 {
     u32::try_from(place).ok().and_then(|place| 1_u64.checked_shl(place)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Whatever came of the earlier proposals, the next one is a new configuration of the space.
+//! Suggestions after any history: the next configuration is new and belongs to the space.
 
 use std::cell::Cell;
 
@@ -22,7 +22,7 @@ fn measured(values: &[f64], excesses: &[f64]) -> Known {
     Known::Measured(Measured { values: readings(values), excesses: readings(excesses) })
 }
 
-/// Points of a space in an even but irregular order, with what came of them.
+/// Returns a point of a space in an even but irregular order, with its outcome.
 fn past(space: &Space, index: usize, known: Known) -> Past {
     let coordinate = |dimension: usize| {
         let steps = [0.618_033_988_749_895, 0.754_877_666_246_693, 0.569_840_290_998_053, 0.819_172_513_396_164];
@@ -33,7 +33,7 @@ fn past(space: &Space, index: usize, known: Known) -> Past {
     Past::new("random", space.decode(&point), known)
 }
 
-/// One suggestion of every sampler after a dozen trials with these ends, asked for twice.
+/// Asks every sampler twice for a suggestion after a dozen trials with these outcomes.
 fn survives(what: &str, aim: &Aim, known: impl Fn(usize) -> Known) {
     let space = mixed_space();
     let history: Vec<_> = (0..12).map(|index| past(&space, index, known(index))).collect();
@@ -49,7 +49,7 @@ fn survives_history(what: &str, aim: &Aim, space: &Space, history: &[Past]) {
     }
 }
 
-/// What is wrong with a judgement, whatever the sampler and the history.
+/// Returns the first fault of a judgement, independent of the sampler and the history.
 fn flaw(ask: &Ask<'_>, judgement: &Judgement) -> Option<&'static str> {
     let is_measured = |pick: &Pick| ask.history[pick.place].measured().is_some();
     let picks = || judgement.pick.iter().chain(&judgement.ranking).chain(&judgement.front);
@@ -281,7 +281,7 @@ fn a_study_that_measures_goes_on_as_if_it_had_not_stopped() {
             let known = measured(&[3.0], &[0.1]);
             history.push(Past::new(sampler.name(), suggestion.config, known));
         }
-        // What it is told again is all that it knows.
+        // The sampler keeps no state: its answer depends on the given history only.
         let again = sampler.ask(&Ask::new(&space, &aim, &history[..12], 8, &|_| true)).unwrap();
         assert_eq!(again.config, answers[1], "{}", sampler.name());
     }

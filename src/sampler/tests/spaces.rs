@@ -1,18 +1,18 @@
-//! Whatever the space is made of, a suggestion belongs to it.
+//! Suggestions in any space: each belongs to the space.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::stats::to_f64;
 
-/// One parameter as numbers, from which any can be made.
+/// One parameter as numbers; any numbers give a parameter.
 #[derive(Clone, Debug)]
 struct Plan {
     kind: u8,
     low: i64,
     width: i64,
     multiple: i64,
-    /// The places of parents among those above, and the coordinates of the values that it is active with.
+    /// The indices of parents among the parameters before it, and the coordinates of the values that make it active.
     parents: Vec<(proptest::sample::Index, f64)>,
 }
 
@@ -29,7 +29,7 @@ fn plan() -> impl Strategy<Value = Plan> {
 
 fn domain(plan: &Plan) -> Domain {
     let (low, high) = (plan.low, plan.low + plan.width);
-    // Wide enough that a value is left, whatever the multiple.
+    // Wide enough for a value with any multiple.
     let multiple_high = high + plan.multiple;
     match plan.kind {
         0 => Domain::Bool,
@@ -63,7 +63,7 @@ fn space() -> impl Strategy<Value = Space> {
     })
 }
 
-/// What came of a trial, and the point that was tried.
+/// The outcome of a trial, and its point.
 fn trial() -> impl Strategy<Value = (Vec<f64>, Known)> {
     let number =
         prop_oneof![8 => -5.0..5.0, 1 => Just(f64::NAN), 1 => Just(f64::INFINITY), 1 => Just(0.0), 1 => Just(1e300)];
@@ -86,13 +86,13 @@ fn any_aim() -> impl Strategy<Value = Aim> {
     })
 }
 
-/// Few, because a model is fitted in each, unless more are asked for.
+/// Returns the number of cases: few, because a model is fitted in each, unless `PROPTEST_CASES` is set.
 fn cases() -> ProptestConfig {
     let asked_for = std::env::var_os("PROPTEST_CASES").is_some();
     if asked_for { ProptestConfig::default() } else { ProptestConfig::with_cases(24) }
 }
 
-/// Spaces of at most so many configurations are held against all of them.
+/// Maximum number of configurations in a space for all of them to be compared.
 const FEW: usize = 5000;
 
 proptest! {
@@ -106,7 +106,7 @@ proptest! {
         seed: u64,
         share in prop_oneof![Just(1_u64), Just(2), Just(5)],
     ) {
-        // One configuration in `share` is allowed, by its spelling.
+        // One configuration in `share` is allowed, by a hash of its key.
         let allowed = |config: &Config| {
             let hash = config.key().bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
             (hash >> 20).is_multiple_of(share)
@@ -115,7 +115,7 @@ proptest! {
         let history: Vec<_> = trials.iter().map(past).collect();
         let ask = Ask::new(&space, &aim, &history, seed, &allowed);
         let is_new = |config: &Config| allowed(config) && !history.iter().any(|past| past.config.key() == config.key());
-        // Where a space cannot be listed, a point of a fixed walk is the witness that something is left.
+        // If a space cannot be listed, a point of a fixed walk proves that a configuration is left.
         let listed = space.enumerate(FEW);
         let witness = |index: usize| is_new(&space.decode(&random::point(&ask, index)));
         let is_left = match &listed {

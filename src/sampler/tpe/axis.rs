@@ -5,7 +5,7 @@ use crate::sampler::Ask;
 use crate::space::{Domain, Scale};
 use crate::stats::to_f64;
 
-/// One parameter. Positions are indices of choices, and of numbers the coordinate that decodes to them.
+/// One parameter. The position of a choice is its index, that of a number the coordinate that decodes to it.
 #[derive(Debug)]
 pub(super) struct Axis<'a> {
     domain: &'a Domain,
@@ -17,16 +17,16 @@ pub(super) enum Kind {
     Choice {
         count: usize,
     },
-    /// The positions of all its values, ascending; none where there are many.
+    /// The positions of all its values, ascending; empty if there are more than `FEW_VALUES`.
     Number {
         cells: Vec<f64>,
     },
 }
 
-/// A position for each parameter; `None` where it is not active, or where nobody knows which value it had.
+/// A position for each parameter; `None` if it is inactive, or if its value is unknown.
 pub(super) type Position = Vec<Option<f64>>;
 
-/// Ranges of more values are densities without steps.
+/// Maximum number of values in a range for its density to have steps.
 const FEW_VALUES: usize = 64;
 
 impl<'a> Axis<'a> {
@@ -42,7 +42,8 @@ impl<'a> Axis<'a> {
         Self { domain, kind }
     }
 
-    /// Where a value lies, a foreign number at the nearest end; `None` of what is no value of this kind.
+    /// Returns the position of a value. A number outside of the range gets that of the nearest end. `None` for a value
+    /// of another kind.
     fn position(&self, value: &Value) -> Option<f64> {
         match &self.kind {
             Kind::Choice { .. } => index(self.domain, value),
@@ -58,7 +59,8 @@ impl<'a> Axis<'a> {
     }
 }
 
-/// Where a configuration lies. What it does not set has the engine's default, where that is known.
+/// Returns the position of a configuration. A parameter that it does not set has the engine's default, if that is
+/// known.
 pub(super) fn position(ask: &Ask<'_>, axes: &[Axis<'_>], config: &Config) -> Position {
     let get = |name: &str| config.get(name).or_else(|| ask.defaults.get(name));
     let of = |(index, axis): (usize, &Axis<'_>)| {
@@ -79,7 +81,7 @@ fn index(domain: &Domain, value: &Value) -> Option<f64> {
     Some(to_f64(index))
 }
 
-/// The middle of the coordinates that [`Domain::decode`] sends to this number.
+/// Returns the middle of the coordinates that [`Domain::decode`] maps to this number.
 fn coordinate(domain: &Domain, value: &Value) -> Option<f64> {
     let number = value.as_f64().filter(|number| number.is_finite())?;
     let coordinate = match *domain {
@@ -127,7 +129,7 @@ mod tests {
                 let value = domain.decode(unit);
                 let again = domain.decode(coordinate(&domain, &value).unwrap());
                 let (value, again) = (value.as_f64().unwrap(), again.as_f64().unwrap());
-                // A float's last digit may round the other way.
+                // The last digit of a float may be rounded in the other direction.
                 let tolerance = if matches!(domain, Domain::Float { .. }) { 0.01 * value } else { 0.0 };
                 prop_assert!((value - again).abs() <= tolerance, "{again} is not {value} of {domain}");
             }

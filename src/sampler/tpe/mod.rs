@@ -1,11 +1,12 @@
-//! Tree-structured Parzen estimator: where the good trials are dense and the others are not. Linear in the trials.
+//! Tree-structured Parzen estimator: proposes points of a high density of good trials and a low density of others.
 //!
-//! The trials are parted into a few good ones and all others, each part gets a density over the whole space, and of some
-//! draws from the good one's the draw is proposed at which it exceeds the other's most. That is also where the expected
-//! improvement is largest (J. Bergstra et al., "Algorithms for hyper-parameter optimization", 2011). The densities are of all
-//! parameters together (S. Falkner et al., "BOHB", 2018); their widths, weights and numbers are those of Optuna, of which
-//! S. Watanabe, "Tree-structured Parzen estimator: understanding its algorithm components", 2023, says what each is for.
-//! Priors and costs are not looked at.
+//! The trials are divided into a few good ones and all others, and each part gets a density over the whole space.
+//! Several points are drawn from the density of the good ones. The one with the largest ratio of the two densities is
+//! proposed. That is also the point of the largest expected improvement (J. Bergstra et al., "Algorithms for
+//! hyper-parameter optimization", 2011). The densities are of all parameters together (S. Falkner et al., "BOHB",
+//! 2018). Their widths, weights and numbers are those of Optuna. S. Watanabe, "Tree-structured Parzen estimator:
+//! understanding its algorithm components", 2023, explains the purpose of each. Priors and costs are not used. The time
+//! is linear in the number of trials.
 
 mod axis;
 mod order;
@@ -23,11 +24,11 @@ use parzen::Parzen;
 
 pub(super) struct Tpe;
 
-/// Trials with a known end before anything is learnt from them.
+/// Number of trials with an outcome before the densities are used.
 const STARTUP: usize = 10;
-/// Draws among which the best is chosen.
+/// Number of usable draws that are compared.
 const CANDIDATES: usize = 24;
-/// Draws in all: most of them may be refused or known.
+/// Maximum number of draws: most of them may be refused or known.
 const MOST_DRAWS: usize = 40 * CANDIDATES;
 
 impl Sampler for Tpe {
@@ -47,7 +48,7 @@ impl Sampler for Tpe {
     }
 }
 
-/// The suggestion of the two densities; `None` while there are too few trials for them, or where they lead to nothing new.
+/// Returns the suggestion of the two densities. `None` if there are too few trials, or if no draw is new and allowed.
 fn model(ask: &Ask<'_>) -> Option<Suggestion> {
     let parts = Parts::of(ask.aim, ask.history)?;
     if parts.known < STARTUP {
@@ -75,11 +76,11 @@ fn model(ask: &Ask<'_>) -> Option<Suggestion> {
     best.map(|(_, suggestion)| suggestion)
 }
 
-/// Different configurations that are drawn from a density, new and allowed.
+/// Draws distinct configurations from a density that are new and allowed.
 fn candidates(ask: &Ask<'_>, density: &Parzen<'_>) -> Vec<crate::config::Config> {
     let mut looked_at: HashSet<_> = ask.seen();
     let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
-    // A stream for each length of the history makes the answer a function of it.
+    // A stream for each length of the history makes the answer depend on the history alone.
     rng.set_stream(ask.history.len() as u64);
     let mut candidates = Vec::with_capacity(CANDIDATES);
     for _ in 0..MOST_DRAWS {
@@ -94,7 +95,7 @@ fn candidates(ask: &Ask<'_>, density: &Parzen<'_>) -> Vec<crate::config::Config>
     candidates
 }
 
-/// A ratio as a person reads it.
+/// Formats a ratio for the user.
 fn times(log_ratio: f64) -> String {
     match libm::exp(log_ratio) {
         ratio if ratio >= 1000.0 => "more than 1000 times as common".to_owned(),

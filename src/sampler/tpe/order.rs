@@ -1,26 +1,26 @@
-//! Which trials are the good ones.
+//! The division of trials into good ones and others.
 
 use crate::objective::Goal;
 use crate::sampler::{Aim, Known, Measured, Past};
 use crate::surrogate;
 
-/// Places in the history, ascending.
+/// Indices in the history, ascending.
 #[derive(Debug, PartialEq)]
 pub(super) struct Parts {
     pub(super) good: Vec<usize>,
-    /// All others: also what failed, and what is under way, so that parallel questions do not get one answer.
+    /// All others, including failed and pending trials, so that parallel questions get different answers.
     pub(super) rest: Vec<usize>,
-    /// How many trials have an end that is known.
+    /// Number of trials with an outcome.
     pub(super) known: usize,
 }
 
-/// One in so many trials is a good one, but no more than [`MOST_GOOD`].
+/// The good trials are one in `ONE_GOOD_IN`, but at most `MOST_GOOD`.
 const ONE_GOOD_IN: usize = 10;
 const MOST_GOOD: usize = 25;
 
 impl Parts {
-    /// Within the limits by the objectives, then beyond them by the sum of the excesses. What has no numbers is never good,
-    /// so without any there are no parts.
+    /// Divides the history. Feasible trials are ranked by the objectives, then infeasible ones by the sum of the
+    /// excesses. Trials without numbers are never good. Without good trials the result is `None`.
     pub(super) fn of(aim: &Aim, history: &[Past]) -> Option<Self> {
         let known = history.iter().filter(|past| !matches!(past.known, Known::Pending | Known::Lost)).count();
         let (mut within, mut beyond) = (Vec::new(), Vec::new());
@@ -39,8 +39,8 @@ impl Parts {
     }
 }
 
-/// By how much the limits are exceeded, and the objectives so that more is better; `None` where an objective was not
-/// measured. An excess that was not measured is without bound.
+/// Returns the total excess over the constraints, and the objectives with larger as better. `None` if an objective was
+/// not measured. An excess that was not measured is infinite.
 fn standing(aim: &Aim, measured: &Measured) -> Option<(f64, Vec<f64>)> {
     let gain = |(index, target): (usize, &crate::sampler::Target)| {
         let value = measured.values.get(index)?.value;
@@ -58,8 +58,8 @@ fn standing(aim: &Aim, measured: &Measured) -> Option<(f64, Vec<f64>)> {
     Some(((0..aim.constraints.len()).map(excess).sum(), gains))
 }
 
-/// The places of the best, at most so many: one objective by its value, several front by front. The last front that is
-/// needed gives its least crowded points. Of equal ones the earlier.
+/// Returns the indices of the best points, at most `most`. One objective is ordered by its value, several front by
+/// front. The last front contributes its least crowded points. Of equal points the earlier one is taken.
 fn best(mut points: Vec<(Vec<f64>, usize)>, most: usize) -> Vec<usize> {
     let Some(objectives) = points.first().map(|(gains, _)| gains.len()) else { return Vec::new() };
     if objectives <= 1 {
@@ -83,13 +83,13 @@ fn best(mut points: Vec<(Vec<f64>, usize)>, most: usize) -> Vec<usize> {
     chosen
 }
 
-/// How far the neighbours of each point are apart, summed over the objectives and each as a share of its range; infinite
-/// at an end (K. Deb et al., NSGA-II, 2002).
+/// Returns the distance between the neighbours of each point, summed over the objectives, each as a share of its range.
+/// It is infinite at an end (K. Deb et al., NSGA-II, 2002).
 fn crowding(points: &[Vec<f64>]) -> Vec<f64> {
     let mut room = vec![0.0; points.len()];
     let objectives = points.first().map_or(0, Vec::len);
     for objective in 0..objectives {
-        // Large numbers are made small first, so that no difference overflows.
+        // Large numbers are scaled down first, so that no difference overflows.
         let largest = points.iter().fold(f64::MIN_POSITIVE, |most, point| most.max(point[objective].abs()));
         let of = |index: usize| points[index][objective] / largest;
         let mut order: Vec<_> = (0..points.len()).collect();
@@ -148,7 +148,7 @@ mod tests {
             past(Known::Pending),
             past(Known::Rejected),
         ];
-        // The order in which places become good, with one more known trial in ten each time.
+        // Collects the indices as they become good: each round adds one good trial.
         let mut order = Vec::new();
         for _ in 0..9 {
             let parts = Parts::of(&aim, &history).unwrap();

@@ -1,4 +1,4 @@
-//! A density over a space of numbers, choices and conditions, made of one kernel for each trial and a flat one.
+//! A density over a space of numbers, choices and conditions: one kernel for each trial and a flat one.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -7,35 +7,37 @@ use super::axis::{Axis, Kind, Position};
 use crate::stats::normal;
 use crate::stats::to_f64;
 
-/// Each kernel is a product over the parameters: normal and cut off at the ends for numbers, for choices its own value with
-/// some weight on all others. Where a trial lacks a parameter its kernel is flat.
+/// A mixture of kernels. Each is a product over the parameters. A number has a normal density, truncated at the ends of
+/// the range. A choice has a weight on its own value and a smaller one on all others. A kernel is flat in a parameter
+/// that its trial lacks.
 #[derive(Debug)]
 pub(super) struct Parzen<'a> {
     axes: &'a [Axis<'a>],
-    /// For each parameter the part of each kernel: density is asked for parameter by parameter.
+    /// For each parameter the part of each kernel: the density is computed parameter by parameter.
     columns: Vec<Vec<Part>>,
-    /// Of the kernels and, last, of the flat one; they sum to 1.
+    /// Weights of the kernels and, last, of the flat one. They sum to 1.
     weights: Vec<f64>,
     /// Standard deviation of the normal kernels, in coordinates.
     width: f64,
-    /// What a kernel adds to every choice, in units of what it gives to its own.
+    /// Weight that a kernel adds to every choice, relative to the weight of its own.
     blur: f64,
 }
 
-/// The place of a kernel and the logarithm of what its values sum to; `None` where it is flat.
+/// The position of a kernel and the logarithm of the sum of its values; `None` if it is flat.
 type Part = Option<(f64, f64)>;
 
-/// The newest trials that keep their whole weight; before them it falls to `1 / n` (Optuna's default).
+/// Number of the newest trials with full weight. The weight of older ones falls to `1 / n` (Optuna's default).
 const NOT_FADING: usize = 25;
 
 impl<'a> Parzen<'a> {
-    /// All trials weigh the same.
+    /// Creates a density with equal weights of all trials.
     pub(super) fn even(axes: &'a [Axis<'a>], trials: &[Position]) -> Self {
         let weights = vec![1.0; trials.len()];
         Self::new(axes, trials, weights)
     }
 
-    /// Older trials weigh less: there are ever more of them, and they are ever less like what is asked about.
+    /// Creates a density with smaller weights of older trials. They grow in number and resemble the candidates less and
+    /// less.
     pub(super) fn fading(axes: &'a [Axis<'a>], trials: &[Position]) -> Self {
         let count = trials.len();
         let old = count.saturating_sub(NOT_FADING);
@@ -47,8 +49,8 @@ impl<'a> Parzen<'a> {
         Self::new(axes, trials, weights)
     }
 
-    /// Widths: Optuna's for densities of several parameters, `0.2 n^(-1 / (d + 4))` of the range and no less than
-    /// `1 / (n + 1)` of it while trials are few.
+    /// Creates a density. The widths are Optuna's for densities of several parameters: `0.2 n^(-1 / (d + 4))` of the
+    /// range, and no less than `1 / (n + 1)` of it while trials are few.
     fn new(axes: &'a [Axis<'a>], trials: &[Position], mut weights: Vec<f64>) -> Self {
         let count = to_f64(trials.len().max(1));
         let width = (0.2 * libm::pow(count, -1.0 / (to_f64(axes.len()) + 4.0))).max(1.0 / (count + 1.0).min(100.0));
@@ -58,7 +60,7 @@ impl<'a> Parzen<'a> {
             *weight /= sum;
         }
         let blur = 1.0 / (count + 1.0);
-        // Neighbouring trials share most of their values, and the sums are dear.
+        // The sums are computed once for each cell: they are expensive, and trials share most of their values.
         let sums: Vec<Vec<(f64, f64)>> = axes
             .iter()
             .map(|axis| match &axis.kind {
@@ -82,9 +84,9 @@ impl<'a> Parzen<'a> {
         Self { axes, columns: (0..axes.len()).map(column).collect(), weights, width, blur }
     }
 
-    /// Logarithm of the density of the parameters that this position has.
+    /// Returns the logarithm of the density over the parameters that this position has.
     pub(super) fn log_density(&self, position: &Position) -> f64 {
-        // Of each kernel and, last, of the flat one.
+        // One for each kernel and, last, the flat one.
         let mut logs = vec![0.0; self.weights.len()];
         let (near, far) = (libm::log(1.0 + self.blur), libm::log(self.blur));
         for ((axis, column), at) in self.axes.iter().zip(&self.columns).zip(position) {
@@ -108,7 +110,7 @@ impl<'a> Parzen<'a> {
         most + libm::log(sum)
     }
 
-    /// A point of `[0, 1)` for each parameter.
+    /// Draws a point in `[0, 1)` for each parameter.
     pub(super) fn draw(&self, rng: &mut ChaCha8Rng) -> Vec<f64> {
         let mut rest: f64 = rng.random();
         let chosen = self.weights.iter().position(|weight| {
@@ -131,7 +133,7 @@ impl<'a> Parzen<'a> {
                 let own = 1.0 / (1.0 + count * self.blur);
                 if rng.random::<f64>() < own { (place + 0.5) / count } else { rng.random() }
             }
-            // At least a third of the draws lies between the ends, wherever the place is between them.
+            // For any position in the range at least a third of the draws lies between the ends.
             Kind::Number { .. } => loop {
                 let drawn = place + self.width * normal::draw(rng);
                 if (0.0..1.0).contains(&drawn) {
@@ -149,7 +151,7 @@ fn flat(axis: &Axis<'_>) -> f64 {
     }
 }
 
-/// Positions of choices are whole numbers.
+/// Compares positions of choices, which are whole numbers.
 fn same(a: f64, b: f64) -> bool {
     (a - b).abs() < 0.5
 }
@@ -159,12 +161,12 @@ fn squared(at: f64, place: f64, width: f64) -> f64 {
     -0.5 * distance * distance
 }
 
-/// Of a kernel over few values.
+/// Returns the normalization of a kernel over few values.
 fn log_sum(cells: &[f64], place: f64, width: f64) -> f64 {
     libm::log(cells.iter().map(|&cell| libm::exp(squared(cell, place, width))).sum())
 }
 
-/// Of a kernel between 0 and 1.
+/// Returns the normalization of a kernel between 0 and 1.
 fn log_mass(place: f64, width: f64) -> f64 {
     let up_to = |at: f64| normal::cdf((at - place) / width);
     libm::log((up_to(1.0) - up_to(0.0)) * width * (2.0 * std::f64::consts::PI).sqrt())

@@ -1,4 +1,4 @@
-//! What the estimator promises beyond what every sampler does: it learns.
+//! Tests of the estimator beyond the tests of all samplers: it learns.
 
 use super::*;
 use crate::config::{Config, Value};
@@ -17,7 +17,7 @@ fn space() -> Space {
     Space { parameters, fixed: Config::new() }
 }
 
-/// Best, 0, at `mode=fast`, `n=64` and `x=0.3`; beyond the limit where `x` is above 0.8; no start with `mode=off`.
+/// Returns 0, the best value, at `mode=fast`, `n=64` and `x=0.3`. An `x` above 0.8 is infeasible, and `mode=off` fails.
 fn measure(config: &Config) -> Known {
     let x = config.get_f64("x").unwrap_or(0.5);
     let n = match config.get_str("mode") {
@@ -65,7 +65,7 @@ fn failures_become_rare_and_the_limit_is_kept() {
         let late = &history[30..];
         let failed = late.iter().filter(|past| past.known == Known::Failed).count();
         let beyond = late.iter().filter_map(Past::measured).filter(|measured| !measured.is_feasible()).count();
-        // A third of the space does not start, and a fifth of the rest is beyond the limit.
+        // A third of the space does not start, and a fifth of the rest is infeasible.
         assert!(failed <= 5 && beyond <= 5, "{failed} failed and {beyond} beyond the limit with seed {seed}");
     }
 }

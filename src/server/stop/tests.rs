@@ -1,4 +1,4 @@
-//! Launches of small scripts that try to survive their end.
+//! Tests with launches of small scripts that try to survive their end.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn launch(directory: &Path, script: &str, trial: u32) -> Server {
     Server::spawn(&spawn(directory, script, trial)).unwrap()
 }
 
-/// The number that the script has printed behind `word`.
+/// Returns the number that the script has printed after `word`.
 fn number(server: &Server, word: &str) -> i32 {
     let text = server.log_text();
     text.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok()).unwrap()
@@ -52,7 +52,7 @@ async fn a_launch_and_what_it_starts_run_on_the_processors_that_it_got() {
     until(&server, "Cpus_allowed_list").await;
     assert_eq!(number(&server, "Cpus_allowed_list:"), i32::try_from(last).unwrap());
     server.stop(Duration::ZERO).await.unwrap();
-    // One that this machine does not have.
+    // A processor that this machine does not have.
     let processors = Some("1023".parse().unwrap());
     let refused = Server::spawn(&Spawn { processors, ..spawn(directory.path(), script, 15) }).unwrap_err();
     assert!(matches!(refused, SpawnError::Program { .. }), "{refused}");
@@ -79,7 +79,7 @@ async fn an_abandoned_server_that_keeps_forking_is_ended_whole() {
     assert_eq!(process::members(&[], |m| m == marker.as_bytes()).len(), 0);
 }
 
-/// Starts a daemon as daemons start: forked twice, in a session of its own, without environment. Prints its number.
+/// Starts a daemon in the usual way: forked twice, in a session of its own, without environment. It prints its number.
 const DAEMON: &str = "(env -i setsid sh -c 'echo daemon $$; while :; do sleep 0.05; done' &) ; ";
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn a_daemon_that_has_left_session_environment_and_parents_is_ended() {
 #[tokio::test]
 async fn who_was_seen_once_is_ended_whatever_it_does_afterwards() {
     let directory = tempfile::tempdir().unwrap();
-    // Its output goes elsewhere too, after a look at the processes.
+    // The process also redirects its output, after a look at the processes.
     let quiet = directory.path().join("quiet");
     let script = format!(
         "env -i sh -c 'echo early $$; while [ ! -e {0} ]; do sleep 0.01; done; exec setsid sleep 600 >{0} 2>&1' & \
@@ -113,7 +113,7 @@ async fn who_was_seen_once_is_ended_whatever_it_does_afterwards() {
     std::fs::write(&quiet, "").unwrap();
     let begin = Instant::now();
     let escaped = loop {
-        // `setsid` forks where it would have to leave a group that it leads.
+        // `setsid` forks if the process leads its group.
         match server.members().into_iter().find(|member| member.session != server.family.leader.pid) {
             Some(member) => break member,
             None => assert!(begin.elapsed() < Duration::from_secs(10), "nobody left the session"),
@@ -184,13 +184,13 @@ async fn orphans_without_a_trace_are_ended_with_the_last_of_the_launches_that_ma
             }
         });
     }
-    // Both end at the same time: while either looks for the last time, the other is still there.
+    // Both end at the same time: during the last look of either one, the other one still exists.
     for server in [&mut one, &mut two] {
         kill_all(&server.family);
         server.stopped = true;
     }
     drop((one, two));
-    // Launches of other tests, which may have started them just as well, end as well.
+    // Launches of other tests may have started the orphans as well; they also end.
     let begin = Instant::now();
     while daemons.iter().any(|pid| Entry::read(*pid).is_some_and(|entry| !entry.dead)) {
         assert!(begin.elapsed() < Duration::from_mins(1), "{daemons:?} are left");
@@ -204,7 +204,7 @@ async fn a_stop_command_is_run_first_and_its_failure_is_told() {
     let with = |script: &str, trial| {
         let command = ["sh", "-c", script].map(str::to_owned).to_vec();
         let env = BTreeMap::from([("FLAG".to_owned(), directory.path().join("flag").display().to_string())]);
-        // Only the stop command ends it within the grace period.
+        // Within the grace period, only the stop command ends the script.
         let engine = "trap '' TERM; echo up; while [ ! -e $FLAG ]; do sleep 0.01; done; echo stopped";
         let spawn = spawn(directory.path(), engine, trial);
         Spawn { stop_command: Some(command), env, ..spawn }

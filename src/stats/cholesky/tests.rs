@@ -1,4 +1,4 @@
-//! Factors, solutions, inverses and determinants against what defines them.
+//! Tests of factors, solutions, inverses and determinants against their definitions.
 
 #![expect(clippy::float_cmp, reason = "exact by construction")]
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// `B B^T` and a little more on the diagonal, for any square `B`.
+/// Generates `B B^T` plus a small diagonal, for any square `B`.
 fn positive_definite() -> impl Strategy<Value = (usize, Vec<f64>)> {
     let values = |size: usize| proptest::collection::vec(-2.0..2.0_f64, size * size);
     (1..13_usize).prop_flat_map(move |size| (Just(size), values(size))).prop_map(|(size, b)| {
@@ -19,12 +19,12 @@ fn positive_definite() -> impl Strategy<Value = (usize, Vec<f64>)> {
     })
 }
 
-/// The matrix times a vector.
+/// Returns the matrix times a vector.
 fn times(matrix: &[f64], x: &[f64]) -> Vec<f64> {
     matrix.chunks(x.len()).map(|row| row.iter().zip(x).map(|(a, b)| a * b).sum()).collect()
 }
 
-/// By expansion along the first row.
+/// Returns the determinant by expansion along the first row.
 fn determinant(matrix: &[Vec<f64>]) -> f64 {
     let Some((first, below)) = matrix.split_first() else { return 1.0 };
     let without = |column: usize| -> Vec<Vec<f64>> {

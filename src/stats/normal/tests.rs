@@ -1,4 +1,5 @@
-//! Logarithms of tails against numbers of 50 digits, across the seams of their cases, and against Monte Carlo.
+//! Tests of the tails' logarithms against numbers of 50 digits, across the seams of their cases, and against Monte
+//! Carlo.
 
 use proptest::prelude::*;
 use rand::SeedableRng;
@@ -7,7 +8,7 @@ use serde::Deserialize;
 
 use super::*;
 
-/// Recorded numbers (`tests/fixtures/record_gaussian_process.py`).
+/// Reference values (`tests/fixtures/record_gaussian_process.py`).
 #[derive(Deserialize)]
 struct Reference {
     normal: Vec<Tail>,
@@ -25,7 +26,7 @@ fn tails_and_improvements_are_those_of_numbers_of_fifty_digits() {
     let text = include_str!("../../../tests/fixtures/gaussian-process.json");
     let reference: Reference = serde_json::from_str(text).unwrap();
     for tail in reference.normal {
-        // Where the logarithm is near 0, the number itself has to be right.
+        // The error of `log_cdf` is relative, also near 0. That of `log_improvement` is absolute near 0.
         let (cdf, improvement) = (log_cdf(tail.z), log_improvement(tail.z));
         assert!((cdf - tail.log_cdf).abs() <= 1e-13 * tail.log_cdf.abs(), "{}: {cdf} and not {}", tail.z, tail.log_cdf);
         let scale = tail.log_improvement.abs().max(1.0);
@@ -47,7 +48,7 @@ fn the_cases_meet_at_their_seams() {
         let width = 1e-12 * f64::max(seam.abs(), 1.0);
         for function in [log_cdf, log_improvement] {
             let (below, above) = (function(seam - width), function(seam + width));
-            // The slope there is about `-seam`, at most.
+            // The slope is at most about `-seam` there.
             let slope = seam.abs() + 2.0;
             assert!((above - below).abs() < 4.0 * slope * width + 1e-12 * below.abs(), "{seam}: {below} and {above}");
         }
@@ -61,7 +62,7 @@ proptest! {
         prop_assert!(log_cdf(z + step) >= log_cdf(z));
         prop_assert!(log_improvement(z + step) > log_improvement(z));
         prop_assert!(log_cdf(z).is_finite() && log_improvement(z).is_finite());
-        // Improvement is at least what is certain, and the distribution function is its slope.
+        // The improvement is at least `z`, and the distribution function is its slope.
         prop_assert!(z <= 0.0 || log_improvement(z) >= libm::log(z) - 1e-15);
         prop_assert!(log_cdf(z) <= 0.0);
     }
@@ -76,7 +77,7 @@ proptest! {
     }
 }
 
-/// Mean of `draws` draws and five of its standard errors.
+/// Returns the mean of `draws` draws and five of its standard errors.
 fn monte_carlo(draws: u32, mut next: impl FnMut() -> f64) -> (f64, f64) {
     let (mut sum, mut squares) = (0.0, 0.0);
     for _ in 0..draws {

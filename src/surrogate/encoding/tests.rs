@@ -1,4 +1,4 @@
-//! Configurations and their points are each other's, whatever the space is made of.
+//! Tests of the conversions between configurations and points, in any space.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -27,7 +27,7 @@ fn domain() -> impl Strategy<Value = Domain> {
     })
 }
 
-/// Spaces of up to seven parameters, of which some depend on others or on what is fixed.
+/// Spaces of up to seven parameters. Some of them depend on others or on a fixed flag.
 fn space() -> impl Strategy<Value = Space> {
     let parents = proptest::collection::vec((any::<Index>(), 0.0..1.0), 0..3);
     proptest::collection::vec((domain(), parents), 0..7).prop_map(|plans| {
@@ -49,13 +49,13 @@ fn space() -> impl Strategy<Value = Space> {
     })
 }
 
-/// Values of all parameters that a space has, also of those that are not active, as the engine has them.
+/// Returns values of all parameters of a space, inactive ones included, as an engine's defaults.
 fn defaults(space: &Space, at: f64) -> Config {
     let with = |config: Config, parameter: &Parameter| config.with(&parameter.name, parameter.domain.decode(at));
     space.parameters.iter().fold(Config::new(), with)
 }
 
-/// Coordinates as a search makes them: places of numbers, indices of choices.
+/// Returns coordinates as a search makes them: positions of numbers, indices of choices.
 fn searched(encoding: &Encoding<'_>, at: &[f64]) -> Vec<f64> {
     let coordinate = |(axis, at): (&Axis, &f64)| match axis {
         Axis::Choice { count } => (at * to_f64(*count)).floor(),
@@ -101,7 +101,7 @@ proptest! {
     }
 }
 
-/// A switch, what depends on it, and what depends on that.
+/// A switch, a parameter that depends on it, and one that depends on the latter.
 fn nested() -> Space {
     let when = |parent: &str, value: Value| vec![Condition { parameter: parent.to_owned(), values: vec![value] }];
     let parameters = vec![
@@ -119,7 +119,7 @@ fn what_is_not_active_lies_in_the_middle_and_so_does_what_depends_on_it() {
     let point = |config: Config| encoding.point(&config);
     assert_eq!(point(Config::new().with("switch", false)), Some(vec![0.0, 0.5, 0.5]));
     assert_eq!(point(Config::new().with("mode", "a")), Some(vec![1.0, 0.0, 0.5]));
-    // All as the engine has it.
+    // All parameters have the engine's defaults.
     assert_eq!(point(Config::new()), Some(vec![1.0, 1.0, 1.0]));
     assert_eq!(point(Config::new().with("size", 5_i64)), Some(vec![1.0, 1.0, 0.5]));
 }

@@ -1,4 +1,4 @@
-//! Likelihoods against numbers that were computed elsewhere, gradients against differences, and what a fit finds.
+//! Tests of likelihoods against numbers of other software, of gradients against differences, and of fits.
 
 use proptest::prelude::*;
 
@@ -85,7 +85,7 @@ proptest! {
     }
 }
 
-/// A draw of a process at random points, with noise.
+/// Returns a sample of a process at random points, with noise.
 fn drawn(axes: &[Axis], hyper: &Hyper, count: usize, seed: u64) -> Data {
     let mut numbers = Numbers::new(seed);
     let points: Vec<_> = (0..count).map(|_| numbers.point(axes)).collect();
@@ -105,7 +105,7 @@ fn drawn(axes: &[Axis], hyper: &Hyper, count: usize, seed: u64) -> Data {
 fn length_scales_and_noise_of_a_drawn_function_are_found_again() {
     let axes = [Axis::Number { step: 0.0 }, Axis::Number { step: 0.0 }];
     let truth = Hyper { lengths: vec![0.2, 1.2], rough: 1.0, smooth: vec![0.3, 0.3], noise: 0.1, told: 1.0 };
-    // Little is expected, so that what is found is the data's.
+    // Wide priors, so that the data decide the result.
     let expected = Expected {
         length_deviation: 2.0,
         noise: 0.3,

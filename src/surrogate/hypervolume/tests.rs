@@ -1,4 +1,5 @@
-//! Fronts and volumes against brute force, expected growth against Monte Carlo and against sums over a fine grid.
+//! Tests of fronts and volumes against brute force, and of the expected growth against Monte Carlo and sums over a fine
+//! grid.
 
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
@@ -6,11 +7,12 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 
-/// The volume between a reference and what the points dominate, in the product of the objectives' units. Exact.
+/// Returns the volume between a reference and the points, in the product of the objectives' units. Exact.
 ///
-/// Points that are not better than the reference in every objective add nothing; nor do points with a number that is not
-/// finite. With two objectives a sweep; with more the recursion of L. While, L. Bradstreet and L. Barone, "A fast way of
-/// calculating exact hypervolumes", 2012, which is exponential in the worst case: for fronts of some dozens of points.
+/// Points that are not better than the reference in every objective add nothing. Points with a number that is not
+/// finite add nothing either. Two objectives use a sweep. More use the recursion of L. While, L. Bradstreet and L.
+/// Barone, "A fast way of calculating exact hypervolumes", 2012. It is exponential in the worst case and meant for
+/// fronts of some dozens of points.
 fn hypervolume(points: &[Vec<f64>], reference: &[f64]) -> f64 {
     let counts = |point: &&Vec<f64>| point.iter().zip(reference).all(|(value, at)| value > at && value.is_finite());
     let mut better: Vec<_> = points.iter().filter(counts).cloned().collect();
@@ -19,7 +21,7 @@ fn hypervolume(points: &[Vec<f64>], reference: &[f64]) -> f64 {
     if reference.len() == 2 { sweep(&better, reference) } else { exclusive_volumes(&better, reference) }
 }
 
-/// Two objectives: the front from its right end to its left, strip by strip.
+/// Sums up the strips of a front of two objectives from its right end to its left.
 fn sweep(front: &[Vec<f64>], reference: &[f64]) -> f64 {
     let mut height = reference[1];
     let mut volume = 0.0;
@@ -30,7 +32,7 @@ fn sweep(front: &[Vec<f64>], reference: &[f64]) -> f64 {
     volume
 }
 
-/// The sum of what each point dominates and no later one does.
+/// Returns the sum of the volumes that each point dominates and no later point does.
 fn exclusive_volumes(front: &[Vec<f64>], reference: &[f64]) -> f64 {
     let exclusive = |(place, point): (usize, &Vec<f64>)| {
         let own: f64 = point.iter().zip(reference).map(|(value, at)| value - at).product();
@@ -50,7 +52,7 @@ fn lattice(objectives: usize) -> impl Strategy<Value = Vec<Vec<f64>>> {
     proptest::collection::vec(point, 0..9)
 }
 
-/// The unit cells of the lattice that a point dominates, counted one by one.
+/// Counts the unit cells of the lattice that the points dominate, one by one.
 fn counted(points: &[Vec<f64>], objectives: usize) -> f64 {
     let cells = 6_usize.pow(u32::try_from(objectives).unwrap());
     let inside = |cell: &usize| {
@@ -88,7 +90,7 @@ proptest! {
     fn expected_growth_is_at_least_the_growth_of_the_mean(
         points in lattice(2), mean in [-2.0..8.0, -2.0..8.0], deviation in [0.0..3.0, 0.0..3.0],
     ) {
-        // The growth is convex in each objective while the other stands still, so that doubt adds to it.
+        // The growth is convex in each objective while the other is constant, so that uncertainty adds to it.
         let sorted = sorted_front(&points);
         let expected = |deviation| libm::exp(log_expected_improvement_2d(&sorted, [0.0, 0.0], mean, deviation));
         let (one, both) = (expected([deviation[0], 0.0]), expected(deviation));
@@ -150,8 +152,8 @@ fn expected_growth_agrees_with_monte_carlo_within_five_standard_errors() {
     }
 }
 
-/// `E max(min(Y, high) - low, 0)` of a standard normal `Y` as a sum over a fine grid, in units of the density at `low`, so
-/// that it is a number also where the density is not.
+/// Returns `E max(min(Y, high) - low, 0)` of a standard normal `Y` as a sum over a fine grid. The unit is the density
+/// at `low`, so that the result is finite even if the density is not representable.
 fn summed_gain(low: f64, high: f64) -> f64 {
     let (steps, width) = (400_000, 40.0 / low.abs().max(1.0));
     let step = width / f64::from(steps);
@@ -170,7 +172,7 @@ fn growth_far_below_the_front_agrees_with_a_sum_over_a_fine_grid() {
         let found = log_gain_between(0.0, 1.0, low, high);
         assert!((found - expected).abs() < 1e-6 * expected.abs(), "{low} to {high}: {found} is not {expected}");
     }
-    // Wholly above the strip its width is gained, however narrow it is.
+    // A value that is certainly above the strip gains its width, at any width.
     for width in [1e-9, 1e-3, 1.0, 30.0] {
         let found = libm::exp(log_gain_between(100.0, 1.0, 0.0, width));
         assert!((found / width - 1.0).abs() < 1e-6, "{found} of {width}");

@@ -1,4 +1,4 @@
-//! The exponential function against the library's, and what every kernel must be.
+//! Tests of the exponential function against the library's, and of the properties of a kernel.
 
 #![expect(clippy::float_cmp, reason = "exact by construction")]
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::surrogate::reference::Numbers;
 
-/// Of every kind.
+/// One axis or more of every kind.
 fn axes() -> Vec<Axis> {
     let choice = |count| Axis::Choice { count };
     vec![

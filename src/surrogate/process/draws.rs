@@ -1,9 +1,9 @@
-//! Functions that are as believable as the mean: draws from what a process says of all points at once.
+//! Samples of the posterior as functions: each is as likely as any other, and gives joint values at all points.
 //!
-//! A draw from before the data is corrected by how far it misses them: J. Wilson et al., "Pathwise conditioning of Gaussian
-//! processes", 2021. Of the rough part it is a sum of waves (A. Rahimi and B. Recht, "Random features for large-scale kernel
-//! machines", 2007), whose wave vectors have Student's distribution with five degrees of freedom for a Matern function with
-//! smoothness 5/2; of the smooth part and the level it is exact.
+//! A sample of the prior is corrected by its differences from the data: J. Wilson et al., "Pathwise conditioning of
+//! Gaussian processes", 2021. The rough part of a sample is a sum of waves (A. Rahimi and B. Recht, "Random features
+//! for large-scale kernel machines", 2007). For a Matern function with smoothness 5/2 the wave vectors have Student's
+//! distribution with five degrees of freedom. The smooth part and the level are exact.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -13,22 +13,22 @@ use crate::stats::normal::draw;
 use crate::stats::{dot, to_f64};
 use crate::surrogate::kernel::LEVEL;
 
-/// Waves that the rough part is summed up from: its covariance is then right within some 5 % of its variance.
+/// Number of waves in the rough part. Its covariance is then right within some 5 % of its variance.
 const WAVES: usize = 256;
 
-/// The mean of a process and some draws from it, as functions of a point.
+/// The mean of a process and some samples of it, as functions of a point.
 #[derive(Debug)]
 pub(crate) struct Draws<'a> {
     process: &'a Process,
     /// Wave vectors in units of the length scales, and their phases.
     waves: Vec<f64>,
     phases: Vec<f64>,
-    /// For each draw the weights of waves, smooth features, level and data; the first is the mean.
+    /// For each sample the weights of waves, smooth features, level and data. The first entry is the mean.
     weights: Vec<Vec<f64>>,
 }
 
 impl Process {
-    /// The mean and so many draws, the same ones for the same seed.
+    /// Returns the mean and `count` samples. A seed always gives the same samples.
     #[must_use]
     pub(crate) fn draws(&self, count: usize, seed: u64) -> Draws<'_> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -65,16 +65,18 @@ impl Process {
         self.columns.iter().map(|column| column[i]).collect()
     }
 
-    /// Standard deviation of all noise of one datum, in units of the spread: what its covariance with itself has besides.
+    /// Returns the standard deviation of all noise of one datum, in units of the spread: its variance in the covariance
+    /// matrix beyond that of the kernel.
     fn noise_of(&self, i: usize) -> f64 {
         let row = self.factor.row(i);
         libm::sqrt((dot(row, row) - self.kernel.own(&self.point_at(i))).max(0.0))
     }
 
-    /// How far each datum is from what the others say of it, in the targets' units. Data at the same point are left out
-    /// together: one would give the other away. The hyper-parameters stay those of all data.
+    /// Returns the error of the prediction for each datum from the others, in the targets' units. Data at one point are
+    /// left out together, because each predicts the other. The hyper-parameters stay those of all data.
     ///
-    /// Source: C. Rasmussen and C. Williams, "Gaussian processes for machine learning", 2006, formula 5.12, with blocks.
+    /// Source: C. Rasmussen and C. Williams, "Gaussian processes for machine learning", 2006, formula 5.12, with
+    /// blocks.
     #[must_use]
     pub(crate) fn held_out(&self) -> Vec<f64> {
         let n = self.len();
@@ -93,7 +95,7 @@ impl Process {
                     factor.forward(&mut missed);
                     factor.backward(&mut missed);
                 }
-                // Rounding alone can bring this about.
+                // Only rounding can cause this.
                 None => missed.iter_mut().zip(&block).for_each(|(missed, j)| *missed /= inverse[j * n + j]),
             }
             for (j, missed) in block.into_iter().zip(missed) {
@@ -105,7 +107,7 @@ impl Process {
 }
 
 impl Draws<'_> {
-    /// The mean's value at a point, and those of the draws.
+    /// Returns the mean's value at a point, followed by those of the samples.
     #[must_use]
     pub(crate) fn at(&self, point: &[f64]) -> Vec<f64> {
         let process = self.process;
@@ -119,7 +121,7 @@ impl Draws<'_> {
             .collect()
     }
 
-    /// Features whose weights are standard normal before there are data.
+    /// Returns the features with standard normal weights in the prior.
     fn before(&self, point: &[f64]) -> Vec<f64> {
         let (rough, smooth) = self.process.kernel.features(point);
         let size = self.process.hyper.rough * libm::sqrt(2.0 / to_f64(WAVES));
@@ -152,7 +154,7 @@ mod tests {
 
     const AXES: [Axis; 3] = [Axis::Number { step: 0.0 }, Axis::Number { step: 0.0 }, Axis::Choice { count: 3 }];
 
-    /// Points spread over the axes, with a value that differs from place to place.
+    /// Returns points spread over the axes, with a value that differs from place to place.
     fn data(count: u32) -> Data {
         let point = |i: u32| {
             let place = f64::from(i);
@@ -184,7 +186,7 @@ mod tests {
     #[test]
     fn what_is_held_out_is_missed_as_by_a_process_that_never_saw_it() {
         let mut data = data(10);
-        // The last three are one point: they are left out together.
+        // The last three are at one point: they are left out together.
         data.points[8] = data.points[7].clone();
         data.points[9] = data.points[7].clone();
         data.variances[3] = 0.04;

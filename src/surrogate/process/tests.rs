@@ -1,4 +1,4 @@
-//! Beliefs against numbers that were computed elsewhere, and data that teach little or nothing.
+//! Tests of posteriors against numbers of other software, and of data that teach little or nothing.
 
 #![expect(clippy::float_cmp, reason = "exact by construction")]
 
@@ -98,7 +98,7 @@ fn what_is_no_number_does_not_get_in() {
     assert!(Process::fit(&axes[1..], &data, &expected(), &[]).is_none());
 }
 
-/// Whatever is asked, the answer is a number.
+/// Returns whether every answer is a finite number.
 fn is_finite(process: &Process, numbers: &mut Numbers, axes: &[Axis]) -> bool {
     (0..5).all(|_| {
         let (belief, alike) = process.near(&numbers.point(axes));

@@ -1,4 +1,4 @@
-//! A measurement as one flat JSON object with the names of `vllm bench serve`, and back.
+//! Conversion of a measurement from and to one flat JSON object with the names of `vllm bench serve`.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ impl Serialize for Measurement {
     }
 }
 
-/// Other keys are passed over and throughputs are computed again. A distribution that lacks a statistic is read as absent.
+/// Ignores other keys and computes throughputs again. A distribution that lacks a statistic becomes `None`.
 impl<'de> Deserialize<'de> for Measurement {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut json = BTreeMap::<String, Json>::deserialize(deserializer)?;
@@ -97,7 +97,8 @@ impl<'de> Deserialize<'de> for Measurement {
     }
 }
 
-/// The value of this key, where it is an object: `vllm bench serve --save-detailed` has a list of texts under `errors`.
+/// Removes this key and returns its value if it is an object: `vllm bench serve --save-detailed` has a list of texts
+/// under `errors`.
 fn object<T: DeserializeOwned, E: serde::de::Error>(
     json: &mut BTreeMap<String, Json>,
     name: &str,

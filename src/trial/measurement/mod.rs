@@ -1,4 +1,4 @@
-//! The numbers that one trial's load gave, their names, and which way each is better.
+//! Measurements of a trial's load: values, names, and directions of improvement.
 
 mod json;
 mod part;
@@ -12,61 +12,65 @@ use crate::stats::to_f64;
 
 pub use part::{ClientReport, Distribution, Interval, Speeds, Window};
 
-/// One measured window. The definitions are those of `vllm bench serve`; `metrics` writes them down.
+/// One measurement window. The definitions are those of `vllm bench serve`; `metrics` documents them.
 ///
-/// In JSON it is one flat object with that program's names. What does not exist (TPOT of one-token replies, a throughput
-/// without a duration) is absent there and `None` from [`metric`](Self::metric), never 0: a 0 would win a minimisation.
+/// In JSON it is one flat object with that program's names. A value that does not exist (TPOT of one-token replies, a
+/// throughput without a duration) is absent there and `None` from [`metric`](Self::metric). It is never 0, because a 0
+/// would win a minimisation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measurement {
-    /// Requests that ended well within the window.
+    /// Requests that ended successfully within the window.
     pub completed: u64,
     pub failed: u64,
-    /// Seconds from the window's begin to its end; of a whole run, from the first send to the last finish.
+    /// Seconds from the window's beginning to its end; for a whole run, from the first send to the last finish.
     pub duration_s: f64,
-    /// Of the completed requests, by the server's count.
+    /// Tokens of the completed requests, by the server's count.
     pub total_input_tokens: u64,
     pub total_output_tokens: u64,
     pub ttft_ms: Option<Distribution>,
     pub tpot_ms: Option<Distribution>,
     pub itl_ms: Option<Distribution>,
     pub e2el_ms: Option<Distribution>,
-    /// How much later than due requests were sent; absent in a closed loop, where a request is due when it is sent.
+    /// Milliseconds from the due time of a request to its sending. Absent in a closed loop, because a request is due
+    /// when it is sent.
     pub lateness_ms: Option<Distribution>,
     /// Output tokens per second of each request, after its first token.
     pub output_speed: Option<Speeds>,
-    /// Completed requests that kept every limit; absent where there was none to keep.
+    /// Completed requests that kept every limit; absent if there are no limits.
     pub good: Option<u64>,
-    /// Prompt tokens that the server says it had in its prefix cache; absent where it says nothing of it.
+    /// Prompt tokens that the server reports as found in its prefix cache; absent if it does not report them.
     pub cached_prompt_tokens: Option<u64>,
-    /// Output tokens in the best second.
+    /// Output tokens in the second with the most of them.
     pub max_output_tokens_per_s: Option<f64>,
-    /// Completed requests that were under way in the same second, at most.
+    /// The largest number of completed requests in flight in the same second.
     pub max_concurrent_requests: Option<u64>,
     /// Count of each error class among the failed requests, by name.
     pub errors: BTreeMap<String, u64>,
-    /// Intervals that hold the true value of a metric with 95 % confidence, by the metric's name.
+    /// Intervals that contain the true value of a metric with 95 % confidence, by the metric's name.
     pub confidence: BTreeMap<String, Interval>,
-    /// Which part of the run was measured.
+    /// The part of the run that was measured.
     pub window: Option<Window>,
-    /// What the load generator did to the numbers.
+    /// The load generator's report on its own influence.
     pub client: Option<ClientReport>,
-    /// What the server and its host told of the same window, by the names of [`SERVER_NAMES`].
+    /// Values of the server and its host in this window, by the names of [`SERVER_NAMES`].
     pub server: BTreeMap<String, f64>,
-    /// Reasons for which the numbers are not the engine's alone, such as another process on its GPUs; `disturbed` in JSON.
+    /// Reasons why the numbers do not reflect the engine alone, such as another process on its GPUs; `disturbed` in
+    /// JSON.
     pub disturbed: Vec<String>,
-    /// Whether not every statistic was computed from all values: ITL is that of a histogram of the whole run. `exact` in
-    /// JSON, where it is `false`.
+    /// Whether some statistics were not computed from all values: ITL comes from a histogram of the whole run. In JSON
+    /// it is `"exact": false`.
     pub approximate: bool,
 }
 
-/// Which way a metric is better.
+/// The direction of improvement of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     Maximize,
     Minimize,
 }
 
-/// `mean_ttft_ms` and so on: every statistic of every latency, in the order in which `vllm bench serve` prints them.
+/// Generates names such as `mean_ttft_ms`: every statistic of every latency, in the order of `vllm bench serve`'s
+/// output.
 macro_rules! names {
     ($($scalar:literal),*; $($latency:literal),*; $($own:literal),*) => {
         &[$($scalar,)* $(
@@ -82,7 +86,7 @@ macro_rules! names {
 }
 
 impl Measurement {
-    /// Every metric of the load that an objective or a constraint may name.
+    /// Every metric of the load that an objective or a constraint may use.
     pub const NAMES: &[&str] = names!(
         "completed", "failed", "duration", "total_input_tokens", "total_output_tokens", "request_throughput",
         "output_throughput", "total_token_throughput"; "ttft", "tpot", "itl", "e2el", "lateness";
@@ -90,8 +94,8 @@ impl Measurement {
         "p10_output_speed", "p5_output_speed", "p1_output_speed", "cached_prompt_tokens", "max_output_tokens_per_s",
         "max_concurrent_requests");
 
-    /// The metric of this name: milliseconds, seconds, counts, or requests or tokens per second. `None` for an unknown
-    /// name, and where the window does not give the metric.
+    /// Returns the metric of this name: milliseconds, seconds, counts, or requests or tokens per second. `None` for an
+    /// unknown name, and if the window lacks the metric.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
         let value = match name {
@@ -115,7 +119,7 @@ impl Measurement {
         value.is_finite().then_some(value)
     }
 
-    /// A statistic of a distribution.
+    /// Returns a statistic of a distribution.
     fn statistic(&self, name: &str) -> Option<f64> {
         if let Some(statistic) = name.strip_suffix("_output_speed") {
             return self.output_speed?.statistic(statistic);
@@ -132,18 +136,18 @@ impl Measurement {
         distribution?.statistic(statistic)
     }
 
-    /// Every name that an objective or a constraint may use.
+    /// Returns every name that an objective or a constraint may use.
     fn names() -> impl Iterator<Item = &'static str> {
         Self::NAMES.iter().copied().chain(SERVER_NAMES.iter().map(|(name, _)| *name))
     }
 
-    /// Whether an objective or a constraint may use this name.
+    /// Returns whether an objective or a constraint may use this name.
     #[must_use]
     pub fn is_known(name: &str) -> bool {
         Self::names().any(|known| known == name)
     }
 
-    /// Which way the metric of this name is better; `None` for an unknown name.
+    /// Returns the direction of improvement of the metric of this name; `None` for an unknown name.
     #[must_use]
     pub fn direction(name: &str) -> Option<Direction> {
         if let Some((_, direction)) = SERVER_NAMES.iter().find(|(known, _)| *known == name) {
@@ -154,7 +158,7 @@ impl Measurement {
         Self::NAMES.contains(&name).then_some(direction)
     }
 
-    /// The known metric that resembles `name` most, for errors that suggest it.
+    /// Returns the known metric that resembles `name` most, for errors that suggest it.
     #[must_use]
     pub fn nearest(name: &str) -> &'static str {
         let similarity = |known: &str| strsim::normalized_damerau_levenshtein(known, name);

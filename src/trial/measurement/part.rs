@@ -1,4 +1,4 @@
-//! The parts of a measurement: distributions, intervals, the window and the load generator's account of itself.
+//! The parts of a measurement: distributions, intervals, the window, and the load generator's report on itself.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub struct Distribution {
     pub p99: f64,
 }
 
-/// A speed over requests, in tokens per second. Slow is bad here, so that the percentiles are those of the lower end.
+/// A speed over requests, in tokens per second. Low values are bad, so the percentiles are those of the lower end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Speeds {
     pub mean: f64,
@@ -29,7 +29,8 @@ pub struct Speeds {
     pub p1: f64,
 }
 
-/// Holds the true value with 95 % confidence; `[low, high]` in JSON. A bound that the sample is too small for is `None`.
+/// A 95 % confidence interval of the true value; `[low, high]` in JSON. A bound is `None` if the sample is too small
+/// for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "(Option<f64>, Option<f64>)", into = "(Option<f64>, Option<f64>)")]
 pub struct Interval {
@@ -56,58 +57,58 @@ pub struct Window {
     pub to_s: f64,
     /// Whether warm-up and drain were cut off.
     pub steady: bool,
-    /// Why it is this part.
+    /// The reason for this part.
     pub reason: String,
 }
 
 impl Window {
-    /// Whether this instant, in seconds since the run's first, lies within; both ends do.
+    /// Returns whether this instant, in seconds since the run's first, is within the window; both ends are.
     #[must_use]
     pub fn holds(&self, at_s: f64) -> bool {
         (self.from_s..=self.to_s).contains(&at_s)
     }
 }
 
-/// What the load generator measured of itself, and whether it was the bottleneck.
+/// The load generator's measurements of itself, and whether it was the bottleneck.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientReport {
     /// Processor time of the load's thread, in seconds.
     pub cpu_s: f64,
-    /// That time by the window's length: 1 is a whole core, the most that one thread can have.
+    /// `cpu_s` divided by the window's length: 1 is a whole core, the most that one thread can use.
     pub cpu_share: f64,
-    /// How long that thread was ready to run while other threads held the processors, in seconds; absent where the kernel
+    /// Time that the thread was ready to run while other threads held the processors, in seconds; absent if the kernel
     /// does not count it.
     #[serde(default)]
     pub processor_wait_s: Option<f64>,
-    /// Whether it ran ahead of all threads without a real-time priority.
+    /// Whether it ran with a real-time priority, ahead of all threads without one.
     #[serde(default)]
     pub realtime: bool,
-    /// How long bytes had been here before the load saw them, in milliseconds; where the kernel gives no time stamps, how
-    /// much later than asked for timers fired. Absent without a sample.
+    /// Delay in milliseconds from the arrival of bytes to their reading. If the kernel gives no time stamps, the delay
+    /// of timers instead. Absent without a sample.
     pub p50_lag_ms: Option<f64>,
     pub p99_lag_ms: Option<f64>,
     pub max_lag_ms: Option<f64>,
-    /// How long the last bytes of a reply had been here before the load saw them, on average; absent without a reply.
+    /// Mean delay from the arrival of a reply's last bytes to their reading; absent without a reply.
     #[serde(default)]
     pub mean_turnaround_ms: Option<f64>,
-    /// Lateness in milliseconds of requests that did not have to wait for a place; absent in a closed loop.
+    /// Lateness in milliseconds of requests that did not wait for the concurrency limit; absent in a closed loop.
     pub p99_lateness_ms: Option<f64>,
-    /// Sessions per second, as sent; absent with fewer than two.
+    /// Sessions per second, as sent; absent with fewer than two sessions.
     pub achieved_rate: Option<f64>,
     /// Sessions per second, as due; absent in a closed loop.
     pub offered_rate: Option<f64>,
     pub peak_in_flight: u64,
-    /// How often a session was due and its requests were not yet generated.
+    /// The number of times that a session was due before its requests were generated.
     pub starved: u64,
     pub kernel_stamps: bool,
-    /// Whether the numbers are the server's. Otherwise the sample is void.
+    /// Whether the numbers are the server's. If not, the sample is void.
     pub valid: bool,
-    /// Why it is void, a sentence each.
+    /// The reasons for a void sample, a sentence each.
     pub reasons: Vec<String>,
 }
 
 impl Distribution {
-    /// The statistic of this name: `mean`, `median`, `std`, `p50`, `p90`, `p95` or `p99`.
+    /// Returns the statistic of this name: `mean`, `median`, `std`, `p50`, `p90`, `p95` or `p99`.
     #[must_use]
     pub fn statistic(&self, name: &str) -> Option<f64> {
         Some(match name {
@@ -121,7 +122,7 @@ impl Distribution {
         })
     }
 
-    /// The distribution whose six statistics `get` knows; `None` unless it knows them all.
+    /// Creates a distribution from the six statistics that `get` returns; `None` if one is missing.
     pub(super) fn from_statistics(get: impl Fn(&str) -> Option<f64>) -> Option<Self> {
         let (mean, median, std) = (get("mean")?, get("median").or_else(|| get("p50"))?, get("std")?);
         Some(Self { mean, median, std, p90: get("p90")?, p95: get("p95")?, p99: get("p99")? })
@@ -129,7 +130,7 @@ impl Distribution {
 }
 
 impl Speeds {
-    /// The statistic of this name: `mean`, `median`, `std`, `p50`, `p10`, `p5` or `p1`.
+    /// Returns the statistic of this name: `mean`, `median`, `std`, `p50`, `p10`, `p5` or `p1`.
     #[must_use]
     pub fn statistic(&self, name: &str) -> Option<f64> {
         Some(match name {
@@ -143,7 +144,7 @@ impl Speeds {
         })
     }
 
-    /// The speeds whose six statistics `get` knows; `None` unless it knows them all.
+    /// Creates speeds from the six statistics that `get` returns; `None` if one is missing.
     pub(super) fn from_statistics(get: impl Fn(&str) -> Option<f64>) -> Option<Self> {
         let (mean, median, std) = (get("mean")?, get("median").or_else(|| get("p50"))?, get("std")?);
         Some(Self { mean, median, std, p10: get("p10")?, p5: get("p5")?, p1: get("p1")? })

@@ -22,13 +22,13 @@ use crate::tuner::watchdog::{
 };
 use crate::tuner::{Event, Phase, Stop, TuneError};
 
-/// A server that is being interrupted gets this long before it is killed.
+/// Grace period of an interrupted server before it is killed.
 const INTERRUPTED_GRACE: Duration = Duration::from_secs(5);
 
 /// The result of one launch.
 pub(super) struct LaunchReport {
     pub(super) outcome: Outcome,
-    /// If the server became ready.
+    /// Data of the server, if it became ready.
     pub(super) ready: Option<Ready>,
     pub(super) records: LaunchRecords,
     /// Processes that could not be ended. The trial is stored first.
@@ -36,7 +36,7 @@ pub(super) struct LaunchReport {
 }
 
 impl LaunchReport {
-    /// A report without a server that became ready.
+    /// Creates a report without a server that became ready.
     pub(super) fn new(outcome: Outcome, records: LaunchRecords) -> Self {
         Self { outcome, ready: None, records, left_behind: None }
     }
@@ -46,7 +46,7 @@ impl LaunchReport {
     }
 }
 
-/// Why a server did not become ready.
+/// The reason why a server did not become ready.
 enum StartEnd {
     Failed(StartError),
     Alarm(Alarm),
@@ -69,10 +69,10 @@ impl LaunchAttempt<'_> {
         self.study().tell(Event::Phase { number: self.place.trial, phase });
     }
 
-    /// Starts the server, measures it, and ends it. Returns `None` if the user asks to stop meanwhile.
+    /// Starts the server, measures it, and ends it. Returns `None` if the user requests a stop meanwhile.
     ///
     /// # Errors
-    /// When the log cannot be written, the load cannot be driven, or an interrupted server leaves processes behind.
+    /// If the log cannot be written, the load cannot be driven, or an interrupted server leaves processes behind.
     pub(super) async fn run(
         &self,
         command: Vec<String>,
@@ -81,7 +81,7 @@ impl LaunchAttempt<'_> {
         let run = self.study();
         let (engine, filling) = (&run.job.engine, self.filling);
         let stop_command = engine.stop_command.as_ref().map(|words| filling.words(words));
-        // Written down first: a tuner that is killed leaves it to the next one.
+        // The stop command is written down first, so that the next tuner runs it if this one is killed.
         let owed = stop_command.as_deref().map(|command| Owed::write(&filling.log, command)).transpose();
         let owed = owed.map_err(|source| TuneError::Log { path: filling.log.clone(), source })?;
         let mut server = match Server::spawn(&self.spawn(command, variables, stop_command)) {
@@ -108,13 +108,13 @@ impl LaunchAttempt<'_> {
         let grace = if measured.is_some() { engine.stop_timeout } else { INTERRUPTED_GRACE };
         let grace = watchdog.grace(grace);
         let grace = if server.has_exited() { grace.min(BEREAVED_GRACE) } else { grace };
-        // What ends now is meant to.
+        // The processes that end from now on are stopped on purpose.
         drop(watchdog);
         let stopped = tokio::select! {
             biased;
             // Dropping the server kills it at once.
             () = run.stopped(Stop::Now) => {
-                // What the signals did not reach. Where it fails the next run does it.
+                // The stop command ends processes that the signals did not reach. If it fails, the next run repeats it.
                 if let Some(owed) = owed
                     && finish(&owed.command, INTERRUPTED_GRACE).await.is_ok()
                 {
@@ -180,7 +180,7 @@ impl LaunchAttempt<'_> {
         }
     }
 
-    /// From spawn to numbers, or to the reason why there are none.
+    /// Starts the server and measures it. The report has the measurement, or the reason why there is none.
     async fn measure(&self, server: &mut Server, watchdog: &Watchdog) -> Result<LaunchReport, TuneError> {
         let run = self.study();
         let (names, limit) = (served_names(run), run.job.engine.startup_timeout);
@@ -215,7 +215,7 @@ impl LaunchAttempt<'_> {
         Ok(LaunchReport::new(Outcome::Failed(failure), LaunchRecords { startup, ..LaunchRecords::default() }))
     }
 
-    /// From readiness to numbers, or to the reason why there are none.
+    /// Measures a ready server. The report has the measurement, or the reason why there is none.
     async fn measure_ready(
         &self,
         server: &mut Server,
@@ -224,12 +224,13 @@ impl LaunchAttempt<'_> {
         startup: Startup,
     ) -> Result<LaunchReport, TuneError> {
         watchdog.serve();
-        // Nothing of ours may take the engine's processors while it is measured.
+        // The preflight must not use the engine's processors during the measurement.
         self.launcher.preflighter.settled().await;
         let Self { launcher, config, place, .. } = self;
         let test = LoadTest { run: launcher.run, context: launcher.context, config, place, watchdog };
         let mut report = test.run(server, &ready.model).await?;
-        // Requests to a dead engine fail at once, sooner than a death is noticed; its last process may take seconds to end.
+        // Requests to a dead engine fail at once, before the watchdog notices the death. Its last process may take
+        // seconds to end.
         if let Outcome::Failed(failure) = &report.outcome
             && !watchdog.has_told()
             && (watchdog.raised().is_some() || !server.is_healthy().await)
@@ -251,14 +252,14 @@ impl LaunchAttempt<'_> {
         Ok(LaunchReport { ready: Some(ready), ..report })
     }
 
-    /// How a server that is ready has started, and whether it runs with what was asked for.
+    /// Returns the phases of a ready server's start, and the differences between its resolved and its requested values.
     async fn startup(&self, server: &Server, phases: Vec<PhaseTime>) -> Startup {
         let run = self.study();
         let mut conditions = tokio::task::spawn_blocking(MeasurementCondition::of_launch).await.unwrap_or_default();
         conditions.extend(gpu_conditions(run, self.place).await);
         let engine = &run.job.engine.engine;
         let Some(reader) = engine.log_reader() else { return Startup { phases, conditions, ..Startup::default() } };
-        // Without its page the log tells most of it.
+        // Without a metrics page the log contains most of the resolved values.
         let page = match engine.metrics() {
             Some(page) => server.page(&page.path).await.unwrap_or_default(),
             None => String::new(),

@@ -1,4 +1,4 @@
-//! What a launch is started with: its command line, its variables, and what only it knows.
+//! The command line of a launch, its environment variables, and the values of its placeholders.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,10 +16,11 @@ use crate::server::{FirstRequest, HOST, Marker, Ports};
 use crate::tuner::run::StudyRun;
 use crate::tuner::slots::Place;
 
-/// The command line of a configuration; without a launch, placeholders stay and the address is the engine's own default.
+/// Returns the command line of a configuration. Without a launch, placeholders stay and the address is the engine's own
+/// default.
 ///
 /// # Errors
-/// When the release does not have a flag of the configuration.
+/// If the release does not have a flag of the configuration.
 pub fn command_line(
     job: &Job,
     installed: &ExecutionEnvironment,
@@ -45,7 +46,7 @@ pub(super) fn variables(run: &StudyRun<'_>, place: &Place, ports: &Ports, config
     variables
 }
 
-/// What a launch fills into the words of the study.
+/// Returns the values of a launch for the placeholders in the study's words.
 pub(super) fn filling(
     run: &StudyRun<'_>,
     place: &Place,
@@ -54,7 +55,7 @@ pub(super) fn filling(
     own: &BTreeMap<String, String>,
 ) -> Filling {
     let trial = place.trial;
-    // Two launches of a trial are two containers, of which the first may not yet be gone.
+    // Two launches of a trial are two containers. The first may not have ended yet.
     let (study, unique) = (&run.job.name, rand::random::<u32>());
     let name = format!("setpoint-{study:.40}-{trial}-{unique:08x}");
     let variables = run.job.engine.env.keys().chain(own.keys()).cloned();
@@ -65,11 +66,11 @@ pub(super) fn filling(
     Filling { port: ports.serving(), name, log: log.to_owned(), trial, devices, processors, variables }
 }
 
-/// The request that proves that a server generates tokens.
+/// Returns the request that proves that a server generates tokens.
 pub(super) fn first_request(job: &Job) -> FirstRequest {
     let (engine, api) = (&job.engine, job.load.api);
     match api {
-        // Engines whose interface is known answer both.
+        // Engines with rules serve both interfaces, so the first request is one of tokens.
         _ if engine.engine.rules().is_some() => FirstRequest::Tokens,
         Api::Chat => FirstRequest::Chat,
         Api::Completions if engine.dialect.takes_tokens(api) => FirstRequest::Tokens,
@@ -77,11 +78,11 @@ pub(super) fn first_request(job: &Job) -> FirstRequest {
     }
 }
 
-/// The names under which the server serves the model; requests use the first.
+/// Returns the names that the server gives to the model. Requests use the first.
 pub(super) fn served_names(run: &StudyRun<'_>) -> Vec<String> {
     let set = run.whole(&run.job.parameters().fixed);
     let names = set.get_str("served-model-name").unwrap_or(&run.job.model.argument);
-    // A list is carried as its words. A path may hold spaces as well.
+    // A list is stored as its words. A path may contain spaces as well.
     let is_list = set.get_str("served-model-name").is_some();
     if is_list { names.split_whitespace().map(str::to_owned).collect() } else { vec![names.to_owned()] }
 }

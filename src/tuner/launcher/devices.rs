@@ -1,4 +1,4 @@
-//! The GPUs of this machine that a launch computes on, and the memory of them that other processes hold.
+//! The GPUs of this machine that a launch computes on, and their memory that other processes use.
 
 use std::time::{Duration, Instant};
 
@@ -11,16 +11,17 @@ use crate::tuner::run::StudyRun;
 use crate::tuner::slots::Place;
 use crate::tuner::watchdog::computes_elsewhere;
 
-/// Returns the GPUs that a launch of this configuration computes on. The simulated engine computes on none.
+/// Returns the GPUs that a launch of this configuration computes on; `None` for the simulated engine and for engines on
+/// a CPU.
 pub(super) fn launch_devices(run: &StudyRun<'_>, place: &Place, config: &Config) -> Option<Devices> {
     let visible = visible_devices(run, place)?;
-    // A container may have other devices under the same numbers.
+    // A container may have other devices under equal numbers.
     let is_here = place.devices.is_some() || !computes_elsewhere(&run.job.engine.command);
     let used = if is_here { run.facts().devices_needed(&run.whole(config)) } else { u64::MAX };
     Some(Devices { is_given: is_here && visible.is_some(), visible, used, known: Vec::new() })
 }
 
-/// The engine's `CUDA_VISIBLE_DEVICES`, if it computes on GPUs.
+/// Returns the engine's `CUDA_VISIBLE_DEVICES`, if it computes on GPUs.
 #[expect(clippy::option_option, reason = "an engine on GPUs may have no such variable")]
 pub(super) fn visible_devices(run: &StudyRun<'_>, place: &Place) -> Option<Option<String>> {
     let engine = &run.job.engine;
@@ -29,8 +30,8 @@ pub(super) fn visible_devices(run: &StudyRun<'_>, place: &Place) -> Option<Optio
     on_gpu.then(|| place.devices.clone().or_else(given))
 }
 
-/// The settings of the engine's GPUs that may distort measurements. There are none if the engine computes elsewhere or the driver
-/// does not answer, which the telemetry of the load reports.
+/// Returns the settings of the engine's GPUs that may distort measurements. The list is empty if the engine computes
+/// elsewhere or the driver does not answer. The telemetry of the load reports a silent driver.
 pub(super) async fn gpu_conditions(run: &StudyRun<'_>, place: &Place) -> Vec<MeasurementCondition> {
     let Some(visible) = visible_devices(run, place) else { return Vec::new() };
     if place.devices.is_none() && computes_elsewhere(&run.job.engine.command) {
@@ -43,8 +44,8 @@ pub(super) async fn gpu_conditions(run: &StudyRun<'_>, place: &Place) -> Vec<Mea
     read.await.unwrap_or_default()
 }
 
-/// Reads the devices again, and reports the memory that other processes hold. Waits for memory of processes that have just
-/// ended: it is in use, and no process holds it. Returns `None` without GPUs or if they cannot be read.
+/// Reads the devices again, and reports the memory that other processes use. Waits for memory of processes that have
+/// just ended: it is in use, but belongs to no process. Returns `None` without GPUs or if they cannot be read.
 pub(in crate::tuner) async fn device_without_leftovers(run: &StudyRun<'_>) -> Option<Device> {
     let Device::Cuda(gpu) = run.installed.device else { return None };
     let begin = Instant::now();
@@ -66,18 +67,19 @@ pub(in crate::tuner) async fn device_without_leftovers(run: &StudyRun<'_>) -> Op
     Some(device)
 }
 
-/// How long a trial waits for the settings of its devices.
+/// The time limit for reading the settings of a trial's devices.
 const CONDITIONS_LIMIT: Duration = Duration::from_secs(2);
 
-/// How long memory of ended processes may stay in use.
+/// The time limit for memory of ended processes.
 const RELEASE_LIMIT: Duration = Duration::from_secs(20);
 
 const POLL: Duration = Duration::from_millis(500);
 
-/// Bytes: contexts of living processes take some memory that is not counted as theirs.
+/// Bytes that may be in use without an owner: the driver does not count all memory of a living process's context as its
+/// own.
 const LEFTOVER: u64 = 2 << 30;
 
-/// Bytes in use that no process has.
+/// Returns the bytes in use that belong to no process.
 fn unexplained(memory: &DeviceMemory) -> u64 {
     memory.used.saturating_sub(memory.holders.iter().filter_map(|holder| holder.used).sum())
 }

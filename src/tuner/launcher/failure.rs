@@ -8,17 +8,17 @@ use crate::server::{Server, StartError};
 use crate::trial::{Failure, FailureKind, Outcome};
 use crate::tuner::watchdog::Alarm;
 
-/// How long an unhealthy engine may take to end: vLLM's watchdog looks every 5 s whether its engine has died.
+/// The time that an unhealthy engine may take to end: vLLM's watchdog checks its engine every 5 s.
 pub(super) const DEATH_LIMIT: Duration = Duration::from_secs(7);
 
-/// How long the health check of a server may take that answers nothing else.
+/// Time limit of the health check of a silent server.
 const HEALTH_LIMIT: Duration = Duration::from_secs(2);
 
 pub(in crate::tuner) fn failed(kind: FailureKind, message: String) -> Outcome {
     Outcome::Failed(Failure { kind, message })
 }
 
-/// An engine that refuses its first request may be about to end, which tells more.
+/// Replaces a refused first request by the server's exit, if it ends soon: the exit has a more exact cause.
 pub(super) async fn with_end(server: &mut Server, error: StartError) -> StartError {
     if matches!(error, StartError::Refuses(_))
         && !server.is_healthy().await
@@ -29,7 +29,7 @@ pub(super) async fn with_end(server: &mut Server, error: StartError) -> StartErr
     error
 }
 
-/// The failure of a server that did not become ready.
+/// Returns the failure of a server that did not become ready.
 pub(super) fn start_failure(server: &Server, error: StartError) -> Failure {
     match error {
         StartError::Exited(status) => server.diagnose(Some(status), false),
@@ -49,18 +49,19 @@ pub(super) fn start_failure(server: &Server, error: StartError) -> Failure {
     }
 }
 
-/// The failure of an engine that ended under load, whatever its exit code.
+/// Returns the failure of an engine that ended under load, with any exit code.
 pub(super) fn crash(server: &Server, status: ExitStatus) -> Failure {
     server.diagnose(Some(status), true)
 }
 
-/// The failure that an alarm stands for: the engine may first say in its log why one of its processes has ended. `ready`: whether
-/// its server was ready by then.
+/// Returns the failure of an alarm. Waits for the engine's end first, because its log may then name the cause. `ready`
+/// states whether its server was ready.
 pub(in crate::tuner) async fn conclude(server: &mut Server, alarm: Alarm, ready: bool) -> Failure {
     match alarm {
         Alarm::Death { who, status } => {
             let leader = tokio::time::timeout(DEATH_LIMIT, server.exited()).await;
-            // What a leader makes of a signal to another process is a code of its own, often 0.
+            // After a signal to another process the leader exits with a code of its own, often 0. The signal is
+            // therefore preferred.
             let failure = match status.filter(|status| status.signal().is_some()).or(leader.ok()) {
                 Some(status) if ready => crash(server, status),
                 Some(status) => start_failure(server, StartError::Exited(status)),

@@ -1,4 +1,4 @@
-//! Between two launches: waits until the devices' memory is given back.
+//! The wait between two launches, until the devices' memory is released.
 
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,17 @@ use crate::tuner::run::StudyRun;
 use crate::tuner::slots::{MemoryLevel, Place};
 use crate::tuner::{Event, Stop};
 
-/// How long the driver may take to give back what an ended process had. It takes a second or two where all is well.
+/// Time limit for the driver to release the memory of an ended process. It normally takes a second or two.
 const RELEASE_LIMIT: Duration = Duration::from_secs(20);
 
-/// How long a launch waits for memory that somebody holds. After that it is tried: an engine that finds too little memory
-/// says so, and that is not held against its configuration.
+/// The longest wait of a launch for memory that others use. After it the launch begins anyway. An engine that finds too
+/// little memory reports that, and the failure does not count against its configuration.
 const HELD_LIMIT: Duration = Duration::from_mins(5);
 
-/// How often a launch that waits looks at the memory.
+/// The poll interval of a launch that waits for memory.
 const POLL: Duration = Duration::from_millis(500);
 
-/// Keeps launches apart that share devices: waits until their memory is given back.
+/// Separates launches that share devices: waits until their memory is released.
 pub(super) struct MemoryGate<'r> {
     run: &'r StudyRun<'r>,
     context: &'r ContextKeeper<'r>,
@@ -32,8 +32,8 @@ impl<'r> MemoryGate<'r> {
         Self { run, context }
     }
 
-    /// The level before a launch, for each slot that has a device of its own; none where the engine computes on no GPU of this
-    /// machine. A driver that does not answer is noticed once.
+    /// Returns the memory level before a launch, for each slot that has a device of its own. The list is empty if the
+    /// engine computes on no GPU of this machine. A driver that does not answer is reported once.
     pub(super) async fn levels_before(&self, place: &Place, config: &Config) -> Vec<MemoryLevel> {
         let mut levels = Vec::new();
         for (slot, reader) in self.memory_readers(place, config).await {
@@ -45,7 +45,8 @@ impl<'r> MemoryGate<'r> {
         levels
     }
 
-    /// The devices that a launch uses, by slots: of a launch without slots of its own they are the first ones that it can see.
+    /// Returns the readers of a launch's devices, by slots. Without slots of its own, a launch uses the first visible
+    /// devices.
     async fn memory_readers(&self, place: &Place, config: &Config) -> Vec<(usize, DeviceMemoryReader)> {
         let Some(devices) = launch_devices(self.run, place, config) else { return Vec::new() };
         let wanted: Vec<_> = match &place.devices {
@@ -62,15 +63,15 @@ impl<'r> MemoryGate<'r> {
                 Err(error @ GpuError::Hangs { .. }) => {
                     self.context.notice_once(format!("the devices' memory is not watched: {error}"));
                 }
-                // No driver, no device: nothing to wait for.
+                // Without a driver or a device there is nothing to wait for.
                 Err(_) => {}
             }
         }
         readers
     }
 
-    /// After the end of a launch. What is still held then is told, and the next launch on these slots waits for it: the outcome
-    /// of this one is stored first.
+    /// Waits after the end of a launch. Memory that is still in use is reported, and the next launch on these slots
+    /// waits for it: the outcome of this launch is stored first.
     pub(super) async fn wait_for_release(&self, place: &mut Place, levels: Vec<MemoryLevel>) {
         let begin = Instant::now();
         for level in levels {
@@ -82,8 +83,8 @@ impl<'r> MemoryGate<'r> {
         }
     }
 
-    /// Before a launch: waits until the memory that an earlier one held is given back, and until there is as much as this one
-    /// asks for. Returns whether to go on with it.
+    /// Waits before a launch: first for the memory of an earlier launch, then for as much as this one requests. Returns
+    /// whether to go on with the launch.
     pub(super) async fn wait_for_memory(&self, place: &mut Place, config: &Config) -> bool {
         let begin = Instant::now();
         for MemoryLevel { baseline, .. } in std::mem::take(&mut place.held) {
@@ -100,9 +101,9 @@ impl<'r> MemoryGate<'r> {
         }
     }
 
-    /// Waits while others hold memory that the launch asks for. A driver that does not answer is not waited for.
+    /// Waits while others use memory that the launch requests. Does not wait if the driver does not answer.
     async fn enough_memory(&self, place: &Place, config: &Config, begin: Instant) {
-        // How much memory another engine takes is not known.
+        // The memory use of other engines is not known.
         let Some(resolved) = self.run.facts().resolve(&self.run.whole(config)) else { return };
         let share = resolved.gpu_memory_utilization;
         let readers = self.memory_readers(place, config).await;
@@ -119,7 +120,7 @@ impl<'r> MemoryGate<'r> {
             let is_over = begin.elapsed() >= HELD_LIMIT;
             let consequence =
                 if is_over { "launching all the same" } else { "the launch waits, for 5 minutes at most" };
-            // Numbers change while it waits; one line is enough.
+            // Numbers change while it waits, but one line is enough.
             if is_over || told.replace(text.clone()).is_none() {
                 self.run.tell(Event::Held { text: format!("{text}; {consequence}") });
             }
@@ -130,7 +131,7 @@ impl<'r> MemoryGate<'r> {
         }
     }
 
-    /// `None` where the user asks to stop before.
+    /// Waits for the release; `None` if the user requests a stop first.
     async fn released(&self, baseline: &Baseline, limit: Duration) -> Option<Result<(), StillHeld>> {
         tokio::select! {
             biased;

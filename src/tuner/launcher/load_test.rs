@@ -1,4 +1,4 @@
-//! The load on a server that is ready: driven, watched, ended early where its outcome is certain, and judged.
+//! The load on a ready server. It is driven, monitored, ended early if its outcome is certain, and checked for flaws.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -24,17 +24,17 @@ use crate::tuner::slots::Place;
 use crate::tuner::watchdog::Watchdog;
 use crate::tuner::{Event, Phase, TuneError};
 
-/// How often a load is driven on one server until the sample is sound.
+/// The most samples on one server, until one has no flaw.
 const SAMPLES: u64 = 2;
 
-/// What the observer keeps, on the load's thread until the run has ended.
+/// The observer's records of a load. The load's thread writes them until the run has ended.
 #[derive(Default)]
 struct Seen {
     recorder: Recorder,
     stop: Option<metrics::Stop>,
 }
 
-/// The load on one server that is ready.
+/// The load on one ready server.
 pub(super) struct LoadTest<'l> {
     pub(super) run: &'l StudyRun<'l>,
     pub(super) context: &'l ContextKeeper<'l>,
@@ -44,12 +44,14 @@ pub(super) struct LoadTest<'l> {
 }
 
 impl LoadTest<'_> {
-    /// Drives the load and reduces it to an outcome. A sample is void if the load generator was the bottleneck. It is
-    /// disturbed if others used the engine's GPUs, or if these were slowed down. Both are taken once more with other prompts,
-    /// if there are any. One that is void again is not used; one that is disturbed again keeps its mark.
+    /// Drives the load and reduces it to an outcome.
+    ///
+    /// A sample is void if the load generator was the bottleneck. It is disturbed if others used the engine's GPUs, or
+    /// if the GPUs were slowed down. A flawed sample is repeated once with other prompts, if there are any. A second
+    /// void sample is not used. A second disturbed sample is used, and stays marked as disturbed.
     ///
     /// # Errors
-    /// When the load cannot be driven.
+    /// If the load cannot be driven.
     pub(super) async fn run(&self, server: &mut Server, model: &str) -> Result<LaunchReport, TuneError> {
         let job = self.run.job;
         let workload = &*job.workload.built;
@@ -63,7 +65,7 @@ impl LoadTest<'_> {
                 return Ok(sample);
             };
             asked = follow(&mut plan, workload, asked);
-            // Prompts that the server has in its cache would make the second sample another one.
+            // Prompts in the server's cache would make the second sample incomparable.
             let is_last = again == SAMPLES || repeated(&plan, workload).is_some();
             let number = self.place.trial;
             match flaw {
@@ -89,7 +91,7 @@ impl LoadTest<'_> {
         unreachable!("the loop ends by returning")
     }
 
-    /// Drives the load once. `known`: other processes on the devices, as the samples before have seen them.
+    /// Drives the load once. `known` contains other processes on the devices that earlier samples have found.
     async fn sample(
         &self,
         server: &mut Server,
@@ -107,7 +109,7 @@ impl LoadTest<'_> {
             biased;
             status = server.exited() => {
                 let _ = halt.send(true);
-                // How full cache and memory were says why it died.
+                // The last levels of cache and memory help to explain the crash.
                 let telemetry = telemetry.stop().await.record(None, 0);
                 return Ok(report(Outcome::Failed(crash(server, status)), telemetry, None));
             }
@@ -124,7 +126,7 @@ impl LoadTest<'_> {
         let Seen { recorder, stop } = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
         let options = Options {
             goodput: job.load.goodput.clone(),
-            // What was given up when the run was ended would be missing from the whole.
+            // An early end aborts requests, and a window over the whole load would lack them.
             window: if stop.is_some() { Part::Steady } else { job.load.window },
             plan: Some(plan),
             recorder: Some(&recorder),
@@ -143,7 +145,7 @@ impl LoadTest<'_> {
                 let replies = Some(metrics::replies(&run, plan, &*job.workload.built));
                 report(Outcome::Measured(measurement), record, replies)
             }
-            // What led to a failure may have begun before the window.
+            // The cause of a failure may have begun before the window.
             outcome => report(outcome, telemetry.record(None, tokens), None),
         })
     }
@@ -155,8 +157,8 @@ impl LoadTest<'_> {
         Target { api, dialect, api_key, own_server: true, ..Target::new(server.base_url(), model) }
     }
 
-    /// Returns the observer of a load, which is called on the load's thread: it reports progress, feeds the watchdog, records
-    /// arrivals in `seen`, and ends the load as soon as its outcome is certain.
+    /// Returns the observer of a load. The load's thread calls it. It reports progress, feeds the watchdog, and records
+    /// arrivals in `seen`. It ends the load as soon as the outcome is certain.
     fn follower(
         &self,
         plan: &Plan,
@@ -196,7 +198,7 @@ impl LoadTest<'_> {
         }
     }
 
-    /// The conditions that end a load before its end.
+    /// Returns the conditions that end a load early.
     fn watch_options(&self, plan: &Plan) -> WatchOptions {
         let (load, objective) = (&self.run.job.load, &self.run.job.objective);
         WatchOptions {
@@ -224,7 +226,7 @@ impl LoadTest<'_> {
         }
     }
 
-    /// What telemetry reads while the load is driven.
+    /// Returns the sources that telemetry reads during the load.
     fn telemetry_scope(&self, server: &Server, known: &[DeviceProcesses]) -> Scope {
         let devices = launch_devices(self.run, self.place, self.config);
         let page = self.run.job.engine.engine.metrics();
@@ -239,7 +241,7 @@ impl LoadTest<'_> {
     }
 }
 
-/// The report of one load; the server's start is added later.
+/// Builds the report of one load. The server's start is added later.
 fn report(outcome: Outcome, telemetry: ServerTelemetry, replies: Option<Replies>) -> LaunchReport {
     LaunchReport::new(outcome, LaunchRecords { telemetry: Some(telemetry), replies, ..LaunchRecords::default() })
 }
@@ -251,7 +253,7 @@ struct Flawed {
     reasons: String,
 }
 
-/// Returns the flaw of a measurement; a bottleneck of the load generator is the graver one.
+/// Returns the flaw of a measurement. A bottleneck of the load generator takes precedence over a disturbance.
 fn flawed(outcome: &Outcome) -> Option<Flawed> {
     let measurement = outcome.measurement()?;
     let flawed = |flaw, reasons: &[String]| Some(Flawed { flaw, reasons: reasons.join("; ") });

@@ -12,7 +12,7 @@ use crate::tuner::run::StudyRun;
 use crate::tuner::watchdog::{StepEstimate, largest_step};
 use crate::twin::Calibration;
 
-/// Measured trials of earlier runs that are looked at: more of them delay the first launch and add little.
+/// The most measured trials that are read from earlier runs. More of them delay the first launch and add little.
 const MOST_RECALLED: usize = 32;
 
 /// Estimates the longest step of a launch, and learns from the study's measured launches.
@@ -40,7 +40,7 @@ impl<'r> StepForecast<'r> {
     /// Reads the prefill speeds that earlier runs of the study have measured in the present context.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub(super) async fn recall(run: &'r StudyRun<'r>) -> Result<Self, TuneError> {
         let forecast = Self { run, prefill: MeasuredPrefill::default() };
         let stored = run.store.present_trials(&run.study).await?;
@@ -53,10 +53,10 @@ impl<'r> StepForecast<'r> {
         Ok(forecast)
     }
 
-    /// Learns from a measured launch how slow a prefill may be. If more requests were under way than the engine runs at once, they
-    /// waited for the replies of others, and the launch is no evidence on prefill.
+    /// Learns from a measured launch how slow a prefill may be. A launch is no evidence if more requests were under way
+    /// than the engine runs at once: the others waited for replies.
     pub(super) fn learn(&self, config: &Config, replies: &Replies) {
-        // How many requests another engine runs at once is not known, so that waiting would count as slowness.
+        // The limit of concurrent requests is not known for other engines, so waiting would count as slowness.
         let Some(resolved) = self.run.facts().resolve(&self.run.whole(config)) else { return };
         if self.requests_at_once() <= resolved.max_num_seqs
             && let Some(speed) = prefill_speed(replies)
@@ -77,7 +77,7 @@ impl<'r> StepForecast<'r> {
         StepEstimate::new(largest_step(longest, at_once, budget), twin, self.prefill.slowest())
     }
 
-    /// The requests that are under way at once, at most.
+    /// Returns the most requests that are under way at once.
     fn requests_at_once(&self) -> u64 {
         let plan = self.run.job.load.plan(self.run.job.seed);
         let concurrency = plan.concurrency.and_then(|limit| u64::try_from(limit).ok());
@@ -85,9 +85,11 @@ impl<'r> StepForecast<'r> {
     }
 }
 
-/// The median prefill speed of a launch's longest prompts, in tokens per second: the tokens of all prompts that were completed
-/// between the sending of a request and its first token, over that time. So time that a request waits for the prompts of
-/// others does not count as slowness. Tokens that an earlier prompt may have left in the cache do not count.
+/// Returns the median prefill speed of a launch's longest prompts, in tokens per second.
+///
+/// A request's speed is the prompt tokens that were completed between its sending and its first token, divided by that
+/// time. These include the prompts of other requests, so waiting for them does not count as slowness. Tokens that an
+/// earlier prompt may have left in the cache do not count.
 fn prefill_speed(replies: &Replies) -> Option<f64> {
     let request = |place: usize| {
         let first = replies.sent_us[place] + replies.ttft_us[place]?;
@@ -109,7 +111,8 @@ fn prefill_speed(replies: &Replies) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Requests as sending and first token in milliseconds, prompt tokens, and those of them that are shared.
+    /// Builds replies from requests: sending and first token in milliseconds, prompt tokens, and the shared ones of
+    /// them.
     fn replies(requests: &[(u64, u64, u32, u32)]) -> Replies {
         let of = |read: fn(&(u64, u64, u32, u32)) -> u64| requests.iter().map(read).collect::<Vec<_>>();
         Replies {

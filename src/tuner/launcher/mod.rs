@@ -38,7 +38,7 @@ pub(super) use self::remedy::remedy;
 pub(super) use self::retry::Unresolved;
 pub use self::retry::{Pause, PauseEvidence};
 
-/// How often a trial is launched again, on another port, because its port was taken.
+/// The most repetitions of a launch, on another port, because its port was in use.
 const MOST_COLLISIONS: usize = 3;
 
 /// A trial and the slots that it is launched on.
@@ -47,7 +47,7 @@ pub(super) struct LaunchOrder {
     pub(super) place: Place,
 }
 
-/// A trial with its outcome, not stored yet.
+/// A finished trial that is not stored yet.
 pub(super) struct EndedTrial {
     pub(super) trial: Trial,
     pub(super) records: LaunchRecords,
@@ -56,7 +56,7 @@ pub(super) struct EndedTrial {
 }
 
 impl From<Trial> for EndedTrial {
-    /// A trial without a launch.
+    /// Wraps a trial without a launch.
     fn from(trial: Trial) -> Self {
         Self { trial, records: LaunchRecords::default(), left_behind: None }
     }
@@ -66,19 +66,19 @@ impl From<Trial> for EndedTrial {
 #[expect(clippy::large_enum_variant, reason = "one for each launch, and nearly all of them are outcomes")]
 pub(super) enum LaunchEnd {
     Outcome(EndedTrial),
-    /// Its environment failed until the patience ended.
+    /// The environment failed until the retries were exhausted.
     Unresolved(Box<Unresolved>),
-    /// The run ends, and the trial is launched again by the next one.
+    /// The run ends. The next run launches the trial again.
     Ended(Ending),
 }
 
-/// An order that is carried out, with its end.
+/// A finished order with its result.
 pub(super) struct EndedOrder {
     pub(super) order: LaunchOrder,
     pub(super) result: Result<LaunchEnd, TuneError>,
 }
 
-/// Launches trials one by one: several launches may be under way at a time.
+/// Launches trials. Several launches may run at a time.
 pub(super) struct Launcher<'r> {
     run: &'r StudyRun<'r>,
     journal: &'r Journal<'r>,
@@ -89,10 +89,10 @@ pub(super) struct Launcher<'r> {
 }
 
 impl<'r> Launcher<'r> {
-    /// Reads what earlier launches of the study tell of its longest step.
+    /// Reads the prefill speeds of earlier launches of the study.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub(super) async fn new(
         run: &'r StudyRun<'r>,
         journal: &'r Journal<'r>,
@@ -108,7 +108,8 @@ impl<'r> Launcher<'r> {
         EndedOrder { order, result }
     }
 
-    /// Launches a configuration and measures it. If its environment fails it is launched again, until the patience ends.
+    /// Launches a configuration and measures it. If its environment fails it is launched again, until the retries are
+    /// exhausted.
     async fn launch(&self, pending: &PendingTrial, place: &mut Place) -> Result<LaunchEnd, TuneError> {
         let run = self.run;
         let proposal = &pending.proposal;
@@ -120,7 +121,8 @@ impl<'r> Launcher<'r> {
             if !self.gate.wait_for_memory(place, config).await {
                 return Ok(LaunchEnd::Ended(Ending::Interrupted));
             }
-            // In this order a trial never seems to end after it has.
+            // Taken in this order, the stored end of a trial (its begin plus its duration) is never later than the real
+            // one.
             let (started_at, begin) = (run.time.timestamp(), Instant::now());
             let ports = place.ports().map_err(TuneError::Port)?;
             let variables = variables(run, place, &ports, config);
@@ -140,7 +142,7 @@ impl<'r> Launcher<'r> {
             if report.left_behind.is_none() {
                 self.gate.wait_for_release(place, baselines).await;
             }
-            // Somebody else was quicker: another port may do at once.
+            // Another process took the port first, so another port may work at once.
             let again_at_once = report.failed_with(FailureKind::PortInUse) && collisions < MOST_COLLISIONS;
             collisions = if again_at_once { collisions + 1 } else { 0 };
             if let Some(replies) = &report.records.replies {

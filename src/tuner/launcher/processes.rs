@@ -1,4 +1,4 @@
-//! Launches under way, each with processes of its own.
+//! Running launches, each with processes of its own.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -8,21 +8,21 @@ use futures_util::stream::FuturesUnordered;
 
 use super::{EndedOrder, LaunchOrder, Launcher};
 
-/// Launches that are under way at the same time.
+/// Concurrent launches.
 pub(in crate::tuner) trait Launches {
-    /// Starts a launch. It goes on while `wait` or `alongside` is awaited.
+    /// Starts a launch. It continues while `wait` or `alongside` is awaited.
     fn start(&mut self, order: LaunchOrder);
 
-    /// The number of launches that are under way.
+    /// Returns the number of running launches.
     fn count(&self) -> usize;
 
-    /// Hands out a launch that is over.
+    /// Removes and returns a finished launch.
     fn ended(&mut self) -> Option<EndedOrder>;
 
-    /// Waits until a launch is over that was not handed out yet. Returns whether there is any.
+    /// Waits until there is a finished launch. Returns whether there is any.
     async fn wait(&mut self) -> bool;
 
-    /// Returns what comes of `work`, while the launches go on.
+    /// Awaits `work` and returns its result, while the launches continue.
     async fn alongside<T>(&mut self, work: impl Future<Output = T>) -> T;
 }
 
@@ -30,7 +30,7 @@ pub(in crate::tuner) trait Launches {
 pub(in crate::tuner) struct ProcessLaunches<'l> {
     launcher: &'l Launcher<'l>,
     running: FuturesUnordered<Pin<Box<dyn Future<Output = EndedOrder> + 'l>>>,
-    /// Launches that are over and not yet handed out.
+    /// Finished launches that `ended` has not returned yet.
     ended: VecDeque<EndedOrder>,
 }
 
@@ -60,7 +60,7 @@ impl Launches for ProcessLaunches<'_> {
         !self.ended.is_empty()
     }
 
-    // A launch may hold what `work` waits for.
+    // A launch may hold something that `work` waits for.
     async fn alongside<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {

@@ -1,4 +1,4 @@
-//! The next step of a person after a failure of the environment.
+//! Advice for the user after a failure of the environment.
 
 use std::path::PathBuf;
 
@@ -6,9 +6,9 @@ use crate::trial::{Failure, FailureKind};
 use crate::tuner::run::StudyRun;
 use crate::tuner::watchdog::LEAST_DISK;
 
-/// Returns the next step of a person after a failure of the environment.
+/// Returns the next step for the user after a failure of the environment.
 pub(in crate::tuner) fn remedy(run: &StudyRun<'_>, failure: &Failure) -> String {
-    // Where an engine and the tuner write.
+    // The directories that an engine and the tuner write to.
     let places = [run.log_directory(), std::env::temp_dir(), PathBuf::from("/dev/shm")];
     let what = match failure.kind {
         FailureKind::DeviceBusy => "see with `nvidia-smi` which processes hold the device, and end them".to_owned(),
@@ -45,7 +45,8 @@ pub(in crate::tuner) fn remedy(run: &StudyRun<'_>, failure: &Failure) -> String 
     format!("{what}; then run the same command again, which goes on where this run has stopped")
 }
 
-/// The places of which less than a twentieth is free, of space or of files, or less space than a launch may leave.
+/// Lists the places that run short: less than a twentieth of the space or the files is free, or less space than a
+/// launch needs.
 fn scarce(places: &[PathBuf]) -> Option<String> {
     let full = places.iter().filter_map(|place| {
         let space = nix::sys::statvfs::statvfs(place).ok()?;

@@ -1,5 +1,5 @@
-//! Launches that failed for a reason of their environment: each is kept as an incident, and its trial is launched again after a
-//! wait. If that does not help, a probe decides (`scheduler::probe`).
+//! Repetitions of launches that failed because of their environment. Each failure is stored as an incident, and its
+//! trial is launched again after a wait. If that does not help, a probe decides (`scheduler::probe`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::tuner::run::StudyRun;
 use crate::tuner::scheduler::{FailureClass, PendingTrial};
 use crate::tuner::{Ending, Event, Stop, TuneError};
 
-/// Each wait is so many times as long as the one before.
+/// The factor between two consecutive waits.
 const LONGER: u32 = 5;
 
 /// Decides after each launch of a trial whether it is launched again.
@@ -22,20 +22,21 @@ pub(super) struct Patience<'l> {
     failures: FailuresInRow,
 }
 
-/// Failures of the environment since a trial was begun or its launch has had another outcome.
+/// Failures of the environment since the trial was begun.
 #[derive(Debug, Default)]
 struct FailuresInRow {
-    /// Launches that may fail in a row.
+    /// The number of failed launches in a row that ends the retries.
     most: u32,
-    /// Failures that a probe has shown to be configurations' own: no further launch mends them.
+    /// Failures that a probe has attributed to configurations: a further launch would fail as well.
     own: Arc<[FailureClass]>,
     count: u32,
     since: Option<String>,
 }
 
-/// A launch whose environment failed until the patience ended. Its incidents are stored, and its trial has no outcome.
+/// A launch whose environment failed until the retries were exhausted. Its incidents are stored, and its trial has no
+/// outcome.
 pub(in crate::tuner) struct Unresolved {
-    /// With the last failure as its outcome.
+    /// The trial, with the last failure as its outcome.
     pub(in crate::tuner) ended: EndedTrial,
     pub(in crate::tuner) last: Incident,
     /// Launches that failed in a row.
@@ -55,16 +56,16 @@ pub struct Pause {
     pub last: Incident,
     /// The evidence against the environment.
     pub evidence: PauseEvidence,
-    /// The next step of a person.
+    /// The next step for the user.
     pub hint: String,
 }
 
 /// The reason why a pause blames the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseEvidence {
-    /// This probe failed, with a configuration that was measured before or with the engine's defaults.
+    /// This probe failed. It had a configuration that was measured before, or the engine's defaults.
     Probe(u32),
-    /// No configuration has ever been measured, and the engine's defaults failed alike.
+    /// No configuration has ever been measured, and the engine's defaults failed in the same way.
     NothingWorks,
 }
 
@@ -76,7 +77,7 @@ impl<'l> Patience<'l> {
 }
 
 impl FailuresInRow {
-    /// Counts a failure. Returns the wait before the next launch; `None` ends the patience.
+    /// Counts a failure. Returns the wait before the next launch; `None` if the retries are exhausted.
     fn add(&mut self, at: &str, failure: &Failure, first_wait: Duration) -> Option<Duration> {
         self.since.get_or_insert_with(|| at.to_owned());
         self.count += 1;
@@ -85,17 +86,17 @@ impl FailuresInRow {
     }
 }
 
-/// The failure that says nothing about the configuration.
+/// Returns the failure, if the environment caused it: it is no evidence about the configuration.
 pub(in crate::tuner) fn incident(outcome: &Outcome) -> Option<&Failure> {
     outcome.failure().filter(|failure| failure.kind.blame() == Blame::Environment)
 }
 
 impl Patience<'_> {
-    /// Decides about a launch that has ended. Returns `None` if the trial is to be launched again, after the wait that lies
-    /// between the two launches.
+    /// Decides about an ended launch. Returns `None`, after the wait between the two launches, if the trial is to be
+    /// launched again.
     ///
     /// # Errors
-    /// When the incident cannot be stored, or when the launch left processes behind.
+    /// If the incident cannot be stored, or if the launch left processes behind.
     pub(super) async fn decide(
         &mut self,
         ended: EndedTrial,
@@ -104,7 +105,8 @@ impl Patience<'_> {
         let Some(failure) = incident(&ended.trial.outcome) else {
             return Ok(Some(LaunchEnd::Outcome(ended)));
         };
-        // The rule predicts a failure, whichever kind the log makes of it: this one says nothing about the environment.
+        // The rule predicts a failure. It is therefore no evidence about the environment, with any kind that the log
+        // suggests.
         if ended.trial.proposal.origin == Origin::RuleTest && !again_at_once {
             return Ok(Some(LaunchEnd::Outcome(ended)));
         }

@@ -1,4 +1,4 @@
-//! What rules and the installed engine say of a configuration before it is launched.
+//! The check of a configuration before its launch, by the rules and the installed engine.
 
 mod wrong_rule;
 
@@ -21,10 +21,10 @@ use crate::store::Difference;
 
 pub use self::wrong_rule::{WrongRule, wrong_rules};
 
-/// How a study's preflight is started; `None` for an engine that has none.
+/// Returns the setup of a study's preflight; `None` for an engine that has none.
 ///
 /// # Errors
-/// Says why the rules stand alone.
+/// The reason why only the rules decide.
 pub fn preflight_setup(job: &Job, installed: &ExecutionEnvironment, database: &Path) -> Result<Option<Setup>, String> {
     let engine = &job.engine;
     let Some(program) = engine.engine.preflight() else { return Ok(None) };
@@ -41,29 +41,29 @@ pub fn preflight_setup(job: &Job, installed: &ExecutionEnvironment, database: &P
     Ok(Some(Setup { program, python, env, marker, warm_up, limits: Limits::default() }))
 }
 
-/// A launch's words behind `vllm serve`.
+/// Returns a launch's arguments behind `vllm serve`.
 ///
 /// # Errors
-/// When the release does not have a flag of the configuration.
+/// If the release does not have a flag of the configuration.
 pub fn question(job: &Job, installed: &ExecutionEnvironment, config: &Config) -> Result<Vec<String>, FlagError> {
     let command = &job.engine.command;
     let begin = command.iter().position(|word| word == "serve").map_or(command.len(), |index| index + 1);
     let mut words = command_line(job, installed, config, None)?;
     words.drain(..begin.min(words.len()));
-    // A port and a log such as a launch would have: the parser wants a number where `{port}` stands.
+    // The parser expects a number in place of `{port}`, so the values are like those of a launch.
     let (name, log) = ("setpoint".to_owned(), "/dev/null".into());
     let (devices, processors) = ("all".to_owned(), "0".to_owned());
     Ok(Filling { port: 8000, name, log, trial: 0, devices, processors, variables: Vec::new() }.words(&words))
 }
 
-/// Asks the rules and the installed engine about configurations.
+/// Checks configurations with the rules and the installed engine.
 pub(super) struct Preflighter<'r> {
     run: &'r StudyRun<'r>,
-    /// Asked by launches under way and by the scheduler.
+    /// Shared by running launches and the scheduler.
     state: RwLock<State>,
 }
 
-/// The preflight of a run: absent, waiting to be started, or at work.
+/// The preflight of a run: absent, not started yet, or running.
 #[derive(Debug, Default)]
 struct State {
     setup: Option<Setup>,
@@ -72,7 +72,7 @@ struct State {
     compared: Option<String>,
     /// Whether this run has let a configuration go to its launch.
     begun: bool,
-    /// The packages that the engine's installation lacks, once it has been asked.
+    /// The packages that the engine's installation lacks, once the engine has reported them.
     absent: Option<BTreeSet<String>>,
 }
 
@@ -85,7 +85,7 @@ impl State {
 }
 
 impl<'r> Preflighter<'r> {
-    /// Without `setup` the rules stand alone.
+    /// Creates a preflighter. Without `setup` only the rules decide.
     pub(super) fn new(run: &'r StudyRun<'r>, setup: Option<Setup>) -> Self {
         Self { run, state: State { setup, ..State::default() }.into() }
     }
@@ -100,34 +100,35 @@ impl<'r> Preflighter<'r> {
         self.state.write().await.stop().await;
     }
 
-    /// Returns whether the rules stand alone.
+    /// Returns whether only the rules decide.
     pub(super) async fn is_absent(&self) -> bool {
         let state = self.state.read().await;
         state.setup.is_none() && state.preflight.is_none()
     }
 
-    /// Returns whether this run has launched anything yet: its first launch does not wait for the import.
+    /// Returns whether this run has launched anything yet. Its first launch does not wait for the import.
     pub(super) async fn has_begun(&self) -> bool {
         self.state.read().await.begun
     }
 
-    /// Returns the packages that the engine's installation lacks, once it has been asked.
+    /// Returns the packages that the engine's installation lacks, once the engine has reported them.
     pub(super) async fn absent(&self) -> Option<BTreeSet<String>> {
         self.state.read().await.absent.clone()
     }
 
-    /// Waits until the engine is imported, or never will be: from then on nothing runs that nobody asked for.
+    /// Waits until the import of the engine has ended or failed. From then on the preflight computes only on request.
     pub(super) async fn settled(&self) {
         if let Some(preflight) = &self.state.read().await.preflight {
-            // `ask` reports why it failed.
+            // `ask` reports the reason of a failure.
             let _ = preflight.ready().await;
         }
     }
 
-    /// Why a configuration is not to be launched. The engine decides what it can see.
+    /// Returns the reason not to launch a configuration, if there is one. The engine decides on flags that it can
+    /// check.
     ///
-    /// The first launch of a run, resumed or not, does not wait until the engine has been imported if the rules accept its
-    /// configuration: what the engine refuses then fails within the time that the import takes.
+    /// The first launch of a run does not wait for the engine's import if the rules accept its configuration. If the
+    /// engine refuses it, the launch fails in less time than the import takes.
     pub(super) async fn rejection(
         &self,
         number: u32,
@@ -155,7 +156,7 @@ impl<'r> Preflighter<'r> {
         Ok(finding.filter(|finding| finding.severity.rejects()))
     }
 
-    /// The engine's verdict and release; `None` where it does not answer.
+    /// Returns the engine's verdict and release; `None` if it does not answer.
     async fn ask(&self, config: &Config) -> Result<Option<(Verdict, String)>, TuneError> {
         if self.run.job.engine.engine.preflight().is_none() {
             return Ok(None);
@@ -173,7 +174,7 @@ impl<'r> Preflighter<'r> {
         }
     }
 
-    /// The release of the installed engine, after it has been compared with the study once.
+    /// Returns the release of the installed engine, after it has been compared with the study once.
     async fn compared(&self, state: &mut State) -> Result<Option<String>, TuneError> {
         let Some(preflight) = &state.preflight else { return Ok(None) };
         if state.compared.is_some() {
@@ -200,7 +201,7 @@ impl<'r> Preflighter<'r> {
         Ok(state.compared.clone())
     }
 
-    /// Says why there is no answer, and asks no more where there never will be one.
+    /// Reports a missing answer. Stops the preflight if it can never answer.
     async fn unanswered(&self, state: &mut State, error: &PreflightError) {
         let consequence = if error.is_final() { "; from here on the rules stand alone" } else { "" };
         self.run.tell(Event::Preflight { text: format!("{error}{consequence}") });

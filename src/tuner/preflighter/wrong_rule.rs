@@ -1,5 +1,5 @@
-//! Rules that the installed engine contradicts. What a rule removes from a space is never proposed, so a wrong rule would
-//! hide good configurations for ever: the engine is asked about an example of each.
+//! Rules that the installed engine contradicts. Removed configurations are never proposed, so a wrong rule would hide
+//! good ones for ever. The engine is therefore asked about an example of each rule.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,21 @@ use crate::rule::Removal;
 use crate::store::Difference;
 use crate::tuner::{Event, TuneError};
 
-/// A rule that rejects what the installed engine accepts.
+/// A rule that rejects a configuration which the installed engine accepts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WrongRule {
     pub rule: &'static str,
-    /// What it rejects.
+    /// A configuration that it rejects.
     pub config: Config,
-    /// Its words.
+    /// Its reason to reject it.
     pub message: String,
 }
 
-/// Asks the engine about one configuration for each rule that removes some of the space and speaks for the parser or the
-/// configuration classes.
+/// Asks the engine about one configuration for each rule that removes part of the space and imitates the engine's
+/// parser or configuration classes.
 ///
 /// # Errors
-/// When the engine does not answer.
+/// If the engine does not answer.
 pub async fn wrong_rules(
     job: &Job,
     installed: &ExecutionEnvironment,
@@ -35,7 +35,7 @@ pub async fn wrong_rules(
 ) -> Result<Vec<WrongRule>, PreflightError> {
     let mut wrong = Vec::new();
     for removed in removal.rules.iter().filter(|removed| removed.severity.is_refusal()) {
-        // What cannot be spelt for this release is not the rule's matter.
+        // A configuration that cannot be spelt for this release does not concern the rule.
         let Ok(args) = question(job, installed, &removed.config) else { continue };
         if preflight.ask(&args, &BTreeMap::new()).await?.rejection().is_none() {
             let (rule, config, message) = (removed.rule, removed.config.clone(), removed.example.clone());
@@ -46,8 +46,8 @@ pub async fn wrong_rules(
 }
 
 impl Preflighter<'_> {
-    /// Returns the rules that the installed release contradicted in an earlier run of the study, of those that remove something.
-    /// They are reported again.
+    /// Returns the rules that the installed release contradicted in an earlier run of the study, if they remove
+    /// something. They are reported again.
     pub(in crate::tuner) async fn contradicted_before(
         &self,
         removal: &Removal,
@@ -71,11 +71,12 @@ impl Preflighter<'_> {
                 wrong.push(removed.rule);
             }
         }
-        // A few names once in a run: the search borrows them for as long as it lasts.
+        // The list of a few names is leaked once in a run, because the search borrows it to the end.
         Ok(wrong.leak())
     }
 
-    /// The rules to set aside, told and stored; none where the engine does not answer.
+    /// Returns the rules to set aside, after they are stored and reported. The list is empty if the engine does not
+    /// answer.
     pub(in crate::tuner) async fn contradicted(&self, removal: &Removal) -> Result<Vec<&'static str>, TuneError> {
         let mut state = self.state.write().await;
         let Some(engine_version) = self.compared(&mut state).await? else { return Ok(Vec::new()) };

@@ -1,12 +1,11 @@
-//! An engine that does not work at all: no configuration is to blame for that, and none will mend it.
+//! Detection of an engine that does not work at all, with any configuration.
 
 use crate::trial::{Failure, FailureKind};
 
-/// Starts that fail this often, or this often in a row for the same reason, before anything was measured say that the
-/// engine does not work at all.
+/// The number of `FailedStarts` before the first measurement after which the engine counts as broken.
 pub(super) const MOST_FAILED_STARTS: usize = 3;
 
-/// Starts that failed for reasons which no configuration would cause on its own.
+/// The number of starts that failed for reasons that no configuration causes on its own.
 #[derive(Default)]
 pub(super) struct FailedStarts {
     blamed: usize,
@@ -22,7 +21,7 @@ impl FailedStarts {
     }
 }
 
-/// Failures at start-up that no configuration would cause on its own.
+/// Returns whether no configuration causes such a failure of a start on its own.
 fn blames_the_engine(kind: FailureKind) -> bool {
     matches!(
         kind,

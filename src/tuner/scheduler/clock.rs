@@ -1,4 +1,4 @@
-//! The time of a run: what is left of it, how long launches take, and what the confirmation needs of it.
+//! The time of a run: the time left, the expected duration of launches, and the reserve for the confirmation.
 
 use std::time::Duration;
 
@@ -8,23 +8,24 @@ use crate::stats::percentile;
 use crate::trial::{Origin, Outcome, Trial};
 use crate::tuner::time::RunTime;
 
-/// The confirmation gets this much more time than its launches are expected to take: no launch takes exactly as long as another.
+/// The factor between the confirmation's reserve and its expected duration: durations of launches vary.
 const MARGIN: f64 = 1.1;
 
-/// The percentile of the study's launches that a launch is expected to take.
+/// The percentile of the study's launches that serves as the expected duration.
 const USUAL: f64 = 75.0;
 
 /// The clock of a run.
 #[derive(Debug)]
 pub(super) struct Clock {
     time: RunTime,
-    /// The budget's time, from the begin of the run to its end.
+    /// The budget's time, from the beginning of the run to its end.
     limit: Option<Duration>,
     /// The expected duration of a launch before any is measured; `None` if it is not known.
     expected: Option<Duration>,
-    /// The measured launches of the study: the key of the configuration, and the duration with the stop.
+    /// The measured launches of the study: the key of the configuration, and the duration including the stop.
     launches: Vec<(String, Duration)>,
-    /// Seconds from the end of a launch of this run to the next one: the suggestion, the store, and memory that is given back late.
+    /// Seconds from the end of a launch of this run to the next one. They include the suggestion, the storage of the
+    /// trial, and the wait for released memory.
     between: Vec<f64>,
     last_end: Option<Timestamp>,
 }
@@ -34,14 +35,15 @@ impl Clock {
         Self { time, limit, expected, launches: Vec::new(), between: Vec::new(), last_end: None }
     }
 
-    /// Learns from a launch. Failures are left out: a start-up timeout says nothing of a launch that works.
+    /// Learns from a launch. Failures are left out: a start-up timeout is no evidence about a working launch.
     pub(super) fn learn(&mut self, trial: &Trial) {
         if matches!(trial.outcome, Outcome::Measured(_)) && trial.proposal.origin != Origin::Interference {
             self.launches.push((trial.proposal.config.key(), Duration::from_secs_f64(trial.elapsed_s.max(0.0))));
         }
     }
 
-    /// Learns from a launch of this run, and from the time since the one before. Launches at the same time have none between them.
+    /// Learns from a launch of this run, and from the time since the one before. Between concurrent launches that time
+    /// is zero.
     pub(super) fn learn_now(&mut self, trial: &Trial) {
         self.learn(trial);
         let Ok(began) = trial.started_at.parse::<Timestamp>() else { return };
@@ -51,7 +53,7 @@ impl Clock {
         self.last_end = began.checked_add(Duration::from_secs_f64(trial.elapsed_s.max(0.0))).ok();
     }
 
-    /// The expected time from the end of a launch to the next one.
+    /// Returns the expected time from the end of a launch to the next one.
     fn between(&self) -> Duration {
         let mut seconds = self.between.clone();
         seconds.sort_by(f64::total_cmp);
@@ -62,17 +64,17 @@ impl Clock {
         self.limit
     }
 
-    /// The time that is left; `None` without a limit.
+    /// Returns the time left; `None` without a limit.
     pub(super) fn left(&self) -> Option<Duration> {
         self.limit.map(|limit| limit.saturating_sub(self.time.elapsed()))
     }
 
-    /// Whether this much time is left. An unknown duration fits as long as there is any.
+    /// Returns whether this much time is left. For an unknown duration, zero, any time left is enough.
     pub(super) fn has(&self, needed: Duration) -> bool {
         self.left().is_none_or(|left| !left.is_zero() && left >= needed)
     }
 
-    /// The expected duration of a launch, from spawn to the end of its processes. 0 if nothing is known.
+    /// Returns the expected duration of a launch, from spawn to the end of its processes. 0 if nothing is known.
     pub(super) fn launch(&self) -> Duration {
         let mut seconds: Vec<_> = self.launches.iter().map(|(_, duration)| duration.as_secs_f64()).collect();
         seconds.sort_by(f64::total_cmp);
@@ -80,13 +82,14 @@ impl Clock {
         usual.or(self.expected).unwrap_or_default()
     }
 
-    /// The same for a configuration, by its key: the longest of its own launches, if it has any.
+    /// Returns the expected duration of a configuration's launch, by its key: the longest of its own launches, if it
+    /// has any.
     pub(super) fn launch_of(&self, config_key: &str) -> Duration {
         let own = self.launches.iter().filter(|(key, _)| key == config_key).map(|(_, duration)| *duration);
         own.max().unwrap_or_else(|| self.launch())
     }
 
-    /// The time that the confirmation needs: these configurations, each so many times.
+    /// Returns the time for the confirmation: `rounds` launches of each of these configurations.
     pub(super) fn reserve<'a>(&self, config_keys: impl Iterator<Item = &'a str>, rounds: u32) -> Duration {
         let round: Duration = config_keys.map(|key| self.launch_of(key) + self.between()).sum();
         round.mul_f64(MARGIN).saturating_mul(rounds)

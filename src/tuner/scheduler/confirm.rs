@@ -1,4 +1,5 @@
-//! The winner and the engine's defaults, measured again: the winner of many noisy trials is partly lucky.
+//! The confirmation: the winner and the engine's defaults are measured again, because the winner of many noisy trials
+//! is partly lucky.
 
 use super::Scheduler;
 use crate::config::Config;
@@ -7,11 +8,13 @@ use crate::trial::Origin;
 use crate::tuner::TuneError;
 
 impl Scheduler<'_> {
-    /// The defaults or the best other configuration, whichever was launched less often; `None` when both were measured again
-    /// `rounds` times. The best is what the sampler's model expects to be it, where it has one, and the next of its ranking
-    /// once that has missed a limit; else the best mean.
+    /// Returns the defaults or the best other configuration, the one with fewer launches first. Returns `None` after
+    /// `rounds` further launches of both.
     ///
-    /// They take turns, so that a drift of the machine meets both alike.
+    /// The best configuration is the first in the ranking of the sampler's model. If that has missed a limit, it is the
+    /// next of the ranking. Without a model it is the best mean.
+    ///
+    /// Both alternate, so that a drift of the machine affects them equally.
     pub(super) async fn confirmation(&self, rounds: u32) -> Result<Option<Suggestion>, TuneError> {
         let enough = 1 + rounds as usize;
         let baseline =

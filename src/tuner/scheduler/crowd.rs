@@ -1,4 +1,4 @@
-//! Before several trials run at a time: do they cost each other anything?
+//! The measurement of interference, before several trials run at a time.
 
 use super::Scheduler;
 use crate::config::Config;
@@ -7,7 +7,7 @@ use crate::tuner::slots::Interference;
 use crate::tuner::{Event, TuneError};
 
 impl Scheduler<'_> {
-    /// The defaults, where they are still to be measured next to themselves.
+    /// Returns the defaults if interference trials are still missing.
     pub(super) fn crowd(&self) -> Option<Config> {
         let defaults = self.defaults().filter(|_| self.at_a_time.is_none())?;
         let present = self.history.iter().filter(|past| past.origin == Origin::Interference).count();
@@ -34,7 +34,7 @@ impl Scheduler<'_> {
         let at_a_time = match &interference {
             Some(_) if crowd > 1 && together.len() < crowd => return Ok(()),
             Some(found) if crowd > 1 && found.is_too_much() => 1,
-            // Where the defaults have failed, or take every slot, there is nothing to compare with.
+            // There is nothing to compare if the defaults have failed, or take every slot.
             _ => slots.parallel(),
         };
         self.run.tell(Event::Interference { found: interference.filter(|_| crowd > 1), at_a_time });

@@ -1,4 +1,4 @@
-//! What the sampler's model says of the measurements, and whether a further trial would pay.
+//! The judgement of the measurements by the sampler's model, and the end of a search that no longer pays.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use crate::store::{Expected, Verdict};
 use crate::trial::Origin;
 use crate::tuner::{Ending, Event, TuneError};
 
-/// What comes of a question, asked on a thread of its own.
+/// Computes the answer to a question on a thread of its own.
 pub(super) async fn aside<T: Send + 'static>(question: &Arc<Question>, ask: fn(&Question) -> T) -> T {
     let question = Arc::clone(question);
     match tokio::task::spawn_blocking(move || ask(&question)).await {
         Ok(answer) => answer,
-        // Nobody cancels it, so that it has panicked: a bug, here as there.
+        // Nobody cancels the task, so it has panicked. The panic is passed on.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
-/// Whether the sampler sees a trial. Probes and tests of rules count once they are measured: their failures concern the
-/// environment or the rule.
+/// Returns whether the sampler sees a trial. Probes and tests of rules count only if they were measured: their failures
+/// concern the environment or the rule.
 fn is_shown(past: &Past) -> bool {
     match past.origin {
         Origin::Probe | Origin::RuleTest => past.measured().is_some(),
@@ -28,10 +28,11 @@ fn is_shown(past: &Past) -> bool {
     }
 }
 
-/// Whether so many trials in a row, the next one included, were expected to gain so little.
+/// Returns whether the last `enough.trials` trials, including the next one, each had an expected gain below
+/// `enough.gain`.
 fn is_enough(enough: Enough, next_gain: f64, history: &[Past]) -> bool {
     let before = enough.trials.saturating_sub(1) as usize;
-    // What was never launched was none of them.
+    // Only launched trials count.
     let launched = |past: &&Past| past.origin.is_searched() && !matches!(past.known, Known::Rejected);
     let gains = history.iter().rev().filter(launched).map(|past| past.expected_gain);
     let small = gains.take(before).take_while(|gain| gain.is_some_and(|gain| gain < enough.gain)).count();
@@ -39,7 +40,7 @@ fn is_enough(enough: Enough, next_gain: f64, history: &[Past]) -> bool {
 }
 
 impl Scheduler<'_> {
-    /// What is asked of the sampler: the history in the order of numbers, whichever trial ended first.
+    /// Builds the question to the sampler. The history is in the order of numbers, independent of the order of ends.
     pub(super) async fn question(&self) -> Arc<Question> {
         let absent = self.preflighter.absent().await;
         let search = self.scope.search.knowing(&self.known, absent.as_ref());
@@ -49,7 +50,7 @@ impl Scheduler<'_> {
         search.question(shown, self.priors.clone()).costing(launches).ending(left).into()
     }
 
-    /// Has all measurements judged, stores that, and tells what is new in it.
+    /// Judges all measurements, stores the verdict, and reports its new notices.
     pub(in crate::tuner) async fn judge(&mut self) -> Result<(), TuneError> {
         let question = self.question().await;
         self.judge_by(&question).await.map(drop)
@@ -70,7 +71,7 @@ impl Scheduler<'_> {
         Ok(Some(verdict))
     }
 
-    /// A judgement with the trials' numbers in place of places among those that the sampler saw.
+    /// Replaces the places in the sampler's history by the trials' numbers.
     fn verdict(&self, sampler: &str, judgement: &Judgement) -> Verdict {
         let shown = self.history.iter().enumerate().filter(|(_, past)| is_shown(past));
         let numbers: Vec<_> = shown.map(|(number, _)| u32::try_from(number).unwrap_or(u32::MAX)).collect();
@@ -86,7 +87,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// How the search ends where a further trial no longer pays.
+    /// Returns the ending of the search if a further trial no longer pays.
     pub(super) fn converged(&self, verdict: &Verdict) -> Option<Ending> {
         let (enough, next_gain) = (self.run.job.budget.enough, verdict.next_gain?);
         let is_enough = is_enough(enough, next_gain, &self.history);

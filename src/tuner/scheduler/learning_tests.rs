@@ -1,5 +1,4 @@
-//! Runs with a sampler that learns from outcomes: what it is shown, what its judgement decides, and that a study that is taken
-//! up again goes on as if it had not stopped.
+//! Runs with a sampler that learns from outcomes: its questions, the effects of its judgement, and resumed studies.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -14,7 +13,7 @@ use crate::stats::to_f64;
 use crate::store::Verdict;
 use crate::trial::{Measurement, PhaseTime, Startup};
 
-/// Proposes what the measured values seem to say, and believes that each trial is worth less than the one before.
+/// A sampler that derives its suggestions from the measured values, and expects less gain from each further trial.
 struct Learner;
 
 fn value(measured: &Measured) -> f64 {
@@ -55,7 +54,7 @@ impl Sampler for Learner {
         Some(Suggestion { config, why: format!("{:?} are left", ask.left) })
     }
 
-    /// The second best measurement is what it expects to be the best.
+    /// Ranks the second best measurement first.
     fn judge(&self, ask: &Ask<'_>) -> Option<Judgement> {
         let measured = ask.history.iter().enumerate().filter_map(|(place, past)| Some((place, past.measured()?)));
         let mut ranking: Vec<_> = measured
@@ -87,7 +86,7 @@ async fn bench(budget: &str, devices: usize) -> Bench {
     bench
 }
 
-/// Everything that a study has decided: also why, and what was expected.
+/// Returns all decisions of a study, with their reasons and expected gains.
 async fn told(bench: &Bench) -> (Vec<String>, Option<Verdict>) {
     let rows = bench.store.proposals(&bench.study).await.unwrap();
     (rows.iter().map(|row| format!("{row:?}")).collect(), bench.store.verdict(&bench.study).await.unwrap())
@@ -170,7 +169,7 @@ async fn what_the_sampler_has_noticed_is_told_once() {
     let (sender, told) = std::sync::mpsc::channel();
     run.observer = Arc::new(move |event| {
         if let Event::Noticed { text } = event {
-            // Nobody listens after the test.
+            // The receiver may be gone after the test.
             let _ = sender.send(text);
         }
     });
@@ -189,7 +188,7 @@ async fn what_the_sampler_has_noticed_is_told_once() {
     assert_eq!(told.try_iter().collect::<Vec<_>>(), ["seen"]);
 }
 
-/// Answers only when somebody else has been at work meanwhile.
+/// A sampler that answers only after another task has run meanwhile.
 struct Patient;
 
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
@@ -227,7 +226,7 @@ async fn launches_are_looked_after_while_the_sampler_thinks() {
     assert!(matches!(next.unwrap(), Next::Launch(..)));
 }
 
-/// Says whose beliefs it was given.
+/// A sampler that names its priors as the reason of each suggestion.
 struct Believer;
 
 impl Sampler for Believer {
@@ -268,7 +267,7 @@ async fn the_twin_and_earlier_studies_tell_the_sampler_what_they_believe_and_do_
     let (sender, told) = std::sync::mpsc::channel();
     run.observer = Arc::new(move |event| {
         if let Event::Noticed { text } = event {
-            // Nobody listens after the test.
+            // The receiver may be gone after the test.
             let _ = sender.send(text);
         }
     });
@@ -288,7 +287,7 @@ async fn the_twin_and_earlier_studies_tell_the_sampler_what_they_believe_and_do_
     assert!(again.priors[0].points().len() > 8, "{}", again.priors[0].points().len());
 }
 
-/// Takes what is expected to cost least.
+/// A sampler that suggests the configuration with the least expected cost.
 struct Thrifty;
 
 impl Sampler for Thrifty {
@@ -310,7 +309,7 @@ impl Sampler for Thrifty {
     }
 }
 
-/// A launch on a CPU, where it compiles the longer the more sequences there are.
+/// A launch on a CPU, whose compilation takes longer with more sequences.
 fn compiled(proposal: &Proposal, place: &Place) -> EndedTrial {
     let trial = Trial { elapsed_s: 31.5, ..pretended(proposal, place, Chances::default()) };
     let compile_s = 10.0 + to_f64(proposal.config.get_i64("max-num-seqs").unwrap_or(0));

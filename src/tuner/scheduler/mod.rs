@@ -1,4 +1,4 @@
-//! Decides what a run launches next and on which slots, learns from what comes of it, and says when the run is over.
+//! The scheduler of a run: it chooses the next launch and its slots, learns from the outcomes, and ends the run.
 
 mod broken;
 mod clock;
@@ -40,47 +40,47 @@ use crate::trial::{FailureKind, Origin, Outcome, Proposal, Rejection, Trial};
 /// Rejected configurations in a row after which the space counts as empty of valid ones.
 const MOST_REJECTED: usize = 1000;
 
-/// A launch that is expected to take longer is not planned for.
+/// The largest expected duration of a launch that the plan uses.
 const MOST_EXPECTED: Duration = Duration::from_hours(24);
 
 /// A trial that has a number and no outcome.
 #[derive(Clone, Debug)]
 pub(super) struct PendingTrial {
     pub(super) proposal: Proposal,
-    /// Whether the rules and the engine have been asked about it.
+    /// Whether it needs no further check by the rules and the engine.
     checked: bool,
-    /// Launches in a row that may fail for a reason of its environment.
+    /// The number of failed launches in a row that ends the retries. Only failures of the environment count.
     pub(super) most_failures: u32,
-    /// Failures that a probe has shown to be configurations' own.
+    /// Failures that a probe has attributed to configurations.
     pub(super) own_failures: Arc<[FailureClass]>,
-    /// Whether it has the host to itself, because its neighbours may have taken what it did not get.
+    /// Whether it runs without neighbours, because they may have taken the memory that it lacked.
     apart: bool,
 }
 
-/// What to do next.
+/// The next step of a run.
 pub(super) enum Next {
     Launch(LaunchOrder),
     /// A proposal was rejected before launch.
     Propose,
-    /// Nothing, until one of the launches under way has ended.
+    /// Nothing, until one of the running launches has ended.
     Wait,
     End(Ending),
 }
 
-/// What there is to search.
+/// The search space under the present rules.
 struct Scope<'a> {
     search: Search<'a>,
     removal: Removal,
-    /// Whether the rules leave nothing of it.
+    /// Whether the rules reject every configuration.
     empty: bool,
 }
 
-/// Everything that a run knows besides the database.
+/// The state of a run that is not in the database.
 pub(super) struct Scheduler<'r> {
     run: &'r StudyRun<'r>,
     journal: &'r Journal<'r>,
     preflighter: &'r Preflighter<'r>,
-    /// Whether the installed engine has been asked which rules are wrong.
+    /// Whether the installed engine was already asked about wrong rules.
     rules_asked: bool,
     scope: Scope<'r>,
     known: Learned,
@@ -91,20 +91,21 @@ pub(super) struct Scheduler<'r> {
     plan: Option<Plan>,
     /// Every proposal, in the order of their numbers.
     history: Vec<Past>,
-    /// What others believe of the space.
+    /// Priors from the twin and from earlier studies.
     priors: Vec<Prior>,
-    /// Where the twin knows how this engine starts.
+    /// Costs of the study's launches; `None` for the simulated engine, and if the twin cannot simulate this engine's
+    /// start.
     spent: Option<Spent>,
-    /// What the sampler's model has told.
+    /// Notices of the sampler's model that were already shown.
     noticed: BTreeSet<String>,
-    /// What an earlier run has left without an outcome, and what found no slots yet.
+    /// Trials that an earlier run has left without an outcome, and trials that found no free slots yet.
     waiting: VecDeque<PendingTrial>,
     pool: Pool,
-    /// Trials at a time, once it is known whether they cost each other too much.
+    /// The number of concurrent trials, once their interference is known.
     at_a_time: Option<usize>,
-    /// Launches under way, by their numbers.
+    /// Running launches, by their numbers.
     running: BTreeMap<u32, RunningTrial>,
-    /// Trials that the budget has paid for and that have an outcome.
+    /// Finished trials that count for the budget.
     launched: u32,
     measured_any: bool,
     rejected_in_row: usize,
@@ -117,7 +118,7 @@ pub(super) struct Scheduler<'r> {
     untestable: BTreeSet<&'static str>,
 }
 
-/// A launch under way.
+/// A running launch.
 struct RunningTrial {
     /// Whether no other launch may begin beside it.
     alone: bool,
@@ -151,8 +152,8 @@ impl<'r> Scheduler<'r> {
         let installed = &run.installed;
         let search = job.search(installed.version, installed.device, installed.host);
         let scope = scope(run, Box::pin(rule_test::leave_refuted_aside(run, search)).await?);
-        // Nothing runs yet that this would keep the loop from. What starts teach of the memory is left out, so that a run that
-        // takes the study up again begins with the same.
+        // Priors take seconds to compute, and nothing runs yet that would have to wait. They are computed before memory
+        // observations are read, so that a resumed run begins with equal priors.
         let priors = priors(run, &scope.search).await?;
         let known = learned(job, installed, run.store).await?;
         let scope = match preflighter.contradicted_before(&scope.removal).await? {
@@ -196,7 +197,7 @@ impl<'r> Scheduler<'r> {
         Ok(scheduler)
     }
 
-    /// What to do next, with the launches that are under way.
+    /// Returns the next step, given the running launches.
     pub(super) async fn next(&mut self) -> Result<Next, TuneError> {
         if self.run.stop() > Stop::No {
             return Ok(Next::End(Ending::Interrupted));
@@ -213,7 +214,7 @@ impl<'r> Scheduler<'r> {
         {
             return Ok(next);
         }
-        // A trial that does not fit into the time any more keeps its number for the next run.
+        // A trial that no longer fits into the time keeps its number for the next run.
         let first = self.waiting.iter().position(|waiting| self.has_time_for(waiting));
         let pending = match first.and_then(|first| self.waiting.remove(first)) {
             Some(pending) => pending,
@@ -229,7 +230,7 @@ impl<'r> Scheduler<'r> {
         !self.clock.has(Duration::ZERO)
     }
 
-    /// Asks the engine which rules are wrong; whether the user let it answer.
+    /// Asks the engine which rules are wrong. Returns `false` if the user requested a stop first.
     async fn doubt(&mut self) -> Result<bool, TuneError> {
         self.checking(self.history.len());
         let work = self.preflighter.contradicted(&self.scope.removal);
@@ -257,7 +258,7 @@ impl<'r> Scheduler<'r> {
             search = search.distrusting(&aside);
         }
         let needed = self.pool.needed(search.devices_needed(&pending.proposal.config));
-        // No rule and no engine knows better than a measurement.
+        // A measurement outweighs the rules and the preflight.
         let has_worked = |past: &Past| past.config == pending.proposal.config && past.measured().is_some();
         if !pending.checked && !self.history.iter().any(has_worked) {
             let Proposal { number, config, .. } = &pending.proposal;
@@ -284,7 +285,7 @@ impl<'r> Scheduler<'r> {
             return Err(TuneError::TooFewSlots { number, needed, left: self.pool.left() });
         }
         if self.running.is_empty() && needed > self.pool.usable() {
-            // Better a slot that has failed than none.
+            // A slot that was set aside is better than none.
             self.pool.restore_all();
         }
         let alone = pending.apart || pending.proposal.origin.runs_alone();
@@ -294,7 +295,7 @@ impl<'r> Scheduler<'r> {
             self.pool.take_with(number, &self.wanted_slots(number), needed, alone)
         };
         let Some(place) = place else {
-            // Its number is taken, and a later one may be stored before it is launched.
+            // Its number is taken, and a later trial may be stored before it is launched.
             self.journal.reserve(&pending.proposal).await?;
             self.waiting.push_front(pending);
             return Ok(Next::Wait);
@@ -302,7 +303,7 @@ impl<'r> Scheduler<'r> {
         self.begin(pending, place).await
     }
 
-    /// Stores that a proposal is launched.
+    /// Stores a proposal as running, and returns its launch.
     async fn begin(&mut self, mut pending: PendingTrial, place: Place) -> Result<Next, TuneError> {
         self.rejected_in_row = 0;
         pending.own_failures = self.suspicion.own();
@@ -323,7 +324,7 @@ impl<'r> Scheduler<'r> {
         Ok((rejected >= MOST_REJECTED).then_some(Ending::NothingValid { rejected, last }))
     }
 
-    /// What comes of a launch; `Some` where the run is to end.
+    /// Processes the end of a launch. Returns an ending if the run is to end.
     pub(super) async fn settle(&mut self, ended: EndedOrder) -> Result<Option<Ending>, TuneError> {
         let EndedOrder { order: LaunchOrder { pending, place }, result } = ended;
         let number = pending.proposal.number;
@@ -344,7 +345,7 @@ impl<'r> Scheduler<'r> {
         let (mut ended, launches) = match end {
             LaunchEnd::Outcome(ended) => (ended, 1),
             LaunchEnd::Ended(ending) => return Ok(Some(ending)),
-            // Without a second pause: it has had its own, or a probe has started in spite of failures like this.
+            // No second pause: the trial has already had one, or a probe has started in spite of such failures.
             LaunchEnd::Unresolved(unresolved)
                 if pending.most_failures == 1 || self.suspicion.is_own(&unresolved.last.failure) =>
             {
@@ -371,8 +372,9 @@ impl<'r> Scheduler<'r> {
         Ok(broken.then_some(Ending::EngineBroken { failures, last }))
     }
 
-    /// Whether a trial that had neighbours is tried once more without: all of them share the host's memory, and who is ended
-    /// for want of it may have taken the least. How neighbours disturb each other is another matter.
+    /// Decides whether a trial is repeated without neighbours, and stores its failure as an incident if so. All
+    /// neighbours share the host's memory, and the launch that is ended may have taken the least. Interference between
+    /// neighbours is judged elsewhere.
     async fn crowded_out(&self, pending: &PendingTrial, ended: &EndedTrial) -> Result<bool, TuneError> {
         let trial = &ended.trial;
         let failure = trial.outcome.failure().filter(|failure| failure.kind == FailureKind::HostMemory);
@@ -384,7 +386,11 @@ impl<'r> Scheduler<'r> {
         Ok(true)
     }
 
-    /// What a launch has left behind may hold its devices for ever. The others go on, where there are any.
+    /// Removes slots after a launch has left processes behind, which may occupy the devices for ever. The run continues
+    /// on the other slots.
+    ///
+    /// # Errors
+    /// If no slot is usable.
     fn lose(&mut self, number: u32, slots: Vec<usize>, left_behind: LeftBehind) -> Result<(), TuneError> {
         self.pool.lose(&slots);
         if self.pool.usable() == 0 {
@@ -394,13 +400,13 @@ impl<'r> Scheduler<'r> {
         Ok(())
     }
 
-    /// Stores an outcome, learns from it, and tells it.
+    /// Stores an outcome, learns from it, and reports it.
     async fn record(&mut self, ended: EndedTrial) -> Result<Scored, TuneError> {
         let EndedTrial { trial, records, .. } = ended;
         let (run, goal) = (self.run, self.run.job.objective.goal);
         let score = run.job.objective.score(&trial.outcome);
         Box::pin(self.journal.append(&trial, score, &records)).await?;
-        // As a later run reads it, so that the history is the only state.
+        // The outcome is read back as in a later run, so that the history has no state of its own.
         let stored = run.store.trial(&self.run.study, trial.proposal.number).await?;
         if let (Some(stored), Some(known)) = (stored, self.history.get_mut(trial.proposal.number as usize)) {
             if let Some(spent) = &mut self.spent {
@@ -435,7 +441,7 @@ impl<'r> Scheduler<'r> {
     }
 }
 
-/// Returns the priors that the study asks for, and reports what is to be said of them.
+/// Returns the priors that the study requests, and reports their notices.
 async fn priors(run: &StudyRun<'_>, search: &Search<'_>) -> Result<Vec<Prior>, TuneError> {
     let (priors, notes) = beliefs(run.job, &run.installed, Some(run.store), search).await?;
     for text in notes {
@@ -454,7 +460,7 @@ async fn expected_launch(run: &StudyRun<'_>) -> Result<Option<Duration>, TuneErr
     Ok((estimate.source != Source::Guess).then(|| Duration::from_secs_f64(seconds)))
 }
 
-/// Tells what the rules leave of a space.
+/// Computes the search space under the present rules, and reports the removed part.
 fn scope<'s>(run: &StudyRun<'_>, search: Search<'s>) -> Scope<'s> {
     let removal = search.removal();
     let empty = search.is_empty(&removal);

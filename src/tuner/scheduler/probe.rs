@@ -1,5 +1,5 @@
-//! Probes: a configuration that is known to work is launched once more after failures in a row. If it starts, they belonged to
-//! their configurations. If it fails, the environment has changed.
+//! Probes: after failures in a row, a configuration that is known to work is launched again. If it starts, the failures
+//! belonged to their configurations. If it fails, the environment has changed.
 
 use super::suspicion::{Alarm, FailedTrial};
 use super::{FailedStarts, Next, PendingTrial, Scheduler};
@@ -13,19 +13,19 @@ use crate::tuner::{Ending, Event, Pause, TuneError, learned};
 /// Configurations of the ranking that a probe chooses from.
 const BEST: u32 = 50;
 
-/// A probe that is to be launched or under way.
+/// A planned or running probe.
 pub(super) struct Probe {
-    /// The slots on which launches failed.
+    /// The slots with failed launches.
     slots: Vec<usize>,
     alarm: Alarm,
-    /// The trial whose environment failed until the patience ended, without an outcome until the probe has one.
+    /// The trial whose environment failed until the retries were exhausted. It has no outcome until the probe has one.
     on_hold: Option<(PendingTrial, Box<Unresolved>)>,
     /// The probe's own number, once it is launched.
     number: Option<u32>,
 }
 
 impl Scheduler<'_> {
-    /// Trials of the budget that wait for the verdict of a probe.
+    /// Returns the number of trials of the budget that wait for the verdict of a probe.
     pub(super) fn on_hold(&self) -> usize {
         self.probes
             .iter()
@@ -33,7 +33,7 @@ impl Scheduler<'_> {
             .count()
     }
 
-    /// Whether any configuration has ever been measured.
+    /// Returns whether no configuration has ever been measured.
     fn nothing_works(&self) -> bool {
         !self.history.iter().any(|past| past.origin != Origin::Interference && past.measured().is_some())
     }
@@ -73,7 +73,7 @@ impl Scheduler<'_> {
         for slot in self.suspicion.slots() {
             self.raise(vec![slot]);
         }
-        // A run that was killed meanwhile has left the probe: it is launched again, and no second one.
+        // The probe of a killed run is launched again, and needs no second one.
         let left = self.waiting.iter().find(|waiting| waiting.proposal.origin == Origin::Probe);
         let left = left.map(|waiting| waiting.proposal.number);
         if let Some(probe) = self.probes.first_mut() {
@@ -82,7 +82,7 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// Plans a probe if the latest failure on these slots calls for one.
+    /// Plans a probe if the latest failure on these slots requires one.
     fn raise(&mut self, slots: Vec<usize>) {
         let nothing_works = self.nothing_works();
         if let Some(alarm) = self.suspicion.alarm(&slots, nothing_works) {
@@ -97,7 +97,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Takes note of a trial that has its outcome.
+    /// Records a trial that has its outcome.
     pub(super) async fn suspect(
         &mut self,
         trial: &Trial,
@@ -126,7 +126,7 @@ impl Scheduler<'_> {
         self.conclude_without_probes().await
     }
 
-    /// Puts a trial on hold whose environment has failed until the patience ended.
+    /// Puts a trial on hold whose environment has failed until the retries were exhausted.
     pub(super) async fn hold(
         &mut self,
         pending: PendingTrial,
@@ -140,8 +140,8 @@ impl Scheduler<'_> {
         self.conclude_without_probes().await
     }
 
-    /// Blames the environment without a probe if there is nothing to probe with: nothing has ever been measured, and the
-    /// defaults are among what has failed.
+    /// Blames the environment without a probe if no configuration is left for one. That is so if nothing has ever been
+    /// measured, and the defaults have failed too.
     async fn conclude_without_probes(&mut self) -> Result<Option<Ending>, TuneError> {
         while let Some(at) = self.probes.iter().position(|probe| probe.number.is_none()) {
             if self.probe_config(&self.probes[at]).await?.is_some() {
@@ -159,15 +159,15 @@ impl Scheduler<'_> {
         Ok(None)
     }
 
-    /// The latest failure on a probe's slots, as an incident that is not stored.
+    /// Returns the latest failure on a probe's slots, as an incident that is not stored.
     fn last_failure(&self, probe: &Probe) -> Incident {
         let number = self.suspicion.failed(&probe.slots).last().map_or(0, |failed| failed.number);
         let (at, failure) = (probe.alarm.since.clone(), probe.alarm.failure.clone());
         Incident { number, attempt: 1, at, failure, log: Some(self.run.log_path(number)), paused: true }
     }
 
-    /// The configuration to probe with: the best one that is known to work and has not failed since, else the engine's
-    /// defaults. `None` if the defaults are all there is and they have failed as well.
+    /// Returns the configuration for a probe: the best one that is known to work and has not failed since, else the
+    /// engine's defaults. Returns `None` if nothing was measured and the defaults have failed as well.
     async fn probe_config(&self, probe: &Probe) -> Result<Option<Config>, TuneError> {
         let held = probe.on_hold.iter().map(|(held, _)| held.proposal.config.key());
         let failed = self.suspicion.failed(&probe.slots).map(|failed| failed.config_key.clone()).chain(held);
@@ -178,7 +178,7 @@ impl Scheduler<'_> {
         let measured =
             self.history.iter().filter(|past| past.origin != Origin::Interference && past.measured().is_some());
         let known_good: Vec<Config> = ranked.chain(measured.map(|past| past.config.clone())).collect();
-        // As many slots as have failed, so that the probe runs on all of them.
+        // The probe is to run on all slots that have failed, so its configuration should need as many.
         let fits = |config: &&Config| self.slots_needed(config) == probe.slots.len();
         let unfailed = |config: &&Config| !failed.contains(&config.key());
         let best = known_good.iter().find(|config| unfailed(config) && fits(config));
@@ -192,13 +192,13 @@ impl Scheduler<'_> {
         self.pool.needed(self.scope.search.devices_needed(config))
     }
 
-    /// The slots on which a proposal has to run; none of them matters more than others if there are none.
+    /// Returns the slots that a proposal has to run on; empty if it may run on any.
     pub(super) fn wanted_slots(&self, number: u32) -> Vec<usize> {
         let probe = self.probes.iter().find(|probe| probe.number == Some(number));
         probe.map(|probe| probe.slots.clone()).unwrap_or_default()
     }
 
-    /// Launches a probe that is planned; `None` if there is none. Probes are outside of the budget of trials.
+    /// Launches a planned probe; `None` if there is none. Probes are outside of the budget of trials.
     pub(super) async fn launch_probe(&mut self) -> Result<Option<Next>, TuneError> {
         let Some(at) = self.probes.iter().position(|probe| probe.number.is_none()) else { return Ok(None) };
         let Some(config) = self.probe_config(&self.probes[at]).await? else { return Ok(None) };
@@ -221,7 +221,7 @@ impl Scheduler<'_> {
         self.begin(pending, place).await.map(Some)
     }
 
-    /// Decides by the end of a probe.
+    /// Processes the end of a probe.
     pub(super) async fn probed(
         &mut self,
         pending: PendingTrial,
@@ -230,7 +230,7 @@ impl Scheduler<'_> {
     ) -> Result<Option<Ending>, TuneError> {
         let number = pending.proposal.number;
         let at = self.probes.iter().position(|probe| probe.number == Some(number));
-        // An earlier run has left it without an outcome.
+        // The probe was left without an outcome by an earlier run.
         let without_alarm = |last: &Incident| Probe {
             slots: slots.clone(),
             alarm: Alarm { failure: last.failure.clone(), launches: 1, since: last.at.clone(), was_ready: false },
@@ -262,7 +262,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// The probe has started: the failures were the configurations' own.
+    /// Attributes the failures to their configurations, since the probe has started.
     async fn blame_configurations(
         &mut self,
         probe: Option<Probe>,
@@ -298,8 +298,8 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// The environment of these slots has changed: the failures since the last success become incidents, and their trials are
-    /// launched again, on other slots if there are any; else the study pauses.
+    /// Attributes the failures to the environment of the probe's slots. The failures since the last success become
+    /// incidents, and their trials are launched again on other slots. If there are none, the study pauses.
     async fn blame_environment(
         &mut self,
         probe: Probe,
@@ -334,7 +334,7 @@ impl Scheduler<'_> {
         Ok(Some(Ending::Paused(pause)))
     }
 
-    /// Takes back the outcomes of the trials that failed on these slots since the last success there.
+    /// Withdraws the outcomes of the trials that failed on these slots since the last success there.
     async fn withdraw(&mut self, slots: &[usize]) -> Result<(), TuneError> {
         let (mut incidents, mut trials) = (Vec::new(), Vec::new());
         for failed in self.suspicion.take(slots) {
@@ -361,7 +361,7 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// Whether a trial that a run begins with has had its pause already; then it gets one launch.
+    /// Limits waiting trials that have already had a pause, and probes, to one launch.
     pub(super) async fn recall_pauses(&mut self) -> Result<(), TuneError> {
         for waiting in &mut self.waiting {
             let has_paused = self.run.store.has_paused(&self.run.study, waiting.proposal.number).await?;
@@ -369,8 +369,8 @@ impl Scheduler<'_> {
                 waiting.most_failures = 1;
             }
         }
-        // Whether the environment works again is found out before any other trial depends on it.
-        // The defaults come before what is compared with them.
+        // The probe comes first, before any other trial depends on the environment. The defaults come before the trials
+        // that are compared with them.
         let order = |waiting: &PendingTrial| {
             let Proposal { number, origin, .. } = &waiting.proposal;
             (*origin != Origin::Probe, *origin != Origin::Baseline, *number)
@@ -396,7 +396,7 @@ fn failed_trial(trial: &Trial, failure: crate::trial::Failure, was_known_good: b
     FailedTrial { number, failure, launches: 1, since, config_key, was_known_good, was_ready }
 }
 
-/// `trial 4` or `trials 4, 5`.
+/// Returns `trial 4` or `trials 4, 5`.
 fn names(numbers: &[u32]) -> String {
     let list: Vec<_> = numbers.iter().map(ToString::to_string).collect();
     format!("trial{} {}", if numbers.len() == 1 { "" } else { "s" }, list.join(", "))

@@ -1,4 +1,4 @@
-//! What to try next: what neighbours cost, then what the sampler suggests, then what is worth to be measured again.
+//! The choice of the next trial: interference trials first, then the sampler's suggestions, then the confirmation.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -14,8 +14,8 @@ use crate::store::{Scored, StoredProposal};
 use crate::trial::{Origin, Proposal};
 use crate::tuner::{Ending, Event, Plan, TuneError};
 
-/// The rows of a study that a run begins with: every proposal, and those without an outcome.
-/// Trials of an earlier run that have no outcome come again under their numbers. A number that was never stored is skipped.
+/// Reads the rows of a study at the beginning of a run: every proposal, and those without an outcome. Trials of an
+/// earlier run that have no outcome are launched again under their numbers. A number that was never stored is skipped.
 pub(super) fn read(
     proposed: Vec<StoredProposal>,
     outcomes: Vec<Scored>,
@@ -26,7 +26,7 @@ pub(super) fn read(
     let (mut history, mut open) = (Vec::new(), VecDeque::new());
     for row in proposed {
         let StoredProposal { proposal, state, is_earlier } = row;
-        // Outcomes are found by their numbers: the history has a place for each.
+        // The index in the history is the trial's number.
         while history.len() < proposal.number as usize {
             history.push(Past::new(Origin::EarlierContext, Config::new(), Known::Lost));
         }
@@ -42,7 +42,8 @@ pub(super) fn read(
     (history, open)
 }
 
-/// Launches of a trial in a row that may fail for a reason of the environment before a probe decides.
+/// The number of failed launches of a trial in a row after which a probe decides. Only failures of the environment
+/// count.
 const MOST_FAILURES: u32 = 3;
 
 impl PendingTrial {
@@ -52,13 +53,13 @@ impl PendingTrial {
 }
 
 impl Scheduler<'_> {
-    /// Launches that the budget pays for, those under way included.
+    /// Returns the number of launches that count for the budget, including running ones.
     pub(super) fn launches(&self) -> u32 {
         let paid = self.running.values().filter(|running| running.is_paid).count();
         self.launched.saturating_add(u32::try_from(paid + self.on_hold()).unwrap_or(u32::MAX))
     }
 
-    /// A new proposal, or what to do where there is none.
+    /// Returns a new proposal, or the next step if there is none.
     pub(super) async fn propose(&mut self) -> Result<ControlFlow<Next, PendingTrial>, TuneError> {
         let job = self.run.job;
         let idle = self.running.is_empty();
@@ -70,19 +71,19 @@ impl Scheduler<'_> {
         if self.is_time_spent() {
             return Ok(end(Ending::TimeSpent));
         }
-        // The defaults are launched in any time: without them there is nothing to compare with.
+        // The defaults are launched with any time left: without them there is nothing to compare with.
         let is_short = !self.history.is_empty() && !self.clock.has(self.clock.launch() + self.reserve());
         if is_short && !self.has_challenger() {
             return Ok(end(Ending::TimeSpent));
         }
         let number = self.history.len();
         let crowd = self.crowd();
-        // What neighbours cost each other decides how to go on.
+        // The interference decides how to go on.
         if crowd.is_none() && self.at_a_time.is_none() && number > 0 {
             return Ok(ControlFlow::Break(Next::Wait));
         }
-        // The first launch of a run goes out while the engine is still being imported: the defaults, or, after an earlier run
-        // that has asked about the rules, the next suggestion by the verdicts that it has stored.
+        // The rules are not checked before the first launch of a run, which starts while the engine is still being
+        // imported. It is the defaults, or, in a resumed study, the next suggestion under the stored verdicts.
         let is_asked = number > 1 && !self.scope.empty && !self.preflighter.has_begun().await;
         let is_due = !self.rules_asked && !is_asked && (number > 0 || self.scope.empty);
         if is_due && !self.doubt().await? {
@@ -111,7 +112,7 @@ impl Scheduler<'_> {
         if !confirming && let Some((origin, suggestion)) = suggestion(&question).await {
             return Ok(self.proposal(origin, suggestion, gain));
         }
-        // What is measured again, and whether anything is left, depends on all outcomes.
+        // The confirmation, and the end of the search, depend on all outcomes.
         if !idle {
             return Ok(ControlFlow::Break(Next::Wait));
         }
@@ -132,7 +133,7 @@ impl Scheduler<'_> {
         if !self.clock.has(self.clock.launch() + self.reserve()) {
             return Ok(end(Ending::TimeSpent));
         }
-        // What the confirmation does not need goes back to the search.
+        // Time and launches that the confirmation does not need go back to the search.
         if confirming && let Some((origin, suggestion)) = suggestion(&question).await {
             return Ok(self.proposal(origin, suggestion, gain));
         }
@@ -140,12 +141,12 @@ impl Scheduler<'_> {
         Ok(end(if self.scope.empty { Ending::NothingAllowed(removal) } else { Ending::NothingLeft }))
     }
 
-    /// The engine's defaults in the present context.
+    /// Returns the engine's defaults in the present context.
     pub(super) fn defaults(&self) -> Option<&Past> {
         self.history.iter().find(|past| past.origin == Origin::Baseline)
     }
 
-    /// Has the defaults measured first if the context has changed since the last trial.
+    /// Puts the defaults first if the context has changed since the last trial.
     pub(super) fn begin_context(&mut self) {
         if self.history.is_empty() || self.defaults().is_some() {
             return;
@@ -158,15 +159,15 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Whether anything besides the defaults can be confirmed.
+    /// Returns whether there is a configuration to confirm besides the defaults.
     fn has_challenger(&self) -> bool {
         let defaults = self.defaults().map(|past| past.config.key());
         self.best_key.is_some() && self.best_key != defaults
             || self.history.iter().any(|past| past.measured().is_some() && Some(past.config.key()) != defaults)
     }
 
-    /// The time that the confirmation still needs; none before there is anything to confirm. If all of it is done, it is the
-    /// time to confirm another best configuration, which a further trial may find.
+    /// Returns the time that the confirmation still needs; zero before there is anything to confirm. After a complete
+    /// confirmation it is the time for another best configuration, which a further trial may find.
     pub(super) fn reserve(&self) -> Duration {
         if self.clock.limit().is_none() || !self.has_challenger() {
             return Duration::ZERO;
@@ -185,7 +186,7 @@ impl Scheduler<'_> {
         self.clock.reserve(owed.into_iter().chain(another), rounds)
     }
 
-    /// Whether a trial that waits fits into the time that is left, and leaves enough for the confirmation.
+    /// Returns whether a waiting trial fits into the time left, and leaves enough for the confirmation.
     pub(super) fn has_time_for(&self, waiting: &PendingTrial) -> bool {
         let own = self.clock.launch_of(&waiting.proposal.config.key());
         let is_search = !matches!(waiting.proposal.origin, Origin::Baseline | Origin::Confirmation | Origin::Probe);
@@ -193,7 +194,7 @@ impl Scheduler<'_> {
         self.clock.has(own + reserve)
     }
 
-    /// Shows how the budget is planned, at first and when the reserve has changed by a fifth.
+    /// Shows the plan of the budget, at first and when it has changed enough.
     pub(super) fn show_plan(&mut self) {
         let budget = &self.run.job.budget;
         let plan = Plan {
@@ -210,7 +211,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Gives a proposal its number.
+    /// Turns a suggestion into a proposal with a number.
     fn proposal(
         &mut self,
         origin: Origin,
@@ -231,7 +232,7 @@ impl Scheduler<'_> {
     }
 }
 
-/// What the sampler suggests. A model of many trials takes a second, and the launches are to be looked at meanwhile.
+/// Returns the sampler's suggestion. A model of many trials takes a second, and the launches are monitored meanwhile.
 async fn suggestion(question: &Arc<Question>) -> Option<(Origin, Suggestion)> {
     super::judge::aside(question, Question::next).await
 }

@@ -1,7 +1,7 @@
-//! Launches of a study that test rules which only a start can refute.
+//! Launches of a study that test rules. Only a start can refute these rules.
 //!
-//! All state is in the database: a test is stored before its launch, and its verdict follows from the trial. A test runs
-//! alone, so that everything that is proposed later knows its verdict.
+//! All state is in the database: a test is stored before its launch, and its verdict follows from the trial. A test
+//! runs alone, so that every later proposal takes its verdict into account.
 
 use super::{Scheduler, scope};
 use crate::config::Config;
@@ -15,12 +15,12 @@ use crate::tuner::rule_test::{MOST_RULE_TESTS, rule_test_key};
 use crate::tuner::run::StudyRun;
 use crate::tuner::{Event, PlannedRuleTest, RuleVerdicts, TuneError};
 
-/// Returns the list for as long as the facts need it, which is to the end of the run. A run sets aside a handful of rules.
+/// Leaks the list, because the facts need it to the end of the run. A run sets aside a handful of rules.
 pub(super) fn lasting(rules: Vec<&'static str>) -> &'static [&'static str] {
     rules.leak()
 }
 
-/// Stores the verdicts of trials whose run was killed before it could.
+/// Stores missing verdicts of trials whose run was killed.
 async fn complete(job: &Job, installed: &ExecutionEnvironment, store: &Store, study: &Study) -> Result<(), TuneError> {
     let verdicts = RuleVerdicts::read(job, installed, store).await?;
     for test in verdicts.open(&study.name) {
@@ -33,7 +33,7 @@ async fn complete(job: &Job, installed: &ExecutionEnvironment, store: &Store, st
     Ok(())
 }
 
-/// Leaves aside the rules that starts have refuted on this release and device class, and reports each.
+/// Sets aside the rules that starts have refuted on this release and device class, and reports each.
 pub(super) async fn leave_refuted_aside<'s>(run: &StudyRun<'_>, search: Search<'s>) -> Result<Search<'s>, TuneError> {
     let (job, installed, store) = (run.job, &run.installed, run.store);
     complete(job, installed, store, &run.study).await?;
@@ -52,11 +52,11 @@ impl Scheduler<'_> {
         let mut aside = self.scope.search.facts.distrusted.to_vec();
         aside.extend(rules.iter().filter(|rule| !self.scope.search.facts.distrusted.contains(rule)));
         self.scope = scope(self.run, self.scope.search.distrusting(lasting(aside)));
-        // A configuration that two rules rejected may test the other one now.
+        // A configuration that two rules rejected may now test the remaining one.
         self.untestable.clear();
     }
 
-    /// Whether a rule is to be tested. Its launch waits until the others have ended.
+    /// Returns whether a rule is to be tested. Its launch waits until the others have ended.
     pub(super) async fn is_rule_test_due(&self) -> Result<bool, TuneError> {
         Ok(!self.due_rules().await?.is_empty())
     }
@@ -70,7 +70,7 @@ impl Scheduler<'_> {
         let absent = self.preflighter.absent().await;
         let search = self.scope.search.knowing(&self.known, absent.as_ref());
         let mut due = search.testable(&self.scope.removal);
-        // A rule that leaves enough to measure is tested once it is known that the engine works, and before the confirmation.
+        // A rule that leaves enough to measure is tested once the engine is known to work, and before the confirmation.
         let is_confirming = self.run.job.budget.is_confirming(self.launches());
         let is_time = (self.measured_any && !is_confirming) || self.scope.empty;
         due.retain(|rule| (rule.removes_defaults || is_time) && !self.untestable.contains(rule.rule));
@@ -79,7 +79,8 @@ impl Scheduler<'_> {
         }
         let verdicts = RuleVerdicts::read(self.run.job, &self.run.installed, self.run.store).await?;
         due.retain(|rule| !verdicts.is_decided(rule.rule, &search.facts));
-        // A test without a verdict is repeated later: once another trial has been measured, or if there is nothing else to do.
+        // A test without a verdict is repeated later: once another trial has been measured, or if there is nothing else
+        // to do.
         due.retain(|rule| {
             let Some(last) = verdicts.last_attempt(&self.run.study.name, rule.rule) else { return true };
             let later = self.history.iter().skip(last as usize + 1);
@@ -146,7 +147,7 @@ impl Scheduler<'_> {
         Ok(verdicts.of_trial(&self.run.study.name, proposal.number).and_then(|test| verdicts.known(&test.rule)))
     }
 
-    /// Draws the conclusion from a trial that tested a rule.
+    /// Stores the verdict of a trial that tested a rule, and sets a refuted rule aside.
     pub(super) async fn conclude_rule_test(&mut self, scored: &Scored) -> Result<(), TuneError> {
         let trial = &scored.trial;
         if trial.proposal.origin != Origin::RuleTest {

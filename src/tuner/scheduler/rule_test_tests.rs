@@ -1,4 +1,4 @@
-//! Runs in which launches, only pretended, test rules.
+//! Runs with fake launches that test rules.
 
 use std::sync::{Arc, Mutex};
 
@@ -24,7 +24,7 @@ fn is_on_one(config: &Config) -> bool {
     config.get_i64("tensor-parallel-size").unwrap_or(1) == 1
 }
 
-/// An engine for which R7 is right: the weights do not fit on one device.
+/// The outcome on an engine for which R7 is right: the weights do not fit on one device.
 fn right(proposal: &Proposal) -> Outcome {
     if is_on_one(&proposal.config) { failed(FailureKind::NoKvMemory, "none".to_owned()) } else { measured() }
 }
@@ -33,7 +33,7 @@ fn wrong(_: &Proposal) -> Outcome {
     measured()
 }
 
-/// Runs to the end; trials run one at a time.
+/// Runs to the end. Trials run one at a time.
 async fn run(bench: &Bench, outcome: impl Fn(&Proposal) -> Outcome) -> Ending {
     let mut scheduler = bench.scheduler().await;
     for _ in 0..10_000 {
@@ -61,7 +61,7 @@ fn launched(proposal: &Proposal, place: &Place, outcome: Outcome) -> Trial {
     Trial { startup_s, outcome, ..pretended(proposal, place, Chances::default()) }
 }
 
-/// The rule, the verdict and the configuration of each test.
+/// Returns the rule, the verdict and the configuration of each test.
 async fn tested(bench: &Bench) -> Vec<(String, Option<RuleVerdict>, Config)> {
     let run = bench.study_run().await;
     let key = crate::tuner::rule_test::rule_test_key(&bench.job, &run.installed);
@@ -78,14 +78,14 @@ async fn tested(bench: &Bench) -> Vec<(String, Option<RuleVerdict>, Config)> {
     tests
 }
 
-/// The same study under another name.
+/// Adds an equal study under another name.
 async fn another(bench: &mut Bench) {
     bench.job.name.push('2');
     let definition = bench.job.definition();
     bench.study = bench.store.create_study(&bench.job.name, &definition, &Host::detect()).await.unwrap();
 }
 
-/// Origin and configuration of each launch.
+/// Returns origin and configuration of each launch.
 async fn launches(bench: &Bench) -> Vec<(Origin, Config)> {
     let all = bench.store.proposals(&bench.study).await.unwrap();
     let launched = all.into_iter().filter(|row| row.state != "rejected").map(|row| row.proposal);

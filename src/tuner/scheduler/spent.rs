@@ -1,4 +1,4 @@
-//! What the study's launches have cost, so that the sampler can weigh by it what further ones promise.
+//! The costs of the study's launches, so that the sampler can divide expected gains by expected costs.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::tuner::TuneError;
 use crate::tuner::run::StudyRun;
 use crate::twin::DevicePreset;
 
-/// All of it is stored, so that a run that takes the study up again knows the same.
+/// Launches with their phases, by trial. All of it is stored, so a resumed run has equal data.
 pub(super) struct Spent {
     preset: &'static DevicePreset,
     /// By the trials' numbers.
@@ -17,7 +17,8 @@ pub(super) struct Spent {
 }
 
 impl Spent {
-    /// `None` where the twin does not know how this engine starts: what trials have cost as a whole is all there is then.
+    /// Reads the stored launches. Returns `None` for the simulated engine, and if the twin cannot simulate this
+    /// engine's start. Then only the total costs of trials are available.
     pub(super) async fn read(run: &StudyRun<'_>, outcomes: &[Scored]) -> Result<Option<Self>, TuneError> {
         let is_simulated = !run.job.engine.engine.computes();
         let Some(preset) = run.installed.preset(run.job).ok().filter(|_| !is_simulated) else {
@@ -31,14 +32,15 @@ impl Spent {
         Ok(Some(spent))
     }
 
-    /// A trial that has an outcome. What the defaults take beside themselves is not what a launch takes.
+    /// Adds a finished trial. Interference trials are skipped: they share the host, so their duration is not that of a
+    /// normal launch.
     pub(super) fn add(&mut self, trial: &Trial, startup: Option<Startup>) {
         if let Some(startup) = startup.filter(|_| trial.proposal.origin != Origin::Interference) {
             self.started.insert(trial.proposal.number, ObservedLaunch::new(trial, startup));
         }
     }
 
-    /// A trial whose outcome was taken back.
+    /// Removes a trial whose outcome was withdrawn.
     pub(super) fn forget(&mut self, number: u32) {
         self.started.remove(&number);
     }

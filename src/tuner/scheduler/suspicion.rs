@@ -1,4 +1,4 @@
-//! Failed launches since the last success on each slot, and whether they call for a probe.
+//! Failed launches since the last success on each slot, and the decision whether they require a probe.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,10 +6,11 @@ use std::sync::Arc;
 use crate::engine::root_line;
 use crate::trial::{Failure, FailureKind, Outcome, Trial};
 
-/// Launches that fail alike in a row before the first probe. Each probe that starts doubles the number for the next one.
+/// The number of equal failures in a row before the first probe. Each probe that starts doubles the number for the next
+/// one.
 const FIRST_PROBE: u32 = 3;
 
-/// Failures that count as alike: the same kind and the same root line, without numbers and addresses.
+/// Failures that count as equal: one kind and one root line, without numbers and addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::tuner) struct FailureClass {
     kind: FailureKind,
@@ -21,8 +22,8 @@ impl FailureClass {
         Self { kind: failure.kind, root: root_line(&failure.message) }
     }
 
-    /// Whether the device's or the host's memory was too small. A start that fails so teaches the memory model, and the next
-    /// configuration needs less.
+    /// Returns whether the device's or the host's memory was too small. Such a failed start teaches the memory model,
+    /// so the next configuration needs less.
     fn is_memory(&self) -> bool {
         use FailureKind as K;
         matches!(
@@ -44,7 +45,7 @@ impl FailureClass {
 pub(super) struct FailedTrial {
     pub(super) number: u32,
     pub(super) failure: Failure,
-    /// Launches of it that failed in a row.
+    /// Its launches that failed in a row.
     pub(super) launches: u32,
     /// Time of the first of them, as the database writes it.
     pub(super) since: String,
@@ -61,11 +62,11 @@ impl FailedTrial {
     }
 }
 
-/// Failures that call for a probe.
+/// Failures that require a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Alarm {
     pub(super) failure: Failure,
-    /// Launches in a row that failed alike.
+    /// The number of launches in a row with equal failures.
     pub(super) launches: u32,
     pub(super) since: String,
     /// Whether the servers had become ready.
@@ -73,8 +74,8 @@ pub(super) struct Alarm {
 }
 
 impl Alarm {
-    /// Whether a probe that ended like this shows that the failures were the configurations' own: it was measured, or it came
-    /// further than they did.
+    /// Returns whether a probe that ended like this attributes the failures to configurations: it was measured, or it
+    /// came further than they did.
     pub(super) fn is_refuted_by(&self, trial: &Trial) -> bool {
         match &trial.outcome {
             Outcome::Measured(_) => true,
@@ -91,9 +92,9 @@ impl Alarm {
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
     slots: BTreeMap<usize, Vec<FailedTrial>>,
-    /// Probes that have started.
+    /// The number of probes that have started.
     started: u32,
-    /// Failures that a probe has shown to be the configurations' own.
+    /// Failures that a probe has attributed to configurations.
     own: Arc<[FailureClass]>,
 }
 
@@ -106,7 +107,7 @@ impl Suspicion {
         self.own.contains(&FailureClass::of(failure))
     }
 
-    /// A launch on these slots has worked.
+    /// Clears these slots after a launch on them has worked.
     pub(super) fn clear(&mut self, slots: &[usize]) {
         for slot in slots {
             self.slots.remove(slot);
@@ -119,7 +120,7 @@ impl Suspicion {
         }
     }
 
-    /// A probe has started: failures like these are the configurations' own from now on.
+    /// Records that a probe has started. Failures like these are attributed to configurations from now on.
     pub(super) fn probe_started(&mut self, failures: &[Failure]) {
         self.started += 1;
         for failure in failures {
@@ -127,14 +128,14 @@ impl Suspicion {
         }
     }
 
-    /// A probe of an earlier run has shown failures like this to be the configurations' own.
+    /// Records that a probe of an earlier run has attributed failures like this to configurations.
     pub(super) fn remember_own(&mut self, failure: &Failure) {
         if !self.is_own(failure) {
             self.own = self.own.iter().cloned().chain([FailureClass::of(failure)]).collect();
         }
     }
 
-    /// The slots on which launches failed since the last success there.
+    /// Returns the slots with failed launches since the last success there.
     pub(super) fn slots(&self) -> Vec<usize> {
         self.slots.keys().copied().collect()
     }
@@ -149,20 +150,20 @@ impl Suspicion {
         taken.into_values().collect()
     }
 
-    /// The trials that failed on these slots since the last success there.
+    /// Returns the trials that failed on these slots since the last success there.
     pub(super) fn failed(&self, slots: &[usize]) -> impl Iterator<Item = &FailedTrial> {
         slots.iter().filter_map(|slot| self.slots.get(slot)).flatten()
     }
 
-    /// The trials of the latest failures on a slot that are alike.
+    /// Returns the latest trials on a slot whose failures are equal, the newest first.
     pub(super) fn alike(&self, slot: usize) -> impl Iterator<Item = &FailedTrial> {
         let failed = self.slots.get(&slot).map_or(&[][..], Vec::as_slice);
         let class = failed.last().map(FailedTrial::class);
         failed.iter().rev().take_while(move |failed| Some(failed.class()) == class)
     }
 
-    /// Whether the latest failure on these slots calls for a probe: too many in a row were alike, or a configuration failed that
-    /// had been measured before. `nothing_works`: no configuration has ever been measured.
+    /// Returns an alarm if the latest failure on these slots requires a probe. Either too many in a row were equal, or
+    /// a configuration failed that had been measured before. `nothing_works`: no configuration has ever been measured.
     pub(super) fn alarm(&self, slots: &[usize], nothing_works: bool) -> Option<Alarm> {
         slots.iter().find_map(|slot| self.alarm_on(*slot, nothing_works))
     }

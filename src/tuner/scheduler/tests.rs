@@ -1,4 +1,4 @@
-//! Runs whose launches are only pretended, and end in any order.
+//! Runs with fake launches that end in any order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::tuner::launcher::failed;
 use crate::tuner::time::RunTime;
 use crate::tuner::{Event, Slots};
 
-/// A study with some devices, of which a trial takes one, two or four.
+/// A study with some devices. A trial takes one, two or four of them.
 pub(super) struct Bench {
     _directory: tempfile::TempDir,
     pub(super) job: Job,
@@ -63,7 +63,7 @@ impl Bench {
         Self { _directory: directory, job, store, study }
     }
 
-    /// A run on a simulated clock.
+    /// Returns a run on a simulated clock.
     pub(super) async fn study_run(&self) -> StudyRun<'_> {
         let mut installed = detect(&self.job).await;
         let slots = Slots::resolve(&self.job, &mut installed).unwrap();
@@ -76,7 +76,7 @@ impl Bench {
         scheduler_of(self.study_run().await).await
     }
 
-    /// Number, who proposed it, its configuration and its state.
+    /// Returns number, origin, configuration and state of each proposal.
     pub(super) async fn decided(&self) -> Vec<(u32, String, String, String)> {
         let all = self.store.proposals(&self.study).await.unwrap();
         let row = |StoredProposal { proposal, state, .. }: StoredProposal| {
@@ -94,7 +94,7 @@ impl Bench {
     }
 }
 
-/// The scheduler borrows its team, which is leaked: a test has few of them.
+/// Opens a scheduler. It borrows its team, which is leaked: a test has few of them.
 pub(super) async fn scheduler_of(run: StudyRun<'_>) -> Scheduler<'_> {
     let run: &StudyRun<'_> = Box::leak(run.into());
     let context: &ContextKeeper<'_> = Box::leak(ContextKeeper::new(run, false, TrialContext::default()).into());
@@ -105,23 +105,24 @@ pub(super) async fn scheduler_of(run: StudyRun<'_>) -> Scheduler<'_> {
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// What may happen, each with a probability.
+/// Probabilities of disturbances.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Chances {
     pub(super) killed: f64,
     pub(super) paused: f64,
-    /// Certain or not at all.
+    /// Certain or impossible.
     pub(super) neighbours_cost: bool,
-    /// Whether the host's memory does for half of the configurations only where they are alone.
+    /// Whether half of the configurations fail for lack of host memory unless they run alone.
     pub(super) memory_is_short: bool,
 }
 
-/// What a launch comes to: the same for a configuration each time, so that only the order may make a difference.
+/// Returns the trial of a launch. A configuration has equal outcomes each time, so that only the order may make a
+/// difference.
 pub(super) fn pretended(proposal: &Proposal, place: &Place, chances: Chances) -> Trial {
     let key = proposal.config.key();
     let sum = key.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let outcome = if sum % 5 == 0 && proposal.number > 0 && proposal.origin != Origin::Interference {
-        // Each for a reason of its own.
+        // Each failure has a reason of its own, so that none are equal.
         let reason: String = sum.to_string().bytes().map(|digit| char::from(digit - b'0' + b'a')).collect();
         failed(FailureKind::Crash, format!("gone, {reason}"))
     } else if sum % 2 == 0 && chances.memory_is_short && !place.alone && proposal.origin != Origin::Interference {
@@ -134,7 +135,7 @@ pub(super) fn pretended(proposal: &Proposal, place: &Place, chances: Chances) ->
     Trial { startup_s: Some(1.0), ..Trial::of(proposal.clone(), outcome) }
 }
 
-/// The end of a trial whose environment has failed until the patience ended.
+/// Returns the end of a trial whose environment has failed until the retries were exhausted.
 fn unresolved(pending: &PendingTrial) -> LaunchEnd {
     let number = pending.proposal.number;
     let failure = Failure { kind: FailureKind::DeviceBusy, message: "taken".to_owned() };
@@ -159,7 +160,7 @@ pub(super) async fn settle(
     scheduler.settle(EndedOrder { order, result: Ok(end.into()) }).await.unwrap()
 }
 
-/// One run; `None` where it was killed.
+/// Executes one run; `None` if it was killed.
 async fn run(bench: &Bench, random: &mut ChaCha8Rng, chances: Chances) -> Option<Ending> {
     let mut scheduler = bench.scheduler().await;
     let mut running: Vec<LaunchOrder> = Vec::new();
@@ -204,7 +205,7 @@ async fn run(bench: &Bench, random: &mut ChaCha8Rng, chances: Chances) -> Option
     panic!("it does not end");
 }
 
-/// Runs until there is nothing more to do, however often that takes.
+/// Repeats runs until the study is finished.
 pub(super) async fn finish(bench: &Bench, seed: u64, chances: Chances) -> Ending {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     for _ in 0..500 {
@@ -305,7 +306,7 @@ async fn what_waited_for_slots_does_not_begin_after_the_time() {
     bench.job.budget.time = Some(MINUTE);
     let mut scheduler = bench.scheduler().await;
     let mut running = BTreeMap::new();
-    // Until one finds no slots although more trials may run.
+    // Until a trial finds no slots although more trials may run.
     while scheduler.at_a_time.is_none() || scheduler.waiting.is_empty() {
         match scheduler.next().await.unwrap() {
             Next::Launch(LaunchOrder { pending, place }) => {
@@ -398,7 +399,7 @@ async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finis
     assert_eq!((ending, bench.paid().await), (Ending::TrialsSpent, 30));
     assert!(lost.is_some() && bench.decided().await.iter().all(|(.., state)| state != "running"));
 
-    // A trial that needs more than are left is no failure of its configuration.
+    // A trial that needs more slots than are left is no failure of its configuration.
     let bench = Bench::new("trials = 30, confirm = 0", 4, 400).await;
     let mut scheduler = bench.scheduler().await;
     scheduler.pool.lose(&[3]);
@@ -415,7 +416,7 @@ async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finis
     };
     assert!(matches!(error, TuneError::TooFewSlots { needed: 4, left: 3, .. }), "{error}");
 
-    // Where it was the only slot, the run ends with what is left.
+    // If it was the only slot, the run ends with an error.
     let bench = Bench::new("trials = 3", 1, 400).await;
     let mut scheduler = bench.scheduler().await;
     let Next::Launch(LaunchOrder { pending, place }) = scheduler.next().await.unwrap() else {

@@ -1,27 +1,27 @@
-//! Whether trials that run at the same time cost each other: the engine's defaults, measured alone first, are measured on all
-//! slots at once.
+//! Interference between concurrent trials: the engine's defaults, first measured alone, are measured on all slots at
+//! once.
 
 use crate::objective::Goal;
 use crate::store::Scored;
 
-/// The defaults alone, and next to themselves.
+/// The measurements of the defaults, alone and on all slots at once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interference {
     /// The objective's value of the defaults alone.
     pub alone: f64,
-    /// The same of each that ran at the same time.
+    /// The objective's values of the concurrent ones.
     pub together: Vec<f64>,
-    /// How many of those failed, or were over a limit that the defaults alone kept.
+    /// The number of concurrent ones that failed, or were over a limit that the defaults alone kept.
     pub spoilt: usize,
-    /// The share of the objective's value that the neighbours cost, in the median: 0.1 for a tenth less throughput, or for
-    /// a latency that only nine tenths of would be there alone. Below 0 where there was a gain.
+    /// The share of the objective's value that the neighbours cost, in the median. For example, 0.1 is a tenth less
+    /// throughput, or a latency that alone would be nine tenths as long. Negative if there was a gain.
     pub cost: f64,
-    /// What it may be.
+    /// The largest cost that the study accepts.
     pub limit: f64,
 }
 
 impl Interference {
-    /// `None` where the defaults alone have no value.
+    /// Computes the interference; `None` if the defaults alone have no value.
     #[must_use]
     pub fn of(alone: &Scored, together: &[Scored], goal: Goal, limit: f64) -> Option<Self> {
         let value = alone.score.value()?;
@@ -37,12 +37,12 @@ impl Interference {
             Goal::Maximize => median / value,
             Goal::Minimize => value / median,
         });
-        // Without a value nothing is left of it.
+        // Without a value the whole objective is lost.
         let cost = share.filter(|share| share.is_finite()).map_or(1.0, |share| 1.0 - share);
         Some(Self { alone: value, together, spoilt, cost, limit })
     }
 
-    /// Whether trials are to run one at a time.
+    /// Returns whether trials are to run one at a time.
     #[must_use]
     pub fn is_too_much(&self) -> bool {
         self.spoilt > 0 || self.cost > self.limit

@@ -1,5 +1,5 @@
-//! What of the host trials run on, where several run at a time: a slot is a device, or a share of the host, with
-//! processors of its own. A launch gets one slot for each device that it computes on.
+//! The slots of concurrent trials. A slot is a device, or a share of the host, with processors of its own. A launch
+//! gets one slot for each device that it computes on.
 
 mod interference;
 mod pool;
@@ -18,9 +18,9 @@ pub(super) use pool::{MemoryLevel, Place, Pool};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slots {
     list: Vec<Slot>,
-    /// Trials at a time, at most.
+    /// The largest number of concurrent trials.
     parallel: usize,
-    /// The share of the objective that trials may cost each other.
+    /// The largest share of the objective that trials may cost each other.
     max_interference: f64,
     /// Whether there are several, or one that is less than the whole host.
     shared: bool,
@@ -32,20 +32,20 @@ struct Slot {
     processors: Option<Processors>,
 }
 
-/// Variables that every launch on a slot gets.
+/// Environment variables of every launch on a slot.
 const DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 const DEVICE_ORDER: (&str, &str) = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 
 impl Slots {
-    /// One trial at a time, with everything that the host has.
+    /// Returns one slot with all resources of the host, for one trial at a time.
     fn whole() -> Self {
         Self { list: vec![Slot::default()], parallel: 1, max_interference: 0.0, shared: false }
     }
 
-    /// The slots that a study asks for, on this host. `installed` is narrowed to what one of them has.
+    /// Resolves the slots that a study requests on this host. Narrows `installed` to the resources of one slot.
     ///
     /// # Errors
-    /// When the host does not have what is asked for, or when launches could not be kept apart.
+    /// If the host lacks the requested resources, or if launches could not be kept apart.
     pub fn resolve(job: &Job, installed: &mut ExecutionEnvironment) -> Result<Self, DocumentError> {
         let Some(asked) = &job.slots else { return Ok(Self::whole()) };
         let error = |key: &str, problem: String, hint: &str| DocumentError {
@@ -105,13 +105,13 @@ impl Slots {
         Ok(Self { list, parallel, max_interference: asked.max_interference, shared: true })
     }
 
-    /// How many trials run at a time, at most.
+    /// Returns the largest number of concurrent trials.
     #[must_use]
     pub fn parallel(&self) -> usize {
         self.parallel
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     #[must_use]
     pub fn count(&self) -> usize {
         self.list.len()
@@ -121,7 +121,7 @@ impl Slots {
         self.max_interference
     }
 
-    /// What they are; `None` where trials run one at a time with everything.
+    /// Describes the slots; `None` if trials run one at a time with all resources.
     #[must_use]
     pub fn describe(&self) -> Option<String> {
         if !self.shared {
@@ -141,7 +141,8 @@ impl Slots {
     }
 }
 
-/// How many slots there are: as many as what they are given one by one, else as declared, else one for each trial at a time.
+/// Returns the number of slots: that of their devices, else the declared count, else that of their processor lists,
+/// else that of concurrent trials.
 fn count(asked: &SlotsJob, devices: usize) -> Option<usize> {
     let of_devices = (devices > 0).then_some(devices);
     let declared = of_devices.or(asked.count.map(|count| count as usize));
@@ -149,7 +150,8 @@ fn count(asked: &SlotsJob, devices: usize) -> Option<usize> {
     of_lists.or(asked.parallel.map(|parallel| parallel as usize))
 }
 
-/// One for each slot, none where slots have no devices of their own; and the devices that cannot be read.
+/// Returns one device for each slot, with the devices that cannot be read. The first list is empty if slots have no
+/// devices of their own.
 fn devices(
     asked: &SlotsJob,
     on_gpu: bool,
@@ -185,14 +187,14 @@ fn devices(
     }
 }
 
-/// Why not each of these names is another device of this host, where the driver tells. Parts of a device (`MIG-...`) it does
-/// not list.
+/// Returns the reason why these names are not distinct devices of this host, if the driver reports it. The driver does
+/// not list parts of a device (`MIG-...`).
 fn absent(names: &[String], found: &Result<Vec<GpuPlace>, GpuError>) -> Option<String> {
     if names.iter().any(|name| name.starts_with("MIG-")) {
         return None;
     }
     match found {
-        // The list ends at the first name that is none.
+        // The list ends at the first name that is no device.
         Ok(found) => names.get(found.len()).map(|name| format!("name {name:?}, which is not a device of this host")),
         Err(GpuError::NoneVisible(_, count)) => {
             Some(format!("{names:?} name one of the {count} devices of this host twice, or begin with none of them"))
@@ -201,7 +203,7 @@ fn absent(names: &[String], found: &Result<Vec<GpuPlace>, GpuError>) -> Option<S
     }
 }
 
-/// For each slot those that it has to itself; `None` where they share them all.
+/// Returns the processors of each slot; `None` if the slots share all of them.
 fn processors(asked: &SlotsJob, devices: &[GpuPlace], count: usize) -> Result<Vec<Option<Processors>>, String> {
     let allowed = Processors::allowed();
     let Some(lists) = &asked.processors else {

@@ -1,4 +1,4 @@
-//! Which slots are free, and what a launch gets with them.
+//! The free slots of a run, and the resources that a launch gets with its slots.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use crate::facts::Processors;
 use crate::server::{Baseline, Ports};
 use crate::trial::Placement;
 
-/// Ports of a launch that has neighbours: the server's, and more than enough for what vLLM's processes tell each other.
+/// Ports of a launch that has neighbours: the server's, and more than enough for the communication of vLLM's processes.
 const PORTS: u16 = 32;
 
-/// The slots of a run, taken by launches and given back.
+/// The slots of a run. Launches take them and give them back.
 #[derive(Debug)]
 pub(in crate::tuner) struct Pool {
     slots: Slots,
@@ -20,11 +20,11 @@ pub(in crate::tuner) struct Pool {
 #[derive(Debug, Default)]
 struct State {
     taken: bool,
-    /// Failed where others did not; nothing is launched there any more.
+    /// Whether launches failed here but not on other slots. Nothing is launched here until the slot is restored.
     set_aside: bool,
-    /// The same for good: something was left behind there that cannot be ended.
+    /// Whether processes were left behind here that cannot be ended. Nothing is launched here any more.
     lost: bool,
-    /// The memory of its device before a launch that has not given it back.
+    /// The memory of its device before a launch that has not released all of it.
     held: Option<Baseline>,
 }
 
@@ -35,15 +35,15 @@ pub(in crate::tuner) struct MemoryLevel {
     pub(in crate::tuner) baseline: Baseline,
 }
 
-/// Slots that one trial has.
+/// The slots of one trial.
 #[derive(Debug)]
 pub(in crate::tuner) struct Place {
     pub(in crate::tuner) trial: u32,
     pub(in crate::tuner) slots: Vec<usize>,
-    /// As `CUDA_VISIBLE_DEVICES` has them; `None` where slots have none of their own.
+    /// The value of `CUDA_VISIBLE_DEVICES`; `None` if slots have no devices of their own.
     pub(in crate::tuner) devices: Option<String>,
     pub(in crate::tuner) processors: Option<Processors>,
-    /// The memory of devices before launches that have not given it back.
+    /// The memory of devices before launches that have not released all of it.
     pub(in crate::tuner) held: Vec<MemoryLevel>,
     /// Whether nothing else is launched meanwhile.
     pub(in crate::tuner) alone: bool,
@@ -67,19 +67,19 @@ impl Pool {
         &self.slots
     }
 
-    /// How many slots a launch on so many devices takes. One that needs more than there are has them all: rules have
-    /// rejected it where slots are devices.
+    /// Returns the number of slots for a launch on `devices` devices. A launch that needs more than exist gets all
+    /// slots: if slots are devices, the rules have already rejected it.
     pub(in crate::tuner) fn needed(&self, devices: u64) -> usize {
         usize::try_from(devices).unwrap_or(usize::MAX).clamp(1, self.states.len())
     }
 
-    /// Any slots for a trial; `None` if too few are free.
+    /// Takes any slots for a trial; `None` if too few are free.
     #[cfg(test)]
     pub(in crate::tuner) fn take(&mut self, trial: u32, count: usize, alone: bool) -> Option<Place> {
         self.take_with(trial, &[], count, alone)
     }
 
-    /// Slots for a trial, with the wanted ones among them; `None` if too few are free.
+    /// Takes slots for a trial, including the wanted ones; `None` if too few are free.
     pub(in crate::tuner) fn take_with(
         &mut self,
         trial: u32,
@@ -93,7 +93,7 @@ impl Pool {
         }
         let neighbours =
             |first: &usize| self.states[*first..].iter().take(count).filter(|state| free(state)).count() == count;
-        // Devices in a row are connected best.
+        // Devices in a row have the best connections.
         let others = (0..self.states.len()).filter(|slot| free(&self.states[*slot]) && !wanted.contains(slot));
         let slots: Vec<usize> = match (0..self.states.len()).find(neighbours).filter(|_| wanted.is_empty()) {
             Some(first) => (first..first + count).collect(),
@@ -131,14 +131,14 @@ impl Pool {
         }
     }
 
-    /// Nothing more is launched on these slots, or, with `false`, they are as good as the others.
+    /// Sets these slots aside, so that nothing is launched there, or restores them if `aside` is false.
     pub(in crate::tuner) fn set_aside(&mut self, slots: &[usize], aside: bool) {
         for slot in slots {
             self.states[*slot].set_aside = aside;
         }
     }
 
-    /// Nothing is ever launched on these slots again.
+    /// Removes these slots for the rest of the run.
     pub(in crate::tuner) fn lose(&mut self, slots: &[usize]) {
         for slot in slots {
             self.states[*slot].lost = true;
@@ -151,24 +151,24 @@ impl Pool {
         }
     }
 
-    /// How many slots are not lost.
+    /// Returns the number of slots that are not lost.
     pub(in crate::tuner) fn left(&self) -> usize {
         self.states.iter().filter(|state| !state.lost).count()
     }
 
-    /// How many slots are neither set aside nor lost.
+    /// Returns the number of slots that are neither set aside nor lost.
     pub(in crate::tuner) fn usable(&self) -> usize {
         self.states.iter().filter(|state| state.is_usable()).count()
     }
 }
 
 impl Place {
-    /// Ports for one launch.
+    /// Reserves ports for one launch.
     pub(in crate::tuner) fn ports(&self) -> std::io::Result<Ports> {
         Ports::take(if self.shared { PORTS } else { 1 })
     }
 
-    /// What a launch gets in its environment besides the study's variables. `port_variable` is the engine's.
+    /// Returns the environment variables of a launch that follow from its slots. `port_variable` is the engine's.
     pub(in crate::tuner) fn variables(&self, ports: &Ports, port_variable: Option<&str>) -> BTreeMap<String, String> {
         let mut variables = BTreeMap::new();
         if let Some(devices) = &self.devices {
@@ -184,7 +184,7 @@ impl Place {
         variables
     }
 
-    /// As it is stored; `None` where it is the whole host.
+    /// Returns the placement for the database; `None` for the whole host.
     pub(in crate::tuner) fn placement(&self, ports: &Ports) -> Option<Placement> {
         let number = |slot: &usize| u32::try_from(*slot).unwrap_or(u32::MAX);
         self.shared.then(|| Placement {

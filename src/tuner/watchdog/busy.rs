@@ -1,5 +1,5 @@
-//! How long a silent server may be busy: a single step of minutes moves no counter, and neither does a hung collective,
-//! which spins at 100 %.
+//! The limits of a busy server's silence. A single step of minutes moves no counter, and neither does a hung
+//! collective, which spins at 100 %.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use crate::stats::to_f64;
 
-/// A launch that takes at least this share of one processor computes. A thread that waits for a device spins. The event
+/// The least share of one processor at which a launch counts as busy. A thread that waits for a device spins. The event
 /// loops and the metrics page of an idle server take a few percent.
 pub(super) const BUSY_SHARE: f64 = 0.2;
 
-/// Prefill speed, in tokens per second, that is assumed if neither the twin nor a measured launch gives one. The slowest
+/// The assumed prefill speed, in tokens per second, if neither the twin nor a measured launch gives one. The slowest
 /// recorded step had 128,000 tokens in 734 s, which is 174 tokens per second.
 const SLOWEST_PREFILL: f64 = 100.0;
 
-/// The largest token budget that vLLM's server takes by default. A longer prompt needs a budget of its length unless it is
-/// split, and then its steps are shorter.
+/// The largest token budget that vLLM's server takes by default. A longer prompt needs a budget of its length unless it
+/// is split, and then its steps are shorter.
 const LARGEST_DEFAULT: u64 = 16_384;
 
 /// The limit of a busy server, as a multiple of the estimated longest step.
 const MOST_ESTIMATES: u32 = 3;
 
-/// Returns the tokens of the largest step of a load: the requests that are under way at once, as far as the engine's token budget
-/// of a step admits them.
+/// Returns the tokens of the largest step of a load. It contains the concurrent requests, as far as the engine's token
+/// budget of a step admits them.
 pub(in crate::tuner) fn largest_step(longest_request: u64, at_once: u64, budget: Option<u64>) -> u64 {
     longest_request.saturating_mul(at_once.max(1)).min(budget.unwrap_or(LARGEST_DEFAULT.max(longest_request)))
 }
@@ -55,8 +55,8 @@ pub(in crate::tuner) struct StepEstimate {
 }
 
 impl StepEstimate {
-    /// Takes the longer of the twin's estimate and of this number of tokens at the measured speed, in tokens per second. Without
-    /// either the slowest expected speed is assumed.
+    /// Takes the longer of two estimates: the twin's, and `tokens` at the measured speed in tokens per second. If both
+    /// are missing, the slowest expected speed is assumed.
     pub(in crate::tuner) fn new(tokens: u64, twin: Option<Duration>, measured: Option<f64>) -> Self {
         let at = |speed: f64| Duration::try_from_secs_f64(to_f64(tokens) / speed).unwrap_or(Duration::MAX);
         let twin = twin.map(|duration| Self { duration, source: EstimateSource::Twin });
@@ -66,14 +66,14 @@ impl StepEstimate {
     }
 }
 
-/// For how long the processes and the devices of a launch have been idle; `None` if they are not seen.
+/// The idle times of a launch's processes and devices; `None` if they cannot be observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Idleness {
     pub(super) processes: Option<Duration>,
     pub(super) devices: Option<Duration>,
 }
 
-/// Activity of a launch. Written by the threads that look at its processes and at its devices.
+/// Activity of a launch, written by the threads that observe its processes and its devices.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     idleness: Mutex<Idleness>,
@@ -86,7 +86,7 @@ impl Activity {
         self.lock().processes = Some(idle);
     }
 
-    /// Takes for how long the devices have been idle, and whether one computed at the last reading.
+    /// Stores the idle time of the devices, and whether one computed at the last reading.
     pub(super) fn set_devices(&self, idle: Option<Duration>, is_busy: bool) {
         self.lock().devices = idle;
         self.has_busy_device.store(is_busy, Ordering::Relaxed);
@@ -96,7 +96,7 @@ impl Activity {
         self.has_busy_device.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the launch is starting and its processes and its log do not move.
+    /// Stores whether the launch is starting while its processes and its log stand still.
     pub(super) fn set_start_still(&self, is_still: bool) {
         self.is_start_still.store(is_still, Ordering::Relaxed);
     }
@@ -115,7 +115,7 @@ impl Activity {
 }
 
 impl Idleness {
-    /// Names those for whom `holds`, as in a sentence.
+    /// Names those for which `holds` is true, as in a sentence.
     fn named(self, holds: impl Fn(Duration) -> bool) -> &'static str {
         match [self.processes, self.devices].map(|idle| idle.is_some_and(&holds)) {
             [true, true] => "processes and devices",
@@ -137,14 +137,15 @@ impl SilenceLimit {
         self.stall.max(self.longest_step.duration.saturating_mul(MOST_ESTIMATES))
     }
 
-    /// Decides whether a silence whose counters stand still is a hang, and gives the reason. A server is busy if its processes or
-    /// its devices are. It counts as idle if neither is seen.
+    /// Decides whether a silence with unchanged counters is a hang, and returns the reason. A server is busy if its
+    /// processes or its devices are. It counts as idle if neither can be observed.
     pub(super) fn exceeded(self, silent: Duration, idle: Idleness) -> Option<String> {
         let Self { stall, longest_step: StepEstimate { duration, source } } = self;
         let busy = self.of_busy();
         match [idle.processes, idle.devices].into_iter().flatten().min() {
             None => Some(format!("its processes are not seen, and the limit is stall_timeout, {stall:.1?}")),
-            // The looks at a launch are apart: at the end of its limit it may be known to be idle for a part of the silence only.
+            // Observations are some time apart: at the end of the limit the known idle time may cover only a part of
+            // the silence.
             Some(least) if least >= stall || silent >= busy && least * 2 >= silent => {
                 let named = idle.named(|_| true);
                 Some(format!("its {named} have been idle for {least:.1?}, and the limit is stall_timeout, {stall:.1?}"))

@@ -1,5 +1,5 @@
-//! The second witness of a step that moves no counter, and of a start that shows nothing else: the engine's own GPUs. Asked on a
-//! thread of its own, because a driver may hang, and only while nothing else moves.
+//! Observation of the engine's own GPUs, for steps that move no counter and starts that show no other activity. It has
+//! a thread of its own, because a driver may hang, and reads only while nothing else moves.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -12,18 +12,18 @@ use super::still::Stillness;
 use crate::server::Processes;
 use crate::telemetry::{DeviceActivity, Devices};
 
-/// A device with at least this utilization, in percent, computes. An engine without work launches no kernels; displays and
-/// monitors take a few percent.
+/// The least utilization of a device, in percent, at which it counts as busy. An engine without work launches no
+/// kernels. Displays and monitors take a few percent.
 const BUSY_UTILIZATION: u32 = 10;
 
-/// The time between two readings that counts as idle, at most: a reading of the driver may take a second.
+/// The most time between two readings that counts as idle: a reading of the driver may take a second.
 const MOST_GAP: Duration = Duration::from_secs(2);
 
-/// The driver as far as it was asked for the devices.
+/// The state of the driver's query for the devices.
 enum Driver {
     Unasked(Devices),
     Open(DeviceActivity),
-    /// There is no device that is known to be the engine's.
+    /// No device is known to be the engine's.
     Absent,
 }
 
@@ -42,7 +42,7 @@ impl DeviceWitness {
         Self { processes, driver, activity, pulse, stillness }
     }
 
-    /// Looks until nobody wants to know any more.
+    /// Observes the devices until the watchdog is dropped.
     pub(super) fn run(mut self, lives: &Receiver<()>) {
         while lives.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
             if self.pulse.beat().silent < LOOK && !self.activity.is_start_still() {
@@ -59,10 +59,10 @@ impl DeviceWitness {
     /// Reads whether a device computes; `None` if the driver does not report it.
     fn is_busy(&mut self) -> Option<bool> {
         if let Driver::Unasked(devices) = &self.driver {
-            // A driver that hangs is asked again.
+            // A driver that hangs is queried again.
             match DeviceActivity::open(devices, &self.processes.pids()).ok()? {
                 Some(opened) => self.driver = Driver::Open(opened),
-                // In a start the processes may come to their devices later.
+                // During a start the processes may open their devices later.
                 None if self.activity.is_start_still() => {}
                 None => self.driver = Driver::Absent,
             }

@@ -1,4 +1,5 @@
-//! The processes of a launch as they are looked at: what each is, what it has done, and whether the engine needs it.
+//! The processes of a launch at one observation: their identity, their work so far, and their importance for the
+//! engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
@@ -16,16 +17,17 @@ pub(super) struct Who {
     pub(super) pid: i32,
     /// Ticks since the machine started.
     pub(super) start: u64,
-    /// As a person would call it: its title, or the name of its program.
+    /// The name for people: its title, or the name of its program.
     pub(super) name: String,
 }
 
 impl Who {
-    /// Looks whether it has ended. Reads one file: microseconds.
+    /// Returns the end of the process, if it has ended. Reads one file, which takes microseconds.
     pub(super) fn end(&self) -> Option<End> {
         let text = match std::fs::read(format!("/proc/{}/stat", self.pid)) {
             Ok(text) => text,
-            // It ended before or while it was read. Whatever else goes wrong (too many open files) says nothing of it.
+            // It ended before or during the read. Other errors, such as too many open files, are no evidence of its
+            // end.
             Err(error) => {
                 let gone = error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(NO_PROCESS);
                 return gone.then_some(End { status: None });
@@ -35,12 +37,12 @@ impl Who {
         if stat.starttime != self.start {
             return Some(End { status: None });
         }
-        // The kernel tells how to whoever may trace it, until its parent has asked.
+        // The kernel shows the exit status to users who may trace the process, until its parent has collected it.
         matches!(stat.state, 'Z' | 'X').then(|| End { status: stat.exit_code.map(ExitStatus::from_raw) })
     }
 }
 
-/// How a process has ended, where that could be seen.
+/// The end of a process, with its status if that was visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct End {
     pub(super) status: Option<ExitStatus>,
@@ -58,16 +60,16 @@ impl std::fmt::Display for Who {
 /// The state of a thread that waits for storage: disks, network file systems, and devices as well.
 const UNINTERRUPTIBLE: char = 'D';
 
-/// A process at one look.
+/// A process at one observation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Member {
     pub(super) who: Who,
     pub(super) parent: i32,
     pub(super) command: Vec<String>,
     pub(super) cpu: Duration,
-    /// Read from disks and written to them.
+    /// Bytes read from disks and written to them.
     pub(super) bytes: u64,
-    /// Passed by calls that read, of files on other hosts as well: these count as no disk.
+    /// Bytes returned by read calls. They include files on other hosts, which `bytes` does not count.
     pub(super) read: u64,
     /// Whether its first thread waits in the kernel and cannot be interrupted, as for storage.
     pub(super) waits: bool,
@@ -78,14 +80,14 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// `title` is the prefix of the titles of the engine's processes. `None` if the process has ended.
+    /// Reads a process; `None` if it has ended. `title` is the prefix of the titles of the engine's processes.
     pub(super) fn read(pid: i32, title: Option<&str>) -> Option<Self> {
         let process = Process::new(pid).ok()?;
         let command = process.cmdline().unwrap_or_default();
         Some(Self::of(&process.stat().ok()?, process.io().ok().as_ref(), command, title))
     }
 
-    /// `io` is `None` if the kernel does not show it to this user.
+    /// Builds a member. `io` is `None` if the kernel does not show it to this user.
     fn of(stat: &Stat, io: Option<&Io>, command: Vec<String>, title: Option<&str>) -> Self {
         let ticks = procfs::ticks_per_second().max(1);
         let titled = titled_name(&command, &stat.comm, title);
@@ -102,40 +104,44 @@ impl Member {
         }
     }
 
-    /// Looks whether one of its threads waits like that. Reads one file for each thread.
+    /// Returns whether one of its threads waits uninterruptibly. Reads one file for each thread.
     pub(super) fn has_waiting_thread(&self) -> bool {
         let tasks = Process::new(self.who.pid).and_then(|process| process.tasks());
         let waits = |stat: Stat| stat.state == UNINTERRUPTIBLE;
         self.waits || tasks.is_ok_and(|tasks| tasks.flatten().any(|task| task.stat().is_ok_and(waits)))
     }
 
-    /// Whether it still is the same program, or has got a title since.
+    /// Returns whether it still is the same program, or has got a title since.
     pub(super) fn stays_what_it_is(&self, title: Option<&str>) -> bool {
         let now = Self::read(self.who.pid, title).filter(|now| now.who.start == self.who.start);
         now.is_some_and(|now| now.command == self.command || now.is_titled)
     }
 }
 
-/// A title is in the command line, or in the name where only that could be set; Python sets it at the end of a start.
+/// Returns the title of a process. It is in the command line, or in the name if only that could be set. Python sets it
+/// at the end of a start.
 fn titled_name(command: &[String], comm: &str, title: Option<&str>) -> Option<String> {
     let first = command.first().map(String::as_str).unwrap_or_default();
     let found = [first, comm].into_iter().find(|text| title.is_some_and(|title| text.starts_with(title)))?;
     Some(found.split(' ').next().unwrap_or(found).to_owned())
 }
 
-/// What `multiprocessing` calls a process that it spawns: engines and workers before they had titles.
+/// Part of the command line of processes that `multiprocessing` spawns: engines and workers of releases without titles.
 const SPAWNED: &str = "multiprocessing.spawn";
 
-/// Those that the engine cannot do without at any time: whatever has a title.
+/// Returns the processes that are vital at any time: those with a title.
 pub(super) fn titled(members: &[Member]) -> Vec<Who> {
     members.iter().filter(|member| member.is_titled).map(|member| member.who.clone()).collect()
 }
 
-/// The same when its server has become ready: also those that listen, what they have forked (the same command line) or spawned
-/// through `multiprocessing`, and everything between these and the launch's leader.
+/// Returns the processes that are vital once the server is ready:
 ///
-/// Not every process that lives then: shells wait by starting `sleep`, Python keeps a `resource_tracker`, `PyTorch` ends its
-/// pool of compilers when it has been idle. Their end is nothing to an engine.
+/// - those with a title, and those that listen.
+/// - processes that the listeners have forked (equal command lines), or that `multiprocessing` has spawned.
+/// - all ancestors of these, up to the launch's leader.
+///
+/// Other processes may end: shells start `sleep` to wait, Python keeps a `resource_tracker`, and `PyTorch` ends its
+/// idle pool of compilers.
 pub(super) fn vital(members: &[Member], listening: &[i32]) -> Vec<Who> {
     let by_pid: BTreeMap<i32, &Member> = members.iter().map(|member| (member.who.pid, member)).collect();
     let serving: Vec<&Member> = listening.iter().filter_map(|pid| by_pid.get(pid).copied()).collect();
@@ -147,7 +153,7 @@ pub(super) fn vital(members: &[Member], listening: &[i32]) -> Vec<Who> {
     for member in members {
         let needed = listening.contains(&member.who.pid) || member.is_titled || spawned(member) || forked(member);
         let mut next = needed.then_some(member);
-        // Up to the leader; what is already in there has its ancestors there.
+        // Follows the parents up to the leader. A process that is already in the set has its ancestors there.
         while let Some(found) = next
             && vital.insert(found.who.clone())
         {
@@ -157,13 +163,13 @@ pub(super) fn vital(members: &[Member], listening: &[i32]) -> Vec<Who> {
     vital.into_iter().collect()
 }
 
-/// What processes have done since the launch, those included that have ended.
+/// The work of processes since the launch, including those that have ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Done(BTreeMap<(i32, u64), (Duration, u64, u64)>);
 
 impl Done {
-    /// Everything so far; `log` is how often the log has moved, `witnessed` in how many looks a process waited for its storage or a device
-    /// computed.
+    /// Adds an observation and returns all work so far. `log` counts the changes of the log. `witnessed` counts the
+    /// observations with a process that waited for its storage, or with a busy device.
     pub(super) fn add(&mut self, members: &[Member], log: u64, witnessed: u64) -> Work {
         for member in members {
             self.0.insert((member.who.pid, member.who.start), (member.cpu, member.bytes, member.read));
@@ -265,7 +271,8 @@ mod tests {
         assert_eq!(done.add(&[busy(1, 6)], 3, 2), expected);
     }
 
-    /// A worker that reads its weights by calls from NFS: it waits, and nothing of it counts as a disk.
+    /// A worker that reads its weights from NFS by read calls: it waits, and the bytes do not count as read from a
+    /// disk.
     const ON_NFS: (&str, &str) = (
         "4711 (VLLM::Worker_TP0) D 4702 4650 4650 0 -1 4194560 913042 0 12 0 1893 412 0 0 20 0 96 0 8870123 61203456000 402133 \
          18446744073709551615 1 1 0 0 0 0 0 16781312 17642 0 0 0 17 5 0 0 0 0 0 0 0 0 0 0 0 0 0",
@@ -301,7 +308,7 @@ mod tests {
     }
 
     proptest! {
-        /// In any tree, even a malformed one: only members are vital, and with each the ancestors that are known.
+        /// In any tree, even a malformed one, only members are vital, and each comes with its known ancestors.
         #[test]
         fn vital_processes_come_with_their_ancestors(parents in prop::collection::vec(0i32..12, 1..12), listening in prop::collection::vec(0i32..12, 0..3)) {
             let members: Vec<_> = parents.iter().enumerate()

@@ -1,10 +1,14 @@
-//! What is watched while a launch lives, from spawn to the end of its load: whether its processes live, whether it works,
-//! and whether the host has room left for it.
+//! Monitoring of a launch from spawn to the end of its load: its processes live, it makes progress, and the host has
+//! room for it.
 //!
-//! Reading is apart from deciding: `member` and `room` read and interpret `/proc`, `still` and `pulse` tell a hang
-//! from slowness. Three threads look, and neither the runtime nor the load waits for them: one every 100 ms whether the vital
-//! processes exist, one twice a second at the rest, which includes a scan of `/proc` for new processes, and one
-//! asks the driver while the load is silent.
+//! Reading is separate from deciding. `member` and `room` read and interpret `/proc`. `still` and `pulse` distinguish a
+//! hang from slowness.
+//!
+//! Three threads observe the launch, and neither the runtime nor the load waits for them:
+//!
+//! - One checks every 100 ms whether the vital processes exist.
+//! - One checks the rest twice a second, and searches `/proc` for new processes.
+//! - One queries the driver while the load is silent, or while a start shows no progress.
 
 mod busy;
 mod device;
@@ -41,33 +45,33 @@ pub(super) use self::busy::{StepEstimate, largest_step};
 pub(super) use self::pulse::Pulse;
 pub(super) use self::room::LEAST_DISK;
 
-/// How often the vital processes are looked at: their death is to be noticed within 200 ms.
+/// The interval between checks of the vital processes: their death is to be noticed within 200 ms.
 const DEATH_POLL: Duration = Duration::from_millis(100);
 
-/// How often everything else is looked at.
+/// The interval between checks of everything else.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How often the processes are looked for anew: new ones come in a start, few come later.
+/// The intervals between searches for new processes: many begin during a start, few later.
 const SEARCH_AT_START: Duration = Duration::from_secs(1);
 const SEARCH_UNDER_LOAD: Duration = Duration::from_secs(5);
 
-/// What a load must have ended with, for the silence of the health check thereafter to count as a part of it.
+/// The least silence at the end of a load for a silent health check to count as a continuation of it.
 const UNANSWERED: Duration = Duration::from_secs(1);
 
-/// What to watch of one launch.
+/// The parts of one launch that the watchdog monitors.
 #[derive(Clone, Debug)]
 pub(super) struct WatchScope {
     pub(super) processes: Processes,
     pub(super) log: PathBuf,
-    /// Whose disks must not fill up.
+    /// Directories whose disks must not fill up.
     pub(super) directories: Vec<PathBuf>,
-    /// How long may there be no sign of life; zero: for ever.
+    /// The time limit of a launch without a sign of life; zero means no limit.
     pub(super) stall: Duration,
     /// Estimate of the longest step of the load.
     pub(super) longest_step: StepEstimate,
     /// The GPUs that the engine computes on, if there are any.
     pub(super) devices: Option<telemetry::Devices>,
-    /// Whether the engine computes elsewhere: then a start may be silent here for as long as it takes.
+    /// Whether the engine computes elsewhere. Then its start has no time limit for silence on this host.
     pub(super) elsewhere: bool,
     /// The server's page of numbers, if it has one.
     pub(super) page: Option<MetricsPage>,
@@ -75,76 +79,76 @@ pub(super) struct WatchScope {
     pub(super) title: Option<&'static str>,
 }
 
-/// A process that forks to run another program has a copy with its title and its command line for so long at most: under
-/// `torch.compile` hundreds of compilers begin as such copies, and end soon.
+/// The longest time that a forked copy keeps the title and the command line of its parent before it runs another
+/// program. Under `torch.compile` hundreds of compilers begin as such copies, and end soon.
 const RUN_ANOTHER: Duration = Duration::from_millis(50);
 
-/// Programs that have others do the work, in a container of this host or on another host. Here only a client is seen.
+/// Clients that run programs in a container of this host, or on another host. Only the client is visible here.
 const CONTAINER_CLIENTS: [&str; 3] = ["docker", "podman", "nerdctl"];
 const REMOTE_CLIENTS: [&str; 4] = ["srun", "ssh", "kubectl", "mpirun"];
 
-/// Whether a command has its engine run where neither its processes nor its disks are seen.
+/// Returns whether a command runs its engine where neither its processes nor its disks are visible.
 pub(super) fn computes_elsewhere(command: &[String]) -> bool {
     calls(command, &CONTAINER_CLIENTS) || computes_on_another_host(command)
 }
 
-/// Returns whether a command runs its engine on another host, so that its devices are not seen either.
+/// Returns whether a command runs its engine on another host, so that its devices are not visible either.
 pub(super) fn computes_on_another_host(command: &[String]) -> bool {
     calls(command, &REMOTE_CLIENTS)
 }
 
 fn calls(command: &[String], clients: &[&str]) -> bool {
     let name = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
-    // Behind `sudo`, `env` or the like; what follows an option is no program.
+    // The client may follow `sudo`, `env` or the like. A word after an option is no program.
     command.iter().take_while(|word| !word.starts_with('-')).any(|word| clients.contains(&name(word).as_str()))
 }
 
-/// Why a launch cannot go on.
+/// The reason why a launch cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Alarm {
-    /// A process has ended without which the engine cannot work.
+    /// A process without which the engine cannot work has ended.
     Death {
         /// Its name and number.
         who: String,
-        /// How it ended, where its parent had not asked for that yet.
+        /// Its exit status, if its parent had not collected it yet.
         status: Option<ExitStatus>,
     },
-    /// No request was answered for too long while so many were under way.
+    /// The `in_flight` requests received no token for too long.
     Silence { silent: Duration, in_flight: usize, reason: String },
-    /// It is to be ended for another reason.
+    /// The launch is to be ended for another reason.
     End { kind: FailureKind, message: String },
 }
 
 impl Alarm {
-    /// Whether the launch has to go at once, whatever it would still like to write.
+    /// Returns whether the launch has to end at once, without time to finish its output.
     fn is_urgent(&self) -> bool {
         matches!(self, Self::End { kind: FailureKind::HostMemory, .. })
     }
 }
 
-/// How long the rest of an engine may take to end once one of its processes has died: there is nothing left to finish, and it
-/// holds the device.
+/// The grace period for the rest of an engine once one of its processes has died. There is nothing left to finish, and
+/// it occupies the device.
 pub(super) const BEREAVED_GRACE: Duration = Duration::from_secs(2);
 
 /// Watches a launch until it is dropped.
 #[derive(Debug)]
 pub(super) struct Watchdog {
-    /// What the load hears, from its observer.
+    /// The observations of the load, written by its observer.
     pub(super) pulse: Arc<Pulse>,
     raised: watch::Sender<Option<Alarm>>,
-    /// Whether the load was ended for it.
+    /// Whether the load was ended for the alarm.
     told: AtomicBool,
     limit: SilenceLimit,
     activity: Arc<Activity>,
     base_url: String,
     page: Option<MetricsPage>,
-    /// Tells one thread that the server is ready. Both threads end when the other halves of these are gone.
+    /// Notifies one thread that the server is ready. Both threads end when the other halves of these are gone.
     ready: Sender<()>,
     _living: [Sender<()>; 2],
 }
 
 impl Watchdog {
-    /// Begins to watch a launch that was just started. A thread that cannot be started looks at nothing.
+    /// Begins to monitor a launch that was just started. If a thread cannot be started, its checks are missing.
     pub(super) fn start(scope: WatchScope, base_url: String) -> Self {
         let raised = watch::Sender::new(None);
         let limit = SilenceLimit { stall: scope.stall, longest_step: scope.longest_step };
@@ -155,7 +159,7 @@ impl Watchdog {
         let vital = Arc::new(Mutex::new(Vec::new()));
         let deaths = (raised.clone(), Arc::clone(&vital));
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        // Without a thread the leader is still awaited, and the timeouts hold.
+        // Without these threads the leader is still awaited, and the timeouts hold.
         let _ = named("watchdog").spawn(move || watch_deaths(&deaths.0, &deaths.1, &lives));
         if let Some(devices) = scope.devices.clone() {
             let (activity, pulse) = (Arc::clone(&activity), Arc::clone(&pulse));
@@ -168,18 +172,18 @@ impl Watchdog {
         Self { pulse, raised, told, limit, activity, base_url, page, ready, _living: [living, living_too] }
     }
 
-    /// Tells that the server is ready: whatever serves must not end from now on.
+    /// Declares the server ready: its serving processes must not end from now on.
     pub(super) fn serve(&self) {
-        // The thread that hears it may have ended with an alarm.
+        // The receiving thread may have ended with an alarm.
         let _ = self.ready.send(());
     }
 
-    /// The alarm, where there was one.
+    /// Returns the alarm, if there was one.
     pub(super) fn raised(&self) -> Option<Alarm> {
         self.raised.borrow().clone()
     }
 
-    /// Waits for an alarm, for ever where there is none. Safe to cancel.
+    /// Waits for an alarm; never returns if there is none. Safe to cancel.
     pub(super) async fn alarm(&self) -> Alarm {
         let mut raised = self.raised.subscribe();
         let found = raised.wait_for(Option::is_some).await.ok().and_then(|alarm| alarm.clone());
@@ -189,7 +193,7 @@ impl Watchdog {
         }
     }
 
-    /// The same while the load is driven: that nothing comes back any more is told as well.
+    /// Like `alarm`, but under load, when a silent server also raises an alarm.
     pub(super) async fn alarm_under_load(&self) -> Alarm {
         let alarm = tokio::select! {
             biased;
@@ -203,20 +207,20 @@ impl Watchdog {
         alarm
     }
 
-    /// Whether a load was ended for an alarm.
+    /// Returns whether a load was ended for an alarm.
     pub(super) fn has_told(&self) -> bool {
         self.told.load(Ordering::Relaxed)
     }
 
-    /// The failure of a server that lives, whose health check is silent, and which has not answered its last requests
-    /// either; `None` where it has.
+    /// Returns the failure of a living server whose health check is silent. Returns `None` if the server has answered
+    /// its last requests.
     pub(super) fn unanswered(&self, failure: &Failure) -> Option<Failure> {
         let silent = self.pulse.beat().silent;
         let message = format!("{}; no token for {silent:.1?}, and the health check does not answer", failure.message);
         (silent >= UNANSWERED).then_some(Failure { kind: FailureKind::Hang, message })
     }
 
-    /// How long the launch may take to end, of what the study allows.
+    /// Returns the grace period of the launch, at most the one that the study allows.
     pub(super) fn grace(&self, allowed: Duration) -> Duration {
         match self.raised() {
             Some(alarm) if alarm.is_urgent() => Duration::ZERO,
@@ -236,7 +240,7 @@ impl Watchdog {
         let mut doubt = Doubt::new(self.limit.stall);
         loop {
             let beat = self.pulse.beat();
-            // While the page is asked for, the load may hear something.
+            // The load may receive tokens while the page is requested.
             if doubt.step(beat.silent) == Step::Ask && doubt.answer(beat.silent, self.counters().await) {
                 let now = self.pulse.beat();
                 if now.silent >= beat.silent {
@@ -252,7 +256,7 @@ impl Watchdog {
     }
 }
 
-/// Looks at the vital processes until one has ended, or nobody wants to know any more.
+/// Checks the vital processes until one has ended, or the watchdog is dropped.
 fn watch_deaths(raised: &watch::Sender<Option<Alarm>>, vital: &Mutex<Vec<Who>>, lives: &Receiver<()>) {
     while lives.recv_timeout(DEATH_POLL) == Err(RecvTimeoutError::Timeout) {
         let vital = vital.lock().unwrap_or_else(PoisonError::into_inner);
@@ -263,7 +267,7 @@ fn watch_deaths(raised: &watch::Sender<Option<Alarm>>, vital: &Mutex<Vec<Who>>, 
     }
 }
 
-/// The first alarm counts: others only follow from it.
+/// Raises an alarm unless there is one: later alarms are consequences of the first.
 fn raise(raised: &watch::Sender<Option<Alarm>>, alarm: Alarm) {
     raised.send_if_modified(|found| {
         let first = found.is_none();
@@ -274,18 +278,18 @@ fn raise(raised: &watch::Sender<Option<Alarm>>, alarm: Alarm) {
     });
 }
 
-/// Everything that is looked at twice a second.
+/// The checks that are made twice a second.
 struct Look {
     scope: WatchScope,
     vital: Arc<Mutex<Vec<Who>>>,
     pids: Vec<i32>,
     searched: Option<Instant>,
     serving: bool,
-    /// Whether those that serve were found. What is started later may end as it likes.
+    /// Whether the serving processes were found. Processes that start later are not vital unless they have a title.
     settled: bool,
     log: Log,
     done: Done,
-    /// The number of looks at which a process waited for its storage or a device computed.
+    /// The number of observations with a process that waited for its storage, or with a busy device.
     witnessed: u64,
     start: Start,
     /// Activity once the server is ready.
@@ -344,7 +348,7 @@ impl Look {
         }
         let is_still = !self.serving && !self.start.still().is_zero();
         self.activity.set_start_still(is_still);
-        // Threads are looked at only if nothing else moves: an engine has hundreds.
+        // Threads are read only if nothing else moves: an engine has hundreds.
         let waits = members.iter().any(|member| member.waits || is_still && member.has_waiting_thread());
         self.witnessed += u64::from(waits || is_still && self.activity.has_busy_device());
         let work = self.done.add(&members, self.log.look(now), self.witnessed);
@@ -357,7 +361,7 @@ impl Look {
             );
             return Some(Alarm::End { kind: FailureKind::Hang, message });
         }
-        // Lines of its log and bytes are no sign of a step: a server that waits writes its statistics, too.
+        // Log lines and bytes are no sign of a step: a waiting server writes its statistics, too.
         if self.serving && !self.scope.elsewhere {
             self.under_load.look(now, Work { cpu: work.cpu, ..Work::default() });
             self.activity.set_processes(self.under_load.still());
@@ -377,7 +381,8 @@ impl Look {
         Some(Alarm::End { kind: FailureKind::Disk, message })
     }
 
-    /// Those that were vital and are gone stay in the list: the other thread is to see that they are gone.
+    /// Adds new vital processes to the list. Those that are gone stay in it, so that the other thread notices their
+    /// end.
     fn find_vital(&mut self, members: &[Member]) {
         let found = if self.serving && !self.settled {
             self.settled = true;

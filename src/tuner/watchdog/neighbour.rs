@@ -1,5 +1,5 @@
-//! Which of several launches is ended where the memory that they share runs out: every one of them sees that at the same
-//! time, and one less is mostly enough.
+//! The choice of one launch to end when several run out of the memory that they share. Each of them notices that at the
+//! same time, but the end of one is mostly enough.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use super::room::Room;
 
-/// How long the memory of a launch that is ended takes to come back, page by page.
+/// The time until the memory of an ended launch is released, page by page.
 const RETURN: Duration = Duration::from_secs(5);
 
-/// The launches of this process that are watched.
+/// The launches of this process that are monitored.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Resident bytes, and the names of the rooms that they are in.
+    /// Resident bytes, and the names of the rooms that contain them.
     launches: BTreeMap<u64, (u64, Vec<String>)>,
     latest: u64,
-    /// When one was ended last.
+    /// The time at which a launch was last ended.
     ended: Option<Instant>,
 }
 
@@ -44,15 +44,15 @@ impl Neighbours {
 }
 
 impl Neighbour<'_> {
-    /// Tells what it takes now.
+    /// Updates the resident bytes and the rooms of this launch.
     pub(super) fn tell(&self, resident: u64, rooms: &[Room]) {
         let mut table = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
         let rooms = rooms.iter().map(|room| room.of.clone()).collect();
         table.launches.insert(self.number, (resident, rooms));
     }
 
-    /// Whether this launch is the one to be ended for want of memory in `room`: the largest there, as the kernel would choose,
-    /// and none while the memory of another one comes back.
+    /// Returns whether this launch has to end because memory in `room` runs out. It is the largest there, as the kernel
+    /// would choose. No launch has to end while the memory of another one is released.
     pub(super) fn is_to_end(&self, now: Instant, room: &str) -> bool {
         let mut table = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
         if table.ended.is_some_and(|ended| now.saturating_duration_since(ended) < RETURN) {

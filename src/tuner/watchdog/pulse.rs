@@ -1,5 +1,5 @@
-//! Whether a server under load still answers, told by the load, and by the server's own counters where the load hears
-//! nothing.
+//! Detection of a silent server under load, by the load's own events. While the load is silent, the server's counters
+//! decide.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::still::Stillness;
 use crate::load::{Error, Event, Tick};
 
-/// What the load hears of a server. Written by the load's thread.
+/// The load's observations of a server. The load's thread writes them.
 #[derive(Debug, Default)]
 pub(in crate::tuner) struct Pulse(Mutex<State>);
 
@@ -19,7 +19,7 @@ struct State {
     beat: Beat,
 }
 
-/// What counts of the time between two ticks, which come every 100 ms.
+/// The most time between two ticks that counts. Ticks come every 100 ms.
 const MOST_GAP: Duration = Duration::from_secs(1);
 
 impl Default for State {
@@ -28,23 +28,23 @@ impl Default for State {
     }
 }
 
-/// The load as it was last seen.
+/// The load at its last tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Beat {
-    /// For how long nothing has come of any request, although some were under way.
+    /// The time without a reply to any request, although some were under way.
     pub(super) silent: Duration,
     pub(super) in_flight: usize,
 }
 
 impl Pulse {
-    /// Takes note of an event of the load. Quick enough for its thread.
+    /// Records an event of the load. Quick enough for the load's thread.
     pub(in crate::tuner) fn on(&self, event: &Event<'_>, now: Instant) {
         let mut state = self.state();
         match event {
-            // Requests are being made ready; nothing is asked yet.
+            // Requests are being prepared, and none is sent yet.
             Event::Phase { .. } => *state = State::default(),
             Event::Ended { record, .. } => {
-                // A refusal is an answer; a connection that nobody takes, or that ends with the patience of the client, is none.
+                // A refusal is an answer. A failed connection, or a timeout without a token, is none.
                 state.answered |= !matches!(record.result, Err(Error::Timeout { chunks: 0, .. } | Error::Connect(_)));
             }
             Event::Tick(tick) | Event::Warming(tick) => state.tick(tick, now),
@@ -56,7 +56,7 @@ impl Pulse {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere does not make counts worse.
+        // Counts stay valid after a panic in another thread.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -70,29 +70,29 @@ impl State {
     }
 }
 
-/// The series of a server's page by name; `None`: it has none, or does not answer.
+/// The series of a server's page by name; `None` if it has none, or does not answer.
 pub(super) type Page = Option<Vec<(&'static str, f64)>>;
 
-/// What only a working engine moves: requests that are refused or given up change the rest.
+/// Series that only a working engine moves. Refused and aborted requests change the others.
 const WORK: [&str; 5] = ["generation_tokens", "prompt_tokens", "kv_cache_usage", "prefix_cache_queries", "preemptions"];
 
-/// What to do about a silence.
+/// The next step in a silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Wait,
-    /// The page is to be asked, and to be handed to [`Doubt::answer`].
+    /// The page is to be requested, and to be passed to [`Doubt::answer`].
     Ask,
 }
 
-/// Tells a server that hangs from one that is slow. Its page is asked in the middle of a silence and at its end: a server
-/// that is well is never asked for it.
+/// Distinguishes a hung server from a slow one. It requests the page in the middle of a silence and at its end, and
+/// never from a server that answers.
 #[derive(Clone, Debug)]
 pub(super) struct Doubt {
     limit: Duration,
-    /// Up to here the silence is known to be slowness.
+    /// The part of the silence that slowness explains.
     excused: Duration,
     before: Option<Page>,
-    /// At the last look; a shorter one is another silence.
+    /// The silence at the last step. A shorter one is a new silence.
     last: Duration,
 }
 
@@ -111,12 +111,13 @@ impl Doubt {
         if quiet >= due { Step::Ask } else { Step::Wait }
     }
 
-    /// Has the server asked again after a quarter of the limit: it seems to hang, and may be silent for longer.
+    /// Schedules the next request of the page after a quarter of the limit: the server seems to hang, but may still be
+    /// silent.
     pub(super) fn postpone(&mut self, silent: Duration) {
         (self.excused, self.before) = (silent.saturating_sub(self.limit * 3 / 4), None);
     }
 
-    /// Takes the page that was asked for; says whether the server hangs.
+    /// Takes the requested page; returns whether the server hangs.
     pub(super) fn answer(&mut self, silent: Duration, page: Page) -> bool {
         match (self.before.take(), page) {
             (None, page) => {
@@ -127,7 +128,7 @@ impl Doubt {
                 (self.excused, self.before) = (silent, None);
                 false
             }
-            // The page could not be had before: a second one is needed to compare.
+            // The first page could not be read: a second one is needed to compare.
             (Some(None), Some(page)) => {
                 self.excused = silent.saturating_sub(self.limit / 2);
                 self.before = Some(Some(page));
@@ -172,7 +173,7 @@ mod tests {
         }
     }
 
-    /// When a server counts as hanging whose page is `page(second)`, with a limit of 60 s.
+    /// Returns the second at which a server with `page(second)` counts as hung, with a limit of 60 s.
     fn hangs_after(page: impl Fn(u64) -> Page) -> Option<u64> {
         let mut doubt = Doubt::new(Duration::from_mins(1));
         (0..1000).find(|second| {

@@ -1,4 +1,4 @@
-//! What the host has left of memory and disk, and when that is too little to go on.
+//! The host's free memory and disk space, and the limits below which a launch is ended.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::stats::{GIB, gib_text, to_f64};
 
 const MIB: u64 = 1 << 20;
 
-/// Memory that can still be had somewhere.
+/// Available memory of the host or of a control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     /// `the host`, or the control group.
@@ -21,11 +21,11 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Of the host, and of the control groups that bound this process.
+    /// Reads the memory of the host, and of the control groups that limit process `pid`.
     pub(super) fn read(pid: Option<i32>) -> Vec<Self> {
         let Ok(memory) = procfs::Meminfo::current() else { return Vec::new() };
         let host = memory.mem_available.map(|available| {
-            // What can be put out to swap is no reason to end anything.
+            // Memory that can be swapped out counts as available.
             let (available, total) = (available + memory.swap_free, memory.mem_total + memory.swap_total);
             Self { of: "the host".to_owned(), available, total }
         });
@@ -34,7 +34,7 @@ impl Room {
     }
 }
 
-/// Where control groups are mounted: of the second version, or the hierarchy of memory of the first.
+/// The mount points of control groups: version 2, and the memory hierarchy of version 1.
 const MOUNTS: [(&str, &str); 2] = [("", "/sys/fs/cgroup"), ("memory", "/sys/fs/cgroup/memory")];
 
 fn groups(pid: i32, total: u64) -> Vec<Room> {
@@ -46,14 +46,15 @@ fn groups(pid: i32, total: u64) -> Vec<Room> {
         let Some((_, mount)) = mount else { continue };
         let mount = Path::new(mount);
         let own = mount.join(group.pathname.trim_start_matches('/'));
-        // Each of its ancestors may bound it. In a container the path may be one of the host; then the mount is the group.
+        // Each ancestor may limit the group. In a container the path may be one of the host; then the mount is the
+        // group.
         let ancestors: Vec<_> = own.ancestors().take_while(|path| path.starts_with(mount)).collect();
         rooms.extend(ancestors.into_iter().filter_map(|path| group_room(path, total)));
     }
     rooms
 }
 
-/// The room of one control group; `None` where it has no limit below the host's `total`.
+/// Returns the room of one control group; `None` if it has no limit below the host's `total`.
 fn group_room(group: &Path, total: u64) -> Option<Room> {
     let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
@@ -67,39 +68,42 @@ fn group_room(group: &Path, total: u64) -> Option<Room> {
     let text = read("memory.stat")?;
     let stat =
         |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok());
-    // Pages of files count as used and are given back first; of the first version only `total_` counts groups below.
+    // File pages count as used, but are released first. In version 1 only `total_` includes the groups below.
     let files = ["inactive_file", "active_file"].map(|name| stat(&format!("total_{name}")).or_else(|| stat(name)));
     let given_back = files.into_iter().flatten().sum::<u64>() + stat("slab_reclaimable").unwrap_or(0);
     let available = limit.saturating_sub(used.saturating_sub(given_back));
     Some(Room { of: format!("the control group {}", group.display()), available, total: limit })
 }
 
-/// Less must not be left: 3 %, since a kernel that has only some per cent spends its time on finding pages; at least 512 MiB
-/// but for small machines; at most 4 GiB, which is what can be filled between two looks, however large the machine.
+/// Returns the least memory that must stay available.
+///
+/// It is 3 %, since a kernel with less spends its time on finding pages. It is at least 512 MiB, except on small
+/// machines. It is at most 4 GiB, the most that can be filled between two observations on a machine of any size.
 fn least(total: u64) -> u64 {
     (total / 100 * 3).max((512 * MIB).min(total / 8)).min(4 * GIB)
 }
 
-/// How soon memory that goes on to shrink as it did must not be gone. In a start weights are read as fast as disks can and
-/// that ends; under load nothing has a reason to grow for long.
+/// A launch is ended if steadily shrinking memory would be exhausted within this time. During a start, weights fill
+/// memory as fast as disks can read, but that ends. Under load nothing has a reason to grow for long.
 const SOON_AT_START: Duration = Duration::from_secs(1);
 const SOON_UNDER_LOAD: Duration = Duration::from_secs(30);
 
-/// Growth is steady when it was seen over this time, at every look.
+/// Growth is steady if it was seen over this time, at every observation.
 const STEADY: Duration = Duration::from_secs(5);
 
-/// Whether the host's memory lasts.
+/// Monitor of the host's memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memory {
-    /// What was available of each at the first look. A machine that never had more is no reason to end an engine.
+    /// The available memory of each room at the first observation. A machine that never had more is no reason to end an
+    /// engine.
     first: BTreeMap<String, u64>,
-    /// Looks, with what was available at the tightest place and the resident bytes of the launch.
+    /// Observations: time, available memory of the tightest room, and resident bytes of the launch.
     looks: VecDeque<(Instant, u64, u64)>,
 }
 
 impl Memory {
-    /// Why the launch has to be ended, where it has. `resident` is the memory of all its processes; `is_to_end` says of a
-    /// place with too little left whether this launch is the one to go.
+    /// Returns the reason to end the launch, if there is one. `resident` is the memory of all its processes.
+    /// `is_to_end` decides for a room with too little memory whether this launch has to end.
     pub(super) fn look(
         &mut self,
         now: Instant,
@@ -125,14 +129,14 @@ impl Memory {
         low.or_else(|| self.shrinks(tightest, if serving { SOON_UNDER_LOAD } else { SOON_AT_START }))
     }
 
-    /// Whether what is left will soon be gone, because the launch grows.
+    /// Returns a reason if the available memory will soon be exhausted because the launch grows.
     fn shrinks(&self, room: &Room, soon: Duration) -> Option<String> {
         let ((first, before, small), (last, now, large)) = (self.looks.front()?, self.looks.back()?);
         let passed = last.saturating_duration_since(*first);
         let pairs = || self.looks.iter().zip(self.looks.iter().skip(1));
         let steady = pairs().all(|((_, _, before), (_, _, after))| after > before);
         let (lost, grown) = (before.saturating_sub(*now), large.saturating_sub(*small));
-        // Pages of files grow a process and cost nothing; what others take is not its fault.
+        // File pages enlarge a process but can be released. Memory that others take is not the launch's fault.
         if passed < STEADY || !steady || lost == 0 || grown < lost / 2 {
             return None;
         }
@@ -148,18 +152,18 @@ impl Memory {
     }
 }
 
-/// Less must not be free on a disk: the log, the database with its journal, and what the engine writes.
+/// The least free space of a disk: for the log, the database with its journal, and the engine's files.
 pub(in crate::tuner) const LEAST_DISK: u64 = 64 * MIB;
 
-/// Which of these directories has too little room, in words.
+/// Describes the first of these directories that has too little free space.
 pub(super) fn full_disk(directories: &[PathBuf]) -> Option<String> {
     directories.iter().find_map(|path| full(path, free(path)?))
 }
 
-/// Bytes that a user may still write there; `None` where that is not told.
+/// Returns the bytes that a user may still write there; `None` if they are unknown.
 fn free(path: &Path) -> Option<u64> {
     let stat = nix::sys::statvfs::statvfs(path).ok()?;
-    // A file system that has no blocks at all does not count them.
+    // A file system without blocks does not count them.
     (stat.blocks() > 0).then(|| stat.blocks_available() * stat.fragment_size())
 }
 
@@ -167,7 +171,7 @@ fn full(path: &Path, free: u64) -> Option<String> {
     (free < LEAST_DISK).then(|| format!("{} has {} bytes free, less than {}", path.display(), free, size(LEAST_DISK)))
 }
 
-/// Bytes as a person reads them.
+/// Formats bytes for people.
 pub(super) fn size(bytes: u64) -> String {
     if bytes < GIB {
         return format!("{} MiB", bytes / MIB);
@@ -184,7 +188,7 @@ mod tests {
         [Room { of: "the host".to_owned(), available, total }]
     }
 
-    /// What is said when memory and resident bytes go this way, second by second.
+    /// Returns the first reason, and its second, for available memory and resident bytes that follow `at`.
     fn said(total: u64, serving: bool, seconds: u32, at: impl Fn(u64) -> (u64, u64)) -> Option<(u64, String)> {
         let (begin, mut memory) = (Instant::now(), Memory::default());
         (0..seconds).find_map(|second| {
@@ -235,9 +239,9 @@ mod tests {
         // Weights that are loaded grow as fast, and stop.
         let load = |s: u64| ((20 - s.min(12)) * GIB, (4 + s.min(12)) * GIB);
         assert_eq!(said(24 * GIB, false, 60, load), None);
-        // What another program takes is not the engine's doing.
+        // Memory that another program takes is not the engine's.
         assert_eq!(said(24 * GIB, true, 18, |s| ((20 - s) * GIB, 4 * GIB + s)), None);
-        // A pause is no steady growth.
+        // A pause interrupts steady growth.
         assert_eq!(said(24 * GIB, true, 40, |s| ((20 - s / 4) * GIB, (4 + s / 4) * GIB)), None);
         // Slow growth has time.
         assert_eq!(said(24 * GIB, true, 60, |s| (20 * GIB - s * MIB, 4 * GIB + s * MIB)), None);

@@ -1,4 +1,4 @@
-//! For how long nothing has moved, and what moves while an engine starts.
+//! The time without any progress, and the signs of progress while an engine starts.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use crate::server::LogTail;
 use crate::stats::to_f64;
 
-/// Counts the time in which nothing moves.
+/// The time without progress.
 ///
-/// Of the time between two looks only `most` counts: for what nobody looked at is not known to be still. A tuner that was
-/// stopped accuses nobody, and neither does one whose whole machine stood still.
+/// At most `most` of the time between two observations counts, because stillness is not known for the rest. A tuner
+/// that was stopped therefore reports no hang, and neither does one whose whole machine was suspended.
 #[derive(Clone, Debug)]
 pub(super) struct Stillness {
     most: Duration,
@@ -22,7 +22,7 @@ impl Stillness {
         Self { most, last: None, still: Duration::ZERO }
     }
 
-    /// Adds the time since the last look, or begins anew where something has `moved` since.
+    /// Adds the time since the last observation, or starts again from zero if something has `moved` since.
     pub(super) fn look(&mut self, now: Instant, moved: bool) -> Duration {
         let passed = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last)).min(self.most);
         self.last = Some(now);
@@ -31,35 +31,37 @@ impl Stillness {
     }
 }
 
-/// What a launch has done since its start: sums that only grow.
+/// The work of a launch since its start, as sums that only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Work {
     /// Processor time of its processes.
     pub(super) cpu: Duration,
-    /// Bytes that they have had read from disks or written to them.
+    /// Bytes that they have read from disks or written to them.
     pub(super) bytes: u64,
-    /// Bytes that calls have read, from wherever.
+    /// Bytes that read calls have returned, from any source.
     pub(super) read: u64,
-    /// In how many looks one of its processes waited for its storage, or one of its devices computed.
+    /// The number of observations with a process that waited for its storage, or with a busy device.
     pub(super) witnessed: u64,
-    /// How often its log was seen to have grown by more than signs of waiting.
+    /// The number of times its log has grown by more than signs of waiting.
     pub(super) log: u64,
 }
 
-/// An engine that waits still turns its event loops: this share of a processor is no work.
+/// The share of one processor up to which a launch is idle: an engine that waits still runs its event loops.
 pub(super) const IDLE_SHARE: f64 = 0.02;
 
-/// An engine that waits still reads a little: shells that poll start programs, supervisors look at `/proc`. Bytes per second up to
-/// this are no work.
+/// The read rate in bytes per second up to which a launch is idle. Even then shells that poll start programs, and
+/// supervisors read `/proc`.
 const IDLE_READ: f64 = 65_536.0;
 
-/// Over how long the share is taken. A processor's time is told in ticks of 10 ms, so that less would say little.
+/// The time over which the share is computed. The kernel counts processor time in ticks of 10 ms, so a shorter time
+/// would be inexact.
 const MOST_SPAN: Duration = Duration::from_secs(2);
 
-/// What counts of the time between two looks at a start, and of its limit a quarter: several looks make a hang.
+/// The most time between two observations of a start that counts, and at most a quarter of its limit. A hang therefore
+/// needs several observations.
 const MOST_GAP: Duration = Duration::from_secs(3);
 
-/// Tells an engine that hangs in its start from one that is slow.
+/// Distinguishes an engine that hangs during its start from a slow one.
 #[derive(Clone, Debug)]
 pub(super) struct Start {
     limit: Duration,
@@ -71,17 +73,17 @@ pub(super) struct Start {
 }
 
 impl Start {
-    /// `limit`: how long may nothing move; zero: for ever.
+    /// Creates a monitor. `limit` is the longest time without progress; zero means no limit.
     pub(super) fn new(limit: Duration, share: f64) -> Self {
         Self { limit, share, before: None, stillness: Stillness::new(MOST_GAP.min(limit / 4)), still: Duration::ZERO }
     }
 
-    /// Returns for how long nothing has moved.
+    /// Returns the time without progress.
     pub(super) fn still(&self) -> Duration {
         self.still
     }
 
-    /// For how long nothing has moved, where that is too long.
+    /// Records an observation. Returns the time without progress if it exceeds the limit.
     pub(super) fn look(&mut self, now: Instant, work: Work) -> Option<Duration> {
         let Some((at, before)) = self.before else {
             self.before = Some((now, work));
@@ -102,26 +104,26 @@ impl Start {
     }
 }
 
-/// Whether as many bytes in this time are more than an idle launch reads.
+/// Returns whether an idle launch would read fewer bytes in this time.
 fn is_fast(bytes: u64, passed: Duration) -> bool {
     let bytes = to_f64(bytes);
     bytes > IDLE_READ * passed.as_secs_f64()
 }
 
-/// What vLLM writes again and again while it waits for a process that hangs: `distributed/device_communicators/
-/// shm_broadcast.py`, every 60 s, and `v1/engine/utils.py`, every 10 s.
+/// Lines that vLLM repeats while it waits for a hung process: `distributed/device_communicators/shm_broadcast.py` every
+/// 60 s, `v1/engine/utils.py` every 10 s.
 const WAITING: [&str; 2] = ["No available shared memory broadcast block found", "core engine proc(s) to "];
 
 /// Characters that are kept of a line.
 const MOST_LINE: usize = 200;
 
-/// Tells a log that moves from one that only repeats that it waits.
+/// Distinguishes a log that makes progress from one that only repeats signs of waiting.
 #[derive(Debug)]
 pub(super) struct Log {
     tail: LogTail,
     length: u64,
     moves: u64,
-    /// The last line that is not empty, and when it was seen first.
+    /// The last line that is not empty, and the time at which it was first seen.
     last: Option<(String, Instant)>,
 }
 
@@ -130,7 +132,7 @@ impl Log {
         Self { tail: LogTail::new(path), length: 0, moves: 0, last: None }
     }
 
-    /// How often it has moved so far.
+    /// Reads new lines. Returns the number of changes so far.
     pub(super) fn look(&mut self, now: Instant) -> u64 {
         let length = self.tail.length();
         if length == self.length {
@@ -139,7 +141,7 @@ impl Log {
         self.length = length;
         let added = self.tail.read_new();
         let lines: Vec<_> = added.split(['\n', '\r']).filter(|line| !line.trim().is_empty()).collect();
-        // A line that is not whole yet moves it as well.
+        // An incomplete line counts as a change as well.
         if lines.is_empty() || lines.iter().any(|line| !WAITING.iter().any(|waiting| line.contains(waiting))) {
             self.moves += 1;
         }
@@ -149,7 +151,7 @@ impl Log {
         self.moves
     }
 
-    /// The last line in words, with its age.
+    /// Describes the last line, with its age.
     pub(super) fn last(&self, now: Instant) -> String {
         match &self.last {
             Some((line, at)) => {
@@ -168,7 +170,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// When a start with this work in each second counts as hanging.
+    /// Returns the second at which a start with this work in each second counts as hung.
     fn hangs_after(limit: u64, seconds: u32, work: impl Fn(u32) -> Work) -> Option<u32> {
         let (begin, mut start) = (Instant::now(), Start::new(SECOND * u32::try_from(limit).unwrap(), IDLE_SHARE));
         (0..=seconds).find(|second| start.look(begin + SECOND * *second, work(*second)).is_some())
@@ -230,7 +232,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever moves whenever: the stillness is never longer than the time since the last move.
+        /// For any sequence of moves, the stillness is never longer than the time since the last move.
         #[test]
         fn stillness_never_exceeds_the_time_since_the_last_move(steps in prop::collection::vec((0u64..10_000, any::<bool>()), 1..100)) {
             let (mut now, mut stillness) = (Instant::now(), Stillness::new(MOST_GAP));

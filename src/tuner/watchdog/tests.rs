@@ -11,7 +11,7 @@ use super::*;
 use crate::server::{Server, Spawn};
 use crate::tuner::launcher::conclude;
 
-/// An engine core as vLLM calls it, below a leader that lives on. `exec -a` is what `bash` has over `sh`.
+/// An engine core with vLLM's title, below a leader that survives it. `exec -a` needs `bash` instead of `sh`.
 const CORE_BELOW_A_LEADER: &str = "(exec -a VLLM::EngineCore sleep 600) & while :; do sleep 0.1; done";
 
 fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, WatchScope) {
@@ -32,7 +32,7 @@ fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, WatchScop
     (server, scope)
 }
 
-/// Looks until this many processes are vital.
+/// Checks until this many processes are vital.
 fn look_until_vital(look: &mut Look, count: usize) -> Vec<Who> {
     let begin = Instant::now();
     loop {
@@ -67,7 +67,7 @@ async fn the_death_of_an_engine_core_is_noticed_at_once_although_its_leader_live
     let (alarm, noticed) = (alarm.unwrap().clone(), begin.elapsed());
     let Some(Alarm::Death { who, .. }) = alarm else { panic!("{alarm:?}") };
     assert_eq!(who, format!("VLLM::EngineCore (pid {})", core.pid));
-    // 200 ms are promised; the machine of a test may have other things to do.
+    // The limit is 200 ms, but the machine of a test may be busy.
     assert!(noticed < Duration::from_secs(1), "noticed after {noticed:?}");
     let _ = writeln!(std::io::stderr(), "the death was noticed after {noticed:?}");
     drop(living);
@@ -79,7 +79,7 @@ async fn the_death_of_an_engine_core_is_noticed_at_once_although_its_leader_live
 #[tokio::test]
 async fn what_a_process_forks_to_run_another_program_is_not_taken_for_it() {
     let directory = tempfile::tempdir().unwrap();
-    // As when kernels are compiled: a copy of the process, with its title, which is soon the compiler and then gone.
+    // As when kernels are compiled: a copy of the process, with its title, soon becomes the compiler and then ends.
     let fork = "mkfifo $0; exec 3<>$0; while :; do (read -t 0.02 <&3; exec sleep 0.01); done";
     let fifo = directory.path().join("fifo");
     let script = format!("(exec -a VLLM::Worker bash -c '{fork}' {}) & exec sleep 600", fifo.display());
@@ -99,7 +99,7 @@ async fn what_a_process_forks_to_run_another_program_is_not_taken_for_it() {
 #[tokio::test]
 async fn the_signal_that_ended_a_process_is_seen_until_its_parent_asks_and_is_the_reason() {
     let directory = tempfile::tempdir().unwrap();
-    // `sleep` never asks for the child that the shell before it had.
+    // `sleep` never collects the child that the shell before it had.
     let script = "(exec -a VLLM::Worker sleep 600) & exec sleep 600";
     let (mut server, scope) = launch(directory.path(), script, Duration::ZERO);
     let vital = Arc::new(Mutex::new(Vec::new()));
@@ -118,8 +118,8 @@ async fn the_signal_that_ended_a_process_is_seen_until_its_parent_asks_and_is_th
 #[tokio::test]
 async fn what_is_watched_as_a_whole_tells_of_a_death_and_what_the_log_says_of_it() {
     let directory = tempfile::tempdir().unwrap();
-    // The leader notices the death itself, a moment later, as vLLM does. It leaves nothing to be collected: what is dead and not
-    // yet collected still shows its signal.
+    // The leader notices the death itself, a moment later, as vLLM does. It ignores SIGCHLD, so that no zombie remains:
+    // a zombie would still show its signal.
     let script = "trap '' CHLD; (exec -a VLLM::EngineCore sh -c 'sleep 2; kill -9 $$') & \
                   wait; sleep 0.3; echo 'RuntimeError: Engine core initialization failed.'; exit 1";
     let (mut server, scope) = launch(directory.path(), script, Duration::ZERO);

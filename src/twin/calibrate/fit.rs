@@ -1,7 +1,8 @@
-//! The minimum of the loss, and the curvature there.
+//! The minimum of the calibration's loss, and the curvature there.
 //!
-//! Gauss and Newton's steps lead near it, on derivatives by differences. There the loss is rough: a step of the engine
-//! more or less changes who is preempted. Nelder and Mead's method goes on, in coordinates in which the curvature is even.
+//! Gauss-Newton steps lead near it, with derivatives by differences. There the loss is rough: a step of the engine more
+//! or less changes which request is preempted. The Nelder-Mead method continues from there, in coordinates of even
+//! curvature.
 
 use std::cell::{Cell, RefCell};
 
@@ -18,21 +19,21 @@ const LEAST_REQUESTS: usize = 8;
 /// Half the length of a difference quotient, in units of the prior.
 const STEP: f64 = 0.5;
 const NEWTON_STEPS: u32 = 4;
-/// How far along a direction its length is checked, in multiples of it.
+/// Distance at which the length of a direction is checked, in multiples of that length.
 const PROBE: f64 = 2.0;
-/// A direction is made longer at most so many times.
+/// The largest factor on the length of a direction.
 const WIDEST: f64 = 5.0;
-/// A direction that is as long as this, in units of the prior, is left where it is.
+/// Length of a direction, in units of the prior. Directions of at least this length are not searched.
 const LEAST_TOLD: f64 = 0.9;
-/// A step of Gauss and Newton is halved so often before it is given up.
+/// The most halvings of a Gauss-Newton step before it is given up.
 const HALVINGS: u32 = 3;
-/// Less progress than this ends it.
+/// The least progress of a step. Less ends the descent.
 const PROGRESS: f64 = 0.2;
 const ITERATIONS: u64 = 60;
 const TOLERANCE: f64 = 0.02;
-/// What is left may be so many times as large as expected; where it is more, the observations are worth less than thought.
+/// The largest misfit, as a multiple of the expected one. Above it, the observations get less weight.
 const TOLERATED: f64 = 1.5;
-/// How often their worth is found anew.
+/// The most rounds that reduce this weight.
 const NOISE_ROUNDS: u32 = 3;
 
 /// Logarithms of the factors, each in units of the prior's spread.
@@ -40,9 +41,9 @@ type Units = [f64; N];
 
 struct Problem<'a> {
     runs: &'a [Run],
-    /// By which every residual is divided.
+    /// Divisor of every residual.
     noise: f64,
-    /// Where the coordinates begin, and their directions.
+    /// Origin of the coordinates, and their directions.
     origin: Units,
     directions: Matrix<N>,
     simulations: Cell<u32>,
@@ -75,7 +76,7 @@ pub(super) fn fit(runs: &[Run]) -> Result<Calibration, CalibrateError> {
 }
 
 impl Problem<'_> {
-    /// The minimum, and how many times as large as expected what is left there is.
+    /// Returns the minimum and its misfit: the remaining residuals as a multiple of the expected ones, in squares.
     fn minimum(&mut self) -> Result<(Units, f64), CalibrateError> {
         let (near, information) = self.descend()?;
         self.origin = near;
@@ -113,7 +114,7 @@ impl Problem<'_> {
         Ok(prior + self.data_loss(units)?)
     }
 
-    /// Gradient and information of the loss at a point, the prior's included; outliers count less.
+    /// Returns gradient and information of the loss at a point, the prior's included. Outliers count less.
     fn expand(&self, units: &Units) -> Result<(Units, Matrix<N>), CalibrateError> {
         let weighted = |units: &Units| -> Result<Vec<[Vec<f64>; 2]>, CalibrateError> {
             Ok(self.residuals(&factors(units))?.iter().map(Residuals::weighted).collect())
@@ -142,7 +143,7 @@ impl Problem<'_> {
         Ok((gradient, information))
     }
 
-    /// A point near the minimum, and the information near there.
+    /// Returns a point near the minimum, and the information near there.
     fn descend(&self) -> Result<(Units, Matrix<N>), CalibrateError> {
         let mut units = [0.0; N];
         let mut loss = self.loss(&units)?;
@@ -154,7 +155,7 @@ impl Problem<'_> {
             for _ in 0..=HALVINGS {
                 let next: Units = std::array::from_fn(|row| {
                     let step: f64 = inverse[row].iter().zip(gradient).map(|(a, b)| a * b).sum();
-                    // Linear no further than this.
+                    // The linear approximation holds no further than this.
                     units[row] - (share * step).clamp(-2.0, 2.0)
                 });
                 let at_next = self.loss(&next)?;
@@ -175,8 +176,8 @@ impl Problem<'_> {
         Ok((units, information))
     }
 
-    /// Directions in which, by the curvature, the loss is independent, each as long as it rises by a half. What rises
-    /// less, since chance looked like curvature, is made longer.
+    /// Corrects the lengths of the directions. By the curvature, the loss is independent along each of them and rises
+    /// by a half over its length. If it rises less, chance looked like curvature, and the direction is made longer.
     fn widened(&self, units: &Units, mut directions: Matrix<N>) -> Result<Matrix<N>, CalibrateError> {
         let here = self.loss(units)?;
         for column in 0..N {
@@ -191,7 +192,7 @@ impl Problem<'_> {
         Ok(directions)
     }
 
-    /// Directions of which the observations say more than the prior.
+    /// Returns the directions that the observations determine better than the prior.
     fn told(&self) -> Vec<usize> {
         (0..N).filter(|column| self.directions[*column][*column] < LEAST_TOLD).collect()
     }
@@ -220,8 +221,8 @@ impl Problem<'_> {
         Ok(result.state().get_best_param().map_or(self.origin, |best| self.at(best)))
     }
 
-    /// The covariance is that of the directions, widened where the residuals are larger than their scale, and never
-    /// larger than the prior's.
+    /// Builds the result. Its covariance is that of the directions, widened if the residuals are larger than their
+    /// scale, and never larger than the prior's.
     fn report(&self, units: Units, (loss_before, misfit): (f64, f64)) -> Result<Calibration, CalibrateError> {
         let loss = self.data_loss(&units)? * self.noise * self.noise;
         let misfit = misfit.max(1.0);
@@ -263,10 +264,10 @@ fn factors(units: &Units) -> Factors {
     factors
 }
 
-/// Derivatives by central differences, made smaller by what seems to be chance.
+/// Returns derivatives by central differences, reduced by the part that seems to be chance.
 ///
-/// Of chance, a difference has two parts and a second difference six: what the second shows of it is taken from what the
-/// first seems to tell.
+/// A first difference contains two shares of chance, a second difference six. A third of the squared second differences
+/// is therefore subtracted from the squared first differences.
 fn steady_slope(above: &[f64], here: &[f64], below: &[f64]) -> Vec<f64> {
     let first: Vec<f64> = above.iter().zip(below).map(|(above, below)| above - below).collect();
     let second = above.iter().zip(below).zip(here).map(|((above, below), here)| above + below - 2.0 * here);

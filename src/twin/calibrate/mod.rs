@@ -1,22 +1,22 @@
-//! What a machine's own runs tell of its step time.
+//! Calibration of the step time by a machine's own runs.
 //!
-//! The runs are simulated with the prior, a preset or a profile, and a few [`Factors`] on it are moved until the
-//! simulated requests have the times that were observed. What is minimised is, for `n` requests of a run,
+//! The runs are simulated with the prior, a preset or a profile. A few [`Factors`] on it are moved until the simulated
+//! requests have the observed times. For `n` requests of a run, the loss is
 //!
 //! `10 / n sum rho(r / 0.05) + sum (ln ratio of the means / 0.01)^2 / 2 + sum (ln factor / s)^2 / 2`
 //!
-//! with `r` the logarithms of simulated over observed TTFT, TPOT and latency, and `rho` the pseudo-Huber function, which
-//! keeps single requests from deciding. The scales 0.05 and 0.01 grow for times so short that it matters where in a
-//! step a request came. The last sum is the prior ([`prior_spread`]): a factor that the observations say
-//! nothing of stays at 1.
+//! The `r` are the logarithms of simulated over observed TTFT, TPOT and latency. `rho` is the pseudo-Huber function, so
+//! that single requests do not decide. The scales 0.05 and 0.01 grow for short times, because the instant of a
+//! request's arrival within a step matters there. The last sum is the prior ([`prior_spread`]): a factor stays at 1 if
+//! the observations contain no information on it.
 //!
-//! Where what is left at the minimum is larger than these scales explain, because the machine is now faster and now slower
-//! or the model lacks a term, all scales grow until they do, and the fit is repeated: then the prior counts for more, and
-//! no factor is bent to explain what is chance.
+//! The residuals at the minimum can be larger than these scales explain, because the machine's speed varies or the
+//! model lacks a term. All scales then grow until they explain them, and the fit is repeated. The prior counts for more
+//! then, and no factor is bent to explain chance.
 //!
-//! The uncertainty is that of the minimum's curvature, checked by moving along it: the inverse of `J^T J + 1` in units of
-//! the prior. It is local: where two factors can stand in for each other along a curve, each is more uncertain than
-//! its spread says, and what they predict together is not.
+//! The uncertainty is that of the minimum's curvature, checked by moves along it: the inverse of `J^T J + 1` in units
+//! of the prior. It is local. If two factors can replace each other along a curve, each is more uncertain than its
+//! spread. Their common prediction is not.
 
 mod fit;
 mod replay;
@@ -33,15 +33,15 @@ pub use replay::{Load, Observed, ReplayError, Times, replay};
 /// The number of factors.
 const N: usize = Factor::ALL.len();
 
-/// One load on an engine, and what was seen of it.
+/// One load on an engine, with its observations.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub settings: Settings,
     /// Data-parallel engines.
     pub replicas: usize,
-    /// What is expected of this engine before anything was seen of it, with all factors at 1.
+    /// The expected step time of this engine before any observation, with all factors at 1.
     pub prior: StepTime,
-    /// What the engine was asked before, as far as it matters: prompts that are in its cache.
+    /// Earlier requests. They matter only for the prompts that they leave in the engine's cache.
     pub before: Vec<Observed>,
     pub load: Load,
     pub requests: Vec<Observed>,
@@ -63,27 +63,27 @@ pub enum CalibrateError {
     Solver(String),
 }
 
-/// What was learned.
+/// The result of a calibration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
-    /// The most likely ones.
+    /// The most likely factors.
     pub factors: Factors,
-    /// Relative standard deviation of each.
+    /// Relative standard deviation of each factor.
     pub spread: Factors,
-    /// What was minimised, with the prior's factors and with the calibrated ones.
+    /// The loss without the prior's part, for the prior's factors and for the calibrated ones.
     pub loss_before: f64,
     pub loss: f64,
-    /// How many times as far from the model as expected the observations are, at least 1: of runs on a machine that is
-    /// now faster and now slower.
+    /// Distance of the observations from the model, as a multiple of the expected one and at least 1. It is larger on a
+    /// machine whose speed varies.
     pub noise: f64,
-    /// Simulated loads.
+    /// The number of simulated loads.
     pub simulations: u32,
     /// Lower triangle whose product with its transpose is the covariance of the logarithms.
     root: [[f64; N]; N],
 }
 
 impl Calibration {
-    /// Nothing observed: the prior with its own uncertainty.
+    /// Returns the prior with its own uncertainty, before any observation.
     #[must_use]
     pub fn none() -> Self {
         let mut calibration = Self {
@@ -102,7 +102,7 @@ impl Calibration {
         calibration
     }
 
-    /// The prior with hardly any uncertainty.
+    /// Returns the prior with hardly any uncertainty.
     #[cfg(test)]
     pub(crate) fn certain() -> Self {
         let mut calibration = Self::none();
@@ -110,14 +110,14 @@ impl Calibration {
         calibration
     }
 
-    /// The calibrated step time of an engine, given its prior. It may have other settings than those of the runs.
+    /// Returns the calibrated step time of an engine, given its prior. Its settings may differ from those of the runs.
     #[must_use]
     pub fn apply(&self, prior: StepTime) -> StepTime {
         prior.scaled(self.factors)
     }
 
-    /// Factors that are as likely as their uncertainty says, and on average the calibrated ones; equal numbers give equal
-    /// ones. What a prediction varies by over some of them is its interval.
+    /// Draws factors from their uncertainty. On average they are the calibrated ones, and equal numbers give equal
+    /// factors. The variation of a prediction over several draws is its interval.
     #[must_use]
     pub fn draw(&self, number: u64) -> Factors {
         let mut rng = ChaCha8Rng::seed_from_u64(number);
@@ -127,24 +127,24 @@ impl Calibration {
             let row = &self.root[factor as usize];
             let shift: f64 = row.iter().zip(normal).map(|(part, normal)| part * normal).sum();
             let variance: f64 = row.iter().map(|part| part * part).sum();
-            // The mean of a log-normal number is above its median, and times would be longer on average.
+            // The mean of a log-normal number is above its median, so times would be longer on average.
             factors[factor] *= (shift - variance / 2.0).exp();
         }
         factors
     }
 }
 
-/// Fits the factors to the runs, which share them: one machine and one model, any settings and loads.
+/// Fits the factors to runs of one machine and one model, with any settings and loads.
 ///
-/// Costs about a hundred simulations of each run; of long ones a part is enough.
+/// Costs about a hundred simulations of each run. A part of a long run is enough.
 ///
 /// # Errors
-/// When fewer than eight requests have times, or a run cannot be simulated.
+/// If fewer than eight requests have times, or a run cannot be simulated.
 pub fn calibrate(runs: &[Run]) -> Result<Calibration, CalibrateError> {
     fit::fit(runs)
 }
 
-/// How far off a factor may be before anything is observed: the standard deviation of its logarithm.
+/// Returns the standard deviation of a factor's logarithm before any observation.
 #[must_use]
 pub fn prior_spread(factor: Factor) -> f64 {
     match factor {

@@ -1,4 +1,4 @@
-//! A load that was observed, through the engine in virtual time.
+//! Replay of an observed load through the engine in virtual time.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use crate::twin::settings::SettingsError;
 use crate::twin::source::{Arrival, Listed};
 use crate::twin::step_time::StepTime;
 
-/// How the requests of a load came.
+/// The arrival of a load's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     /// Each at its time.
     Open,
-    /// In their order, each as soon as one of so many users has been answered.
+    /// In their order, each as soon as one of the `users` has been answered.
     Closed { users: u32 },
 }
 
 /// One request of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// When it was asked, since the load's start; of a closed load only the order matters.
+    /// When it was sent, since the load's start. For a closed load only the order matters.
     pub at: Duration,
     pub prompt: Tokens<'static>,
     /// Tokens that are generated, at least one.
     pub output_len: u32,
-    /// `None`: part of the load and not compared.
+    /// `None` for a request that is part of the load but is not compared.
     pub times: Option<Times>,
 }
 
-/// What the client of one request saw, from its asking on.
+/// Times of one request at its client, since it was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// To the first token.
@@ -41,7 +41,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Between one token and the next, on average. `None` when there is only one.
+    /// Returns the mean time from one token to the next. `None` if there is only one.
     #[must_use]
     pub fn tpot(&self, output_len: u32) -> Option<Duration> {
         let gaps = output_len.checked_sub(1).filter(|gaps| *gaps > 0)?;
@@ -58,17 +58,17 @@ pub enum ReplayError {
     Request(#[from] AddError),
 }
 
-/// How many requests of what came before are under way at once; all that matters is what they leave in the cache.
+/// Concurrent requests of the part before the load. Only the contents that they leave in the cache matter.
 const WARMUP_USERS: u32 = 8;
 
-/// Sees nothing.
+/// An observer that ignores everything.
 struct Blind;
 
 impl Observer for Blind {}
 
-/// Keeps the times of each request, until all that are watched have ended.
+/// Keeps the times of each request, until all watched requests have ended.
 struct Seen {
-    /// By its place in the load: where it is in `times`, and whether it is watched.
+    /// For each request in the order of the load: its place in `times`, and whether it is watched.
     places: Vec<(usize, bool)>,
     times: Vec<Times>,
     watched: usize,
@@ -88,11 +88,12 @@ impl Observer for Seen {
     }
 }
 
-/// The times of each request in the order of the run, and the number of steps, on engines as fast as `step_time` says.
-/// Where some requests are compared and others are not, it ends with the last that is; the others may have no times then.
+/// Returns the times of each request in the order of the run, and the number of steps, on engines with the speed of
+/// `step_time`. If only some requests are compared, the replay ends with the last of these. The others may have no
+/// times then.
 ///
 /// # Errors
-/// When the settings can serve nothing, or not one of the requests.
+/// If the settings can serve nothing, or cannot serve one of the requests.
 pub fn replay(run: &Run, step_time: &StepTime) -> Result<(Vec<Times>, u64), ReplayError> {
     let engine = || Engine::new(run.settings.clone());
     let mut engines = (0..run.replicas.max(1)).map(|_| engine()).collect::<Result<Vec<_>, _>>()?;
@@ -170,7 +171,7 @@ mod tests {
     #[test]
     fn what_comes_during_a_step_waits_for_one_more_where_the_next_is_already_scheduled() {
         let mean = |async_scheduling| {
-            // Over more than one step, wherever in it the second request comes.
+            // The second request comes at every place in a step, over more than one step.
             let ttft = |at| {
                 let mut run = run(Load::Open, &[0, at]);
                 run.settings.scheduling = Scheduling { async_scheduling, ..Scheduling::default() };

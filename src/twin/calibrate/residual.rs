@@ -1,9 +1,9 @@
-//! How far simulated times are from observed ones.
+//! Distances of simulated times from observed ones.
 
 use super::replay::Times;
 use crate::stats::to_f64;
 
-/// How many independent requests a run is worth: they wait for each other.
+/// The number of independent requests that a run is worth. It is small, because requests wait for each other.
 const WORTH: f64 = 10.0;
 /// The relative error of one request's time that counts as one.
 const REQUEST_SCALE: f64 = 0.05;
@@ -11,12 +11,12 @@ const REQUEST_SCALE: f64 = 0.05;
 const MEAN_SCALE: f64 = 0.01;
 /// The relative error of the number of steps that counts as one: a step more or less at the begin of each batch is chance.
 const STEPS_SCALE: f64 = 0.02;
-/// Beyond this many of them an error grows linearly.
+/// Beyond this multiple of its scale an error grows linearly.
 const HUBER: f64 = 2.0;
-/// Where in a step a request arrives is chance: a time is uncertain by this share of the mean TPOT.
+/// The instant of a request's arrival within a step is chance: a time is uncertain by this share of the mean TPOT.
 const PHASE: f64 = 0.4;
 
-/// TTFT, latency and TPOT of one request in seconds; the last one 0 where there is only one token.
+/// TTFT, latency and TPOT of one request in seconds. The TPOT is 0 if there is only one token.
 pub(super) struct Pair {
     simulated: [f64; 3],
     observed: [f64; 3],
@@ -26,10 +26,10 @@ const TPOT: usize = 2;
 
 /// Errors in units of their scale.
 pub(super) struct Residuals {
-    /// Of single requests, and what each of them counts.
+    /// Errors of single requests, and the weight of each.
     requests: Vec<f64>,
     weight: f64,
-    /// And of the number of steps, where it is known.
+    /// Errors of the means, and of the number of steps if it is known.
     means: Vec<f64>,
 }
 
@@ -44,7 +44,7 @@ impl Pair {
 }
 
 impl Residuals {
-    /// `steps` that were simulated and observed; every scale is `noise` times as large.
+    /// `steps` are the simulated and the observed number. `noise` multiplies every scale.
     pub(super) fn new(pairs: &[Pair], steps: Option<[u64; 2]>, noise: f64) -> Self {
         let count = f64::from(u32::try_from(pairs.len()).unwrap_or(u32::MAX)).max(1.0);
         let simulated = |kind: usize| pairs.iter().map(|pair| pair.simulated[kind]).sum::<f64>() / count;
@@ -80,13 +80,13 @@ impl Residuals {
         means + self.weight * self.requests.iter().map(huber).sum::<f64>()
     }
 
-    /// Numbers whose squares, halved, add up to what is near the loss: of requests, and of means.
+    /// Returns numbers whose halved squares add up to nearly the loss: of requests, and of means.
     pub(super) fn weighted(&self) -> [Vec<f64>; 2] {
         let soft = |x: &f64| x * (self.weight / (1.0 + (x / HUBER).powi(2)).sqrt()).sqrt();
         [self.requests.iter().map(soft).collect(), self.means.clone()]
     }
 
-    /// How many independent numbers these are.
+    /// Returns the number of independent errors.
     pub(super) fn count(&self) -> f64 {
         if self.requests.is_empty() { 0.0 } else { 3.0 * WORTH + to_f64(self.means.len() as u64) }
     }

@@ -1,4 +1,4 @@
-//! A machine that is known, found again from what its clients see.
+//! A known machine, recovered from the observations of its clients.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn prior(settings: &Settings) -> StepTime {
     StepTime::new(&test_model(), DevicePreset::find("l4").unwrap(), settings).unwrap()
 }
 
-/// A load on a machine that is off from the prior by these factors.
+/// Returns a load on a machine that differs from the prior by these factors.
 fn run(truth: Factors, max_num_seqs: u32, requests: u32) -> Run {
     let settings = settings(max_num_seqs);
     let request = |number| Observed {
@@ -47,7 +47,7 @@ fn run(truth: Factors, max_num_seqs: u32, requests: u32) -> Run {
     run
 }
 
-/// Writes down what is seen of the load on such a machine.
+/// Records the observations of the load on such a machine.
 fn observe(run: &mut Run, truth: Factors) {
     let (times, steps) = replay(run, &run.prior.clone().scaled(truth)).unwrap();
     for (request, times) in run.requests.iter_mut().zip(times) {
@@ -99,7 +99,7 @@ fn of_a_closed_load_the_steps_tell_the_host_from_the_front_end() {
 
 #[test]
 fn what_the_clients_cannot_tell_is_left_to_the_prior() {
-    // Weights are read in every step; the host's millisecond hides in front of it, the front end's behind seconds.
+    // Every step reads the weights. The host's millisecond is hidden beside a step, the front end's beside seconds.
     let calibration = calibrate(&[run(truth(), 32, 40)]).unwrap();
     let narrower = |factor| calibration.spread[factor] / prior_spread(factor);
     assert!(narrower(Factor::Weights) < 0.3, "{calibration:?}");

@@ -1,14 +1,14 @@
-//! What attention costs: from bytes and operations, or interpolated between measured kernels. Seconds for all layers.
+//! Seconds of attention for all layers: from bytes and operations, or interpolated between measured kernels.
 
 use super::grid::Grid;
 use crate::stats::to_f64;
 use crate::twin::batch::Work;
 
-/// Tokens of a query tile that are computed and thrown away at the diagonal and at the ends of prompts, in pairs for
-/// each prompt token; what the tables of `aiconfigurator` show of short prompts beside long ones.
+/// Wasted work of query tiles at the diagonal and at the ends of prompts, in pairs for each prompt token. It follows
+/// from the tables of `aiconfigurator` for short prompts beside long ones.
 const TILE_PAIRS: f64 = 512.0;
-/// The number of sequences for which a profile's pooled share of the longest context holds; of more sequences, the
-/// longest is a smaller share. From the profiles' own tables: 0.06 at 64, 0.02 at 128, 0.005 at 256.
+/// The number of sequences that a profile's pooled share of the longest context is valid for. Among more sequences the
+/// longest has a smaller share. From the profiles' own tables: 0.06 at 64, 0.02 at 128, 0.005 at 256.
 const TAIL_SEQUENCES: f64 = 64.0;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -17,32 +17,33 @@ pub(crate) enum Attention {
     Measured(Box<Measured>),
 }
 
-/// From the model's shape and the device's rates.
+/// Attention from the model's shape and the device's rates.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Formula {
-    /// Of a kernel, however small.
+    /// Seconds for any batch.
     pub(crate) floor_s: f64,
-    /// For each sequence of the batch.
+    /// Seconds for each sequence of the batch.
     pub(crate) sequence_s: f64,
-    /// For each cached token that is read.
+    /// Seconds for each cached token that is read.
     pub(crate) read_s: f64,
-    /// How many times as long a decode's reading takes in a batch with prompts.
+    /// Factor on a decode's reads in a batch with prompts.
     pub(crate) mixed: f64,
-    /// For each pair of a prompt token and a token that it attends to.
+    /// Seconds for each pair of a prompt token and a token that it attends to.
     pub(crate) pair_s: f64,
 }
 
-/// Kernels measured on uniform batches: [`Grid`]s by the prompt tokens of the step, what they find in the cache, the
-/// number of decodes, and what each of those reads.
+/// Kernels measured on uniform batches. The axes of the [`Grid`]s are the prompt tokens of the step, their context in
+/// the cache, the number of decodes, and the context of each decode.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Measured {
     /// Decodes alone: sequences, context of each.
     pub(crate) decode: Grid<2>,
     /// One prompt alone: its tokens, its context.
     pub(crate) prompt: Grid<2>,
-    /// Both.
+    /// Prompts and decodes together.
     pub(crate) mixed: Grid<4>,
-    /// Share, 0 to 1, of the way from the mean context to the longest one that a batch of 64 decodes is slower by.
+    /// Share, 0 to 1, of the way from the time of the mean context to that of the longest one, for a batch of 64
+    /// decodes.
     pub(crate) tail: f64,
 }
 
@@ -82,8 +83,8 @@ impl Measured {
         even + self.tail * (TAIL_SEQUENCES / decodes).min(1.0) * (longest - even).max(0.0)
     }
 
-    /// All prompts of the step as one with as many tokens and as many pairs. Where even one without context would have
-    /// more pairs, since the prompts are several, that one's cost is taken in proportion.
+    /// Treats all prompts of the step as one with equal numbers of tokens and pairs. Several prompts may have fewer
+    /// pairs than one of that length without context. The cost of that one is then taken in proportion to the pairs.
     fn prompts(&self, work: &Work, at: impl Fn(f64, f64) -> f64) -> f64 {
         let tokens = f64::from(work.prompt_tokens);
         let pairs = to_f64(work.prompt_pairs);

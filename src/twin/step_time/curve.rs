@@ -1,9 +1,9 @@
-//! A function known at some points, and straight between them.
+//! A function that is known at some points and linear between them.
 
-/// What a pass of the weights over a batch costs, by its tokens; or the output head, by its rows. Seconds.
+/// Seconds of a pass of the weights over a batch, by its tokens; or of the output head, by its rows.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Curve {
-    /// The larger of reading the weights once and multiplying every row with them, with a smooth passage.
+    /// The larger of reading the weights once and multiplying every row with them, with a smooth transition.
     Roofline { read_s: f64, row_s: f64 },
     /// Measured points, strictly ascending, at least one. Beyond the last one the last slope goes on.
     Points(Vec<(f64, f64)>),
@@ -12,8 +12,8 @@ pub(crate) enum Curve {
 impl Curve {
     pub(super) fn at(&self, rows: f64) -> f64 {
         match self {
-            // Between the two limits matrix products reach neither of them: at equal shares a quarter more is what
-            // `aiconfigurator`'s tables of an A100, H100 and L40S show.
+            // Matrix products reach neither limit near the transition. At equal shares, `aiconfigurator`'s tables of an
+            // A100, H100 and L40S show a quarter more.
             Self::Roofline { read_s, row_s } => (read_s.powi(3) + (row_s * rows).powi(3)).cbrt(),
             Self::Points(points) => {
                 let above = points.partition_point(|(x, _)| *x < rows);
@@ -28,7 +28,7 @@ impl Curve {
         }
     }
 
-    /// What a single row costs: for a batch of one nearly all of it is reading.
+    /// Returns the cost of a single row, nearly all of it for reading.
     pub(super) fn base(&self) -> f64 {
         self.at(1.0)
     }

@@ -1,4 +1,4 @@
-//! The few numbers by which a machine differs from what its data sheet and others' measurements let expect.
+//! Factors on the step time: a machine's deviation from its data sheet and from measurements on other machines.
 
 use std::ops::{Index, IndexMut};
 
@@ -7,10 +7,10 @@ use std::ops::{Index, IndexMut};
 pub enum Factor {
     /// Reading weights: layers with a single token, the output head.
     Weights,
-    /// What further tokens add to the layers.
+    /// The cost of further tokens in the layers.
     Compute,
     Attention,
-    /// Launching what no graph holds.
+    /// Launching the kernels outside of graphs.
     Launch,
     /// The host's share of a step.
     Host,
@@ -35,7 +35,7 @@ impl Factor {
     }
 }
 
-/// One factor for each group, 1 where nothing else is known.
+/// One factor for each group, 1 by default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factors([f64; Factor::ALL.len()]);
 

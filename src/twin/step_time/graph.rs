@@ -1,4 +1,4 @@
-//! Captured graphs: for which batches there is one, and up to which size the batch is padded for it.
+//! Captured graphs: the batches that use one, and the size that they are padded to.
 
 /// Largest batch, in tokens, for which a graph is captured by default: `max_cudagraph_capture_size` in vLLM's
 /// `config/vllm.py`.
@@ -11,15 +11,16 @@ pub(crate) struct Graphs {
 }
 
 impl Graphs {
-    /// None at all: every kernel is launched.
+    /// No graphs: every kernel is launched.
     pub(super) const NONE: Self = Self { largest: 0 };
 
-    /// As vLLM chooses by itself: twice the sequences, since a decode may verify a draft, and at most 512.
+    /// Returns vLLM's own choice: twice the sequences, since a decode may verify a draft, and at most 512.
     pub(super) fn of(max_num_seqs: u32) -> Self {
         Self { largest: LARGEST.min(max_num_seqs.saturating_mul(2)) }
     }
 
-    /// The size of the graph that is replayed for so many tokens. `None` when the kernels are launched one by one.
+    /// Returns the size of the graph that is replayed for this number of tokens. `None` if the kernels are launched one
+    /// by one.
     pub(super) fn padded(self, tokens: u32) -> Option<u32> {
         let size = match tokens {
             0..=2 => tokens.max(1),

@@ -8,7 +8,8 @@ pub(crate) struct Grid<const N: usize> {
 }
 
 impl<const N: usize> Grid<N> {
-    /// From the axes and the value at each crossing. `None` when an axis has fewer than two points or does not ascend.
+    /// Builds a grid from its axes and the value at each crossing. `None` if an axis has fewer than two points or does
+    /// not ascend.
     pub(crate) fn new(axes: [Vec<f64>; N], value: impl Fn([f64; N]) -> f64) -> Option<Self> {
         let ascends = |axis: &Vec<f64>| axis.len() >= 2 && axis.windows(2).all(|pair| pair[0] < pair[1]);
         if !axes.iter().all(ascends) {
@@ -28,12 +29,13 @@ impl<const N: usize> Grid<N> {
         Some(Self { axes, values })
     }
 
-    /// The first point of the first axis.
+    /// Returns the first point of the first axis.
     pub(super) fn first(&self) -> f64 {
         self.axes[0][0]
     }
 
-    /// Below an axis' first point the value there holds; beyond the last one its last slope goes on.
+    /// Interpolates between points. Below an axis' first point its value holds; beyond the last one the last slope goes
+    /// on.
     pub(super) fn at(&self, point: [f64; N]) -> f64 {
         let mut cells = [(0_usize, 0.0); N];
         for ((cell, axis), x) in cells.iter_mut().zip(&self.axes).zip(point) {

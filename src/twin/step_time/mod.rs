@@ -1,6 +1,6 @@
-//! How long one step takes: what the device computes and what the host does for it, in physical terms.
+//! The duration of one step: the device's computation and the host's work for it, in physical terms.
 //!
-//! | term | what it is | from |
+//! | term | meaning | from |
 //! |---|---|---|
 //! | linear | weights read once, every token multiplied with them | bytes, operations |
 //! | attention | cached tokens read by decodes, pairs of prompt tokens | bytes, operations |
@@ -9,11 +9,13 @@
 //! | communication | all-reduces and sends between devices | bytes, latency |
 //! | host | scheduling, input preparation, output, for step and sequence | measured |
 //!
-//! `device = linear + attention + sampling + launch + communication`. A step takes `device + host`, and with asynchronous
-//! scheduling, where the host prepares the next step meanwhile, the larger of the two. Every term costs O(1).
+//! `device = linear + attention + sampling + launch + communication`. A step takes `device + host`. With asynchronous
+//! scheduling the host prepares the next step meanwhile, and the step takes the larger of the two. Every term costs
+//! O(1).
 //!
-//! Not modelled: clocks that fall under load, kernels chosen anew from one batch size to the next, the first steps after
-//! a start, experts (their weights count as dense ones), and that an API server without a core of its own delays the engine.
+//! Not modelled: clocks that fall under load, kernels chosen anew from one batch size to the next, and the first steps
+//! after a start. The weights of experts count as dense ones. An API server without a core of its own delays the
+//! engine; this is not modelled either.
 
 mod attention;
 mod curve;
@@ -40,7 +42,7 @@ pub(crate) use grid::Grid;
 use parallel::Communication;
 pub use parallel::Parallel;
 
-/// V0 prepares its batches in Python, sequence by sequence: so many times as much.
+/// Factor on the host's work for a sequence in V0, where Python prepares the batches sequence by sequence.
 const V0_SEQUENCE: f64 = 4.0;
 /// Seconds of host work for each block in the block tables.
 const BLOCK_HOST_S: f64 = 4e-9;
@@ -48,7 +50,7 @@ const BLOCK_HOST_S: f64 = 4e-9;
 const HASH_HOST_S: f64 = 25e-9;
 /// Passes of the sampler over its 32-bit logits.
 const SAMPLER_PASSES: f64 = 6.0;
-/// How many times as long a layer's launch takes in eager mode, where Python calls every kernel, as compiled.
+/// Ratio of a layer's launch in eager mode to that of a compiled one: Python calls every kernel.
 const EAGER: f64 = 4.0;
 /// The step-time model of one model on one device, or on several that hold it together.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,9 +61,9 @@ pub struct StepTime {
     /// Devices among which attention is divided.
     shares: f64,
     graphs: Graphs,
-    /// Of a step that is not one captured graph.
+    /// Seconds of a step that is not one captured graph.
     launch_s: f64,
-    /// Of a step whose kernels Python launches one by one; 0 when compiled.
+    /// Seconds of a step whose kernels Python launches one by one; 0 if compiled.
     eager_s: f64,
     communication: Communication,
     host: Host,
@@ -87,29 +89,29 @@ pub struct Parts {
     pub launch_s: f64,
     pub communication_s: f64,
     pub host_s: f64,
-    /// Of the whole step; less than the sum where host and device work at the same time.
+    /// The whole step. It is less than the sum if host and device work at the same time.
     pub total_s: f64,
 }
 
-/// A model whose `config.json` leaves out what the twin needs.
+/// A model whose `config.json` lacks a value that the twin needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("config.json does not give {0}")]
 pub struct IncompleteShape(pub &'static str);
 
 impl StepTime {
-    /// From the model's shape and a device's rates.
+    /// Builds it from the model's shape and a device's rates.
     ///
     /// # Errors
-    /// When the shape lacks a size.
+    /// If the shape lacks a size.
     pub fn new(model: &ModelShape, device: &DevicePreset, settings: &Settings) -> Result<Self, IncompleteShape> {
         Self::on_several(model, device, settings, Parallel::NONE)
     }
 
-    /// The same on several devices, of which each computes its share of a layer. A step goes through the stages of a pipeline
-    /// one after the other; that several steps are under way at once is for [`Drive`](crate::twin::Drive) to say.
+    /// Like `new`, but for several devices. Each computes its share of a layer. A step goes through the stages of a
+    /// pipeline one after the other. [`Drive`](crate::twin::Drive) keeps several steps under way at once.
     ///
     /// # Errors
-    /// When the shape lacks a size.
+    /// If the shape lacks a size.
     pub fn on_several(
         model: &ModelShape,
         device: &DevicePreset,
@@ -173,7 +175,7 @@ impl StepTime {
         })
     }
 
-    /// From measured kernels.
+    /// Builds it from measured kernels.
     pub(crate) fn measured(
         linear: Curve,
         sampling: Curve,
@@ -196,13 +198,13 @@ impl StepTime {
         }
     }
 
-    /// As the engine itself sees its requests, without an API server before it.
+    /// Removes the front end. The times are then those inside the engine, without an API server before it.
     #[must_use]
     pub fn without_frontend(self) -> Self {
         Self { frontend: Frontend::default(), ..self }
     }
 
-    /// The same with each group of terms so many times as long; what was there before is replaced.
+    /// Multiplies each group of terms by its factor. Earlier factors are replaced.
     #[must_use]
     pub fn scaled(mut self, factors: Factors) -> Self {
         self.factors = factors;
@@ -214,13 +216,13 @@ impl StepTime {
         self.factors
     }
 
-    /// The time from the start of a step to its tokens.
+    /// Returns the time from the start of a step to its tokens.
     #[must_use]
     pub fn of(&self, work: &Work) -> Duration {
         duration(self.parts(work).total_s)
     }
 
-    /// The same, term by term.
+    /// Like `of`, but term by term.
     #[must_use]
     pub fn parts(&self, work: &Work) -> Parts {
         let factors = &self.factors;
@@ -229,8 +231,8 @@ impl StepTime {
         let rows = f64::from(padded.unwrap_or(work.tokens).max(1));
         let base = self.linear.base();
         let linear_s = base * factors[Factor::Weights] + (self.linear.at(rows) - base) * factors[Factor::Compute];
-        // Logits are computed for the last token of every sequence, also where a prompt is not yet complete, and for each
-        // draft.
+        // Logits are computed for the last token of every sequence, even if its prompt is not yet complete, and for
+        // each draft.
         let sampling_s = self.sampling.at(f64::from((work.sequences + work.drafts).max(1))) * factors[Factor::Weights];
         let attention_s = self.attention.time(work) / self.shares * factors[Factor::Attention];
         let launch_s = if whole_graph { 0.0 } else { self.launch_s * factors[Factor::Launch] };
@@ -242,7 +244,7 @@ impl StepTime {
         Parts { linear_s, attention_s, sampling_s, launch_s, communication_s, host_s, total_s }
     }
 
-    /// What the API server's work costs.
+    /// Returns the costs of the API server's work.
     #[must_use]
     pub fn frontend(&self) -> Frontend {
         let factor = self.factors[Factor::Frontend];

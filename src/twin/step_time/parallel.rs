@@ -1,8 +1,8 @@
-//! Several devices for one model: what each computes, and what they tell each other.
+//! Several devices for one model: the share of each, and the messages between them.
 
 use crate::config::ResolvedConfig;
 
-/// How many devices hold the model together.
+/// The devices that hold the model together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parallel {
     /// Devices among which every layer is divided.
@@ -14,7 +14,7 @@ pub struct Parallel {
 impl Parallel {
     pub const NONE: Self = Self { tensor: 1, pipeline: 1 };
 
-    /// The devices of a resolved configuration.
+    /// Returns the devices of a resolved configuration.
     #[must_use]
     pub fn of(resolved: &ResolvedConfig) -> Self {
         let narrow = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
@@ -23,7 +23,8 @@ impl Parallel {
 }
 
 /// The messages of a step. An all-reduce of `b` bytes among `t` devices costs a latency and `2 (t - 1) / t b` bytes of
-/// the link, twice for each layer (after attention and after the feed-forward); a stage hands its output on once.
+/// the link. There are two for each layer, after attention and after the feed-forward. A stage hands its output on
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Communication {
     /// For every step.

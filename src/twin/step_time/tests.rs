@@ -1,4 +1,4 @@
-//! Magnitudes that are known, and what holds for every batch.
+//! Known magnitudes, and properties of every batch.
 
 use super::*;
 use crate::config::ResolvedConfig;

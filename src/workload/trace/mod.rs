@@ -1,4 +1,4 @@
-//! Recorded traffic: the lengths of real requests, their instants, and which blocks of tokens they shared.
+//! Recorded traffic: the lengths and times of real requests, and the blocks of tokens that they shared.
 
 mod read;
 mod table;
@@ -10,23 +10,23 @@ use super::draw::Purpose;
 use super::writer::{Piece, Writer};
 use super::{LeftOut, Session, Workload, WorkloadError};
 
-/// Tokens of a block that a Mooncake trace gives a hash for
-/// (<https://github.com/kvcache-ai/Mooncake>, `FAST25-release/traces`: "each block contains 512 tokens").
+/// Tokens of a block, for each hash of a Mooncake trace (<https://github.com/kvcache-ai/Mooncake>,
+/// `FAST25-release/traces`: "each block contains 512 tokens").
 const BLOCK: u32 = 512;
 
 /// One recorded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Row {
-    /// On the trace's own clock.
+    /// Time on the trace's own clock.
     at: Option<Duration>,
     input: u32,
     output: u32,
-    /// The hashes of the prompt's blocks; empty where the trace says nothing of them.
+    /// The hashes of the prompt's blocks. Empty if the trace has none.
     blocks: Vec<u64>,
 }
 
-/// Random tokens of the recorded lengths. Blocks of equal hash are equal tokens; all others are the session's own, also
-/// when the trace has started over.
+/// Random tokens of the recorded lengths. Blocks of equal hash are equal tokens. All other tokens are the session's
+/// own, also after the trace has started over.
 #[derive(Debug)]
 pub(super) struct Trace {
     writer: Writer,
@@ -36,7 +36,7 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Reads a trace; rows that the model cannot hold or that ask for nothing are left out.
+    /// Reads a trace. Rows that the model cannot hold, and rows without input or output tokens, are left out.
     pub(super) fn read(file: &Path, writer: Writer, max_model_len: Option<u64>) -> Result<Self, WorkloadError> {
         let mut rows = read::read(file)?;
         let all = rows.len();
@@ -79,7 +79,8 @@ impl Workload for Trace {
         Session::single(self.writer.prompt(pieces), row.output)
     }
 
-    /// The row's length without its blocks, which are those of other rows, and of the same one when the trace starts over.
+    /// Returns a session of the row's lengths without its blocks. Other rows have these blocks too, and so does the row
+    /// itself when the trace starts over.
     fn warmup_session(&self, index: u64) -> Session {
         let row = self.row(index);
         Session::single(self.writer.prompt([Piece::new(Purpose::Prompt, index, row.input)]), row.output)
@@ -96,7 +97,7 @@ impl Workload for Trace {
     fn due(&self, index: u64) -> Option<Duration> {
         let (first, last) = (self.rows.first()?.at?, self.rows.last()?.at?);
         let round = u32::try_from(index / self.rows.len() as u64).unwrap_or(u32::MAX);
-        // Behind its end the trace starts over after one mean gap.
+        // After its end the trace starts over with one mean gap between.
         let gaps = u32::try_from(self.rows.len() - 1).unwrap_or(u32::MAX).max(1);
         let span = last.saturating_sub(first);
         Some(self.row(index).at?.saturating_sub(first).saturating_add((span + span / gaps).saturating_mul(round)))
@@ -145,7 +146,7 @@ mod tests {
             assert_eq!((tokens(&trace, 0).len(), tokens(&trace, 1).len()), (374, 396));
             assert_eq!(trace.session(1).turns[0].request.output_len, 109);
             assert_eq!(trace.longest(), 505);
-            // It starts over, with other tokens where none are shared.
+            // It starts over, with other tokens if none are shared.
             assert_eq!(tokens(&trace, 2).len(), 374);
             if text.contains("Model") {
                 assert_eq!(trace.left_out(), [LeftOut { reason: "without input or output tokens", rows: 1 }]);

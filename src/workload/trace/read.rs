@@ -1,4 +1,4 @@
-//! The rows of a trace file, CSV or JSONL by its first character.
+//! Reads the rows of a trace file. The first character distinguishes CSV and JSONL.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

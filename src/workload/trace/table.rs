@@ -1,4 +1,4 @@
-//! CSV traces, whose layout is known by the names of their columns.
+//! Reads CSV traces. The names of the columns determine the layout.
 
 use std::io::Read;
 use std::path::Path;
@@ -7,15 +7,15 @@ use std::time::Duration;
 use super::Row;
 use crate::workload::WorkloadError;
 
-/// The columns of one publisher's traces; others may stand beside them.
+/// The columns of one publisher's traces. A file may have further columns.
 struct Layout {
     at: Option<&'static str>,
     input: &'static str,
     output: &'static str,
 }
 
-/// Azure LLM inference (<https://github.com/Azure/AzurePublicDataset>), the same with seconds since the first, BurstGPT
-/// (<https://github.com/HPMLL/BurstGPT>), and lengths without times.
+/// Azure LLM inference (<https://github.com/Azure/AzurePublicDataset>), its data with seconds since the first request,
+/// BurstGPT (<https://github.com/HPMLL/BurstGPT>), and lengths without times.
 const LAYOUTS: [Layout; 4] = [
     Layout { at: Some("TIMESTAMP"), input: "ContextTokens", output: "GeneratedTokens" },
     Layout { at: Some("arrival_s"), input: "input_tokens", output: "output_tokens" },
@@ -47,7 +47,7 @@ pub(super) fn read(file: &Path, reader: impl Read) -> Result<Vec<Row>, WorkloadE
         return Err(error(1, problem));
     };
     let mut rows = Vec::new();
-    // The first time of day; a civil time has no distance from anything else.
+    // The reference of civil times, which have no distance from anything else.
     let mut midnight = None;
     for record in reader.records() {
         let record = record.map_err(broken)?;
@@ -72,13 +72,13 @@ pub(super) fn read(file: &Path, reader: impl Read) -> Result<Vec<Row>, WorkloadE
     Ok(rows)
 }
 
-/// Seconds, or a date and time of day, counted from the midnight before the first.
+/// Parses a time: seconds, or a date and time of day, counted from the reference midnight.
 fn time(text: &str, midnight: &mut Option<jiff::civil::DateTime>) -> Option<Duration> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok();
     }
     let at: jiff::civil::DateTime = text.parse().ok()?;
-    // A day of room, should the first row not be the earliest.
+    // The reference is the midnight of the day before, in case the first row is not the earliest.
     let midnight = match midnight {
         Some(midnight) => *midnight,
         None => *midnight.insert(at.date().yesterday().ok()?.to_datetime(jiff::civil::Time::midnight())),

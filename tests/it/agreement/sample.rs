@@ -26,7 +26,7 @@ pub(super) struct List {
     pub(super) arguments: Vec<String>,
 }
 
-/// The flags that decide most and that the others depend on.
+/// Flags that are drawn more often: they have the largest effects, and other flags depend on them.
 const COMMON: [&str; 15] = [
     "async-scheduling",
     "block-size",
@@ -48,7 +48,7 @@ const COMMON: [&str; 15] = [
 /// Switches that start another program (`headless`, `grpc`) or need one that is not installed.
 const LEFT_OUT: [&str; 2] = ["grpc", "headless"];
 
-/// What is wrong in most places.
+/// Values that are wrong for most flags.
 const WRONG: [&str; 9] = ["0", "-1", "abc", "1.5", "", "1e3", "9999999", "None", "{"];
 
 impl Pool {
@@ -57,7 +57,7 @@ impl Pool {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Writes each model's configuration beside the tokenizer of a real one.
+    /// Writes a directory for each model: its configuration, and the other files of a real model without the weights.
     pub(super) fn write_models(&self, directory: &Path, tokenizer: &Path) -> BTreeMap<String, ModelShape> {
         let write = |(name, config): (&String, &Json)| {
             let model = directory.join(name);
@@ -101,7 +101,7 @@ impl Pool {
             .collect()
     }
 
-    /// One flag in one of its spellings, with one of its values.
+    /// Renders one flag in one of its spellings, with one of its values.
     fn spell(&self, name: &str, table: FlagTable, random: &mut impl Rng) -> Vec<String> {
         let flag = table.find(name);
         let optional = |flag: &Flag| flag.bool_style() == Some(BoolStyle::Optional);

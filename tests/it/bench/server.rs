@@ -1,4 +1,4 @@
-//! A server of OpenAI's interface in a few lines, which keeps what it was asked.
+//! A minimal server of OpenAI's interface, which records its requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-/// How requests for completions are answered.
+/// The server's way to answer completion requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
-    /// As many tokens as asked for, at once.
+    /// All requested tokens at once.
     Good,
     /// One token a millisecond.
     Slow,
     /// Every other request fails with status 500.
     HalfFail,
-    /// A status for every request.
+    /// This status for every request.
     Status(u16),
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Its threads end with the test's process.
+    /// Starts a server. Its threads end with the test's process.
     pub(crate) fn start(way: Way) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -45,13 +45,13 @@ impl Server {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Head and body of each request so far.
+    /// Returns the head and the body of each request so far.
     pub(crate) fn asked(&self) -> Vec<(String, Json)> {
         self.asked.lock().unwrap().clone()
     }
 }
 
-/// Answers requests on one connection until the client goes.
+/// Answers requests on one connection until the client closes it.
 fn serve(stream: TcpStream, way: Way, asked: &Mutex<Vec<(String, Json)>>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut stream = stream;
@@ -101,7 +101,7 @@ fn respond(stream: &mut TcpStream, status: u16, kind: &str, body: &str) -> Optio
     stream.write_all(format!("{head}{body}").as_bytes()).ok()
 }
 
-/// A stream as vLLM sends it.
+/// Sends a completion as vLLM does: a stream, or a whole reply if the request disables streaming.
 fn complete(stream: &mut TcpStream, body: &Json, gap: Duration) -> Option<()> {
     let tokens = body["max_tokens"].as_u64()?;
     let prompt = body["prompt"].as_array().map_or(1, Vec::len);

@@ -1,8 +1,8 @@
-//! The scheduler's counters on crafted requests: what the twin says against the pages of the real vLLM and of `sim serve`.
+//! Scheduler counters on crafted requests: the twin against the pages of the real vLLM and of `sim serve`.
 //!
-//! A server is paused (`/pause`, which vLLM has in its development mode) while requests are handed over, so that all of
-//! them are there when the next step is scheduled, and again whenever its page is read. A step is then known by its
-//! number, and everything that the page counts is compared exactly, whatever the timing.
+//! The server is paused (`/pause`, in vLLM's development mode only) while requests are sent. All of them are therefore
+//! present when the next step is scheduled. The server is also paused whenever its page is read. Each page then belongs
+//! to a known step, and all its counters are compared exactly, independent of timing.
 
 mod server;
 mod twin;
@@ -21,8 +21,9 @@ use twin::Twin;
 use crate::real_vllm::installation;
 use crate::support::Workplace;
 
-/// 24 blocks that requests can use, 4 requests at a time, 64 tokens a step, of which one prompt among others gets 40; two
-/// blocks stay unused where others run. A CPU's blocks have a multiple of 32 tokens.
+/// 24 usable blocks, 4 requests at a time, and 64 tokens per step. A prompt gets at most 40 tokens of a step if there
+/// are other requests. An admission leaves two blocks free while other requests run. The block size on a CPU is a
+/// multiple of 32 tokens.
 const FLAGS: [&str; 17] = [
     "--enforce-eager",
     "--max-model-len",
@@ -43,7 +44,7 @@ const FLAGS: [&str; 17] = [
     "--disable-uvicorn-access-log",
 ];
 
-/// What the scheduler works with, resolved from the flags.
+/// Returns the scheduler's settings, resolved from the flags.
 fn settings() -> Settings {
     let version = EngineVersion::new(0, 32, 0);
     let words: Vec<_> = FLAGS.iter().map(|word| (*word).to_owned()).collect();
@@ -55,36 +56,36 @@ fn settings() -> Settings {
     setpoint::engines::vllm::TWIN.settings(&config, &resolved, &facts, cpu, None).unwrap().0
 }
 
-/// A prompt of so many tokens, of which no two names have a block in common.
+/// Returns a prompt of `len` tokens. Prompts with different names have no block in common.
 fn prompt(name: u32, len: u32) -> Vec<u32> {
     (0..len).map(|at| 10 + (name * 977 + at * at * 13 + at * 7) % 4000).collect()
 }
 
-/// The first `shared` tokens of one name, and the others of another.
+/// Returns a prompt with the first `shared` tokens of one name and the other tokens of another name.
 fn prefixed(prefix: u32, shared: u32, name: u32, len: u32) -> Vec<u32> {
     [prompt(prefix, shared), prompt(name, len - shared)].concat()
 }
 
-/// How much a count has grown from one page to another.
+/// Returns the growth of a counter from one page to another.
 fn grown(before: &Page, after: &Page, name: &str) -> u64 {
     count(after, name) - count(before, name)
 }
 
-/// Running and waiting.
+/// Returns the numbers of running and of waiting requests.
 fn requests(page: &Page) -> (u64, u64) {
     (count(page, "num_requests_running"), count(page, "num_requests_waiting"))
 }
 
-/// One server beside the twin of it, both of which have been asked the same since their start.
+/// A server and its twin, which have received the same requests since their start.
 struct Pair {
     server: Server,
     twin: Twin,
-    /// Twins with one rule or one size too many or too few, asked the same: what the pages must contradict.
+    /// Twins with one wrong rule or size, which receive the same requests. The pages must contradict each of them.
     wrong: Vec<(&'static str, Twin)>,
 }
 
-/// Real time between two looks at a page: short at first, so that no plateau is missed on a fast machine, then longer,
-/// because a look takes as long.
+/// Shortest and longest real time between two reads of a page. The first intervals are short, so that no plateau is
+/// missed on a fast machine. Later ones are longer, because a read itself takes about as long.
 const PACE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(80)];
 
 impl Pair {
@@ -121,7 +122,7 @@ impl Pair {
         pair
     }
 
-    /// Hands over requests that end after so many tokens, each of them once the one before has arrived.
+    /// Sends requests with this output length, each after the previous one has arrived.
     fn ask(&mut self, asks: impl IntoIterator<Item = (Vec<u32>, u32)>) {
         for (prompt, output) in asks {
             self.ask_together(&[prompt], output);
@@ -136,7 +137,7 @@ impl Pair {
         }
     }
 
-    /// Lets the server go on for so long, and compares its page.
+    /// Lets the server run for the duration `after`, and compares its page.
     fn look(&mut self, after: Duration, what: &str) -> Page {
         self.server.resume();
         std::thread::sleep(after);
@@ -146,7 +147,7 @@ impl Pair {
         page
     }
 
-    /// Lets the server go on and looks at its page now and then, until all requests have ended. Returns what was seen.
+    /// Lets the server run until all requests have ended, and compares its page now and then. Returns the pages.
     fn run(&mut self, what: &str) -> Vec<Page> {
         let (mut seen, [mut pace, longest]) = (Vec::new(), PACE);
         loop {
@@ -162,14 +163,14 @@ impl Pair {
         seen
     }
 
-    /// More requests than sequences: a plateau with all places taken and the others waiting.
+    /// Sends more requests than the server may run. In the plateau all places are taken and the other requests wait.
     fn more_requests_than_sequences(&mut self) {
         self.ask((0..9).map(|name| (prompt(name, 20), 100)));
         let seen = self.run("more requests than sequences");
         assert!(seen.iter().any(|page| requests(page) == (4, 5)), "the plateau was never looked at");
     }
 
-    /// Requests that grow until four of them need more blocks than there are, and two that wait.
+    /// Sends requests that grow until four of them need more blocks than exist, while two others wait.
     fn a_cache_too_small(&mut self) {
         let before = self.twin.preemptions();
         let lengths = [(30, 300), (60, 250), (96, 220), (31, 310), (200, 150), (64, 200)];
@@ -180,17 +181,18 @@ impl Pair {
         assert!(most > 0.9, "the cache was never seen full, {most} at most");
     }
 
-    /// Beginnings that are still cached, that are partly pushed out by others, and that are gone; one request at a time.
+    /// Repeats prefixes that are still cached, partly evicted or fully evicted, one request at a time.
     fn prefixes_one_after_the_other(&mut self) {
         let hits = |pair: &Self| pair.twin.counters().prefix_hits;
         let mut found = Vec::new();
         for (prompt, output) in [
             (prompt(40, 136), 4),
             (prefixed(40, 96, 41, 140), 4),
-            // All of it was asked before: the last token is computed anew, and with it the rest of its block.
+            // The whole prompt is cached. Its last token is computed again, and with it the rest of its block.
             (prompt(40, 136), 4),
             (prompt(40, 128), 4),
-            // 16 blocks and 15: what was used least lately has to go, the ends of prompts before their beginnings.
+            // Names 42 and 43 need 16 and 15 blocks. The least recently used blocks are evicted, the ends of prompts
+            // before their beginnings.
             (prompt(42, 500), 6),
             (prompt(40, 136), 4),
             (prompt(43, 470), 6),
@@ -210,7 +212,8 @@ impl Pair {
         assert!(parts.count() > 0, "nothing of the long prompts was found again: {found:?}");
     }
 
-    /// Long prompts in pieces beside decodes; the last have to wait for blocks, though not for a place.
+    /// Sends long prompts, which are computed in pieces beside decodes. The last ones wait for blocks although a place
+    /// is free.
     fn long_prompts_beside_decodes(&mut self) {
         let asks = [
             (prompt(60, 20), 60),
@@ -220,7 +223,7 @@ impl Pair {
             (prompt(64, 300), 8),
         ];
         let waits = |page: &Page| matches!(requests(page), (..4, 1..));
-        // They wait for some steps only, between two looks of a busy machine.
+        // They wait during a few steps only, which may fall between two reads on a busy machine.
         let seen = (0..5).any(|_| {
             self.ask(asks.clone());
             self.run("long prompts beside decodes").iter().any(waits)
@@ -228,14 +231,15 @@ impl Pair {
         assert!(seen, "nobody was seen to wait for blocks");
     }
 
-    /// Prompts of one HTTP request arrive together; equal ones share their blocks while they are computed.
+    /// Sends several prompts in one HTTP request. They arrive together, and equal ones share their blocks while they
+    /// are computed.
     fn a_batch_in_one_request(&mut self) {
         let prompts = [70, 71, 72, 70, 73, 70].map(|name| prompt(name, 130));
         self.ask_together(&prompts, 12);
         self.run("a batch in one request");
     }
 
-    /// Clients that go away, one from the batch and one from the queue.
+    /// Closes two connections: one of a running request and one of a waiting request.
     fn clients_that_go_away(&mut self) {
         let first = self.server.requests();
         self.ask((80..86).map(|name| (prompt(name, 40), 150)));
@@ -254,9 +258,10 @@ impl Pair {
         self.run("clients that go away");
     }
 
-    /// Without a pause the clock decides which step a request comes to, so only totals are certain, and what holds of every
-    /// schedule: of the four places none is left empty while somebody waits and blocks are there, so a step has no more than
-    /// four tokens to tell of and, but for the steps before the last client has come and after the queue is empty, no fewer.
+    /// Sends requests without a pause, so the clock decides which step a request joins. Only totals are certain, and a
+    /// bound that holds for every schedule. No place stays empty while a request waits and blocks are free. A step
+    /// therefore generates at most four tokens. It generates fewer only before the last client has arrived and after
+    /// the queue is empty.
     fn in_their_own_time(mut self) {
         let (clients, input, output) = (12, 20, 100);
         let before = self.server.page();
@@ -273,7 +278,7 @@ impl Pair {
             seen.push(self.server.page());
         }
         self.server.take_replies();
-        // Unlike those before, this page was not written while the engine was at work.
+        // Unlike the earlier pages, this one was not written while the engine was working.
         let page = self.server.page();
         let grown = |name: &str| grown(&before, &page, name);
         let [clients, input, output] = [clients, input, output].map(u64::from);

@@ -1,4 +1,4 @@
-//! A server that is paused, asked, and read.
+//! A server that can be paused, with its requests and its page of metrics.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +12,10 @@ use crate::support::{Workplace, wait_until};
 
 use setpoint::stats::f64_to_u64;
 
-/// The values of a page: names without their prefix, with the label that tells series of one name apart.
+/// Values of a page. Each name has no `vllm:` prefix, but the label that distinguishes series of one name.
 pub(super) type Page = BTreeMap<String, f64>;
 
-/// The labels that do; the engine and the model are the same throughout.
+/// Labels that distinguish series. The engine and the model are the same throughout.
 const LABELS: [&str; 3] = ["le", "finished_reason", "reason"];
 
 fn read(text: &str) -> Page {
@@ -24,7 +24,7 @@ fn read(text: &str) -> Page {
         let (name, labels) = series.split_once('{').unwrap_or((series, ""));
         let label = |wanted: &&str| {
             let pair = labels.trim_end_matches('}').split(',').find_map(|pair| pair.strip_prefix(wanted));
-            // A bound is written with a decimal here and without one there.
+            // One of the servers writes bounds with a decimal, the other without.
             Some(pair?.strip_prefix("=\"")?.trim_end_matches('"').trim_end_matches(".0").to_owned())
         };
         let told = LABELS.iter().find_map(label).map_or_else(String::new, |label| format!("{{{label}}}"));
@@ -33,12 +33,13 @@ fn read(text: &str) -> Page {
     text.lines().filter_map(value).collect()
 }
 
-/// A number of requests.
+/// Returns a counter of the page as a whole number.
 pub(super) fn count(page: &Page, name: &str) -> u64 {
     f64_to_u64(page[name])
 }
 
-/// What decides the schedule of the model of `examples/setup-vllm-cpu.sh`, and the sizes that the simulation needs.
+/// Returns the model of `examples/setup-vllm-cpu.sh`: the keys that determine the schedule, and the sizes that the
+/// simulation needs.
 pub(super) fn model() -> Json {
     json!({
         "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 256, "intermediate_size": 1024,
@@ -47,7 +48,7 @@ pub(super) fn model() -> Json {
     })
 }
 
-/// In a process group of its own, ended with the test, also when it fails.
+/// A process in a group of its own. It ends with the test, even if the test fails.
 struct Group(Child);
 
 impl Drop for Group {
@@ -65,12 +66,12 @@ pub(super) struct Server {
     client: reqwest::Client,
     url: String,
     model: String,
-    /// Of each request, its stream until it is read.
+    /// For each request, its stream until it is read.
     replies: Vec<Option<reqwest::Response>>,
 }
 
 impl Server {
-    /// The real engine, which pauses in its development mode only.
+    /// Starts the real engine in its development mode, because only that mode has `/pause`.
     pub(super) fn real(installation: &Path, workplace: &Workplace, flags: &[&str]) -> Self {
         let mut command = command(&installation.join("bin/vllm"));
         command.envs([("HF_HUB_OFFLINE", "1"), ("VLLM_NO_USAGE_STATS", "1"), ("DO_NOT_TRACK", "1")]);
@@ -122,8 +123,8 @@ impl Server {
         assert_eq!(status.as_u16(), 200, "{path}");
     }
 
-    /// Nothing is scheduled any more, and the step under way has been told of. Also a fence: the engine takes what it is
-    /// told in order.
+    /// Stops the scheduling. On return, the page contains the step that was in progress. The call is also a fence,
+    /// because the engine handles messages in order.
     pub(super) fn pause(&self) {
         self.post("/pause?mode=keep&clear_cache=false");
     }
@@ -139,7 +140,7 @@ impl Server {
         read(&text)
     }
 
-    /// The page once it says so.
+    /// Returns the first page that fulfils the condition.
     pub(super) fn page_when(&self, holds: impl Fn(&Page) -> bool) -> Page {
         let begin = Instant::now();
         loop {
@@ -152,18 +153,19 @@ impl Server {
         }
     }
 
-    /// How many were asked for so far.
+    /// Returns the number of requests so far.
     pub(super) fn requests(&self) -> usize {
         self.replies.len()
     }
 
-    /// Asks for streams over these prompts in one HTTP request, while paused; returns once the engine has got it.
+    /// Requests streams for these prompts in one HTTP request while the server is paused. Returns once the engine has
+    /// received it.
     pub(super) fn ask(&mut self, prompts: &[Vec<u32>], output: u32) {
         self.send(prompts, output);
         self.pause();
     }
 
-    /// The same at any time.
+    /// Like [`Self::ask`], but at any time.
     pub(super) fn send(&mut self, prompts: &[Vec<u32>], output: u32) {
         let body = json!({
             "model": self.model, "prompt": prompts, "max_tokens": output, "ignore_eos": true, "stream": true,

@@ -1,4 +1,4 @@
-//! What the twin says that the page must show.
+//! A twin of the server, and the counters that the server's page must show.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,12 +13,13 @@ const BOUNDS: [u32; 13] = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 81
 
 pub(super) struct Twin {
     engine: Engine,
-    /// Prompt and output of each request under way, by its number.
+    /// Prompt and output length of each request in progress, by its number.
     open: HashMap<u64, (u32, u32)>,
     requests: u64,
-    /// Tokens of each step that has generated something: what its ended prompts had to compute, and what it generated.
+    /// Tokens of each step that has generated any: the computed tokens of prompts that it completed, and the generated
+    /// ones.
     steps: Vec<u64>,
-    /// Requests that have ended, with their prompts' and outputs' tokens.
+    /// Ended requests: their number, their prompt tokens and their output tokens.
     finished: [u64; 3],
 }
 
@@ -61,8 +62,8 @@ impl Twin {
         format!("so far {steps} steps, {preemptions} preemptions, {prefix_hits} hits, {generated_tokens} tokens")
     }
 
-    /// Steps on to the one that the page tells of, and compares all of it. A step in which only parts of prompts are
-    /// computed is not among those that are counted: after as many of them as there may be, the page must fit.
+    /// Advances to the step that the page reports, and compares all counters. Steps that compute only parts of prompts
+    /// are not counted. The page must therefore match after some number of such steps.
     pub(super) fn meet(&mut self, page: &Page, what: &str) {
         let counted = page["iteration_tokens_total_count"];
         while !self.is_idle() && to_f64(self.steps.len()) < counted {
@@ -86,7 +87,7 @@ impl Twin {
         assert!(self.is_idle(), "requests that are never scheduled");
     }
 
-    /// False where nothing could be scheduled.
+    /// Runs one step. Returns false if nothing could be scheduled.
     fn step(&mut self) -> bool {
         let before = self.counters();
         let Some(batch) = self.engine.step(Duration::ZERO) else { return false };
@@ -104,7 +105,7 @@ impl Twin {
         true
     }
 
-    /// Where the page says something else.
+    /// Returns a line for each counter that differs between the twin and the page.
     pub(super) fn differences(&self, page: &Page) -> Vec<String> {
         let counters = self.counters();
         let [finished, prompts, outputs] = self.finished.map(to_f64);

@@ -1,11 +1,12 @@
-//! Nights with API keys and names: right ones, and ones that the server does not take.
+//! Nights with API keys and names: right ones, and ones that the server rejects.
 
 use super::{BUDGET, Night, PAID, blames_nobody, ends, engine, nothing_is_lost, paid, told};
 use crate::support::{Workplace, study_with};
 
 const KEY: &str = "hush-hush-4711";
 
-/// Gives the engine another key than the study. A `$` within the name keeps the study from being read as stating a key itself.
+/// Gives the engine another key than the study has. The `$` splits the variable's name, so that the study does not seem
+/// to state a key itself.
 const ANOTHER_KEY: &str = "k=VLLM_API; export \"$k\"_KEY=another";
 
 const OTHER_NAME: &str = "fault other-model:name=somebody";
@@ -45,7 +46,8 @@ fn is_measured(name: &str, trouble: &str, names: &[&str]) {
     assert!(!run.stderr.contains(KEY) && !run.stdout.contains(KEY), "{name}: {}", run.stderr);
 }
 
-/// Some launches are enough to find out, and each of them comes again once the server is as the study has it.
+/// Checks that the study pauses after a few launches, and that each of them is repeated once the server matches the
+/// study.
 fn pauses_soon(name: &str, trouble: &str, says: &str) {
     let workplace = place(trouble, &[]);
     let paused = workplace.run(&["tune", "study.toml"]);

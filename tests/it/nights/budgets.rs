@@ -1,4 +1,5 @@
-//! Nights with a budget of time: the confirmation and the stop are within it, and a trial that does not fit comes again.
+//! Nights with a time budget, which includes the confirmation and the stop. A trial that does not fit is launched
+//! again.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use crate::support::{Ended, Workplace, study_with};
 
 const TIME_IS_UP: &str = "done: the time is up: no further launch fits into it";
 
-/// The deadline is exceeded by a stop at most; the rest is the machine's.
+/// Longest time beyond the deadline: a stop, and a margin for a slow machine.
 const STOP: Duration = Duration::from_secs(5);
 
 pub(super) fn nights() -> Vec<Night> {
@@ -24,14 +25,14 @@ pub(super) fn nights() -> Vec<Night> {
     ]
 }
 
-/// A study with these lines of `[budget]`. One of its configurations is the best by far.
+/// Creates a study with these lines of `[budget]`. One of its configurations is the best by far.
 fn place(trouble: &str, budget: &str) -> Workplace {
     let text = study_with(&engine(trouble), budget);
     let text = text.replace("\"200\"", "\"4\"").replace("\"0.02\"", "\"0.5\"");
     Workplace::with_study(&text.replace("high = 16", "high = 8").replace("[8, 256, 2048]", "[8, 2048]"))
 }
 
-/// A run that ends within its time.
+/// Runs the study and checks that it ends within its time.
 fn within(name: &str, workplace: &Workplace, limit: Duration, arguments: &[&str]) -> Ended {
     let begin = Instant::now();
     let run = workplace.run(&[&["tune", "study.toml"], arguments].concat());
@@ -50,7 +51,8 @@ fn time_alone(name: &str) {
     is_confirmed(name, &workplace, &trials);
 }
 
-/// Nothing that was measured once wins. A busy machine may not have kept the time for it: then something is left over.
+/// Checks that the winner was measured more than once. A busy machine may leave no time for that; then a trial has no
+/// outcome yet.
 fn is_confirmed(name: &str, workplace: &Workplace, trials: &[Json]) {
     blames_nobody(name, trials);
     let winner = best(workplace);
@@ -74,7 +76,7 @@ fn time_that_ends_in_a_load(name: &str) {
     goes_on(name, &workplace, &before);
 }
 
-/// The next evening: as many trials as are enough, however quick the machine is.
+/// Continues the study on the next evening. The number of trials ends it, so the machine's speed does not matter.
 fn goes_on(name: &str, workplace: &Workplace, before: &[Json]) {
     workplace.write("mended", "");
     let run = within(name, workplace, Duration::from_mins(1), &["--trials", "5", "--time", "60s"]);

@@ -1,4 +1,4 @@
-//! Nights on which something outside of the configurations breaks, and nights on which configurations fail for reasons of their own.
+//! Nights with failures of the environment, and nights with failures of configurations.
 
 use super::{BUDGET, Night, PAID, blames_nobody, ends, engine, measured, nothing_is_lost, paid, told};
 use crate::support::{Workplace, study_with};
@@ -7,7 +7,7 @@ use crate::support::{Workplace, study_with};
 const LOST_AT_THE_STOP: &str = r#"case $n in 1|2) ;; 3) trap 'kill $engine; wait $engine; say "torch.AcceleratorError: CUDA error: unknown error"' TERM INT
 PROGRAM sim serve "$@" & engine=$!; wait $engine; exit;; *) fault exit@weights:cause=device-lost;; esac"#;
 
-/// Nights that break: name, trouble, and a text of the message.
+/// Nights that pause: name, trouble, and a text of the message.
 const BREAKS: [(&str, &str, &str); 20] = [
     ("device lost while arguments are read", "[ $n -le 3 ] || fault exit@config:cause=device-lost", "device_lost"),
     ("device lost while weights are loaded", "[ $n -le 3 ] || fault exit@weights:cause=device-lost", "device_lost"),
@@ -31,7 +31,7 @@ const BREAKS: [(&str, &str, &str); 20] = [
     ("every load crashes", "[ $n -le 2 ] || fault die:request=9", "crash"),
 ];
 
-/// Nights that go on.
+/// Nights that do not pause: name, trouble, and a text of the message.
 const GOES_ON: [(&str, &str, &str); 8] = [
     (
         "configurations fail in words unknown",
@@ -65,7 +65,8 @@ pub(super) fn nights() -> Vec<Night> {
     broken.into_iter().chain(whole).collect()
 }
 
-/// Pauses with the cause, blames nobody, and is finished once it is mended.
+/// Checks that the study pauses with the cause, that no configuration is blamed, and that the study completes after the
+/// repair.
 fn breaks(name: &str, trouble: &str, says: &str) {
     let trouble = trouble.replace("PROGRAM", env!("CARGO_BIN_EXE_setpoint"));
     let workplace = Workplace::with_study(&study_with(&engine(&trouble), BUDGET));
@@ -80,9 +81,9 @@ fn breaks(name: &str, trouble: &str, says: &str) {
     nothing_is_lost(name, &workplace, &before, &after);
 }
 
-/// Ends by itself, and the best of the others wins.
+/// Checks that the study ends by itself, and that the best of the other configurations wins.
 fn goes_on(name: &str, trouble: &str, says: &str) {
-    // One more, so that three fail in a row before the confirmation.
+    // One launch more than in `BUDGET`, so that three fail in a row before the confirmation.
     let workplace = Workplace::with_study(&study_with(&engine(trouble), "trials = 6\nconfirm = 1"));
     let trials = ends(name, &workplace, &workplace.run(&["tune", "study.toml"]), 0, says);
     let failed: Vec<_> = trials.iter().filter(|trial| trial["state"] == "failed").collect();

@@ -1,4 +1,4 @@
-//! Nights of a study as they happen, through the program itself: each ends with the right message, exit code and winner, loses
+//! Whole nights of a study, through the program itself. Each ends with the right message, exit code and winner, loses
 //! nothing and leaves nothing running.
 
 mod access;
@@ -15,16 +15,16 @@ use serde_json::Value as Json;
 
 use crate::support::{Ended, Workplace, all_pass};
 
-/// Nights at a time. More would compete for the processors.
+/// Nights that run at the same time. More would compete for the processors.
 const AT_A_TIME: usize = 4;
 
-/// The budget of every night that has no other: the last two launches confirm.
+/// The budget of nights that state no other. The last two launches confirm.
 const BUDGET: &str = "trials = 5\nconfirm = 1";
 
 /// The launches that [`BUDGET`] pays for.
 const PAID: usize = 5;
 
-/// One night. Its course gets its name, for the messages of its assertions.
+/// One night. `course` receives the name for the messages of its assertions.
 struct Night {
     name: &'static str,
     course: Box<dyn Fn(&str) + Send + Sync>,
@@ -36,8 +36,8 @@ impl Night {
     }
 }
 
-/// Shell that counts launches in `$n` and runs `trouble` until there is a file `mended`. `fault NAME` gives the launch a fault of
-/// the simulated engine, `say TEXT` ends it with a text.
+/// Returns shell code that counts launches in `$n` and runs `trouble` until the file `mended` exists. `fault NAME`
+/// gives the launch a fault of the simulated engine. `say TEXT` ends it with a message.
 fn troubled(trouble: &str) -> String {
     [
         "echo >> launches; n=$(wc -l < launches); faults=",
@@ -48,7 +48,7 @@ fn troubled(trouble: &str) -> String {
     .join("\n")
 }
 
-/// The simulated engine behind such a shell. `$0` is the number of the trial.
+/// Returns the simulated engine behind such a shell. `$0` is the number of the trial.
 fn engine(trouble: &str) -> String {
     let script = format!("{}\nexec {} sim serve \"$@\" $faults", troubled(trouble), env!("CARGO_BIN_EXE_setpoint"));
     format!("command = [\"sh\", \"-c\", '''\n{script}''', \"{{trial}}\"]")
@@ -58,7 +58,7 @@ fn best(workplace: &Workplace) -> Json {
     workplace.json(&["best", "--format", "json"])
 }
 
-/// The configuration with the highest mean value in the present context; `None` if nothing is measured.
+/// Returns the configuration with the highest mean value in the present context, or `None` if nothing is measured.
 fn highest(trials: &[Json]) -> Option<Json> {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     let counts = |trial: &&Json| trial["proposed_by"] != "interference" && trial["earlier_context"] != true;
@@ -72,7 +72,7 @@ fn highest(trials: &[Json]) -> Option<Json> {
     best.map(|(config, _)| serde_json::from_str(config).unwrap())
 }
 
-/// Trials in short, for messages.
+/// Summarizes trials for messages.
 fn told(trials: &[Json]) -> Vec<String> {
     let names = ["trial", "proposed_by", "state", "reason_code", "value", "config"];
     let of = |trial: &Json| names.map(|name| trial[name].to_string()).join(" ");
@@ -83,13 +83,13 @@ fn measured(trials: &[Json]) -> usize {
     trials.iter().filter(|trial| trial["state"] == "measured").count()
 }
 
-/// Launches that the budget pays for.
+/// Returns the number of launches that the budget pays for.
 fn paid(trials: &[Json]) -> usize {
     trials.iter().filter(|trial| trial["proposed_by"] != "probe" && trial["proposed_by"] != "interference").count()
 }
 
-/// Checks the end of a run: the exit code and the message, that nothing is left running, and that the winner is the one with the
-/// highest mean. Returns the trials.
+/// Checks the end of a run: the exit code and the message, that no process is left, and that the winner has the highest
+/// mean. Returns the trials.
 fn ends(name: &str, workplace: &Workplace, run: &Ended, code: i32, says: &str) -> Vec<Json> {
     assert_eq!(run.code, Some(code), "{name}: {}", run.stderr);
     let message = run.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -102,13 +102,12 @@ fn ends(name: &str, workplace: &Workplace, run: &Ended, code: i32, says: &str) -
     trials
 }
 
-/// Checks that no configuration is blamed for anything.
+/// Checks that every trial is measured, so that no configuration is blamed.
 fn blames_nobody(name: &str, trials: &[Json]) {
     assert_eq!(measured(trials), trials.len(), "{name}: no configuration is blamed: {:?}", told(trials));
 }
 
-/// Checks that a study that was taken up again is complete: all earlier measurements are there, each number once, and nothing
-/// waits.
+/// Checks that a resumed study is complete: it has all earlier measurements and each number once, and nothing waits.
 fn nothing_is_lost(name: &str, workplace: &Workplace, before: &[Json], after: &[Json]) {
     for old in before {
         let is_kept = |new: &Json| new["trial"] == old["trial"] && new["value"] == old["value"];
@@ -119,7 +118,7 @@ fn nothing_is_lost(name: &str, workplace: &Workplace, before: &[Json], after: &[
     assert_eq!(running(workplace), 0, "{name}");
 }
 
-/// Trials without an outcome.
+/// Returns the number of trials without an outcome.
 fn running(workplace: &Workplace) -> u64 {
     workplace.json(&["studies", "--format", "json"])[0]["running"].as_u64().unwrap()
 }

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::{Night, best, blames_nobody, ends, engine, nothing_is_lost, told};
 use crate::support::{Workplace, study_with};
 
-/// The first release of a night, which a study states or only the server knows.
+/// The first release of a night. The study states it, or only the server reports it.
 const FIRST: &str = "0.32.0";
 
 pub(super) fn nights() -> Vec<Night> {
@@ -17,7 +17,8 @@ pub(super) fn nights() -> Vec<Night> {
     ]
 }
 
-/// An engine of the release in the file `release`, once there is one; before, launches from the third on have `second`.
+/// Creates a study whose engine has the release in the file `release`. Without this file, launches from the third on
+/// have the release `second`.
 fn place(second: &str, states: bool) -> Workplace {
     let trouble = format!(
         "release={FIRST}; [ $n -lt 3 ] || release={second}; [ ! -e release ] || release=$(cat release); \
@@ -44,7 +45,7 @@ fn taken_back(name: &str) {
     let workplace = place("0.33.0", true);
     let before = tune(name, &workplace, &[], 3, IN_THE_MIDDLE);
     assert_eq!((before.len(), of_release(&before, FIRST)), (2, 2), "{name}: {:?}", told(&before));
-    // The study states the earlier release, so that another one is no context to accept.
+    // The study states the earlier release, so another one cannot be accepted.
     let says = "engine.version states it";
     assert_eq!(tune(name, &workplace, &["--accept-change"], 3, says), before, "{name}");
     workplace.write("release", FIRST);
@@ -55,7 +56,7 @@ fn taken_back(name: &str) {
 }
 
 fn stays(name: &str) {
-    // The first launch shows the release, which is only assumed before.
+    // The release is only assumed until the first launch reports it.
     let workplace = place("0.31.0", false);
     let says = "the server of trial 1 reports release 0.31.0, but flags, rules and memory were computed for 0.32.0";
     let before = tune(name, &workplace, &[], 3, says);
@@ -63,8 +64,8 @@ fn stays(name: &str) {
     refused_until_accepted(name, &workplace, &before);
 }
 
-/// Every run without the flag is refused in the same words and changes nothing. With it the defaults are measured again, and only
-/// trials of the new release are compared.
+/// Checks that every run without the flag is refused with one message and changes nothing. With the flag, the defaults
+/// are measured again, and only trials of the new release are compared.
 fn refused_until_accepted(name: &str, workplace: &Workplace, before: &[Json]) {
     let says = "engine release (stored: 0.32.0, now: 0.31.0)";
     for _ in 0..2 {

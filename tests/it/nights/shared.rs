@@ -10,10 +10,10 @@ use crate::fake_nvml::{Machine, h100};
 use crate::gpus::{FOLLOWS, slice, study};
 use crate::support::{Ended, signal, wait_until};
 
-/// 50 GB that nobody gives back while there is a file `taken`.
+/// 50,000 MiB that stay taken while the file `taken` exists.
 const TAKEN: &str = "extra {dir}/taken 50000";
 
-/// One launch fails for another reason, and the wait for the next one is long enough for a neighbour to come.
+/// Makes one launch fail for another reason. The wait for the next one is long enough for a neighbour to come.
 const PAUSE: &str = "[ $n -ne 2 ] || fault exit@config:cause=network";
 
 pub(super) fn nights() -> Vec<Night> {
@@ -28,13 +28,13 @@ pub(super) fn nights() -> Vec<Night> {
     ]
 }
 
-/// Trouble as of an engine that the program takes for a real one.
+/// Creates a study with this trouble, whose engine the program takes for a real one.
 fn place(trouble: &str, budget: &str, devices: &str) -> Machine {
     let text = study(&format!("{}\nset -- \"$@\" $faults", troubled(trouble)), "", budget);
     Machine::new(&text.replace("\"50ms\"", "\"1s\""), devices)
 }
 
-/// Starts a run, which is over once its course is.
+/// Starts a run, follows it with `course`, and waits for its end.
 fn follow(name: &str, machine: &Machine, course: impl FnOnce(&dyn Fn(&str), &std::process::Child)) -> Ended {
     let mut tuner = machine.start(&["tune", "study.toml", "--log-format", "json"]);
     let told = || std::fs::read_to_string(machine.workplace.path("stderr.txt")).unwrap();
@@ -129,7 +129,7 @@ fn lost(name: &str) {
     let before = ends(name, &machine.workplace, &paused, 5, "device_lost: RuntimeError: Failed to infer device type");
     assert!(paused.stderr.contains("hint: see with `nvidia-smi` and `dmesg`"), "{name}: {}", paused.stderr);
     blames_nobody(name, &before);
-    // On the next evening it is still lost: one launch finds that out.
+    // On the next evening the device is still lost. One launch is enough to notice it.
     let launches = || std::fs::read_to_string(machine.workplace.path("launches")).unwrap().lines().count();
     let so_far = launches();
     let still = machine.run(&["tune", "study.toml"]);

@@ -19,7 +19,8 @@ pub(super) fn nights() -> Vec<Night> {
             "device_lost",
             TRIALS,
         ),
-        // Unknown words are blamed on the slot after three failures in a row there, however fast the other one is.
+        // A message that no pattern matches is blamed on the slot after three failures in a row there. The speed of the
+        // other slot does not matter.
         (
             "words unknown on one slot",
             ONE.replace("fault", "say \"frobnicator $n$$ gave up\""),

@@ -1,4 +1,4 @@
-//! Nights of the tuner itself: it is killed during a probe, and pauses for a trial only once.
+//! Nights of the tuner itself: it is killed during a probe, and one trial pauses it only once.
 
 use super::{engine, measured};
 use crate::support::{Workplace, study_with};
@@ -22,7 +22,7 @@ fn a_tuner_that_is_killed_during_a_probe_goes_on_with_the_probe() {
 
 #[test]
 fn a_trial_causes_no_second_pause() {
-    // The defaults fail in every run, and nothing else was ever measured before them.
+    // The defaults fail in every run, and nothing was measured before them.
     let trouble = "case \"$*\" in *max-num-seqs*) ;; *) fault exit@weights:cause=disk-full;; esac";
     let workplace = Workplace::with_study(&study_with(&engine(trouble), "trials = 6\nconfirm = 1"));
     assert_eq!(workplace.run(&["tune", "study.toml"]).code, Some(5));

@@ -1,5 +1,4 @@
-//! What a client asks of `/v1/completions` and `/v1/chat/completions`, and what is wrong with it in the words of the
-//! simulated release.
+//! Requests to `/v1/completions` and `/v1/chat/completions`, and their errors in the words of the simulated release.
 
 use axum::http::StatusCode;
 use serde::Deserialize;
@@ -9,12 +8,12 @@ use super::metrics::Finish;
 use crate::facts::EngineVersion;
 use crate::stats::f64_to_u32;
 
-/// vLLM's own default for completions.
+/// vLLM's default for completions.
 const DEFAULT_MAX_TOKENS: u64 = 16;
-/// Mean length in tokens of an answer that may end by itself.
+/// Mean length in tokens of an answer without `ignore_eos`.
 const NATURAL_LENGTH: f64 = 256.0;
 
-/// Which of the two interfaces is asked.
+/// The interface of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Api {
     Completions,
@@ -24,12 +23,12 @@ pub(super) enum Api {
 #[derive(Debug, Deserialize)]
 pub(super) struct Ask {
     model: Option<String>,
-    /// Of a completion.
+    /// For completions only.
     prompt: Option<Prompt>,
-    /// Of a chat.
+    /// For chats only.
     messages: Option<Vec<Message>>,
     max_tokens: Option<u64>,
-    /// Only of a chat, where it goes before `max_tokens`.
+    /// For chats only; it takes precedence over `max_tokens`.
     max_completion_tokens: Option<u64>,
     #[serde(default)]
     ignore_eos: bool,
@@ -38,7 +37,7 @@ pub(super) struct Ask {
     #[serde(default)]
     pub(super) stream: bool,
     stream_options: Option<StreamOptions>,
-    /// Smaller is served earlier.
+    /// Requests with a smaller number are served earlier.
     #[serde(default)]
     priority: i32,
 }
@@ -52,9 +51,9 @@ struct StreamOptions {
 /// The token counts that a stream carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// In a chunk of their own after the last content chunk.
+    /// Whether they follow the last content chunk in a chunk of their own.
     pub(super) last: bool,
-    /// In every content chunk as well.
+    /// Whether every content chunk carries them as well.
     pub(super) every: bool,
 }
 
@@ -67,23 +66,23 @@ enum Prompt {
     Batch(Vec<Vec<i64>>),
 }
 
-/// What the server may be asked.
+/// The facts that requests are checked against.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
     pub(super) version: EngineVersion,
-    /// At least one; replies carry the first.
+    /// The names of the model, at least one. Replies carry the first one.
     pub(super) served_names: Vec<String>,
     /// The model as given on the command line.
     pub(super) root: String,
     pub(super) max_model_len: u64,
     pub(super) vocab_size: u64,
-    /// Whether the model takes images.
+    /// Whether the model accepts images.
     pub(super) multimodal: bool,
-    /// Whether a priority is an error, as in the old engine without that policy; the new one takes no notice then.
+    /// Whether a priority is an error, as in the V0 engine without priority scheduling. The V1 engine ignores it then.
     pub(super) refuses_priority: bool,
 }
 
-/// An answer with an error status.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Complaint {
     pub(super) status: StatusCode,
@@ -101,13 +100,13 @@ impl Complaint {
     }
 }
 
-/// One prompt, ready for the engine.
+/// The work for one prompt, ready for the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Order {
     pub(super) prompt: Vec<u32>,
     pub(super) output_len: u32,
     pub(super) finish: Finish,
-    /// The request's own limit, which may be beyond `output_len`.
+    /// The request's own limit, which may exceed `output_len`.
     pub(super) most_output: u32,
     pub(super) priority: i32,
 }
@@ -117,15 +116,15 @@ impl Ask {
         serde_json::from_slice(body).map_err(|error| Complaint::bad(format!("1 validation error: {error}")))
     }
 
-    /// The token counts that the client wants; the defaults changed twice.
+    /// Returns the token counts that the client requests. vLLM has changed the defaults twice.
     pub(super) fn usage(&self, version: EngineVersion) -> Usage {
         let Some(options) = &self.stream_options else { return Usage::default() };
         let last = options.include_usage.unwrap_or(version < EngineVersion::new(0, 20, 0));
         Usage { last, every: last && options.continuous_usage_stats.unwrap_or(version.is_v0()) }
     }
 
-    /// One order for each prompt. An answer that may end by itself does so after a length that depends only on
-    /// `draw`, uniform in [0, 1); there is no model that could mean it.
+    /// Returns one order for each prompt. The length of an answer without `ignore_eos` depends only on `draw`, which
+    /// returns uniform numbers in [0, 1), because there is no model that could end it.
     pub(super) fn orders(
         self,
         api: Api,
@@ -148,7 +147,7 @@ impl Ask {
             let priority = self.priority;
             return Err(Complaint::bad(format!("Got priority {priority} but Priority scheduling is not enabled.")));
         }
-        // Without a number a completion has vLLM's own default, and a chat all that the model length leaves.
+        // The default is a fixed number for completions, and for chats the rest of the model length.
         let asked = match api {
             Api::Completions => Some(self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
             Api::Chat => self.max_completion_tokens.or(self.max_tokens),
@@ -182,7 +181,8 @@ impl Ask {
     }
 }
 
-/// Output tokens that the model length leaves. Up to 0.20 too much is refused, later it is cut.
+/// Returns the number of output tokens within the model length. Releases up to 0.20 reject a larger number, later ones
+/// reduce it.
 fn allowed(limits: &Limits, prompt: u64, asked: u64) -> Result<u64, Complaint> {
     let most = limits.max_model_len;
     let total = prompt.saturating_add(asked);
@@ -200,7 +200,8 @@ fn allowed(limits: &Limits, prompt: u64, asked: u64) -> Result<u64, Complaint> {
     )))
 }
 
-/// Geometric with mean [`NATURAL_LENGTH`], at least `least` and 1.
+/// Converts a uniform number to a geometrically distributed length with mean [`NATURAL_LENGTH`], at least `least` and
+/// at least 1.
 fn natural_length(uniform: f64, least: u64) -> u32 {
     let length = (1.0 - uniform).ln() / (1.0 - 1.0 / NATURAL_LENGTH).ln();
     let length = f64_to_u32(length.ceil());
@@ -218,7 +219,7 @@ impl Prompt {
     }
 }
 
-/// There is no tokenizer: every four bytes are a token, equal bytes the same one.
+/// Splits a text into tokens of four bytes, because there is no tokenizer. Equal bytes become equal tokens.
 pub(super) fn tokenize(text: &str, vocabulary: u64) -> Vec<u32> {
     let token = |bytes: &[u8]| {
         let number = bytes.iter().fold(0_u64, |number, byte| number * 256 + u64::from(*byte));

@@ -1,7 +1,7 @@
-//! Messages as the prompt that a chat template makes of them, and images as the tokens that they cost.
+//! Conversion of chat messages to a prompt, and of images to tokens.
 //!
-//! The template is that of Qwen2: `<|im_start|>ROLE\n`, the content and `<|im_end|>\n` for each message, and
-//! `<|im_start|>assistant\n` behind the last: 5 tokens around each message and 3 at the end. It adds no system message.
+//! The template is that of Qwen2. Each message becomes `<|im_start|>ROLE\n`, its content and `<|im_end|>\n`. The prompt
+//! ends with `<|im_start|>assistant\n`. This adds 5 tokens to each message and 3 at the end. It adds no system message.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -9,14 +9,14 @@ use serde::Deserialize;
 
 use super::ask::{Complaint, Limits, tokenize};
 
-/// One patch of an image that becomes one token, in pixels each way: a patch of 14 pixels, merged two by two. Qwen2-VL's
-/// `image_processing_qwen2_vl.py` in `transformers`.
+/// The side length in pixels of the part of an image that becomes one token: a patch of 14 pixels, merged two by two.
+/// Source: Qwen2-VL's `image_processing_qwen2_vl.py` in `transformers`.
 const PATCH: u32 = 28;
 
-/// The most tokens of one image: Qwen2-VL's `max_pixels` is 16,384 patches.
+/// The largest number of tokens of one image: Qwen2-VL's `max_pixels` corresponds to 16,384 patches.
 const MOST_PATCHES: u64 = 16_384;
 
-/// Token ids of the template, counted back from the end of the vocabulary, where special tokens are.
+/// Special tokens of the template. The numbers count back from the end of the vocabulary.
 #[derive(Clone, Copy)]
 enum Special {
     Start = 1,
@@ -52,7 +52,7 @@ struct ImageUrl {
     url: String,
 }
 
-/// The prompt of a chat.
+/// Returns the prompt of a chat.
 pub(super) fn prompt(messages: &[Message], limits: &Limits) -> Result<Vec<u32>, Complaint> {
     let vocabulary = limits.vocab_size.max(1);
     let special = |token: Special| small((vocabulary - 1).saturating_sub(token as u64));
@@ -89,7 +89,8 @@ pub(super) fn prompt(messages: &[Message], limits: &Limits) -> Result<Vec<u32>, 
     Ok(prompt)
 }
 
-/// Equal images have equal tokens, so that they share their prefix, and different ones have others.
+/// Returns the tokens of an image. Equal images have equal tokens, so that they share their prefix; different images
+/// differ.
 fn image_tokens(url: &str, limits: &Limits) -> Result<Vec<u32>, Complaint> {
     if !limits.multimodal {
         return Err(Complaint::bad(format!("{} is not a multimodal model", limits.root)));
@@ -108,7 +109,7 @@ fn image_tokens(url: &str, limits: &Limits) -> Result<Vec<u32>, Complaint> {
     let bytes = BASE64.decode(base64).map_err(|error| Complaint::bad(format!("Incorrect padding: {error}")))?;
     let (width, height) = size(&bytes).ok_or_else(|| Complaint::bad("cannot identify image file"))?;
     let vocabulary = limits.vocab_size.max(1);
-    // FNV-1a, whose digits a linear congruential generator spreads over the patches.
+    // The FNV-1a hash of the image. A linear congruential generator spreads its digits over the patches.
     let hash = bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
@@ -119,13 +120,13 @@ fn image_tokens(url: &str, limits: &Limits) -> Result<Vec<u32>, Complaint> {
     Ok((0..patches(width, height)).map(token).collect())
 }
 
-/// Tokens of an image: its sides in patches, rounded, and at least one each way.
+/// Returns the number of tokens of an image: the product of its sides in patches, each rounded and at least 1.
 fn patches(width: u32, height: u32) -> u64 {
     let side = |pixels: u32| u64::from((pixels.saturating_add(PATCH / 2) / PATCH).max(1));
     side(width).saturating_mul(side(height)).min(MOST_PATCHES)
 }
 
-/// Width and height from the header of a PNG file.
+/// Reads width and height from the header of a PNG file.
 fn size(png: &[u8]) -> Option<(u32, u32)> {
     let rest = png.strip_prefix(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")?;
     let number = |bytes: &[u8]| Some(u32::from_be_bytes(bytes.try_into().ok()?));
@@ -154,7 +155,7 @@ mod tests {
         prompt(&serde_json::from_value::<Vec<Message>>(messages).unwrap(), &limits)
     }
 
-    /// The header is all that counts of the image.
+    /// Returns an image part with the PNG header only, because the rest is never read.
     fn image(width: u32, height: u32) -> Json {
         let size = [width.to_be_bytes(), height.to_be_bytes()].concat();
         let png = [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".as_slice(), &size].concat();

@@ -1,4 +1,4 @@
-//! Chats through a real socket, as a load generator sees them.
+//! Tests of chats through a real socket, from the view of a load generator.
 
 use serde_json::{Value as Json, json};
 

@@ -1,6 +1,6 @@
-//! Between virtual time, in which the scheduler decides, and real time, in which clients wait.
+//! Conversion between the virtual time of the scheduler and the real time of clients.
 //!
-//! Instants are absolute: what is due at a virtual time is due at one real instant, however late anything before it was.
+//! Instants are absolute: a virtual time corresponds to one real instant, even if earlier events were late.
 
 use std::f64::consts::TAU;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use nix::time::{ClockId, clock_gettime};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Falling further behind than this is not caught up: the process was stopped or starved.
+/// The largest delay that is caught up. A longer one means that the process was stopped or starved.
 const MOST_LAG: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -19,12 +19,13 @@ pub(super) struct Clock {
     scale: f64,
     rng: ChaCha8Rng,
     noise: f64,
-    /// An instant, and what `CLOCK_MONOTONIC` said then.
+    /// An instant, and the value of `CLOCK_MONOTONIC` at that instant.
     reference: (Instant, Duration),
 }
 
 impl Clock {
-    /// `scale` virtual seconds pass in one real second; `noise` is the log-normal spread of step times.
+    /// Creates a clock. `scale` virtual seconds pass in one real second; `noise` is the log-normal spread of step
+    /// times.
     pub(super) fn new(scale: f64, seed: u64, noise: f64) -> Self {
         let origin = Instant::now();
         let monotonic = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
@@ -35,13 +36,13 @@ impl Clock {
         instant.saturating_duration_since(self.origin).mul_f64(self.scale)
     }
 
-    /// When this virtual time comes; never, where that is beyond all reckoning.
+    /// Returns the real instant of a virtual time; `None` if it is beyond the range of the type.
     pub(super) fn real_of(&self, time: Duration) -> Option<Instant> {
         let since = Duration::try_from_secs_f64(time.as_secs_f64() / self.scale).ok()?;
         self.origin.checked_add(since)
     }
 
-    /// Nanoseconds of `CLOCK_MONOTONIC`, which all processes of the machine have in common.
+    /// Converts to nanoseconds of `CLOCK_MONOTONIC`, a clock that all processes of the machine share.
     pub(super) fn monotonic_ns(&self, instant: Instant) -> u64 {
         let (known, monotonic) = self.reference;
         let at = match instant.checked_duration_since(known) {
@@ -51,25 +52,26 @@ impl Clock {
         u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Told how late the present event is: where that is much too late, time stands still for as long.
+    /// Adjusts the clock to the delay of the present event. If that exceeds `MOST_LAG`, virtual time stops for the same
+    /// time.
     pub(super) fn catch_up(&mut self, lag: Duration) {
         if lag > MOST_LAG {
             self.origin += lag;
         }
     }
 
-    /// The virtual length of a step that should take so long.
+    /// Returns the virtual length of a step, with noise.
     pub(super) fn length(&mut self, step: Duration) -> Duration {
         let length = step.as_secs_f64() * self.factor();
         Duration::try_from_secs_f64(length).unwrap_or(step)
     }
 
-    /// Log-normal with mean 1.
+    /// Draws a log-normal factor with mean 1.
     fn factor(&mut self) -> f64 {
         if self.noise <= 0.0 {
             return 1.0;
         }
-        // Box-Muller; one minus the sample keeps the logarithm finite.
+        // Box-Muller transform. One minus the sample keeps the logarithm finite.
         let (u, v): (f64, f64) = (self.rng.random(), self.rng.random());
         let normal = (-2.0 * (1.0 - u).ln()).sqrt() * (TAU * v).cos();
         (self.noise * normal - self.noise * self.noise / 2.0).exp()

@@ -1,4 +1,4 @@
-//! Between the engines and their clients: who waits for what, and when he got it.
+//! The link between engines and clients: open requests, outgoing tokens, and the times of both.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,11 +14,12 @@ use super::outlet::Outlet;
 use super::schedule::{Record, Schedule};
 use crate::twin::{self, Engine, Event, Flight, Frontend, RequestId};
 
-/// The way around the web server for the tokens of a stream.
+/// The direct way from the engine's thread to a stream, past the web server.
 #[derive(Debug)]
 pub(super) struct Direct {
     pub(super) outlet: Arc<Outlet>,
-    /// What is written for one token, two, and so on, framed for HTTP. For more, and for the last, the web server is asked.
+    /// The bytes for one token, two tokens, and so on, framed for HTTP. The web server writes longer pieces and the
+    /// last one.
     pub(super) pieces: Arc<[Bytes]>,
 }
 
@@ -36,13 +37,13 @@ struct Open {
     last_token: Instant,
     generated: u32,
     sent: u32,
-    /// Whether its end has been counted, and written.
+    /// Whether its end is included in the metrics, and whether its last token has been sent.
     counted: bool,
     written: bool,
 }
 
 impl Open {
-    /// Counts its end.
+    /// Adds the finished request to the metrics.
     fn count(&self, finish: Finish, meter: &mut Meter) {
         let admitted = self.admitted.unwrap_or(self.arrived);
         let first = self.first_token.unwrap_or(admitted);
@@ -54,7 +55,7 @@ impl Open {
         meter.finish(finish, phases, self.prompt_len, self.generated);
     }
 
-    /// Sends tokens to the client. When they were written, unless that is left to the web server.
+    /// Sends tokens to the client. Returns the time of writing, or `None` if the web server is to write them.
     fn send(&mut self, sent: u32, finish: Option<Finish>) -> Option<Instant> {
         self.sent += sent;
         if let Some(Direct { outlet, pieces }) = &self.direct {
@@ -64,7 +65,7 @@ impl Open {
             }
             outlet.queue();
         }
-        // A client that went away is noticed by its abort.
+        // A client that has disconnected is handled by its abort.
         let _ = self.updates.send(Update { choice: self.choice, sent, tokens: self.sent, finish });
         None
     }
@@ -80,15 +81,15 @@ struct Out {
 #[derive(Debug)]
 pub(super) struct Desk {
     open: HashMap<RequestId, Open>,
-    /// When requests are read and tokens written.
+    /// The model of the front end's delays for reading requests and writing tokens.
     frontend: twin::Desk,
-    /// Read, or being read.
+    /// Requests whose reading by the front end may not be complete.
     received: VecDeque<(Duration, Job)>,
-    /// In the order in which they are due.
+    /// Ordered by due time.
     outbox: VecDeque<Out>,
     metrics: Metrics,
     schedule: Option<Schedule>,
-    /// Steps whose tokens are not all out, and how many are missing.
+    /// Steps whose tokens are not all sent, with the number of missing pieces.
     records: VecDeque<(Record, usize)>,
     /// Steps that ended late by more than their own length.
     pub(super) late: u64,
@@ -101,23 +102,23 @@ impl Desk {
         Self { open, frontend, received, outbox, metrics, schedule, records, late: 0 }
     }
 
-    /// A request has come.
+    /// Accepts a request that arrived at `at`; the front end now reads it.
     pub(super) fn receive(&mut self, at: Duration, job: Job) {
         let prompt_len = u32::try_from(job.prompt.len()).unwrap_or(u32::MAX);
         self.received.push_back((self.frontend.receive(at, prompt_len), job));
     }
 
-    /// A request that an engine is to have by now.
+    /// Returns the next request whose reading is complete.
     pub(super) fn read(&mut self, now: Duration) -> Option<Job> {
         self.received.pop_front_if(|(known, _)| *known <= now).map(|(_, job)| job)
     }
 
-    /// Whether the engines have every request.
+    /// Returns whether the engines have received every request.
     pub(super) fn is_read(&self) -> bool {
         self.received.is_empty()
     }
 
-    /// A request has been given to an engine.
+    /// Registers a request that an engine has received.
     pub(super) fn open(&mut self, job: Job, engine: usize) {
         let Job { id, choice, arrived, prompt, finish, updates, direct, .. } = job;
         let open = Open {
@@ -139,13 +140,13 @@ impl Desk {
         self.open.insert(id, open);
     }
 
-    /// Tells the client of a request that no engine has that there will be nothing.
+    /// Reports an abort to the client of a request that no engine has.
     pub(super) fn refuse(job: &Job) {
         let abort = Update { choice: job.choice, sent: 0, tokens: 0, finish: Some(Finish::Abort) };
         let _ = job.updates.send(abort);
     }
 
-    /// Notes when requests leave the queue for the first time.
+    /// Records the time at which requests first leave the queue.
     pub(super) fn scheduled(&mut self, flight: &Flight) {
         let now = Instant::now();
         for item in flight.batch.items.iter().filter(|item| item.context == 0 || item.tokens > 1) {
@@ -155,7 +156,7 @@ impl Desk {
         }
     }
 
-    /// A step has ended.
+    /// Processes the end of a step.
     pub(super) fn ended(&mut self, clock: &Clock, flight: &Flight, engine: &Engine, events: &[Event]) {
         let (seen, now) = (&flight.seen, Instant::now());
         let due = clock.real_of(seen.end).unwrap_or(now);
@@ -173,14 +174,14 @@ impl Desk {
             let times = [clock.monotonic_ns(due), clock.monotonic_ns(now), length_ns];
             self.records.push_back((Record::new(seen, times, count), count));
         }
-        // What is due now goes out first; the numbers can wait.
+        // Tokens that are already due are sent before the metrics are updated.
         self.send(seen.end, clock);
         for event in events {
             self.account(event, now);
         }
     }
 
-    /// When the next tokens are to go out, or the next request has been read.
+    /// Returns the time of the next event: tokens to send, or a request that has been read.
     pub(super) fn due(&self) -> Option<Duration> {
         let out = self.outbox.front().map(|out| out.due);
         let read = self.received.front().map(|(known, _)| *known);
@@ -203,7 +204,8 @@ impl Desk {
         }
     }
 
-    /// What `/metrics` is to say of a token: vLLM counts when it takes over the output of a step, not when it has written it.
+    /// Updates the metrics for a token. vLLM counts it when the front end receives a step's output, not when the token
+    /// is written.
     fn account(&mut self, event: &Event, now: Instant) {
         let Some(open) = self.open.get_mut(&event.id) else { return };
         let gap = now.saturating_duration_since(open.last_token);
@@ -224,7 +226,8 @@ impl Desk {
         }
     }
 
-    /// When they were written, unless that is left to the web server or nobody is there any more.
+    /// Sends a token. Returns the time of writing, or `None` if the web server is to write it or the client has
+    /// disconnected.
     fn hand_out(&mut self, event: &Event) -> Option<Instant> {
         let open = self.open.get_mut(&event.id)?;
         let written = open.send(event.sent, event.last.then_some(open.finish));
@@ -237,7 +240,7 @@ impl Desk {
         written
     }
 
-    /// Forgets a request whose client is gone, and says which engine has it.
+    /// Removes a request whose client has disconnected. Returns the engine that has it.
     pub(super) fn abort(&mut self, id: RequestId) -> Option<usize> {
         self.received.retain(|(_, job)| job.id != id);
         let open = self.open.remove(&id)?;
@@ -247,7 +250,7 @@ impl Desk {
         Some(open.engine)
     }
 
-    /// The page and the log are to tell of an engine as it is now.
+    /// Updates the page and the log to the present state of an engine.
     pub(super) fn report(&mut self, at: usize, engine: &Engine) {
         self.metrics.of(at).report = Report::of(engine);
     }
@@ -256,7 +259,7 @@ impl Desk {
         self.metrics.reports()
     }
 
-    /// The page of `/metrics`.
+    /// Returns the page of `/metrics`.
     pub(super) fn page(&self) -> String {
         self.metrics.render(self.late)
     }

@@ -1,7 +1,7 @@
-//! The engines' thread: it owns the schedulers, lets each step take its time, and hands out the tokens.
+//! The engines' thread. It owns the schedulers, waits for the end of each step, and sends out the tokens.
 //!
-//! It waits for the absolute instant at which the next step ends; however late it comes to one, the next is due when it
-//! was. A request takes part in what is scheduled from the virtual time on at which it arrived.
+//! It waits for the absolute instant at which the next step ends, so that a delay at one step does not move the next. A
+//! request is scheduled from the virtual time of its arrival on.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -18,24 +18,25 @@ use super::stats::StatsLine;
 use crate::load::prefer;
 use crate::twin::{Ask, Engine, Fleet, RequestId, StepTime, Tokens};
 
-/// How long before an instant the thread stops to sleep: a sleeping thread is woken some 50 microseconds late.
+/// The time before an instant during which the thread spins, because the kernel wakes a sleeping thread some 50
+/// microseconds late.
 const SPIN: Duration = Duration::from_micros(60);
 
-/// A step that ends later than this by the clock takes in whoever has arrived by then: requests must not wait for an engine
-/// that runs behind its schedule.
+/// The delay of a step's end beyond which the next step includes all requests that have arrived meanwhile. Requests
+/// must not wait for an engine that is behind its schedule.
 const BEHIND: Duration = Duration::from_millis(1);
 
-/// How long the thread sleeps at a time in a step without an end.
+/// The longest single sleep during a step without an end.
 const MOST_SLEEP: Duration = Duration::from_secs(1);
 
-/// What happens to one request. `choice` is the sender's own number for it.
+/// A change of one request. `choice` is the sender's own number for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Update {
     pub(super) choice: u32,
-    /// Tokens that the client gets now, and all that it has by then.
+    /// New tokens for the client, and the total number of tokens including these.
     pub(super) sent: u32,
     pub(super) tokens: u32,
-    /// Set with the last token, or without one when the engine gave up.
+    /// Set with the last token, or without a token if the engine gave up.
     pub(super) finish: Option<Finish>,
 }
 
@@ -45,10 +46,10 @@ pub(super) struct Job {
     pub(super) choice: u32,
     pub(super) arrived: Instant,
     pub(super) prompt: Vec<u32>,
-    /// Tokens to generate, and how the request is said to end.
+    /// The number of tokens to generate, and the reported reason of the end.
     pub(super) output_len: u32,
     pub(super) finish: Finish,
-    /// The most tokens that it might have generated.
+    /// The largest number of tokens that the request allows.
     pub(super) most_output: u32,
     pub(super) priority: i32,
     pub(super) updates: mpsc::UnboundedSender<Update>,
@@ -61,14 +62,14 @@ pub(super) enum Command {
     Abort(RequestId),
     Metrics(oneshot::Sender<String>),
     ResetPrefixCache,
-    /// Whether nothing is to be scheduled until told otherwise; answered once that holds, no step is under way, and what
-    /// was asked for before has been read.
+    /// Stops scheduling (`true`) until it is resumed (`false`). The answer is sent when no step is under way and all
+    /// earlier requests have been read; after a resumption, at once.
     Pause(bool, oneshot::Sender<()>),
-    /// Has a step take longer than it should.
+    /// Delays the next event, like a step that takes too long.
     Stall(StepFault),
     /// Ends all streams as aborted.
     Stop,
-    /// Ends without a word.
+    /// Ends without a message to clients.
     Die,
 }
 
@@ -79,7 +80,7 @@ pub(super) struct EngineLoop {
     clock: Clock,
     desk: Desk,
     stats: StatsLine,
-    /// Arrived, and not yet in a scheduler.
+    /// Requests that have arrived and are not yet in a scheduler.
     pending: VecDeque<Job>,
     /// The virtual time of the last event.
     now: Duration,
@@ -87,9 +88,9 @@ pub(super) struct EngineLoop {
     written: Instant,
     paused: bool,
     stalled: Option<StepFault>,
-    /// Who waits for the steps under way to end, and for requests to be read.
+    /// Recipients of the answer to a pause.
     pausing: Vec<oneshot::Sender<()>>,
-    /// Whether the thread is to run before all that have no real-time priority.
+    /// Whether the thread asks for a real-time priority.
     realtime: bool,
 }
 
@@ -120,9 +121,9 @@ impl EngineLoop {
         }
     }
 
-    /// Runs until told to stop or until nobody can send commands any more.
+    /// Runs until a command ends the loop or no sender is left.
     pub(super) fn run(mut self) {
-        // Where this is not allowed, the thread is woken some 50 microseconds later.
+        // Without this permission the thread wakes some 50 microseconds later.
         let _ = nix::sys::prctl::set_timerslack(1);
         if self.realtime && !prefer() {
             self.stats.warn("The engine's thread gets no real-time priority: it takes CAP_SYS_NICE or `ulimit -r`.");
@@ -138,7 +139,7 @@ impl EngineLoop {
             let stats = self.written + StatsLine::PERIOD;
             let until = due.map_or(stats, |due| due.min(stats));
             let left = until.saturating_duration_since(Instant::now());
-            // Short waits are slept whole: an engine that is many times as fast as its device would only spin.
+            // A short wait is mostly slept, since an engine much faster than its device would otherwise only spin.
             let sleep = left.saturating_sub(SPIN.min(left / 8));
             match self.commands.recv_timeout(sleep) {
                 Ok(command) => match self.obey(command) {
@@ -161,12 +162,13 @@ impl EngineLoop {
         }
     }
 
-    /// Lets time pass without a step that begins or ends. Commands are obeyed: vLLM's front end answers during a long step, too.
+    /// Waits without beginning or ending a step. Commands are still executed, because vLLM's front end answers during a
+    /// long step.
     fn stall(&mut self, step: StepFault) -> ControlFlow<()> {
         let end = step.lasts.and_then(|lasts| Instant::now().checked_add(lasts));
         while end.is_none_or(|end| Instant::now() < end) {
             let left = end.map_or(MOST_SLEEP, |end| end.saturating_duration_since(Instant::now()).min(MOST_SLEEP));
-            // Without time to wait the loop spins.
+            // With a timeout of zero the loop spins.
             match self.commands.recv_timeout(if step.busy { Duration::ZERO } else { left }) {
                 Ok(command) => self.obey(command)?,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -176,14 +178,14 @@ impl EngineLoop {
         ControlFlow::Continue(())
     }
 
-    /// The virtual time at which something happens next.
+    /// Returns the virtual time of the next event.
     fn next(&self) -> Option<Duration> {
         let asked = self.pending.front().map(|job| self.clock.virtual_of(job.arrived));
         let next = [asked, self.fleet.due(), self.desk.due()].into_iter().flatten().min();
         next.map(|next| next.max(self.now))
     }
 
-    /// Ends and begins what is due at a virtual time, which should have been at `due`.
+    /// Ends and begins the steps that are due at a virtual time; `due` is its real instant.
     fn reach(&mut self, event: Duration, due: Instant) {
         self.now = event;
         let (desk, clock, fleet) = (&mut self.desk, &mut self.clock, &mut self.fleet);
@@ -204,7 +206,8 @@ impl EngineLoop {
             };
             match fleet.ask(&ask, event) {
                 Ok(engine) => desk.open(job, engine),
-                // The front end checks lengths before; a client learns of an engine's refusal as of an abort.
+                // The front end has checked the lengths before. If the engine still refuses, the client receives an
+                // abort.
                 Err(_) => Desk::refuse(&job),
             }
         }
@@ -216,7 +219,7 @@ impl EngineLoop {
         self.settle();
     }
 
-    /// A break ends the loop.
+    /// Executes a command. A break ends the loop.
     fn obey(&mut self, command: Command) -> ControlFlow<()> {
         match command {
             Command::Add(job) => self.pending.push_back(*job),
@@ -224,7 +227,8 @@ impl EngineLoop {
                 self.pending.retain(|job| job.id != id);
                 if let Some(at) = self.desk.abort(id) {
                     self.fleet.abort(at, id);
-                    // Where no step is under way, the engine takes an empty one to tell its worker of it.
+                    // If no step is under way, vLLM's engine executes an empty one to inform its worker, and thus
+                    // updates its metrics.
                     if self.fleet.due().is_none()
                         && let Some(engine) = self.fleet.engines().nth(at)
                     {
@@ -234,7 +238,7 @@ impl EngineLoop {
                 self.settle();
             }
             Command::Metrics(reply) => {
-                // The asker may be gone.
+                // The receiver may have been dropped.
                 let _ = reply.send(self.desk.page());
             }
             Command::Stall(step) => self.stalled = Some(step),
@@ -258,12 +262,12 @@ impl EngineLoop {
         ControlFlow::Continue(())
     }
 
-    /// Tells those who wait for the steps under way to end and for requests to be read, once that is so.
+    /// Answers a pause as soon as no step is under way and all earlier requests have been read.
     fn settle(&mut self) {
         let is_read = self.pending.is_empty() && self.desk.is_read();
         if !self.paused || (is_read && self.fleet.due().is_none()) {
             for done in self.pausing.drain(..) {
-                // The asker may be gone.
+                // The receiver may have been dropped.
                 let _ = done.send(());
             }
         }

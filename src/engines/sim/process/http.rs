@@ -28,7 +28,8 @@ use super::reply::Reply;
 use crate::facts::EngineVersion;
 use crate::twin::RequestId;
 
-/// Prompts of a million token ids still fit, and chats with dozens of large images.
+/// The largest body of a request in bytes. It fits prompts of a million token ids, and chats with dozens of large
+/// images.
 const LARGEST_BODY: usize = 256 << 20;
 
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub(super) struct FrontEnd {
     pub(super) limits: Limits,
     pub(super) seed: u64,
     pub(super) commands: Sender<Command>,
-    /// The most tokens of one request that come at once.
+    /// The largest number of tokens that the engine's thread writes at once for one request.
     pub(super) most_at_once: usize,
     pub(super) next_id: AtomicU64,
     pub(super) faults: Arc<Faults>,
@@ -46,7 +47,7 @@ pub(super) struct FrontEnd {
     pub(super) is_dev_mode: bool,
 }
 
-/// Refuses requests under `/v1` without a key, as the `AuthenticationMiddleware` of vLLM's `api_server.py` does.
+/// Rejects requests under `/v1` without a valid key, like the `AuthenticationMiddleware` of vLLM's `api_server.py`.
 async fn authenticate(State(front_end): State<Arc<FrontEnd>>, request: Request, next: Next) -> Response {
     let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let is_open = front_end.api_keys.is_empty() || !request.uri().path().starts_with("/v1");
@@ -116,7 +117,8 @@ async fn reset_prefix_cache(State(front_end): State<Arc<FrontEnd>>) -> StatusCod
     }
 }
 
-/// Of vLLM's modes only the one that keeps requests as they are: it freezes a schedule.
+/// Pauses the engine. Of vLLM's modes only `keep` is simulated, which leaves requests unchanged and freezes the
+/// schedule.
 async fn pause(State(front_end): State<Arc<FrontEnd>>, uri: Uri) -> Response {
     let mode = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("mode="));
     if mode != Some("keep") {
@@ -164,10 +166,10 @@ impl FrontEnd {
             Err(complaint) => return self.complain(&complaint),
         };
         if let Some(step) = step {
-            // Without an engine the request fails below.
+            // If the engine has ended, the request fails below.
             let _ = self.commands.send(Command::Stall(step));
         }
-        // Only what a chunked body is may be written by two; what misbehaves is left to the web server.
+        // Only a chunked body (HTTP/1.1) can have two writers. The web server alone writes a stream with a fault.
         let outlet = (version == Version::HTTP_11 && fault.is_none()).then_some(line.0);
         match self.complete(api, outlet, body) {
             Ok((reply, Some(usage))) => reply.stream(usage, fault),
@@ -176,7 +178,7 @@ impl FrontEnd {
         }
     }
 
-    /// Hands the request to the engine. The second value is `None` without streaming.
+    /// Passes the request to the engine. The second value is `None` without streaming.
     fn complete(
         &self,
         api: Api,
@@ -192,7 +194,7 @@ impl FrontEnd {
         let orders = ask.orders(api, &self.limits, || rng.random())?;
         let outlet = outlet.filter(|_| stream.is_some_and(|usage| !usage.every));
         if let Some(outlet) = &outlet {
-            // A chat is opened by a piece without a token.
+            // A chat begins with a piece without tokens.
             outlet.begin(if api == Api::Chat { 2 } else { 1 });
         }
         let (sender, updates) = mpsc::unbounded_channel();

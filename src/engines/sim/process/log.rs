@@ -1,4 +1,5 @@
-//! Log lines in vLLM's form: its own on standard output, the web server's and tracebacks on standard error.
+//! Log lines in vLLM's form. vLLM's own go to standard output; those of the web server and tracebacks go to standard
+//! error.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,14 +12,14 @@ use crate::facts::EngineVersion;
 
 type Sink = Box<dyn Write + Send>;
 
-/// Where the lines go. Cheap to clone; lines of several tasks are not mixed.
+/// The two streams of the log. Cheap to clone; lines of concurrent tasks are not mixed.
 #[derive(Clone)]
 pub(crate) struct Log {
-    /// Since 0.10 every line begins with the process that wrote it.
+    /// Whether every line begins with the name of its process, as since 0.10.
     names_process: bool,
     core_name: Cow<'static, str>,
     sinks: Arc<Mutex<(Sink, Sink)>>,
-    /// Whether they are the process's own streams.
+    /// Whether the streams are those of this process.
     own: bool,
 }
 
@@ -29,7 +30,7 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    /// Lines in the form of this release, on the process's own streams.
+    /// Creates a log in the form of this release, on the streams of this process.
     #[must_use]
     pub(crate) fn stdio(version: EngineVersion) -> Self {
         Self { own: true, ..Self::new(version, Box::new(std::io::stdout()), Box::new(std::io::stderr())) }
@@ -45,47 +46,47 @@ impl Log {
         }
     }
 
-    /// The same for the process of one of several engines.
+    /// Returns this log for the process of one of several engines.
     pub(super) fn of_engine(&self, number: usize) -> Self {
         Self { core_name: format!("EngineCore_DP{number}").into(), ..self.clone() }
     }
 
-    /// A line of the process that serves HTTP.
+    /// Writes a line of the process that serves HTTP.
     pub(super) fn api(&self, file: &str, message: impl fmt::Display) {
         self.vllm("INFO", "APIServer", file, &message);
     }
 
-    /// A line of the same process about what it does otherwise than asked.
+    /// Writes a warning of the process that serves HTTP.
     pub(super) fn warning(&self, file: &str, message: impl fmt::Display) {
         self.vllm("WARNING", "APIServer", file, &message);
     }
 
-    /// A line of the engine's process.
+    /// Writes a line of the engine's process.
     pub(super) fn core(&self, file: &str, message: impl fmt::Display) {
         self.vllm("INFO", &self.core_name, file, &message);
     }
 
-    /// Errors of the process that serves HTTP; each line of the message becomes one of the log.
+    /// Writes errors of the process that serves HTTP, one log line for each line of the message.
     pub(super) fn api_error(&self, file: &str, message: &str) {
         message.lines().for_each(|line| self.vllm("ERROR", "APIServer", file, &line));
     }
 
-    /// The same of the engine's process.
+    /// Like `api_error`, but for the engine's process.
     pub(super) fn core_error(&self, file: &str, message: &str) {
         message.lines().for_each(|line| self.vllm("ERROR", &self.core_name, file, &line));
     }
 
-    /// A line of uvicorn, the web server.
+    /// Writes a line of uvicorn, the web server.
     pub(super) fn uvicorn(&self, message: impl fmt::Display) {
         self.write(&self.of_api(&format!("INFO:     {message}")), true);
     }
 
-    /// Lines as the process that serves HTTP writes them to standard error, each with its end.
+    /// Formats lines of the process that serves HTTP for standard error, each with its line end.
     pub(super) fn of_api(&self, text: &str) -> String {
         self.of("APIServer", text)
     }
 
-    /// The same of the engine's process.
+    /// Like `of_api`, but for the engine's process.
     pub(super) fn of_core(&self, text: &str) -> String {
         self.of(&self.core_name, text)
     }
@@ -95,16 +96,16 @@ impl Log {
         text.lines().flat_map(|line| [prefix.as_str(), line, "\n"]).collect()
     }
 
-    /// Text as it is, to standard error.
+    /// Writes unchanged text to standard error.
     pub(super) fn raw(&self, text: &str) {
         self.write(text, true);
     }
 
-    /// Closes both streams for good: what is written later is lost.
+    /// Closes both streams permanently: later output is lost.
     pub(super) fn close(&self) {
         let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
         *sinks = (Box::new(std::io::sink()), Box::new(std::io::sink()));
-        // The numbers stay taken: a socket that got one of them would be written to by whoever prints.
+        // The descriptors stay occupied. Otherwise a socket could get one of these numbers and receive printed output.
         if self.own
             && let Ok(null) = std::fs::File::options().write(true).open("/dev/null")
         {
@@ -127,7 +128,7 @@ impl Log {
         let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
         let (out, err) = &mut *sinks;
         let sink = if to_err { err } else { out };
-        // A log that nobody reads any more does not end the server.
+        // A closed log does not end the server.
         let _ = sink.write_all(line.as_bytes()).and_then(|()| sink.flush());
     }
 }

@@ -1,4 +1,4 @@
-//! What only a started engine knows: how the device's memory is divided, and what does not fit into it.
+//! Division of the device's memory at the start, and refusals for lack of memory.
 
 use super::refusal::Refusal;
 use crate::config::{Config, ResolvedConfig};
@@ -8,7 +8,7 @@ use crate::rule::Facts;
 use crate::stats::gib;
 use crate::twin::{DevicePreset, MemoryPlan, Settings, Shortage};
 
-/// Divides the memory and gives the scheduler its settings, or refuses as the engine's own process does.
+/// Divides the memory and returns the scheduler's settings, or the refusal of the engine's own process.
 pub(super) fn allocate(
     effective: &ResolvedConfig,
     config: &Config,

@@ -1,4 +1,4 @@
-//! What `/metrics` shows: vLLM's names and labels in Prometheus' text format.
+//! The page of `/metrics`, with vLLM's names and labels in Prometheus' text format.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::facts::EngineVersion;
 use crate::stats::to_f64;
 use crate::twin::{Counters, Engine};
 
-/// Bucket bounds in seconds, as vLLM has them.
+/// Bucket bounds in seconds, as in vLLM.
 const TTFT: &[f64] = &[
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
     160.0, 640.0, 2560.0,
@@ -43,7 +43,7 @@ impl Histogram {
     }
 }
 
-/// How a request left the engine.
+/// The reason for the end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
     Length,
@@ -61,15 +61,15 @@ impl Finish {
     }
 }
 
-/// One scheduler as of the end of a step. vLLM's page and log tell of nothing later: a request that has just come is not
-/// waiting yet, and what is being scheduled does not count (`make_stats` of `v1/core/sched/scheduler.py`).
+/// The state of one scheduler at the end of a step. vLLM's page and log report no later state: a new request is not
+/// waiting yet, and a step being scheduled does not count (`make_stats` of `v1/core/sched/scheduler.py`).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Report {
     pub(super) counters: Counters,
     pub(super) running: usize,
     pub(super) waiting: usize,
     pub(super) kv_usage: f64,
-    /// Accepted drafts by place; empty without speculation.
+    /// The number of accepted drafts at each position; empty without speculation.
     pub(super) accepted_at: Vec<u64>,
 }
 
@@ -86,12 +86,12 @@ impl Report {
     }
 }
 
-/// What one engine's scheduler does not count itself. Times are real, as a client would measure them.
+/// Metrics of one engine that its scheduler does not count. Times are real, as a client measures them.
 #[derive(Debug)]
 pub(super) struct Meter {
-    /// Its scheduler as of the last step's end.
+    /// The scheduler's state at the end of the last step.
     pub(super) report: Report,
-    /// Whether cached tokens are left out of a step's size, as since 0.20.
+    /// Whether a step's size excludes cached tokens, as since 0.20.
     spares_cached: bool,
     ttft: Histogram,
     gap: Histogram,
@@ -128,8 +128,8 @@ impl Meter {
         self.gap.observe(after.as_secs_f64());
     }
 
-    /// A step has ended. As in vLLM, a step that generates nothing is no observation, and a prompt counts as a whole in the
-    /// step that ends it, less what was cached: that since 0.20 (`v1/metrics/stats.py`).
+    /// Records the end of a step. As in vLLM, a step that generates no token is not observed. A prompt counts as a
+    /// whole in the step that ends it, and since 0.20 without its cached tokens (`v1/metrics/stats.py`).
     pub(super) fn step(&mut self, engine: &Engine) {
         let before = std::mem::replace(&mut self.report, Report::of(engine)).counters;
         let after = &self.report.counters;
@@ -143,7 +143,8 @@ impl Meter {
         self.step_tokens.observe(to_f64(tokens));
     }
 
-    /// `phases` are the time in the queue, to the first token, and from there to the last.
+    /// Records the end of a request. `phases` are the time in the queue, from there to the first token, and to the last
+    /// token.
     pub(super) fn finish(&mut self, finish: Finish, phases: [Duration; 3], prompt: u32, generated: u32) {
         self.finished[finish as usize] += 1;
         if finish != Finish::Abort {
@@ -157,21 +158,21 @@ impl Meter {
     }
 }
 
-/// All engines' numbers, and what they are called.
+/// The metrics of all engines, with their names and labels.
 #[derive(Debug)]
 pub(super) struct Metrics {
     version: EngineVersion,
-    /// Tokens in a block, by which releases before 0.10 count.
+    /// Tokens in a block, the unit of some metrics before 0.10.
     block_size: u64,
     model_name: String,
     cache_labels: String,
     meters: Vec<Meter>,
-    /// Whether the engine was told to keep its numbers to itself (`--disable-log-stats`): then the page has none of them.
+    /// Whether the page is empty, as with `--disable-log-stats`.
     pub(super) silent: bool,
 }
 
 impl Metrics {
-    /// `cache_labels` are the labels of `cache_config_info`, name and value.
+    /// Creates empty metrics. `cache_labels` are names and values of the labels of `cache_config_info`.
     pub(super) fn new(
         version: EngineVersion,
         block_size: u32,
@@ -193,21 +194,21 @@ impl Metrics {
         }
     }
 
-    /// The numbers of one engine.
+    /// Returns the metrics of one engine.
     ///
     /// # Panics
-    /// When there is no such engine.
+    /// If there is no such engine.
     pub(super) fn of(&mut self, engine: usize) -> &mut Meter {
         &mut self.meters[engine]
     }
 
-    /// The schedulers, each as of the last step's end.
+    /// Returns the states of the schedulers, each at the end of its last step.
     pub(super) fn reports(&self) -> impl Iterator<Item = &Report> {
         self.meters.iter().map(|meter| &meter.report)
     }
 
-    /// The whole page. `late` counts the steps that ended late by more than their own length: the simulation's own fault,
-    /// under a name of its own.
+    /// Renders the whole page. `late` is the number of steps that ended late by more than their own length. It
+    /// describes the simulation itself and has a name outside of vLLM's.
     pub(super) fn render(&self, late: u64) -> String {
         if self.silent {
             return String::new();
@@ -243,7 +244,7 @@ impl Metrics {
             page.number("gauge", "gpu_prefix_cache_hit_rate", "Prefix cache hit rate.", |of| of.report().hit_rate());
         } else {
             let name = if since(10) { "prefix_cache" } else { "gpu_prefix_cache" };
-            // Before 0.10 these counted blocks.
+            // Before 0.10 these metrics counted blocks.
             let unit = if since(10) { 1 } else { self.block_size };
             let (queries, hits) = (format!("{name}_queries"), format!("{name}_hits"));
             page.counter(&queries, "Prefix cache queries.", |of| of.report().counters.prefix_queries / unit);
@@ -281,7 +282,7 @@ impl Metrics {
             }
             page.histogram("iteration_tokens_total", "Tokens of an engine step.", |meter| &meter.step_tokens);
         }
-        // `v1/spec_decode/metrics.py`.
+        // Names as in `v1/spec_decode/metrics.py`.
         if page.engines.iter().any(|of| !of.report().accepted_at.is_empty()) {
             let of = |of: &Engaged<'_>| of.report().counters;
             page.counter("spec_decode_num_drafts", "Number of spec decoding drafts.", |it| of(it).drafts);
@@ -305,7 +306,7 @@ impl Metrics {
     }
 }
 
-/// One engine on the page.
+/// One engine on the page, with its labels.
 struct Engaged<'a> {
     meter: &'a Meter,
     labels: String,
@@ -338,7 +339,7 @@ impl Page<'_> {
         self.labelled("counter", name, help, |engaged| vec![(engaged.labels.clone(), of(engaged))]);
     }
 
-    /// Series with labels of their own, of each engine. Counters get their `_total`.
+    /// Adds series with further labels for each engine. Counters get the suffix `_total`.
     fn labelled<T: std::fmt::Display>(
         &mut self,
         kind: &str,

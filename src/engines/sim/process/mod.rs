@@ -1,7 +1,8 @@
-//! The simulated engine: a server with vLLM's flags, log lines, protocol and metrics, and the twin instead of a model.
+//! The server of the simulated engine. It has vLLM's flags, log lines, protocol and metrics, and the twin instead of a
+//! model.
 //!
-//! It is meant to run as a process of its own, so that a launch, its failures and its end are the real thing.
-//! Answers are `" token"` over and over; without `ignore_eos` they end at a length drawn from the seed.
+//! It is meant to run as a process of its own, so that a launch, its failures and its end are real. Answers consist of
+//! repeated `" token"`. Without `ignore_eos` they end at a length drawn from the seed.
 
 mod ask;
 mod chat;
@@ -43,10 +44,10 @@ pub(crate) use log::Log;
 pub(crate) use options::Options;
 pub(crate) use refusal::Refusal;
 
-/// Connections that may wait to be accepted, as uvicorn has it.
+/// The number of connections that may wait to be accepted, as in uvicorn.
 const BACKLOG: u32 = 2048;
 
-/// Why the server did not run until it was asked to stop.
+/// The reason for an end that was not requested.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
     #[error(transparent)]
@@ -59,7 +60,7 @@ pub(crate) enum ServeError {
 }
 
 impl ServeError {
-    /// What the process must exit with.
+    /// Returns the exit code of the process.
     #[must_use]
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
@@ -73,7 +74,7 @@ impl ServeError {
 /// Starts, serves on `--host` and `--port`, and returns after SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When vLLM would not have started, when a signal came before the server was ready, or when a socket failed.
+/// If vLLM would not have started, if a signal came before the server was ready, or if a socket failed.
 pub(crate) async fn serve(options: Options) -> Result<(), ServeError> {
     let name = |name: std::ffi::OsString| name.into_string().ok().filter(|name| name.starts_with("VLLM_"));
     let env = std::env::vars_os().filter_map(|(key, value)| Some((name(key)?, value.into_string().ok()?)));
@@ -97,11 +98,11 @@ pub(crate) async fn serve(options: Options) -> Result<(), ServeError> {
     run(options, None, log, faults, stop).await
 }
 
-/// The same on a bound socket that does not listen yet, with a log of the caller's and until `stop`, which gives a
-/// signal's number.
+/// Like [`serve`], but with the caller's log and on a bound socket that does not listen yet. It runs until `stop`
+/// returns the number of a signal.
 ///
 /// # Errors
-/// As [`serve`].
+/// Those of [`serve`].
 #[cfg(test)]
 pub(crate) async fn serve_on(
     options: Options,
@@ -113,7 +114,7 @@ pub(crate) async fn serve_on(
     run(options, socket, log, faults, stop).await
 }
 
-/// The faults of this launch, which may be used up by it.
+/// Returns the faults of this launch. A fault limited to one launch is thereby used up.
 fn faults(options: &Options, log: &Log) -> Arc<fault::Faults> {
     Arc::new(fault::Faults::new(&options.faults, &options.config, options.version, log.clone()))
 }
@@ -164,7 +165,7 @@ async fn run(
     log.uvicorn(format_args!("Started server process [{}]", std::process::id()));
     log.uvicorn("Waiting for application startup.");
     log.uvicorn("Application startup complete.");
-    // uvicorn begins to listen after its start is complete.
+    // Like uvicorn, the server listens only after its start is complete.
     let late = async {
         faults.at(Phase::Ready).await?;
         faults.listen_late().await;
@@ -179,7 +180,8 @@ async fn run(
         }
     }
     let listener = started.socket.listen(BACKLOG)?;
-    // The engine's thread writes to the sockets of the web server, and cannot seal what it writes.
+    // The engine's thread writes to the sockets of the web server and cannot encrypt. With TLS, the web server
+    // therefore gets a plain-text port behind a TLS forwarder.
     let (door, carrier) = if let Some(acceptor) = tls::acceptor(&options.config)? {
         let inside = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let address = inside.local_addr()?;
@@ -187,7 +189,7 @@ async fn run(
     } else {
         (outlet::Door(listener), None)
     };
-    // Nobody connects any more once the web server has ended.
+    // Dropped after the web server has ended, when no connection needs forwarding any more.
     let _carrier = carrier.map(tls::Carrier);
     faults.ready();
     let engine = std::thread::Builder::new().name("engine".to_owned()).spawn(move || engine.run())?;
@@ -203,7 +205,7 @@ async fn run(
         _ = &mut stop => {}
         refusal = faults.end() => return Err(refusal.into()),
         () = faults.core_death() => {
-            // Streams in flight get an error, further requests as well.
+            // Streams in flight and further requests get an error.
             let _ = commands.send(engine::Command::Die);
             tokio::select! {
                 ended = &mut server => return Ok(ended?),
@@ -220,7 +222,7 @@ async fn run(
     let _ = commands.send(engine::Command::Stop);
     let _ = shut_down.send(());
     let _ = tokio::time::timeout(startup::GRACE, server).await;
-    // It has been told to end; what it writes about its schedule is then complete.
+    // The engine has received the command to end. Its record of the schedule is complete after the join.
     let _ = tokio::task::spawn_blocking(move || engine.join()).await;
     faults.stop_core().await;
     log.uvicorn("Waiting for application shutdown.");
@@ -229,7 +231,7 @@ async fn run(
     Ok(())
 }
 
-/// The engines' loop, ready to run.
+/// Creates the engines' loop, ready to run.
 fn engine(
     options: &Options,
     log: &Log,
@@ -251,8 +253,8 @@ fn engine(
     Ok(engine::EngineLoop::new(engines, step_time, clock, desk, stats, options.realtime, commands))
 }
 
-/// Tokens of one request that a stream may get at once: what its interval holds back, and what a step adds with all its
-/// drafts accepted. Beyond some the web server writes them.
+/// Returns the largest number of tokens that the engine's thread writes at once for one request. This is the stream
+/// interval plus all drafts of a step, but at most 16. The web server writes longer pieces.
 fn most_at_once(settings: &Settings) -> usize {
     let scheduling = &settings.scheduling;
     let drafts = scheduling.speculation.map_or(0, |speculation| speculation.tokens);

@@ -1,4 +1,4 @@
-//! The command line of the simulated engine: `vllm serve`'s own flags, and `--sim-*` for what is simulated.
+//! The command line of the simulated engine: flags of `vllm serve`, and `--sim-*` for the simulation.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,46 +13,47 @@ use crate::engines::vllm::FLAGS;
 use crate::facts::{Device, EngineVersion, Gpu};
 use crate::twin::DevicePreset;
 
-/// Everything that decides how the simulated engine behaves.
+/// All settings of the simulated engine.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Options {
-    /// As given: a directory with a `config.json`.
+    /// A directory with a `config.json`, as given.
     pub model: String,
     /// The flags of `vllm serve` that were given.
     pub config: Config,
-    /// The environment variables that vLLM heeds. Empty after parsing.
+    /// The environment variables that vLLM reads. Empty after parsing.
     pub env: BTreeMap<String, String>,
-    /// The release that is simulated: flags, defaults, refusals, scheduler, log lines, metric names.
+    /// The simulated release, which decides flags, defaults, refusals, scheduler, log lines and metric names.
     pub version: EngineVersion,
     pub device: &'static DevicePreset,
-    /// How many of it there are.
+    /// The number of devices.
     pub devices: u32,
-    /// Share of drafts, 0 to 1, that the model agrees with where it decodes speculatively.
+    /// Share of draft tokens, 0 to 1, that the model accepts in speculative decoding.
     pub acceptance: f64,
     /// Real time from the start until requests are served.
     pub startup: Duration,
-    /// How many times faster than the simulated device the steps go by.
+    /// Simulated seconds per real second.
     pub time_scale: f64,
     pub seed: u64,
-    /// Standard deviation of the logarithm of a step's time; 0 for none.
+    /// Standard deviation of the logarithm of a step's time; 0 for no noise.
     pub noise: f64,
-    /// Where to write, step by step, when tokens were due and when they came.
+    /// The file for a record of each step, with due and actual times of its tokens.
     pub schedule: Option<PathBuf>,
-    /// Whether the engine's thread asks for a real-time priority, so that a busy machine does not hold it up.
+    /// Whether the engine's thread asks for a real-time priority, so that a busy machine does not delay it.
     pub realtime: bool,
-    /// Whether requests and tokens take as long as in vLLM's front end, tokens going out one after the other.
+    /// Whether the delays of vLLM's front end are simulated, including the sequential output of tokens.
     pub frontend: bool,
-    /// How it misbehaves.
+    /// The faults to simulate.
     pub faults: Plan,
 }
 
 impl Options {
-    /// Reads what follows `sim serve`: the model, flags of the simulated release, and
-    /// `--sim-vllm-version`, `--sim-device`, `--sim-devices`, `--sim-acceptance-rate`, `--sim-startup-s`, `--sim-time-scale`, `--sim-seed`, `--sim-noise`,
-    /// `--sim-schedule`, `--sim-priority`, `--sim-frontend`, `--sim-fault`, `--sim-fault-if`, `--sim-fault-once`.
+    /// Parses the arguments after `sim serve`: the model, flags of the simulated release, and `--sim-vllm-version`,
+    /// `--sim-device`, `--sim-devices`, `--sim-acceptance-rate`, `--sim-startup-s`, `--sim-time-scale`, `--sim-seed`,
+    /// `--sim-noise`, `--sim-schedule`, `--sim-priority`, `--sim-frontend`, `--sim-fault`, `--sim-fault-if`,
+    /// `--sim-fault-once`.
     ///
     /// # Errors
-    /// What argparse would refuse, with its exit code 2.
+    /// If argparse would refuse an argument, with its exit code 2.
     pub(crate) fn parse(arguments: &[String]) -> Result<Self, Refusal> {
         let Some((model, rest)) = arguments.split_first().filter(|(model, _)| !model.starts_with('-')) else {
             return Err(Refusal::usage("the following arguments are required: model_tag"));
@@ -60,17 +61,17 @@ impl Options {
         let (options, flags) = Self::split(rest)?;
         let table = FLAGS.for_version(options.version);
         let config = table.parse(&flags).map_err(Refusal::usage)?;
-        // A fault that never comes because of a slip would look like one that was survived.
+        // A misspelt condition would suppress the fault, and the test would pass without it.
         if let Some((flag, _)) = options.faults.conditions.iter().find(|(flag, _)| table.find(flag).is_none()) {
             return Err(Refusal::usage(format!("argument --sim-fault-if: {}", table.unknown(flag))));
         }
         Ok(Self { model: model.clone(), config, ..options })
     }
 
-    /// Reads the arguments `--sim-*`, and returns the others beside them. Model and flags stay empty.
+    /// Parses the arguments `--sim-*`, and returns all others unparsed. Model and flags stay empty.
     ///
     /// # Errors
-    /// When one of them has no value or a wrong one.
+    /// If one of them has no value or an invalid one.
     fn split(arguments: &[String]) -> Result<(Self, Vec<String>), Refusal> {
         let mut options = Self {
             model: String::new(),
@@ -107,7 +108,8 @@ impl Options {
         Ok((options, flags))
     }
 
-    /// Reads from the arguments of a study's engine what it simulates. `None` if the process would refuse one of them.
+    /// Parses the simulated properties from the arguments of a study's engine. Returns `None` if the process would
+    /// refuse an argument.
     #[must_use]
     pub(crate) fn simulated(arguments: &[String]) -> Option<Simulated> {
         let (options, _) = Self::split(arguments).ok()?;
@@ -156,7 +158,7 @@ impl Options {
         Ok(())
     }
 
-    /// The device as rules and defaults see it, with as many as there are.
+    /// Returns the devices for rules and defaults, including their number.
     #[must_use]
     pub(crate) fn facts_device(&self) -> Device {
         match self.device.device() {
@@ -165,7 +167,7 @@ impl Options {
         }
     }
 
-    /// The names that requests may use. Replies carry the first one.
+    /// Returns the names that requests may use. Replies carry the first one.
     #[must_use]
     pub(crate) fn served_names(&self) -> Vec<String> {
         match self.config.get_str("served-model-name") {
@@ -174,15 +176,16 @@ impl Options {
         }
     }
 
-    /// The keys of which a request under `/v1` has to carry one; none if everybody may ask. As in vLLM's `api_server.py` the
-    /// argument comes before the variable.
+    /// Returns the API keys. A request under `/v1` has to carry one of them; if there are none, every request is
+    /// accepted. As in vLLM's `api_server.py`, the argument takes precedence over the variable.
     #[must_use]
     pub(crate) fn api_keys(&self) -> Vec<String> {
         let keys = self.config.get_str("api-key").or(self.env.get(API_KEY_VARIABLE).map(String::as_str));
         keys.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Whether the endpoints that change the engine are served: vLLM has them with `VLLM_SERVER_DEV_MODE=1` only (`envs.py`).
+    /// Returns whether endpoints that change the engine exist, as in vLLM with `VLLM_SERVER_DEV_MODE=1` only
+    /// (`envs.py`).
     #[must_use]
     pub(crate) fn is_dev_mode(&self) -> bool {
         let value = self.env.get("VLLM_SERVER_DEV_MODE");
@@ -208,7 +211,7 @@ fn whole(name: &str, value: &str, least: u32, most: u32) -> Result<u32, Refusal>
     }
 }
 
-/// Whether it is the second of two.
+/// Returns whether the value is the second of two choices.
 fn choice(name: &str, value: &str, [first, second]: [&str; 2]) -> Result<bool, Refusal> {
     if value != first && value != second {
         let choices = format!("(choose from {first}, {second})");

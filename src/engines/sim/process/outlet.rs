@@ -1,9 +1,10 @@
-//! Sockets that two write to: the web server heads, whole replies and what ends a stream, the engine's thread the tokens in
-//! between, at the instant when they are due and without a task for each stream.
+//! Sockets with two writers. The web server writes heads, whole replies and the ends of streams. The engine's thread
+//! writes the tokens in between, at their due instant and without a task for each stream.
 //!
-//! The engine's thread may write only while the web server has nothing left to write. What the server still has is counted:
-//! the engine adds to it with each update that it leaves to the server, and the server's next flush takes away what the
-//! stream had handed over by then. A flush comes when all bytes have been written.
+//! The engine's thread may write only while the web server has no unwritten data, so the pieces left to the web server
+//! are counted. The engine increases the count with each update that it leaves to the server. A flush by the server
+//! decreases it by the pieces that the stream has handed over by then. A flush follows after all bytes have been
+//! written.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What the web server and the engine's thread know of one connection.
+/// The shared state of web server and engine's thread for one connection.
 #[derive(Debug)]
 pub(super) struct Outlet {
     socket: TcpStream,
@@ -25,13 +26,13 @@ pub(super) struct Outlet {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Pieces of the present reply that the web server has, or will be handed, and has not written.
+    /// Pieces of the present reply that the web server has received or will receive, and has not written.
     queued: usize,
-    /// Of `queued`, those that it has been handed.
+    /// The part of `queued` that the web server has received.
     handed: usize,
-    /// Written by the engine's thread and not taken by the socket.
+    /// Bytes from the engine's thread that the socket has not accepted yet.
     backlog: Vec<u8>,
-    /// Of the web server's task.
+    /// Wakes the web server's task.
     waker: Option<Waker>,
 }
 
@@ -40,23 +41,23 @@ impl Outlet {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A reply begins, of which the web server has to write so many pieces first, the head among them.
+    /// Begins a reply. The web server has to write `pieces` pieces first, including the head.
     pub(super) fn begin(&self, pieces: usize) {
         let mut state = self.state();
         (state.queued, state.handed) = (pieces, 0);
     }
 
-    /// The web server has been handed a piece, or the head.
+    /// Records that the web server has received a piece or the head.
     pub(super) fn handed(&self) {
         self.state().handed += 1;
     }
 
-    /// The web server will have to write a piece.
+    /// Records that the web server will have to write a piece.
     pub(super) fn queue(&self) {
         self.state().queued += 1;
     }
 
-    /// Writes a piece at once, from any thread. False where the web server has to write before.
+    /// Writes a piece at once, from any thread. Returns `false` if the web server has to write first.
     pub(super) fn write(&self, piece: &[u8]) -> bool {
         let mut state = self.state();
         if state.queued > 0 {
@@ -66,7 +67,7 @@ impl Outlet {
             match self.socket.try_write(piece) {
                 Ok(written) => written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-                // The web server learns by itself that the client is gone.
+                // The web server detects by itself that the client has disconnected.
                 Err(_) => return true,
             }
         } else {
@@ -81,7 +82,7 @@ impl Outlet {
         true
     }
 
-    /// Writes what the engine's thread has left.
+    /// Writes the backlog of the engine's thread.
     fn drain(&self, state: &mut State, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !state.backlog.is_empty() {
             ready!(self.socket.poll_write_ready(context))?;
@@ -111,7 +112,7 @@ impl Outlet {
     }
 }
 
-/// The web server's end of a connection.
+/// The web server's handle of a connection.
 #[derive(Debug)]
 pub(super) struct Connection(Arc<Outlet>);
 
@@ -169,7 +170,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// Accepts connections whose tokens do not wait for each other in the socket.
+/// A listener whose connections send each token at once (`TCP_NODELAY`).
 #[derive(Debug)]
 pub(super) struct Door(pub(super) TcpListener);
 
@@ -179,7 +180,7 @@ impl Listener for Door {
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         let (socket, address) = Listener::accept(&mut self.0).await;
-        // A connection that is over already is found out at its first read.
+        // An error means that the connection has ended, and the first read detects that.
         let _ = socket.set_nodelay(true);
         (Connection(Arc::new(Outlet { socket, state: Mutex::default() })), address)
     }
@@ -189,7 +190,7 @@ impl Listener for Door {
     }
 }
 
-/// What a handler learns of its connection.
+/// The connection as handlers receive it.
 #[derive(Clone, Debug)]
 pub(super) struct Line(pub(super) Arc<Outlet>);
 

@@ -1,4 +1,4 @@
-//! Why the simulated engine does not start, in the words and with the exit code of the real one.
+//! Refusals of the simulated engine to start, in the words and with the exit code of vLLM.
 
 use crate::facts::EngineVersion;
 use crate::rule::{Finding, Severity};
@@ -7,14 +7,14 @@ use crate::rule::{Finding, Severity};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct Refusal {
-    /// 2 when the arguments cannot be parsed, 1 for everything later.
+    /// 2 if the arguments cannot be parsed, 1 for everything later.
     pub exit_code: u8,
-    /// What standard error gets, without a line end.
+    /// The text on standard error, without a line end.
     pub text: String,
 }
 
 impl Refusal {
-    /// As argparse refuses.
+    /// Returns argparse's refusal.
     pub(super) fn usage(error: impl std::fmt::Display) -> Self {
         let text = format!(
             "usage: vllm serve [model_tag] [options]\n\nFor full list:            vllm serve --help=all\n\nvllm serve: error: {error}"
@@ -22,7 +22,8 @@ impl Refusal {
         Self { exit_code: 2, text }
     }
 
-    /// As the part of the engine refuses that would find the same: parser, configuration class or engine process.
+    /// Returns the refusal of that part of vLLM which would find the same problem: parser, configuration class or
+    /// engine process.
     pub(super) fn found(version: EngineVersion, finding: &Finding) -> Self {
         let message = &finding.message;
         match (finding.severity, message.split_once(": Input should be ")) {
@@ -33,7 +34,7 @@ impl Refusal {
         }
     }
 
-    /// As the configuration class `class` refuses a combination of values.
+    /// Returns the refusal of a combination of values by the configuration class `class`.
     pub(super) fn value(version: EngineVersion, class: &str, message: &str) -> Self {
         if version < EngineVersion::new(0, 12, 0) {
             return Self::traceback("config.py", &format!("ValueError: {message}"));
@@ -44,7 +45,9 @@ impl Refusal {
         Self::pydantic(class, None, &detail, "value_error")
     }
 
-    /// As a configuration class refuses one field: `limit` is, for example, `less than or equal to 1, input_value=2`.
+    /// Returns a configuration class's refusal of one field.
+    ///
+    /// `limit` is, for example, `less than or equal to 1, input_value=2`.
     fn field(field: &str, limit: &str) -> Self {
         let (limit, value) = limit.split_once(", ").unwrap_or((limit, "input_value=None"));
         let relation = limit.rsplit_once(' ').map_or(limit, |(relation, _)| relation);
@@ -63,7 +66,7 @@ impl Refusal {
         Self::traceback("config/vllm.py", &error)
     }
 
-    /// A Python traceback that ends in `error`.
+    /// Returns a Python traceback that ends in `error`.
     pub(super) fn traceback(file: &str, error: &str) -> Self {
         let text = format!(
             "Traceback (most recent call last):\n  File \"/usr/local/bin/vllm\", line 8, in <module>\n    \
@@ -73,7 +76,7 @@ impl Refusal {
         Self { exit_code: 1, text }
     }
 
-    /// As the parent process reports that the engine's process did not start because of `cause`.
+    /// Returns the parent process's report that the engine's process did not start because of `cause`.
     pub(super) fn engine(version: EngineVersion, cause: &str) -> Self {
         if version.is_v0() {
             return Self::traceback("worker/worker.py", cause);
@@ -87,7 +90,7 @@ impl Refusal {
     }
 }
 
-/// The class that refuses a field, or what a rule refuses.
+/// Returns the configuration class that checks a field or the subject of a rule.
 fn class(subject: &str) -> &'static str {
     match subject {
         "R5" | "block_size" | "gpu_memory_utilization" | "swap_space" | "cpu_offload_gb" => "CacheConfig",

@@ -1,4 +1,4 @@
-//! The answer to one request: a stream of server-sent events, or one JSON document, of a completion or a chat.
+//! The response to one request, of a completion or a chat: a stream of server-sent events, or one JSON document.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -20,23 +20,23 @@ use super::metrics::Finish;
 use super::outlet::Outlet;
 use crate::twin::RequestId;
 
-/// The text of every token: the simulated model has nothing to say.
+/// The text of every token, since there is no real model.
 const TOKEN_TEXT: &str = " token";
 
-/// One HTTP request's share of the engine. Dropping it aborts what is not finished.
+/// The engine's work for one HTTP request. Dropping it aborts the unfinished part.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) api: Api,
     pub(super) id: String,
     pub(super) created: i64,
     pub(super) model: String,
-    /// Of each choice.
+    /// For each choice.
     pub(super) prompt_tokens: Vec<u64>,
-    /// The engine's id of each choice; `None` once it is finished.
+    /// The engine's id of each choice; `None` after its end.
     pub(super) open: Vec<Option<RequestId>>,
     pub(super) updates: mpsc::UnboundedReceiver<Update>,
     pub(super) commands: Sender<Command>,
-    /// Where the engine's thread writes the tokens of a stream itself.
+    /// Present if the engine's thread writes the tokens of a stream itself.
     pub(super) outlet: Option<Arc<Outlet>>,
 }
 
@@ -50,7 +50,7 @@ impl Drop for Reply {
 }
 
 impl Reply {
-    /// A choice with what it says, as a chunk or as the whole of it.
+    /// Encodes a choice with its text, as a chunk or as a whole.
     fn choice(&self, choice: u32, text: &str, finish: Option<Finish>, whole: bool) -> serde_json::Value {
         let finish = finish.map(Finish::name);
         match self.api {
@@ -78,14 +78,15 @@ impl Reply {
         let mut document = json!({
             "id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices,
         });
-        // A chat's chunks leave out what they do not set (`exclude_unset` in vLLM's `serving_chat.py`).
+        // A chat's chunks omit unset fields (`exclude_unset` in vLLM's `serving_chat.py`).
         if self.api == Api::Completions || !usage.is_null() {
             document["usage"] = usage.clone();
         }
         document
     }
 
-    /// Counts without `prompt_tokens_details`: vLLM sends those only with `--enable-prompt-tokens-details`.
+    /// Encodes token counts without `prompt_tokens_details`, which vLLM sends only with
+    /// `--enable-prompt-tokens-details`.
     fn usage(prompt_tokens: &[u64], completion_tokens: &[u64]) -> serde_json::Value {
         let [prompt, completion]: [u64; 2] = [prompt_tokens, completion_tokens].map(|tokens| tokens.iter().sum());
         json!({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion})
@@ -95,7 +96,8 @@ impl Reply {
         Bytes::from(format!("data: {}\n\n", self.document(choices, usage, false)))
     }
 
-    /// What the engine's thread is to write of a stream for one token, two, and so on, framed as a chunk of HTTP/1.1.
+    /// Returns the bytes that the engine's thread writes for one token, two tokens, and so on, framed as chunks of
+    /// HTTP/1.1.
     pub(super) fn pieces(&self, choice: u32, most: usize) -> Arc<[Bytes]> {
         let null = serde_json::Value::Null;
         let piece = |sent: usize| {
@@ -114,7 +116,7 @@ impl Reply {
         }
     }
 
-    /// Waits for the last token, then answers with all of them.
+    /// Waits for the last token, then responds with all of them.
     pub(super) async fn whole(mut self) -> Response {
         let mut lengths = vec![0_u64; self.open.len()];
         let mut finishes = vec![Finish::Abort; self.open.len()];
@@ -137,7 +139,7 @@ impl Reply {
         axum::Json(self.document(&choices, &Self::usage(&self.prompt_tokens, &lengths), true)).into_response()
     }
 
-    /// Sends each token as it comes, and misbehaves where it is told to.
+    /// Streams each token when it arrives, with the given fault.
     pub(super) fn stream(self, usage: Usage, fault: Option<StreamFault>) -> Response {
         let count = u32::try_from(self.open.len()).unwrap_or(0);
         let null = serde_json::Value::Null;
@@ -154,7 +156,7 @@ impl Reply {
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// The web server has the head, and nothing of the body.
+    /// The web server has the head and no part of the body.
     Head,
     Tokens,
     Usage,
@@ -165,15 +167,15 @@ enum Stage {
 #[derive(Debug)]
 struct Events {
     reply: Reply,
-    /// For each choice the chunk of a token that is not its last: always the same, so it is written once.
+    /// For each choice, the chunk of a token that is not its last. It never changes and is encoded once.
     chunks: Vec<Bytes>,
-    /// Of each choice, so far.
+    /// Tokens of each choice so far.
     tokens: Vec<u64>,
     usage: Usage,
     stage: Stage,
-    /// Whether the chunks with the role, which open a chat, are behind us.
+    /// Whether the chunks with the role, which open a chat, have been sent.
     opened: bool,
-    /// The first token of a chat, while its role is sent.
+    /// The first update of a chat, held back while the role is sent.
     held: Option<Update>,
     fault: Option<StreamFault>,
 }
@@ -188,7 +190,7 @@ impl Stream for Events {
             this.handed();
         }
         match this.due() {
-            // Nothing wakes this task any more; the connection ends it when the client goes.
+            // No event wakes this task any more. It ends with the connection.
             Some(StreamFault::Stall { .. }) => return Poll::Pending,
             Some(StreamFault::EndEarly { .. }) => this.stage = Stage::End,
             Some(StreamFault::Error { .. }) => {
@@ -205,12 +207,12 @@ impl Stream for Events {
                 };
                 match next {
                     Some(update) if this.opened => this.token(update),
-                    // Like vLLM, the roles come with the first token and not before.
+                    // As in vLLM, the roles are sent together with the first token.
                     Some(update) => {
                         (this.opened, this.held) = (true, Some(update));
                         this.roles()
                     }
-                    // The engine is gone.
+                    // The engine has ended.
                     None => {
                         this.stage = Stage::Done;
                         error_event()
@@ -232,14 +234,14 @@ impl Stream for Events {
     }
 }
 
-/// As vLLM reports a failure in a stream that has begun, before its `[DONE]`.
+/// Returns vLLM's event for a failure in a stream that has begun; `[DONE]` follows.
 fn error_event() -> Bytes {
     let error = json!({"message": ENGINE_DEAD, "type": "InternalServerError", "param": null, "code": 500});
     Bytes::from(format!("data: {}\n\n", json!({"error": error})))
 }
 
 impl Events {
-    /// The fault whose moment has come.
+    /// Returns the fault if it takes effect now.
     fn due(&self) -> Option<StreamFault> {
         let fault = self.fault?;
         let sent: u64 = self.tokens.iter().sum();
@@ -252,7 +254,7 @@ impl Events {
         due.then_some(fault)
     }
 
-    /// The chunks that open a chat, one for each choice.
+    /// Returns the chunks that open a chat, one for each choice.
     fn roles(&self) -> Bytes {
         self.handed();
         let usage =
@@ -264,7 +266,7 @@ impl Events {
         chunks.collect::<Vec<_>>().concat().into()
     }
 
-    /// The web server gets a piece that the engine's thread counts.
+    /// Records that the web server receives a piece which the outlet counts.
     fn handed(&self) {
         if let Some(outlet) = &self.reply.outlet {
             outlet.handed();

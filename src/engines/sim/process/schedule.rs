@@ -1,7 +1,7 @@
-//! The schedule as it was kept, for whoever wants to hold a client against it (`--sim-schedule FILE`).
+//! A record of the actual schedule, for comparison with the measurements of a client (`--sim-schedule FILE`).
 //!
-//! One line of JSON for each step, in the order in which they ended. Times are nanoseconds of `CLOCK_MONOTONIC`, which all
-//! processes of a machine have in common. A thread of its own writes them.
+//! The file has one line of JSON for each step, ordered by the steps' ends. Times are nanoseconds of `CLOCK_MONOTONIC`,
+//! a clock that all processes of a machine share. A separate thread writes the file.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -18,24 +18,24 @@ use crate::twin::{Seen, Work};
 pub(super) struct Record {
     /// The data-parallel replica.
     pub(super) engine: usize,
-    /// When its tokens were due, and when the engine's thread came to them.
+    /// The instant at which its tokens were due, and the instant at which the engine's thread processed its end.
     pub(super) due_ns: u64,
     pub(super) ended_ns: u64,
-    /// Its length by the schedule, from its start on the device.
+    /// Its length according to the schedule, from its start on the device.
     pub(super) length_ns: u64,
-    /// When it was scheduled.
+    /// Running requests when the step was scheduled; the next four fields are of the same time.
     pub(super) running: usize,
     pub(super) waiting: usize,
     pub(super) tokens: u32,
     pub(super) prompt_tokens: u32,
     pub(super) sequences: u32,
-    /// Those who get something: number of the request, tokens sent, when that was due, and when it was written to the
-    /// socket; null where the web server writes it.
+    /// The output of the step for each request: number of the request, tokens sent, due time, and time of writing to
+    /// the socket. The last one is null if the web server writes.
     pub(super) chunks: Vec<(u64, u32, u64, Option<u64>)>,
 }
 
 impl Record {
-    /// `times` are those of the end: due, ended, length.
+    /// Creates a record. `times` are due time and actual time of the end, and the length.
     pub(super) fn new(seen: &Seen, [due_ns, ended_ns, length_ns]: [u64; 3], chunks: usize) -> Self {
         let Seen { replica: engine, running, waiting, work, .. } = *seen;
         let Work { tokens, prompt_tokens, sequences, .. } = work;
@@ -44,7 +44,7 @@ impl Record {
     }
 }
 
-/// The thread that writes. Dropping it waits until all is written.
+/// The thread that writes the file. Dropping this waits until all records are written.
 #[derive(Debug)]
 pub(super) struct Schedule {
     records: Option<Sender<Record>>,
@@ -52,8 +52,10 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
+    /// Creates the file and starts the thread.
+    ///
     /// # Errors
-    /// When the file cannot be made.
+    /// If the file cannot be created.
     pub(super) fn create(path: &Path) -> std::io::Result<Self> {
         let file = BufWriter::new(File::create(path)?);
         let (records, inbox) = channel();
@@ -63,7 +65,7 @@ impl Schedule {
 
     pub(super) fn write(&self, record: Record) {
         if let Some(records) = &self.records {
-            // A disk that is full ends the writing, not the server.
+            // A full disk ends the record, not the server.
             let _ = records.send(record);
         }
     }
@@ -78,14 +80,14 @@ impl Drop for Schedule {
     }
 }
 
-/// Ends with the last sender, or with the disk.
+/// Writes records until the last sender is dropped or the disk fails.
 fn write(mut file: BufWriter<File>, inbox: &Receiver<Record>) {
     loop {
         let record = match inbox.try_recv() {
             Ok(record) => record,
             Err(TryRecvError::Disconnected) => break,
             Err(TryRecvError::Empty) => {
-                // Who reads along sees whole lines.
+                // Flushed while idle, so that a reader sees whole lines.
                 if file.flush().is_err() {
                     return;
                 }

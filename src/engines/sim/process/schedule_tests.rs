@@ -1,4 +1,4 @@
-//! The server in real time and a load in virtual time have the same schedule; what replicas and speculation show of it.
+//! Comparison of the server in real time with the same load in virtual time, and tests of replicas and speculation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::twin::{Arrival, Drive, Observer, Reply, Seen, Tokens};
 
 const SCALE: f64 = 20.0;
 
-/// One request: prompt length, output length, priority. Every other prompt begins alike.
+/// One request: prompt length, output length, priority. Every second prompt has the same beginning.
 type Ask = (u32, u32, i32);
 
 fn prompt(number: usize, len: u32) -> Vec<u32> {
@@ -24,7 +24,7 @@ fn prompt(number: usize, len: u32) -> Vec<u32> {
     (0..len).map(|at| (first + at) % 997).collect()
 }
 
-/// What is compared of a step.
+/// The compared quantities of a step.
 #[derive(Debug, PartialEq)]
 struct Step {
     running: u64,
@@ -34,14 +34,14 @@ struct Step {
     sequences: u64,
 }
 
-/// Steps of each engine with their lengths in virtual seconds, and of each request what was sent piece by piece.
+/// The steps of each engine with their lengths in virtual seconds, and the numbers of tokens sent for each request.
 #[derive(Debug, Default)]
 struct Kept {
     steps: BTreeMap<usize, Vec<(Step, f64)>>,
     pieces: BTreeMap<u64, Vec<u64>>,
 }
 
-/// The server's: all requests wait in it before it may begin.
+/// Runs the server, and releases the requests only after all have arrived. Returns its schedule.
 async fn real(flags: &str, asks: &[Ask]) -> Kept {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("schedule.jsonl");
@@ -53,10 +53,10 @@ async fn real(flags: &str, asks: &[Ask]) -> Kept {
             "prompt": prompt(number, *prompt_len), "max_tokens": max_tokens, "priority": priority, "ignore_eos": true,
             "stream": true,
         });
-        // The head of the reply says that the front end has got it.
+        // The head of the reply shows that the front end has received the request.
         replies.push(server.begin("/v1/completions", ask).await);
     }
-    // A fence: whatever was asked for before is in the engine's queue.
+    // The second pause is answered after all earlier requests have reached the engine.
     assert_eq!(server.post("/pause?mode=keep", json!({})).await.0, 200);
     assert_eq!(server.post("/resume", json!({})).await.0, 200);
     for (reply, (_, max_tokens, _)) in replies.into_iter().zip(asks) {
@@ -109,7 +109,7 @@ impl Observer for Log {
     }
 }
 
-/// That of the same engines in virtual time.
+/// Runs the same engines and requests in virtual time.
 fn in_virtual_time(flags: &str, asks: &[Ask]) -> Log {
     let directory = tempfile::tempdir().unwrap();
     write_model(directory.path());
@@ -150,7 +150,7 @@ async fn real_and_virtual_time_have_the_same_schedule() {
         "--tensor-parallel-size 2 --sim-devices 2 --max-num-seqs 6",
         "--sim-vllm-version 0.6.3 --max-num-seqs 4",
     ] {
-        // The old engine refuses priorities.
+        // The V0 engine rejects priorities.
         let unasked = flags.contains("0.6.3");
         let asks: Vec<Ask> = asks.iter().map(|ask| (ask.0, ask.1, if unasked { 0 } else { ask.2 })).collect();
         let flags = format!("{scale} {flags}");
@@ -175,7 +175,7 @@ async fn real_and_virtual_time_have_the_same_schedule() {
 
 #[tokio::test]
 async fn a_pause_is_answered_once_what_was_asked_for_before_has_been_read() {
-    // Twenty times as slow as the device: each request takes some 30 ms to be read.
+    // 20 times slower than the device: the front end takes some 30 ms to read each request.
     let kept = real("--sim-time-scale 0.05 --max-num-seqs 8", &[(20, 1, 0); 4]).await;
     let sequences: Vec<_> = kept.steps[&0].iter().map(|(step, _)| step.sequences).collect();
     assert_eq!(sequences, [4], "all of them in the first step");
@@ -201,7 +201,7 @@ async fn speculation_is_counted_as_vllm_counts_it() {
     let server =
         ready("--sim-acceptance-rate 1 --speculative-config {\"method\":\"ngram\",\"num_speculative_tokens\":3}").await;
     let ask = json!({"prompt": [1, 2], "max_tokens": 9, "ignore_eos": true, "stream": true});
-    // The first token comes alone, and with each further one all three drafts.
+    // The first token is sent alone; each later step adds one token and three drafts.
     let texts: Vec<_> = server.stream(ask).await.iter().map(|event| event.matches(" token").count()).collect();
     assert_eq!(texts, [1, 4, 4, 0]);
     for (name, expected) in [("num_drafts", 2.0), ("num_draft_tokens", 6.0), ("num_accepted_tokens", 6.0)] {
@@ -228,7 +228,7 @@ async fn the_front_end_writes_one_token_after_the_other_and_none_before_it_is_du
         let due: Vec<u64> = chunks.iter().map(|chunk| chunk[2].as_u64().unwrap()).collect();
         assert!(due.iter().all(|due| *due > step["due_ns"].as_u64().unwrap() + 250_000), "{line}");
         for two in due.windows(2) {
-            // 20 microseconds, but for a request that is read in between, which takes longer.
+            // 20 microseconds, or more if a request is read in between.
             assert!(two[1] - two[0] >= 19_999, "{line}");
             pairs += 1;
         }

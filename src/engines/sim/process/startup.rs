@@ -1,4 +1,4 @@
-//! The start of the simulated engine, phase by phase: refusals and log lines come when vLLM's come.
+//! The start of the simulated engine in vLLM's phases, with its refusals and log lines at the same points.
 
 use std::time::Duration;
 
@@ -18,26 +18,26 @@ use crate::rule::{self, Facts, Severity};
 use crate::stats::gib;
 use crate::twin::{Engine, MemoryPlan, Parallel, Scheduling, Settings, Speculation, StepTime};
 
-/// Shares of the start-up time after which the configuration is checked, the weights are loaded and the memory is
+/// Shares of the start-up time. After them the configuration is checked, the weights are loaded and the memory is
 /// divided, as in live runs of 0.32.0.
 const CONFIGURED: f64 = 0.25;
 const LOADED: f64 = 0.5;
 const PROFILED: f64 = 0.7;
 
-/// A started engine that nobody talks to yet.
+/// A started engine before its first request.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) model: ModelShape,
     pub(super) settings: Settings,
     pub(super) plan: MemoryPlan,
-    /// One, or as many as there are data-parallel replicas.
+    /// The engines, one for each data-parallel replica.
     pub(super) engines: Vec<Engine>,
     pub(super) step_time: StepTime,
     pub(super) socket: TcpSocket,
     pub(super) utilization: f64,
 }
 
-/// Runs all phases. `socket` may be bound already; otherwise `--host` and `--port` say where to.
+/// Runs all phases. If `socket` is `None`, the address is taken from `--host` and `--port`.
 pub(super) async fn start(
     options: &Options,
     log: &Log,
@@ -172,7 +172,7 @@ fn log_cache(log: &Log, options: &Options, settings: &Settings, plan: &MemoryPla
     }
 }
 
-/// The schedulers, and how long their steps take.
+/// Creates the schedulers and the model of their step times.
 pub(super) fn build(
     options: &Options,
     model: &ModelShape,
@@ -193,10 +193,10 @@ pub(super) fn build(
     Ok((engines, step_time))
 }
 
-/// The address of a simulated engine that is given none. vLLM listens on all of them, which nobody needs of a simulation.
+/// The default address of a simulated engine. vLLM listens on all addresses, which a simulation does not need.
 const DEFAULT_HOST: &str = "127.0.0.1";
 
-/// Reserves the address without listening: until the engine is ready, connections are refused.
+/// Reserves the address without listening: connections are refused until the engine is ready.
 fn bind(options: &Options) -> Result<TcpSocket, Refusal> {
     let host = options.config.get_str("host").unwrap_or(DEFAULT_HOST);
     let port = options.config.get_i64("port").unwrap_or(8000);
@@ -235,7 +235,7 @@ fn missing(model: &str, error: &ModelError) -> Refusal {
     Refusal::traceback("transformers_utils/config.py", &error)
 }
 
-/// The flags that were given, each written by `pair` from its name and value.
+/// Lists the given flags, each formatted by `pair` from its name and value.
 fn arguments(options: &Options, pair: impl Fn(&str, &str) -> String) -> String {
     let flags = options.config.iter().map(|(name, value)| {
         let value = match value {
@@ -252,7 +252,7 @@ pub(super) fn python(on: bool) -> &'static str {
     if on { "True" } else { "False" }
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

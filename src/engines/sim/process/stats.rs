@@ -1,4 +1,4 @@
-//! The line about throughput and queues that the engine logs from time to time while it has work.
+//! The periodic log line about throughput and queues of an engine that has work.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ pub(super) struct StatsLine {
     version: EngineVersion,
     cpu: bool,
     enabled: bool,
-    /// Of each engine.
+    /// The last report of each engine.
     last: Vec<Report>,
     written: Instant,
     late: u64,
@@ -26,8 +26,8 @@ impl StatsLine {
         Self { log, version, cpu, enabled, last: Vec::new(), written: Instant::now(), late: 0 }
     }
 
-    /// Writes a line for each engine that was not idle since the last one. `late`: steps that the simulation itself has
-    /// ended late by more than their own length.
+    /// Writes a line for each engine that was not idle since the last one. `late` is the number of steps that the
+    /// simulation itself has ended late by more than their own length.
     pub(super) fn write<'a>(&mut self, reports: impl Iterator<Item = &'a Report>, late: u64) {
         let passed = self.written.elapsed().as_secs_f64().max(1e-9);
         self.written = Instant::now();
@@ -49,7 +49,7 @@ impl StatsLine {
         }
     }
 
-    /// A line about the simulation itself.
+    /// Writes a warning about the simulation itself.
     pub(super) fn warn(&self, what: &str) {
         self.log.warning("engine.py", what);
     }
@@ -95,7 +95,7 @@ impl StatsLine {
         self.speculation(report, last, passed);
     }
 
-    /// `SpecDecodingLogging.log` of `v1/spec_decode/metrics.py`.
+    /// Writes the line of `SpecDecodingLogging.log` in `v1/spec_decode/metrics.py`.
     fn speculation(&self, report: &Report, last: &Report, passed: f64) {
         let (now, before) = (&report.counters, &last.counters);
         let drafts = now.drafts - before.drafts;

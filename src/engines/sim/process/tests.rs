@@ -1,4 +1,4 @@
-//! The server through a real socket, as a load generator sees it.
+//! Tests of the server through a real socket, from the view of a load generator.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -42,7 +42,7 @@ pub(super) struct Server {
     _model: tempfile::TempDir,
 }
 
-/// A small model, so that steps are short.
+/// Writes the configuration of a small model, so that steps are short.
 pub(super) fn write_model(directory: &Path) {
     let config = json!({
         "architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "intermediate_size": 4864,
@@ -81,7 +81,7 @@ pub(super) async fn ready(flags: &str) -> Server {
     server
 }
 
-/// A server that can be paused.
+/// Starts a server that can be paused.
 pub(super) async fn ready_in_dev_mode(flags: &str) -> Server {
     let server = launch_in(flags, &[("VLLM_SERVER_DEV_MODE", "1")]);
     server.wait().await;
@@ -112,12 +112,12 @@ impl Server {
         self.client.get(self.url(path)).send().await.ok()?.text().await.ok()
     }
 
-    /// The head of the reply has come.
+    /// Sends a request and returns after the head of the reply.
     pub(super) async fn begin(&self, path: &str, ask: Json) -> reqwest::Response {
         self.client.post(self.url(path)).json(&ask).send().await.unwrap()
     }
 
-    /// Ends it in order.
+    /// Ends the server in order.
     pub(super) async fn end(self) {
         self.stop.send(15).unwrap();
         self.ended.await.unwrap().unwrap();
@@ -136,14 +136,14 @@ impl Server {
         self.post("/v1/chat/completions", ask).await
     }
 
-    /// The events' data, in order.
+    /// Returns the data of the events, in order.
     pub(super) async fn stream(&self, ask: Json) -> Vec<String> {
         let (status, text) = self.complete(ask).await;
         assert_eq!(status, 200, "{text}");
         events(&text)
     }
 
-    /// The value of the only series of this name.
+    /// Returns the value of the only series of this name.
     pub(super) async fn metric(&self, name: &str) -> f64 {
         let page = self.get("/metrics").await.unwrap();
         let line = page.lines().find(|line| line.starts_with(&format!("vllm:{name}{{"))).unwrap_or_else(|| {

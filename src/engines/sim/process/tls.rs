@@ -1,4 +1,5 @@
-//! `--ssl-certfile` and `--ssl-keyfile`: TLS in front of the web server, which answers on a port of its own.
+//! TLS in front of the web server (`--ssl-certfile` and `--ssl-keyfile`). The web server itself listens on another
+//! port.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,13 +14,14 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::config::Config;
 
-/// A connection that does not begin its session within this time is closed.
+/// The time limit of a TLS handshake, after which the connection is closed.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
-/// The TLS that the flags ask for, as uvicorn does: either file turns it on, and a key may be in the certificate's file.
+/// Reads the TLS configuration from the flags. As in uvicorn, either file enables TLS, and the certificate's file may
+/// contain the key.
 ///
 /// # Errors
-/// When a file cannot be read or holds no certificate or key.
+/// If a file cannot be read or contains no certificate or key.
 pub(super) fn acceptor(config: &Config) -> io::Result<Option<TlsAcceptor>> {
     let (certificates, key) = (config.get_str("ssl-certfile"), config.get_str("ssl-keyfile"));
     let Some(file) = certificates.or(key) else { return Ok(None) };
@@ -37,7 +39,7 @@ pub(super) fn acceptor(config: &Config) -> io::Result<Option<TlsAcceptor>> {
     Ok(Some(TlsAcceptor::from(Arc::new(server))))
 }
 
-/// Ends the carrying when it is dropped.
+/// The handle of the forwarding task, which ends when this is dropped.
 pub(super) struct Carrier(pub(super) tokio::task::JoinHandle<()>);
 
 impl Drop for Carrier {
@@ -46,7 +48,7 @@ impl Drop for Carrier {
     }
 }
 
-/// Carries every connection of `outside` to the web server at `inside`.
+/// Forwards every connection of `outside` to the web server at `inside`.
 pub(super) async fn carry(acceptor: TlsAcceptor, outside: TcpListener, inside: SocketAddr) {
     while let Ok((socket, _)) = outside.accept().await {
         let acceptor = acceptor.clone();
@@ -57,7 +59,7 @@ pub(super) async fn carry(acceptor: TlsAcceptor, outside: TcpListener, inside: S
             };
             let Ok(mut plain) = TcpStream::connect(inside).await else { return };
             let _ = plain.set_nodelay(true);
-            // Whichever side closes, the other is closed as well.
+            // If either side closes, the other side is closed as well.
             let _ = tokio::io::copy_bidirectional(&mut sealed, &mut plain).await;
         });
     }

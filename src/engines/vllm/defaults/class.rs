@@ -1,13 +1,13 @@
-//! Defaults of the token budget and of the batch, which depend on the engine, the device and its memory.
+//! Defaults of the token budget and of the batch size by engine, device and memory.
 
 use crate::facts::{Device, EngineVersion, Gpu};
 use crate::rule::Facts;
 use crate::stats::GIB;
 
 pub(super) struct Class {
-    /// Tokens in one step.
+    /// The token budget of one step.
     pub tokens: u64,
-    /// Sequences in one batch.
+    /// The number of sequences in one batch.
     pub seqs: u64,
 }
 
@@ -16,7 +16,7 @@ impl Class {
         match facts.device {
             _ if v0 => Self { tokens: 0, seqs: 256 },
             Device::Cpu => Self { tokens: workers.saturating_mul(2048), seqs: workers.saturating_mul(128) },
-            // Of an unknown memory assume what refuses least: many tokens and few sequences.
+            // For an unknown memory, assume the values that refuse the least: many tokens and few sequences.
             Device::Cuda(Gpu { memory: None, .. }) => {
                 Self { tokens: if facts.version >= EngineVersion::V0_32 { 16_384 } else { 8192 }, seqs: 256 }
             }
@@ -25,7 +25,7 @@ impl Class {
             {
                 Self { tokens: 16_384, seqs: 1024 }
             }
-            // From 0.10 an A100 counts as a smaller device.
+            // From 0.10 on, an A100 counts as a smaller device.
             Device::Cuda(Gpu { memory: Some(memory), a100, .. })
                 if memory >= 70 * GIB && !(a100 && facts.version >= EngineVersion::V0_10) =>
             {

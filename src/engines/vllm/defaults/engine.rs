@@ -1,4 +1,5 @@
-//! Which engine runs: from 0.8 to 0.11 vLLM has both, and what V1 does not support silently selects V0.
+//! The choice between the V0 and V1 engines. vLLM 0.8 to 0.11 have both. A setting that V1 does not support silently
+//! selects V0.
 //!
 //! Source: `_is_v1_supported_oracle` in `vllm/engine/arg_utils.py` of 0.8.5 and 0.10.2.
 
@@ -6,16 +7,16 @@ use crate::config::Config;
 use crate::facts::{Device, EngineVersion, Gpu};
 use crate::rule::Facts;
 
-/// What V1 does not support.
+/// A setting that V1 does not support.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::engines::vllm) struct Unsupported {
-    /// As the engine names it.
+    /// The feature's name in the engine's messages.
     pub feature: String,
-    /// Whether `VLLM_USE_V1=1` selects V1 all the same, as an experiment.
+    /// Whether `VLLM_USE_V1=1` still selects V1, as an experiment.
     pub experimental: bool,
 }
 
-/// Whether the V0 engine would run.
+/// Returns whether the V0 engine would run.
 pub(super) fn runs_v0(config: &Config, facts: &Facts<'_>) -> bool {
     let version = facts.version;
     if version < EngineVersion::V0_8 || version >= EngineVersion::V0_12 {
@@ -28,12 +29,12 @@ pub(super) fn runs_v0(config: &Config, facts: &Facts<'_>) -> bool {
     }
 }
 
-/// `VLLM_USE_V1`, where it is set.
+/// Returns the value of `VLLM_USE_V1`, if it is set.
 pub(in crate::engines::vllm) fn asks_for_v1(facts: &Facts<'_>) -> Option<bool> {
     Some(facts.env.get("VLLM_USE_V1")?.trim().parse::<i64>().ok()? != 0)
 }
 
-/// The first thing that the V1 engine of a release with both engines does not support.
+/// Returns the first setting that the V1 engine of a release with both engines does not support.
 pub(in crate::engines::vllm) fn unsupported(config: &Config, facts: &Facts<'_>) -> Option<Unsupported> {
     let hard = by_flag(config, facts)
         .or_else(|| by_cache_type(config, facts))
@@ -85,8 +86,8 @@ fn by_flag(config: &Config, facts: &Facts<'_>) -> Option<String> {
     .next()
 }
 
-/// V1 stores keys and values in another type only where its attention kernel can. Of an unknown capability assume
-/// that it can.
+/// Checks the type of the KV cache. V1 supports another type only with some attention kernels. For an unknown
+/// capability assume support.
 fn by_cache_type(config: &Config, facts: &Facts<'_>) -> Option<String> {
     let kind = config.get_str("kv-cache-dtype").filter(|kind| *kind != "auto")?;
     let backend = facts.env.get("VLLM_ATTENTION_BACKEND").map(String::as_str);
@@ -153,21 +154,21 @@ fn by_model(config: &Config, facts: &Facts<'_>) -> Option<String> {
     if facts.version >= EngineVersion::V0_10 {
         return None;
     }
-    // V1 of 0.8 drafts with n-grams and EAGLE only.
+    // V1 of 0.8 supports only drafting with n-grams and EAGLE.
     let drafting = config.get_str("speculative-config")?;
     let method = drafting_method(drafting);
     let known = method.as_deref().is_some_and(|name| ["ngram", "[ngram]", "eagle", "eagle3"].contains(&name));
     (!known).then(|| "Speculative Decoding".to_owned())
 }
 
-/// The method that the JSON of `--speculative-config` names, or the model in its place.
+/// Returns the method in the JSON of `--speculative-config`, or the model if there is no method.
 pub(in crate::engines::vllm) fn drafting_method(json: &str) -> Option<String> {
     let json: serde_json::Value = serde_json::from_str(json).ok()?;
     let text = |key: &str| json.get(key).and_then(serde_json::Value::as_str).map(str::to_owned);
     text("method").or_else(|| text("model"))
 }
 
-/// What `VLLM_ATTENTION_BACKEND` may be for V1, in 0.8 the first nine of them.
+/// Values of `VLLM_ATTENTION_BACKEND` that V1 accepts. Release 0.8 accepts the first nine.
 const V1_BACKENDS: [&str; 18] = [
     "FLASH_ATTN_VLLM_V1",
     "FLASH_ATTN",
@@ -212,7 +213,7 @@ fn by_device(config: &Config, facts: &Facts<'_>) -> Option<String> {
     }
 }
 
-/// Drafting in 0.8 that V1 takes only when it is asked for.
+/// Returns the kind of drafting that V1 of 0.8 supports only on request (`VLLM_USE_V1=1`).
 fn by_experiment(config: &Config, facts: &Facts<'_>) -> Option<String> {
     let method = config
         .get_str("speculative-config")
@@ -221,7 +222,7 @@ fn by_experiment(config: &Config, facts: &Facts<'_>) -> Option<String> {
     Some(if method.contains("ngram") { "ngram" } else { "Eagle" }.to_owned())
 }
 
-/// Whether attention looks back only so far.
+/// Returns whether attention is limited to a sliding window.
 pub(in crate::engines::vllm) fn uses_window(config: &Config, facts: &Facts<'_>) -> bool {
     facts.model.sliding_window.is_some() && config.get_bool("disable-sliding-window") != Some(true)
 }
@@ -247,7 +248,7 @@ mod tests {
         runs_v0(&crate::engines::vllm::FLAGS.for_version(version).parse(&arguments).unwrap(), &facts)
     }
 
-    /// In 0.8.5 and in 0.10.2.
+    /// Returns the choices of 0.8.5 and of 0.10.2.
     fn v0(line: &str) -> (bool, bool) {
         (choice("0.8.5", CAPABLE, line, &[], "{}"), choice("0.10.2", CAPABLE, line, &[], "{}"))
     }

@@ -1,4 +1,4 @@
-//! The flags of `vllm serve`, release by release.
+//! The flags of `vllm serve` by release.
 
 #[cfg(test)]
 mod tests;

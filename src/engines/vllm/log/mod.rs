@@ -1,4 +1,4 @@
-//! vLLM's log: phases of a start, memory, the configuration that runs, and the cause of a failure.
+//! vLLM's log: the phases of a start, memory, the reported configuration, and the cause of a failure.
 
 mod diagnose;
 mod phase_marks;
@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::engine::{LogReader, ReportedConfig, Timeline};
 use crate::trial::{Difference, MemoryObservation};
 
-/// Reads vLLM's own lines.
+/// The reader of vLLM's own lines.
 #[derive(Debug)]
 pub(super) struct VllmLog;
 

@@ -8,14 +8,14 @@ use crate::engine::StartPhase::{
     self, Compile, Configure, FirstToken, Graphs, Import, KvCache, Processes, Server, Weights,
 };
 
-/// Texts, the phase that ends with them, and the one that begins.
+/// Texts of lines, the phase that each line ends, and the phase that begins.
 const MARKS: [(&str, Option<StartPhase>, StartPhase); 31] = [
     ("vLLM API server version ", Some(Import), Configure),
     ("non-default args: {", None, Configure),
     ("args: Namespace(", None, Configure),
-    ("ReportedConfig architecture: ", None, Configure),
-    // Both come close to the configuration's end, the first since 0.10, the second where it is written at all. Then the
-    // engine's process starts, which says nothing before it has imported.
+    ("Resolved architecture: ", None, Configure),
+    // Both lines come near the end of the configuration. The first exists since 0.10, the second only in some cases.
+    // The engine's process then starts, and logs nothing until its import is complete.
     ("Using max model len ", None, Processes),
     ("Chunked prefill is enabled with max_num_batched_tokens=", None, Processes),
     ("Started engine process with PID ", None, Processes),
@@ -27,7 +27,7 @@ const MARKS: [(&str, Option<StartPhase>, StartPhase); 31] = [
     ("Loading weights took ", Some(Weights), KvCache),
     ("Loading model weights took ", Some(Weights), KvCache),
     ("Model loading took ", Some(Weights), KvCache),
-    // Written when the tracing is over.
+    // Logged after the tracing.
     ("Using cache directory: ", Some(Compile), Compile),
     ("Dynamo bytecode transform time: ", Some(Compile), Compile),
     ("torch.compile takes ", Some(Compile), KvCache),
@@ -46,7 +46,7 @@ const MARKS: [(&str, Option<StartPhase>, StartPhase); 31] = [
     ("Application startup complete.", Some(Server), FirstToken),
 ];
 
-/// Reads a line; `None` if it says nothing of phases.
+/// Returns the mark of a line. `None` if the line is not about phases.
 pub(super) fn phase_mark(line: &str) -> Option<PhaseMark> {
     let (_, ended, begins) = MARKS.iter().find(|(text, _, _)| line.contains(text))?;
     Some(PhaseMark { ended: *ended, begins: *begins })
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::engine::Timeline;
 
-    /// Lines with the second in which they came.
+    /// Returns the phases of lines, each with the second of its appearance.
     fn timed(lines: &[(u64, &str)], end: u64) -> Vec<(String, f64)> {
         let mut timeline = Timeline::new(phase_mark);
         for (at, line) in lines {
@@ -109,7 +109,7 @@ mod tests {
         // Seconds since 01:16:16.
         let lines = [
             (18, "(APIServer pid=3) INFO 11-22 01:16:34 [api_utils.py:286] non-default args: {'max_num_seqs': 1}"),
-            (18, "(APIServer pid=3) INFO 11-22 01:16:34 [model.py:733] ReportedConfig architecture: Qwen2ForCausalLM"),
+            (18, "(APIServer pid=3) INFO 11-22 01:16:34 [model.py:733] Resolved architecture: Qwen2ForCausalLM"),
             (18, "(APIServer pid=3) INFO 11-22 01:16:34 [model.py:2152] Using max model len 1024"),
             (28, "(EngineCore pid=9) INFO 11-22 01:16:44 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with"),
             (

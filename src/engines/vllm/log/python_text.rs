@@ -1,7 +1,7 @@
 //! Pairs of names and values as Python and Prometheus print them.
 
-/// The pairs of `a=1, b='x', c=[1, 2]` or, with `:`, of `'a': 1, 'b': 'x'`, up to a closing bracket of what is around
-/// them. Quotes are taken off; what stands in brackets stays as it is.
+/// Returns the pairs of `a=1, b='x', c=[1, 2]` or, with `:`, of `'a': 1, 'b': 'x'`, up to the closing bracket of the
+/// surrounding text. Quotes are removed. Text in brackets stays unchanged.
 pub(super) fn fields(text: &str, separator: char) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     let (mut name, mut current) = (None, String::new());
@@ -11,7 +11,7 @@ pub(super) fn fields(text: &str, separator: char) -> Vec<(String, String)> {
             (Some(_), _) if escaped => escaped = false,
             (Some(_), '\\') => escaped = true,
             (Some(open), _) if c == open => quote = None,
-            // Quotes only begin a value or stand inside of brackets: an apostrophe does not.
+            // Quotes are only valid at the beginning of a value or inside brackets. Elsewhere they are apostrophes.
             (None, '\'' | '"') if depth > 0 || current.trim().is_empty() => quote = Some(c),
             (None, '(' | '[' | '{' | '<') => depth += 1,
             (None, ')' | ']' | '}' | '>') if depth > 0 => depth -= 1,
@@ -43,7 +43,7 @@ fn unquoted(text: &str) -> String {
     inside.unwrap_or(text).to_owned()
 }
 
-/// The labels of a series, from behind its opening brace: `a="1",b="x"} 1.0`.
+/// Returns the labels of a series, from the text after its opening brace: `a="1",b="x"} 1.0`.
 /// <https://prometheus.io/docs/instrumenting/exposition_formats/>
 pub(super) fn labels(text: &str) -> Vec<(String, String)> {
     let mut pairs = Vec::new();

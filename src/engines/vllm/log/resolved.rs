@@ -1,4 +1,4 @@
-//! The configuration that an engine says it runs with, and where that is not what it was asked for.
+//! The configuration that an engine reports, and its differences from the requested one.
 //!
 //! Sources: the start-up lines of vLLM 0.6.3 to 0.32.0 (`non-default args`, `Initializing a V1 LLM engine`, `Chunked prefill
 //! is enabled`, ...), logs of 0.9.0.1 and 0.32.0, and the labels of `vllm:cache_config_info` on `/metrics`, which are the
@@ -11,7 +11,7 @@ use crate::config::{Config, Value};
 use crate::engine::ReportedConfig;
 use crate::trial::Difference;
 
-/// Fields of the line `Initializing a V1 LLM engine (v...) with config: ...`, and the flags that they answer.
+/// Fields of the line `Initializing a V1 LLM engine (v...) with config: ...`, and the flags that they correspond to.
 const ENGINE_FIELDS: [(&str, &str); 20] = [
     ("dtype", "dtype"),
     ("max_seq_len", "max-model-len"),
@@ -31,12 +31,12 @@ const ENGINE_FIELDS: [(&str, &str); 20] = [
     ("num_scheduler_steps", "num-scheduler-steps"),
     ("multi_step_stream_outputs", "multi-step-stream-outputs"),
     ("enable_prefix_caching", "enable-prefix-caching"),
-    // Until 0.10, and since.
+    // Until 0.10, and since then.
     ("chunked_prefill_enabled", "enable-chunked-prefill"),
     ("enable_chunked_prefill", "enable-chunked-prefill"),
 ];
 
-/// Labels of `vllm:cache_config_info`, and the flags that they answer. The last three are what came of them.
+/// Labels of `vllm:cache_config_info`, and the flags that they correspond to. The last three are results of the flags.
 const CACHE_LABELS: [(&str, &str); 11] = [
     ("block_size", "block-size"),
     ("cache_dtype", "kv-cache-dtype"),
@@ -51,7 +51,7 @@ const CACHE_LABELS: [(&str, &str); 11] = [
     ("kv_cache_size_tokens", "kv-cache-size-tokens"),
 ];
 
-/// Names of attention backends as the log words them, and as `--attention-backend` and its variable spell them.
+/// Names of attention backends in the log, and their spellings for `--attention-backend` and its variable.
 const BACKENDS: [(&str, &str); 9] = [
     ("Flash Attention", "FLASH_ATTN"),
     ("FlashAttention", "FLASH_ATTN"),
@@ -64,7 +64,7 @@ const BACKENDS: [(&str, &str); 9] = [
     ("FlashMLA", "FLASHMLA"),
 ];
 
-/// Reads a start's log, and the page of `/metrics` where there is one.
+/// Reads a start's log, and the page of `/metrics` if there is one.
 #[must_use]
 pub(super) fn resolved(log: &str, metrics: &str) -> ReportedConfig {
     let mut seen = Reader::default();
@@ -79,7 +79,7 @@ pub(super) fn resolved(log: &str, metrics: &str) -> ReportedConfig {
     seen.0
 }
 
-/// Reads the lines of a start into a report.
+/// A reader of a start's lines that collects them in a report.
 #[derive(Debug, Default)]
 struct Reader(ReportedConfig);
 
@@ -91,12 +91,12 @@ impl Reader {
         } else if let Some(given) = after("args: Namespace(") {
             self.give(given, '=');
         } else if let Some(length) = after("Using max model len ") {
-            // A draft model has one of its own, which comes later.
+            // A draft model's own length comes later.
             self.0.effective.entry("max-model-len".to_owned()).or_insert_with(|| word(length).to_owned());
         } else if let Some(tokens) = after("Chunked prefill is enabled with max_num_batched_tokens=") {
             self.keep("max-num-batched-tokens", Some(word(tokens)));
             self.keep("enable-chunked-prefill", Some("True"));
-        } else if let Some(architecture) = after("ReportedConfig architecture: ") {
+        } else if let Some(architecture) = after("Resolved architecture: ") {
             self.0.effective.entry("architecture".to_owned()).or_insert_with(|| word(architecture).to_owned());
         } else if let Some((engine, told)) = line.split_once(" LLM engine (v") {
             let engine = engine.rsplit(' ').next().unwrap_or_default();
@@ -106,7 +106,7 @@ impl Reader {
             let config: BTreeMap<_, _> = fields(config, '=').into_iter().collect();
             for (field, flag) in ENGINE_FIELDS {
                 let value = config.get(field);
-                // Only of this one `None` says something: the others are settled later.
+                // `None` is final only for quantization. The other flags get their values later.
                 let value = value.map(String::as_str).filter(|value| flag == "quantization" || *value != "None");
                 self.keep(flag, value.map(word));
             }
@@ -130,12 +130,12 @@ impl Reader {
     }
 }
 
-/// Up to the first space, without the punctuation behind: 0.6 forgot a comma.
+/// Returns the first word, without punctuation at its end: 0.6 omits the comma between two fields.
 fn word(text: &str) -> &str {
     text.split_whitespace().next().unwrap_or_default().trim_end_matches(['.', ','])
 }
 
-/// `torch.bfloat16` as `bfloat16`, `LoadFormat.AUTO` as `auto`; numbers and names as they are.
+/// Converts `torch.bfloat16` to `bfloat16` and `LoadFormat.AUTO` to `auto`. Numbers and names stay unchanged.
 fn plain(value: &str) -> String {
     let is_class = |name: &str| name.starts_with(|c: char| c.is_ascii_uppercase());
     let is_member = |name: &str| name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
@@ -146,7 +146,8 @@ fn plain(value: &str) -> String {
     }
 }
 
-/// `Flash Attention backend on V1 engine.`, `AttentionBackendEnum.FLASH_ATTN backend.`, `FLASH_ATTN attention backend out of`.
+/// Parses `Flash Attention backend on V1 engine.`, `AttentionBackendEnum.FLASH_ATTN backend.`,
+/// `FLASH_ATTN attention backend out of`.
 fn backend(text: &str) -> Option<String> {
     let name = text.split_once(" backend")?.0.trim_end_matches(" attention");
     let name = name.strip_prefix("AttentionBackendEnum.").unwrap_or(name);
@@ -157,7 +158,8 @@ fn backend(text: &str) -> Option<String> {
     (is_spelt && (name.contains("ATTN") || name.contains("MLA") || name.contains("FLASH"))).then(|| name.to_owned())
 }
 
-/// The flags that were set explicitly and that the engine does not run with. What it does not tell counts as granted.
+/// Returns the flags that were set explicitly but that the engine does not run with. Flags that it does not report
+/// count as granted.
 #[must_use]
 pub(super) fn differences(asked: &Config, resolved: &ReportedConfig) -> Vec<Difference> {
     let told = |flag: &str| resolved.effective.get(flag).or_else(|| resolved.given.get(flag));
@@ -175,13 +177,13 @@ pub(super) fn differences(asked: &Config, resolved: &ReportedConfig) -> Vec<Diff
 fn is_granted(flag: &str, asked: &Value, resolved: &str) -> bool {
     match asked {
         Value::Bool(asked) => truth(resolved).is_none_or(|resolved| resolved == *asked),
-        // A length below zero asks for as much as fits.
+        // A length of zero or less requests the longest that fits.
         Value::Int(length) if flag == "max-model-len" && *length <= 0 => true,
         Value::Int(_) | Value::Float(_) => {
             let Some((asked, resolved)) = asked.as_f64().zip(number(resolved)) else { return true };
             (asked - resolved).abs() <= 1e-9 * asked.abs().max(resolved.abs())
         }
-        // What lies beyond one word has more than one spelling.
+        // Text of more than one word has more than one spelling.
         Value::Text(asked) if asked == "auto" || asked.contains(['{', '[', ' ']) => true,
         Value::Text(asked) => match (number(asked), number(resolved)) {
             (Some(asked), Some(resolved)) => (asked - resolved).abs() <= 1e-9 * asked.abs().max(resolved.abs()),
@@ -198,7 +200,7 @@ fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// A number, also as vLLM lets people write it: `1k` is 1000, `1K` is 1024.
+/// Parses a number, including vLLM's short forms: `1k` is 1000, `1K` is 1024.
 fn number(text: &str) -> Option<f64> {
     let thousands = [('k', 1e3), ('m', 1e6), ('g', 1e9), ('K', 1024.0), ('M', 1_048_576.0), ('G', 1_073_741_824.0)];
     let unit = thousands.iter().find(|(unit, _)| text.ends_with(*unit));
@@ -209,13 +211,13 @@ fn number(text: &str) -> Option<f64> {
     digits.replace(',', "").parse::<f64>().ok().map(|number| number * unit)
 }
 
-/// One spelling of what has several.
+/// Returns one spelling for values with several.
 fn name(flag: &str, text: &str) -> String {
     let text = text.to_ascii_lowercase();
     let same = match (flag, text.as_str()) {
         ("dtype", "half") => "float16",
         ("dtype", "float") => "float32",
-        // The format that this name stands for on CUDA.
+        // On CUDA, `fp8` stands for this format.
         ("kv-cache-dtype", "fp8_e4m3") => "fp8",
         (_, other) => other,
     };

@@ -1,4 +1,4 @@
-//! What logs and pages of several releases say of the configuration.
+//! Configurations in logs and pages of several releases.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ INFO 07-22 20:37:10 [cuda.py:289] Using XFormers backend.";
 
 const V0_32: &str = "\
 (APIServer pid=3) INFO 11-22 [api_utils.py:286] non-default args: {'model_tag': 'm', 'max_model_len': 1024, 'max_num_seqs': 1}
-(APIServer pid=3) INFO 11-22 [model.py:733] ReportedConfig architecture: Qwen2ForCausalLM
+(APIServer pid=3) INFO 11-22 [model.py:733] Resolved architecture: Qwen2ForCausalLM
 (APIServer pid=3) INFO 11-22 [model.py:2152] Using max model len 1024
 (APIServer pid=3) INFO 11-22 [scheduler.py:307] Chunked prefill is enabled with max_num_batched_tokens=512.
 (EngineCore pid=9) INFO 11-22 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: model='m', \
@@ -40,7 +40,7 @@ fn told(resolved: &ReportedConfig, names: &[&str]) -> Vec<String> {
     names.iter().map(|name| shown.get(*name).cloned().unwrap_or_else(|| "-".to_owned())).collect()
 }
 
-/// `flag asked->resolved` for each difference.
+/// Formats each difference as `flag asked->resolved`.
 fn differing(asked: &Config, resolved: &ReportedConfig) -> String {
     let differences = differences(asked, resolved);
     differences.iter().map(|d| format!("{} {}->{}", d.flag, d.asked, d.resolved)).collect::<Vec<_>>().join(", ")

@@ -1,19 +1,19 @@
-//! What a start's log tells of the memory. Sources: vLLM's own lines, releases as in `flag`, and logs of 0.9.0.1.
+//! Memory observations in a start's log. Sources: vLLM's own lines, releases as in `flag`, and logs of 0.9.0.1.
 
 use crate::stats::f64_to_u64;
 use crate::trial::MemoryObservation;
 
-/// Reads every line. Of several workers' numbers the tightest counts: the most weights and the least cache.
+/// Reads every line. If several workers report numbers, the tightest counts: the most weights and the least cache.
 #[must_use]
 pub(super) fn observe(log: &str) -> MemoryObservation {
     let mut seen = MemoryObservation::default();
     for line in log.lines() {
         let after = |text: &str| number_after(line, text);
         let size = |text: &str| after(text).filter(|number| *number >= 0.0);
-        // V0, V1.
+        // V0, then V1.
         let weights = size("Loading model weights took ").or_else(|| size("Model loading took "));
         keep(&mut seen.weights_gib, weights, f64::max);
-        // V1 from 0.10, V0, and the refusal of a length, which is all that V1 before 0.10 tells.
+        // V1 from 0.10, V0, and the refusal of a length. Before 0.10, the refusal is V1's only line with this number.
         let cache = after("Available KV cache memory: ")
             .or_else(|| after("the rest of the memory reserved for KV Cache is "))
             .or_else(|| after("larger than the available KV cache memory (").filter(|_| seen.cache_gib.is_none()));
@@ -40,7 +40,7 @@ fn keep<T: Copy>(slot: &mut Option<T>, value: Option<T>, choose: fn(T, T) -> T) 
     }
 }
 
-/// `# GPU blocks: N, # CPU blocks: M`, in late V0 with the device's name in small letters.
+/// Returns the blocks in `# GPU blocks: N, # CPU blocks: M`. Late V0 has the device's name in small letters.
 fn v0_blocks(line: &str) -> Option<f64> {
     if !line.contains("# CPU blocks: ") {
         return None;
@@ -50,7 +50,7 @@ fn v0_blocks(line: &str) -> Option<f64> {
         .find_map(|text| number_after(line, text))
 }
 
-/// The number behind a text, with commas between thousands left out.
+/// Returns the number after a text. Commas between thousands are removed.
 fn number_after(line: &str, text: &str) -> Option<f64> {
     let rest = &line[line.find(text)? + text.len()..];
     let end = rest.find(|c: char| !(c.is_ascii_digit() || "-.,".contains(c))).unwrap_or(rest.len());

@@ -38,7 +38,7 @@ fn known(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// The engine divides by these or makes so many of something, also where the release does not check them.
+/// Sizes that the engine divides by, or counts that it creates. Not every release checks them.
 const AT_LEAST_ONE: [&str; 5] =
     ["block-size", "max-num-batched-tokens", "max-num-seqs", "pipeline-parallel-size", "tensor-parallel-size"];
 

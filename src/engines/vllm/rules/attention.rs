@@ -1,4 +1,4 @@
-//! Attention kernels that are asked for, and the types of the KV cache, against the model and the device.
+//! Explicit attention kernels and KV cache types, checked against the model and the device.
 //!
 //! Sources: `validate_configuration` and its parts in `vllm/v1/attention/backends` of 0.12 and 0.20;
 //! `vllm/platforms/cpu.py` of 0.8, 0.10 and 0.12; `vllm/attention/layer.py`.
@@ -53,7 +53,7 @@ fn cache_suits_checkpoint(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// The kernel that a flag or, before 0.20, a variable names.
+/// Returns the kernel that a flag or, before 0.20, a variable selects.
 pub(super) fn asked_kernel<'a>(candidate: &Candidate<'a>) -> Option<&'a str> {
     let variable =
         candidate.facts.env.get("VLLM_ATTENTION_BACKEND").filter(|_| candidate.facts.version < EngineVersion::V0_20);
@@ -71,7 +71,7 @@ fn kernel_suits(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 fn head_size(candidate: &Candidate<'_>, name: &str) -> Option<String> {
-    // The head of latent attention is that of the compressed cache.
+    // The head size of latent attention is that of the compressed cache.
     let size = candidate.facts.model.head_dim.filter(|_| candidate.facts.model.latent.is_none())?;
     let largest = if candidate.facts.version < EngineVersion::V0_20 { 256 } else { 512 };
     let supported = match name {
@@ -91,7 +91,7 @@ fn dtype(candidate: &Candidate<'_>, name: &str) -> Option<String> {
 fn cache(candidate: &Candidate<'_>, name: &str) -> Option<String> {
     let kind = cache_type(candidate).filter(|kind| kind.starts_with("fp8") && name == "FLASH_ATTN")?;
     let (major, minor) = candidate.facts.device.gpu()?.capability?;
-    // From 0.32 newer devices have a newer kernel.
+    // From 0.32 on, newer devices use a newer kernel.
     let supported = major == 9 || major > 9 && candidate.facts.version >= EngineVersion::V0_32;
     (!supported)
         .then(|| format!("'kv_cache_dtype not supported', which is {kind}, at compute capability {major}.{minor}"))

@@ -1,4 +1,4 @@
-//! KV block sizes that the attention kernels of a device and release take.
+//! KV cache block sizes that the attention kernels of a device and release support.
 
 use super::attention::asked_kernel;
 use super::{Candidate, Releases, Rule, Severity, Violation};
@@ -42,8 +42,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// From 0.8 the V1 attention backends take multiples of 16, up to 0.20 with the exception of `FLEX_ATTENTION`. Those for
-/// latent attention have sizes of their own.
+/// Checks the block size on GPUs. From 0.8 the V1 attention backends support multiples of 16. Up to 0.20
+/// `FLEX_ATTENTION` is an exception. Backends for latent attention have their own sizes.
 fn gpu_multiple(candidate: &Candidate<'_>) -> Option<Violation> {
     let size = candidate.config.get_i64("block-size")?;
     let v1_on_gpu = !candidate.effective.v0 && candidate.facts.device != Device::Cpu;
@@ -67,7 +67,7 @@ fn forced(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// Whether the extension is installed is not known.
+/// Warns about sizes other than 16. They need an extension, and it is unknown whether it is installed.
 fn cpu_has_extension(candidate: &Candidate<'_>) -> Option<Violation> {
     let on_cpu = candidate.facts.device == Device::Cpu;
     let size = candidate.config.get_i64("block-size").filter(|size| on_cpu && *size != 16)?;
@@ -75,7 +75,7 @@ fn cpu_has_extension(candidate: &Candidate<'_>) -> Option<Violation> {
     Some(Violation::new(message).set("block-size", 16_i64))
 }
 
-/// The block size of a CPU that its attention kernel does not take.
+/// Returns the block size, if it is for a CPU and its attention kernel does not support it.
 fn odd_on_cpu(candidate: &Candidate<'_>) -> Option<i64> {
     candidate.config.get_i64("block-size").filter(|size| candidate.facts.device == Device::Cpu && size % 32 != 0)
 }
@@ -92,7 +92,7 @@ fn cpu_needs(candidate: &Candidate<'_>) -> Option<Violation> {
     Some(Violation::new(message).set("block-size", nearest_multiple(size, 32)))
 }
 
-/// The positive multiple that is nearest to `size`.
+/// Returns the positive multiple nearest to `size`.
 fn nearest_multiple(size: i64, multiple: i64) -> i64 {
     (size.saturating_add(multiple / 2).div_euclid(multiple)).max(1).saturating_mul(multiple)
 }

@@ -1,6 +1,6 @@
-//! What a CPU cannot do and the engine only finds out in its workers: kernels, memory nodes, memory.
+//! Limits of a CPU that the engine only detects in its workers: kernels, memory nodes, memory.
 //!
-//! Each was provoked with vLLM 0.32.0 on x86-64. Sources: `vllm/v1/worker/cpu_worker.py`,
+//! Each failure was reproduced with vLLM 0.32.0 on x86-64. Sources: `vllm/v1/worker/cpu_worker.py`,
 //! `vllm/v1/attention/backends/cpu_attn.py`, `vllm/utils/ompmultiprocessing.py`.
 
 use super::{Candidate, Rule, Violation, late_failure};
@@ -27,13 +27,14 @@ pub(super) const RULES: &[Rule] = &[
 
 const BIND: &str = "VLLM_CPU_OMP_THREADS_BIND";
 
-/// Workers of one engine.
+/// Returns the number of workers of one engine.
 fn workers(candidate: &Candidate<'_>) -> u64 {
     let e = &candidate.effective;
     e.tensor_parallel_size.max(1).saturating_mul(e.pipeline_parallel_size.max(1))
 }
 
-/// By itself the engine binds each worker to the CPUs of one memory node, also those of other data-parallel engines.
+/// Checks the number of memory nodes. By default the engine binds each worker to the CPUs of one node. Other
+/// data-parallel engines may use the same node.
 fn nodes(candidate: &Candidate<'_>) -> Option<Violation> {
     let nodes = candidate.facts.host.numa_nodes.filter(|_| candidate.on_cpu())?;
     let by_itself = candidate.facts.env.get(BIND).is_none_or(|bind| bind == "auto");
@@ -48,11 +49,11 @@ fn nodes(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// `0-3|4-7`: CPUs of the first worker, of the second, and so on.
+/// Checks the variable. Its value `0-3|4-7` lists the CPUs of the first worker, then those of the second, and so on.
 fn lists(candidate: &Candidate<'_>) -> Option<Violation> {
     let bind = candidate.facts.env.get(BIND).filter(|bind| !["auto", "nobind"].contains(&bind.as_str()))?;
     let (lists, workers) = (bind.split('|').count(), workers(candidate));
-    // With several engines each takes its part of the list.
+    // With several engines, each engine uses its part of the list.
     let alone = candidate.number_or("data-parallel-size", 1) <= 1;
     (candidate.on_cpu() && alone && u64::try_from(lists).ok() != Some(workers)).then(|| {
         let message = format!(
@@ -74,7 +75,7 @@ fn whole_context(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// What the kernel is built for: the list of `CPUAttentionBackend.get_supported_head_sizes`, and 48, which it takes too.
+/// The kernel's head sizes: the list of `CPUAttentionBackend.get_supported_head_sizes`, and 48, which also works.
 const HEAD_SIZES: [u64; 12] = [32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512];
 
 fn head_size(candidate: &Candidate<'_>) -> Option<Violation> {
@@ -137,7 +138,8 @@ fn weights_go_to_a_gpu(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// Methods whose kernels a CPU lacks; `fp8_per_channel`, `experts_int8` and `int8_per_channel_weight_only` have theirs.
+/// Methods without a kernel for CPUs. `fp8_per_channel`, `experts_int8` and `int8_per_channel_weight_only` have
+/// kernels.
 const WITHOUT_KERNEL: [&str; 5] = ["fp8", "fp8_per_block", "fp8_per_tensor", "mxfp4", "mxfp8"];
 
 fn online_kernels(candidate: &Candidate<'_>) -> Option<Violation> {
@@ -148,20 +150,20 @@ fn online_kernels(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// Server, engine and worker together take at least this before the worker looks at what is left.
+/// The minimum memory of server, engine and worker together, in GiB, before the worker measures the available memory.
 const OWN_GIB: f64 = 1.0;
 
-/// The cache's size in bytes, where it is set.
+/// Returns the cache's size in bytes, if it is set.
 fn cache_bytes(candidate: &Candidate<'_>) -> Option<u64> {
     let variable = candidate.facts.env.get("VLLM_CPU_KVCACHE_SPACE").filter(|text| !text.is_empty());
-    // The variable wins.
+    // The variable takes precedence over the flag.
     let space = variable.map(|text| text.parse::<u64>().ok().and_then(|gib| gib.checked_mul(GIB)));
     space.unwrap_or_else(|| candidate.number("kv-cache-memory-bytes").and_then(|bytes| u64::try_from(bytes).ok()))
 }
 
 fn share_leaves_room(candidate: &Candidate<'_>) -> Option<Violation> {
     let total = gib(candidate.facts.host.memory.filter(|_| candidate.on_cpu())?);
-    // Of several nodes each has a part of the memory, and none of them as much.
+    // With several nodes, each has only a part of the memory, so this comparison would be wrong.
     let one_node = candidate.facts.host.numa_nodes == Some(1);
     let (share, available) = (candidate.effective.gpu_memory_utilization, total - OWN_GIB);
     let sized = candidate.facts.env.get("VLLM_CPU_KVCACHE_SPACE").is_some_and(|text| !text.is_empty())
@@ -200,7 +202,8 @@ mod tests {
     use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
     use crate::rule::{Facts, check, repair};
 
-    /// The first finding on a CPU host of 16 GiB and one memory node, for a model of these keys beside a usual shape.
+    /// Returns the first finding on a CPU host with 16 GiB and one memory node. `keys` are added to a usual model
+    /// shape.
     fn found(keys: &str, env: &[(&str, &str)], line: &str) -> (Option<&'static str>, Option<Config>) {
         let mut json: serde_json::Value = serde_json::json!({
             "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,

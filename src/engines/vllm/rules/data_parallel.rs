@@ -1,5 +1,5 @@
-//! Data parallelism: how the ranks are spread, and who balances the load (`create_engine_config` and `ParallelConfig` in
-//! vLLM 0.32).
+//! Data parallelism: the distribution of the ranks, and the load balancing (`create_engine_config` and
+//! `ParallelConfig` in vLLM 0.32).
 
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
@@ -23,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// The flags that the launch depends on; none of them given means one rank on one node.
+/// The flags that decide the data-parallel launch. Without any of them it has one rank on one node.
 const FLAGS: [&str; 9] = [
     "data-parallel-size",
     "data-parallel-size-local",
@@ -133,7 +133,8 @@ enum Spread {
     },
 }
 
-/// How the ranks are spread over several nodes. `None` where a size is not positive, which another rule says.
+/// Returns the distribution of the ranks over several nodes. `None` if a size is not positive, which another rule
+/// reports.
 fn spread(candidate: &Candidate<'_>, size: i64, nodes: i64, backend: &str) -> Option<Spread> {
     if backend != "mp" {
         let message = format!(
@@ -167,7 +168,7 @@ fn spread(candidate: &Candidate<'_>, size: i64, nodes: i64, backend: &str) -> Op
     Some(Spread::Inferred { rank: node * local_world / within, local: (local_world / within).max(1) })
 }
 
-/// What `ParallelConfig` wants of the ranks.
+/// Checks the ranks like `ParallelConfig`.
 fn in_range(candidate: &Candidate<'_>, size: i64, rank: i64, local: i64, external: bool) -> Option<Violation> {
     if local > size {
         let message = format!("data_parallel_size_local ({local}) must be <= data_parallel_size ({size})");
@@ -190,7 +191,7 @@ fn in_range(candidate: &Candidate<'_>, size: i64, rank: i64, local: i64, externa
     })
 }
 
-/// `--data-parallel-multi-port-external-lb`: `validate_multi_port_external_lb_args` in vLLM.
+/// Checks `--data-parallel-multi-port-external-lb` like `validate_multi_port_external_lb_args` in vLLM.
 fn several_ports(candidate: &Candidate<'_>) -> Option<Violation> {
     const FLAG: &str = "data-parallel-multi-port-external-lb";
     if !candidate.on(FLAG) {

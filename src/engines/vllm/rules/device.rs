@@ -1,4 +1,4 @@
-//! Workers against the devices that the engine can see.
+//! The number of workers, checked against the devices that the engine can see.
 //!
 //! Sources: `ParallelConfig` of each release; `executor/mp_distributed_executor.py` of 0.6.3.
 
@@ -41,20 +41,20 @@ fn executor<'a>(candidate: &Candidate<'a>) -> Option<&'a str> {
     candidate.config.get_str("distributed-executor-backend")
 }
 
-/// A positive number that a flag sets, or 1.
+/// Returns the positive number that a flag sets, otherwise 1.
 fn flag(config: &Config, name: &str) -> u64 {
     config.get_i64(name).and_then(|given| u64::try_from(given).ok()).unwrap_or(1).max(1)
 }
 
-/// Workers of one engine, one a GPU.
+/// Returns the number of workers of one engine. Each uses one GPU.
 fn workers_of(config: &Config) -> u64 {
     let sizes = ["tensor-parallel-size", "pipeline-parallel-size", "prefill-context-parallel-size"];
     sizes.iter().map(|name| flag(config, name)).fold(1, u64::saturating_mul)
 }
 
-/// Data-parallel engines of a launch on this host.
+/// Returns the number of data-parallel engines of a launch on this host.
 fn engines_of(config: &Config) -> u64 {
-    // One rank of several that are started one by one, possibly on other nodes.
+    // With an explicit rank, the ranks are started one by one, possibly on other nodes.
     if config.get("data-parallel-size").is_none() || config.get("data-parallel-rank").is_some() {
         return 1;
     }
@@ -70,12 +70,12 @@ fn engines(candidate: &Candidate<'_>) -> u64 {
     engines_of(candidate.config)
 }
 
-/// How many devices of this host a launch computes on.
+/// Returns the number of devices of this host that a launch computes on.
 pub(super) fn devices_needed(config: &Config) -> u64 {
     (engines_of(config).saturating_mul(workers_of(config)) / flag(config, "nnodes")).max(1)
 }
 
-/// The GPUs here, where the workers all have to be here.
+/// Returns the number of GPUs on this host, if all workers must run on it.
 fn gpus_here(candidate: &Candidate<'_>) -> Option<u64> {
     let elsewhere = flag(candidate.config, "nnodes") > 1
         || candidate.config.get_str("data-parallel-backend") == Some("ray")
@@ -83,9 +83,9 @@ fn gpus_here(candidate: &Candidate<'_>) -> Option<u64> {
     candidate.facts.device.gpu()?.count.filter(|_| !elsewhere).map(u64::from)
 }
 
-/// A repair: as many devices as there are, of which the other dimensions get none.
+/// Returns a repair that uses the available devices for tensor parallelism alone.
 fn fitted(message: String, gpus: u64) -> Violation {
-    // Heads divide by powers of two.
+    // Numbers of heads are usually divisible by powers of two.
     let size = if gpus < 2 { 1 } else { 1_i64 << gpus.ilog2().min(16) };
     Violation::new(message)
         .set("tensor-parallel-size", size)
@@ -139,7 +139,7 @@ fn gpus_for_each_engine(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// On a CPU another executor is taken instead.
+/// Checks GPUs only: on a CPU the engine uses another executor.
 fn one_worker_in_one_process(candidate: &Candidate<'_>) -> Option<Violation> {
     candidate.facts.device.gpu()?;
     let workers = workers(candidate);

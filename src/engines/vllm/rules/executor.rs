@@ -27,7 +27,7 @@ fn executor(candidate: &Candidate<'_>) -> Option<Violation> {
                     .to_owned(),
             );
         }
-        // Anything with a dot is a class of the user's own.
+        // A name with a dot is a class of the user.
         if !KNOWN.contains(&name) && !name.contains('.') {
             return refused(format!(
                 "Unrecognized distributed executor backend {name}. Supported values are 'ray', 'mp' 'uni', \
@@ -43,7 +43,7 @@ fn executor(candidate: &Candidate<'_>) -> Option<Violation> {
     if given != Some("ray") && !by_data {
         return None;
     }
-    // What the package for CPUs installs does not include Ray.
+    // The requirements of the CPU package do not include Ray.
     candidate.on_cpu().then(|| {
         let message = "Failed to import Ray: No module named 'ray'. Please install Ray with `pip install ray`.";
         let violation = Violation::new(message).unset("distributed-executor-backend").unset("data-parallel-backend");
@@ -73,7 +73,7 @@ fn processors(candidate: &Candidate<'_>) -> Option<Violation> {
     None
 }
 
-/// `0,2,4-7`.
+/// Returns whether a set of processors is well-formed, such as `0,2,4-7`.
 fn well_formed(set: &str) -> bool {
     set.split(',').all(|part| match part.split_once('-') {
         None => part.parse::<u32>().is_ok(),
@@ -93,7 +93,7 @@ fn devices(candidate: &Candidate<'_>) -> Option<Violation> {
         return refused(format!("--device-ids must not contain duplicates: [{text}]"));
     }
     let numbers = ids.iter().filter(|id| number(id)).count();
-    // A signed one is no number here, but the engine refuses nothing of it.
+    // An id with a sign does not count as a number here, but the engine does not refuse it.
     let negative = |id: &str| id.strip_prefix(['-', '+']).is_some_and(number);
     if numbers == 0 && candidate.on_cpu() && !ids.iter().any(|id| negative(id)) {
         return refused(format!("Non-integer device ID '{}' is not supported by cpu.", ids[0]));

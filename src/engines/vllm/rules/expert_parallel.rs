@@ -144,7 +144,7 @@ fn elastic(candidate: &Candidate<'_>) -> Option<Violation> {
     None
 }
 
-/// The backends that take turns between microbatches.
+/// The backends that support microbatches.
 const SPLITTING: [&str; 3] = ["deepep_low_latency", "deepep_high_throughput", "nixl_ep"];
 
 fn microbatches(candidate: &Candidate<'_>) -> Option<Violation> {
@@ -165,7 +165,7 @@ fn microbatches(candidate: &Candidate<'_>) -> Option<Violation> {
         let violation = violation.unset("dbo-prefill-token-threshold");
         return Some(if count > 32 { violation.unset("ubatch-size") } else { violation });
     }
-    // A CPU turns dual batches off, but not the size that is given for them.
+    // On a CPU the engine disables dual batches, but not an explicit number of microbatches.
     let stays = size > 1 || dual && !candidate.on_cpu();
     let backend = candidate.text("all2all-backend").unwrap_or("allgather_reducescatter");
     (stays && !SPLITTING.contains(&backend)).then(|| {

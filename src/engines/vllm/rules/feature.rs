@@ -20,10 +20,10 @@ pub(super) const RULES: &[Rule] = &[
     refusal("R21d", "asynchronous expert balancing has a communicator for it", balancing),
 ];
 
-/// JSON flags that must be objects, whatever is in them.
+/// JSON flags that must be objects, with any content.
 const OBJECTS: [&str; 3] = ["additional-config", "hf-overrides", "model-class-overrides"];
 
-/// What counts as nothing in Python.
+/// Returns whether Python treats the value as false.
 fn is_empty(json: &Json) -> bool {
     match json {
         Json::Null => true,
@@ -35,7 +35,8 @@ fn is_empty(json: &Json) -> bool {
     }
 }
 
-/// JSON flags of any release whose fields the configuration classes read. The drafts have rules of their own.
+/// JSON flags of any release with fields that the configuration classes validate. Speculative decoding has its own
+/// rules.
 static READ_BY_CLASSES: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     let flags = FLAGS.releases(None, None).flat_map(|version| FLAGS.for_version(version).flags());
     flags.filter(|flag| flag.is_read_by_classes() && flag.name != "speculative-config").map(|flag| flag.name).collect()
@@ -43,7 +44,7 @@ static READ_BY_CLASSES: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
 
 fn json_fields(candidate: &Candidate<'_>) -> Option<Violation> {
     let object = OBJECTS.iter().find_map(|name| {
-        // A text that is no JSON stays a text.
+        // A text that is no JSON stays text, so it is not an object.
         let text = candidate.config.get(name).map(ToString::to_string)?;
         let object = serde_json::from_str::<Json>(&text).is_ok_and(|json| json.is_object());
         (!object).then(|| (*name, "Input should be a valid dictionary".to_owned()))
@@ -52,7 +53,7 @@ fn json_fields(candidate: &Candidate<'_>) -> Option<Violation> {
     let field = || {
         READ_BY_CLASSES.iter().find_map(|name| {
             let json = candidate.json(name)?;
-            // Without adapters nobody reads the adapters of modalities, unless there is something to read.
+            // Without LoRA, the engine ignores an empty value of this flag.
             let unread = *name == "default-mm-loras" && !candidate.on("enable-lora") && is_empty(&json);
             if json.is_null() || unread {
                 return None;
@@ -64,7 +65,8 @@ fn json_fields(candidate: &Candidate<'_>) -> Option<Violation> {
     Some(Violation::new(format!("{}: {reason}", name.replace('-', "_"))).unset(name))
 }
 
-/// `terratorch` runs models of the Earth's surface, all of one class, and asserts so (`ModelConfig.registry`).
+/// Checks the model's class. `terratorch` runs only models for Earth observation, all of one class, and asserts this
+/// (`ModelConfig.registry`).
 fn implementation(candidate: &Candidate<'_>) -> Option<Violation> {
     let own = candidate.facts.model.architecture.as_deref().unwrap_or("a model without architectures");
     let other = own != "Terratorch" && !own.starts_with("Prithvi");
@@ -110,11 +112,11 @@ fn model_runner(candidate: &Candidate<'_>) -> Option<Violation> {
     None
 }
 
-/// Architectures with a state that is not attention. Others refuse to replay it.
+/// Architectures with a state besides attention. Others refuse to replay it.
 const STATE_SPACE: [&str; 12] =
     ["Mamba", "Jamba", "Bamba", "Nemotron", "Granite", "Falcon", "Zamba", "Plamo", "Next", "Kimi", "Lfm", "Bailing"];
 
-/// Families with layers that attend and layers that keep a state.
+/// Families with both attention layers and state-space layers.
 const HYBRID: [&str; 10] = [
     "bamba",
     "falcon_h1",
@@ -128,7 +130,7 @@ const HYBRID: [&str; 10] = [
     "zamba2",
 ];
 
-/// Families all of whose layers keep a state.
+/// Families with only state-space layers.
 const STATE_ONLY: [&str; 3] = ["falcon_mamba", "mamba", "mamba2"];
 
 fn state_space(candidate: &Candidate<'_>) -> Option<Violation> {
@@ -160,7 +162,7 @@ fn state_space(candidate: &Candidate<'_>) -> Option<Violation> {
     }
     let own = candidate.facts.model.architecture.as_deref();
     let kind = candidate.facts.model.model_type.as_deref().unwrap_or_default();
-    // Prefixes are cached by default only where some layers attend.
+    // Prefix caching is a default only for models with some attention layers.
     let default = HYBRID.contains(&kind);
     let cached = candidate.config.get_bool("enable-prefix-caching").unwrap_or(default);
     if (default || STATE_ONLY.contains(&kind)) && cached && !candidate.effective.chunked_prefill {

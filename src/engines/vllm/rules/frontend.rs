@@ -1,4 +1,4 @@
-//! Flags of the HTTP server that need each other (`validate_parsed_serve_args` in vLLM 0.32).
+//! Dependencies between flags of the HTTP server (`validate_parsed_serve_args` in vLLM 0.32).
 
 use super::{Candidate, Rule, Violation, refusal};
 
@@ -53,7 +53,7 @@ fn observability(candidate: &Candidate<'_>) -> Option<Violation> {
     None
 }
 
-/// A version as Python packages have them: `v1!2.3rc1.post4.dev5+local`.
+/// Returns whether the text is a version of a Python package, such as `v1!2.3rc1.post4.dev5+local`.
 fn is_version(text: &str) -> bool {
     const SUFFIXES: [&str; 11] = ["alpha", "beta", "preview", "post", "dev", "rev", "pre", "rc", "a", "b", "c"];
     let text = text.trim().to_lowercase();

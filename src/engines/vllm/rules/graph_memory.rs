@@ -1,4 +1,4 @@
-//! Memory for CUDA graphs, which before 0.20 is taken after the KV cache has got its share.
+//! Memory for CUDA graphs. Before 0.20 it is allocated after the KV cache has taken its share.
 //!
 //! Source: `determine_available_memory` and `capture_model` in `vllm/v1/worker/gpu_worker.py`, `vllm/worker/worker.py`.
 
@@ -14,7 +14,7 @@ pub(super) const RULES: &[Rule] = &[Rule {
     check: graphs_have_room,
 }];
 
-/// Above it less than a twentieth of the memory is left.
+/// The largest share that leaves a twentieth of the memory.
 const LARGEST_SHARE: f64 = 0.95;
 
 fn graphs_have_room(candidate: &Candidate<'_>) -> Option<Violation> {

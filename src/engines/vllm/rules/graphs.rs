@@ -63,7 +63,7 @@ const BACKENDS: [&str; 46] = [
     "XPU_MLA_SPARSE",
 ];
 
-/// In capitals or in small letters.
+/// Returns whether the backend exists. The name may be in upper or lower case.
 pub(super) fn is_attention_backend(name: &str) -> bool {
     BACKENDS.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
@@ -86,7 +86,7 @@ fn sizes(candidate: &Candidate<'_>, fields: &Map<String, Json>) -> Option<Vec<u6
     Some(sizes.iter().filter_map(Json::as_u64).collect())
 }
 
-/// Graphs are captured on GPUs only, so a CPU does not look at the sizes.
+/// Checks GPUs only: graphs are captured on GPUs only, so a CPU ignores the sizes.
 fn largest(candidate: &Candidate<'_>) -> Option<Violation> {
     if candidate.on_cpu() || candidate.on("enforce-eager") {
         return None;
@@ -112,7 +112,7 @@ fn largest(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// Flags and the field of a JSON flag that says the same.
+/// Flags, and the fields of JSON flags with the same meaning.
 const TWICE: [(&str, &str, &str); 4] = [
     ("cudagraph-capture-sizes", "compilation-config", "cudagraph_capture_sizes"),
     ("max-cudagraph-capture-size", "compilation-config", "max_cudagraph_capture_size"),
@@ -126,7 +126,7 @@ fn twice(candidate: &Candidate<'_>) -> Option<Violation> {
             return None;
         }
         let value = candidate.fields(whole)?.remove(*field).filter(|value| !value.is_null())?;
-        // The backend `auto` is as good as none.
+        // The backend `auto` counts as no backend.
         if value.as_str().is_some_and(|text| text.eq_ignore_ascii_case("auto")) {
             return None;
         }

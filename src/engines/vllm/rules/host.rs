@@ -1,4 +1,4 @@
-//! The host's memory: swap space and weights that are kept out of the GPUs.
+//! The host's memory: swap space, and weights that are offloaded from the GPUs.
 //!
 //! Sources: `CacheConfig.verify_with_parallel_config` in `vllm/config` up to 0.12; `cpu_offload_gb` in `CacheConfig`.
 
@@ -6,7 +6,7 @@ use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::{Device, EngineVersion};
 use crate::stats::{gib, to_f64};
 
-/// From 0.20 there is no swap space.
+/// Releases with swap space. It was removed in 0.20.
 const WITH_SWAP: Releases = Releases::before(EngineVersion::V0_20);
 
 pub(super) const RULES: &[Rule] = &[
@@ -27,7 +27,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R12b",
         holds: "no negative share of the weights is offloaded",
-        // From 0.12 a field bound says so.
+        // From 0.12 on, a field bound covers this.
         releases: Releases::before(EngineVersion::V0_12),
         severity: Severity::Configuration,
         check: offload_is_not_negative,
@@ -41,10 +41,10 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// `swap_space` of a release that has it and a study that does not set it, in GiB.
+/// The default of `swap_space`, in GiB.
 const DEFAULT_SWAP: f64 = 4.0;
 
-/// GiB of swap space on the host, and of the host's memory.
+/// Returns the total swap space and the host's memory, both in GiB.
 fn swap(candidate: &Candidate<'_>) -> Option<(f64, f64)> {
     let each = candidate.config.get_f64("swap-space").unwrap_or(DEFAULT_SWAP);
     let all = each * to_f64(candidate.effective.tensor_parallel_size);
@@ -55,7 +55,7 @@ fn swap_message(all: f64, host: f64) -> String {
     format!("{all:.2} GiB out of the {host:.2} GiB total CPU memory is allocated for the swap space.")
 }
 
-/// The largest whole number of GiB for each device that keeps this share of the host's memory.
+/// Returns the largest whole number of GiB per device that stays within this share of the host's memory.
 fn smaller(candidate: &Candidate<'_>, host: f64, share: f64) -> f64 {
     (share * host / to_f64(candidate.effective.tensor_parallel_size.max(1))).floor().max(0.0)
 }
@@ -77,7 +77,7 @@ fn offload_is_not_negative(candidate: &Candidate<'_>) -> Option<Violation> {
     Some(Violation::new(format!("CPU offload space must be non-negative, but got {given}")).unset("cpu-offload-gb"))
 }
 
-/// Never more is offloaded than there are weights.
+/// Checks the offloaded size, which is at most the size of the weights.
 fn offload_fits(candidate: &Candidate<'_>) -> Option<Violation> {
     let each = candidate.config.get_f64("cpu-offload-gb").filter(|given| *given > 0.0)?;
     let (weights, host) = (gib(candidate.facts.model.checkpoint_bytes?), gib(candidate.facts.host.memory?));

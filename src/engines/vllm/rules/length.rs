@@ -1,4 +1,4 @@
-//! The longest sequence: what the model was made for and what the workload asks for.
+//! The longest sequence: the limits of the model, and the needs of the workload.
 
 use super::{Candidate, Facts, Releases, Rule, Severity, Violation};
 use crate::config::Config;
@@ -41,7 +41,7 @@ fn model_holds(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// The length that the engine takes where none is given, and the longest that it allows, in tokens.
+/// Returns the engine's default length, and the longest that it allows, both in tokens.
 pub(in crate::engines::vllm) fn lengths(config: &Config, facts: &Facts<'_>) -> (u64, u64) {
     let (model, version) = (facts.model, facts.version);
     let narrow = model.sliding_window.filter(|_| config.get_bool("disable-sliding-window") == Some(true));
@@ -51,7 +51,7 @@ pub(in crate::engines::vllm) fn lengths(config: &Config, facts: &Facts<'_>) -> (
     }
     let mut lengths = model.lengths.clone();
     lengths.stated = overridden.or(lengths.stated);
-    // Without the window every layer looks as far back as the window did.
+    // Without the sliding window, the engine limits the whole length to the window's size.
     lengths.stated = match (lengths.stated, narrow) {
         (Some(stated), Some(window)) => Some(stated.min(window)),
         (stated, narrow) => stated.or(narrow),
@@ -59,7 +59,7 @@ pub(in crate::engines::vllm) fn lengths(config: &Config, facts: &Facts<'_>) -> (
     (lengths.usual(version), lengths.longest(version))
 }
 
-/// The length that `--hf-overrides` puts into the model's configuration.
+/// Returns the length that `--hf-overrides` sets in the model's configuration.
 fn overridden(config: &Config) -> Option<u64> {
     let text = config.get_str("hf-overrides")?;
     let fields: serde_json::Value = serde_json::from_str(text).ok()?;

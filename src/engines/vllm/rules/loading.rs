@@ -1,7 +1,7 @@
-//! What the engine looks for when it loads: weights in the format that is asked for, a tokenizer, Python packages.
+//! Inputs that the engine needs for loading: weights in the requested format, a tokenizer, Python packages.
 //!
-//! Sources: `vllm/model_executor/model_loader`, `vllm/tokenizers/registry.py`, `vllm/utils/hashing.py` of 0.32.0, where
-//! each was provoked.
+//! Sources: `vllm/model_executor/model_loader`, `vllm/tokenizers/registry.py`, `vllm/utils/hashing.py` of 0.32.0. Each
+//! failure was reproduced with that release.
 
 use super::{Candidate, Rule, Violation, late_failure};
 
@@ -61,7 +61,7 @@ fn files_of_the_format(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// `_VLLM_TOKENIZERS`, and what chooses one of them.
+/// The keys of `_VLLM_TOKENIZERS`, and the modes that select one of them.
 const TOKENIZERS: [&str; 10] = [
     "auto",
     "cohere",
@@ -81,7 +81,7 @@ fn known_tokenizer(candidate: &Candidate<'_>) -> Option<Violation> {
     Some(Violation::new(message).unset("tokenizer-mode"))
 }
 
-/// A flag with a value that needs a package: flag, beginning of the value, package.
+/// Values that need a package: the flag, the beginning of the value, and the package.
 const NEEDS: [(&str, &str, &str); 8] = [
     ("load-format", "fastsafetensors", "fastsafetensors"),
     ("load-format", "instanttensor", "instanttensor"),
@@ -93,7 +93,8 @@ const NEEDS: [(&str, &str, &str); 8] = [
     ("quantization", "humming", "humming"),
 ];
 
-/// Packages that some flag needs and an installation may lack: what the engine's Python is asked for.
+/// Returns packages that some flag needs but an installation may lack. The preflight checks the engine's Python for
+/// them.
 pub fn optional_packages() -> impl Iterator<Item = &'static str> {
     NEEDS.iter().map(|(_, _, package)| *package)
 }

@@ -1,4 +1,4 @@
-//! The device's memory: shares of it, and whether the key/value cache holds a sequence.
+//! The device's memory: the engine's share of it, and the room for one sequence in the KV cache.
 
 use super::{Candidate, Facts, Releases, Rule, Severity, Violation};
 use crate::config::{Config, ResolvedConfig};
@@ -7,7 +7,7 @@ use crate::facts::{Device, EngineVersion, GpuUnit};
 use crate::memory::{self, Launch, LaunchTarget, Learned, Prediction};
 use crate::stats::gib;
 
-/// From 0.12 the share of memory has field bounds (`R4a`).
+/// Releases without field bounds for the share of memory. From 0.12 on, `R4a` covers them.
 const BY_HAND: Releases = Releases::before(EngineVersion::V0_12);
 
 pub(super) const RULES: &[Rule] = &[
@@ -55,20 +55,21 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// A start that fails with at least this probability is not worth a launch; likelier ones are the optimizer's to judge.
+/// The smallest failure probability that a rule rejects. The optimizer handles less certain failures.
 const CERTAIN: f64 = 0.99;
 
-/// A CUDA context takes more than this, in GiB: about 0.45 on an L40S (what V1 of 0.9 counts there and V0 does not).
+/// A lower bound of a CUDA context's memory, in GiB. It is about 0.45 on an L40S, by the difference of V1 and V0 in
+/// 0.9.
 const DRIVER_GIB: f64 = 0.25;
 
-/// The largest share that a repair asks for: graphs, and what else lives on the device, need some beside it.
+/// The largest share that a repair sets. Graphs and other allocations on the device need the rest.
 const HIGH_SHARE: f64 = 0.95;
 
-/// What the memory of a launch depends on. `effective` are the resolved values of `config`.
+/// Returns the properties of a launch that decide its memory. `effective` contains the resolved values of `config`.
 #[must_use]
 pub fn launch(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) -> Launch {
     let facts = &facts.of_launch(config);
-    // From 0.20 -1 shrinks the length to what fits.
+    // From 0.20 on, -1 reduces the length to the longest that fits.
     let fits_itself = facts.version >= EngineVersion::V0_20 && config.get_i64("max-model-len") == Some(-1);
     let target = LaunchTarget {
         version: facts.version,
@@ -79,9 +80,9 @@ pub fn launch(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) ->
     read_launch(target, ResolvedConfig { max_model_len, ..*effective }, config, facts.env)
 }
 
-/// Predicts the memory of a launch; `None` if too little is known of the model or of the device.
+/// Predicts the memory of a launch. `None` if too little is known about the model or the device.
 pub(super) fn predict(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) -> Option<Prediction> {
-    // Overrides may change the shape.
+    // Overrides may change the model's shape.
     if config.get("hf-overrides").is_some() {
         return None;
     }
@@ -106,7 +107,8 @@ fn more_than_none(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// From 0.10 the share must be free when the engine starts, and its own CUDA context is not.
+/// Checks the room for the driver. From 0.10 on, the share must be free at the engine's start, but its own CUDA
+/// context is already in use then.
 fn leaves_the_driver(candidate: &Candidate<'_>) -> Option<Violation> {
     let share = candidate.effective.gpu_memory_utilization;
     let total = gib(candidate.facts.device.gpu()?.memory?);
@@ -120,10 +122,12 @@ fn leaves_the_driver(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// Less than this in GiB is no reason to reject: a desktop or a monitor comes and goes by about as much.
+/// The smallest memory of other processes that is a reason to reject, in GiB. A desktop or a monitor changes it by
+/// about as much.
 const HELD_GIB: f64 = 0.25;
 
-/// Compares the share with the memory that was free when the run began. Memory of the tuner's own processes counts as free.
+/// Compares the share with the free memory at the beginning of the run. Memory of the tuner's own processes counts as
+/// free.
 fn is_free(candidate: &Candidate<'_>) -> Option<Violation> {
     let share = candidate.effective.gpu_memory_utilization;
     let sizes = |unit: &GpuUnit| Some((unit.index, gib(unit.memory?), gib(unit.free?)));
@@ -144,7 +148,7 @@ fn is_free(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// The prediction of a launch that fails for certain, and whether that is for want of any cache at all.
+/// Returns the prediction of a launch that certainly fails, and whether the reason is that no cache is left at all.
 fn failing<'a>(candidate: &'a Candidate<'_>) -> Option<&'a (Prediction, bool)> {
     candidate.failing.get_or_init(|| find_failing(candidate)).as_ref()
 }
@@ -194,7 +198,7 @@ fn holds_one_sequence(candidate: &Candidate<'_>) -> Option<Violation> {
     Some(with_larger_share(violation, candidate))
 }
 
-/// The flags that set the cache's size, and their values, as far as they are given.
+/// Returns the explicit flags that set the cache's size, with their values.
 fn set_sizes(candidate: &Candidate<'_>) -> Vec<(&'static str, i64)> {
     let sizes = ["num-gpu-blocks-override", "kv-cache-memory-bytes"];
     sizes.into_iter().filter_map(|flag| Some((flag, candidate.number(flag)?))).collect()
@@ -205,7 +209,7 @@ fn leaves_a_cache(candidate: &Candidate<'_>) -> Option<Violation> {
     if !*none_at_all {
         return None;
     }
-    // A set size is what it is; nothing else has to leave room for it.
+    // An explicit size does not depend on the memory that weights and activations leave.
     let set = set_sizes(candidate);
     if let Some((flag, value)) = set.first() {
         let message = format!(
@@ -233,7 +237,7 @@ fn deviation(prediction: &Prediction) -> String {
     }
 }
 
-/// Asks for a larger share of the memory where that is likely to help.
+/// Adds a larger share of the memory to the repair, if it is likely to help.
 fn with_larger_share(violation: Violation, candidate: &Candidate<'_>) -> Violation {
     let more = candidate.config.clone().with("gpu-memory-utilization", HIGH_SHARE);
     let helps = candidate.effective.gpu_memory_utilization < HIGH_SHARE
@@ -248,7 +252,7 @@ mod tests {
     use crate::facts::ModelShape;
     use crate::rule::{check, repair};
 
-    /// Llama 3.1 8B on 0.11 and a device of so many GiB.
+    /// Returns the verdict for Llama 3.1 8B on 0.11 and a device with this memory in GiB.
     fn verdict(gib: u64, config: &Config) -> Option<(&'static str, String, Option<Config>)> {
         let model = ModelShape::from_json(&serde_json::json!({
             "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,

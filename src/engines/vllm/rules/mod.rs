@@ -1,4 +1,4 @@
-//! The rules, one file for each family of constraints.
+//! The rules of vLLM, one file for each family of constraints.
 
 mod arguments;
 mod attention;
@@ -89,17 +89,17 @@ impl EngineRules for VllmRules {
     }
 }
 
-/// What the configuration classes refuse, as they are from 0.32 on.
+/// Returns a rule for a refusal by the configuration classes, from 0.32 on.
 const fn refusal(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
     Rule { id, holds, releases: Releases::from(EngineVersion::V0_32), severity: Severity::Configuration, check }
 }
 
-/// What the workers fail with, as they are from 0.32 on.
+/// Returns a rule for a failure of the workers, from 0.32 on.
 const fn late_failure(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
     Rule { id, holds, releases: Releases::from(EngineVersion::V0_32), severity: Severity::Late, check }
 }
 
-/// In the order in which the engine would notice.
+/// All families, in the order of the engine's own checks.
 const ALL: &[&[Rule]] = &[
     arguments::RULES,
     frontend::RULES,

@@ -1,4 +1,4 @@
-//! Several steps at once (`num_scheduler_steps`), which only the V0 engine knows.
+//! Multi-step scheduling (`num_scheduler_steps`). Only the V0 engine supports it.
 //!
 //! Sources: `create_engine_config` in `vllm/engine/arg_utils.py`, `vllm/attention/selector.py` and
 //! `vllm/worker/multi_step_model_runner.py` of 0.6.3; `vllm/platforms/cuda.py` of 0.8.5.
@@ -8,7 +8,7 @@ use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::engines::vllm::defaults::engine::uses_window;
 use crate::facts::EngineVersion;
 
-/// From 0.10 the flag is gone.
+/// Releases with the flag. It was removed in 0.10.
 const OLD: Releases = Releases::before(EngineVersion::V0_10);
 
 pub(super) const RULES: &[Rule] = &[
@@ -42,7 +42,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// More than one step at once.
+/// Returns the number of steps, if it is more than one.
 fn steps(candidate: &Candidate<'_>) -> Option<i64> {
     candidate.config.get_i64("num-scheduler-steps").filter(|steps| *steps > 1)
 }
@@ -84,7 +84,7 @@ fn with_a_kernel(candidate: &Candidate<'_>) -> Option<Violation> {
 /// Head sizes of the `FLASH_ATTN` kernels of the V0 engine.
 const HEAD_SIZES: [u64; 8] = [32, 64, 96, 128, 160, 192, 224, 256];
 
-/// Why the V0 engine cannot take its `FLASH_ATTN` kernel on this GPU, in its words.
+/// Returns the reason why the V0 engine cannot use its `FLASH_ATTN` kernel on this GPU, in the engine's wording.
 pub(super) fn without_flash_attention(candidate: &Candidate<'_>) -> Option<String> {
     let (config, facts) = (candidate.config, candidate.facts);
     let capability = facts.device.gpu()?.capability;

@@ -1,5 +1,5 @@
 //! Multimodal models: limits for each prompt, caches and encoders (`MultiModalConfig` in vLLM 0.32). A model without
-//! modalities has no such configuration, and its flags are not looked at.
+//! modalities has no such configuration, and the engine ignores these flags.
 
 use serde_json::Value as Json;
 
@@ -30,7 +30,7 @@ fn limits(candidate: &Candidate<'_>) -> Option<Violation> {
             let Some(number) = whole(count) else {
                 return refused(modality, format!("Input should be a valid integer, input_value={count}"));
             };
-            // The fields are looked at only where the model has modalities.
+            // The fields are only validated if the model has modalities.
             if !candidate.facts.model.multimodal {
                 continue;
             }
@@ -121,7 +121,7 @@ fn transport(candidate: &Candidate<'_>) -> Option<Violation> {
     None
 }
 
-/// The kinds of torch devices that people name.
+/// Common kinds of torch devices.
 const KINDS: [&str; 9] = ["cpu", "cuda", "xpu", "mps", "hpu", "meta", "mtia", "xla", "npu"];
 
 fn processor_device(candidate: &Candidate<'_>) -> Option<Violation> {

@@ -1,4 +1,5 @@
-//! Weights and KV blocks outside the device, and KV connectors (`OffloadConfig`, `KVTransferConfig` in vLLM 0.32).
+//! Weights and KV cache blocks outside the device, and KV connectors (`OffloadConfig`, `KVTransferConfig` in vLLM
+//! 0.32).
 
 use super::{Candidate, Rule, Violation, refusal};
 
@@ -32,7 +33,7 @@ fn groups(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// Connectors that 0.32 knows: `vllm/distributed/kv_transfer/kv_connector/factory.py`.
+/// Connectors of 0.32: `vllm/distributed/kv_transfer/kv_connector/factory.py`.
 const CONNECTORS: [&str; 18] = [
     "DecodeBenchConnector",
     "ExampleConnector",
@@ -56,7 +57,8 @@ const CONNECTORS: [&str; 18] = [
 
 const FLAG: &str = "kv-transfer-config";
 
-/// The engine looks the connector up to learn whether it manages groups of layers, unless that is said.
+/// Returns whether the engine loads the connector's class. It does so to determine whether the connector supports
+/// groups of layers, unless a flag decides that.
 fn looked_up(candidate: &Candidate<'_>) -> bool {
     !candidate.has("disable-hybrid-kv-cache-manager")
 }
@@ -104,7 +106,7 @@ fn connector(candidate: &Candidate<'_>) -> Option<Violation> {
     None
 }
 
-/// Packages that vLLM for CPUs does not bring along.
+/// Checks for packages that vLLM for CPUs does not include.
 fn package(candidate: &Candidate<'_>) -> Option<Violation> {
     if !candidate.on_cpu() || !looked_up(candidate) {
         return None;

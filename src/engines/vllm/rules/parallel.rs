@@ -1,4 +1,4 @@
-//! Tensor parallelism against the model's heads.
+//! Tensor parallelism, checked against the model's heads.
 
 use super::{Candidate, Releases, Rule, Severity, Violation};
 
@@ -36,7 +36,7 @@ fn heads_divide(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// Key/value heads are split over the devices, or each is copied to several of them.
+/// Checks that the key/value heads can be split over the devices, or each copied to several of them.
 fn kv_heads_divide(candidate: &Candidate<'_>) -> Option<Violation> {
     let (heads, parallel) = (candidate.facts.model.kv_heads?, candidate.effective.tensor_parallel_size);
     (parallel > 0 && heads % parallel != 0 && parallel % heads != 0).then(|| {
@@ -45,7 +45,7 @@ fn kv_heads_divide(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// Experts are split as well, unless each device has whole ones.
+/// Checks the inner size. Experts are split as well, unless each device holds whole experts.
 fn inner_size_divides(candidate: &Candidate<'_>) -> Option<Violation> {
     let (model, parallel) = (candidate.facts.model, candidate.effective.tensor_parallel_size);
     let (what, size) = match model.experts {
@@ -62,10 +62,10 @@ fn inner_size_divides(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// No repair asks for more.
+/// The largest size that a repair sets.
 const MOST_DEVICES: u64 = 1024;
 
-/// The largest divisor of `heads` that is not above `most`.
+/// Returns the largest divisor of `heads` up to `most`.
 fn largest_divisor(heads: u64, most: u64) -> i64 {
     let small = (1..=heads.isqrt()).filter(|size| heads.is_multiple_of(*size));
     let divisor = small.flat_map(|size| [size, heads / size]).filter(|size| *size <= most).max();

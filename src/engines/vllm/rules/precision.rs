@@ -1,4 +1,4 @@
-//! Types of numbers: what the GPU and the quantisation method compute with.
+//! Number formats that the GPU and the quantisation method support.
 //!
 //! Sources: `check_if_supports_dtype` in `vllm/platforms/cuda.py` (before: `worker/worker.py`), `_find_dtype` in
 //! `vllm/config/model.py`, `get_min_capability` and `get_supported_act_dtypes` of every quantisation method.
@@ -64,7 +64,7 @@ const NO_FLOAT16: [&str; 5] = ["gemma2", "gemma3", "gemma3_text", "glm4", "plamo
 fn family_takes_float16(candidate: &Candidate<'_>) -> Option<Violation> {
     let asked = candidate.config.get_str("dtype").filter(|dtype| ["half", "float16"].contains(dtype))?;
     let family = candidate.facts.model.model_type.as_deref().filter(|family| NO_FLOAT16.contains(family))?;
-    // 0.32 lets this family run.
+    // 0.32 no longer refuses this family.
     if family == "plamo2" && candidate.facts.version >= EngineVersion::V0_32 {
         return None;
     }
@@ -78,7 +78,7 @@ fn family_takes_float16(candidate: &Candidate<'_>) -> Option<Violation> {
 fn gpu_takes_bfloat16(candidate: &Candidate<'_>) -> Option<Violation> {
     let (major, minor) = candidate.facts.device.gpu()?.capability.filter(|known| known.0 < 8)?;
     let asked = candidate.config.get_str("dtype").filter(|dtype| *dtype != "auto");
-    // From 0.10 `auto` falls back to float16.
+    // From 0.10 on, `auto` falls back to float16.
     let by_itself =
         || candidate.facts.version < EngineVersion::V0_10 && candidate.facts.model.dtype.as_deref() == Some("bfloat16");
     asked.map_or_else(by_itself, |dtype| dtype == "bfloat16").then(|| {
@@ -91,7 +91,7 @@ fn gpu_takes_bfloat16(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// The least capability times ten of a quantisation method in a release, where it is known.
+/// Returns the minimum capability, times ten, of a quantisation method in a release. `None` if it is unknown.
 fn least_capability(method: &str, version: EngineVersion) -> Option<u64> {
     Some(match method {
         "gguf" | "gptq" => 60,
@@ -106,7 +106,7 @@ fn least_capability(method: &str, version: EngineVersion) -> Option<u64> {
     })
 }
 
-/// The quantisation method that is asked for, else the checkpoint's own.
+/// Returns the explicit quantisation method, otherwise the checkpoint's own.
 fn method<'a>(candidate: &Candidate<'a>) -> Option<&'a str> {
     candidate.config.get_str("quantization").or(candidate.facts.model.quantization.as_deref())
 }
@@ -125,7 +125,8 @@ fn gpu_takes_method(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// The kernels of these compute in float16 only; other kernels for the same checkpoints have names of their own.
+/// Checks the data type. The kernels of `awq` and `gptq` compute in float16 only. Other kernels for these checkpoints
+/// have their own names.
 fn method_takes_dtype(candidate: &Candidate<'_>) -> Option<Violation> {
     let method = candidate.config.get_str("quantization").filter(|name| ["awq", "gptq"].contains(name))?;
     let dtype = match candidate.config.get_str("dtype")? {
@@ -141,7 +142,7 @@ fn method_takes_dtype(candidate: &Candidate<'_>) -> Option<Violation> {
     Some(Violation::new(message).set("dtype", "half"))
 }
 
-/// Methods that read one kind of checkpoint, first its own name.
+/// Groups of methods that read the same kind of checkpoint. The first name is that of the checkpoint.
 const KINDS: [&[&str]; 4] = [
     &["awq", "awq_marlin"],
     &["gptq", "gptq_bitblas", "gptq_marlin", "gptq_marlin_24", "marlin"],
@@ -153,7 +154,7 @@ fn method_is_the_checkpoints(candidate: &Candidate<'_>) -> Option<Violation> {
     let asked = candidate.config.get_str("quantization")?;
     let own = candidate.facts.model.quantization.as_deref()?;
     let kind = |name: &str| KINDS.into_iter().position(|kind| kind.contains(&name));
-    // Only of these is it certain that none reads the other's checkpoint.
+    // Only for these groups it is certain that no method reads a checkpoint of another group.
     (kind(asked)? != kind(own)?).then(|| {
         let message = format!(
             "Quantization method specified in the model config ({own}) does not match the quantization method \

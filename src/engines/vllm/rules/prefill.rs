@@ -1,11 +1,11 @@
-//! Concurrent partial prefills: only the V0 engine ever had them.
+//! Concurrent partial prefills. Only the V0 engine ever supported them.
 //!
 //! Sources: `SchedulerConfig._verify_args` of 0.8.5; `_check_feature_supported` of 0.12 and 0.20 in `arg_utils.py`.
 
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
-/// From 0.32 the flags are gone.
+/// The flags were removed in 0.32.
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R4i",

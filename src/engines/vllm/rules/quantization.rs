@@ -1,4 +1,4 @@
-//! Quantization methods that a model's configuration takes (`ModelConfig` in vLLM 0.32).
+//! Quantization methods that a model's configuration accepts (`ModelConfig` in vLLM 0.32).
 
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
@@ -22,7 +22,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Methods of 0.32 that quantize a checkpoint while it is loaded.
+/// Methods of 0.32 that quantize a checkpoint at loading.
 const ONLINE: [&str; 12] = [
     "deepseek_v4_fp8",
     "experts_int8",
@@ -90,7 +90,7 @@ fn method(candidate: &Candidate<'_>) -> Option<Violation> {
             refused(message)
         };
     }
-    // `quantization_config` on the command line may hold what the checkpoint lacks.
+    // `quantization_config` on the command line may replace the checkpoint's missing description.
     let described = candidate.has("quantization-config");
     let offline = OFFLINE.contains(&method.as_str()) || method == "fbgemm_fp8";
     if !own && offline && !(method == "online" && described) {
@@ -111,8 +111,8 @@ fn method(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// The method in the end where the checkpoint names one (`ModelConfig._verify_quantization`, and the overrides of each
-/// method).
+/// Returns the effective method if the checkpoint names one (`ModelConfig._verify_quantization`, and the overrides of
+/// each method).
 fn of_checkpoint<'a>(candidate: &Candidate<'_>, own: &'a str, asked: Option<&'a str>) -> Result<&'a str, Violation> {
     let model = candidate.facts.model;
     let gpt_oss = model.model_type.as_deref() == Some("gpt_oss") && own == "mxfp4";
@@ -124,7 +124,7 @@ fn of_checkpoint<'a>(candidate: &Candidate<'_>, own: &'a str, asked: Option<&'a 
             Err(Violation::new(message).unset("quantization"))
         }
         (_, Some("humming")) => Ok("humming"),
-        // Whatever is asked for.
+        // This holds for any explicit method.
         _ if gpt_oss => Ok("gpt_oss_mxfp4"),
         ("auto-round", _) => Ok("inc"),
         ("modelopt", _) => Ok("modelopt"),
@@ -145,7 +145,7 @@ fn of_checkpoint<'a>(candidate: &Candidate<'_>, own: &'a str, asked: Option<&'a 
     }
 }
 
-/// What the only class for GPTQ in 0.32 asks of a checkpoint. No flag changes a checkpoint, so there is no repair.
+/// Checks a checkpoint like the only GPTQ class of 0.32. No flag changes a checkpoint, so there is no repair.
 fn gptq(candidate: &Candidate<'_>) -> Option<Violation> {
     let model = candidate.facts.model;
     if model.activation_order {
@@ -161,7 +161,7 @@ fn gptq(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// The data type in the end, of 0.32 (`_get_and_verify_dtype`). `None` where the checkpoint does not say it.
+/// Returns the effective data type of 0.32 (`_get_and_verify_dtype`). `None` if the checkpoint does not state one.
 pub(super) fn dtype<'a>(candidate: &'a Candidate<'_>) -> Option<&'a str> {
     if let Some(given) = candidate.text("dtype").filter(|dtype| *dtype != "auto") {
         return Some(match given {
@@ -170,7 +170,7 @@ pub(super) fn dtype<'a>(candidate: &'a Candidate<'_>) -> Option<&'a str> {
             other => other,
         });
     }
-    // Wide checkpoints are narrowed unless it is asked otherwise.
+    // By default, checkpoints in float32 are converted to bfloat16.
     match candidate.facts.model.dtype.as_deref()?.trim_start_matches("torch.") {
         "float32" | "float" => Some("bfloat16"),
         "half" => Some("float16"),
@@ -193,7 +193,7 @@ mod tests {
     use crate::facts::{Device, EngineVersion, ModelShape};
     use crate::rule::{Facts, rejection, repair};
 
-    /// The rejecting rule of 0.32.0 on a CPU for a model with these keys, and whether there is a repair.
+    /// Returns the rejecting rule of 0.32.0 on a CPU for a model with these keys, and whether there is a repair.
     fn of(json: &str, line: &str) -> Option<(&'static str, bool)> {
         let model = ModelShape::from_json(&serde_json::from_str(json).unwrap());
         let version = EngineVersion::V0_32;

@@ -1,4 +1,4 @@
-//! The token budget against the model's length and against the number of sequences: `SchedulerConfig` in vLLM.
+//! The token budget, checked against the model's length and the number of sequences: `SchedulerConfig` in vLLM.
 
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
@@ -43,7 +43,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Without chunked prefill a prompt must fit into one step.
+/// Checks that a prompt fits into one step without chunked prefill.
 fn budget_holds_a_prompt(candidate: &Candidate<'_>) -> Option<Violation> {
     let (tokens, length) = (candidate.effective.max_num_batched_tokens, candidate.effective.max_model_len);
     (!candidate.effective.chunked_prefill && tokens < length).then(|| {
@@ -56,7 +56,7 @@ fn budget_holds_a_prompt(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// Every running sequence needs at least one token of the budget.
+/// Checks that the budget has at least one token for every running sequence.
 fn budget_holds_a_batch(candidate: &Candidate<'_>) -> Option<Violation> {
     let (tokens, sequences) = (candidate.effective.max_num_batched_tokens, candidate.effective.max_num_seqs);
     let sequences_given = candidate.config.get("max-num-seqs").is_some();
@@ -93,8 +93,8 @@ fn active_within_batch(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// Some V0 releases crash at the first prefill when a chunk does not end at a block's end and prefixes are cached;
-/// others do not, so this is a warning.
+/// Warns about chunks that are no multiple of the block size. Some V0 releases crash at the first prefill if a chunk
+/// does not end at a block's end and prefix caching is on. Others do not, so this is only a warning.
 fn chunks_align_with_blocks(candidate: &Candidate<'_>) -> Option<Violation> {
     let e = &candidate.effective;
     let aligned = e.max_num_batched_tokens.is_multiple_of(e.block_size);

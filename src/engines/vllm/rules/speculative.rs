@@ -1,4 +1,4 @@
-//! Speculative decoding: what is drafted, by what, and how many tokens (`SpeculativeConfig` in vLLM 0.32).
+//! Speculative decoding: the method, the draft model and the number of tokens (`SpeculativeConfig` in vLLM 0.32).
 
 use serde_json::{Map, Value as Json};
 
@@ -11,7 +11,7 @@ pub(super) const RULES: &[Rule] = &[
     refusal("R17c", "drafts are counted only where there are any", metrics),
 ];
 
-/// The short flags and the fields of `--speculative-config` that they stand for.
+/// The short flags, and the fields of `--speculative-config` that they set.
 const SHORT: [(&str, &str); 3] =
     [("spec-method", "method"), ("spec-model", "model"), ("spec-tokens", "num_speculative_tokens")];
 
@@ -22,7 +22,7 @@ fn refused(message: impl Into<String>) -> Violation {
     SHORT.iter().fold(without, |violation, (flag, _)| violation.unset(flag))
 }
 
-/// The fields, from both kinds of flags.
+/// Returns the fields of both kinds of flags.
 fn fields(candidate: &Candidate<'_>) -> Option<Result<Map<String, Json>, Violation>> {
     let whole = match candidate.json(WHOLE) {
         None | Some(Json::Null) => Map::new(),
@@ -49,11 +49,11 @@ fn fields(candidate: &Candidate<'_>) -> Option<Result<Map<String, Json>, Violati
     Some(Ok(fields.into_iter().map(|(name, value)| (name.replace('-', "_"), value)).collect()))
 }
 
-/// Methods that draft from the prompt or by a class of their own, without a model beside the target.
+/// Methods that draft from the prompt or by their own class, without a model besides the target.
 const MODELLESS: [&str; 5] = ["ngram", "[ngram]", "ngram_gpu", "suffix", "extract_hidden_states"];
 
-/// Methods with which the next step may be scheduled before this one's drafts are known, beside those that end in
-/// `mtp`.
+/// Methods that support asynchronous scheduling: the next step is scheduled before this step's drafts are known.
+/// Methods that end in `mtp` support it as well.
 const ASYNCHRONOUS: [&str; 7] =
     ["eagle", "eagle3", "extract_hidden_states", "ngram_gpu", "draft_model", "dspark", "dflash"];
 
@@ -100,8 +100,8 @@ fn drafts(candidate: &Candidate<'_>) -> Option<Violation> {
         ));
     }
     let Some(tokens) = tokens else {
-        // Only drafting models of these kinds may state their own number; a name that does not tell is taken for a
-        // plain model.
+        // Only draft models of these kinds may state their own number. A name without such a part counts as a plain
+        // model.
         let speaks = |name: &str| ["medusa", "mtp", "speculator", "accelerator"].iter().any(|part| name.contains(part));
         let stated = model.is_some_and(|model| !MODELLESS.contains(&model))
             && method.or(model).is_some_and(|name| speaks(&name.to_lowercase()))
@@ -153,7 +153,7 @@ fn drafts(candidate: &Candidate<'_>) -> Option<Violation> {
     budget(candidate, method, tokens, set("parallel_drafting"))
 }
 
-/// Where the drafts come from must exist.
+/// Checks that the source of the drafts exists.
 fn source(
     candidate: &Candidate<'_>,
     method: Option<&str>,
@@ -185,7 +185,7 @@ fn source(
     None
 }
 
-/// The steps must have room for the drafts.
+/// Checks that the steps have room for the drafts.
 fn budget(candidate: &Candidate<'_>, method: Option<&str>, tokens: i64, parallel: bool) -> Option<Violation> {
     let budget = candidate.effective.max_num_batched_tokens;
     let every = u64::try_from(tokens).unwrap_or(0).saturating_add(1);
@@ -212,7 +212,7 @@ fn budget(candidate: &Candidate<'_>, method: Option<&str>, tokens: i64, parallel
     })
 }
 
-/// Whether the model itself can draft, as far as its type says.
+/// Returns whether the model itself can draft, according to its type. An unknown type counts as able.
 fn predicts_several_tokens(candidate: &Candidate<'_>) -> bool {
     const FAMILIES: [&str; 17] = [
         "deepseek_v3",

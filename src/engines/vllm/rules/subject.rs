@@ -1,8 +1,8 @@
-//! Which rules are about memory, devices or files, as far as their test by a start depends on it.
+//! The subjects of rules about memory, devices or files, for their test by a start.
 
 use crate::rule::RuleSubject;
 
-/// The subject of each rule that has one.
+/// The subject of each rule that does not fall under `RuleSubject::Other`.
 const SUBJECTS: [(&str, RuleSubject); 12] = [
     ("R12c", RuleSubject::HostMemory),
     ("R5c", RuleSubject::HostMemory),
@@ -18,7 +18,7 @@ const SUBJECTS: [(&str, RuleSubject); 12] = [
     ("R20o", RuleSubject::Files),
 ];
 
-/// The subject of a rule.
+/// Returns the subject of a rule.
 pub(super) fn subject(rule: &str) -> RuleSubject {
     SUBJECTS.iter().find(|(id, _)| *id == rule).map_or(RuleSubject::Other, |(_, subject)| *subject)
 }

@@ -1,13 +1,13 @@
-//! Checks that need a fact of device or host which is not known.
+//! Checks that need an unknown fact of the device or host.
 
 use crate::facts::Device;
 use crate::rule::Facts;
 use crate::space::Space;
 
-/// Sets the size of the cache on a CPU.
+/// The variable that sets the size of the cache on a CPU.
 const CPU_CACHE: &str = "VLLM_CPU_KVCACHE_SPACE";
 
-/// Says what of a space is not checked, and why: a sentence each, without a full stop.
+/// Lists the unchecked parts of a space and the reasons, one sentence each, without a full stop.
 pub(super) fn unchecked(space: &Space, facts: &Facts<'_>) -> Vec<String> {
     let mut list = Vec::new();
     if facts.device == Device::Cpu && !facts.env.contains_key(CPU_CACHE) {

@@ -1,6 +1,6 @@
-//! What the V0 engine does not combine, and what asks for V1 in releases that have both.
+//! Combinations that the V0 engine does not support, and requests for V1 in releases with both engines.
 //!
-//! Sources: `vllm/config.py`, `vllm/engine/arg_utils.py`, `vllm/worker/utils.py` of 0.6.3; the same of 0.8.5 and 0.10.2.
+//! Sources: `vllm/config.py`, `vllm/engine/arg_utils.py`, `vllm/worker/utils.py` of 0.6.3, 0.8.5 and 0.10.2.
 
 use super::multi_step::without_flash_attention;
 use super::{Candidate, Releases, Rule, Severity, Violation};
@@ -18,9 +18,9 @@ const fn rule(
     Rule { id, holds, releases, severity, check }
 }
 
-/// Only V0 exists.
+/// Releases with V0 only.
 const ONLY_V0: Releases = Releases::before(EngineVersion::V0_8);
-/// V0 may run.
+/// Releases that may run V0.
 const MAYBE_V0: Releases = Releases::before(EngineVersion::V0_12);
 
 pub(super) const RULES: &[Rule] = &[
@@ -71,7 +71,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("R14d", "a CPU does not compute in float16", ONLY_V0, Severity::Overridden, no_float16_on_cpu),
 ];
 
-/// Whether speculative decoding is asked for, in the words of any release.
+/// Returns whether speculative decoding is on, by the flags of any release.
 pub(super) fn drafts(config: &Config) -> bool {
     config.get("speculative-model").is_some() || config.get("speculative-config").is_some()
 }
@@ -111,7 +111,8 @@ fn chunks_without_adapters(candidate: &Candidate<'_>) -> Option<Violation> {
         .then(|| Violation::new("LoRA is not supported with chunked prefill yet.").set("enable-chunked-prefill", false))
 }
 
-/// Families that mix layers with and without a window, which vLLM treats in another way, whatever their `config.json`.
+/// Families that mix layers with and without a window. vLLM treats them differently, regardless of their
+/// `config.json`.
 const MIXED: [&str; 5] = ["cohere2", "gemma2", "gemma3", "gemma3_text", "gpt_oss"];
 
 fn prefixes_without_window(candidate: &Candidate<'_>) -> Option<Violation> {
@@ -149,7 +150,7 @@ fn encoder_decoder_alone(candidate: &Candidate<'_>) -> Option<Violation> {
     let (_, what, flag) = refused.into_iter().find(|(asked, ..)| *asked)?;
     let message = format!("{what} encoder/decoder models is not currently supported.");
     let violation = Violation::new(message);
-    // On its own a long model gets chunked prefill, so leaving it out is not enough.
+    // V0 enables chunked prefill by default for a long model, so the removal of the flag is not enough.
     Some(if flag == "enable-chunked-prefill" { violation.set(flag, false) } else { violation.unset(flag) })
 }
 
@@ -197,7 +198,7 @@ fn v0_without_drafting(candidate: &Candidate<'_>) -> Option<Violation> {
         .then(|| Violation::new("Speculative decoding is not supported on vLLM V0.").unset("speculative-config"))
 }
 
-/// Only what a flag asks for: of what the model and the device bring there is no choice.
+/// Reports only the effects of flags: those of the model and the device cannot be changed.
 fn flash_attention(candidate: &Candidate<'_>) -> Option<Violation> {
     let asks = ["block-size", "kv-cache-dtype", "dtype"].into_iter().any(|name| candidate.config.get(name).is_some());
     let chosen = candidate.facts.env.contains_key("VLLM_ATTENTION_BACKEND");

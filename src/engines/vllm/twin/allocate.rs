@@ -1,4 +1,4 @@
-//! What only a started engine knows: how the device's memory is divided, and what does not fit into it.
+//! The simulation of a start's memory: its division on the device, and the shortages.
 
 use crate::config::{Config, ResolvedConfig};
 use crate::engines::vllm::rules::memory_launch;
@@ -7,10 +7,10 @@ use crate::rule::Facts;
 use crate::stats::gib;
 use crate::twin::{DevicePreset, MemoryPlan, Scheduling, Settings, Shortage, kv_blocks};
 
-/// Divides the memory of one device and gives the scheduler its settings.
+/// Divides the memory of one device and returns the scheduler's settings.
 ///
 /// # Errors
-/// When the engine would not start.
+/// If the engine would not start.
 pub(super) fn allocate(
     effective: &ResolvedConfig,
     config: &Config,
@@ -18,7 +18,7 @@ pub(super) fn allocate(
     device: &DevicePreset,
     scheduling: Scheduling,
 ) -> Result<(Settings, MemoryPlan), Shortage> {
-    // A device may have another size than the preset of its kind, such as an A100 of 40 GB.
+    // A device may have more or less memory than its preset, such as an A100 of 40 GB.
     let memory = facts.device.gpu().and_then(|gpu| gpu.memory).unwrap_or(device.memory);
     let device = &DevicePreset { memory, ..device.clone() };
     check_free_memory(effective.gpu_memory_utilization, facts.version, device)?;
@@ -35,7 +35,7 @@ pub(super) fn allocate(
     if plan.blocks == 0 && launch.blocks.is_none() {
         return Err(Shortage::NoCache);
     }
-    // V1 keeps one block for itself.
+    // V1 reserves one block.
     settings.num_blocks = if effective.v0 { plan.blocks } else { plan.blocks.saturating_sub(1) };
     if !plan.layout.holds(plan.blocks.into(), effective.max_model_len) {
         return Err(Shortage::Small { plan, settings: Box::new(settings) });

@@ -1,4 +1,4 @@
-//! vLLM for the twin: its scheduler's settings and the division of its memory, read from flags.
+//! The connection of vLLM and the twin: the scheduler's settings and the division of the memory, derived from flags.
 
 mod allocate;
 mod scheduling;
@@ -13,11 +13,11 @@ use crate::twin::{DevicePreset, MemoryPlan, Settings, Shortage};
 /// The twin of vLLM.
 pub static TWIN: &dyn TwinModel = &VllmTwin;
 
-/// Reads the flags of vLLM for the twin.
+/// The reader of vLLM's flags for the twin.
 #[derive(Debug)]
 struct VllmTwin;
 
-/// Flags that change what the twin computes. All others are without effect in it.
+/// Flags that change the twin's result. All others have no effect on it.
 const EFFECTIVE: [&str; 22] = [
     "async-scheduling",
     "block-size",
@@ -43,7 +43,7 @@ const EFFECTIVE: [&str; 22] = [
     "tensor-parallel-size",
 ];
 
-/// More replicas are not simulated: they would be the same again.
+/// The limit of simulated replicas. All replicas behave alike.
 const MOST_REPLICAS: usize = 256;
 
 impl TwinModel for VllmTwin {
@@ -63,7 +63,7 @@ impl TwinModel for VllmTwin {
         EFFECTIVE.contains(&flag)
     }
 
-    /// The old engine has no replicas.
+    /// Returns the number of data-parallel engines. The V0 engine has no replicas.
     fn replicas(&self, config: &Config, resolved: &ResolvedConfig) -> usize {
         let asked = config.get_i64("data-parallel-size").and_then(|size| usize::try_from(size).ok());
         let alone = resolved.v0 || config.get("data-parallel-rank").is_some();

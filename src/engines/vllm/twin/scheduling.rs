@@ -1,15 +1,15 @@
-//! The scheduler's finer rules as flags and releases have them.
+//! The scheduler's detailed settings, derived from flags and the release.
 
 use crate::config::{Config, ResolvedConfig};
 use crate::facts::EngineVersion;
 use crate::twin::{Order, Scheduling, Speculation};
 
-/// What `vllm serve` of this release resolves its flags to. `cpu`: on a CPU steps are never scheduled ahead.
-/// `acceptance` is the share of drafts, 0 to 1, that the model agrees with, which no flag says; without it there is
-/// no speculation.
+/// Returns the scheduler settings that `vllm serve` of this release derives from its flags. `cpu` is whether the
+/// device is a CPU, on which steps are never scheduled ahead. `acceptance` is the share of drafts, 0 to 1, that the
+/// model accepts. No flag contains it. Without it there is no speculation.
 ///
-/// Defaults are those of `vllm/config/scheduler.py`. That whole prompts must fit (0.20) and that steps are scheduled
-/// ahead (0.20, `vllm/config/vllm.py`) was not so before.
+/// Defaults are those of `vllm/config/scheduler.py`. Two of them are new in 0.20: whole prompts must fit, and steps
+/// are scheduled ahead (`vllm/config/vllm.py`).
 pub(super) fn scheduling(
     config: &Config,
     resolved: &ResolvedConfig,
@@ -21,7 +21,7 @@ pub(super) fn scheduling(
     let modern = version >= EngineVersion::V0_20;
     let pipeline_stages = number("pipeline-parallel-size").unwrap_or(1).max(1);
     let method = Method::read(config);
-    // Drafts that the host makes have to wait for its tokens; a pipeline needs a newer worker.
+    // Drafts by the host have to wait for its tokens. A pipeline needs a newer worker.
     let ahead = pipeline_stages == 1 && method.as_ref().is_none_or(|method| method.on_device);
     let scheduling = Scheduling {
         order: if config.get_str("scheduling-policy") == Some("priority") { Order::Priority } else { Order::Arrival },
@@ -42,28 +42,28 @@ pub(super) fn scheduling(
             draft_slots: u32::from(method.model),
         }),
     };
-    // The twin knows neither pipelines nor speculation of the old engine.
+    // The twin does not simulate pipelines and speculation of the V0 engine.
     if resolved.v0 { Scheduling { pipeline_stages: 1, speculation: None, ..scheduling } } else { scheduling }
 }
 
-/// How drafts are made.
+/// The drafting method.
 #[derive(Debug)]
 struct Method {
     tokens: u32,
-    /// Whether the drafter keeps keys and values of its own in the cache (`num_lookahead_tokens`).
+    /// Whether the drafter has its own keys and values in the cache (`num_lookahead_tokens`).
     writes_cache: bool,
     on_device: bool,
-    /// Whether it is a model of its own, which computes one input more (`max_num_new_slots_for_drafting`).
+    /// Whether it is a separate model, which computes one more input (`max_num_new_slots_for_drafting`).
     model: bool,
 }
 
 impl Method {
-    /// Of `--speculative-config`.
+    /// Reads `--speculative-config`.
     fn read(config: &Config) -> Option<Self> {
         let text = config.get_str("speculative-config")?;
         let json: serde_json::Value = serde_json::from_str(text).ok()?;
         let tokens = json["num_speculative_tokens"].as_u64().and_then(|tokens| u32::try_from(tokens).ok())?;
-        // Without a method, a model is a draft model.
+        // A model without a method is a draft model.
         let method = json["method"].as_str().unwrap_or(if json["model"].is_string() { "draft_model" } else { "ngram" });
         let host = matches!(method, "ngram" | "suffix" | "medusa" | "mlp_speculator");
         Some(Self { tokens, writes_cache: !host, on_device: !host, model: method == "draft_model" })

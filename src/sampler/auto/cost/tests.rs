@@ -1,4 +1,4 @@
-//! Searches that are told what trials cost, and what is expected from that.
+//! Searches with known costs of trials, and the costs that they expect.
 
 use super::*;
 use crate::config::Value;
@@ -30,7 +30,7 @@ fn is_left(config: &Config) -> bool {
     config.get_str("side") == Some("left")
 }
 
-/// The same on both sides: best at 0.3, with a second, lower hill.
+/// Returns a value that does not depend on the side. It is best at 0.3 and has a second, lower hill.
 fn speed(config: &Config) -> f64 {
     let hill = |at: f64, width: f64| libm::exp(-((x(config) - at) / width).powi(2));
     100.0 + 50.0 * hill(0.3, 0.1) + 30.0 * hill(0.8, 0.15)
@@ -40,7 +40,7 @@ fn serves(config: &Config) -> Known {
     Known::Measured(Measured { values: vec![Reading::exact(speed(config))], excesses: Vec::new() })
 }
 
-/// A search that is told these outcomes and costs.
+/// Returns the trials of a search with these outcomes and costs.
 fn search(
     trials: usize,
     seed: u64,
@@ -80,7 +80,8 @@ fn costs_that_say_nothing_change_nothing() {
     assert_ne!(configs(&search(14, 3, known, different)), configs(&without));
 }
 
-/// How many of a search's trials lie on the left, where they cost so many times as much; that is told, or said in advance.
+/// Returns the number of a search's trials on the left, where each costs `factor` times as much. The search learns the
+/// cost from the trials if `is_told`; otherwise it is given the cost function.
 fn left_of(seed: u64, factor: f64, is_told: bool) -> usize {
     let cost = |config: &Config| if is_left(config) { factor } else { 1.0 };
     let (space, aim, mut history) = (space(), aim(), Vec::new());
@@ -91,7 +92,7 @@ fn left_of(seed: u64, factor: f64, is_told: bool) -> usize {
         let cost = is_told.then(|| cost(&config));
         history.push(Past { cost, ..Past::new("auto", config.clone(), serves(&config)) });
     }
-    // What comes before models are asked does not look at costs.
+    // The first suggestions, before the models are used, do not depend on costs.
     history[5..].iter().filter(|past| is_left(&past.config)).count()
 }
 
@@ -106,7 +107,7 @@ fn of_two_sides_that_promise_the_same_the_cheap_one_is_tried_more_often() {
 
 #[test]
 fn cheap_trials_of_no_use_do_not_keep_from_the_best() {
-    // The best costs a hundred times as much as what lies far from it.
+    // The best configuration costs a hundred times as much as those farthest from it.
     let cost = |config: &Config| Some(libm::exp(4.6 * (1.0 - (x(config) - 0.3).abs() / 0.7)));
     for seed in 0..2 {
         let history = search(20, seed, serves, cost);

@@ -1,4 +1,4 @@
-//! What is expected by the value of one parameter.
+//! Expected result by the value of one parameter.
 
 use super::effects::Functions;
 use super::sample::{Region, Sample};
@@ -8,16 +8,16 @@ use crate::sampler::explanation::Expectation;
 use crate::space::Domain;
 use crate::stats::to_f64;
 
-/// A parameter of at most so many values is looked at with each.
+/// Maximum number of values for all of a parameter's values to be used.
 const FEW: usize = 12;
-/// Values of any other one, its ends included.
+/// Number of values of any other parameter, its ends included.
 const VALUES: usize = 9;
-/// Rows over which is averaged at most.
+/// Maximum number of rows in an average.
 const ROWS: usize = 96;
-/// Fine enough to meet every value of a range that has so few.
+/// Number of steps that meets every value of a range with at most `FEW` values.
 const FINE: usize = 512;
 
-/// Some values of a parameter, in order, and coordinates that stand for them.
+/// Returns some values of a parameter, in order, each with a coordinate that decodes to it.
 pub(super) fn levels(domain: &Domain) -> Vec<(f64, Value)> {
     let at = |steps: usize| {
         let unit = move |step: usize| (to_f64(step) / to_f64(steps - 1)).min(1.0 - f64::EPSILON);
@@ -29,8 +29,8 @@ pub(super) fn levels(domain: &Domain) -> Vec<(f64, Value)> {
     at(if all { FINE } else { VALUES })
 }
 
-/// The mean over the sample where one parameter has a value and is active, by value; `told` turns what a function says into
-/// the units that people know. Values with which nothing is allowed are left out.
+/// Returns the mean over the sample for each value of an active parameter. `told` converts a modelled value into the
+/// unit of the user. Values without an allowed configuration are left out.
 pub(super) fn dependence(
     region: &Region<'_, '_>,
     sample: &Sample,
@@ -61,7 +61,7 @@ pub(super) fn dependence(
         }
         let (mean, draws) = sums.split_first()?;
         let mean = mean / met;
-        // The mean of normal numbers is normal: its deviation is enough.
+        // The mean of normal numbers is normal, so its deviation is enough.
         let squares = draws.iter().map(|draw| (draw / met - mean) * (draw / met - mean));
         let variance = squares.sum::<f64>() / to_f64(draws.len().max(1));
         let deviation = (variance + support.variance(&parameter_of.name, value, (first, last))).sqrt();
@@ -76,8 +76,8 @@ pub(super) fn dependence(
     levels.iter().filter_map(expected).collect()
 }
 
-/// For each parameter its share of the variance when one parameter at a time of this configuration takes another value;
-/// `None` where they vary by less than `least` in all.
+/// Returns each parameter's share of the variance when one parameter of this configuration at a time takes other
+/// values. `None` if the variances add up to less than `least`.
 pub(super) fn around(
     region: &Region<'_, '_>,
     best: &Config,

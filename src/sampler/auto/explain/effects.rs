@@ -1,29 +1,32 @@
 //! Shares of a function's variance over a sample.
 //!
-//! With `a` a row, `b` one of the other sample, `c` the row `a` with coordinate `i` of `b`, and `V` the variance of `f`:
+//! With `a` a row, `b` one of the other sample, `c` the row `a` with coordinate `i` of `b`, and `V` the variance of
+//! `f`:
 //!
 //! ```text
-//! alone   E f(b) (f(c) - f(a)) / V       A. Saltelli et al., "Variance based sensitivity analysis of model output", 2010, (b)
+//! alone   E f(b) (f(c) - f(a)) / V       A. Saltelli et al., "Variance based sensitivity analysis of model output",
+//!                                        2010, (b)
 //! total   E (f(c) - f(a))^2 / 2V         M. Jansen 1999, the same, (f)
 //! pair    E (f(c_ij) - f(c_i) - f(c_j) + f(a))^2 / 4V
-//!                                        R. Liu and A. Owen, "Estimating mean dimension of functions", 2006: all that depends on both
+//!                                        R. Liu and A. Owen, "Estimating mean dimension of functions", 2006: all
+//!                                        effects that depend on both
 //! ```
 //!
-//! What has no effect changes nothing when it is exchanged, and gets exactly 0. Exchanges that are not allowed are tried with
-//! other rows, and left out where none of some is allowed: effects are those among allowed configurations, and where
-//! parameters restrict each other, shares are approximate.
+//! A coordinate without effect changes nothing when it is exchanged, and gets exactly 0. A refused exchange is tried
+//! with other rows, and left out if none of them is allowed. The effects are therefore those among allowed
+//! configurations. If parameters restrict each other, the shares are approximate.
 
 use std::collections::HashMap;
 
 use super::sample::{Region, Sample, exchanged};
 
-/// Parameters whose pairs are looked at: those with most that they do not explain alone.
+/// Number of parameters in pairs: those with the largest difference of `total` and `alone`.
 const PAIRED: usize = 5;
 
-/// Some functions at once: values at a point, the first of them that of the mean.
+/// Several functions at once: their values at a point. The first function is the mean.
 pub(super) type Functions<'a> = dyn Fn(&[f64]) -> Vec<f64> + 'a;
 
-/// For each parameter or pair one share for each function.
+/// Effects by parameter or pair, one share for each function.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     pub(super) variance: Vec<f64>,
@@ -32,7 +35,7 @@ pub(super) struct Effects {
     pub(super) pairs: Vec<(usize, usize, Vec<f64>)>,
 }
 
-/// The effects of each coordinate on each function. Where a function varies by less than `least`, it has none.
+/// Computes the effects of each coordinate on each function. A function that varies by less than `least` has none.
 pub(super) fn effects(region: &Region<'_, '_>, sample: &Sample, functions: &Functions<'_>, least: f64) -> Effects {
     let rows: Vec<_> = sample.rows.iter().map(|place| functions(&place.point)).collect();
     let others: Vec<_> = sample.others.iter().map(|place| functions(&place.point)).collect();
@@ -95,7 +98,7 @@ pub(super) fn effects(region: &Region<'_, '_>, sample: &Sample, functions: &Func
     effects
 }
 
-/// 0 of nothing.
+/// Returns the mean, or 0 without values.
 fn average(values: impl Iterator<Item = f64>) -> f64 {
     let (count, sum) = values.fold((0.0, 0.0), |(count, sum), value| (count + 1.0, sum + value));
     if count > 0.0 { sum / count } else { 0.0 }

@@ -1,5 +1,5 @@
-//! Configurations by which effects are measured: an even sample of those that are allowed and probably serve, and the same
-//! with one value exchanged.
+//! The configurations for the effects: an even sample of those that are allowed and probably serve, and copies with one
+//! value exchanged.
 
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -9,23 +9,23 @@ use crate::config::Config;
 use crate::sampler::{Ask, sobol};
 use crate::surrogate::{Encoding, Process};
 
-/// Rows of a sample.
+/// Number of rows of a sample.
 const ROWS: usize = 512;
-/// Points drawn for that at most, twice.
+/// Maximum number of points drawn for each of the two samples.
 const MOST_DRAWN: usize = 16 * ROWS;
-/// Rows that a value is taken from, the opposite one first, until the exchange is allowed.
+/// Number of rows that a value is taken from, the opposite one first, until the exchange is allowed.
 const TRIES: usize = 8;
 
-/// Where effects are measured.
+/// The configurations for the effects: allowed, and expected to serve.
 pub(super) struct Region<'a, 's> {
     pub(super) ask: &'a Ask<'a>,
     pub(super) encoding: &'a Encoding<'s>,
-    /// Above 0 where a configuration probably does not serve.
+    /// Predicts whether a configuration serves: above 0 it probably does not.
     pub(super) crash: Option<&'a Process>,
 }
 
-/// A point of the unit cube, and the configuration there as the models see it. Coordinates of parameters that are not active
-/// are kept in the former, for when an exchange makes them active.
+/// A point of the unit cube, and its configuration as a point of the models. Coordinates of inactive parameters are
+/// kept in `unit`, for an exchange that makes them active.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) unit: Vec<f64>,
@@ -36,12 +36,13 @@ pub(super) struct Place {
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
     pub(super) row: usize,
-    /// The place among `others` that it is from.
+    /// Index among `others` of the row that the coordinate comes from.
     pub(super) from: usize,
     pub(super) point: Vec<f64>,
 }
 
-/// Two even samples of as many rows, which do not depend on each other, and for each coordinate the rows of the first with that of the second.
+/// Two even samples of equal size that are independent of each other. For each coordinate there are the rows of the
+/// first sample with the coordinate of the second.
 pub(super) struct Sample {
     pub(super) rows: Vec<Place>,
     pub(super) others: Vec<Place>,
@@ -49,12 +50,12 @@ pub(super) struct Sample {
 }
 
 impl Region<'_, '_> {
-    /// The configuration at a point of the unit cube; `None` where it is not of the region.
+    /// Returns the configuration at a point of the unit cube, or `None` if it is outside of the region.
     pub(super) fn place(&self, unit: &[f64]) -> Option<(Config, Vec<f64>)> {
         self.of(self.ask.space.decode(unit))
     }
 
-    /// A configuration with its point, where it is of the region.
+    /// Returns a configuration with its point, or `None` if it is outside of the region.
     pub(super) fn of(&self, config: Config) -> Option<(Config, Vec<f64>)> {
         if !(self.ask.allowed)(&config) {
             return None;
@@ -66,7 +67,7 @@ impl Region<'_, '_> {
 }
 
 impl Sample {
-    /// `None` where too little is allowed to be found.
+    /// Draws the sample. `None` if too few allowed points are found.
     pub(super) fn new(region: &Region<'_, '_>) -> Option<Self> {
         let dimensions = region.ask.space.dimensions();
         let (mut rows, mut others) = (Vec::new(), Vec::new());
@@ -89,7 +90,8 @@ impl Sample {
                 break;
             }
         }
-        // Points of a sequence at a fixed distance depend on each other: what is not one point goes together by chance.
+        // Points of a sequence at a fixed distance depend on each other. Halves of different points are therefore
+        // paired at random.
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         others_alone.shuffle(&mut rng);
         for (one, other) in alone.into_iter().zip(others_alone).take(ROWS - rows.len()) {
@@ -114,7 +116,7 @@ impl Sample {
     }
 }
 
-/// A place with some coordinates of another one.
+/// Returns a place with some coordinates of another one, or `None` if it is outside of the region.
 pub(super) fn exchanged(region: &Region<'_, '_>, to: &Place, from: &Place, coordinates: &[usize]) -> Option<Vec<f64>> {
     let mut unit = to.unit.clone();
     for coordinate in coordinates {

@@ -1,39 +1,39 @@
-//! How well the measurements support an expectation at one value of a parameter.
+//! Support of the measurements for an expectation at one value of a parameter.
 //!
-//! A process that was fitted to a plateau is sure of a plateau, also where nothing was measured. The variance of an expectation
-//! therefore has two further terms:
+//! A process that was fitted to a plateau predicts a plateau with certainty, also far from every measurement. The
+//! variance of an expectation therefore has two further terms:
 //!
 //! ```text
-//! m^2 / max(k, 1/2)      m^2: mean square by which the model misses what is held out, k: measurements at or near the value
+//! m^2 / max(k, 1/2)      m^2: mean square error of held-out predictions, k: measurements at or near the value
 //! (a / 1.64)^2           a: distance from the measured values, outside of their range
 //! ```
 //!
-//! The distance of two positive numbers is the logarithm of their ratio: a number of the engine may change in proportion to a
-//! launch parameter, as the throughput does with the number of sequences while nothing else limits it. Of other numbers it is
-//! their difference as a share of the range, of which all is worth [`WHOLE_RANGE`], and of choices that were never measured
-//! [`NEVER`].
+//! The distance of two positive numbers is the logarithm of their ratio, because a result may change in proportion to a
+//! launch parameter. The throughput, for example, grows with the number of sequences while nothing else limits it. The
+//! distance of other numbers is their difference as a share of the range, times `WHOLE_RANGE`. The distance of a choice
+//! that was never measured is `NEVER`.
 
 use crate::config::{Config, Value};
 use crate::stats::to_f64;
 
-/// Of a normal distribution, in deviations: the 95th percentile.
+/// 95th percentile of a normal distribution, in standard deviations.
 pub(super) const PERCENTILE_95: f64 = 1.644_853_626_951_472;
 const WHOLE_RANGE: f64 = 2.0;
 const NEVER: f64 = 0.7;
-/// Measurements whose values differ by less than this, as a distance, are near each other.
+/// Distance of two values below which their measurements are near each other.
 const NEAR: f64 = 0.2;
 
-/// What was measured of one number.
+/// The measurements of one number.
 pub(super) struct Support<'a> {
-    /// Configurations with the engine's defaults for what they leave open, one for each measurement.
+    /// The configurations completed with the engine's defaults, one for each measurement.
     pub(super) configs: &'a [Config],
-    /// Mean square of the differences of what was held out to what the model predicts for it.
+    /// Mean square error of held-out predictions.
     pub(super) missed: f64,
 }
 
 impl Support<'_> {
-    /// Returns the variance that comes on top of that of the model, as it is modelled, for a parameter at `value`. The ends of
-    /// the parameter's range are the unit of differences.
+    /// Returns the variance to add to that of the model, as modelled, for a parameter at `value`. The ends of the
+    /// parameter's range are the unit of differences.
     pub(super) fn variance(&self, parameter: &str, value: &Value, ends: (&Value, &Value)) -> f64 {
         let measured: Vec<_> = self.configs.iter().filter_map(|config| config.get(parameter)).collect();
         let width = ends.0.as_f64().zip(ends.1.as_f64()).map_or(1.0, |(low, high)| (high - low).abs());

@@ -1,4 +1,4 @@
-//! Effects of functions whose shares are known.
+//! Effects of functions with known shares.
 
 use super::*;
 use crate::config::Value;
@@ -28,7 +28,7 @@ fn get(config: &Config, name: &str) -> f64 {
     config.get(name).map_or(f64::NAN, |value| value.as_f64().unwrap_or(f64::from(value.as_bool() == Some(true))))
 }
 
-/// A history of so many even configurations with what is measured of each.
+/// Returns a history of `count` even configurations with the measurement of each.
 fn measured(space: &Space, count: usize, of: impl Fn(&Config) -> Measured) -> Vec<Past> {
     let past = |index| {
         let config = space.decode(&crate::sampler::sobol_point(index, space.dimensions(), 5));
@@ -56,7 +56,7 @@ fn close(share: Share, expected: f64, by: f64) {
     assert!(share.low <= share.share && share.share <= share.high, "{share:?}");
 }
 
-/// Shares of exact functions, without a process between.
+/// Returns the shares of an exact function, without a process in between.
 fn shares(space: &Space, allowed: &dyn Fn(&Config) -> bool, of: impl Fn(&[f64]) -> f64) -> effects::Effects {
     let (aim, nothing) = (aim(&[]), Config::new());
     let ask = Ask::new(space, &aim, &[], 0, allowed);
@@ -82,7 +82,7 @@ fn effects_of_a_sum_are_the_variances_of_its_terms() {
 
 #[test]
 fn effects_of_a_polynomial_with_an_interaction_are_as_in_closed_form() {
-    // With u, v even on [-1, 1]: Var u = 1/3, Var 2uv = 4/9, so that u has 3/7 alone and both have 4/7 together.
+    // With u, v even on [-1, 1]: Var u = 1/3 and Var 2uv = 4/9. So u has 3/7 alone and both have 4/7 together.
     let space = space(vec![unit("x"), unit("y")]);
     let effects = shares(&space, &|_| true, |p| {
         let (u, v) = (2.0 * p[0] - 1.0, 2.0 * p[1] - 1.0);
@@ -100,17 +100,17 @@ fn effects_of_a_polynomial_with_an_interaction_are_as_in_closed_form() {
 fn what_is_refused_is_not_looked_at_and_what_has_no_effect_stays_without() {
     let space = space(vec![unit("x"), unit("y"), unit("idle")]);
     let allowed = |config: &Config| get(config, "x") + get(config, "idle") < 1.0;
-    // Beyond what is allowed it is enormous.
+    // The value of a refused configuration is enormous.
     let effects = shares(&space, &allowed, |p| if p[0] + p[2] < 1.01 { p[0] + p[1] } else { 1e9 });
     assert_eq!((effects.total[2][0], effects.alone[2][0]), (0.0, 0.0), "it goes with x, and does nothing");
     assert!(effects.variance[0] < 1.0);
-    // Given the rest, y varies by all of its 1/12; x by less than its 1/18.
+    // Given the rest, y varies by all of its 1/12, x by less than its 1/18.
     assert!(effects.total[1][0] > effects.total[0][0] && effects.total[0][0] > 0.1, "{:?}", effects.total);
 }
 
 #[test]
 fn effects_are_right_where_half_is_refused() {
-    // What is refused has to do with neither x nor y.
+    // The refusals depend on neither x nor y.
     let space = space(vec![unit("x"), unit("y"), unit("other")]);
     for limit in [0.5, 0.05] {
         let allowed = |config: &Config| get(config, "other") < limit;
@@ -134,7 +134,7 @@ fn the_parameters_of_a_measured_sum_have_their_known_shares() {
     assert_eq!(about.parameters[0].parameter, "y", "the most important first");
     assert!(about.held_out_r2.unwrap() > 0.95 && about.unknown < 0.1 && about.doubts.is_empty(), "{about:?}");
     assert!(about.pairs.is_empty(), "{:?}", about.pairs);
-    // At the best, the ends of x and y change as much as anywhere.
+    // At the best configuration the ends of x and y change as much as anywhere.
     assert!((of(&about, "y").at_best.unwrap() - 16.0 / 25.0).abs() < 0.05);
     let ends: Vec<_> = [0, 8].map(|at| &of(&about, "x").dependence[at]).into();
     assert_eq!((&ends[0].value, &ends[1].value), (&Value::Float(0.0), &Value::Float(1.0)));
@@ -176,7 +176,7 @@ fn equal_values_make_nobody_important() {
 fn noise_and_few_measurements_are_doubted() {
     let names = ["a", "b", "c", "d"];
     let space = space(names.map(unit).into());
-    // Digits far behind the point have nothing to do with the parameters.
+    // Digits far behind the decimal point have nothing to do with the parameters.
     let noise = |config: &Config| (1e4 * get(config, "a") + 7e3 * get(config, "b")).sin();
     let about = explained(&space, &measured(&space, 30, |config| value(2.0 + (1e5 * noise(config)).fract())));
     assert!(about.held_out_r2.unwrap() < About::LEAST_R2, "{:?}", about.held_out_r2);
@@ -191,7 +191,7 @@ fn a_conditional_parameter_acts_only_where_it_is_active() {
     let mut depth = parameter("depth", Domain::int(1, 9, Scale::Linear, 1));
     depth.when.push(Condition { parameter: "on".to_owned(), values: vec![Value::Bool(true)] });
     let space = space(vec![parameter("on", Domain::Bool), depth]);
-    // Off 0; on 20 + depth: mean 25 and variance 20/3. In all 1/2 20/3 + 25^2 / 4.
+    // Off 0, on 20 + depth: mean 25 and variance 20/3. In total 1/2 20/3 + 25^2 / 4.
     let speed = |config: &Config| config.get("depth").map_or(0.5, |depth| 20.0 + depth.as_f64().unwrap());
     let history = measured(&space, 40, |config| value(10.0 - speed(config)));
     let about = explained(&space, &history);
@@ -201,7 +201,7 @@ fn a_conditional_parameter_acts_only_where_it_is_active() {
     let dependence = &of(&about, "depth").dependence;
     assert_eq!(dependence.len(), 9);
     for point in dependence {
-        // Of the configurations in which it is active, not of all.
+        // The mean is over the configurations with an active parameter, not over all.
         let expected = 10.0 - 20.0 - point.value.as_f64().unwrap();
         assert!((point.mean - expected).abs() < 1.0, "{point:?} {expected}");
     }
@@ -217,7 +217,7 @@ fn limits_and_logarithms_are_told_in_their_own_units() {
         excesses: vec![Reading::exact(get(config, "y") - 0.5)],
     };
     let mut history = measured(&space, 40, both);
-    // Where z is large it fails: there nothing is expected.
+    // Configurations with a large z fail: the explanation has no expectation for them.
     for past in &mut history {
         if get(&past.config, "z") > 0.8 {
             past.known = Known::Failed;
@@ -255,7 +255,8 @@ fn the_same_question_has_the_same_answer() {
 
 #[test]
 fn the_interval_of_a_value_that_was_never_measured_holds_a_cliff_that_the_data_do_not_show() {
-    // A throughput that grows with the sequences up to 20 and is flat from there on, with some noise; measured from 32 on.
+    // A throughput that grows with the sequences up to 20 and is constant above, with some noise. It is measured from
+    // 32 on.
     let sequences = parameter("seqs", Domain::int(1, 256, Scale::Log, 1));
     let space = space(vec![sequences, unit("noise"), parameter("coin", Domain::Bool)]);
     let truth = |seqs: f64| 4600.0 * (seqs / 20.0).min(1.0);

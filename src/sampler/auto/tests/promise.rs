@@ -1,4 +1,4 @@
-//! What a trial promises, held against draws of what it may turn out to be.
+//! Comparison of the acquisition with random samples of the outcomes.
 
 use super::*;
 use crate::sampler::auto::models::Outlook;
@@ -7,18 +7,19 @@ use crate::surrogate::Belief;
 
 const DRAWS: usize = 200_000;
 
-/// Shares of ten trials, what they are worth by objective, and by how much they exceed the limit.
+/// Outcomes of ten trials by their share: values by objective, and the excess over the constraint.
 fn history(values: &dyn Fn(f64) -> Vec<f64>) -> Vec<Past> {
     let shares = (0..10_u8).map(|at| f64::from(at) / 9.0);
     let past = |share: f64| match share {
-        // What has a large share does not serve.
+        // A large share does not serve.
         share if share > 0.95 => Past::new("auto", config("a", 1024, share), Known::Failed),
         share => Past::new("auto", config("a", 1024, share), measured(&values(share), 0.9 * (share - 0.6))),
     };
     shares.map(past).collect()
 }
 
-/// For some configurations what is expected of each, and the exponential of its score without what is charged for a failure.
+/// Returns the predictions for some configurations, and the exponential of each score without the penalty for a
+/// failure.
 fn scored(goals: &[Goal], history: &[Past]) -> (Vec<Outlook>, Vec<(Outlook, f64)>) {
     let (space, aim) = (space(), aim(goals));
     let ask = Ask::new(&space, &aim, history, 7, &|_| true);
@@ -39,7 +40,8 @@ fn scored(goals: &[Goal], history: &[Past]) -> (Vec<Outlook>, Vec<(Outlook, f64)
     (known.collect(), asked.into())
 }
 
-/// Whether this is the mean over draws of the objectives of what they gain, as often as the limit is kept.
+/// Asserts that `promised` is the mean gain over samples of the objectives, times the probability of keeping the
+/// constraint.
 fn is_drawn(promised: f64, outlook: &Outlook, gain: &dyn Fn(&[f64]) -> f64) {
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     let value = |rng: &mut ChaCha8Rng, belief: &Belief| belief.mean + belief.deviation * normal::draw(rng);
@@ -71,7 +73,7 @@ fn of_one_objective_it_is_the_mean_improvement_where_the_limit_is_kept() {
     assert!(keeps.iter().any(|log| *log < libm::log(0.7)), "the limit decides somewhere: {keeps:?}");
 }
 
-/// The area between a reference and some points that a further point adds.
+/// Returns the area that a further point adds to the area between a reference and some points.
 fn added(front: &[[f64; 2]], reference: [f64; 2], [x, y]: [f64; 2]) -> f64 {
     let mut edges: Vec<_> = front.iter().map(|point| point[0]).filter(|at| *at < x && *at > reference[0]).collect();
     edges.extend([reference[0], x]);
@@ -99,7 +101,7 @@ fn of_two_objectives_it_is_the_mean_area_that_is_added() {
 #[test]
 fn what_serves_with_less_than_even_odds_is_the_last_to_be_tried() {
     let (space, aim) = (space(), aim(&[Goal::Maximize]));
-    // The more the better, and beyond a half nothing serves.
+    // A larger share is better, and no share above a half serves.
     let past = |at: u8| {
         let share = f64::from(at) / 11.0;
         let known = if share > 0.5 { Known::Failed } else { measured(&[libm::exp(5.0 * share)], -1.0) };
@@ -132,7 +134,7 @@ fn of_three_objectives_all_of_the_front_is_looked_for() {
     };
     let space = Space { parameters: ["x", "y", "u", "v", "w"].map(parameter).into(), fixed: Config::new() };
     let aim = Aim { constraints: Vec::new(), ..aim(&[Goal::Maximize; 3]) };
-    // The eighth of a sphere, for which a weighted sum finds the corners alone; each objective has a unit of its own.
+    // An eighth of a sphere: a weighted sum would find its corners only. Each objective has a unit of its own.
     let values = |config: &Config| {
         let at = |name: &str| config.get_f64(name).unwrap();
         let (a, b) = (1.5 * at("x"), 1.5 * at("y"));
@@ -148,7 +150,7 @@ fn of_three_objectives_all_of_the_front_is_looked_for() {
             let known = Known::Measured(Measured { values: readings, excesses: Vec::new() });
             history.push(Past::new(sampler.name(), suggestion.config, known));
         }
-        // How much of a box some of the trials cover, by draws.
+        // Estimates by random samples how much of a box the trials dominate.
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let units = [1e4, 1e-2, 1.0];
         let covered = (0..20_000).filter(|_| {

@@ -1,15 +1,15 @@
-//! The unit of an objective, its sign and the way to a history decide nothing.
+//! Invariance of the search under the unit of an objective, its sign, and the path to a history.
 
 use super::*;
 
-/// What is told of a configuration: the best share is 0.7, of backend `c`.
+/// Returns value and excess of a configuration. The best share is 0.7, of backend `c`.
 fn told(config: &Config) -> (f64, f64) {
     let share = config.get_f64("share").unwrap();
     let backend = if config.get("backend") == Some(&Value::from("c")) { 1.3 } else { 1.0 };
     (backend * (1.0 - (share - 0.7) * (share - 0.7)), share - 0.8)
 }
 
-/// The configurations of a run in which values are told in this unit.
+/// Returns the trials of a run with values in this unit.
 fn run(goal: Goal, value: &dyn Fn(usize, f64) -> f64, trials: usize) -> Vec<Past> {
     let (space, aim) = (space(), aim(&[goal]));
     let mut history = Vec::new();
@@ -38,7 +38,7 @@ fn the_unit_and_the_sign_of_an_objective_decide_nothing() {
         assert_eq!(configs(run(Goal::Maximize, &|_, worth| unit * worth, 16)), plain, "in units of {unit}");
     }
     assert_eq!(configs(run(Goal::Minimize, &|_, worth| -worth, 16)), plain, "negated and minimized");
-    // A latency is what a rate is one over of.
+    // A latency is the reciprocal of a rate.
     let latency = configs(run(Goal::Minimize, &|_, worth| 1.0 / worth, 16));
     assert_eq!(configs(run(Goal::Maximize, &|_, worth| -1e4 / worth, 16)), latency, "negated and maximized");
 }
@@ -72,7 +72,7 @@ fn a_prior_says_the_same_whatever_was_asked_before() {
         assert_eq!(Auto.ask(&Ask { priors: &new, ..ask }), Some(suggestion.clone()), "at trial {at}");
         assert_eq!(Auto.judge(&Ask { priors: &new, ..ask }), Auto.judge(&ask), "at trial {at}");
         let (worth, excess) = told(&suggestion.config);
-        // Up to the sixth all values are positive.
+        // The first six values are positive.
         let value = if at == 6 { 0.0 } else { worth };
         history.push(Past::new("auto", suggestion.config, measured(&[value], excess)));
     }

@@ -1,16 +1,16 @@
-//! What is said of the measurements: the front, what is left to gain, and of what use priors are.
+//! Tests of the assessment: the front, the remaining gain, and the use of priors.
 
 use super::*;
 use crate::sampler::Judgement;
 
-/// Trials of one backend at these shares.
+/// Returns trials of one backend at these shares.
 fn history(shares: impl IntoIterator<Item = f64>, values: &dyn Fn(f64) -> Vec<f64>) -> Vec<Past> {
     let past = |share| Past::new("auto", config("a", 1024, share), measured(&values(share), -1.0));
     shares.into_iter().map(past).collect()
 }
 
 fn judged(goals: &[Goal], history: &[Past], priors: &[Prior]) -> Judgement {
-    // Only the share is open.
+    // Only the share is free.
     let mut space = space();
     space.parameters.retain(|parameter| parameter.name == "share");
     space.fixed = Config::new().with("backend", "a").with("tokens", 1024_i64);
@@ -42,7 +42,7 @@ fn what_is_left_to_gain_is_much_where_values_still_rise_and_little_where_all_is_
 
 #[test]
 fn of_values_of_both_signs_what_is_left_is_a_share_of_the_pick() {
-    // From -1 to 638, and 171 at a half.
+    // From -1 to 638, and 171 at a share of a half.
     let value = |share: f64| vec![100.0 * libm::exp(2.0 * share) - 101.0];
     let [low, middle, high] = judged(&[Goal::Maximize], &history(shares(8, 0.5), &value), &[]).remaining.unwrap();
     let all = 638.0 / 171.0 - 1.0;
@@ -56,7 +56,7 @@ fn of_values_of_both_signs_what_is_left_is_a_share_of_the_pick() {
 fn what_one_more_trial_gains_is_over_the_pick_and_not_over_what_may_miss_a_limit() {
     let past = |share, value, excess| Past::new("auto", config("a", 1024, share), measured(&[value], excess));
     let within = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5].map(|share| past(share, 100.0 + 10.0 * share, share - 0.7));
-    // Twice as good, and within the limit with some sixty percent.
+    // Twice as good, and feasible with a probability of some sixty percent.
     let borderline = [-0.005, 0.02, -0.03].map(|excess| past(0.75, 200.0, excess));
     let beyond = [past(0.9, 150.0, 0.3), past(1.0, 120.0, 0.4)];
     let trials: Vec<_> = within.into_iter().chain(borderline).chain(beyond).collect();
@@ -87,7 +87,7 @@ fn a_value_that_is_told_to_be_hardly_known_counts_for_little() {
 
 #[test]
 fn of_several_objectives_the_pick_is_of_the_front_also_where_another_was_measured_more_often() {
-    // Both objectives are noisy, and hardly rise.
+    // Both objectives are noisy and hardly rise.
     let noise = |at: usize| if at.is_multiple_of(2) { 1.02 } else { 0.98 };
     let value = |(at, share)| [100.0 + share, 50.0 + share].map(|value| value * noise(at));
     let often = std::iter::repeat_n(0.8, 6);
@@ -98,14 +98,14 @@ fn of_several_objectives_the_pick_is_of_the_front_also_where_another_was_measure
     let told = judged(&goals, &trials, &[]);
     let pick = told.pick.unwrap();
     assert!(told.front.iter().any(|other| other.place == pick.place), "{pick:?} of {:?}", told.front);
-    // Of one objective it is what was measured most often.
+    // With one objective the pick is the configuration measured most often.
     assert_eq!(judged(&goals[..1], &trials, &[]).pick.unwrap().place, 7);
 }
 
 #[test]
 fn of_several_objectives_the_front_is_told_and_what_was_not_measured_has_no_value() {
     let goals = [Goal::Maximize, Goal::Minimize];
-    // Beyond a share of 0.6 both get worse.
+    // Both objectives get worse beyond a share of 0.6.
     let value = |share: f64| vec![100.0 - 50.0 * (share - 0.6).abs(), 10.0 + 20.0 * share];
     let trials = history(shares(11, 1.0), &value);
     let told = judged(&goals, &trials, &[]);
@@ -133,7 +133,7 @@ fn a_prior_that_says_the_opposite_is_told_of_and_one_that_agrees_is_not() {
             shares(20, 1.0).map(|share| (config("a", 1024, share), measured(&[100.0 + 50.0 * sign * share], -1.0)));
         Prior::computed("the twin", points.collect())
     };
-    // A tenth more or less.
+    // A prior with values that rise by a tenth.
     let agreeing = || {
         let points = shares(20, 1.0).map(|share| (config("a", 1024, share), measured(&[100.0 + 10.0 * share], -1.0)));
         Prior::computed("the twin", points.collect())
@@ -143,10 +143,10 @@ fn a_prior_that_says_the_opposite_is_told_of_and_one_that_agrees_is_not() {
     let expected = "what the twin says of objective 0 is of little use here: its rank correlation with 10 measurements is \
                     -1.00; the search goes by the measurements";
     assert_eq!(notes(-1.0), [expected]);
-    // Where the measurements hardly differ, their order is chance.
+    // The order of measurements that hardly differ is chance.
     let alike = history(shares(10, 1.0), &|share| vec![100.0 * (1.0 - 0.03 * share)]);
     assert_eq!(judged(&[Goal::Maximize], &alike, &[agreeing()]).notes, Vec::<String>::new());
-    // Too few to tell.
+    // Too few measurements for a note.
     let few = judged(&[Goal::Maximize], &trials[..7], &[prior(-1.0)]);
     assert!(few.notes.is_empty());
 }

@@ -1,4 +1,4 @@
-//! The misdeeds themselves: what happens to log, processes and memory.
+//! The implementation of faults that affect log, processes and memory.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use tokio::time::Instant;
 use crate::engines::sim::process::log::Log;
 use crate::stats::f64_to_usize;
 
-/// How long a process sleeps that is meant to be ended by others. Not for ever, so that nothing stays where nobody does.
+/// The lifetime of a process that others should end. It is finite, so that no process remains if they fail to do so.
 pub(super) const LIFE: Duration = Duration::from_mins(10);
 
-/// How often an engine at work says how far it has come.
+/// The interval of progress lines during a slow start.
 const SHARD: Duration = Duration::from_millis(50);
 
-/// What is held after each of these is more than before.
+/// The interval between two allocations of a leak.
 const SIP: Duration = Duration::from_millis(100);
 
 const MEGABYTE: usize = 1_000_000;
 
-/// Works for this time, and says so all the while.
+/// Waits for this time, and writes progress lines meanwhile.
 pub(super) async fn slow(log: &Log, lasts: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < lasts {
@@ -39,12 +39,12 @@ pub(super) async fn flood(log: &Log, megabytes: u64) {
     let block = line.repeat(MEGABYTE.div_ceil(line.len()));
     for _ in 0..megabytes {
         log.raw(&block);
-        // A signal may want to be heard in between.
+        // Lets other tasks run in between, such as the handling of a signal.
         tokio::task::yield_now().await;
     }
 }
 
-/// Holds more and more memory, up to a cap, for as long as the future lives.
+/// Allocates memory at a constant rate up to a cap, and holds it while the future lives.
 pub(super) async fn leak(megabytes_per_s: u64, cap: u64) {
     let [rate, cap] = [megabytes_per_s, cap].map(|megabytes| usize::try_from(megabytes).unwrap_or(usize::MAX));
     let cap = cap.saturating_mul(MEGABYTE);
@@ -53,7 +53,7 @@ pub(super) async fn leak(megabytes_per_s: u64, cap: u64) {
         tokio::time::sleep(SIP).await;
         let due = begin.elapsed().as_secs_f64() * f64::from(u32::try_from(rate).unwrap_or(u32::MAX)) * 1e6;
         let due = f64_to_usize(due).min(cap);
-        // Written, because pages that are only reserved are not held.
+        // Filled, because reserved pages without content take no memory.
         held.push(vec![1_u8; due.saturating_sub(total)]);
         total = due;
     }
@@ -61,17 +61,17 @@ pub(super) async fn leak(megabytes_per_s: u64, cap: u64) {
     drop(held);
 }
 
-/// A signal to this process itself. It returns where the signal is handled or ignored.
+/// Sends a signal to this process. Returns if the signal is handled or ignored.
 pub(super) fn raise(signal: Signal) {
-    // Rust's own handler of SIGSEGV lets the first one pass and takes itself away.
+    // Rust's own handler of SIGSEGV returns from the first one and uninstalls itself.
     for _ in 0..2 {
         let _ = nix::sys::signal::raise(signal);
     }
 }
 
-/// A child in a session of its own that outlives its parent.
+/// Starts a child in a session of its own that outlives its parent.
 ///
-/// `bare`: without the environment. `orphan`: what has started it ends at once.
+/// With `bare` it has no environment. With `orphan` its parent ends at once.
 pub(super) fn escape(bare: bool, orphan: bool) -> std::io::Result<Child> {
     let sleep = format!("exec setsid sleep {}", LIFE.as_secs());
     let mut command = Command::new("sh");
@@ -82,7 +82,7 @@ pub(super) fn escape(bare: bool, orphan: bool) -> std::io::Result<Child> {
     start(&mut command)
 }
 
-/// The process of the engine proper, as vLLM's front end has one: this program again, under that title.
+/// Starts the process of the engine itself, as vLLM's front end does: this program with another title.
 pub(super) fn engine_core() -> std::io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg0(super::ENGINE_CORE).args(["sim", "engine-core"]).stdin(Stdio::null());

@@ -1,15 +1,16 @@
-//! Why the simulated engine says that it ends: the texts and exit codes of vLLM and of what it stands on.
+//! Causes of an end, with the texts and exit codes of vLLM and of the software below it.
 //!
 //! Sources: `vllm/v1/engine/{core,utils,async_llm}.py`, `vllm/v1/worker/{gpu_worker,gpu_model_runner}.py`,
-//! `vllm/v1/core/kv_cache_utils.py`, `vllm/platforms/cuda.py`, `vllm/distributed/device_communicators/pynccl_wrapper.py`;
-//! the others are words of `torch`, of `transformers`, of `huggingface_hub` and of Python itself.
+//! `vllm/v1/core/kv_cache_utils.py`, `vllm/platforms/cuda.py`,
+//! `vllm/distributed/device_communicators/pynccl_wrapper.py`. The other texts are from `torch`, `transformers`,
+//! `huggingface_hub` and Python itself.
 
 use super::Phase;
 use crate::engines::sim::process::log::Log;
 use crate::engines::sim::process::refusal::Refusal;
 use crate::facts::EngineVersion;
 
-/// What an end is blamed on in the log.
+/// The cause of an end according to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     InvalidArgument,
@@ -34,32 +35,32 @@ pub(crate) enum Cause {
     WorkerKilled,
     StepTimeout,
     IllegalAccess,
-    /// The device answers no more.
+    /// The device no longer responds.
     DeviceLost,
     /// The driver has no device.
     NoDevice,
-    /// The driver's library was replaced, its module was not.
+    /// The driver's library was replaced, but not its kernel module.
     DriverMismatch,
     /// A link between devices has failed.
     LinkLost,
-    /// The file system of the model was mounted again.
+    /// The file system of the model was remounted.
     StaleFile,
     ReadTimeout,
-    /// The collectives' library found no device memory for its buffers.
+    /// NCCL found no device memory for its buffers.
     NcclOom,
-    /// One that nobody has heard of.
+    /// An exception of unknown kind.
     Exception,
-    /// Not a word.
+    /// No message at all.
     Silent,
 }
 
-/// The process that says it first.
+/// The process that reports the cause first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Speaker {
     Parser,
-    /// The one that serves HTTP, with this file of vLLM on top of its traceback.
+    /// The process that serves HTTP, with this file of vLLM at the top of its traceback.
     Front(&'static str),
-    /// The engine's, with these frames above the error.
+    /// The engine's process, with these frames above the error.
     Core(&'static [(&'static str, &'static str)]),
     Nobody,
 }
@@ -194,7 +195,7 @@ impl Cause {
         }
     }
 
-    /// The error that everything else follows from.
+    /// Returns the root error.
     fn error(self, version: EngineVersion) -> String {
         match self {
             Self::InvalidArgument => "unrecognized arguments: --no-such-flag".to_owned(),
@@ -276,8 +277,8 @@ impl Cause {
         }
     }
 
-    /// Writes what vLLM writes before the process that was started ends; gives that process's own last words and exit
-    /// code. `at` is `None` under load.
+    /// Writes vLLM's output before the end of the started process. Returns that process's last output and exit code.
+    /// `at` is `None` under load.
     pub(super) fn tell(self, at: Option<Phase>, version: EngineVersion, log: &Log) -> Refusal {
         let error = self.error(version);
         match self.speaker() {
@@ -298,11 +299,11 @@ impl Cause {
         }
     }
 
-    /// Lines of other processes, or of the phase itself, that stand above the error.
+    /// Writes the lines above the error, which come from other processes or from the phase itself.
     fn precede(self, version: EngineVersion, log: &Log) {
         match self {
             Self::OomWeights => {
-                // The message of the exception, without its class.
+                // The message of the exception without its class.
                 let error = self.error(version);
                 let error = error.split_once(": ").map_or("", |(_, message)| message);
                 let advice = "Failed to load model - not enough GPU memory. Try lowering --gpu-memory-utilization to free \
@@ -330,7 +331,7 @@ fn frame((file, function): (&str, &str)) -> String {
     format!("  File \"/usr/local/lib/python3.12/dist-packages/vllm/{file}\", line 1, in {function}\n")
 }
 
-/// The class of torch's own errors of the device.
+/// Returns the class of torch's errors of the device.
 fn accelerator_error(version: EngineVersion) -> &'static str {
     if version >= EngineVersion::new(0, 12, 0) { "torch.AcceleratorError" } else { "RuntimeError" }
 }
@@ -344,7 +345,7 @@ fn out_of_memory(version: EngineVersion, wanted: &str) -> String {
     )
 }
 
-/// As `run_engine_core` and `wait_for_engine_startup` report.
+/// Writes the reports of `run_engine_core` and `wait_for_engine_startup`.
 fn never_started(traceback: &str, log: &Log) -> Refusal {
     log.core_error("core.py", "EngineCore failed to start.");
     log.core_error("core.py", traceback);
@@ -355,7 +356,7 @@ fn never_started(traceback: &str, log: &Log) -> Refusal {
     Refusal { exit_code, text: log.of_api(&text).trim_end().to_owned() }
 }
 
-/// As `run_busy_loop` and the output handler report. The server then leaves in order: exit code 0.
+/// Writes the reports of `run_busy_loop` and the output handler. The server then ends in order, with exit code 0.
 fn died(traceback: &str, log: &Log) -> Refusal {
     log.core_error("core.py", "EngineCore encountered a fatal error.");
     log.core_error("core.py", traceback);
@@ -363,7 +364,7 @@ fn died(traceback: &str, log: &Log) -> Refusal {
     Refusal { exit_code: 0, text: String::new() }
 }
 
-/// As the process that serves HTTP reports that the engine's is gone.
+/// Writes the report of the process that serves HTTP about the end of the engine's process.
 pub(super) fn engine_dead(log: &Log) {
     let frames = frame(("v1/engine/async_llm.py", "output_handler"));
     log.api_error(
@@ -375,7 +376,7 @@ pub(super) fn engine_dead(log: &Log) {
     );
 }
 
-/// What requests to a dead engine are told.
+/// The error of requests to a dead engine.
 pub(in crate::engines::sim) const ENGINE_DEAD: &str =
     "EngineCore encountered an issue. See stack trace (above) for the root cause.";
 

@@ -1,37 +1,40 @@
-//! The ways in which the simulated engine misbehaves when it is told to, as real engines do: so that a supervisor can be
-//! tested against all of them without a GPU.
+//! Faults of the simulated engine on request, as they occur in real engines. A supervisor can thereby be tested against
+//! all of them without a GPU.
 //!
-//! `--sim-fault NAME[@PHASE][:KEY=VALUE,...]` may be given several times; what belongs to one moment happens in the order
-//! of the command line.
+//! `--sim-fault NAME[@PHASE][:KEY=VALUE,...]` may be given several times. Faults of the same moment take effect in the
+//! order of the command line.
 //!
-//! | fault | what it does | keys, and their defaults |
+//! | fault | effect | keys, and their defaults |
 //! |---|---|---|
-//! | `exit@PHASE` | ends, with vLLM's words for the cause | `cause` (`exception`), `code` or `signal` (the cause's own) |
-//! | `hang@PHASE` | does nothing more, and says nothing | |
-//! | `slow@PHASE` | takes longer, and says so | `seconds` (1) |
+//! | `exit@PHASE` | ends with vLLM's messages for the cause | `cause` (`exception`), `code` or `signal` (the cause's own) |
+//! | `hang@PHASE` | waits without end and without a log line | |
+//! | `slow@PHASE` | takes longer, with progress lines in the log | `seconds` (1) |
 //! | `close-log@PHASE` | closes standard output and standard error | |
 //! | `flood@PHASE` | writes megabytes of log lines | `mb` (1000) |
-//! | `ignore-term`, `ignore-int` | goes on when it gets this signal | |
-//! | `escape` | has a child that left the session and sleeps | `bare` (`no`): without environment; `orphan` (`no`): its parent has ended |
-//! | `engine-core` | has a second process, `VLLM::EngineCore`, whose death under load it survives by 2 s | `dies-after` seconds of readiness, dies at `phase` or at `request` (never) |
+//! | `ignore-term`, `ignore-int` | ignores this signal | |
+//! | `escape` | starts a sleeping child outside of the session | `bare` (`no`): no environment; `orphan` (`no`): parent has ended |
+//! | `engine-core` | starts a child `VLLM::EngineCore`, which may die | `dies-after`, `phase`, `request` (never) |
 //! | `other-model` | serves a model of another name | `name` (`another-model`) |
-//! | `late-bind` | takes its port only when everything else is done | |
-//! | `late-listen` | says that it is up, and listens later | `seconds` (1) |
-//! | `mute` | takes requests and never answers them; `/health` answers | |
-//! | `unhealthy` | answers `/health` with 503 from so many seconds of readiness on | `after` (0) |
+//! | `late-bind` | takes its port only at the end of the start | |
+//! | `late-listen` | reports a complete start, and listens later | `seconds` (1) |
+//! | `mute` | accepts requests and never answers them; `/health` answers | |
+//! | `unhealthy` | answers `/health` with 503 when it has been ready for `after` seconds | `after` (0) |
 //! | `die` | ends at a request, counted from 1 | `request` (1), `cause` (`exception`), `code` or `signal` |
 //! | `errors` | answers with status 500 from a request on | `from` (1) |
-//! | `stall` | sends no more of a stream after so many tokens | `after` (0), `from` (1) |
-//! | `end-early` | ends streams after so many tokens, without `[DONE]` | `after` (all), `from` (1) |
-//! | `error-event` | sends an error in the stream after so many tokens | `after` (0), `from` (1) |
-//! | `leak` | holds more and more memory | `mb-per-s` (50), `cap-mb` (512) |
-//! | `long-step` | takes `seconds` for the first step of a request; no counter moves | `seconds` (60), `busy` (`yes`): takes a whole processor, `request` (1) |
-//! | `spin` | never ends the first step of a request, and takes a whole processor | `request` (1) |
+//! | `stall` | stops sending a stream after `after` tokens | `after` (0), `from` (1) |
+//! | `end-early` | ends streams after `after` tokens, without `[DONE]` | `after` (all), `from` (1) |
+//! | `error-event` | sends an error in the stream after `after` tokens | `after` (0), `from` (1) |
+//! | `leak` | allocates more and more memory | `mb-per-s` (50), `cap-mb` (512) |
+//! | `long-step` | first step of a request takes `seconds` | `seconds` (60), `busy` (`yes`): uses a processor, `request` (1) |
+//! | `spin` | never ends the first step of a request, and uses a whole processor | `request` (1) |
+//!
+//! No counter moves during a `long-step`. The child of `engine-core` dies `dies-after` seconds after readiness, at a
+//! phase or at a request. Under load, the server survives its child by 2 s.
 //!
 //! Phases: `parse`, `config`, `bind`, `weights`, `profile`, `kv`, `graphs`, `ready`. Causes: `Cause` in `cause.rs`.
 //!
 //! `--sim-fault-if FLAG=VALUE` limits the faults to configurations with that value, `FLAG=` to those without the flag.
-//! `--sim-fault-once FILE` limits them to the one launch that finds no such file and creates it.
+//! `--sim-fault-once FILE` limits them to the first launch, which finds no such file and creates it.
 
 mod act;
 mod cause;
@@ -63,21 +66,21 @@ pub(crate) use spec::{End, Fault, Phase};
 /// The title of the engine's process.
 const ENGINE_CORE: &str = "VLLM::EngineCore";
 
-/// How long vLLM's front end goes on after its engine has died: its watchdog looks every 5 s.
+/// The time that the front end survives its engine. vLLM's watchdog checks every 5 s.
 const SURVIVAL: Duration = Duration::from_secs(2);
 
-/// Which faults are asked for, and when they apply.
+/// The requested faults and their conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub faults: Vec<Fault>,
-    /// Flags and the values that they must have; an empty value stands for a flag that is not given.
+    /// Flags with their required values. An empty value requires that the flag is not given.
     pub conditions: Vec<(String, String)>,
-    /// The faults apply only to the launch that creates this file.
+    /// A file; the faults apply only to the launch that creates it.
     pub once: Option<PathBuf>,
 }
 
 impl Plan {
-    /// The faults of a launch with this configuration. Uses up the one launch of `once`.
+    /// Returns the faults of a launch with this configuration. If `once` is set, creates its file.
     fn arm(&self, config: &Config) -> Vec<Fault> {
         let holds = |(flag, value): &(String, String)| match config.get(flag) {
             Some(set) => set.to_string() == *value,
@@ -86,18 +89,19 @@ impl Plan {
         if self.faults.is_empty() || !self.conditions.iter().all(holds) {
             return Vec::new();
         }
-        // A file that cannot be created is as good as one that is there: the faults cannot be kept to one launch.
+        // If the file cannot be created for another reason, there are no faults either: they could not be limited to
+        // one launch.
         let first = self.once.as_ref().is_none_or(|file| std::fs::File::create_new(file).is_ok());
         if first { self.faults.clone() } else { Vec::new() }
     }
 }
 
-/// A step that takes longer than it should.
+/// A prolonged step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StepFault {
-    /// `None`: for ever.
+    /// Its duration; `None` for a step without an end.
     pub(super) lasts: Option<Duration>,
-    /// Whether it takes a whole processor.
+    /// Whether it uses a whole processor.
     pub(super) busy: bool,
 }
 
@@ -108,7 +112,7 @@ pub(super) struct RequestFaults {
     pub(super) step: Option<StepFault>,
 }
 
-/// What a stream does after some tokens.
+/// The fault of a stream after a number of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamFault {
     Stall { after: u64 },
@@ -123,7 +127,7 @@ enum Stage {
     Stopping,
 }
 
-/// The faults of one launch, asked wherever one may take effect.
+/// The faults of one launch, which the server consults at each phase of its start and for each request.
 #[derive(Debug)]
 pub(super) struct Faults {
     list: Vec<Fault>,
@@ -132,11 +136,11 @@ pub(super) struct Faults {
     requests: AtomicU64,
     stage: watch::Sender<Stage>,
     ready_at: std::sync::OnceLock<Instant>,
-    /// How the process is to end, once it is to.
+    /// The end of the process, as soon as a request has caused it.
     end: watch::Sender<Option<Refusal>>,
-    /// `None` where there is no process of the engine; then whether it lives.
+    /// Whether the engine's process lives; `None` if there is none.
     core: watch::Sender<Option<bool>>,
-    /// Whether it is to die now.
+    /// Whether the engine's process has to die now.
     doomed: watch::Sender<bool>,
 }
 
@@ -155,13 +159,13 @@ impl Faults {
         }
     }
 
-    /// Whether SIGTERM (15) or SIGINT (2) has no effect.
+    /// Returns whether SIGTERM (15) or SIGINT (2) has no effect.
     pub(super) fn ignores(&self, signal: u8) -> bool {
         let fault = if signal == 15 { Fault::IgnoreTerm } else { Fault::IgnoreInt };
         self.list.contains(&fault)
     }
 
-    /// What happens when the start reaches a phase.
+    /// Applies the faults of a phase of the start.
     pub(super) async fn at(&self, phase: Phase) -> Result<(), Refusal> {
         for fault in &self.list {
             match fault {
@@ -190,7 +194,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Called once the server listens.
+    /// Starts the faults of a ready server. To be called when it listens.
     pub(super) fn ready(&self) {
         if self.list.is_empty() {
             return;
@@ -204,7 +208,7 @@ impl Faults {
         }
     }
 
-    /// The names to serve the model under.
+    /// Returns the names under which the model is served.
     pub(super) fn served_names(&self, names: Vec<String>) -> Vec<String> {
         let other = self.list.iter().find_map(|fault| match fault {
             Fault::OtherModel { name } => Some(vec![name.clone()]),
@@ -217,7 +221,7 @@ impl Faults {
         self.list.contains(&Fault::LateBind)
     }
 
-    /// Passes the time between being up and listening.
+    /// Waits between the reported end of the start and listening.
     pub(super) async fn listen_late(&self) {
         for fault in &self.list {
             if let Fault::LateListen { by } = fault {
@@ -226,14 +230,14 @@ impl Faults {
         }
     }
 
-    /// What `/health` is to say.
+    /// Returns the status of `/health`.
     pub(super) fn health(&self) -> StatusCode {
         let since = self.ready_at.get().map_or(Duration::ZERO, Instant::elapsed);
         let ill = |fault: &Fault| matches!(fault, Fault::Unhealthy { after } if since >= *after);
         if self.core_is_dead() || self.list.iter().any(ill) { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
     }
 
-    /// Returns the faults of a request for tokens: of its answer, its first step, and its stream if it has one.
+    /// Applies the faults of a request before its answer. Returns those of its first step and of its stream.
     pub(super) async fn request(&self) -> Result<RequestFaults, Complaint> {
         let mut found = RequestFaults::default();
         if self.list.is_empty() {
@@ -291,7 +295,7 @@ impl Faults {
         *self.core.borrow() == Some(false)
     }
 
-    /// Starts the engine's process, and a task that keeps an eye on it.
+    /// Starts the engine's process and a task that watches it.
     fn start_core(&self, dies_after: Option<Duration>) -> Result<(), Refusal> {
         let mut child = started(act::engine_core())?;
         self.core.send_replace(Some(true));
@@ -312,7 +316,7 @@ impl Faults {
                 _ = doomed.wait_for(|doomed| *doomed) => {}
                 _ = stage.wait_for(|stage| *stage == Stage::Stopping) => {}
             }
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = child.start_kill();
             let _ = child.wait().await;
             core.send_replace(Some(false));
@@ -320,7 +324,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Waits until the engine's process has ended without being asked to.
+    /// Waits for an unrequested end of the engine's process.
     pub(super) async fn core_death(&self) {
         let mut core = self.core.subscribe();
         if core.wait_for(|lives| *lives == Some(false)).await.is_err() {
@@ -328,7 +332,7 @@ impl Faults {
         }
     }
 
-    /// As the front end reports a dead engine during the start.
+    /// Returns the front end's report of a dead engine during the start.
     pub(super) fn unstarted(&self) -> Refusal {
         let error = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): \
                      {'EngineCore': -9}";
@@ -336,14 +340,14 @@ impl Faults {
         Refusal { exit_code, text: self.log.of_api(&text).trim_end().to_owned() }
     }
 
-    /// The front end's last seconds after the engine's death.
+    /// Simulates the front end's last seconds after the engine's death.
     pub(super) async fn outlive_core(&self) {
         self.log.api_error("core_client.py", "Engine core proc EngineCore died unexpectedly, shutting down client.");
         cause::engine_dead(&self.log);
         tokio::time::sleep(SURVIVAL).await;
     }
 
-    /// Ends the engine's process, as an end in order does.
+    /// Ends the engine's process in order.
     pub(super) async fn stop_core(&self) {
         self.stage.send_replace(Stage::Stopping);
         let mut core = self.core.subscribe();
@@ -351,7 +355,7 @@ impl Faults {
     }
 }
 
-/// What the process is to end with. A signal ends it here, unless it is one that the engine handles.
+/// Returns the end of the process. A signal takes effect here, unless the engine handles it.
 async fn ended(told: Refusal, end: Option<End>) -> Refusal {
     match end {
         None => told,
@@ -370,10 +374,10 @@ fn started(child: std::io::Result<Child>) -> Result<Child, Refusal> {
     })
 }
 
-/// Life of the engine's process, `sim engine-core`: it does nothing until it is ended.
+/// Runs the engine's process, `sim engine-core`, which sleeps until it is ended.
 ///
 /// # Errors
-/// When the process cannot name itself.
+/// If the process cannot set its name.
 pub(crate) async fn engine_core() -> std::io::Result<()> {
     tokio::fs::write("/proc/self/comm", ENGINE_CORE).await?;
     tokio::time::sleep(act::LIFE).await;

@@ -1,4 +1,4 @@
-//! From the text of a fault to the fault.
+//! Parser of fault specifications.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use nix::sys::signal::Signal;
 use super::cause::Cause;
 use super::spec::{End, FORMS, Fault, FaultError, Phase, names};
 
-/// Megabytes that a leak may reach where nothing else is said: enough to be seen, too little to harm the machine.
+/// The default cap of a leak in megabytes: enough to be noticed, too little to harm the machine.
 const LEAK_CAP: u64 = 512;
 
-/// Megabytes that may be written or held at all.
+/// The largest number of megabytes that may be written or held.
 const MOST_MEGABYTES: u64 = 100_000;
 
 /// The keys of one specification.

@@ -1,4 +1,4 @@
-//! Faults through a real socket, as a supervisor and a load generator meet them.
+//! Tests of faults through a real socket, from the view of a supervisor and a load generator.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ async fn a_server_that_dies_at_a_request_ends_with_exit_code_0_and_says_why() {
     let server = served("die:request=2,cause=oom-load").await;
     assert_eq!(server.complete(ask(1)).await.0, 200);
     let log = server.log.clone();
-    // The answer to the second never comes; the server ends meanwhile.
+    // The second request is never answered, because the server ends meanwhile.
     let asking = tokio::spawn(async move {
         let _ = tokio::time::timeout(Duration::from_millis(500), server.complete(ask(1))).await;
         server.ended.await

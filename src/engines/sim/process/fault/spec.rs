@@ -1,4 +1,4 @@
-//! One way to misbehave, and how it is written: `NAME[@PHASE][:KEY=VALUE,...]`.
+//! Fault specifications, written as `NAME[@PHASE][:KEY=VALUE,...]`.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use super::cause::Cause;
 pub(crate) enum Phase {
     /// Before the first line of the log.
     Parse,
-    /// The arguments are known, the model's files are not.
+    /// The arguments have been parsed; the model's files have not been read.
     Config,
     /// Before the port is taken.
     Bind,
-    /// While the weights are loaded.
+    /// During the loading of the weights.
     Weights,
-    /// The weights are there, and the memory of a step is measured.
+    /// The weights are loaded, and the memory of a step is measured.
     Profile,
-    /// The key/value cache is allocated.
+    /// The KV cache is allocated.
     Kv,
-    /// Graphs are captured.
+    /// CUDA graphs are captured.
     Graphs,
-    /// The start is said to be complete, and the socket does not listen yet.
+    /// The log reports a complete start, but the socket does not listen yet.
     Ready,
 }
 
@@ -49,18 +49,18 @@ impl Phase {
     }
 }
 
-/// How a process ends.
+/// The kind of a process's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Code(u8),
-    /// It sends this signal to itself.
+    /// The process sends this signal to itself.
     Signal(Signal),
 }
 
-/// One way in which the simulated engine misbehaves. What each does and how it is spelt is a table in `src/engines/sim/process/fault/mod.rs`.
+/// One fault of the simulated engine. `src/engines/sim/process/fault/mod.rs` has a table of effects and spellings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// `end` is `None` where the cause decides.
+    /// `end` is `None` if the cause determines it.
     Exit {
         at: Phase,
         cause: Cause,
@@ -87,7 +87,7 @@ pub(crate) enum Fault {
         bare: bool,
         orphan: bool,
     },
-    /// When it dies. `after`: so long after readiness.
+    /// A process of the engine itself, and the moment of its death. `after` is the time since readiness.
     EngineCore {
         after: Option<Duration>,
         at: Option<Phase>,
@@ -117,7 +117,7 @@ pub(crate) enum Fault {
         after: u64,
         from: u64,
     },
-    /// `after`: this many tokens; `None` for all of them.
+    /// `after` is the number of tokens; `None` for all of them.
     EndEarly {
         after: Option<u64>,
         from: u64,
@@ -130,19 +130,19 @@ pub(crate) enum Fault {
         megabytes_per_s: u64,
         cap: u64,
     },
-    /// The first step of a request. `busy`: it takes a whole processor.
+    /// Prolongs the first step of a request. `busy`: it uses a whole processor.
     LongStep {
         lasts: Duration,
         busy: bool,
         request: u64,
     },
-    /// A step that never ends and takes a whole processor.
+    /// A step that never ends and uses a whole processor.
     Spin {
         request: u64,
     },
 }
 
-/// A name, whether it takes a phase, and its keys.
+/// A name, whether it requires a phase, and its keys.
 type Form = (&'static str, bool, &'static [&'static str]);
 
 pub(super) const FORMS: [Form; 22] = [
@@ -170,7 +170,7 @@ pub(super) const FORMS: [Form; 22] = [
     ("spin", false, &["request"]),
 ];
 
-/// Why a text is no fault.
+/// The reason why a text is not a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FaultError {
     #[error("invalid choice: '{name}' (choose from {})", names(FORMS.iter().map(|(name, ..)| *name)))]
@@ -197,7 +197,7 @@ pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
 }
 
 impl Fault {
-    /// Where it takes effect, for those that take effect at one moment of the start.
+    /// Returns the phase of a fault that takes effect at one moment of the start.
     pub(super) fn phase(&self) -> Option<Phase> {
         match self {
             Self::Exit { at, .. }

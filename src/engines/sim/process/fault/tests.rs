@@ -1,4 +1,4 @@
-//! Faults as texts, and as conditions on a launch.
+//! Tests of the texts of faults and of their conditions.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The book of vLLM's flags, and the parser with it.
+//! Tests of the book of vLLM's flags and of the parser.
 
 mod parse;
 mod read;

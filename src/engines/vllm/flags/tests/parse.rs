@@ -1,4 +1,4 @@
-//! Command lines as vLLM's parser reads them.
+//! Command lines in the reading of vLLM's parser.
 
 use super::FLAGS;
 use crate::config::Config;

@@ -1,4 +1,4 @@
-//! Values as vLLM's parser reads them.
+//! Values in the reading of vLLM's parser.
 
 use super::FLAGS;
 use crate::config::Value;

@@ -18,7 +18,7 @@ fn traceback(error: &str) -> String {
     )
 }
 
-/// Exceptions, each with the words of its source.
+/// Exceptions with the texts of their sources.
 const LOST: &[&str] = &[
     "RuntimeError: Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG` to turn on verbose logging to help debug the issue.",
     "RuntimeError: Device string must not be empty",
@@ -117,7 +117,7 @@ fn lines_of_the_kernel_and_of_cpp_name_a_lost_device() {
             }
         }
     }
-    // Errors 13, 31 and 43 are those of a program.
+    // Errors 13, 31, 43 and 45 are caused by programs.
     for number in [13, 31, 43, 45] {
         let log = format!("NVRM: Xid (PCI:0000:3b:00): {number}, pid=7, name=python\n{}", traceback("KeyError: 'a'"));
         assert_eq!(failed(&log).0, K::StartupExit, "{number}");
@@ -136,7 +136,7 @@ fn warnings_and_prompts_about_lost_devices_are_no_cause() {
     ] {
         assert_eq!(failed(&format!("{line}\n{own}")).0, K::NoKvMemory, "{line}");
     }
-    // The warning decides only if nothing else does, and not on processors.
+    // The warning decides only without other evidence, and not on processors.
     let warning = "/torch/cuda/__init__.py:174: UserWarning: CUDA initialization: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that might have already set an error? Error 802: system not yet initialized";
     let odd = traceback("AttributeError: 'UnspecifiedPlatform' object has no attribute 'get_device_name'");
     assert_eq!(failed(&format!("{warning}\n{odd}")).0, K::DeviceLost);
@@ -228,7 +228,7 @@ fn the_first_exception_of_a_chain_counts_and_interleaved_writers_are_told_apart(
                  INFO 11-20 [a.py:1] up\n\
                  (Worker_TP0 pid=1) queue.Full";
     assert_eq!(failed(mixed).1, "exit code 1; queue.Full");
-    // A word below no frames is a word.
+    // A name without a traceback above it is an ordinary word.
     assert_eq!(failed("loading\nqueue.Full\nready").0, K::StartupExit);
     assert!(!failed("loading\nqueue.Full\nready").1.contains("queue.Full"));
 }

@@ -1,4 +1,5 @@
-//! Errors of NCCL and RCCL, by their last error. The class of an error (`unhandled cuda error`) only names the layer below.
+//! Errors of NCCL and RCCL, classified by their last error. The class of an error (`unhandled cuda error`) only names
+//! the layer below.
 //!
 //! Sources: `ncclGetErrorString`, `ncclGetLastError` and the `WARN` calls of NCCL 2.21 to 2.28, `getNcclErrorDetailStr` of
 //! torch, `vllm/distributed/device_communicators/pynccl_wrapper.py`.
@@ -20,10 +21,10 @@ const ERRORS: [&str; 9] = [
     "ncclRemoteError",
 ];
 
-/// Lines of one message below its first.
+/// The number of lines of one message below its first.
 const BELOW: usize = 8;
 
-/// Texts in lower case, and what they mean; the first that fits counts.
+/// Texts in lower case and their meanings. The first match counts.
 const MEANINGS: &[(&str, FailureKind)] = &[
     ("out of memory", FailureKind::OutOfMemory),
     ("failed to cuda malloc", FailureKind::OutOfMemory),
@@ -45,18 +46,18 @@ const MEANINGS: &[(&str, FailureKind)] = &[
     ("invalid resource handle", FailureKind::Unsupported),
 ];
 
-/// An error of the collectives with its last error.
+/// An error of the collectives, with its last error.
 #[derive(Debug)]
 pub(super) struct CollectiveError {
-    /// `None` if it is neither the configuration's nor a lost device's.
+    /// `None` if the error points neither to the configuration nor to a lost device.
     pub(super) kind: Option<FailureKind>,
-    /// The last error, where it is known.
+    /// The last error, if it is known.
     pub(super) last: Option<String>,
-    /// Whether it is CUDA's, about which nothing is known.
+    /// Whether it is a CUDA error without further explanation.
     pub(super) is_unexplained: bool,
 }
 
-/// Reads the error of the collectives on the line `at`, which complains of `told`. `None` if it is another error.
+/// Reads the error of the collectives on the line `at` with the complaint `told`. `None` if it is another error.
 pub(super) fn read(lines: &[Line<'_>], at: usize, told: &str) -> Option<CollectiveError> {
     let below = lines.get(at + 1..).unwrap_or_default().iter().take_while(|line| line.continues(&lines[at]));
     let below: Vec<&str> =
@@ -68,7 +69,7 @@ pub(super) fn read(lines: &[Line<'_>], at: usize, told: &str) -> Option<Collecti
     }
     let last = last_error(&below, told).or_else(|| warning(&lines[..=at]));
     let whole = format!("{told} {} {}", below.join(" "), last.as_deref().unwrap_or_default());
-    // The last error decides; without one, the class.
+    // The last error decides. Without one, the class decides.
     let kind = last.as_deref().and_then(meaning).or_else(|| meaning(&whole));
     let lower = whole.to_lowercase();
     let is_unexplained = lower.contains("unhandled cuda error") || lower.contains("unhandledcudaerror");
@@ -87,7 +88,7 @@ fn meaning(text: &str) -> Option<FailureKind> {
     memory.or_else(lost).or_else(|| named(&[FailureKind::Unsupported]))
 }
 
-/// The text that follows `Last error:`, on its line or below it.
+/// Returns the text after `Last error:`, on its line or below it.
 fn last_error(below: &[&str], told: &str) -> Option<String> {
     const MARK: &str = "Last error:";
     let of = |text: &str| text.split_once(MARK).map(|(_, rest)| rest.trim().to_owned());
@@ -101,7 +102,8 @@ fn last_error(below: &[&str], told: &str) -> Option<String> {
     below.get(number).filter(|text| !text.is_empty()).map(|text| (*text).to_owned())
 }
 
-/// The last warning of the library itself: `host:123:456 [0] transport.cc:1 NCCL WARN Cuda failure 2 'out of memory'`.
+/// Returns the last warning of the library:
+/// `host:123:456 [0] transport.cc:1 NCCL WARN Cuda failure 2 'out of memory'`.
 fn warning(lines: &[Line<'_>]) -> Option<String> {
     let of = |line: &Line<'_>| line.message().split_once("NCCL WARN ").map(|(_, text)| text.trim().to_owned());
     lines.iter().rev().find_map(of)

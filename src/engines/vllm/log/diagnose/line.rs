@@ -1,5 +1,5 @@
-//! Lines of an engine's log that may name a cause. A log also contains configurations, addresses of documentation and texts
-//! of users: a prompt about running out of memory is no failure.
+//! Lines of an engine's log that may name a cause. A log also contains configurations, links to documentation and
+//! texts of users. For example, a prompt about running out of memory is no failure.
 
 use std::sync::LazyLock;
 
@@ -10,30 +10,30 @@ use super::{lost, traceback};
 /// One line of a log without the prefix before its message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line<'a> {
-    /// The process that wrote it, as its prefix names it; empty if there is none.
+    /// The process that wrote the line, according to its prefix. Empty if there is none.
     process: &'a str,
-    /// The message, its indentation kept.
+    /// The message, including its indentation.
     message: &'a str,
     level: Level,
-    /// The exception that a traceback ends with on this line, without the prefix that the traceback's header has.
+    /// The exception at the end of a traceback on this line, without the prefix of the traceback's header.
     raised: Option<&'a str>,
-    /// Whether it is C++'s description of an exception that nobody caught.
+    /// Whether it is C++'s description of an uncaught exception.
     is_what: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Error,
-    /// Below an error, and dumps of requests.
+    /// Levels below an error, and dumps of requests.
     Quiet,
-    /// Without a logger: tracebacks, argparse, the interpreter itself.
+    /// Text without a logger: tracebacks, argparse, the interpreter itself.
     Plain,
 }
 
-/// Behind these words stands what a user has written.
+/// Marks that precede a user's text.
 const PROMPTS: [&str; 4] = ["prompt:", "prompt=", "'prompt'", "\"prompt\""];
 
-/// Last words of the names of exceptions, for those that do not end a traceback: logged alone, or printed alone.
+/// Endings of exception names, for exceptions that do not end a traceback but are logged or printed alone.
 const EXCEPTIONS: [&str; 9] = [
     "Error",
     "Exception",
@@ -81,8 +81,8 @@ pub(super) fn read(log: &str) -> Vec<Line<'_>> {
 }
 
 impl<'a> Line<'a> {
-    /// Reads `(EngineCore pid=7) ERROR 11-20 21:21:18 [core.py:1510] message`, the form without process or brackets of older
-    /// releases, uvicorn's `ERROR:    message`, lines of C++, and lines without any of that.
+    /// Reads `(EngineCore pid=7) ERROR 11-20 21:21:18 [core.py:1510] message`, the form without process or brackets of
+    /// older releases, uvicorn's `ERROR:    message`, lines of C++, and lines without any prefix.
     fn read(line: &'a str) -> Self {
         let line = line.trim_end();
         let (process, rest) = split_process(line);
@@ -103,7 +103,7 @@ impl<'a> Line<'a> {
             return new(message.trim_start(), level);
         }
         match after.split_once("] ") {
-            // Releases from 0.8 on write down, as errors, what was scheduled when a step failed.
+            // Releases from 0.8 on log the scheduled requests as an error when a step fails.
             Some((place, _)) if place.contains("dump_input.py:") => new("", Level::Quiet),
             Some((_, message)) => new(message, level),
             None => new(after, level),
@@ -114,17 +114,17 @@ impl<'a> Line<'a> {
         self.message.trim()
     }
 
-    /// The message with its indentation.
+    /// Returns the message with its indentation.
     pub(super) fn text(&self) -> &'a str {
         self.message
     }
 
-    /// Whether two lines belong to the same text: they have the same writer and the same kind of prefix.
+    /// Returns whether two lines belong to the same text: they have the same writer and the same kind of prefix.
     pub(super) fn continues(&self, other: &Self) -> bool {
         self.process == other.process && self.level == other.level
     }
 
-    /// Part of a traceback above its exception, or a detail below it.
+    /// Returns whether the line is part of a traceback above its exception, or a detail below it.
     pub(super) fn is_indented(&self) -> bool {
         self.level != Level::Quiet && self.message.starts_with([' ', '\t'])
     }
@@ -133,7 +133,7 @@ impl<'a> Line<'a> {
         self.level == Level::Quiet
     }
 
-    /// What the line says of a failure, without the words of users; `None` if it says nothing of one.
+    /// Returns the line's text about a failure, without text of users. `None` if the line is not about a failure.
     pub(super) fn complaint(&self) -> Option<&'a str> {
         if let Some(raised) = self.raised {
             return Some(without_prompt(raised));
@@ -151,14 +151,14 @@ impl<'a> Line<'a> {
         Some(without_prompt(self.message))
     }
 
-    /// Whether nothing but the line itself shows that it is an error: it is neither logged as one, nor the end of a
-    /// traceback, nor the kernel's or C++'s.
+    /// Returns whether the line's own text is the only sign of an error. Such a line is not logged as an error, ends
+    /// no traceback, and comes neither from the kernel nor from C++.
     pub(super) fn is_unfounded(&self) -> bool {
         self.level == Level::Plain && self.raised.is_none() && !self.is_what && !self.is_kernels_of_loss()
     }
 
-    /// Whether it is a line of the kernel's own log about a device that is lost: `[ 12.3] NVRM: ...`,
-    /// `... kernel: amdgpu 0000:03:00.0: ...`. The kernel writes a lot that is no failure.
+    /// Returns whether it is a line of the kernel's own log about a lost device: `[ 12.3] NVRM: ...`,
+    /// `... kernel: amdgpu 0000:03:00.0: ...`. Most other lines of the kernel are no failures.
     fn is_kernels_of_loss(&self) -> bool {
         static KERNEL: LazyLock<Regex> = LazyLock::new(|| {
             compiled(
@@ -172,7 +172,7 @@ impl<'a> Line<'a> {
             && lost::is_named_by(self.message, false)
     }
 
-    /// The name of the exception that the line ends a traceback with, or that it has by its form.
+    /// Returns the name of the exception that ends a traceback on this line, or that the line has by its form.
     pub(super) fn exception(&self) -> Option<&'a str> {
         if let Some(raised) = self.raised {
             return traceback::name(raised);
@@ -185,13 +185,13 @@ impl<'a> Line<'a> {
         }
         let message = self.message.trim();
         let name = message.split_once(": ").map_or(message, |(name, _)| name);
-        // `ray.exceptions.RayTaskError(RuntimeError)`
+        // For instance `ray.exceptions.RayTaskError(RuntimeError)`.
         let name = name.split('(').next().unwrap_or(name).trim_end_matches(':');
         let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "._".contains(c));
         let last = name.rsplit('.').next().unwrap_or(name);
-        // One word alone is the name of an exception without a message, or just a word.
+        // A single word may be an exception without a message, or just a word.
         let suffices = |end: &&str| last.ends_with(end) && (message.len() > name.len() || last != "error");
-        // `NVMLError_GpuIsLost`
+        // For instance `NVMLError_GpuIsLost`.
         (is_name && (last.contains("Error_") || EXCEPTIONS.iter().any(suffices))).then_some(name)
     }
 }
@@ -201,8 +201,8 @@ fn without_prompt(message: &str) -> &str {
     message[..end.unwrap_or(message.len())].trim()
 }
 
-/// Complaints that are neither logged nor exceptions: argparse's, the dynamic linker's, a container runtime's, and those of
-/// what lies below Python.
+/// Returns whether the message is a complaint that is neither logged nor an exception. Such complaints come from
+/// argparse, the dynamic linker, a container runtime, and the layers below Python.
 fn is_last_word(message: &str) -> bool {
     let first = [
         "terminate called after",
@@ -221,20 +221,20 @@ fn is_last_word(message: &str) -> bool {
     within.iter().any(|words| message.contains(words)) || first.iter().any(|words| message.starts_with(words))
 }
 
-/// The innermost process that a prefix names, and the line without its prefix: `(Worker_TP0 pid=9) `, which several releases
-/// write in colour, or a [`LABEL`].
+/// Returns the innermost process in a prefix, and the line without its prefix. A prefix is `(Worker_TP0 pid=9) `, in
+/// colour in several releases, or a [`LABEL`].
 fn split_process(line: &str) -> (&str, &str) {
     let (mut process, mut rest) = ("", skip_escapes(line));
     loop {
         let (found, after) = match rest.split_once(')') {
             Some((found, after)) if rest.starts_with('(') && found.contains(" pid=") => (found, after),
-            // Logs have millions of lines: most show at their first character that they have no label.
+            // Logs have millions of lines. For most of them the first character excludes a label.
             _ => match has_label(rest).then(|| LABEL.find(rest)).flatten() {
                 Some(label) => rest.split_at(label.end()),
                 None => return (process, rest),
             },
         };
-        // A timestamp is no process.
+        // A timestamp does not name a process.
         if !found.starts_with("20") {
             process = found;
         }
@@ -247,7 +247,7 @@ fn has_label(line: &str) -> bool {
     line.starts_with(['[', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) || line.contains("| ")
 }
 
-/// Without `ESC [ ... m` at its beginning.
+/// Removes `ESC [ ... m` at the beginning.
 fn skip_escapes(mut text: &str) -> &str {
     while let Some((_, after)) = text.strip_prefix("\u{1b}[").and_then(|rest| rest.split_once('m')) {
         text = after;

@@ -1,4 +1,5 @@
-//! Texts of a device, driver, fabric manager, library or file system that is gone or unusable. No configuration causes them.
+//! Messages about a device, driver, fabric manager, library or file system that is gone or unusable. No configuration
+//! causes them.
 //!
 //! Sources: `cudaGetErrorString` and `cuGetErrorName` of CUDA 13, `nvmlErrorString` and the classes of `pynvml`,
 //! `c10/cuda/CUDAFunctions.cpp` and `torch/cuda/__init__.py`, NVIDIA's catalogue of Xid errors, `hipGetErrorString`,
@@ -10,9 +11,10 @@ use regex::{Regex, RegexSet};
 
 use super::line::Line;
 
-/// Texts that suffice alone, in lower case.
+/// Texts in lower case that are sufficient evidence alone.
 const ALONE: &[&str] = &[
-    // CUDA. "all CUDA-capable devices are busy or unavailable" is not here: another process holds them.
+    // CUDA. "all CUDA-capable devices are busy or unavailable" is left out: it means that another process holds the
+    // devices.
     "no cuda-capable device is detected",
     "cuda driver version is insufficient",
     "cuda driver is a stub library",
@@ -58,7 +60,7 @@ const ALONE: &[&str] = &[
     "torch not compiled with cuda enabled",
     "torch.cuda.is_available() is false",
     "cuda is not available",
-    // Triton found no driver that works.
+    // Triton did not find a working driver.
     "0 active drivers",
     // vLLM
     "failed to infer device type",
@@ -107,14 +109,15 @@ const ALONE: &[&str] = &[
     "key has expired",
 ];
 
-/// Texts that have another meaning elsewhere: what has to stand around them does.
+/// Texts that are ambiguous alone, with the surroundings that they need.
 static WITHIN: LazyLock<RegexSet> = LazyLock::new(|| {
     let patterns = [
-        // `CUDA error: unknown error`, `Cuda failure 999 'unknown error'`, `Error 999: ...`, `Triton Error [CUDA]: ...`
+        // For instance `CUDA error: unknown error`, `Cuda failure 999 'unknown error'`, `Error 999: ...`,
+        // `Triton Error [CUDA]: ...`.
         r"(?:(?:cuda|hip|nvml)\b[^:']{0,40}(?:error|failure)?[^:']{0,20}(?:: |')|\berror \d+: |error \[(?:cuda|hip)\]: )(?:unknown error|initialization error|device not ready|driver shutting down|os call failed|shared object initialization failed|integrity checks failed|the operation cannot be performed in the present state)",
         r"unexpected error from (?:cuda|hip)getdevicecount.*error (?:3|4|34|35|46|100|101|2|304|80[0-9]|999)\b",
         r"undefined symbol: _?(?:cu[a-z]|cuda|nvml|hip|hsa|__nv)",
-        // With the path of a file: a socket whose peer has gone has the same error without one.
+        // With the path of a file. A socket with a closed peer has the same error without a path.
         r"transport endpoint is not connected: ?['\x22b/]",
         r"(?:host is down|connection timed out|no such device|no such device or address|required key not available): ?b?['\x22]/",
         r"os error (?:5|107|108|112|116|117|121)\)",
@@ -125,7 +128,7 @@ static WITHIN: LazyLock<RegexSet> = LazyLock::new(|| {
     RegexSet::new(patterns).unwrap_or_else(|error| panic!("bug: {error}"))
 });
 
-/// Errors of NVML that another configuration would not have: they depend on the call, not on the device's health.
+/// Errors of NVML that another configuration would not cause. They depend on the call, not on the device's health.
 const CALLS: [&str; 5] = [
     "nvmlerror_notsupported",
     "nvmlerror_invalidargument",
@@ -134,13 +137,13 @@ const CALLS: [&str; 5] = [
     "nvmlerror_argumentversionmismatch",
 ];
 
-/// Xid errors of hardware, driver and links. The others, among them 13, 31, 43 and 45, follow from what a program did.
+/// Xid errors of hardware, driver and links. The others, among them 13, 31, 43 and 45, are caused by programs.
 const XIDS: &[u32] = &[
     46, 48, 54, 56, 57, 58, 62, 64, 74, 79, 94, 95, 110, 119, 120, 136, 140, 142, 143, 144, 145, 146, 147, 149, 150,
     154,
 ];
 
-/// Whether a complaint is about something that is lost. `under_load`: whether the engine was ready.
+/// Returns whether a complaint is about something lost. `under_load` is whether the engine was ready.
 pub(super) fn is_named_by(told: &str, under_load: bool) -> bool {
     let told = told.to_lowercase();
     if told.contains("nvmlerror") {
@@ -149,11 +152,11 @@ pub(super) fn is_named_by(told: &str, under_load: bool) -> bool {
     ALONE.iter().any(|text| told.contains(text))
         || WITHIN.is_match(&told)
         || is_xid(&told)
-        // While it serves, a client that leaves is no failure of the engine.
+        // Under load, a client that disconnects is no failure of the engine.
         || !under_load && told.contains("transport endpoint is not connected")
 }
 
-/// `NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus.`
+/// Returns whether it is a line such as `NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus.`
 fn is_xid(told: &str) -> bool {
     static XID: LazyLock<Regex> = LazyLock::new(|| {
         let pattern = r"\bxid\b(?: \([^)]*\))?[^0-9(]{0,12}(\d+)";
@@ -163,13 +166,14 @@ fn is_xid(told: &str) -> bool {
     number.is_some_and(|number: u32| XIDS.contains(&number))
 }
 
-/// `CUDA error: invalid device ordinal`: the device that a worker asked for is not there. Either it is lost, or the
-/// configuration asks for more devices than there are, which recent releases write before they start workers.
+/// Returns whether it is `CUDA error: invalid device ordinal`: a worker's device does not exist. Either the device is
+/// lost, or the configuration needs more devices than there are. Recent releases log the second case before they start
+/// workers.
 pub(super) fn is_ordinal(told: &str) -> bool {
     told.contains("invalid device ordinal") || told.contains("CUDA_ERROR_INVALID_DEVICE")
 }
 
-/// Whether the log shows that the configuration asks for more devices than there are.
+/// Returns whether the log shows that the configuration needs more devices than there are.
 pub(super) fn shows_too_few_devices(lines: &[Line<'_>]) -> bool {
     let texts = [
         "larger than the number of available GPUs",
@@ -182,8 +186,8 @@ pub(super) fn shows_too_few_devices(lines: &[Line<'_>]) -> bool {
     lines.iter().any(|line| texts.iter().any(|text| line.message().contains(text)))
 }
 
-/// The warning of torch that precedes failures of every name: CUDA cannot be used at all. It is evidence only where nothing
-/// else is, and not for an engine that computes on processors.
+/// Returns the warning of torch that CUDA cannot be used at all. Failures of any name may follow it. It is evidence
+/// only without any other, and not for an engine that computes on processors.
 pub(super) fn warning<'a>(lines: &[Line<'a>]) -> Option<&'a str> {
     let is_cpu = |line: &Line<'_>| line.message().contains("detected platform cpu");
     let warns = |text: &&str| text.contains("CUDA initialization: ") && is_named_by(text, false);

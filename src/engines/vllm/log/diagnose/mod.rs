@@ -1,5 +1,5 @@
-//! Why an engine ended: the first cause that its log names and not the last wrapper around it; where it names none, how its
-//! processes ended.
+//! The cause of an engine's end: the first cause in its log, not the last wrapper around it. If the log names none,
+//! the end of its processes decides.
 
 #[cfg(test)]
 mod class_tests;
@@ -19,10 +19,10 @@ use crate::trial::{Failure, FailureKind, redact, without_controls};
 use line::Line;
 use patterns::{Cause, NETWORK, ROOTS, SILENT, TIMEOUTS, UNSUPPORTED, WRAPPERS};
 
-/// Tells why an engine ended.
+/// Returns the cause of an engine's end.
 ///
-/// A cause that its log names comes first; then signals of others; then the first exception of the log; then an end without
-/// any reason. Only lines that are errors count: logged as such, exceptions, and argparse's.
+/// A cause in the log comes first. Then come foreign signals, then the first exception in the log, then an end without
+/// any reason. Only error lines count: those logged as errors, exceptions, and argparse's.
 ///
 /// The message is one line without control characters and without values that look like secrets.
 #[must_use]
@@ -36,10 +36,10 @@ fn failure(evidence: &Evidence<'_>) -> Failure {
     let complaints = complaints(&lines, evidence.under_load);
     let told = |words: &str| complaints.iter().any(|(_, told)| told.contains(words));
 
-    // Some releases kill themselves with KILL after a failure, and say so; whatever else the log tells came before.
+    // Some releases send KILL to themselves after a failure and log that. Anything else in the log happened before.
     let by_itself = evidence.ended_by_tuner || evidence.log.contains("Got fatal signal from worker processes");
     let signal = evidence.signal().filter(|_| !by_itself);
-    // A container that ends with 137 was often killed because of what its log tells.
+    // If a container ends with 137, the cause is often in its log.
     if signal == Some(9) && evidence.exit == Some(Exit::Signal(9)) {
         return evidence.killed(signal, "signal 9");
     }
@@ -64,7 +64,7 @@ fn failure(evidence: &Evidence<'_>) -> Failure {
     }
     let is_silent = |told: &str| SILENT.iter().any(|silent| told.contains(silent)) && child_code(told).is_none();
     let silent = complaints.iter().find(|(_, told)| is_silent(told)).filter(|_| !evidence.ended_by_tuner);
-    // What breaks because a process has gone complains after whoever has noticed it.
+    // Failures that follow from a vanished process are logged after the line that reports it.
     if let Some((at, told)) = exception
         && silent.is_none_or(|(silent, _)| at < silent)
     {
@@ -74,7 +74,7 @@ fn failure(evidence: &Evidence<'_>) -> Failure {
         return evidence.killed(None, &format!("{}; {}", evidence.exit(), clean(told)));
     }
     if !evidence.ended_by_tuner {
-        // An engine that was asked to ends in order and with 0; nobody of ours had asked it.
+        // An engine ends in order and with 0 only on request, and the tuner made none.
         let in_order = evidence.log.contains("Application shutdown complete") && !told("Error");
         if evidence.under_load && evidence.exit == Some(Exit::Code(0)) && in_order {
             return evidence.killed(Some(15), "it ended in order, as after signal 15");
@@ -89,17 +89,17 @@ fn failure(evidence: &Evidence<'_>) -> Failure {
     Failure { kind: evidence.otherwise(), message: format!("{}; {message}", evidence.exit()) }
 }
 
-/// The lines that may tell a cause, in order; of an engine that was ready those behind its start.
+/// Returns the lines that may name a cause, in order. If the engine was ready, only lines after its start count.
 fn complaints<'a>(lines: &[Line<'a>], under_load: bool) -> Vec<(usize, &'a str)> {
     let ready = |line: &Line<'_>| line.is_quiet() && line.message().contains("Application startup complete");
     let from = if under_load { lines.iter().position(ready).unwrap_or(0) } else { 0 };
-    // A reply or a prompt in the log can look like an exception, but not easily like a traceback.
+    // A reply or a prompt in the log can look like an exception, but hardly like a traceback.
     let vouched = |at: usize| !under_load || !lines[at].is_unfounded();
     let numbered = lines.iter().enumerate().skip(from).filter(|(at, _)| vouched(*at));
     numbered.filter_map(|(at, line)| Some((at, line.complaint()?))).collect()
 }
 
-/// The failure that a complaint names for certain.
+/// Returns the failure that a complaint names with certainty.
 fn root(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'_>) -> Option<Failure> {
     if let Some(error) = collective::read(lines, at, told) {
         let kind = match error.kind? {
@@ -119,7 +119,7 @@ fn root(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'_>) -> O
     }
     let is_possible = |cause: Cause| !evidence.under_load || cause.is_possible_under_load();
     let (pattern, cause) = ROOTS.iter().find(|(text, cause)| told.contains(text) && is_possible(*cause))?;
-    // If a worker's failure is repeated in another process's words, its own line has come before, or never came.
+    // If another process repeats a worker's failure, the worker's own line came before or is missing.
     if *pattern == "RPC call to " && !told.contains("timed out") {
         return None;
     }
@@ -140,7 +140,7 @@ fn root(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'_>) -> O
     Some(Failure { kind, message })
 }
 
-/// A complaint of the collectives' library with its last error.
+/// Formats a complaint of the collectives' library with its last error.
 fn with_last(told: &str, last: Option<&str>) -> String {
     match last.filter(|last| !told.contains(last)) {
         Some(last) => format!("{}; last error: {}", clean(told), clean(last)),
@@ -148,7 +148,7 @@ fn with_last(told: &str, last: Option<&str>) -> String {
     }
 }
 
-/// The failure that the first exception of the log tells of, which may be any.
+/// Returns the failure for the first exception in the log, which may be of any kind.
 fn by_exception(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'_>) -> Failure {
     let any = |texts: &[&str]| texts.iter().any(|text| told.contains(text));
     let otherwise =
@@ -158,7 +158,7 @@ fn by_exception(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'
     }
     if let Some(error) = collective::read(lines, at, told) {
         let message = with_last(told, error.last.as_deref());
-        // What CUDA's error was is unknown: it may be the configuration's as well as the device's.
+        // The kind of CUDA's error is unknown. The cause may be the configuration or the device.
         return if error.is_unexplained {
             otherwise(&message)
         } else {
@@ -166,7 +166,7 @@ fn by_exception(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'
         };
     }
     let name = lines[at].exception().unwrap_or_default();
-    // `AssertionError` and nothing else: the line of code above it says what was asserted.
+    // For an `AssertionError` without a message, the line of code above it contains the assertion.
     let is_bare = name.len() == told.len();
     let mut above = lines[..at].iter().rev().filter(|line| line.is_indented() && line.continues(&lines[at]));
     let code = above.find(|line| !line.message().trim_matches('^').is_empty()).map(Line::message);
@@ -203,15 +203,15 @@ fn is_unsupported(message: &str) -> bool {
     UNSUPPORTED.iter().any(|words| message.contains(words))
 }
 
-/// Whether the innermost call of the traceback above stands in what reads arguments and configuration: `vllm/config/`,
-/// `vllm/config.py` or `vllm/engine/arg_utils.py`.
+/// Returns whether the innermost call of the traceback above is in code that reads arguments and configuration:
+/// `vllm/config/`, `vllm/config.py` or `vllm/engine/arg_utils.py`.
 fn is_from_configuration(lines: &[Line<'_>], at: usize) -> bool {
     let above = lines[..at].iter().rev().take_while(|line| line.is_indented());
     let innermost = above.map(Line::message).find_map(|message| message.strip_prefix("File "));
     innermost.is_some_and(|place| place.contains("vllm/config") || place.contains("arg_utils.py"))
 }
 
-/// What is wrong with a field, or with several of them together: pydantic says it below its first line.
+/// Returns the problem with a field, or with several fields together. pydantic writes it below its first line.
 fn detail(lines: &[Line<'_>], at: usize) -> Option<String> {
     let [first, second] = [at + 1, at + 2].map(|at| lines.get(at).map(Line::message).filter(|text| !text.is_empty()));
     let is_field = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c));
@@ -221,7 +221,8 @@ fn detail(lines: &[Line<'_>], at: usize) -> Option<String> {
     }
 }
 
-/// The code in `died unexpectedly (exit code: -9)` or `Failed core proc(s): {'EngineCore': -9}`: below 0 it is a signal's.
+/// Returns the code in `died unexpectedly (exit code: -9)` or `Failed core proc(s): {'EngineCore': -9}`. A code below
+/// 0 is a signal.
 fn child_code(told: &str) -> Option<i32> {
     const BEFORE: [&str; 2] = ["exit code: ", "Failed core proc(s): {"];
     let (_, codes) = BEFORE.iter().find_map(|before| told.split_once(before))?;
@@ -230,7 +231,7 @@ fn child_code(told: &str) -> Option<i32> {
     numbers.iter().find(|code| **code < 0).or(numbers.first()).copied()
 }
 
-/// One line without pydantic's trailer and overlong tails.
+/// Returns one line without pydantic's trailer and an overlong tail.
 fn clean(told: &str) -> String {
     const MOST: usize = 400;
     let message = told.strip_prefix("Value error, ").unwrap_or(told);

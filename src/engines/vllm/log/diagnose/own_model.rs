@@ -1,19 +1,19 @@
-//! Models besides the served one, and adapters, that a configuration names: a draft model, a `LoRA` adapter. If one of them is
-//! missing, other configurations still start.
+//! Models and adapters that a configuration names besides the served model: a draft model, a `LoRA` adapter. If one of
+//! them is missing, other configurations still start.
 
 use super::line::Line;
 use crate::trial::{Failure, FailureKind};
 
-/// Lines above a complaint that may belong to the same chain of exceptions.
+/// The number of lines above a complaint that may belong to the same chain of exceptions.
 const ABOVE: usize = 150;
 
-/// Lines below a complaint that continue its message.
+/// The number of lines below a complaint that may continue its message.
 const BELOW: usize = 8;
 
-/// Words of the calls and the code that load something else than the served model.
+/// Parts of calls and code that load another model than the served one.
 const PLACES: [&str; 4] = ["speculative", "spec_decode", "draft", "lora"];
 
-/// How an exception of any name says that something is not there.
+/// Texts about something missing, in exceptions of any name.
 const MISSING: [&str; 8] = [
     "No such file",
     "not found",
@@ -25,7 +25,7 @@ const MISSING: [&str; 8] = [
     "404 Client Error",
 ];
 
-/// The failure of a start that lacks a model, with the complaint on the line `at`.
+/// Returns the failure of a start that lacks a model, with the complaint on the line `at`.
 pub(super) fn missing(lines: &[Line<'_>], at: usize, message: String, own_models: &[String]) -> Failure {
     if let Some(name) = own_models.iter().find(|name| mentions(&message, name)) {
         return failure(name, &message);
@@ -35,7 +35,7 @@ pub(super) fn missing(lines: &[Line<'_>], at: usize, message: String, own_models
     if let Some(name) = own_models.iter().find(|name| region.iter().any(|text| mentions(text, name))) {
         return failure(name, &message);
     }
-    // The hub's client does not name what is not in its cache; the calls above it do.
+    // The hub's client does not name the entry that its cache lacks, but the calls above it do.
     let is_elsewhere = region.iter().any(|text| PLACES.iter().any(|place| text.contains(place)));
     match own_models {
         [_, ..] if is_elsewhere => failure(&own_models.join("\" or \""), &message),
@@ -43,14 +43,14 @@ pub(super) fn missing(lines: &[Line<'_>], at: usize, message: String, own_models
     }
 }
 
-/// The model of the configuration's own that an exception says is not there.
+/// Returns the configuration's own model that an exception reports as missing.
 pub(super) fn named_as_missing<'a>(told: &str, own_models: &'a [String]) -> Option<&'a str> {
     let name = own_models.iter().find(|name| mentions(told, name))?;
     MISSING.iter().any(|text| told.contains(text)).then_some(name)
 }
 
-/// Whether a text contains a model's name, and not that of another one that begins or ends like it. Paths of the hub's cache
-/// spell it `models--org--draft`.
+/// Returns whether a text contains a model's name, and not a longer name that begins or ends with it. Paths of the
+/// hub's cache spell it `models--org--draft`.
 fn mentions(text: &str, name: &str) -> bool {
     let continues = |c: char| c.is_alphanumeric() || "_-".contains(c);
     let contains = |name: &str| {

@@ -1,22 +1,23 @@
-//! What vLLM, `PyTorch` and their libraries say when something goes wrong, and what that is. Sources: their own texts,
-//! releases of vLLM as in `flag`.
+//! Error texts of vLLM, `PyTorch` and their libraries, with their meanings. Sources: their own texts, releases of vLLM
+//! as in `flag`.
 
 use crate::trial::FailureKind;
 
-/// What a text means.
+/// The meaning of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// The device's memory; when it ran out is to be found out.
+    /// The device ran out of memory, in a stage that is to be determined.
     DeviceMemory,
-    /// A start found less memory free on the device than it was told to take.
+    /// A start found less free memory on the device than its configured share.
     TooLittleFree,
     Kind(FailureKind),
-    /// The engine ended by itself, for a reason that says nothing more.
+    /// The engine ended by itself, for a reason without further information.
     Ended,
 }
 
 impl Cause {
-    /// Whether this happens to an engine that is ready. What checks arguments complains under load of requests.
+    /// Returns whether this cause is possible for an engine that is ready. Under load, messages of argument checks
+    /// concern requests.
     pub(super) fn is_possible_under_load(self) -> bool {
         match self {
             Self::DeviceMemory | Self::Ended => true,
@@ -31,7 +32,7 @@ impl Cause {
 use Cause::{DeviceMemory, Ended, Kind, TooLittleFree};
 use FailureKind as K;
 
-/// Texts that name a cause wherever they stand. Of those on one line the first of this list counts.
+/// Texts that name a cause wherever they occur. If a line contains several, the first in this list counts.
 pub(super) const ROOTS: &[(&str, Cause)] = &[
     // Ray ends workers before the kernel does.
     ("ray.exceptions.OutOfMemoryError", Kind(K::HostMemory)),
@@ -41,7 +42,7 @@ pub(super) const ROOTS: &[(&str, Cause)] = &[
     ("std::bad_alloc", Kind(K::HostMemory)),
     ("is less than desired CPU memory utilization", Kind(K::HostMemory)),
     ("OutOfMemoryError", DeviceMemory),
-    // Python's own, of which the name above is no case.
+    // Python's own `MemoryError`. `OutOfMemoryError` above is another case.
     ("MemoryError", Kind(K::HostMemory)),
     ("CUDA out of memory", DeviceMemory),
     ("HIP out of memory", DeviceMemory),
@@ -81,7 +82,7 @@ pub(super) const ROOTS: &[(&str, Cause)] = &[
     ("OfflineModeIsEnabled", Kind(K::ModelUnavailable)),
     ("You are trying to access a gated repo", Kind(K::ModelUnavailable)),
     ("is not a local folder and is not a valid model identifier", Kind(K::ModelUnavailable)),
-    // vLLM's `LoRAAdapterNotFoundError`.
+    // The text of vLLM's `LoRAAdapterNotFoundError`.
     ("No adapter found for", Kind(K::ModelUnavailable)),
     ("Invalid repository ID or local directory specified", Kind(K::ModelUnavailable)),
     ("Can't load the configuration", Kind(K::ModelUnavailable)),
@@ -104,7 +105,7 @@ pub(super) const ROOTS: &[(&str, Cause)] = &[
     // Both depend on the load format.
     ("Cannot find any model weights", Kind(K::Unsupported)),
     ("Could not find checkpoint files", Kind(K::Unsupported)),
-    // Either goes away with --disable-custom-all-reduce.
+    // `--disable-custom-all-reduce` avoids both.
     ("CUDA error: peer access", Kind(K::Unsupported)),
     ("custom_all_reduce.cuh", Kind(K::Unsupported)),
     ("error: unrecognized arguments", Kind(K::InvalidArgument)),
@@ -131,7 +132,7 @@ pub(super) const ROOTS: &[(&str, Cause)] = &[
     ("Segmentation fault", Ended),
 ];
 
-/// Texts that only tell that something else has happened before.
+/// Texts that only report an earlier failure.
 pub(super) const WRAPPERS: [&str; 15] = [
     // A group of exceptions; its members follow.
     "ExceptionGroup: ",
@@ -151,8 +152,8 @@ pub(super) const WRAPPERS: [&str; 15] = [
     "is already dead",
 ];
 
-/// Wrappers around a process that has ended without a word, which is the way of signals: an exception would be in the log.
-/// Where exit codes follow they decide; a process that was killed during the start of 0.32 leaves none in its braces.
+/// Wrappers around a process that ended without a message, which indicates a signal: an exception would be in the log.
+/// If exit codes follow, they decide. A process that was killed during the start of 0.32 leaves none in the braces.
 pub(super) const SILENT: [&str; 8] = [
     "Failed core proc(s): {}",
     "WorkerProc initialization failed",
@@ -164,7 +165,7 @@ pub(super) const SILENT: [&str; 8] = [
     "is already dead",
 ];
 
-/// Exceptions about collectives, name lookups and downloads. The other members of a group raise them when one of them has
+/// Exceptions of collectives, name lookups and downloads. The other members of a group raise them when one member has
 /// died, so they count only if nothing else came first. Errors of NCCL itself are in `collective`.
 pub(super) const NETWORK: [&str; 20] = [
     "DistBackendError",
@@ -189,14 +190,14 @@ pub(super) const NETWORK: [&str; 20] = [
     "Network is unreachable",
 ];
 
-/// Waits of a start that have a limit of the engine's own.
+/// Waits during a start with a limit of the engine's own.
 pub(super) const TIMEOUTS: [&str; 3] = [
     "Timed out waiting for engine",
     "Did not receive response from front-end process",
     "Timed out waiting for all engine",
 ];
 
-/// How a start says that something cannot be done here, in words of many authors.
+/// Texts about unsupported features, by many authors.
 pub(super) const UNSUPPORTED: [&str; 14] = [
     "not supported",
     "not support",

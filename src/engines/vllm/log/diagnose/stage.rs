@@ -1,9 +1,9 @@
-//! What an engine was doing when its device's memory ran out: the failed trial then says which flag would have helped.
+//! The stage of an engine at an out-of-memory error. It determines the flag that would have helped.
 
 use super::line::Line;
 use crate::trial::FailureKind;
 
-/// Functions of vLLM that stand in the traceback, by what they do. Sources: `vllm/v1/worker/gpu_worker.py` and
+/// Functions of vLLM in the traceback, with their stage. Sources: `vllm/v1/worker/gpu_worker.py` and
 /// `gpu_model_runner.py` of 0.8 to 0.32, `vllm/worker/worker.py` and `model_runner.py` of V0.
 const FRAMES: [(&str, FailureKind); 16] = [
     ("_dummy_sampler_run", FailureKind::OutOfMemorySampler),
@@ -24,7 +24,7 @@ const FRAMES: [(&str, FailureKind); 16] = [
     ("load_weights", FailureKind::OutOfMemory),
 ];
 
-/// Lines of a start, by what follows them. Sources: vLLM's own, releases as in `flag`.
+/// Lines of a start, with the stage that follows them. Sources: vLLM's own, releases as in `flag`.
 const LINES: [(&str, FailureKind); 12] = [
     ("Model loading took ", FailureKind::OutOfMemoryProfile),
     ("Loading model weights took ", FailureKind::OutOfMemoryProfile),
@@ -36,15 +36,15 @@ const LINES: [(&str, FailureKind); 12] = [
     ("Capturing cudagraphs", FailureKind::OutOfMemoryGraphs),
     ("Capturing CUDA graph", FailureKind::OutOfMemoryGraphs),
     ("Graph capturing finished in ", FailureKind::OutOfMemorySampler),
-    // The server is being set up; nothing that is named here takes memory.
+    // The server is being set up, which takes no device memory. So the kind stays general.
     ("init engine (", FailureKind::OutOfMemory),
     ("Application startup complete", FailureKind::OutOfMemoryLoad),
 ];
 
-/// vLLM's own words, which follow the exception of torch.
+/// vLLM's own texts, which follow the exception of torch.
 const SAMPLER: [&str; 2] = ["when warming up sampler", "when warming up pooler"];
 
-/// The kind of an out-of-memory error on the line `at`.
+/// Returns the kind of an out-of-memory error on the line `at`.
 pub(super) fn of_memory(lines: &[Line<'_>], at: usize, under_load: bool) -> FailureKind {
     if under_load {
         return FailureKind::OutOfMemoryLoad;
@@ -53,7 +53,7 @@ pub(super) fn of_memory(lines: &[Line<'_>], at: usize, under_load: bool) -> Fail
     if lines[at..].iter().any(is_sampler) {
         return FailureKind::OutOfMemorySampler;
     }
-    // Of the calls in the traceback the innermost that is known: the profile captures a graph to see what one takes.
+    // The innermost known call in the traceback decides: the profile itself captures a graph to measure its memory.
     let mut traceback = lines[..at].iter().rev().take_while(|line| line.is_indented());
     let known = |line: &Line<'_>| {
         let (_, function) = line.message().strip_prefix("File ")?.rsplit_once(", in ")?;

@@ -1,4 +1,4 @@
-//! Logs and exits, and what they are taken for.
+//! Logs and exits, and the failures that are derived from them.
 
 use super::*;
 use FailureKind as K;
@@ -12,7 +12,7 @@ fn loaded(log: &str) -> Evidence<'_> {
     Evidence { under_load: true, ..starting(log) }
 }
 
-/// An engine that has ended under load as if it had been asked to.
+/// Returns the evidence of an engine that has ended under load with exit code 0.
 fn gone(log: &str) -> Evidence<'_> {
     Evidence { exit: Some(Exit::Code(0)), ..loaded(log) }
 }
@@ -26,7 +26,7 @@ fn failure(log: &str) -> (K, String) {
     (failure.kind, failure.message)
 }
 
-/// The forms in which releases of vLLM write the same line.
+/// Returns the forms of the same line in releases of vLLM.
 fn forms(message: &str) -> [String; 5] {
     [
         message.to_owned(),
@@ -118,7 +118,7 @@ fn under_load_only_what_happens_to_a_running_engine_is_its_cause() {
     ] {
         assert_eq!(kind(loaded(&traceback(told))), expected, "{told}");
     }
-    // What the start complained of and survived has nothing to do with it.
+    // Errors that the start survived have nothing to do with a later failure.
     let log = "OSError: [Errno 24] Too many open files\nINFO:     Application startup complete.\nERROR:    strange";
     assert_eq!(kind(loaded(log)), K::Crash);
 }
@@ -258,7 +258,7 @@ fn the_death_of_a_child_is_read_from_the_words_of_its_parent() {
     assert_eq!(kind(starting(&core("{}"))), K::Killed);
     assert_eq!(kind(starting(&core("{'Core-1': 1, 'Core-2': -15}"))), K::Killed);
     assert_eq!(kind(starting(&core("{'Core-1': 1, 'Core-9': 1}"))), K::StartupExit);
-    // No exception of its own: it had no time for one.
+    // A killed process leaves no exception.
     let silent = "INFO:     Application startup complete.\n\
                   ERROR 11-20 [c.py:1] Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.\n\
                   ERROR 11-20 [s.py:1] asyncio.exceptions.InvalidStateError: invalid state";
@@ -269,7 +269,8 @@ fn the_death_of_a_child_is_read_from_the_words_of_its_parent() {
     assert_eq!(kind(gone(in_order)), K::Killed);
 }
 
-/// Logs of vLLM 0.32 on a CPU, one of whose processes was killed, or which was asked to end; from there on, and cut.
+/// Logs of vLLM 0.32 on a CPU. One of its processes was killed, or the engine was asked to end. Each log begins there
+/// and is cut.
 #[test]
 fn the_real_engine_that_somebody_kills_is_known_as_killed() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/failures");
@@ -332,7 +333,7 @@ fn recorded_failures_get_their_labels() {
         let (under_load, expected) = match entry["label"].as_str().unwrap() {
             "oom_under_load" => (true, K::OutOfMemoryLoad),
             "killed_after_start" => (true, K::Killed),
-            // Nothing in the log tells the second from a process that was killed.
+            // The log of the second does not differ from that of a killed process.
             "killed_during_start" | "init_failed_unknown" => (false, K::Killed),
             other => panic!("an unknown label: {other}"),
         };

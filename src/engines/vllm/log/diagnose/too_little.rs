@@ -1,4 +1,4 @@
-//! A start that found less memory free on the device than `--gpu-memory-utilization` asks for.
+//! A start that found less free memory on the device than `--gpu-memory-utilization` demands.
 
 use std::sync::LazyLock;
 
@@ -7,10 +7,10 @@ use regex::Regex;
 use super::clean;
 use crate::trial::{Failure, FailureKind};
 
-/// Memory that a process's own context takes, in GiB. More than that somebody else holds.
+/// The memory of a process's own context, in GiB. If more is in use, other processes hold it.
 const OWN_CONTEXT: f64 = 1.0;
 
-/// The share of the memory that vLLM takes by default, in releases up to 0.19. Later ones take 0.92.
+/// vLLM's default share of the memory in releases up to 0.19. Later releases have 0.92.
 const DEFAULT_SHARE: f64 = 0.9;
 
 /// `Free memory on device cuda:0 (39.2/44.5 GiB) on startup is less than desired GPU memory utilization (0.95, 42.3 GiB).`
@@ -19,9 +19,9 @@ static NUMBERS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(pattern).unwrap_or_else(|error| panic!("bug: {error}"))
 });
 
-/// Whose failure it is, and what in the configuration would avoid it.
+/// Returns the failure, with a value of the flag that would avoid it.
 ///
-/// It is the configuration's if nobody else holds memory, or if the defaults would have started with what is free.
+/// The configuration is the cause if no other process holds memory, or if the default share would fit the free memory.
 pub(super) fn failure(told: &str) -> Failure {
     let message = clean(told);
     let number = |text: &str| text.parse::<f64>().ok().filter(|number| *number > 0.0);
@@ -33,7 +33,7 @@ pub(super) fn failure(told: &str) -> Failure {
     let (share, held) = (free / total, total - free);
     let is_asked_for = held < OWN_CONTEXT || (share >= DEFAULT_SHARE && asked > DEFAULT_SHARE);
     let kind = if is_asked_for { FailureKind::InvalidArgument } else { FailureKind::DeviceBusy };
-    // Two digits, rounded down: what is written has to fit.
+    // Two digits, rounded down, so that the suggested value fits.
     let most = (share * 100.0).floor() / 100.0;
     let message = if most > 0.0 {
         format!("{message} (gpu-memory-utilization up to {most:.2} fits the {free} GiB that are free)")

@@ -1,28 +1,28 @@
-//! Exceptions by their place: the first line below a traceback's frames that is indented as its header is. A class of any name
-//! can be raised.
+//! Exceptions by their position: the first line below a traceback's frames with the indentation of its header. The
+//! class may have any name.
 
 use std::collections::HashMap;
 
 use super::line::Line;
 
-/// Begins every traceback of Python.
+/// The first line of every Python traceback.
 const HEADER: &str = "Traceback (most recent call last):";
 
-/// Lines of other writers that may stand between a traceback's frames and its exception.
+/// The number of lines by other writers that may be between a traceback's frames and its exception.
 const MOST_FOREIGN: u32 = 20;
 
-/// A traceback that has begun and whose exception has not come yet.
+/// A traceback before its exception.
 #[derive(Clone, Copy)]
 struct Open<'a> {
-    /// Text before the header, and before each of its lines if their prefix is one that [`Line`] does not know.
+    /// Text before the header. It also precedes each of its lines if [`Line`] does not know the prefix.
     prefix: &'a str,
     foreign: u32,
 }
 
-/// Returns the exceptions that end the tracebacks of a log, with the numbers of their lines.
+/// Returns the exceptions at the end of a log's tracebacks, with their line numbers.
 pub(super) fn raised<'a>(lines: &[Line<'a>]) -> Vec<(usize, &'a str)> {
     let mut found = Vec::new();
-    // Processes write at the same time: each has its own. The key is a line that the others continue.
+    // Processes write at the same time, so each has its own traceback. The key is the writer's index.
     let mut open: HashMap<usize, Open<'a>> = HashMap::new();
     let mut writers: Vec<Line<'a>> = Vec::new();
     for (at, line) in lines.iter().enumerate().filter(|(_, line)| !line.is_quiet()) {
@@ -36,14 +36,14 @@ pub(super) fn raised<'a>(lines: &[Line<'a>]) -> Vec<(usize, &'a str)> {
             continue;
         }
         let Some(traceback) = open.get_mut(&writer) else {
-            // The header may be among the lines that a long log has lost.
+            // A long log may have lost the header.
             if is_frame(text) {
                 open.insert(writer, Open { prefix: "", foreign: 0 });
             }
             continue;
         };
         let text = without_prefix(text, traceback.prefix);
-        // `+---------------- 2 ----------------` begins the next exception of a group.
+        // `+---------------- 2 ----------------` is the beginning of the next exception in a group.
         let is_ruler = text.trim_start().starts_with(['+', '|']) && text.contains("----");
         if text.starts_with([' ', '\t']) || text.is_empty() || is_ruler {
             continue;
@@ -52,7 +52,7 @@ pub(super) fn raised<'a>(lines: &[Line<'a>]) -> Vec<(usize, &'a str)> {
             Some(_) => {
                 found.push((at, text));
                 let is_grouped = traceback.prefix.trim_start().starts_with(['|', '+']);
-                // A member of a group that was never raised has no header of its own.
+                // A member of a group that was never raised has no header of its own, so the traceback stays open.
                 if !is_grouped {
                     open.remove(&writer);
                 }
@@ -64,13 +64,13 @@ pub(super) fn raised<'a>(lines: &[Line<'a>]) -> Vec<(usize, &'a str)> {
     found
 }
 
-/// `  File "/vllm/a.py", line 7, in load_model`
+/// Returns whether the text is a frame: `  File "/vllm/a.py", line 7, in load_model`.
 fn is_frame(text: &str) -> bool {
     text.strip_prefix("  File \"").is_some_and(|rest| rest.contains("\", line "))
 }
 
-/// Removes the prefix of a traceback's header from one of its lines. Digits in it may differ, as those of a timestamp do;
-/// the bars of a group continue its `+`.
+/// Removes the prefix of a traceback's header from one of its lines. Digits in it may differ, as in a timestamp. In a
+/// group, bars replace the header's `+`.
 fn without_prefix<'a>(text: &'a str, prefix: &str) -> &'a str {
     if let Some(indent) = prefix.strip_suffix("Exception Group ") {
         return without_prefix(text, &indent.replace('+', "|"));
@@ -87,10 +87,10 @@ fn without_prefix<'a>(text: &'a str, prefix: &str) -> &'a str {
     }
 }
 
-/// The name of the class in `module.Class: message` or `module.Class`.
+/// Returns the name of the class in `module.Class: message` or `module.Class`.
 pub(super) fn name(text: &str) -> Option<&str> {
     let name = text.split_once(": ").map_or(text, |(name, _)| name).trim_end_matches(':').trim_end();
-    // `ray.exceptions.RayTaskError(RuntimeError)`
+    // For instance `ray.exceptions.RayTaskError(RuntimeError)`.
     let name = name.split('(').next().unwrap_or(name);
     let begins = name.starts_with(|c: char| c.is_alphabetic() || c == '_');
     (begins && name.chars().all(|c| c.is_alphanumeric() || "._<>".contains(c))).then_some(name)

@@ -1,4 +1,4 @@
-//! vLLM's rules as a whole, and the rule module's own functions with them.
+//! Tests of vLLM's rules as a whole and of the rule module's own functions.
 
 mod narrow;
 mod possible;
@@ -12,7 +12,8 @@ use crate::config::Config;
 use crate::facts::{Device, EngineVersion, ModelShape};
 use crate::rule::{Facts, check};
 
-/// What `look` finds for arguments of a release, on a model with 4 layers, 4 heads, 2 KV heads, length 4096.
+/// Returns the result of `look` for arguments of a release, on a model with 4 layers, 4 heads, 2 KV heads, length
+/// 4096.
 pub(crate) fn with_facts<T>(
     version: &str,
     device: Device,
@@ -29,7 +30,7 @@ pub(crate) fn with_facts<T>(
     look(&config, &Facts::new(VLLM_RULES, &model, version, device))
 }
 
-/// The most severe finding.
+/// Returns the most severe finding.
 pub(crate) fn verdict(version: &str, device: Device, line: &str) -> Option<(&'static str, bool, String)> {
     let finding = with_facts(version, device, line, check).into_iter().next()?;
     Some((finding.rule, finding.severity.rejects(), finding.message))
@@ -39,7 +40,7 @@ pub(crate) fn rule(version: &str, line: &str) -> Option<&'static str> {
     verdict(version, Device::gpu_of(80 << 30), line).filter(|(_, rejects, _)| *rejects).map(|(id, ..)| id)
 }
 
-/// The rejecting rule for arguments of 0.32.0 on a CPU.
+/// Returns the rejecting rule for arguments of 0.32.0 on a CPU.
 pub(crate) fn on_cpu(line: &str) -> Option<&'static str> {
     verdict("0.32.0", Device::Cpu, line).filter(|(_, rejects, _)| *rejects).map(|(id, ..)| id)
 }

@@ -10,7 +10,7 @@ fn parameter(name: &str, domain: Domain) -> Parameter {
     Parameter { name: name.to_owned(), domain, when: vec![], help: None }
 }
 
-/// What is left of each parameter, as text, on a model with 4 heads, 2 KV heads and length 4096.
+/// Returns the remaining values of each parameter, as text, on a model with 4 heads, 2 KV heads and length 4096.
 fn narrowed(version: (u32, u32, u32), parameters: Vec<Parameter>, fixed: Config) -> Vec<String> {
     let model = ModelShape::from_json(&serde_json::json!({
         "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,

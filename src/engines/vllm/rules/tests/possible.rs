@@ -1,4 +1,4 @@
-//! Devices of which not everything is known.
+//! Devices with unknown properties.
 
 use super::verdict;
 use crate::facts::{Device, Gpu};
@@ -13,7 +13,7 @@ fn what_some_possible_device_takes_is_not_refused() {
     let (small, large) = (Device::gpu_of(24 << 30), Device::gpu_of(80 << 30));
     assert!(rejects(large, line), "1024 sequences by default");
     assert!(!rejects(small, line) && !rejects(Device::UNKNOWN_GPU, line));
-    // The old engine, which runs below 8.0, has a budget of a whole prompt.
+    // The V0 engine, which runs below 8.0, has a default budget of at least a whole prompt.
     let line = "--max-num-seqs 3000";
     let of = |capability| Device::Cuda(Gpu { memory: Some(24 << 30), capability, ..Gpu::default() });
     assert!(rejects(of(Some((8, 0))), line));

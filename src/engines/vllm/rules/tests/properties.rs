@@ -1,4 +1,4 @@
-//! What holds of every rule: none refuses the defaults, none refuses because something is unknown, none panics.
+//! Properties of every rule: none refuses the defaults, none refuses because of an unknown fact, none panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ const RELEASES: [EngineVersion; 12] = [
     EngineVersion::LATEST,
 ];
 
-/// Plain, grouped and multi-query attention, a window, experts, latent attention and pictures.
+/// Returns models with plain, grouped and multi-query attention, a window, experts, latent attention and pictures.
 fn models() -> Vec<ModelShape> {
     let base = json!({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
         "num_key_value_heads": 8, "intermediate_size": 14_336, "vocab_size": 128_256, "torch_dtype": "bfloat16",
@@ -72,7 +72,7 @@ fn the_defaults_of_every_release_are_accepted_for_every_model_on_every_device() 
                     host: HostLimits { memory: Some(64 << 30), numa_nodes: Some(1), amx: Some(false) },
                     ..Facts::new(VLLM_RULES, &model, version, device)
                 };
-                // A model may be too large for a device, or its length for what the device leaves.
+                // A model may be too large for a device, or its length may not fit the remaining memory.
                 let finding = rejection(&Config::new(), &facts).filter(|finding| !["R6", "R7"].contains(&finding.rule));
                 assert_eq!(finding, None, "{version} {device:?} {model:?}");
             }
@@ -80,7 +80,7 @@ fn the_defaults_of_every_release_are_accepted_for_every_model_on_every_device() 
     }
 }
 
-/// Flags that some rule or some default looks at, with the kind of their values.
+/// Flags that some rule or some default depends on, with the kind of their values.
 const INTEGERS: [&str; 17] = [
     "block-size",
     "data-parallel-size",
@@ -144,7 +144,7 @@ fn flag() -> impl Strategy<Value = (String, Value)> {
     ]
 }
 
-/// Sizes up to the largest one that is read from a `config.json`.
+/// Returns sizes up to the largest that is read from a `config.json`.
 fn size() -> impl Strategy<Value = Option<u64>> {
     prop::option::of(prop_oneof![
         prop::sample::select(vec![1, 2, 3, 8, 32, 128, 4096, 1 << 32]),
@@ -208,7 +208,7 @@ fn environment() -> impl Strategy<Value = BTreeMap<String, String>> {
     prop::collection::vec(one, 0..3).prop_map(|pairs| pairs.into_iter().collect())
 }
 
-/// Everything that rules look at.
+/// All inputs of rules.
 #[derive(Clone, Debug)]
 struct Case {
     model: ModelShape,
@@ -236,7 +236,8 @@ impl Case {
         findings.into_iter().filter(|finding| finding.severity.rejects()).map(|finding| finding.rule).collect()
     }
 
-    /// The same with less known. Absence means something in the other keys of a model: that it has no such thing.
+    /// Returns the case with fewer known facts. A model's other keys are kept: their absence would mean that the model
+    /// lacks a feature.
     fn forget(mut self, forgotten: u16) -> Self {
         let is_forgotten = |bit: u32| forgotten & (1 << bit) != 0;
         if let Device::Cuda(gpu) = &mut self.device {
@@ -278,7 +279,7 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// Plain models with few flags, near the limits that follow from defaults, in releases with two engines and later.
+/// Returns plain models with few flags, near the limits of defaults, in releases with two engines and later.
 fn plausible_case() -> impl Strategy<Value = Case> {
     let numbers = [
         ("max-num-seqs", vec![64_i64, 300, 1500, 3000, 9000, 20_000]),

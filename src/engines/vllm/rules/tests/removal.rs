@@ -1,4 +1,4 @@
-//! What vLLM's rules remove from spaces.
+//! Configurations that vLLM's rules remove from spaces.
 
 use super::VLLM_RULES;
 use crate::config::Config;
@@ -30,7 +30,7 @@ fn a_small_space_is_counted_whole_with_the_rules_that_remove_something() {
     assert_eq!(removal.rules[0].holds, "the token budget holds one token of every sequence");
     let example = &removal.rules[0].config;
     assert_eq!((example.get_i64("max-num-seqs"), example.get_i64("max-num-batched-tokens")), (Some(128), Some(64)));
-    // Without chunked prefill no budget of the space holds the model's length.
+    // Without chunked prefill, no budget in the space covers the model's length.
     let nothing = of(&space, &Config::new().with("enable-chunked-prefill", false));
     assert_eq!((nothing.remaining, nothing.rules[0].rule), (0, "R1"));
 }

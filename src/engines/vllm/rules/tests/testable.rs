@@ -1,4 +1,4 @@
-//! Which of vLLM's rules a start may test.
+//! The rules of vLLM that a start may test.
 
 use super::VLLM_RULES;
 use crate::config::Config;
