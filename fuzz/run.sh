@@ -3,7 +3,7 @@
 #
 #   bash fuzz/run.sh TARGET SECONDS
 #
-# The stable toolchain suffices: cargo-fuzz would ask for a nightly one, for the address sanitizer.
+# The stable toolchain is enough. cargo-fuzz would need a nightly one, for the address sanitizer.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [ $# -ne 2 ] || [ ! -f "fuzz/fuzz_targets/$1.rs" ]; then
@@ -15,7 +15,7 @@ flags="-Cpasses=sancov-module"
 for option in level=4 inline-8bit-counters pc-table trace-compares; do
     flags="$flags -Cllvm-args=-sanitizer-coverage-$option"
 done
-# The versions of the main build.
+# The fuzz targets start with the dependency versions of the main build.
 [ -e fuzz/Cargo.lock ] || cp Cargo.lock fuzz/Cargo.lock
 target=${CARGO_TARGET_DIR:-$PWD/target}/fuzz
 RUSTFLAGS=$flags cargo build --manifest-path fuzz/Cargo.toml --target "$host" --target-dir "$target" --bin "$1"

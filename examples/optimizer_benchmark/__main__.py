@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-# Before numpy is loaded: one run, one core. Timings are of that, and runs beside each other do not disturb each other.
+# Set before numpy is loaded: each run uses one core. Timings are per core, and parallel runs do not disturb each other.
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 

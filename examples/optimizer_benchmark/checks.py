@@ -7,13 +7,13 @@ import numpy as np
 from figures import AT, SEED, by_problem, common, count, interval, paired, quantile, shown, trials_to
 from rows import CONTEXT, GP, OWN, PARALLEL, RANDOM, TPE, WRONG_ROWS
 
-# Regret of the sequential run after so many trials: what the parallel run has to reach. Later ones could not be reached
-# within 60 trials at the ratio that is allowed.
+# Trials of the sequential run whose regret the parallel run must reach. The regret of later trials could not be reached
+# within 60 trials at the allowed ratio.
 LEVELS_AT = (10, 15, 20, 25, 30, 35, 40, 45)
-# Regrets that single runs have to reach.
+# Regrets that single runs must reach.
 RUN_LEVELS = (0.3, 0.2, 0.1, 0.05, 0.02)
 MOST_PARALLEL, MOST_BEHIND = 1.3, 5
-# Samples of the seeds, for the interval of the mean ratio.
+# Number of resampled sets of seeds, for the interval of the mean ratio.
 RESAMPLED = 2000
 MOST_MS = {50: 100, 500: 1000}
 LONGEST_HISTORY = 10_000
@@ -22,7 +22,7 @@ LONGEST_HISTORY = 10_000
 @dataclass(frozen=True)
 class Check:
     what: str
-    # None: not measured.
+    # `None` if it was not measured.
     passed: bool | None
     measured: str
 
@@ -55,7 +55,7 @@ def against_peers(rows, figures, at):
         found = interval(paired(rows[OWN], rows[best], figure))
         yield Check(what, found[2] < 0, f"{mine:.4f} against {theirs:.4f} of {best}, difference {difference(found)}")
         yield Check(f"regret@{at}: the aim, half of the best Optuna row", mine <= theirs / 2, f"{mine:.4f} against half of {theirs:.4f}")
-        # On each problem against the row that is best there, whichever is best over all.
+        # Compares each problem with the best row of that problem, which need not be the best row over all problems.
         each = {}
         for problem in sorted({run["problem"] for run in rows[OWN]}):
             of = {label: [run for run in runs if run["problem"] == problem] for label, runs in rows.items()}
@@ -141,7 +141,7 @@ def needed_trials(sequential, parallel, chosen=None):
 
     one, four = mean(sequential), mean(parallel)
     levels = [one[at - 1] for at in LEVELS_AT if at <= len(one)]
-    # Where the sequential run stood at that level already, its first trial there counts.
+    # If the sequential run had this level earlier, its first trial at the level counts.
     return [(trials_to(one, level), trials_to(four, level)) for level in levels]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 AT = (10, 20, 30, 60)
 NEAR = 0.05
-# A pick that in truth misses a limit by more than this share is no result.
+# A pick does not count if its true value misses a limit by more than this share.
 TOLERATED = 0.05
 RESAMPLES, SEED = 10_000, 20_260
 

@@ -6,9 +6,9 @@ from figures import AT, by_problem, count, interval, paired, quantile, shown
 from rows import PEERS, RANDOM
 from runs import JUDGED_AT
 
-# Suggestions before this one come from a design, mostly, and would make the times look better.
+# Most suggestions before this one come from a design, and would make the times look better.
 FIRST_TIMED = 10
-# Shares of what a configuration gives that are not told apart: a sixth of the noise of one measurement.
+# Smallest difference that counts, as a share of a configuration's value: a sixth of the noise of one measurement.
 TOLD = 0.005
 
 

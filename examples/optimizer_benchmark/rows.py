@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import harness
 from program import Program
 
-# Shapes of two published models, 8 and 70 thousand million weights (Llama 3.1). A wrong model is the one that the
-# problem's model is further away from.
+# Shapes of two published models with 8 and 70 thousand million weights (Llama 3.1). The wrong model is the one whose
+# size is further from that of the problem's model.
 SMALL = {"parameters": 8.0e9, "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336}
 LARGE = {"parameters": 70.6e9, "num_hidden_layers": 80, "hidden_size": 8192, "intermediate_size": 28672}
 
@@ -48,7 +48,7 @@ class Row:
         """The first message of a run."""
         message = problem.space_message(trials, seed, self.parallel)
         if self.context:
-            # A copy: the problem's own one is used for other rows.
+            # A copy, because the problem's own context is used for other rows.
             message["context"] = copy.deepcopy(problem.context())
             if self.wrong:
                 WRONG[self.wrong](message["context"])
@@ -73,5 +73,5 @@ ROWS = {
         Row(PARALLEL, parallel=4),
     ]
 }
-# On the replayed tables nothing is known in advance, so that there is nothing to tell the peers.
+# The replayed tables come without prior knowledge, so the peers receive none.
 TABLE_ROWS = {row.label: row for row in [Row(RANDOM, peer=RANDOM), Row("optuna_gp", peer="optuna_gp"), Row(OWN)]}

@@ -14,7 +14,7 @@ import harness
 
 # Standard deviations of the measured logarithms: throughput, p99 latencies.
 NOISE, NOISE_P99 = 0.03, 0.05
-# Trials after which the program under test is asked what it would take, besides the last one.
+# Trials after which the program under test must name the configuration that it would pick, besides the last trial.
 JUDGED_AT = (15, 30, 45)
 
 

@@ -45,7 +45,7 @@ def suggestions(problem, count, command):
 def measure(command, histories=HISTORIES):
     """The first suggestion includes the reading of what was told; the others come one trial later each."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    # The one with the most parameters.
+    # The problem with the most parameters.
     problem = max(harness.problems().values(), key=lambda problem: len(problem.params))
     found, repeated, fingerprint = [], True, hashlib.sha256()
     for history in histories:

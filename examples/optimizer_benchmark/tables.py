@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 BUDGETS = (5, 10, 15, 20, 30)
-# Each limit is the same quantile of what the running configurations give: the lowest of these at which this share of all
-# configurations keeps both.
+# Each limit is the same quantile of the running configurations' values. The lowest of these quantiles is used at which
+# this share of all configurations keeps both limits.
 LIMIT_QUANTILES = tuple(0.05 * step for step in range(4, 20))
 LEAST_FEASIBLE = 0.1
 
@@ -47,9 +47,9 @@ class Table:
     factors: tuple
     measured: dict
     limited: bool
-    # Levels (by factor) that do not start.
+    # Levels (by factor) that make the engine fail to start.
     crashes: tuple = ()
-    # Levels (by factor) that the engine turns into others.
+    # Levels (by factor) that the engine replaces by others.
     replaced: tuple = ()
     cells: dict = field(init=False, default=None)
     limits: tuple = field(init=False, default=())
@@ -147,7 +147,8 @@ def l40s(path):
             Factor("max_num_seqs", tuple(sorted({int(row["max_num_seqs"]) for row in of})), ordered=True),
         )
         levels = lambda row: (row["precision"], row["speculative"], row["chunked_prefill"] == "True", int(row["max_num_seqs"]))
-        # The source's own notes: EAGLE-3 switches chunked prefill off, and without that, prompts of 4,096 tokens crash.
+        # From the source's own notes: EAGLE-3 switches chunked prefill off, and without it prompts of 4,096 tokens
+        # crash.
         eagle = {"speculative": "eagle3"}
         crashes = (eagle,) if workload == "long_prompt" else ()
         quantities = measured(of, levels, ("output_throughput_tok_s", "ttft_ms_p99", "tpot_ms_p99"))
@@ -165,7 +166,8 @@ def dstack(path):
     )
     levels = lambda row: (int(row["num-scheduler-step"]), row["enable-chunked-prefill"] == "TRUE", int(row["max-num-seqs"]), int(row["max-seq-len-to-capture"]))
     for rate in ("16", "32", "1000"):
-        # A single row at a rate of 10,000 is the one that lacks at 1,000: both are far above what the engine serves.
+        # The rate of 10,000 has a single row, which is the one missing at 1,000. Both rates are far above the engine's
+        # throughput.
         of = [row for row in rows if row["qps"] == rate or (rate == "1000" and row["qps"] == "10000")]
         yield f"dstack_405b_rate{rate}", factors, measured(of, levels, ("output_throughput", "p99_ttft_ms", "p99_tpot_ms")), (), ()
 

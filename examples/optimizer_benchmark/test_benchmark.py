@@ -83,7 +83,8 @@ class Tables(unittest.TestCase):
 
     def test_the_rest_is_the_nearest_row_times_measured_ratios(self):
         cells = Table("made up", self.factors, self.measured, limited=False).cells
-        # One factor from ("b", 1, False): the size, whose ratio of 8 to 1 was measured at ("a", False).
+        # This cell differs in one factor from ("b", 1, False): the size, whose ratio of 8 to 1 was measured at ("a",
+        # False).
         self.assertTrue(np.allclose(cells[("b", 8, False)], (600.0, 20.0, 2.0)))
 
     def test_limits_leave_some_and_noise_is_told_not_true(self):
@@ -132,7 +133,7 @@ class MustReach(unittest.TestCase):
         of = figures.Figures({"p": 100.0})
         for late, passed in ((3, True), (4, False)):
             found = checks.in_parallel({"setpoint": row(0), "setpoint_parallel4": row(late)}, of)[0]
-            # All seeds are alike, so that every sample of them has the same mean.
+            # All seeds are alike, so every sample of them has the same mean.
             mean = np.mean([(at + late) / at for at in checks.LEVELS_AT])
             self.assertIn(f"largest ratio {1 + late / 10:.2f}, mean {mean:.2f} [{mean:.2f}, {mean:.2f}]", found.measured)
             self.assertEqual(found.passed, passed)
@@ -145,7 +146,7 @@ class MustReach(unittest.TestCase):
         of = figures.Figures({"p": 100.0})
         for first, ratio, passed in ((13, 1.3, True), (14, 1.4, False)):
             found = checks.run_by_run_in_parallel({"setpoint": row(10), "setpoint_parallel4": row(first)}, of)[0]
-            # One run of four never gets there: 61 trials of it are in both means.
+            # One run of four never reaches the regret. It counts as 61 trials in both means.
             self.assertIn(f"0.05: mean {(3 * first + 61) / 4:.1f} for 22.8, median {first} for 10; ", found.measured)
             self.assertTrue(found.measured.endswith(f"largest ratio {ratio:.2f} (4 runs)"), found.measured)
             self.assertEqual(found.passed, passed)

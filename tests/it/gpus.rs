@@ -322,8 +322,8 @@ fn what_others_hold_when_a_run_begins_limits_the_share_of_memory() {
 
 #[test]
 fn a_launch_waits_for_memory_that_somebody_else_has_taken_and_names_him() {
-    // If the memory were taken during a launch, the tuner would miss it after that launch. It is therefore taken while
-    // the tuner waits to launch the trial again.
+    // Memory that is taken during a launch would count as not released after it. It is therefore taken while the tuner
+    // waits to launch the trial again.
     let fails_once =
         r#"[ -e failed ] || { touch failed; echo "OSError: [Errno 28] No space left on device: /x" >&2; exit 1; }"#;
     let study =

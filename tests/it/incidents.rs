@@ -1,4 +1,5 @@
-//! Launches that the environment makes fail. They are repeated and stored, and the study pauses if that does not help.
+//! Launches that fail because of their environment. They are repeated and stored, and the study pauses if that does not
+//! help.
 
 use std::time::{Duration, Instant};
 

@@ -15,15 +15,15 @@ use setpoint::rule::{Facts, Severity, rejection};
 use crate::real_vllm::installation;
 use crate::support::{root, say_skipped};
 
-/// One start: changed keys of `config.json`, flags, changed variables, the rule that rejects it, and the engine's
-/// message.
+/// One start: changed keys of `config.json`, flags, changed variables, the rule that rejects it, and text of the
+/// engine's message.
 struct Case {
     keys: Json,
     flags: &'static str,
     env: &'static [(&'static str, Option<&'static str>)],
     rule: Option<&'static str>,
     says: &'static str,
-    /// The message on a processor without AMX, if it differs.
+    /// The text on a processor without AMX, if it differs.
     without_amx: Option<&'static str>,
 }
 
