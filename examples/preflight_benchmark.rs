@@ -12,8 +12,8 @@ use procfs::process::{Process, all_processes};
 use setpoint::config::Config;
 use setpoint::engines::vllm::FLAGS;
 use setpoint::facts::{EngineVersion, ModelShape};
-use setpoint::preflight::{Limits, Preflight, Setup};
-use setpoint::sampler::{self, Aim, Ask, Known, Past, Suggestion};
+use setpoint::preflight::{Preflight, PreflightLimits, PreflightSetup};
+use setpoint::sampler::{self, KnownOutcome, PastTrial, SamplerAsk, SearchAim, Suggestion};
 use setpoint::server::Marker;
 use setpoint::space::{SpaceFile, built_in};
 use setpoint::stats::to_f64;
@@ -28,11 +28,11 @@ fn candidates(model: &ModelShape) -> Vec<Config> {
         .parse(|root| SpaceFile::read(root, model))
         .expect("a valid space");
     let sampler = sampler::find("random").expect("a sampler");
-    let (aim, mut history) = (Aim::default(), Vec::<Past>::new());
+    let (aim, mut history) = (SearchAim::default(), Vec::<PastTrial>::new());
     while history.len() < CANDIDATES {
-        let ask = Ask::new(&file.space, &aim, &history, 1, &|_| true);
+        let ask = SamplerAsk::new(&file.space, &aim, &history, 1, &|_| true);
         let Some((origin, Suggestion { config, .. })) = sampler::next(sampler, &ask) else { break };
-        history.push(Past::new(origin, config, Known::Pending));
+        history.push(PastTrial::new(origin, config, KnownOutcome::Pending));
     }
     history.into_iter().map(|past| past.config).collect()
 }
@@ -53,13 +53,13 @@ async fn main() {
     let [python, model] = words.as_slice() else { panic!("give the engine's Python and a model") };
     let shape = ModelShape::read(model.as_ref()).expect("a model");
     let begin = Instant::now();
-    let preflight = Preflight::start(Setup {
+    let preflight = Preflight::start(PreflightSetup {
         program: setpoint::engines::assumed().preflight().expect("the assumed engine has a preflight"),
         python: python.clone(),
         env: BTreeMap::from([("HF_HUB_OFFLINE".to_owned(), "1".to_owned())]),
         marker: Marker::helper(&std::env::temp_dir(), "benchmark", &std::process::id().to_string()),
         warm_up: vec![model.clone()],
-        limits: Limits::default(),
+        limits: PreflightLimits::default(),
     });
     let installed = preflight.ready().await.expect("an engine");
     println!("vLLM {} on {}: ready after {:.1} s", installed.version, installed.device, begin.elapsed().as_secs_f64());

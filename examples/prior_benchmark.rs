@@ -14,9 +14,9 @@ use setpoint::config::Config;
 use setpoint::execution::detect;
 use setpoint::job::Job;
 use setpoint::objective::Goal;
-use setpoint::prior::{Context, DeviceContext, LoadContext, ModelContext, of_context};
-use setpoint::sampler::{Aim, Prior, Target};
-use setpoint::space::{Domain, Parameter, Scale, Space};
+use setpoint::prior::{ContextDevices, LoadContext, ModelContext, OptimizeContext, of_context};
+use setpoint::sampler::{ObjectiveTarget, SamplerPrior, SearchAim};
+use setpoint::space::{Domain, IntScale, Parameter, Space};
 use setpoint::stats::to_f64;
 use setpoint::tuner::beliefs;
 
@@ -29,7 +29,7 @@ fn processor_s() -> Result<f64, Box<dyn std::error::Error>> {
 #[expect(clippy::print_stdout, reason = "it is what the program is for")]
 fn told(
     name: &str,
-    ask: impl FnOnce() -> Result<Prior, Box<dyn std::error::Error>>,
+    ask: impl FnOnce() -> Result<SamplerPrior, Box<dyn std::error::Error>>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let (clock, processor) = (Instant::now(), processor_s()?);
     let prior = ask()?;
@@ -53,16 +53,16 @@ fn study(file: &Path) -> Result<(), Box<dyn std::error::Error>> {
 fn large() -> Result<(), Box<dyn std::error::Error>> {
     let parameter = |name: &str, domain| Parameter { name: name.to_owned(), domain, when: Vec::new(), help: None };
     let parameters = vec![
-        parameter("tensor_parallel_size", Domain::int(2, 8, Scale::PowerOfTwo, 1)),
-        parameter("max_num_seqs", Domain::int(8, 1024, Scale::Log, 8)),
-        parameter("max_num_batched_tokens", Domain::int(512, 32_768, Scale::PowerOfTwo, 1)),
+        parameter("tensor_parallel_size", Domain::int(2, 8, IntScale::PowerOfTwo, 1)),
+        parameter("max_num_seqs", Domain::int(8, 1024, IntScale::Log, 8)),
+        parameter("max_num_batched_tokens", Domain::int(512, 32_768, IntScale::PowerOfTwo, 1)),
         parameter("gpu_memory_utilization", Domain::Float { low: 0.7, high: 0.95, log: false }),
         parameter("enable_chunked_prefill", Domain::Bool),
         parameter("enable_prefix_caching", Domain::Bool),
     ];
     let space = Space { parameters, fixed: Config::new() };
-    let target = Target { name: "throughput".to_owned(), goal: Goal::Maximize };
-    let aim = Aim { objectives: vec![target], constraints: vec!["ttft_p99".to_owned(), "tpot_p99".to_owned()] };
+    let target = ObjectiveTarget { name: "throughput".to_owned(), goal: Goal::Maximize };
+    let aim = SearchAim { objectives: vec![target], constraints: vec!["ttft_p99".to_owned(), "tpot_p99".to_owned()] };
     let model = ModelContext {
         num_hidden_layers: Some(80),
         hidden_size: Some(8192),
@@ -80,12 +80,12 @@ fn large() -> Result<(), Box<dyn std::error::Error>> {
         arrival: Some("closed".to_owned()),
         ..LoadContext::default()
     };
-    let context = Context {
+    let context = OptimizeContext {
         model,
-        device: DeviceContext { name: Some("h100".to_owned()), count: Some(8), memory_bytes: None },
+        device: ContextDevices { name: Some("h100".to_owned()), count: Some(8), memory_bytes: None },
         load,
         limits_s: [("ttft_p99".to_owned(), 4.0), ("tpot_p99".to_owned(), 0.05)].into_iter().collect(),
-        ..Context::default()
+        ..OptimizeContext::default()
     };
     told("70B on 8 H100, 256 users", || Ok(of_context(&context, &space, &aim, &|_| true, 1)?.prior))
 }

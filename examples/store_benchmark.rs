@@ -15,7 +15,9 @@ use setpoint::config::Config;
 use setpoint::facts::Host;
 use setpoint::objective::{Goal, Objective};
 use setpoint::store::{Store, now};
-use setpoint::trial::{Distribution, Failure, FailureKind, Launch, Measurement, Origin, Outcome, Proposal, Trial};
+use setpoint::trial::{
+    Distribution, Failure, FailureKind, LaunchCommand, Measurement, Origin, Outcome, Proposal, Trial,
+};
 
 /// Creates a trial with its own configuration and plausible sizes of all stored data.
 fn trial(number: u32) -> Trial {
@@ -51,7 +53,7 @@ fn trial(number: u32) -> Trial {
     };
     Trial {
         proposal: Proposal { number, origin: Origin::from_name("sobol"), why: None, expected_gain: None, config },
-        launch: Launch { command: words.split(' ').map(str::to_owned).collect(), env: BTreeMap::new() },
+        launch: LaunchCommand { command: words.split(' ').map(str::to_owned).collect(), env: BTreeMap::new() },
         started_at: now(),
         startup_s: Some(42.0),
         elapsed_s: 90.0,

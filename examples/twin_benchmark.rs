@@ -12,9 +12,10 @@ use setpoint::config::ResolvedConfig;
 use setpoint::facts::ModelShape;
 use setpoint::stats::to_f64;
 use setpoint::twin::{
-    Arrival, DevicePreset, Drive, Engine, Observer, Reply, RequestId, Scheduling, Seen, Settings, StepTime, Tokens,
+    DevicePreset, Drive, DriveObserver, RequestId, ScheduledStep, Scheduling, Settings, StepTime, Tokens, TwinArrival,
+    TwinEngine, VirtualReply,
 };
-use setpoint::workload::Random;
+use setpoint::workload::RandomWorkload;
 
 /// The number of runs; their median is printed.
 const RUNS: usize = 7;
@@ -30,13 +31,13 @@ struct Fold {
     end: Duration,
 }
 
-impl Observer for Fold {
-    fn step(&mut self, seen: &Seen) {
+impl DriveObserver for Fold {
+    fn step(&mut self, seen: &ScheduledStep) {
         self.steps += 1;
         self.end = self.end.max(seen.end);
     }
 
-    fn reply(&mut self, reply: Reply) {
+    fn reply(&mut self, reply: VirtualReply) {
         self.replies += 1;
         self.tokens += reply.output_len();
     }
@@ -62,7 +63,7 @@ fn model() -> ModelShape {
 }
 
 /// Generates requests at a steady rate with prompts of 500 tokens. `ids`: whether the tokens have ids.
-fn arrivals(requests: u64, rate: f64, output_len: u32, ids: bool) -> impl Iterator<Item = Arrival> {
+fn arrivals(requests: u64, rate: f64, output_len: u32, ids: bool) -> impl Iterator<Item = TwinArrival> {
     (0..requests).map(move |number| {
         let prompt = if ids {
             let first = u32::try_from(number % 1_000_000).unwrap_or(0);
@@ -71,7 +72,7 @@ fn arrivals(requests: u64, rate: f64, output_len: u32, ids: bool) -> impl Iterat
             Tokens::Count(500)
         };
         let at = Duration::from_secs_f64(to_f64(number) / rate);
-        Arrival { at, prompt, output_len, priority: 0 }
+        TwinArrival { at, prompt, output_len, priority: 0 }
     })
 }
 
@@ -87,7 +88,7 @@ fn measure(
     let mut times = Vec::new();
     let mut last = Fold::default();
     for _ in 0..runs {
-        let mut engine = Engine::new(settings.clone())?;
+        let mut engine = TwinEngine::new(settings.clone())?;
         let mut fold = Fold::default();
         let engines = std::slice::from_mut(&mut engine);
         let mut drive = Drive { engines, step_time: &step_time };
@@ -130,7 +131,7 @@ fn main() -> Result<(), Failure> {
         "{:<34} {:>10} {:>10} {:>11} {:>11} {:>10} {:>8}",
         "load", "requests", "steps", "wall ms", "virtual s", "times", "ns/token"
     );
-    let random = Random { input_len: 500, output_len: 200, vocab_size: 128_000, seed: 1 };
+    let random = RandomWorkload { input_len: 500, output_len: 200, vocab_size: 128_000, seed: 1 };
     for prefix_caching in [false, true] {
         let caching = if prefix_caching { "prefix caching" } else { "no prefix caching" };
         for users in [1, 64] {
@@ -159,7 +160,7 @@ fn main() -> Result<(), Failure> {
         requests *= 10;
     }
     for requests in [10_000_u64, 100_000, 1_000_000].into_iter().filter(|requests| *requests <= most) {
-        let mut engine = Engine::new(settings(false))?;
+        let mut engine = TwinEngine::new(settings(false))?;
         for id in 0..requests {
             engine.add(RequestId(id), &[1; 16], 8, Duration::ZERO)?;
         }

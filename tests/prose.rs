@@ -67,10 +67,10 @@ const IDIOMS: [Idiom; 6] = [
 const QUESTION_HEADERS: usize = 0;
 
 /// Share of public types with a one-word name, in percent, at most.
-const ONE_WORD_TYPES: usize = 68;
+const ONE_WORD_TYPES: usize = 22;
 
 /// Names of types that stand in two top modules, at most.
-const SHARED_NAMES: usize = 97;
+const SHARED_NAMES: usize = 0;
 
 /// Lines and words of the README, at most.
 const README: (usize, usize) = (250, 2000);

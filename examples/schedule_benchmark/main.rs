@@ -27,7 +27,7 @@ use server::Server;
 use setpoint::config::ResolvedConfig;
 use setpoint::facts::ModelShape;
 use setpoint::stats::{f64_to_usize, to_f64};
-use setpoint::twin::{DevicePreset, Scheduling, Settings, StepTime, Work};
+use setpoint::twin::{BatchWork, DevicePreset, Scheduling, Settings, StepTime};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -186,7 +186,7 @@ fn alone(arguments: &Arguments) -> Result<Duration> {
         scheduling: Scheduling { async_scheduling: true, ..Scheduling::default() },
     };
     let (sequences, context) = (arguments.streams, PROMPT_LEN + arguments.tokens / 2);
-    let work = Work {
+    let work = BatchWork {
         sequences,
         tokens: sequences,
         samples: sequences,
@@ -194,7 +194,7 @@ fn alone(arguments: &Arguments) -> Result<Duration> {
         decode_context: u64::from(sequences) * u64::from(context),
         decode_longest: context,
         blocks: u64::from(sequences) * u64::from(context.div_ceil(16)),
-        ..Work::default()
+        ..BatchWork::default()
     };
     let device = DevicePreset::find(DEVICE).ok_or("no such device")?;
     Ok(StepTime::new(&model, device, &settings)?.of(&work))

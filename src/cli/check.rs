@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
-use super::failure::{Failure, INVALID};
+use super::failure::{CommandFailure, INVALID};
 use super::output::note;
 use super::{Format, Global};
 use crate::engine::{environment, is_variable};
@@ -21,7 +21,7 @@ use crate::rule::{Facts, unchecked_of_model};
 use crate::stats::gib_to_bytes;
 
 #[derive(Debug, Args)]
-pub(super) struct Check {
+pub(super) struct CheckCommand {
     /// The study file.
     #[arg(required_unless_present = "args_file", conflicts_with = "args_file")]
     study: Option<PathBuf>,
@@ -71,8 +71,8 @@ enum DeviceKind {
     Cuda,
 }
 
-impl Check {
-    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+impl CheckCommand {
+    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
         match (&self.study, &self.args_file) {
             (Some(study), _) => study::check(study, self.explain, self.format, global).await,
             (None, Some(file)) => self.check_arguments(file, global).await,
@@ -80,9 +80,9 @@ impl Check {
         }
     }
 
-    async fn check_arguments(&self, file: &Path, global: &Global) -> Result<(), Failure> {
+    async fn check_arguments(&self, file: &Path, global: &Global) -> Result<(), CommandFailure> {
         let directory = self.model.as_deref().unwrap_or(Path::new("."));
-        let model = ModelShape::read(directory).map_err(|error| Failure::new(INVALID, error.to_string()))?;
+        let model = ModelShape::read(directory).map_err(|error| CommandFailure::new(INVALID, error.to_string()))?;
         let name = directory.to_string_lossy();
         let engine = assumed();
         let given: BTreeMap<_, _> = self.variables.iter().cloned().collect();
@@ -106,9 +106,10 @@ impl Check {
         if let Some(installed) = &installed {
             facts = Facts { host: HostLimits::detect(), absent: Some(&installed.absent), ..facts };
         }
-        let table =
-            engine.flag_table(version).ok_or_else(|| Failure::new(INVALID, "the engine's flags are not known"))?;
-        let check = arguments::Check { facts: &facts, table, model: &name, preflight: preflight.as_ref() };
+        let table = engine
+            .flag_table(version)
+            .ok_or_else(|| CommandFailure::new(INVALID, "the engine's flags are not known"))?;
+        let check = arguments::ArgumentCheck { facts: &facts, table, model: &name, preflight: preflight.as_ref() };
         for what in unchecked_of_model(&model) {
             note(global, &format!("not checked: {what}"));
         }

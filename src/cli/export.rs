@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Global;
-use super::failure::{Failure, INVALID, USAGE};
+use super::failure::{CommandFailure, INVALID, USAGE};
 use super::output::print;
-use super::query::{Which, find_trial, no_winner};
-use crate::export::{EXPORTERS, Winner, find};
-use crate::store::{Ranked, Store};
+use super::query::{StudyChoice, find_trial, no_winner};
+use crate::export::{EXPORTERS, ExportedTrial, find};
+use crate::store::{RankedConfiguration, Store};
 use crate::study_report::{NoWinner, Standing, StudyReport};
 use crate::trial::Outcome;
 
 #[derive(Debug, Args)]
-pub(super) struct Export {
+pub(super) struct ExportCommand {
     /// What to write.
     #[arg(long, default_value = "sh", value_parser = clap::builder::PossibleValuesParser::new(
         EXPORTERS.iter().map(|exporter| clap::builder::PossibleValue::new(exporter.name()).help(exporter.summary()))
@@ -24,14 +24,14 @@ pub(super) struct Export {
     #[arg(long, value_name = "N")]
     trial: Option<u32>,
     #[command(flatten)]
-    which: Which,
+    which: StudyChoice,
     /// Where to write it; standard output where this is absent.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
-impl Export {
-    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+impl ExportCommand {
+    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
         let report = StudyReport::read(&store, study, 1).await?;
@@ -43,7 +43,7 @@ impl Export {
                 let standing = match ranked {
                     Some(ranked) => {
                         let expected = report.expectation(ranked.first.trial.proposal.number);
-                        Some(Standing::read(&store, &report.study, Ranked { expected, ..ranked }).await?)
+                        Some(Standing::read(&store, &report.study, RankedConfiguration { expected, ..ranked }).await?)
                     }
                     None => None,
                 };
@@ -55,14 +55,14 @@ impl Export {
         if let Outcome::Rejected(rejection) = &scored.trial.outcome {
             let message =
                 format!("trial {} was rejected before launch: {}", scored.trial.proposal.number, rejection.message);
-            return Err(Failure::new(INVALID, message).with_hint("export a trial that ran"));
+            return Err(CommandFailure::new(INVALID, message).with_hint("export a trial that ran"));
         }
         // Every value that clap accepts is a registered format.
-        let Some(exporter) = find(&self.format) else { return Err(Failure::new(USAGE, "unknown format")) };
-        let text = exporter.export(&Winner { report: &report, scored: &scored, standing: standing.as_ref() });
+        let Some(exporter) = find(&self.format) else { return Err(CommandFailure::new(USAGE, "unknown format")) };
+        let text = exporter.export(&ExportedTrial { report: &report, scored: &scored, standing: standing.as_ref() });
         let Some(path) = self.output else { return print(&text) };
         write(&path, &text, exporter.executable()).map_err(|error| {
-            Failure::unexpected(format!("cannot write {}: {error}", path.display()))
+            CommandFailure::unexpected(format!("cannot write {}: {error}", path.display()))
                 .with_hint("name another file with -o")
         })
     }

@@ -22,14 +22,14 @@ pub(super) const INTERRUPTED: u8 = 130;
 
 /// The failure of a command.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct CommandFailure {
     /// Empty if the message has been printed already.
     message: String,
     hint: Option<String>,
     code: u8,
 }
 
-impl Failure {
+impl CommandFailure {
     pub(super) fn new(code: u8, message: impl Into<String>) -> Self {
         Self { message: message.into(), hint: None, code }
     }
@@ -69,13 +69,13 @@ impl Failure {
     }
 }
 
-impl From<DocumentError> for Failure {
+impl From<DocumentError> for CommandFailure {
     fn from(error: DocumentError) -> Self {
         Self { message: error.to_string(), hint: error.hint, code: INVALID }
     }
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for CommandFailure {
     fn from(error: StoreError) -> Self {
         let code = match error {
             StoreError::Missing(_)
@@ -90,7 +90,7 @@ impl From<StoreError> for Failure {
     }
 }
 
-impl From<TuneError> for Failure {
+impl From<TuneError> for CommandFailure {
     fn from(error: TuneError) -> Self {
         match error {
             TuneError::Study(error) => error.into(),
@@ -148,7 +148,7 @@ fn other_release_hint(reported: &str, from: ReleaseSource) -> String {
     }
 }
 
-impl From<PlaceError> for Failure {
+impl From<PlaceError> for CommandFailure {
     fn from(error: PlaceError) -> Self {
         match error {
             PlaceError::UnknownName { .. } => Self::new(USAGE, error.to_string()),
@@ -159,14 +159,14 @@ impl From<PlaceError> for Failure {
     }
 }
 
-impl From<LockError> for Failure {
+impl From<LockError> for CommandFailure {
     fn from(error: LockError) -> Self {
         TuneError::Lock(error).into()
     }
 }
 
 /// A reader that has read enough closes the pipe, for instance `head`. That is no failure.
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for CommandFailure {
     fn from(error: std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             return Self { message: String::new(), hint: None, code: 0 };

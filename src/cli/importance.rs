@@ -4,34 +4,33 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::failure::{Failure, INVALID, NOTHING_FEASIBLE};
+use super::failure::{CommandFailure, INVALID, NOTHING_FEASIBLE};
 use super::output::{note, print, print_json};
 use super::{Global, ListFormat};
 use crate::execution::detect;
 use crate::job::{Job, differences, past};
 use crate::report::{explanation_csv, explanation_text};
-use crate::sampler::Past;
+use crate::sampler::PastTrial;
 use crate::store::{Store, Study};
 use crate::trial::Origin;
 use crate::tuner::{Slots, TuneError, learned};
 
 #[derive(Debug, Args)]
-pub(super) struct Importance {
+pub(super) struct ImportanceCommand {
     /// The study file: what was searched, and what the rules allow of it. Its trials are taken from the database.
     study: PathBuf,
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     format: ListFormat,
 }
 
-impl Importance {
-    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+impl ImportanceCommand {
+    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
         let job = Job::read(&self.study)?;
         let store = Store::open(&global.db, false).await?;
         let Some(study) = store.study(&job.name).await? else {
             let message = format!("the database holds no study {:?}", job.name);
-            return Err(
-                Failure::new(INVALID, message).with_hint("`setpoint studies` lists them; --db names another one")
-            );
+            return Err(CommandFailure::new(INVALID, message)
+                .with_hint("`setpoint studies` lists them; --db names another one"));
         };
         let differences = differences(&job.definition(), &study.definition);
         if !differences.is_empty() {
@@ -47,7 +46,7 @@ impl Importance {
         let explanation = search.knowing(&memory, None).question(history, Vec::new()).explain();
         let Some(explanation) = explanation.filter(|explanation| !explanation.about.is_empty()) else {
             let message = format!("study {:?} has no measurements of its space that could be explained", job.name);
-            return Err(Failure::new(NOTHING_FEASIBLE, message).with_hint(
+            return Err(CommandFailure::new(NOTHING_FEASIBLE, message).with_hint(
                 "`setpoint trials` shows what happened to each trial, `setpoint check` what the rules leave",
             ));
         };
@@ -55,7 +54,7 @@ impl Importance {
             ListFormat::Table => print(&explanation_text(&explanation)),
             ListFormat::Json => {
                 let about = serde_json::to_value(&explanation.about);
-                let about = about.map_err(|error| Failure::unexpected(error.to_string()))?;
+                let about = about.map_err(|error| CommandFailure::unexpected(error.to_string()))?;
                 print_json(&serde_json::json!({"study": job.name, "about": about}))
             }
             ListFormat::Csv => {
@@ -63,14 +62,14 @@ impl Importance {
                 for about in &explanation.about {
                     about.doubts.iter().for_each(|doubt| note(global, &format!("warning: {}: {doubt}", about.name)));
                 }
-                print(&explanation_csv(&explanation).map_err(|error| Failure::unexpected(error.to_string()))?)
+                print(&explanation_csv(&explanation).map_err(|error| CommandFailure::unexpected(error.to_string()))?)
             }
         }
     }
 }
 
 /// Returns the study's trials as the sampler's history, regardless of the sampler that proposed them.
-async fn history(store: &Store, study: &Study, job: &Job) -> Result<Vec<Past>, Failure> {
+async fn history(store: &Store, study: &Study, job: &Job) -> Result<Vec<PastTrial>, CommandFailure> {
     let trials = store.present_trials(study).await?.into_iter().map(|scored| scored.trial);
     // Interference trials are excluded: the defaults reach other values beside other engines than alone.
     let alone = trials.filter(|trial| trial.proposal.origin != Origin::Interference);

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use failure::Failure;
+use failure::CommandFailure;
 
 /// Finds the best launch parameters of an LLM inference engine on your own hardware.
 #[derive(Debug, Parser)]
@@ -81,36 +81,36 @@ enum Format {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a study, or go on with it.
-    Tune(tune::Tune),
+    Tune(tune::TuneCommand),
     /// Resolve and validate a study file; starts no server.
-    Check(check::Check),
+    Check(check::CheckCommand),
     /// Ask a running server and report throughput and latencies.
-    Bench(Box<bench::Bench>),
+    Bench(Box<bench::BenchCommand>),
     /// Predict what configurations would give under a study's load; starts nothing.
-    Predict(predict::Predict),
+    Predict(predict::PredictCommand),
     /// The optimizer alone, over JSON lines, for other programs.
-    Optimize(optimize::Optimize),
+    Optimize(optimize::OptimizeCommand),
     /// List the search spaces that ship with the program.
-    Spaces(spaces::Spaces),
+    Spaces(spaces::SpacesCommand),
     /// List the studies of the database.
-    Studies(query::Studies),
+    Studies(query::StudiesCommand),
     /// List the trials of a study.
-    Trials(query::Trials),
+    Trials(query::TrialsCommand),
     /// Show everything about one trial.
-    Show(query::Show),
+    Show(query::ShowCommand),
     /// Show the best configurations of a study.
-    Best(query::Best),
+    Best(query::BestCommand),
     /// Say which parameters of a study matter, and what is expected by their values.
-    Importance(importance::Importance),
+    Importance(importance::ImportanceCommand),
     /// Write the winning configuration as something to run.
-    Export(export::Export),
+    Export(export::ExportCommand),
     /// Say what is here and what would get in the way of a study; starts no server.
-    Doctor(doctor::Doctor),
+    Doctor(doctor::DoctorCommand),
     /// Find and end servers that a killed run has left behind.
-    Reap(reap::Reap),
+    Reap(reap::ReapCommand),
     /// The simulated engine.
     #[command(subcommand)]
-    Sim(sim::Sim),
+    Sim(sim::SimCommand),
 }
 
 /// Runs the program and returns its exit code.
@@ -120,7 +120,7 @@ pub fn main() -> ExitCode {
     let format = cli.global.log_format;
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return Failure::unexpected(format!("cannot start the runtime: {error}")).report(format),
+        Err(error) => return CommandFailure::unexpected(format!("cannot start the runtime: {error}")).report(format),
     };
     let result = runtime.block_on(run(cli));
     // Does not wait for tasks that are still running.
@@ -131,7 +131,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-async fn run(cli: Cli) -> Result<(), Failure> {
+async fn run(cli: Cli) -> Result<(), CommandFailure> {
     match cli.command {
         Command::Tune(tune) => tune.run(&cli.global).await,
         Command::Check(check) => check.run(&cli.global).await,

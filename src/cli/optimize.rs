@@ -5,9 +5,9 @@ use std::io::{BufRead, Write};
 use clap::Args;
 use serde_json::json;
 
-use super::failure::{Failure, USAGE};
+use super::failure::{CommandFailure, USAGE};
 use crate::job::unknown_sampler;
-use crate::optimize::{ProtocolError, Reply, Session};
+use crate::optimize::{OptimizeSession, ProtocolError, SessionReply};
 use crate::sampler::{self, SAMPLERS};
 
 /// The protocol's summary in the help.
@@ -23,7 +23,7 @@ an "error", and the program ends with exit code 2."#;
 
 #[derive(Debug, Args)]
 #[command(after_help = MESSAGES)]
-pub(super) struct Optimize {
+pub(super) struct OptimizeCommand {
     /// Who proposes configurations.
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(
         SAMPLERS.iter().map(|s| clap::builder::PossibleValue::new(s.name()).help(s.summary()))
@@ -34,31 +34,31 @@ pub(super) struct Optimize {
     seed: Option<u64>,
 }
 
-impl Optimize {
-    pub(super) fn run(&self) -> Result<(), Failure> {
+impl OptimizeCommand {
+    pub(super) fn run(&self) -> Result<(), CommandFailure> {
         let sampler = match &self.sampler {
-            Some(name) => sampler::find(name).ok_or_else(|| Failure::new(USAGE, unknown_sampler(name)))?,
+            Some(name) => sampler::find(name).ok_or_else(|| CommandFailure::new(USAGE, unknown_sampler(name)))?,
             None => SAMPLERS[0],
         };
-        drive(Session::new(sampler, self.seed), std::io::stdin().lock(), std::io::stdout().lock())
+        drive(OptimizeSession::new(sampler, self.seed), std::io::stdin().lock(), std::io::stdout().lock())
     }
 }
 
 /// Feeds each line to the session and writes each answer at once, until the session ends or the input does.
-fn drive(mut session: Session, mut input: impl BufRead, mut output: impl Write) -> Result<(), Failure> {
+fn drive(mut session: OptimizeSession, mut input: impl BufRead, mut output: impl Write) -> Result<(), CommandFailure> {
     let mut line = Vec::new();
     loop {
         line.clear();
         let length = input
             .read_until(b'\n', &mut line)
-            .map_err(|error| Failure::unexpected(format!("cannot read standard input: {error}")))?;
+            .map_err(|error| CommandFailure::unexpected(format!("cannot read standard input: {error}")))?;
         if length == 0 {
             return Ok(());
         }
         match session.feed(&line) {
-            Ok(Reply::Nothing) => {}
-            Ok(Reply::Line(answer)) => write(&mut output, &answer)?,
-            Ok(Reply::End) => return Ok(()),
+            Ok(SessionReply::Nothing) => {}
+            Ok(SessionReply::Line(answer)) => write(&mut output, &answer)?,
+            Ok(SessionReply::End) => return Ok(()),
             Err(error) => {
                 write(&mut output, &json!({"type": "error", "message": error.to_string()}).to_string())?;
                 return Err(refused(&error));
@@ -67,12 +67,12 @@ fn drive(mut session: Session, mut input: impl BufRead, mut output: impl Write) 
     }
 }
 
-fn write(output: &mut impl Write, answer: &str) -> Result<(), Failure> {
+fn write(output: &mut impl Write, answer: &str) -> Result<(), CommandFailure> {
     output.write_all(format!("{answer}\n").as_bytes())?;
     Ok(output.flush()?)
 }
 
 /// Returns the protocol error as a failure for standard error. The caller has already received it as JSON.
-fn refused(error: &ProtocolError) -> Failure {
-    Failure::new(USAGE, error.to_string()).with_hint(error.hint())
+fn refused(error: &ProtocolError) -> CommandFailure {
+    CommandFailure::new(USAGE, error.to_string()).with_hint(error.hint())
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{Failure, Global};
+use super::{CommandFailure, Global};
 use crate::trial::{for_terminal, json_for_terminal, redact};
 
 /// Returns a line for standard error without the control characters and secrets that quoted errors and logs may
@@ -12,12 +12,12 @@ pub(super) fn shown(text: &str) -> String {
 }
 
 /// Writes text and a line end. Control characters of logs, servers and files never reach the terminal.
-pub(super) fn print(text: &str) -> Result<(), Failure> {
+pub(super) fn print(text: &str) -> Result<(), CommandFailure> {
     print_styled(&for_terminal(text))
 }
 
 /// Writes text with this program's own colours. The caller has passed all other parts through [`for_terminal`].
-pub(super) fn print_styled(text: &str) -> Result<(), Failure> {
+pub(super) fn print_styled(text: &str) -> Result<(), CommandFailure> {
     let mut stdout = anstream::stdout().lock();
     stdout.write_all(text.trim_end_matches('\n').as_bytes())?;
     stdout.write_all(b"\n")?;
@@ -26,7 +26,7 @@ pub(super) fn print_styled(text: &str) -> Result<(), Failure> {
 }
 
 /// Writes one JSON document.
-pub(super) fn print_json(json: &serde_json::Value) -> Result<(), Failure> {
+pub(super) fn print_json(json: &serde_json::Value) -> Result<(), CommandFailure> {
     print(&json_for_terminal(&format!("{json:#}")))
 }
 

@@ -3,41 +3,41 @@
 use clap::Args;
 use serde_json::Value as Json;
 
-use super::failure::{Failure, INVALID, NOTHING_FEASIBLE, USAGE};
+use super::failure::{CommandFailure, INVALID, NOTHING_FEASIBLE, USAGE};
 use super::output::{print, print_json};
 use super::{Format, Global, ListFormat};
 use crate::report;
-use crate::store::{Scored, Store, Study};
+use crate::store::{ScoredTrial, Store, Study};
 use crate::study_report::{NoWinner, StudyReport};
 
 #[derive(Debug, Args)]
-pub(super) struct Studies {
+pub(super) struct StudiesCommand {
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Trials {
+pub(super) struct TrialsCommand {
     #[command(flatten)]
-    which: Which,
+    which: StudyChoice,
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     format: ListFormat,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Show {
+pub(super) struct ShowCommand {
     /// The trial's number.
     trial: u32,
     #[command(flatten)]
-    which: Which,
+    which: StudyChoice,
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Best {
+pub(super) struct BestCommand {
     #[command(flatten)]
-    which: Which,
+    which: StudyChoice,
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     format: ListFormat,
     /// How many configurations the table shows.
@@ -46,35 +46,36 @@ pub(super) struct Best {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Which {
+pub(super) struct StudyChoice {
     /// The study's name, where the database holds several.
     #[arg(long, value_name = "NAME")]
     pub(super) study: Option<String>,
 }
 
-impl Which {
+impl StudyChoice {
     /// Returns the study that `--study` names, or the only one of the database.
-    pub(super) async fn find(&self, store: &Store) -> Result<Study, Failure> {
+    pub(super) async fn find(&self, store: &Store) -> Result<Study, CommandFailure> {
         let studies = store.studies().await?;
         let names = || studies.iter().map(|(study, _)| study.name.as_str()).collect::<Vec<_>>().join(", ");
         let found = match (&self.study, studies.as_slice()) {
             (Some(name), _) => studies.iter().find(|(study, _)| study.name == *name).map(|(study, _)| study.clone()),
             (None, [(only, _)]) => Some(only.clone()),
-            (None, []) => return Err(Failure::new(INVALID, "the database holds no study")),
+            (None, []) => return Err(CommandFailure::new(INVALID, "the database holds no study")),
             (None, _) => {
                 let message = format!("the database holds several studies: {}", names());
-                return Err(Failure::new(USAGE, message).with_hint("name one with --study"));
+                return Err(CommandFailure::new(USAGE, message).with_hint("name one with --study"));
             }
         };
         found.ok_or_else(|| {
             let name = self.study.as_deref().unwrap_or_default();
-            Failure::new(INVALID, format!("there is no study {name:?}")).with_hint(format!("there are: {}", names()))
+            CommandFailure::new(INVALID, format!("there is no study {name:?}"))
+                .with_hint(format!("there are: {}", names()))
         })
     }
 }
 
-impl Studies {
-    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+impl StudiesCommand {
+    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
         let store = Store::open(&global.db, false).await?;
         let studies = store.studies().await?;
         match self.format {
@@ -86,8 +87,8 @@ impl Studies {
     }
 }
 
-impl Trials {
-    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+impl TrialsCommand {
+    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
         let trials = store.trials(&study).await?;
@@ -96,7 +97,7 @@ impl Trials {
         match self.format {
             ListFormat::Table => print(&report::trials_table(&study, &trials, is_earlier)),
             ListFormat::Json => {
-                let json = |scored: &Scored| {
+                let json = |scored: &ScoredTrial| {
                     let mut json = report::trial_json(&study, scored);
                     report::add_context(&mut json, contexts.get(&scored.trial.proposal.number));
                     json
@@ -104,16 +105,16 @@ impl Trials {
                 print_json(&trials.iter().map(json).collect())
             }
             ListFormat::Csv => {
-                let csv =
-                    report::trials_csv(&trials, is_earlier).map_err(|error| Failure::unexpected(error.to_string()))?;
+                let csv = report::trials_csv(&trials, is_earlier)
+                    .map_err(|error| CommandFailure::unexpected(error.to_string()))?;
                 print(&csv)
             }
         }
     }
 }
 
-impl Show {
-    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+impl ShowCommand {
+    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
         let scored = find_trial(&store, &study, self.trial).await?;
@@ -145,11 +146,11 @@ impl Show {
 }
 
 /// Returns a finished trial, or the failure that explains its absence.
-pub(super) async fn find_trial(store: &Store, study: &Study, number: u32) -> Result<Scored, Failure> {
+pub(super) async fn find_trial(store: &Store, study: &Study, number: u32) -> Result<ScoredTrial, CommandFailure> {
     if let Some(scored) = store.trial(study, number).await? {
         return Ok(scored);
     }
-    let missing = Failure::new(INVALID, format!("study {:?} has no finished trial {number}", study.name));
+    let missing = CommandFailure::new(INVALID, format!("study {:?} has no finished trial {number}", study.name));
     // The trial that paused a study has incidents but no outcome yet.
     let incidents = store.incidents(study, Some(number)).await?;
     Err(missing.with_hint(if incidents.is_empty() {
@@ -159,8 +160,8 @@ pub(super) async fn find_trial(store: &Store, study: &Study, number: u32) -> Res
     }))
 }
 
-impl Best {
-    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+impl BestCommand {
+    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
         let report = StudyReport::read(&store, study, self.top).await?;
@@ -171,8 +172,8 @@ impl Best {
             ListFormat::Table => print(&report::best_text(&report)),
             ListFormat::Json => print_json(&report::best_json(&report)),
             ListFormat::Csv => {
-                let csv =
-                    report::ranking_csv(&report.ranking).map_err(|error| Failure::unexpected(error.to_string()))?;
+                let csv = report::ranking_csv(&report.ranking)
+                    .map_err(|error| CommandFailure::unexpected(error.to_string()))?;
                 print(&csv)
             }
         }
@@ -180,18 +181,18 @@ impl Best {
 }
 
 /// Returns the failure of a query for the best configuration of a study that has none.
-pub(super) fn no_winner(study: &Study, reason: &NoWinner) -> Failure {
+pub(super) fn no_winner(study: &Study, reason: &NoWinner) -> CommandFailure {
     let name = &study.name;
     let message = match reason {
         NoWinner::WithoutValue { measured, metric, first } => {
             let message = format!("none of {measured} measured trials of study {name:?} has a value of {metric}");
             let hint = format!("`setpoint show {first}` gives the reason");
-            return Failure::new(NOTHING_FEASIBLE, message).with_hint(hint);
+            return CommandFailure::new(NOTHING_FEASIBLE, message).with_hint(hint);
         }
         NoWinner::Unmeasured { .. } => format!("no trial of study {name:?} has been measured"),
         NoWinner::OverLimits { measured } => {
             format!("none of {measured} measured trials of study {name:?} kept the limits")
         }
     };
-    Failure::new(NOTHING_FEASIBLE, message).with_hint("`setpoint trials` shows what happened to each")
+    CommandFailure::new(NOTHING_FEASIBLE, message).with_hint("`setpoint trials` shows what happened to each")
 }

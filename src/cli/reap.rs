@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::failure::{Failure, UNEXPECTED};
+use super::failure::{CommandFailure, UNEXPECTED};
 use super::output::{note, print, print_json};
 use super::{Format, Global, parse_duration};
 use crate::report::{leftovers_json, leftovers_table};
 use crate::server::ProcessOrigin;
 use crate::store::database_path;
-use crate::tuner::{Fate, Reaped, find, reap, study_folders};
+use crate::tuner::{LeftoverFate, ReapSummary, find, reap, study_folders};
 
 /// Only what `setpoint` has started is ever signalled, and nothing of a study that a living `tune` works on.
 #[derive(Debug, Args)]
-pub(super) struct Reap {
+pub(super) struct ReapCommand {
     /// Of every database, not only of `--db`; so it is where that database does not exist.
     #[arg(long)]
     all: bool,
@@ -28,12 +28,12 @@ pub(super) struct Reap {
     format: Format,
 }
 
-impl Reap {
-    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+impl ReapCommand {
+    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
         let database = database_path(&global.db);
         let of = of(global, self.all);
         let reaped = if self.dry_run {
-            Reaped { processes: find(of), stop_commands: Vec::new() }
+            ReapSummary { processes: find(of), stop_commands: Vec::new() }
         } else {
             reap(of, &study_folders(&database), self.grace).await?
         };
@@ -49,11 +49,11 @@ impl Reap {
             }
         }
         note(global, &summary(&reaped, self.dry_run));
-        let survived = count(&reaped, |fate| *fate == Fate::Survived);
+        let survived = count(&reaped, |fate| *fate == LeftoverFate::Survived);
         if survived == 0 {
             return Ok(());
         }
-        Err(Failure::new(UNEXPECTED, format!("{survived} processes survived SIGKILL"))
+        Err(CommandFailure::new(UNEXPECTED, format!("{survived} processes survived SIGKILL"))
             .with_hint("the kernel holds them, for instance for a device that hangs; see `ps` and `dmesg`"))
     }
 }
@@ -65,17 +65,17 @@ pub(super) fn of(global: &Global, all: bool) -> impl Fn(&ProcessOrigin) -> bool 
     move |origin| all || origin.is_of(&database)
 }
 
-fn count(reaped: &Reaped, is: impl Fn(&Fate) -> bool) -> usize {
+fn count(reaped: &ReapSummary, is: impl Fn(&LeftoverFate) -> bool) -> usize {
     reaped.processes.iter().filter(|found| is(&found.fate)).count()
 }
 
-fn summary(reaped: &Reaped, dry_run: bool) -> String {
-    let running = count(reaped, |fate| matches!(fate, Fate::Running(_)));
+fn summary(reaped: &ReapSummary, dry_run: bool) -> String {
+    let running = count(reaped, |fate| matches!(fate, LeftoverFate::Running(_)));
     let kept = if running == 0 { String::new() } else { format!("; {running} of a running tuner, not touched") };
     if dry_run {
-        return format!("{} processes left behind{kept}", count(reaped, |fate| *fate == Fate::LeftBehind));
+        return format!("{} processes left behind{kept}", count(reaped, |fate| *fate == LeftoverFate::LeftBehind));
     }
-    match count(reaped, |fate| *fate == Fate::Ended) {
+    match count(reaped, |fate| *fate == LeftoverFate::Ended) {
         0 => format!("nothing was left behind{kept}"),
         ended => format!("ended {ended} processes that a killed run had left behind{kept}"),
     }

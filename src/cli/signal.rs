@@ -3,17 +3,17 @@
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::Failure;
+use super::CommandFailure;
 
 /// Returns a value that `on_signal` changes at every SIGINT, SIGTERM and SIGHUP.
 pub(super) fn follow<T: Send + Sync + 'static>(
     initial: T,
     on_signal: fn(&mut T),
-) -> Result<watch::Receiver<T>, Failure> {
+) -> Result<watch::Receiver<T>, CommandFailure> {
     let (sender, receiver) = watch::channel(initial);
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
         let mut signals =
-            signal(kind).map_err(|error| Failure::unexpected(format!("cannot watch signals: {error}")))?;
+            signal(kind).map_err(|error| CommandFailure::unexpected(format!("cannot watch signals: {error}")))?;
         let sender = sender.clone();
         tokio::spawn(async move {
             while signals.recv().await.is_some() {

@@ -4,12 +4,12 @@ use std::io::Write;
 
 use clap::{CommandFactory, Subcommand};
 
-use super::failure::Failure;
+use super::failure::CommandFailure;
 use super::output::print;
-use crate::engines::sim::process::{Options, ServeError, engine_core, serve};
+use crate::engines::sim::process::{ServeError, SimOptions, engine_core, serve};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Sim {
+pub(super) enum SimCommand {
     /// Serve a model that is not there: `sim serve MODEL [flags of vllm serve] [--sim-* options]`.
     #[command(disable_help_flag = true, after_help = [OPTIONS, FAULTS].concat())]
     Serve {
@@ -83,17 +83,17 @@ fn help() -> String {
     serve.map(|serve| serve.render_help().to_string()).unwrap_or_default()
 }
 
-impl Sim {
+impl SimCommand {
     /// Runs the command. Refusals keep the wording and the exit codes of the real engine.
-    pub(super) async fn run(self) -> Result<(), Failure> {
+    pub(super) async fn run(self) -> Result<(), CommandFailure> {
         let arguments = match self {
             Self::Serve { arguments } => arguments,
-            Self::EngineCore => return engine_core().await.map_err(Failure::from),
+            Self::EngineCore => return engine_core().await.map_err(CommandFailure::from),
         };
         if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
             return print(&help());
         }
-        let result = match Options::parse(&arguments) {
+        let result = match SimOptions::parse(&arguments) {
             Ok(options) => serve(options).await,
             Err(refusal) => Err(ServeError::Refused(refusal)),
         };
@@ -102,7 +102,7 @@ impl Sim {
             if !text.is_empty() {
                 let _ = writeln!(anstream::stderr(), "{}", crate::trial::for_terminal(&text));
             }
-            Failure::new(error.exit_code(), "")
+            CommandFailure::new(error.exit_code(), "")
         })
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 
-use super::failure::{Failure, INVALID};
+use super::failure::{CommandFailure, INVALID};
 use super::output::{print, print_json};
 use super::{Format, Global};
 use crate::document::{Document, nearest};
@@ -14,15 +14,15 @@ use crate::report::spaces_table;
 use crate::space::{SpaceFile, built_in, built_in_paths};
 
 #[derive(Debug, Args)]
-pub(super) struct Spaces {
+pub(super) struct SpacesCommand {
     /// Print this space, as it can be saved and changed.
     space: Option<PathBuf>,
     #[arg(long, value_enum, default_value_t = Format::Table, conflicts_with = "space")]
     format: Format,
 }
 
-impl Spaces {
-    pub(super) fn run(&self, _: &Global) -> Result<(), Failure> {
+impl SpacesCommand {
+    pub(super) fn run(&self, _: &Global) -> Result<(), CommandFailure> {
         if let Some(path) = &self.space {
             return match built_in(path) {
                 Some(text) => print(text),
@@ -37,7 +37,7 @@ impl Spaces {
         let read = |path: &str| Document::from_text(path, built_in(Path::new(path)).unwrap_or_default());
         let spaces: Vec<_> = built_in_paths()
             .map(|path| Ok((path, read(path).parse(|root| SpaceFile::read(root, &model))?)))
-            .collect::<Result<_, Failure>>()?;
+            .collect::<Result<_, CommandFailure>>()?;
         match self.format {
             Format::Table => print(&spaces_table(&spaces)),
             Format::Json => {
@@ -55,9 +55,9 @@ impl Spaces {
     }
 }
 
-fn unknown(path: &Path) -> Failure {
+fn unknown(path: &Path) -> CommandFailure {
     let name = path.display().to_string();
-    let failure = Failure::new(INVALID, format!("{name} is not a space that ships with setpoint"));
+    let failure = CommandFailure::new(INVALID, format!("{name} is not a space that ships with setpoint"));
     let end = path.file_name().map(|name| format!("/{}", name.to_string_lossy()));
     let same_end = end.and_then(|end| built_in_paths().find(|known| known.ends_with(&end)));
     match same_end.or_else(|| nearest(&name, built_in_paths())) {

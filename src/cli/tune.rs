@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::failure::{ENGINE_NEVER_HEALTHY, Failure, INTERRUPTED, NOT_VALID, NOTHING_FEASIBLE, USAGE};
+use super::failure::{CommandFailure, ENGINE_NEVER_HEALTHY, INTERRUPTED, NOT_VALID, NOTHING_FEASIBLE, USAGE};
 use super::output::print;
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::query::no_winner;
 use super::{Global, LogFormat, parse_duration, signal};
 use crate::config::Config;
@@ -16,14 +16,14 @@ use crate::execution::{ExecutionEnvironment, ReleaseSource, detect};
 use crate::export::quote;
 use crate::job::{Job, repetition, unknown_sampler};
 use crate::report::{findings_lines, incidents_line};
-use crate::sampler::{self, Known, Past, Suggestion};
+use crate::sampler::{self, KnownOutcome, PastTrial, Suggestion};
 use crate::store::{Store, Study, database_path};
-use crate::study_report::{Furthest, NoWinner, StudyReport};
+use crate::study_report::{FurthestTrial, NoWinner, StudyReport};
 use crate::trial::redact;
-use crate::tuner::{Ending, RuleVerdicts, Slots, Stop, TuneError, Tuner, beliefs, preflight_setup};
+use crate::tuner::{RuleVerdicts, Slots, StopRequest, StudyEnding, TuneError, Tuner, beliefs, preflight_setup};
 
 #[derive(Debug, Args)]
-pub(super) struct Tune {
+pub(super) struct TuneCommand {
     /// The study file.
     study: PathBuf,
     /// Trials to launch in all, earlier ones of the study included; rejected ones are free.
@@ -64,8 +64,8 @@ const MORE_TIME: &str = "give a budget.time or --time that is longer than a star
 const SEE_CHECK: &str =
     "`setpoint check STUDY.toml` shows what each rule removes; widen the ranges, or fix other flags, that it names";
 
-impl Tune {
-    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+impl TuneCommand {
+    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
         let mut job = Job::read(&self.study)?;
         job.budget.trials = self.trials.or(job.budget.trials);
         job.budget.time = self.time.or(job.budget.time);
@@ -73,7 +73,7 @@ impl Tune {
             job.reseed(seed)?;
         }
         if let Some(name) = &self.sampler {
-            job.sampler = sampler::find(name).ok_or_else(|| Failure::new(USAGE, unknown_sampler(name)))?;
+            job.sampler = sampler::find(name).ok_or_else(|| CommandFailure::new(USAGE, unknown_sampler(name)))?;
         }
         if self.parallel.is_some() {
             job.slots.get_or_insert_default().parallel = self.parallel;
@@ -94,7 +94,7 @@ impl Tune {
         let store = Store::open(&global.db, true).await?;
         installed.recall_release(&store, &job.name).await?;
         job.check_release(installed.version)?;
-        let progress = Arc::new(Progress::new(global, &job));
+        let progress = Arc::new(ProgressLine::new(global, &job));
         for left_out in job.workload.built.left_out() {
             progress.note(&format!("the workload's file: left out {} {}", left_out.rows, left_out.reason));
         }
@@ -115,7 +115,9 @@ impl Tune {
             progress.note(notice);
         }
         // The first signal ends the study in order, the second one at once.
-        let stop = signal::follow(Stop::No, |stop| *stop = if *stop == Stop::No { Stop::Gently } else { Stop::Now })?;
+        let stop = signal::follow(StopRequest::No, |stop| {
+            *stop = if *stop == StopRequest::No { StopRequest::Gently } else { StopRequest::Now }
+        })?;
         let (begin, time) = (Instant::now(), job.budget.time);
         let result = loop {
             let setup = preflight_setup(&job, &installed, store.path()).unwrap_or_else(|reason| {
@@ -149,12 +151,12 @@ impl Tune {
         };
         progress.finish();
         let summary = result?;
-        if let ending @ Ending::NothingAllowed(_) = &summary.ending {
+        if let ending @ StudyEnding::NothingAllowed(_) = &summary.ending {
             store.close().await;
-            return Err(Failure::new(NOTHING_FEASIBLE, ending.to_string()).with_hint(SEE_CHECK));
+            return Err(CommandFailure::new(NOTHING_FEASIBLE, ending.to_string()).with_hint(SEE_CHECK));
         }
         let conclusion = match (&summary.ending, time) {
-            (Ending::TimeSpent, Some(time)) => untried(&store, &summary.study, time).await?.map_or(Ok(()), Err),
+            (StudyEnding::TimeSpent, Some(time)) => untried(&store, &summary.study, time).await?.map_or(Ok(()), Err),
             _ => Ok(()),
         };
         let conclusion = match conclusion {
@@ -167,14 +169,16 @@ impl Tune {
 }
 
 /// Returns the result of a run from its ending and its conclusion.
-fn finish(ending: Ending, conclusion: Result<(), Failure>) -> Result<(), Failure> {
+fn finish(ending: StudyEnding, conclusion: Result<(), CommandFailure>) -> Result<(), CommandFailure> {
     match ending {
         // All findings so far have been printed. The exit code marks them as incomplete.
-        Ending::Interrupted => Err(Failure::new(INTERRUPTED, Ending::Interrupted.to_string())),
-        Ending::Paused(pause) => Err(Failure::new(ENGINE_NEVER_HEALTHY, pause.to_string()).with_hint(pause.hint)),
-        ending @ Ending::EngineBroken { .. } => Err(Failure::new(ENGINE_NEVER_HEALTHY, ending.to_string())
+        StudyEnding::Interrupted => Err(CommandFailure::new(INTERRUPTED, StudyEnding::Interrupted.to_string())),
+        StudyEnding::Paused(pause) => {
+            Err(CommandFailure::new(ENGINE_NEVER_HEALTHY, pause.to_string()).with_hint(pause.hint))
+        }
+        ending @ StudyEnding::EngineBroken { .. } => Err(CommandFailure::new(ENGINE_NEVER_HEALTHY, ending.to_string())
             .with_hint("`setpoint trials` shows each failure, `setpoint show N` the log's place")),
-        ending @ Ending::NothingValid { .. } => {
+        ending @ StudyEnding::NothingValid { .. } => {
             conclusion.map_err(|failure| failure.with_hint(format!("{ending}; widen the space or fix other flags")))
         }
         _ => conclusion,
@@ -183,7 +187,7 @@ fn finish(ending: Ending, conclusion: Result<(), Failure>) -> Result<(), Failure
 
 /// Returns the failure of a run whose time ended before any launch of the study had an outcome. `None` if a launch had
 /// one.
-async fn untried(store: &Store, study: &Study, time: Duration) -> Result<Option<Failure>, Failure> {
+async fn untried(store: &Store, study: &Study, time: Duration) -> Result<Option<CommandFailure>, CommandFailure> {
     let counts = store.counts(study.id).await?;
     if counts.measured + counts.failed > 0 {
         return Ok(None);
@@ -191,15 +195,15 @@ async fn untried(store: &Store, study: &Study, time: Duration) -> Result<Option<
     let message = format!("the time of {time:?} ended before any launch of study {:?} was measured", study.name);
     let incidents = store.incidents(study, None).await?;
     Ok(Some(match (incidents_line(&incidents), incidents.last()) {
-        (Some(text), Some(last)) => Failure::new(ENGINE_NEVER_HEALTHY, format!("{message}; {text}")).with_hint(
+        (Some(text), Some(last)) => CommandFailure::new(ENGINE_NEVER_HEALTHY, format!("{message}; {text}")).with_hint(
             format!("`setpoint show {}` shows them; once the reason is gone, run the same command again", last.number),
         ),
-        _ => Failure::new(NOTHING_FEASIBLE, message).with_hint(MORE_TIME),
+        _ => CommandFailure::new(NOTHING_FEASIBLE, message).with_hint(MORE_TIME),
     }))
 }
 
 /// Prints the best configuration, its gain, and how to export it.
-async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), Failure> {
+async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), CommandFailure> {
     let report = StudyReport::read(store, study.clone(), 1).await?;
     if report.winner().is_none() {
         return Err(match NoWinner::read(store, &report).await? {
@@ -219,29 +223,29 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
 }
 
 /// Returns the failure of a study without a measured launch.
-fn nothing_measured(study: &Study, failed: usize, furthest: Furthest) -> Failure {
+fn nothing_measured(study: &Study, failed: usize, furthest: FurthestTrial) -> CommandFailure {
     let code = match furthest {
-        Furthest::Starting => ENGINE_NEVER_HEALTHY,
-        Furthest::Ready => NOTHING_FEASIBLE,
-        Furthest::Loaded => NOT_VALID,
+        FurthestTrial::Starting => ENGINE_NEVER_HEALTHY,
+        FurthestTrial::Ready => NOTHING_FEASIBLE,
+        FurthestTrial::Loaded => NOT_VALID,
     };
     let message = format!("none of {failed} launches of study {:?} was measured", study.name);
-    Failure::new(code, message).with_hint("`setpoint trials` shows why each of them failed")
+    CommandFailure::new(code, message).with_hint("`setpoint trials` shows why each of them failed")
 }
 
 /// Prints the commands that a fresh study would launch first.
-async fn dry_run(job: &Job, installed: &ExecutionEnvironment) -> Result<(), Failure> {
+async fn dry_run(job: &Job, installed: &ExecutionEnvironment) -> Result<(), CommandFailure> {
     let search = job.search(installed.version, installed.device, installed.host);
     let removal = search.removal();
     let is_empty = search.is_empty(&removal);
     let mut tests = RuleVerdicts::default().planned(&search, &removal);
     if is_empty && tests.is_empty() {
-        let message = Ending::NothingAllowed(removal).to_string();
-        return Err(Failure::new(NOTHING_FEASIBLE, message).with_hint(SEE_CHECK));
+        let message = StudyEnding::NothingAllowed(removal).to_string();
+        return Err(CommandFailure::new(NOTHING_FEASIBLE, message).with_hint(SEE_CHECK));
     }
     // A dry run creates no files, not even a database.
     let (priors, _) = beliefs(job, installed, None, &search).await?;
-    let mut history: Vec<Past> = Vec::new();
+    let mut history: Vec<PastTrial> = Vec::new();
     let mut shown = 0;
     // Rule tests that keep the defaults run only after a first measurement, so they are omitted here.
     tests.retain(|test| is_empty || test.removes_defaults);
@@ -257,12 +261,12 @@ async fn dry_run(job: &Job, installed: &ExecutionEnvironment) -> Result<(), Fail
             print_command(job, installed, &config)?;
             shown += 1;
         }
-        history.push(Past::new(origin, config, Known::Pending));
+        history.push(PastTrial::new(origin, config, KnownOutcome::Pending));
     }
     Ok(())
 }
 
-fn print_command(job: &Job, installed: &ExecutionEnvironment, config: &Config) -> Result<(), Failure> {
+fn print_command(job: &Job, installed: &ExecutionEnvironment, config: &Config) -> Result<(), CommandFailure> {
     let command = crate::tuner::command_line(job, installed, config, None).map_err(TuneError::from)?;
     // A shell treats `NAME=value` as a variable only if the name is not quoted.
     let variables =

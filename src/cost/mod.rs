@@ -2,7 +2,7 @@
 //!
 //! Samplers divide the expected gain of a trial by this cost. Predictions and estimates report its start. Actual costs
 //! are recorded elsewhere: by the tuner for the launches of a study, and by the sampler for other programs
-//! (`Past::cost`).
+//! (`PastTrial::cost`).
 
 mod starts;
 

@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::rule::Facts;
 use crate::stats::median;
 use crate::trial::{Outcome, PhaseTime, Startup, Trial};
-use crate::twin::{DevicePreset, Start, StartupModel, Warm};
+use crate::twin::{DevicePreset, StartConditions, StartupModel, WarmState};
 
 /// The part of a finished launch that predictions of further launches learn from.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,19 +71,19 @@ impl StartHistory {
 
     /// Returns which caches are warm for a launch of this configuration.
     #[must_use]
-    pub(crate) fn warm(&self, around: &LaunchSurroundings<'_>, config: &Config) -> Warm {
-        self.start(around, config).map_or_else(Warm::default, |(start, _)| start.warm)
+    pub(crate) fn warm(&self, around: &LaunchSurroundings<'_>, config: &Config) -> WarmState {
+        self.start(around, config).map_or_else(WarmState::default, |(start, _)| start.warm)
     }
 
     /// Returns the start of this configuration, and the key of its compiled code.
-    fn start(&self, around: &LaunchSurroundings<'_>, config: &Config) -> Option<(Start, String)> {
+    fn start(&self, around: &LaunchSurroundings<'_>, config: &Config) -> Option<(StartConditions, String)> {
         let LaunchSurroundings { facts, preset, arguments } = around;
         let config = config.merged(arguments);
         let engine = facts.engine?;
         let resolved = engine.resolve(&config, facts);
         let key = engine.compile_key(&config, facts, &resolved);
-        let warm = Warm { weights: self.loaded, compiled: self.compiled.contains(&key) };
-        let start = Start::new(facts.model, &engine.memory_launch(&config, facts, &resolved), preset, warm);
+        let warm = WarmState { weights: self.loaded, compiled: self.compiled.contains(&key) };
+        let start = StartConditions::new(facts.model, &engine.memory_launch(&config, facts, &resolved), preset, warm);
         Some((start.ok()?, key))
     }
 }
@@ -118,7 +118,7 @@ impl LaunchCosts {
 /// Returns the expected seconds of a start: the sum of the medians of its phases. The mean of a phase with little data
 /// is many times as long as its median.
 #[must_use]
-pub(crate) fn expected_start_s(model: &StartupModel, start: &Start) -> f64 {
+pub(crate) fn expected_start_s(model: &StartupModel, start: &StartConditions) -> f64 {
     model.predict(start).parts.iter().map(|part| part.median_s).sum()
 }
 

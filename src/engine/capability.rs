@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use regex::Regex;
 
-use super::{ReportedConfig, Timeline};
+use super::{PhaseTimeline, ReportedConfig};
 use crate::config::{Config, ResolvedConfig};
 use crate::rule::Facts;
-use crate::trial::{Difference, MemoryObservation};
-use crate::twin::{DevicePreset, MemoryPlan, Settings, Shortage};
+use crate::trial::{FlagDifference, MemoryObservation};
+use crate::twin::{DevicePreset, MemoryPlan, Settings, StartShortage};
 
 /// The signs of a server's readiness.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ pub trait TwinModel: Send + Sync {
         facts: &Facts<'_>,
         device: &DevicePreset,
         acceptance: Option<f64>,
-    ) -> Result<(Settings, MemoryPlan), Shortage>;
+    ) -> Result<(Settings, MemoryPlan), StartShortage>;
 
     /// Returns whether a flag changes the result of the twin.
     fn has_effect(&self, flag: &str) -> bool;
@@ -101,14 +101,14 @@ pub trait TwinModel: Send + Sync {
 /// A reader of an engine's log with known lines.
 pub trait LogReader: Send + Sync {
     /// Returns the phases of a start, before its first line.
-    fn timeline(&self) -> Timeline;
+    fn timeline(&self) -> PhaseTimeline;
 
     /// Reads the configuration that the log and the page of metrics report.
     fn resolved(&self, log: &str, page: &str) -> ReportedConfig;
 
     /// Returns the flags that were set explicitly but that the engine does not run with. Flags that it does not report
     /// count as granted.
-    fn differences(&self, asked: &Config, resolved: &ReportedConfig) -> Vec<Difference>;
+    fn differences(&self, asked: &Config, resolved: &ReportedConfig) -> Vec<FlagDifference>;
 
     /// Reads the numbers about the device's memory.
     fn observe(&self, log: &str) -> MemoryObservation;

@@ -10,7 +10,7 @@ pub(crate) const FROM_OUTSIDE: [i32; 4] = [1, 2, 9, 15];
 
 /// The end of a launch's first process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
+pub enum ProcessExit {
     Code(i32),
     Signal(i32),
     Unknown,
@@ -18,11 +18,11 @@ pub enum Exit {
 
 /// The evidence about a failed engine.
 #[derive(Clone, Copy, Debug)]
-pub struct Evidence<'a> {
+pub struct EngineEvidence<'a> {
     /// Standard output and standard error.
     pub log: &'a str,
     /// The exit of the first process. `None` while it runs.
-    pub exit: Option<Exit>,
+    pub exit: Option<ProcessExit>,
     /// Whether the engine was ready before it failed.
     pub under_load: bool,
     /// The number of processes that the kernel has killed for lack of memory since the launch.
@@ -34,7 +34,7 @@ pub struct Evidence<'a> {
     pub own_models: &'a [String],
 }
 
-impl Evidence<'_> {
+impl EngineEvidence<'_> {
     /// Returns the kind of a failure without further evidence.
     pub(crate) fn otherwise(&self) -> FailureKind {
         if self.under_load { FailureKind::Crash } else { FailureKind::StartupExit }
@@ -48,9 +48,9 @@ impl Evidence<'_> {
     /// Returns the signal that ended the leader. A shell reports a child's signal as 128 plus its number.
     pub(crate) fn signal(&self) -> Option<i32> {
         match self.exit? {
-            Exit::Signal(signal) => Some(signal),
-            Exit::Code(code) if FROM_OUTSIDE.contains(&(code - 128)) => Some(code - 128),
-            Exit::Code(_) | Exit::Unknown => None,
+            ProcessExit::Signal(signal) => Some(signal),
+            ProcessExit::Code(code) if FROM_OUTSIDE.contains(&(code - 128)) => Some(code - 128),
+            ProcessExit::Code(_) | ProcessExit::Unknown => None,
         }
     }
 
@@ -84,7 +84,7 @@ fn processes(count: u64) -> String {
     if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
 }
 
-impl From<ExitStatus> for Exit {
+impl From<ExitStatus> for ProcessExit {
     fn from(status: ExitStatus) -> Self {
         use std::os::unix::process::ExitStatusExt;
         match (status.code(), status.signal()) {
@@ -95,7 +95,7 @@ impl From<ExitStatus> for Exit {
     }
 }
 
-impl fmt::Display for Exit {
+impl fmt::Display for ProcessExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Code(code) => write!(f, "exit code {code}"),

@@ -31,15 +31,15 @@ pub use access::take_api_keys;
 pub use capability::{LogReader, MetricsPage, ModelNameCheck, PreflightProgram, QUANTITIES, Readiness, TwinModel};
 pub use environment::{environment, is_variable};
 pub(crate) use evidence::FROM_OUTSIDE;
-pub use evidence::{Evidence, Exit};
+pub use evidence::{EngineEvidence, ProcessExit};
 pub use own_models::own_models;
-pub use phases::{PhaseMark, StartPhase, Timeline};
+pub use phases::{PhaseMark, PhaseTimeline, StartPhase};
 pub(crate) use placeholder::substitute;
-pub use placeholder::{Filling, PLACEHOLDERS, PlaceholderError, asks_for, check_command_word, check_word};
+pub use placeholder::{PLACEHOLDERS, PlaceholderError, PlaceholderValues, asks_for, check_command_word, check_word};
 pub use python::python_of;
 pub use reported::ReportedConfig;
 pub use root_line::root_line;
-pub use simulated::Simulated;
+pub use simulated::SimulatedLaunch;
 
 /// The inputs of a launch's command line.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ pub struct LaunchSpec<'a> {
     pub version: EngineVersion,
     /// The address to listen on, and the values for the study's placeholders. `None` if nothing is launched. Then
     /// placeholders stay, and the address is the engine's own default.
-    pub launch: Option<(&'a str, &'a Filling)>,
+    pub launch: Option<(&'a str, &'a PlaceholderValues)>,
 }
 
 impl LaunchSpec<'_> {
@@ -183,7 +183,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
     }
 
     /// Returns the cause of the engine's end.
-    fn diagnose(&self, evidence: &Evidence<'_>) -> Failure;
+    fn diagnose(&self, evidence: &EngineEvidence<'_>) -> Failure;
 
     /// Returns the signs of a server's readiness.
     fn readiness(&self) -> Readiness;
@@ -248,7 +248,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
 
     /// Returns the launch that a simulated engine simulates. `None` if the engine computes, or if it would refuse its
     /// arguments.
-    fn simulated(&self, _args: &[String]) -> Option<Simulated> {
+    fn simulated(&self, _args: &[String]) -> Option<SimulatedLaunch> {
         None
     }
 

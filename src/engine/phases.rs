@@ -68,7 +68,7 @@ pub struct PhaseMark {
 /// The phases of one start, as far as its log has reported them. Instants are relative to the spawn and do not
 /// decrease.
 #[derive(Clone, Debug)]
-pub struct Timeline {
+pub struct PhaseTimeline {
     read: fn(&str) -> Option<PhaseMark>,
     spent: [Duration; StartPhase::ALL.len()],
     /// The phases that were entered, even if they took no time.
@@ -77,7 +77,7 @@ pub struct Timeline {
     last: Duration,
 }
 
-impl Timeline {
+impl PhaseTimeline {
     /// Creates the phases of a start before its first line. `read` reads a line of the engine's log. It returns `None`
     /// for a line without information about phases.
     #[must_use]

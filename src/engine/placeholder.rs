@@ -42,7 +42,7 @@ impl PlaceholderError {
 
 /// The values of one launch for the placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filling {
+pub struct PlaceholderValues {
     pub port: u16,
     /// A name unique to this launch. It has letters, digits, `.`, `_` and `-`, like the names of containers and jobs.
     pub name: String,
@@ -58,7 +58,7 @@ pub struct Filling {
     pub variables: Vec<String>,
 }
 
-impl Filling {
+impl PlaceholderValues {
     /// Replaces the placeholders in each argument. `{env}` becomes two arguments for each variable.
     #[must_use]
     pub fn words(&self, words: &[String]) -> Vec<String> {
@@ -186,8 +186,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn filling() -> Filling {
-        Filling {
+    fn filling() -> PlaceholderValues {
+        PlaceholderValues {
             port: 8123,
             name: "setpoint-chat-3-0badcafe".to_owned(),
             log: PathBuf::from("/data/trial-0003.log"),

@@ -5,7 +5,7 @@ use crate::twin::DevicePreset;
 
 /// The settings of the simulated engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Simulated {
+pub struct SimulatedLaunch {
     pub device: &'static DevicePreset,
     /// The speed of its clock relative to the device's.
     pub time_scale: f64,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Engine, Evidence, LaunchSpec, MetricsPage, ModelNameCheck, Readiness};
+use super::{Engine, EngineEvidence, LaunchSpec, MetricsPage, ModelNameCheck, Readiness};
 use crate::flag::FlagError;
 use crate::trial::Failure;
 
@@ -23,7 +23,7 @@ impl Engine for PlainEngine {
         Ok(spec.command.to_vec())
     }
 
-    fn diagnose(&self, evidence: &Evidence<'_>) -> Failure {
+    fn diagnose(&self, evidence: &EngineEvidence<'_>) -> Failure {
         evidence.by_exit(evidence.log.lines().next_back())
     }
 

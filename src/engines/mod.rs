@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::engine::{Filling, LaunchSpec};
+    use crate::engine::{LaunchSpec, PlaceholderValues};
     use crate::facts::EngineVersion;
 
     #[test]
@@ -132,10 +132,10 @@ mod tests {
         assert_eq!(line("vllm serve", "--port 8000"), expected);
     }
 
-    fn filling() -> Filling {
+    fn filling() -> PlaceholderValues {
         let (name, log) = ("n".to_owned(), PathBuf::from("/log"));
         let (devices, processors) = ("all".to_owned(), "0".to_owned());
-        Filling { port: 8123, name, log, trial: 1, devices, processors, variables: Vec::new() }
+        PlaceholderValues { port: 8123, name, log, trial: 1, devices, processors, variables: Vec::new() }
     }
 
     #[test]

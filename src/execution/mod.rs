@@ -13,7 +13,7 @@ pub(crate) use place::{PlaceError, prediction_device, preset_named, with_stated_
 use crate::facts::{Device, EngineVersion, GpuError, GpuReport, GpuSelection, HostLimits, readable_release};
 use crate::job::Job;
 use crate::predict::preset_of;
-use crate::server::{self, Owner};
+use crate::server::{self, PortOwner};
 use crate::store::{Store, StoreError};
 use crate::twin::DevicePreset;
 
@@ -169,7 +169,7 @@ impl ExecutionEnvironment {
 /// Returns whether a process of the driver belongs to a launch. In a container the driver's process ids may be those of
 /// another namespace.
 pub(crate) fn is_ours(pid: u32) -> bool {
-    i32::try_from(pid).ok().and_then(Owner::of).is_some_and(|owner| owner.ours)
+    i32::try_from(pid).ok().and_then(PortOwner::of).is_some_and(|owner| owner.ours)
 }
 
 /// Returns the selection of the engine's devices: those of its slots, or those that its environment leaves visible.

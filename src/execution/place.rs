@@ -3,7 +3,7 @@
 use super::simulated_preset;
 use crate::facts::{Device, Gpu, GpuError, GpuReport, GpuSelection, HostLimits};
 use crate::job::Job;
-use crate::predict::{On, preset_of};
+use crate::predict::{PredictedDevice, preset_of};
 use crate::twin::DevicePreset;
 
 /// A device without a preset of the twin.
@@ -36,19 +36,19 @@ pub(crate) fn preset_named(name: &str) -> Result<&'static DevicePreset, PlaceErr
 ///
 /// # Errors
 /// If the twin has no preset of the device.
-pub(crate) fn prediction_device(job: &Job, named: Option<&str>) -> Result<(On, HostLimits), PlaceError> {
+pub(crate) fn prediction_device(job: &Job, named: Option<&str>) -> Result<(PredictedDevice, HostLimits), PlaceError> {
     let engine = &job.engine;
     if let Some(name) = named {
-        return Ok((with_stated_count(On::preset(preset_named(name)?), job), HostLimits::default()));
+        return Ok((with_stated_count(PredictedDevice::preset(preset_named(name)?), job), HostLimits::default()));
     }
     if !engine.engine.computes() {
         let preset = simulated_preset(job).ok_or(PlaceError::NoSimulatedDevice)?;
-        return Ok((with_stated_count(On::preset(preset), job), HostLimits::default()));
+        return Ok((with_stated_count(PredictedDevice::preset(preset), job), HostLimits::default()));
     }
     let stated = engine.device.or_else(|| engine.engine.device(&engine.args, None));
     let host = HostLimits::detect();
     if stated == Some(Device::Cpu) {
-        return Ok((On { preset: preset_named("cpu")?, facts: Device::Cpu }, host));
+        return Ok((PredictedDevice { preset: preset_named("cpu")?, facts: Device::Cpu }, host));
     }
     let visible = engine.environment.get("CUDA_VISIBLE_DEVICES").cloned();
     match (GpuReport::read(&GpuSelection::Visible(visible)), stated) {
@@ -56,9 +56,12 @@ pub(crate) fn prediction_device(job: &Job, named: Option<&str>) -> Result<(On, H
             let name = report.first_name().unwrap_or("a GPU without a name");
             let preset = preset_of(name).ok_or_else(|| PlaceError::NoPreset { gpu: name.to_owned() })?;
             let facts = Device::Cuda(report.gpu(|_| true));
-            Ok((On { preset, facts: stated.filter(|device| is_described(*device)).unwrap_or(facts) }, host))
+            Ok((
+                PredictedDevice { preset, facts: stated.filter(|device| is_described(*device)).unwrap_or(facts) },
+                host,
+            ))
         }
-        (Err(_), None) => Ok((On { preset: preset_named("cpu")?, facts: Device::Cpu }, host)),
+        (Err(_), None) => Ok((PredictedDevice { preset: preset_named("cpu")?, facts: Device::Cpu }, host)),
         (Err(error), Some(_)) => Err(PlaceError::UnknownGpu { source: error }),
     }
 }
@@ -68,13 +71,13 @@ fn is_described(device: Device) -> bool {
 }
 
 /// Returns `on` with the number of devices that the study states or simulates.
-pub(crate) fn with_stated_count(on: On, job: &Job) -> On {
+pub(crate) fn with_stated_count(on: PredictedDevice, job: &Job) -> PredictedDevice {
     let engine = &job.engine;
     let simulated = engine.engine.simulated(&engine.args);
     let described = engine.device.and_then(Device::gpu).and_then(|gpu| gpu.count);
     let count = simulated.map(|simulated| simulated.devices).or(described);
     match (on.facts, count) {
-        (Device::Cuda(gpu), Some(_)) => On { facts: Device::Cuda(Gpu { count, ..gpu }), ..on },
+        (Device::Cuda(gpu), Some(_)) => PredictedDevice { facts: Device::Cuda(Gpu { count, ..gpu }), ..on },
         _ => on,
     }
 }

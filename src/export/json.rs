@@ -1,13 +1,13 @@
 //! Exports a trial as one JSON object.
 
-use super::{Exporter, Winner};
+use super::{ExportedTrial, Exporter};
 use crate::report::mean_metrics;
 use crate::study_report::Gain;
 use crate::trial::json_for_terminal;
 
-pub(super) struct Json;
+pub(super) struct JsonExporter;
 
-impl Exporter for Json {
+impl Exporter for JsonExporter {
     fn name(&self) -> &'static str {
         "json"
     }
@@ -16,7 +16,7 @@ impl Exporter for Json {
         "command, environment, configuration and metrics as one object"
     }
 
-    fn export(&self, winner: &Winner<'_>) -> String {
+    fn export(&self, winner: &ExportedTrial<'_>) -> String {
         let trial = &winner.scored.trial;
         let ranked = winner.standing.map(|standing| &standing.ranked);
         let gain = ranked.map(|ranked| winner.report.gain(ranked));

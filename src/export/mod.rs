@@ -4,17 +4,17 @@ mod json;
 mod shell;
 
 use crate::report::{expectation, gain_text, value_text};
-use crate::store::{Ranked, Scored};
+use crate::store::{RankedConfiguration, ScoredTrial};
 use crate::study_report::{Standing, StudyReport};
 
 pub(crate) use shell::quote;
 
 /// The trial to export, with the evidence for it.
 #[derive(Debug)]
-pub(crate) struct Winner<'a> {
+pub(crate) struct ExportedTrial<'a> {
     pub report: &'a StudyReport,
     /// The trial whose command is exported.
-    pub scored: &'a Scored,
+    pub scored: &'a ScoredTrial,
     /// Its configuration with all its measurements. `None` if it was not measured.
     pub standing: Option<&'a Standing>,
 }
@@ -30,17 +30,17 @@ pub(crate) trait Exporter: Sync {
         false
     }
 
-    fn export(&self, winner: &Winner<'_>) -> String;
+    fn export(&self, winner: &ExportedTrial<'_>) -> String;
 }
 
-pub(crate) const EXPORTERS: [&dyn Exporter; 2] = [&shell::Shell, &json::Json];
+pub(crate) const EXPORTERS: [&dyn Exporter; 2] = [&shell::ShellExporter, &json::JsonExporter];
 
 #[must_use]
 pub(crate) fn find(name: &str) -> Option<&'static dyn Exporter> {
     EXPORTERS.into_iter().find(|exporter| exporter.name() == name)
 }
 
-impl Winner<'_> {
+impl ExportedTrial<'_> {
     /// Returns the command without the address that only the trial used. The engine's own default or the caller's
     /// arguments then decide.
     fn command(&self) -> &[String] {
@@ -96,7 +96,9 @@ impl Winner<'_> {
         if let Some(expected) = ranked.expected {
             lines.push(format!("expected by a model of all measurements: {metric} {}", expectation(expected)));
         }
-        let is_other = |baseline: &&Ranked| baseline.first.trial.proposal.number != ranked.first.trial.proposal.number;
+        let is_other = |baseline: &&RankedConfiguration| {
+            baseline.first.trial.proposal.number != ranked.first.trial.proposal.number
+        };
         if let Some(baseline) = self.report.baseline.as_ref().filter(is_other) {
             lines.push(format!("engine's defaults: {}", value_text(metric, baseline)));
             lines.push(gain_text(self.report.gain(ranked)));
@@ -110,11 +112,11 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::objective::Score;
-    use crate::objective::{Constraint, Limit};
-    use crate::store::Expected;
-    use crate::trial::{Distribution, Launch, Measurement, Outcome, Proposal, REDACTED, Trial};
+    use crate::objective::{Constraint, MetricLimit};
+    use crate::store::ExpectedConfiguration;
+    use crate::trial::{Distribution, LaunchCommand, Measurement, Outcome, Proposal, REDACTED, Trial};
 
-    fn scored() -> Scored {
+    fn scored() -> ScoredTrial {
         let command = "vllm serve my model --max-num-seqs 64 --no-enable-prefix-caching --host 127.0.0.1 --port 23456";
         let mut command: Vec<_> = command.split(' ').map(str::to_owned).collect();
         let model = command.drain(2..4).collect::<Vec<_>>().join(" ");
@@ -132,7 +134,7 @@ mod tests {
         let config = Config::new().with("max-num-seqs", 64_i64).with("enable-prefix-caching", false);
         let trial = Trial {
             proposal: Proposal { config, ..Proposal::example(7, "sobol") },
-            launch: Launch { command, env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into() },
+            launch: LaunchCommand { command, env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into() },
             started_at: "2030-01-02T03:04:05.678Z".to_owned(),
             startup_s: Some(31.5),
             elapsed_s: 40.25,
@@ -141,35 +143,35 @@ mod tests {
             outcome: Outcome::Measured(measurement),
             probe: None,
         };
-        Scored { trial, score: Score::Feasible { value: 250.0 } }
+        ScoredTrial { trial, score: Score::Feasible { value: 250.0 } }
     }
 
     #[test]
     fn every_format_is_as_reviewed() {
-        let limit = Constraint { metric: "p99_tpot_ms".to_owned(), limit: Limit::AtMost(50.0) };
+        let limit = Constraint { metric: "p99_tpot_ms".to_owned(), limit: MetricLimit::AtMost(50.0) };
         let again = {
             let mut again = scored();
             let Outcome::Measured(measurement) = &mut again.trial.outcome else { panic!("it was measured") };
             measurement.duration_s = 2.5;
             again.trial.proposal.number = 12;
             again.trial.started_at = "2030-01-02T05:04:05.678Z".to_owned();
-            Scored { score: Score::Feasible { value: 200.0 }, ..again }
+            ScoredTrial { score: Score::Feasible { value: 200.0 }, ..again }
         };
         let ranked = |number, value, range| {
             let mut first = scored();
             first.trial.proposal.number = number;
-            Ranked { first, trials: vec![number], value, measurements: 2, range, expected: None }
+            RankedConfiguration { first, trials: vec![number], value, measurements: 2, range, expected: None }
         };
-        let expected = Some(Expected { trial: 7, value: 231.5, deviation: 0.02, feasible: 1.0 });
+        let expected = Some(ExpectedConfiguration { trial: 7, value: 231.5, deviation: 0.02, feasible: 1.0 });
         let standing = Standing {
-            ranked: Ranked { expected, ..ranked(7, 225.0, (200.0, 250.0)) },
+            ranked: RankedConfiguration { expected, ..ranked(7, 225.0, (200.0, 250.0)) },
             repeats: vec![scored(), again],
         };
         let baseline = ranked(0, 220.0, (210.0, 230.0));
         let scored = scored();
         let mut report = StudyReport { baseline: Some(baseline), ..StudyReport::example("chat") };
         report.objective.as_mut().unwrap().constraints.push(limit);
-        let winner = Winner { report: &report, scored: &scored, standing: Some(&standing) };
+        let winner = ExportedTrial { report: &report, scored: &scored, standing: Some(&standing) };
         for exporter in EXPORTERS {
             insta::assert_snapshot!(exporter.name(), exporter.export(&winner));
         }
@@ -196,8 +198,11 @@ mod tests {
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .into();
             for exporter in EXPORTERS {
-                let exported =
-                    exporter.export(&Winner { report: &StudyReport::example(&text), scored: &hostile, standing: None });
+                let exported = exporter.export(&ExportedTrial {
+                    report: &StudyReport::example(&text),
+                    scored: &hostile,
+                    standing: None,
+                });
                 assert!(!exported.contains(|c| crate::trial::is_control(c) && c != '\n'), "{end:?}: {exported:?}");
                 if exporter.name() == "sh" {
                     let script = directory.path().join("a.sh");

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use super::{Exporter, Winner};
+use super::{ExportedTrial, Exporter};
 use crate::engine::is_variable;
 use crate::trial::{REDACTED, is_control, without_controls};
 
-pub(super) struct Shell;
+pub(super) struct ShellExporter;
 
-impl Exporter for Shell {
+impl Exporter for ShellExporter {
     fn name(&self) -> &'static str {
         "sh"
     }
@@ -21,7 +21,7 @@ impl Exporter for Shell {
         true
     }
 
-    fn export(&self, winner: &Winner<'_>) -> String {
+    fn export(&self, winner: &ExportedTrial<'_>) -> String {
         let trial = &winner.scored.trial;
         let mut script = String::from("#!/bin/sh\n");
         // Writing to a string cannot fail.

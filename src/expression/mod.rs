@@ -9,7 +9,7 @@
 //! function   = "min" | "max"
 //! ```
 //!
-//! The caller's [`Vocabulary`] defines the names and the numbers. A name takes precedence over a number that begins at the same
+//! The caller's [`NameResolver`] defines the names and the numbers. A name takes precedence over a number that begins at the same
 //! place, and over a function unless "(" follows. Values are 64-bit floats.
 
 mod parser;
@@ -17,7 +17,7 @@ mod parser;
 pub(crate) use parser::{begins_as_number, is_word_character};
 
 /// The names and numbers that one caller's expressions may contain.
-pub(crate) trait Vocabulary {
+pub(crate) trait NameResolver {
     /// A name after parsing.
     type Name;
 
@@ -46,19 +46,19 @@ pub(crate) struct NameMatch<N> {
 pub(crate) enum Expression<N> {
     Number(f64),
     Name(N),
-    Sum(Vec<Term<N>>),
-    Product(Vec<Factor<N>>),
+    Sum(Vec<ExpressionTerm<N>>),
+    Product(Vec<ExpressionFactor<N>>),
     Call(Box<FunctionCall<N>>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Term<N> {
+pub(crate) struct ExpressionTerm<N> {
     value: Expression<N>,
     is_subtracted: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Factor<N> {
+pub(crate) struct ExpressionFactor<N> {
     value: Expression<N>,
     is_divisor: bool,
 }
@@ -100,8 +100,8 @@ impl<N> Expression<N> {
     ///
     /// # Errors
     /// The reason, which quotes the first part of `text` that cannot be parsed.
-    pub(crate) fn parse<V: Vocabulary<Name = N>>(text: &str, vocabulary: &V) -> Result<Self, String> {
-        parser::parse(text, vocabulary, parser::Parser::sum)
+    pub(crate) fn parse<V: NameResolver<Name = N>>(text: &str, vocabulary: &V) -> Result<Self, String> {
+        parser::parse(text, vocabulary, parser::ExpressionParser::sum)
     }
 
     /// Computes the value from the values of the names.
@@ -136,8 +136,8 @@ impl<N> Comparison<N> {
     ///
     /// # Errors
     /// The reason, which quotes the first part of `text` that cannot be parsed.
-    pub(crate) fn parse<V: Vocabulary<Name = N>>(text: &str, vocabulary: &V) -> Result<Self, String> {
-        parser::parse(text, vocabulary, parser::Parser::comparison)
+    pub(crate) fn parse<V: NameResolver<Name = N>>(text: &str, vocabulary: &V) -> Result<Self, String> {
+        parser::parse(text, vocabulary, parser::ExpressionParser::comparison)
     }
 
     /// Computes both sides and compares them. A comparison with NaN is false, also that for inequality.

@@ -1,6 +1,8 @@
 //! Recursive-descent parser of the grammar in `mod.rs`.
 
-use super::{Comparison, Expression, Factor, Function, FunctionCall, NameMatch, Relation, Term, Vocabulary};
+use super::{
+    Comparison, Expression, ExpressionFactor, ExpressionTerm, Function, FunctionCall, NameMatch, NameResolver, Relation,
+};
 
 /// Limit of nested parentheses. Both limits keep the recursion within the stack.
 const MOST_PARENTHESES: usize = 64;
@@ -21,12 +23,12 @@ const RELATIONS: [(&str, Relation); 6] = [
 const FUNCTIONS: [(&str, Function); 2] = [("min", Function::Min), ("max", Function::Max)];
 
 /// Parses the whole of `text` by one rule of the grammar.
-pub(super) fn parse<'t, V: Vocabulary, T>(
+pub(super) fn parse<'t, V: NameResolver, T>(
     text: &'t str,
     vocabulary: &'t V,
-    rule: impl FnOnce(&mut Parser<'t, V>) -> Result<T, String>,
+    rule: impl FnOnce(&mut ExpressionParser<'t, V>) -> Result<T, String>,
 ) -> Result<T, String> {
-    let mut parser = Parser { rest: text.trim_start(), vocabulary, parentheses: 0, functions: 0 };
+    let mut parser = ExpressionParser { rest: text.trim_start(), vocabulary, parentheses: 0, functions: 0 };
     let parsed = rule(&mut parser)?;
     match parser.rest.trim_end() {
         "" => Ok(parsed),
@@ -35,7 +37,7 @@ pub(super) fn parse<'t, V: Vocabulary, T>(
 }
 
 /// The state of one parse. Every rule leaves `rest` without white space at its beginning.
-pub(super) struct Parser<'t, V> {
+pub(super) struct ExpressionParser<'t, V> {
     rest: &'t str,
     vocabulary: &'t V,
     /// The number of open parentheses.
@@ -44,7 +46,7 @@ pub(super) struct Parser<'t, V> {
     functions: usize,
 }
 
-impl<V: Vocabulary> Parser<'_, V> {
+impl<V: NameResolver> ExpressionParser<'_, V> {
     pub(super) fn comparison(&mut self) -> Result<Comparison<V::Name>, String> {
         Ok(Comparison { left: self.sum()?, relation: self.relation()?, right: self.sum()? })
     }
@@ -65,12 +67,12 @@ impl<V: Vocabulary> Parser<'_, V> {
             if !is_subtracted && !self.eat("+") {
                 break;
             }
-            terms.push(Term { value: self.product()?, is_subtracted });
+            terms.push(ExpressionTerm { value: self.product()?, is_subtracted });
         }
         if terms.is_empty() {
             return Ok(first);
         }
-        terms.insert(0, Term { value: first, is_subtracted: false });
+        terms.insert(0, ExpressionTerm { value: first, is_subtracted: false });
         Ok(Expression::Sum(terms))
     }
 
@@ -82,12 +84,12 @@ impl<V: Vocabulary> Parser<'_, V> {
             if !is_divisor && !self.eat("*") {
                 break;
             }
-            factors.push(Factor { value: self.factor()?, is_divisor });
+            factors.push(ExpressionFactor { value: self.factor()?, is_divisor });
         }
         if factors.is_empty() {
             return Ok(first);
         }
-        factors.insert(0, Factor { value: first, is_divisor: false });
+        factors.insert(0, ExpressionFactor { value: first, is_divisor: false });
         Ok(Expression::Product(factors))
     }
 
@@ -97,7 +99,7 @@ impl<V: Vocabulary> Parser<'_, V> {
             is_negative = !is_negative;
         }
         let value = self.operand()?;
-        Ok(if is_negative { Expression::Sum(vec![Term { value, is_subtracted: true }]) } else { value })
+        Ok(if is_negative { Expression::Sum(vec![ExpressionTerm { value, is_subtracted: true }]) } else { value })
     }
 
     fn operand(&mut self) -> Result<Expression<V::Name>, String> {

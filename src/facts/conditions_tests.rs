@@ -1,7 +1,7 @@
 //! Conditions of hosts whose `/sys` and `/proc` lie in a temporary directory.
 
 use super::*;
-use crate::facts::{ProcessUse, Sensor};
+use crate::facts::{HostSensor, ProcessUse};
 
 /// Creates a root with these files.
 fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -167,7 +167,7 @@ fn swap_load_heat_and_other_users_distort_when_they_are_large() {
     assert!(!load(3.0).2);
 
     let heat = |now| {
-        let sensor = Sensor { label: "Package 0".to_owned(), now, critical: 100.0 };
+        let sensor = HostSensor { label: "Package 0".to_owned(), now, critical: 100.0 };
         of(&HostUse { hottest: Some(sensor), ..HostUse::default() }).remove(0)
     };
     let state = "Package 0: 97 °C, critical at 100 °C".to_owned();

@@ -14,14 +14,14 @@ const MEMORY_TOLERANCE: f64 = 0.02;
 pub struct TrialContext {
     /// The release that the server itself reports, with its suffixes.
     pub release: Option<String>,
-    pub device: DeviceContext,
+    pub device: TrialDevices,
     pub host: HostContext,
 }
 
 /// The devices that the engine computes on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct DeviceContext {
+pub struct TrialDevices {
     /// Such as `NVIDIA H100 80GB HBM3`; several kinds are joined by ` + `. `cpu` if the engine computes on processors.
     pub name: Option<String>,
     /// Bytes of the smallest device.
@@ -64,7 +64,7 @@ impl std::fmt::Display for ContextChange {
     }
 }
 
-impl DeviceContext {
+impl TrialDevices {
     /// Describes a device that only the study or the engine's build states, and that was not read.
     #[must_use]
     pub fn described(device: Device) -> Self {
@@ -132,7 +132,7 @@ impl TrialContext {
         let (known, home) = (&other.device, &other.host);
         Self {
             release: self.release.or_else(|| other.release.clone()),
-            device: DeviceContext {
+            device: TrialDevices {
                 name: device.name.or_else(|| known.name.clone()),
                 memory: device.memory.or(known.memory),
                 count: device.count.or(known.count),
@@ -189,7 +189,7 @@ mod tests {
     fn context() -> TrialContext {
         TrialContext {
             release: Some("0.11.0".to_owned()),
-            device: DeviceContext {
+            device: TrialDevices {
                 name: Some("NVIDIA H100 80GB HBM3".to_owned()),
                 memory: Some(80 << 30),
                 count: Some(8),
@@ -255,9 +255,9 @@ mod tests {
 
     #[test]
     fn a_described_device_has_what_the_study_says_of_it() {
-        let gpu = DeviceContext::described(Device::Cuda(Gpu::described(Some(24 << 30), Some(2), Some((8, 9)))));
+        let gpu = TrialDevices::described(Device::Cuda(Gpu::described(Some(24 << 30), Some(2), Some((8, 9)))));
         assert_eq!((gpu.memory, gpu.count, gpu.compute_capability.as_deref()), (Some(24 << 30), Some(2), Some("8.9")));
         assert_eq!((gpu.name, gpu.driver), (None, None));
-        assert_eq!(DeviceContext::described(Device::Cpu).name.as_deref(), Some("cpu"));
+        assert_eq!(TrialDevices::described(Device::Cpu).name.as_deref(), Some("cpu"));
     }
 }

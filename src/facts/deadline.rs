@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 /// The reason for which a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unanswered {
+pub(super) enum DeadlineError {
     /// The call in progress and its duration so far.
     Hangs { call: &'static str, since: Duration },
     /// The thread could not be started, or has panicked.
@@ -58,13 +58,13 @@ impl<I: 'static> DeadlineThread<I> {
         limit: Duration,
         call: &'static str,
         work: impl FnOnce(&mut I) -> T + Send + 'static,
-    ) -> Result<T, Unanswered> {
+    ) -> Result<T, DeadlineError> {
         let (sender, answer) = std::sync::mpsc::channel();
         let id = self.enqueue(call, Box::new(move |interface| drop(sender.send(work(interface)))))?;
         answer.recv_timeout(limit).map_err(|error| match error {
             RecvTimeoutError::Timeout => self.give_up(id),
             // The sender is dropped without an answer only if the thread has ended.
-            RecvTimeoutError::Disconnected => Unanswered::Gone,
+            RecvTimeoutError::Disconnected => DeadlineError::Gone,
         })
     }
 
@@ -74,22 +74,22 @@ impl<I: 'static> DeadlineThread<I> {
         limit: Duration,
         call: &'static str,
         work: impl FnOnce(&mut I) -> T + Send + 'static,
-    ) -> Result<T, Unanswered> {
+    ) -> Result<T, DeadlineError> {
         let (sender, answer) = oneshot::channel();
         let id = self.enqueue(call, Box::new(move |interface| drop(sender.send(work(interface)))))?;
         match tokio::time::timeout(limit, answer).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => Err(Unanswered::Gone),
+            Ok(Err(_)) => Err(DeadlineError::Gone),
             Err(_) => Err(self.give_up(id)),
         }
     }
 
-    fn enqueue(&self, call: &'static str, work: Work<I>) -> Result<u64, Unanswered> {
+    fn enqueue(&self, call: &'static str, work: Work<I>) -> Result<u64, DeadlineError> {
         let mut state = self.lock();
         if state.is_late
             && let Some((_, call, began)) = state.running
         {
-            return Err(Unanswered::Hangs { call, since: began.elapsed() });
+            return Err(DeadlineError::Hangs { call, since: began.elapsed() });
         }
         if !state.is_started {
             state.is_started = true;
@@ -98,7 +98,7 @@ impl<I: 'static> DeadlineThread<I> {
             state.is_gone = thread.spawn(move || run(&shared, open)).is_err();
         }
         if state.is_gone {
-            return Err(Unanswered::Gone);
+            return Err(DeadlineError::Gone);
         }
         state.next += 1;
         let id = state.next;
@@ -108,19 +108,19 @@ impl<I: 'static> DeadlineThread<I> {
     }
 
     /// Removes a call that has waited for too long.
-    fn give_up(&self, id: u64) -> Unanswered {
+    fn give_up(&self, id: u64) -> DeadlineError {
         let mut state = self.lock();
         state.queue.retain(|question| question.id != id);
         if state.is_gone {
-            return Unanswered::Gone;
+            return DeadlineError::Gone;
         }
         match state.running {
             Some((_, call, began)) => {
                 state.is_late = true;
-                Unanswered::Hangs { call, since: began.elapsed() }
+                DeadlineError::Hangs { call, since: began.elapsed() }
             }
             // The call has ended at this very moment.
-            None => Unanswered::Hangs { call: "a call", since: Duration::ZERO },
+            None => DeadlineError::Hangs { call: "a call", since: Duration::ZERO },
         }
     }
 
@@ -171,8 +171,8 @@ mod tests {
         let thread = DeadlineThread::new("test", || 7_u64);
         assert_eq!(thread.ask(LONG, "first", |value| *value), Ok(7));
         let (release, hang) = channel::<()>();
-        let named = |result: Result<(), Unanswered>| match result {
-            Err(Unanswered::Hangs { call, .. }) => call,
+        let named = |result: Result<(), DeadlineError>| match result {
+            Err(DeadlineError::Hangs { call, .. }) => call,
             other => panic!("{other:?}"),
         };
         let hung = thread.ask(SHORT, "memory", move |_| hang.recv().is_ok()).map(drop);
@@ -206,7 +206,7 @@ mod tests {
             });
             begun.recv().unwrap();
             let late = thread.ask(SHORT, "second", |seen| seen.push(2));
-            assert!(matches!(late, Err(Unanswered::Hangs { call: "first", .. })), "{late:?}");
+            assert!(matches!(late, Err(DeadlineError::Hangs { call: "first", .. })), "{late:?}");
             release.send(()).unwrap();
             assert_eq!(first.join().unwrap(), Ok(()));
         });
@@ -225,14 +225,14 @@ mod tests {
         let dropped = tokio::time::timeout(SHORT, hung).await;
         assert!(dropped.is_err(), "the caller goes away");
         let late = thread.ask_async(SHORT, "clocks", |()| ()).await;
-        assert!(matches!(late, Err(Unanswered::Hangs { call: "memory", .. })), "{late:?}");
+        assert!(matches!(late, Err(DeadlineError::Hangs { call: "memory", .. })), "{late:?}");
         drop(release);
     }
 
     #[test]
     fn a_panic_is_no_hang() {
         let thread = DeadlineThread::new("test", || ());
-        assert_eq!(thread.ask(LONG, "first", |()| -> () { panic!("on purpose") }), Err(Unanswered::Gone));
-        assert_eq!(thread.ask(LONG, "second", |()| ()), Err(Unanswered::Gone));
+        assert_eq!(thread.ask(LONG, "first", |()| -> () { panic!("on purpose") }), Err(DeadlineError::Gone));
+        assert_eq!(thread.ask(LONG, "second", |()| ()), Err(DeadlineError::Gone));
     }
 }

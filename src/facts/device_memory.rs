@@ -26,12 +26,12 @@ pub struct DeviceMemory {
     pub used: u64,
     /// Bytes that a process could get.
     pub free: u64,
-    pub holders: Vec<Holder>,
+    pub holders: Vec<MemoryHolder>,
 }
 
 /// A process that has memory on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct MemoryHolder {
     /// In the driver's PID namespace. In a container it may be the number of no process, or of another one.
     pub pid: u32,
     /// Bytes; `None` if the driver does not report them (on Windows' driver model, and under some kinds of
@@ -81,7 +81,7 @@ pub fn read_memory(nvml: &Nvml, id: &GpuId) -> Result<DeviceMemory, NvmlError> {
     let reading = memory(nvml, &device)?;
     let mut processes = device.running_compute_processes().unwrap_or_default();
     processes.extend(device.running_graphics_processes().unwrap_or_default());
-    let mut holders: Vec<Holder> = Vec::new();
+    let mut holders: Vec<MemoryHolder> = Vec::new();
     for process in processes {
         let used = match process.used_gpu_memory {
             UsedGpuMemory::Used(bytes) => Some(bytes),
@@ -89,7 +89,7 @@ pub fn read_memory(nvml: &Nvml, id: &GpuId) -> Result<DeviceMemory, NvmlError> {
         };
         // A process that computes and draws is in both lists, with equal memory.
         if holders.iter().all(|holder| holder.pid != process.pid) {
-            holders.push(Holder { pid: process.pid, used });
+            holders.push(MemoryHolder { pid: process.pid, used });
         }
     }
     Ok(DeviceMemory {

@@ -221,7 +221,7 @@ fn node(bus_id: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Holder;
+    use crate::facts::MemoryHolder;
 
     fn reading(index: u32, name: &str, capability: (u8, u8)) -> GpuReading {
         let id = GpuId { index, uuid: format!("GPU-{index}"), instance: None };
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn memory_of_our_own_processes_counts_as_free() {
-        let holders = [(7, Some(60)), (8, Some(10))].map(|(pid, used)| Holder { pid, used }).to_vec();
+        let holders = [(7, Some(60)), (8, Some(10))].map(|(pid, used)| MemoryHolder { pid, used }).to_vec();
         let memory = DeviceMemory { total: 82, usable: 80, used: 70, free: 10, holders, ..DeviceMemory::default() };
         let report = GpuReport {
             readings: vec![GpuReading { memory: Some(memory), ..reading(0, "NVIDIA A100-SXM4-80GB", (8, 0)) }],

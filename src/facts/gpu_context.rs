@@ -2,7 +2,7 @@
 
 use nvml_wrapper::Nvml;
 
-use super::DeviceContext;
+use super::TrialDevices;
 use super::gpu_list::{GpuList, GpuSelection};
 use super::nvml::memory;
 
@@ -19,14 +19,14 @@ struct DeviceReading {
 
 /// Reads the selected devices. Values that the driver does not report are `None`.
 #[must_use]
-pub fn read(nvml: &Nvml, selection: &GpuSelection) -> DeviceContext {
+pub fn read(nvml: &Nvml, selection: &GpuSelection) -> TrialDevices {
     let driver = nvml.sys_driver_version().ok();
     let selected = GpuList::read(nvml).and_then(|list| list.selected(selection)).unwrap_or_default();
     let seen: Vec<_> = selected.iter().filter_map(|id| Some(reading(nvml, &id.open(nvml).ok()?))).collect();
     let context = summary(&seen);
     // A device that is temporarily unreadable must not look like a change of devices.
     let (name, count) = if seen.len() == selected.len() { (context.name, context.count) } else { (None, None) };
-    DeviceContext { name, count, driver, ..context }
+    TrialDevices { name, count, driver, ..context }
 }
 
 fn reading(nvml: &Nvml, device: &nvml_wrapper::Device<'_>) -> DeviceReading {
@@ -47,7 +47,7 @@ fn reading(nvml: &Nvml, device: &nvml_wrapper::Device<'_>) -> DeviceReading {
 }
 
 /// Combines the devices: kinds in the order of their first device, and the smallest of each number.
-fn summary(seen: &[DeviceReading]) -> DeviceContext {
+fn summary(seen: &[DeviceReading]) -> TrialDevices {
     let kinds = |value: fn(&DeviceReading) -> Option<&String>| {
         let mut kinds: Vec<&str> = Vec::new();
         for device in seen {
@@ -65,7 +65,7 @@ fn summary(seen: &[DeviceReading]) -> DeviceContext {
     let capability = seen.iter().map(|device| device.compute_capability).collect::<Option<Vec<_>>>();
     let capability = capability.and_then(|all| all.into_iter().min());
     let milliwatts = least(|device| device.power_limit_mw.map(u64::from)).and_then(|limit| u32::try_from(limit).ok());
-    DeviceContext {
+    TrialDevices {
         name: kinds(|device| device.name.as_ref()),
         memory: least(|device| device.memory),
         count: u32::try_from(seen.len()).ok().filter(|count| *count > 0),
@@ -106,6 +106,6 @@ mod tests {
         let silent = DeviceReading { memory: None, power_limit_mw: None, ..device("H100", 80, 700) };
         let context = summary(&[device("H100", 80, 700), silent]);
         assert_eq!((context.memory, context.power_limit_w, context.count), (None, None, Some(2)));
-        assert_eq!(summary(&[]), DeviceContext::default());
+        assert_eq!(summary(&[]), TrialDevices::default());
     }
 }

@@ -28,14 +28,14 @@ pub struct HostUse {
     /// The lowest and the highest clock of a processor.
     pub clock_mhz: Option<(u64, u64)>,
     /// The sensor that is nearest to its critical temperature.
-    pub hottest: Option<Sensor>,
+    pub hottest: Option<HostSensor>,
     /// Processes of other users above the limits, those with the most processor time first.
     pub others: Option<Vec<ProcessUse>>,
 }
 
 /// A temperature in degrees Celsius.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sensor {
+pub struct HostSensor {
     pub label: String,
     pub now: f32,
     pub critical: f32,
@@ -89,12 +89,12 @@ impl HostUse {
     }
 }
 
-fn hottest() -> Option<Sensor> {
+fn hottest() -> Option<HostSensor> {
     let components = Components::new_with_refreshed_list().ok()?;
     let sensors = components.iter().filter_map(|component| {
         let (now, critical) = (component.temperature()?, component.critical()?);
         // Sensors that are not connected report 0 or less.
-        (now > 0.0 && critical > 0.0).then(|| Sensor { label: component.label().to_owned(), now, critical })
+        (now > 0.0 && critical > 0.0).then(|| HostSensor { label: component.label().to_owned(), now, critical })
     });
     sensors.min_by(|a, b| (a.critical - a.now).total_cmp(&(b.critical - b.now)))
 }

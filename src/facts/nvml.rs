@@ -8,7 +8,7 @@ use std::time::Duration;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
-use super::deadline::{DeadlineThread, Unanswered};
+use super::deadline::{DeadlineError, DeadlineThread};
 
 /// The variable that names the library's file, for drivers in unusual places.
 pub const NVML_LIBRARY: &str = "SETPOINT_NVML";
@@ -45,11 +45,11 @@ impl From<NvmlError> for GpuError {
     }
 }
 
-impl From<Unanswered> for GpuError {
-    fn from(unanswered: Unanswered) -> Self {
+impl From<DeadlineError> for GpuError {
+    fn from(unanswered: DeadlineError) -> Self {
         match unanswered {
-            Unanswered::Hangs { call, since } => Self::Hangs { call, since },
-            Unanswered::Gone => Self::Unreadable("its thread has ended".to_owned()),
+            DeadlineError::Hangs { call, since } => Self::Hangs { call, since },
+            DeadlineError::Gone => Self::Unreadable("its thread has ended".to_owned()),
         }
     }
 }

@@ -6,23 +6,23 @@ use std::sync::OnceLock;
 
 use serde::Deserialize;
 
-use super::form::Form;
-use super::{BoolStyle, Bounds, Kind};
+use super::form::JsonForm;
+use super::{BoolStyle, FlagBounds, FlagKind};
 use crate::config::Value;
 use crate::facts::EngineVersion;
 
 /// The entry of one flag, over all releases.
 #[derive(Debug, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "facts of the book, independent of each other")]
-pub(super) struct Entry {
+pub(super) struct FlagEntry {
     pub(super) present: String,
     /// The replacement, for a flag that later releases do not have.
     pub(super) replaced_by: Option<String>,
     #[serde(default)]
-    kind: Kind,
+    kind: FlagKind,
     /// The kind of a list's elements. Only integers are distinguished.
     #[serde(default)]
-    item: Option<Kind>,
+    item: Option<FlagKind>,
     /// Whether `None` and the empty text leave the flag unset.
     #[serde(default)]
     optional: bool,
@@ -47,7 +47,7 @@ pub(super) struct Entry {
     #[serde(default)]
     choices: BTreeMap<String, Option<Vec<Value>>>,
     #[serde(default)]
-    bounds: BTreeMap<String, Option<Bounds>>,
+    bounds: BTreeMap<String, Option<FlagBounds>>,
 }
 
 /// The facts as they are in the file: one line for each flag.
@@ -58,7 +58,7 @@ struct Facts {
     recorded_from: String,
     /// The first release that takes `None` for an optional flag.
     optional_from: String,
-    flags: BTreeMap<String, Entry>,
+    flags: BTreeMap<String, FlagEntry>,
 }
 
 /// The flags of an engine, release by release.
@@ -85,15 +85,15 @@ impl fmt::Debug for FlagBook {
 struct Loaded {
     facts: &'static Facts,
     /// Oldest release first.
-    columns: Vec<Column>,
+    columns: Vec<ReleaseColumn>,
 }
 
 /// The properties of a flag in one release.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts of the book, independent of each other")]
-pub(super) struct Known {
+pub(super) struct KnownFlag {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: FlagKind,
     pub(super) of_integers: bool,
     pub(super) optional: bool,
     pub(super) folded: bool,
@@ -106,30 +106,30 @@ pub(super) struct Known {
     pub(super) recorded: bool,
     pub(super) bool_style: Option<BoolStyle>,
     pub(super) choices: Option<&'static [Value]>,
-    pub(super) bounds: Option<Bounds>,
+    pub(super) bounds: Option<FlagBounds>,
     /// The fields of a JSON flag, if they are recorded.
-    pub(super) form: Option<&'static Form>,
+    pub(super) form: Option<&'static JsonForm>,
 }
 
 /// One spelling on the command line, including dashes.
 #[derive(Debug)]
-pub(super) struct Spelling {
+pub(super) struct FlagSpelling {
     pub(super) text: String,
-    pub(super) flag: &'static Known,
+    pub(super) flag: &'static KnownFlag,
     /// Whether this is `--no-x`.
     pub(super) negates: bool,
 }
 
 /// One release's flags.
 #[derive(Debug)]
-pub(super) struct Column {
+pub(super) struct ReleaseColumn {
     pub(super) release: EngineVersion,
     /// Flags by name and by alias, without dashes.
-    pub(super) by_name: HashMap<&'static str, &'static Known>,
+    pub(super) by_name: HashMap<&'static str, &'static KnownFlag>,
     /// Spellings by text, for the parser.
-    pub(super) by_spelling: HashMap<&'static str, &'static Spelling>,
+    pub(super) by_spelling: HashMap<&'static str, &'static FlagSpelling>,
     /// Spellings in the order of their texts, for abbreviations.
-    pub(super) spellings: &'static [Spelling],
+    pub(super) spellings: &'static [FlagSpelling],
 }
 
 impl FlagBook {
@@ -149,7 +149,8 @@ impl FlagBook {
         self.loaded.get_or_init(|| {
             let invalid = |error: serde_json::Error| -> ! { panic!("bug: the flags of {}: {error}", self.engine) };
             let facts: Facts = serde_json::from_str(self.facts).unwrap_or_else(|error| invalid(error));
-            let forms: BTreeMap<String, Form> = serde_json::from_str(self.forms).unwrap_or_else(|error| invalid(error));
+            let forms: BTreeMap<String, JsonForm> =
+                serde_json::from_str(self.forms).unwrap_or_else(|error| invalid(error));
             // The book lives as long as the program, so its contents may be leaked.
             let (facts, forms): (&'static Facts, &'static _) = (Box::leak(Box::new(facts)), Box::leak(Box::new(forms)));
             let columns = (0..facts.versions.len()).map(|index| column(facts, forms, index)).collect();
@@ -158,11 +159,11 @@ impl FlagBook {
     }
 
     /// Returns the columns, the oldest release first.
-    pub(super) fn columns(&self) -> &[Column] {
+    pub(super) fn columns(&self) -> &[ReleaseColumn] {
         &self.loaded().columns
     }
 
-    pub(super) fn entry(&self, name: &str) -> Option<&'static Entry> {
+    pub(super) fn entry(&self, name: &str) -> Option<&'static FlagEntry> {
         self.loaded().facts.flags.get(name)
     }
 
@@ -175,15 +176,15 @@ fn release(text: &str) -> EngineVersion {
     text.parse().unwrap_or_else(|error| panic!("bug: a release of a flag book: {error}"))
 }
 
-fn column(facts: &'static Facts, forms: &'static BTreeMap<String, Form>, index: usize) -> Column {
+fn column(facts: &'static Facts, forms: &'static BTreeMap<String, JsonForm>, index: usize) -> ReleaseColumn {
     let version = release(&facts.versions[index]);
     let (recorded, optional) = (version >= release(&facts.recorded_from), version >= release(&facts.optional_from));
     let (mut by_name, mut spellings) = (HashMap::new(), Vec::new());
     for (name, entry) in facts.flags.iter().filter(|(_, entry)| entry.present.as_bytes()[index] == b'x') {
-        let known = Known {
+        let known = KnownFlag {
             name,
             kind: entry.kind,
-            of_integers: entry.item == Some(Kind::Int),
+            of_integers: entry.item == Some(FlagKind::Int),
             optional: entry.optional && optional,
             folded: entry.folded,
             bare: entry.bare,
@@ -196,10 +197,10 @@ fn column(facts: &'static Facts, forms: &'static BTreeMap<String, Form>, index: 
             bounds: as_of(&entry.bounds, &facts.versions[..=index]).copied().flatten(),
             form: forms.get(name).filter(|_| recorded),
         };
-        let flag: &'static Known = Box::leak(Box::new(known));
+        let flag: &'static KnownFlag = Box::leak(Box::new(known));
         by_name.insert(flag.name, flag);
         by_name.extend(entry.aliases.iter().map(|alias| (alias.trim_start_matches('-'), flag)));
-        let spelt = |text: String, negates| Spelling { text, flag, negates };
+        let spelt = |text: String, negates| FlagSpelling { text, flag, negates };
         spellings.push(spelt(format!("--{name}"), false));
         spellings.extend(entry.aliases.iter().map(|alias| spelt(alias.clone(), false)));
         if flag.bool_style == Some(BoolStyle::Optional) {
@@ -207,9 +208,9 @@ fn column(facts: &'static Facts, forms: &'static BTreeMap<String, Form>, index: 
         }
     }
     spellings.sort_by(|a, b| a.text.cmp(&b.text));
-    let spellings: &'static [Spelling] = spellings.leak();
+    let spellings: &'static [FlagSpelling] = spellings.leak();
     let by_spelling = spellings.iter().map(|spelling| (spelling.text.as_str(), spelling)).collect();
-    Column { release: version, by_name, by_spelling, spellings }
+    ReleaseColumn { release: version, by_name, by_spelling, spellings }
 }
 
 /// Returns the value stated for the newest of these releases, which ascend.
@@ -231,7 +232,11 @@ impl FlagBook {
         for (name, entry) in &facts.flags {
             let present = &entry.present;
             require(present.len() == facts.versions.len(), name, "`present` has not one character for each release");
-            require((entry.kind == Kind::Bool) != entry.bool_style.is_empty(), name, "a style is not that of a switch");
+            require(
+                (entry.kind == FlagKind::Bool) != entry.bool_style.is_empty(),
+                name,
+                "a style is not that of a switch",
+            );
             require(
                 present.ends_with('x') == entry.replaced_by.is_none(),
                 name,

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::Bounds;
+use super::FlagBounds;
 
 /// One type of `forms.json`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Form {
+pub(super) enum JsonForm {
     Any,
     Bool,
-    Int(Bounds),
-    Float(Bounds),
+    Int(FlagBounds),
+    Float(FlagBounds),
     Optional(Box<Self>),
     AnyOf(Vec<Self>),
     /// One of these values, without conversion.
@@ -24,27 +24,27 @@ pub(super) enum Form {
     List(Box<Self>),
     Map(Box<Self>),
     #[serde(untagged)]
-    Plain(Plain),
+    Plain(PlainForm),
     #[serde(untagged)]
-    Object(Object),
+    Object(ObjectForm),
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Plain {
+pub(super) enum PlainForm {
     Int,
     Float,
     Str,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Object {
-    object: BTreeMap<String, Form>,
+pub(super) struct ObjectForm {
+    object: BTreeMap<String, JsonForm>,
     #[serde(default)]
     required: Vec<String>,
 }
 
-impl Form {
+impl JsonForm {
     /// Returns the reason why a value is invalid: the path of the field and the problem, in pydantic's wording.
     pub(super) fn refuse(&self, value: &Json) -> Option<String> {
         self.refuse_at("", value)
@@ -65,21 +65,21 @@ impl Form {
                     wrong("Input should be a valid boolean")
                 }
             }
-            Self::Plain(Plain::Str) => {
+            Self::Plain(PlainForm::Str) => {
                 if value.is_string() {
                     None
                 } else {
                     wrong("Input should be a valid string")
                 }
             }
-            Self::Plain(Plain::Int) => {
+            Self::Plain(PlainForm::Int) => {
                 if as_integer(value).is_some() {
                     None
                 } else {
                     wrong(INTEGER)
                 }
             }
-            Self::Plain(Plain::Float) => {
+            Self::Plain(PlainForm::Float) => {
                 if as_float(value).is_some() {
                     None
                 } else {
@@ -118,7 +118,7 @@ impl Form {
                 Json::Object(items) => items.iter().find_map(|(name, item)| form.refuse_at(&below(name), item)),
                 _ => wrong("Input should be a valid dictionary"),
             },
-            Self::Object(Object { object, required }) => match value {
+            Self::Object(ObjectForm { object, required }) => match value {
                 Json::Object(items) => items
                     .iter()
                     .find_map(|(name, item)| match object.get(name) {
@@ -173,7 +173,7 @@ mod tests {
 
     #[expect(clippy::needless_pass_by_value, reason = "what `json!` makes is handed over")]
     fn refuse(form: Json, value: Json) -> Option<String> {
-        serde_json::from_value::<Form>(form).unwrap().refuse(&value)
+        serde_json::from_value::<JsonForm>(form).unwrap().refuse(&value)
     }
 
     #[test]

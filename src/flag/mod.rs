@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::config::Value;
 use crate::facts::EngineVersion;
-use book::{Column, Known};
+use book::{KnownFlag, ReleaseColumn};
 
 /// The reason why a flag or its value cannot be used. The texts follow argparse, which refuses these with exit status
 /// 2.
@@ -54,7 +54,7 @@ pub enum BoolStyle {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum FlagKind {
     Int,
     Float,
     Bool,
@@ -72,14 +72,14 @@ pub enum Kind {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-pub struct Bounds {
+pub struct FlagBounds {
     pub ge: Option<f64>,
     pub gt: Option<f64>,
     pub le: Option<f64>,
     pub lt: Option<f64>,
 }
 
-impl Bounds {
+impl FlagBounds {
     /// Returns the bound that a number breaks, in pydantic's wording. NaN breaks every bound.
     #[must_use]
     pub fn refuse(&self, number: f64) -> Option<String> {
@@ -100,7 +100,7 @@ impl Bounds {
 pub struct FlagTable {
     book: &'static FlagBook,
     index: usize,
-    column: &'static Column,
+    column: &'static ReleaseColumn,
 }
 
 impl fmt::Debug for FlagTable {
@@ -113,7 +113,7 @@ impl fmt::Debug for FlagTable {
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
     pub name: &'static str,
-    known: &'static Known,
+    known: &'static KnownFlag,
 }
 
 impl FlagBook {
@@ -195,12 +195,12 @@ fn dashed(name: &str) -> Cow<'_, str> {
 }
 
 impl Flag {
-    fn of(known: &'static Known) -> Self {
+    fn of(known: &'static KnownFlag) -> Self {
         Self { name: known.name, known }
     }
 
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> FlagKind {
         self.known.kind
     }
 
@@ -223,7 +223,7 @@ impl Flag {
 
     /// Returns the bounds that this release's configuration classes enforce.
     #[must_use]
-    pub fn bounds(&self) -> Option<Bounds> {
+    pub fn bounds(&self) -> Option<FlagBounds> {
         self.known.bounds
     }
 }

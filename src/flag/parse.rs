@@ -5,9 +5,9 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value as Json};
 
-use super::book::Spelling;
+use super::book::FlagSpelling;
 use super::read::human_integer;
-use super::{BoolStyle, Flag, FlagError, FlagTable, Kind};
+use super::{BoolStyle, Flag, FlagError, FlagKind, FlagTable};
 use crate::config::{Config, Value};
 
 impl FlagTable {
@@ -140,7 +140,7 @@ impl FlagTable {
 }
 
 enum Word<'a> {
-    Option(&'static Spelling, Option<&'a str>),
+    Option(&'static FlagSpelling, Option<&'a str>),
     Value,
     Ambiguous(FlagError),
     Unknown(&'a str),
@@ -183,18 +183,23 @@ impl<'a> Words<'a> {
 
 impl Flag {
     /// Returns the value of an option, which is attached with `=` or follows the option.
-    fn read_option(&self, spelling: &Spelling, inline: Option<&str>, rest: &mut Words<'_>) -> Result<Value, FlagError> {
-        if self.kind() == Kind::Bool {
+    fn read_option(
+        &self,
+        spelling: &FlagSpelling,
+        inline: Option<&str>,
+        rest: &mut Words<'_>,
+    ) -> Result<Value, FlagError> {
+        if self.kind() == FlagKind::Bool {
             return match inline {
                 None => Ok(Value::Bool(!spelling.negates)),
                 Some(value) => self.explicit_bool(spelling, value).map(Value::Bool),
             };
         }
         let Some(first) = inline.or_else(|| rest.value()) else {
-            let alone = self.kind() == Kind::Other || self.known.bare;
+            let alone = self.kind() == FlagKind::Other || self.known.bare;
             return if alone { Ok(Value::Bool(true)) } else { Err(FlagError::MissingValue(self.name.to_owned())) };
         };
-        if self.kind() != Kind::List || inline.is_some() {
+        if self.kind() != FlagKind::List || inline.is_some() {
             return self.read(first);
         }
         let mut all = first.to_owned();
@@ -205,7 +210,7 @@ impl Flag {
         self.read(&all)
     }
 
-    fn explicit_bool(&self, spelling: &Spelling, value: &str) -> Result<bool, FlagError> {
+    fn explicit_bool(&self, spelling: &FlagSpelling, value: &str) -> Result<bool, FlagError> {
         match (self.bool_style(), value.to_ascii_lowercase().as_str()) {
             (Some(BoolStyle::StoreBoolean), "true") => Ok(true),
             (Some(BoolStyle::StoreBoolean), "false") => Ok(false),

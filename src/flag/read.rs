@@ -4,7 +4,7 @@ use std::num::IntErrorKind;
 
 use serde_json::Value as Json;
 
-use super::{Flag, FlagError, Kind};
+use super::{Flag, FlagError, FlagKind};
 use crate::config::Value;
 use crate::stats::f64_to_i64;
 
@@ -21,17 +21,17 @@ impl Flag {
         }
         let value = match self.kind() {
             // The engine encodes `auto`, the longest length that fits, as -1.
-            Kind::Int if self.known.auto && is_auto(text) => Value::Int(-1),
-            Kind::Int if self.known.human => {
+            FlagKind::Int if self.known.auto && is_auto(text) => Value::Int(-1),
+            FlagKind::Int if self.known.human => {
                 human_integer(text).map(Value::Int).ok_or_else(|| wrong("human_readable_int"))?
             }
-            Kind::Int => integer(text).map(Value::Int).ok_or_else(|| wrong("int"))?,
-            Kind::Float => float(text).map(Value::Float).ok_or_else(|| wrong("float"))?,
-            Kind::Json => return self.check_json(text).map(|()| Value::Text(text.to_owned())),
-            Kind::TextOrJson if text.trim().starts_with('{') && text.trim().ends_with('}') => {
+            FlagKind::Int => integer(text).map(Value::Int).ok_or_else(|| wrong("int"))?,
+            FlagKind::Float => float(text).map(Value::Float).ok_or_else(|| wrong("float"))?,
+            FlagKind::Json => return self.check_json(text).map(|()| Value::Text(text.to_owned())),
+            FlagKind::TextOrJson if text.trim().starts_with('{') && text.trim().ends_with('}') => {
                 return self.check_json(text).map(|()| Value::Text(text.to_owned()));
             }
-            Kind::List if self.known.of_integers => {
+            FlagKind::List if self.known.of_integers => {
                 let bad = text.split_whitespace().find(|item| integer(item).is_none());
                 return match bad {
                     Some(_) => Err(wrong("int")),
@@ -52,9 +52,11 @@ impl Flag {
     pub fn check(&self, value: &Value) -> Result<(), FlagError> {
         match (self.kind(), value) {
             // A flag of unknown kind may be a switch.
-            (Kind::Bool | Kind::Other, Value::Bool(_)) => Ok(()),
-            (Kind::Int, Value::Int(_)) | (Kind::Float, Value::Float(_)) => self.check_choice(value),
-            (Kind::Bool, _) => Err(FlagError::ExplicitBool { name: self.name.to_owned(), value: value.to_string() }),
+            (FlagKind::Bool | FlagKind::Other, Value::Bool(_)) => Ok(()),
+            (FlagKind::Int, Value::Int(_)) | (FlagKind::Float, Value::Float(_)) => self.check_choice(value),
+            (FlagKind::Bool, _) => {
+                Err(FlagError::ExplicitBool { name: self.name.to_owned(), value: value.to_string() })
+            }
             (_, Value::Text(text)) => self.read(text).map(drop),
             (_, Value::Bool(true)) if self.known.bare => Ok(()),
             (_, Value::Bool(_)) => Err(FlagError::MissingValue(self.name.to_owned())),

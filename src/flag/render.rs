@@ -1,6 +1,6 @@
 //! Conversion of a configuration to command-line arguments, in the spelling of the release.
 
-use super::{BoolStyle, FlagError, FlagTable, Kind};
+use super::{BoolStyle, FlagError, FlagKind, FlagTable};
 use crate::config::{Config, Value};
 
 impl FlagTable {
@@ -26,7 +26,7 @@ impl FlagTable {
             flag.check(value)?;
             arguments.push(format!("--{}", flag.name));
             match value {
-                Value::Text(text) if flag.kind() == Kind::List => {
+                Value::Text(text) if flag.kind() == FlagKind::List => {
                     arguments.extend(text.split_whitespace().map(str::to_owned));
                 }
                 _ => arguments.push(value.to_string()),

@@ -36,7 +36,7 @@ fn typed(domain: &Domain, value: Value) -> Option<Value> {
 mod tests {
     use super::*;
     use crate::facts::{Device, ModelShape};
-    use crate::space::{Parameter, Scale};
+    use crate::space::{IntScale, Parameter};
 
     fn parameter(name: &str, domain: Domain) -> Parameter {
         Parameter { name: name.to_owned(), domain, when: Vec::new(), help: None }
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn what_the_engine_chooses_is_told_in_the_types_of_the_space() {
-        let int = || Domain::int(1, 4096, Scale::Log, 1);
+        let int = || Domain::int(1, 4096, IntScale::Log, 1);
         let parameters = vec![
             parameter("max-num-seqs", int()),
             parameter("max-num-batched-tokens", int()),

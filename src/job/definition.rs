@@ -6,10 +6,10 @@ use std::path::Path;
 use serde_json::{Value as Json, json};
 
 use super::{Job, LoadJob};
-use crate::load::{Api, Arrival};
-use crate::metrics::Part;
+use crate::load::{ArrivalPattern, RequestApi};
+use crate::metrics::RunPart;
 use crate::trial::redact;
-use crate::workload::{Length, Spec, Think};
+use crate::workload::{Think, TokenLength, WorkloadSpec};
 
 impl Job {
     /// Returns the definition to store with the study. Budget and sampler are left out: they may change when a study
@@ -80,31 +80,31 @@ pub(super) fn digest(file: &Path) -> std::io::Result<String> {
 
 /// Returns the part of a specification that decides its requests. `files` yields the names and digests of its files, in
 /// order.
-pub(super) fn define(spec: &Spec, files: &mut std::slice::Iter<'_, (String, String)>) -> Json {
-    let length = |length: &Length| match length {
-        Length::Exact(length) => json!(length),
-        Length::Range { min, max } => json!({"min": min, "max": max}),
-        Length::Rest(_) => json!(length.to_string()),
+pub(super) fn define(spec: &WorkloadSpec, files: &mut std::slice::Iter<'_, (String, String)>) -> Json {
+    let length = |length: &TokenLength| match length {
+        TokenLength::Exact(length) => json!(length),
+        TokenLength::Range { min, max } => json!({"min": min, "max": max}),
+        TokenLength::Rest(_) => json!(length.to_string()),
     };
     let mut object = match spec {
-        Spec::Random { input_len, output_len, prefix_len } => {
+        WorkloadSpec::Random { input_len, output_len, prefix_len } => {
             let mut object = json!({"input_len": length(input_len), "output_len": length(output_len)});
             if *prefix_len > 0 {
                 object["prefix_len"] = json!(prefix_len);
             }
             object
         }
-        Spec::ShareGpt { prompts, output_len, pruning, .. } => json!({
+        WorkloadSpec::ShareGpt { prompts, output_len, pruning, .. } => json!({
             "prompts": prompts, "output_len": output_len, "min_len": pruning.min_len,
             "max_prompt_len": pruning.max_prompt_len, "max_total_len": pruning.max_total_len,
         }),
-        Spec::Jsonl { output_len, .. } => json!({"output_len": output_len}),
-        Spec::Trace { .. } => json!({}),
-        Spec::Prefix { groups, prefix_len, share, suffix_len, output_len } => json!({
+        WorkloadSpec::Jsonl { output_len, .. } => json!({"output_len": output_len}),
+        WorkloadSpec::Trace { .. } => json!({}),
+        WorkloadSpec::Prefix { groups, prefix_len, share, suffix_len, output_len } => json!({
             "groups": groups, "prefix_len": prefix_len, "share": share,
             "suffix_len": length(suffix_len), "output_len": length(output_len),
         }),
-        Spec::Conversation { turns, system_len, first_len, user_len, output_len, think } => {
+        WorkloadSpec::Conversation { turns, system_len, first_len, user_len, output_len, think } => {
             let (distribution, think) = match think {
                 Think::Fixed(time) => ("fixed", time),
                 Think::Exponential(mean) => ("exponential", mean),
@@ -115,11 +115,11 @@ pub(super) fn define(spec: &Spec, files: &mut std::slice::Iter<'_, (String, Stri
                 "think_time_s": think.as_secs_f64(), "think_distribution": distribution,
             })
         }
-        Spec::Image { sizes, count, input_len, output_len } => json!({
+        WorkloadSpec::Image { sizes, count, input_len, output_len } => json!({
             "sizes": sizes, "count": count, "input_len": length(input_len), "output_len": length(output_len),
         }),
-        Spec::Mixture { parts } => {
-            let mut part = |(weight, part): &(f64, Spec)| {
+        WorkloadSpec::Mixture { parts } => {
+            let mut part = |(weight, part): &(f64, WorkloadSpec)| {
                 let mut object = define(part, files);
                 object["weight"] = json!(weight);
                 object
@@ -128,7 +128,7 @@ pub(super) fn define(spec: &Spec, files: &mut std::slice::Iter<'_, (String, Stri
         }
     };
     object["kind"] = json!(spec.kind());
-    let is_mixture = matches!(spec, Spec::Mixture { .. });
+    let is_mixture = matches!(spec, WorkloadSpec::Mixture { .. });
     if let Some((name, digest)) = (!is_mixture && !spec.files().is_empty()).then(|| files.next()).flatten() {
         object["file"] = json!({"name": name, "digest": digest});
     }
@@ -147,17 +147,17 @@ fn load(load: &LoadJob) -> Json {
     // JSON has no infinity.
     let number = |value: f64| if value.is_finite() { json!(value) } else { json!("inf") };
     match &load.arrival {
-        Arrival::Closed => {}
-        Arrival::AtOnce => object["rate_per_s"] = json!("inf"),
-        Arrival::Rate { per_s, burstiness } => {
+        ArrivalPattern::Closed => {}
+        ArrivalPattern::AtOnce => object["rate_per_s"] = json!("inf"),
+        ArrivalPattern::Rate { per_s, burstiness } => {
             object["rate_per_s"] = json!(per_s);
             object["burstiness"] = number(*burstiness);
         }
-        Arrival::Ramp { from_per_s, to_per_s, over, burstiness } => {
+        ArrivalPattern::Ramp { from_per_s, to_per_s, over, burstiness } => {
             object["ramp"] = json!({"from_per_s": from_per_s, "to_per_s": to_per_s, "over_s": over.as_secs_f64()});
             object["burstiness"] = number(*burstiness);
         }
-        Arrival::Trace { factor } => object["trace_factor"] = json!(factor),
+        ArrivalPattern::Trace { factor } => object["trace_factor"] = json!(factor),
     }
     if let Some(duration) = load.duration {
         object["duration_s"] = json!(duration.as_secs_f64());
@@ -165,7 +165,7 @@ fn load(load: &LoadJob) -> Json {
     if load.allow_eos {
         object["allow_eos"] = json!(true);
     }
-    if load.window == Part::Steady {
+    if load.window == RunPart::Steady {
         object["window"] = json!("steady");
     }
     if let Some(until) = load.until {
@@ -174,7 +174,7 @@ fn load(load: &LoadJob) -> Json {
     if !load.goodput.is_empty() {
         object["goodput"] = json!(load.goodput.iter().map(ToString::to_string).collect::<Vec<_>>());
     }
-    if load.api == Api::Chat {
+    if load.api == RequestApi::Chat {
         object["api"] = json!("chat");
     }
     object

@@ -4,22 +4,22 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Budget, EngineJob, Job, LoadJob, ModelJob, SpaceJob, WorkloadJob};
+use super::{EngineJob, Job, LoadJob, ModelJob, SpaceJob, StudyBudget, WorkloadJob};
 use crate::engines::assumed;
 use crate::facts::{Device, EngineVersion, ModelShape};
 use crate::load::Dialect;
 use crate::objective::Objective;
 use crate::sampler::SAMPLERS;
 use crate::space::Space;
-use crate::workload::{Spec, Surroundings, WorkloadError};
+use crate::workload::{WorkloadError, WorkloadSpec, WorkloadSurroundings};
 
 /// The inputs of a study without a file.
 #[derive(Clone, Debug)]
-pub struct Description {
+pub struct JobDescription {
     pub seed: u64,
     pub shape: ModelShape,
     /// Prompts are token ids, so that no tokenizer is needed.
-    pub spec: Spec,
+    pub spec: WorkloadSpec,
     pub load: LoadJob,
     pub objective: Objective,
     pub version: EngineVersion,
@@ -31,9 +31,9 @@ impl Job {
     ///
     /// # Errors
     /// If the workload cannot be built.
-    pub fn described(description: Description) -> Result<Self, WorkloadError> {
-        let Description { seed, shape, spec, load, objective, version, device } = description;
-        let surroundings = Surroundings {
+    pub fn described(description: JobDescription) -> Result<Self, WorkloadError> {
+        let JobDescription { seed, shape, spec, load, objective, version, device } = description;
+        let surroundings = WorkloadSurroundings {
             seed,
             vocab_size: shape.vocab_size.and_then(|size| u32::try_from(size).ok()),
             max_model_len: Some(shape.max_model_len(version)),
@@ -79,7 +79,7 @@ impl Job {
             workload: WorkloadJob::of(spec, surroundings, built),
             load,
             objective,
-            budget: Budget::default(),
+            budget: StudyBudget::default(),
             slots: None,
         })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::device;
-use super::paths::Paths;
+use super::paths::StudyPaths;
 use crate::config::Config;
 use crate::document::{DocumentError, Section, nearest};
 use crate::engine::{self, Engine, PlaceholderError, asks_for, check_word, take_api_keys};
@@ -60,7 +60,7 @@ impl std::fmt::Debug for EngineJob {
 }
 
 impl EngineJob {
-    pub(super) fn read(section: &Section<'_>, paths: &Paths) -> Result<Self, DocumentError> {
+    pub(super) fn read(section: &Section<'_>, paths: &StudyPaths) -> Result<Self, DocumentError> {
         let (engine, dialect) = read_kind(section)?;
         let command: Option<Vec<String>> = section.optional("command")?;
         let mut written_command = command.clone();
@@ -223,7 +223,12 @@ fn read_kind(section: &Section<'_>) -> Result<(Arc<dyn Engine>, Dialect), Docume
 }
 
 /// Resolves a program that is named by a path: beside the study first, then in the working directory.
-fn find_program(section: &Section<'_>, key: &str, command: &mut [String], paths: &Paths) -> Result<(), DocumentError> {
+fn find_program(
+    section: &Section<'_>,
+    key: &str,
+    command: &mut [String],
+    paths: &StudyPaths,
+) -> Result<(), DocumentError> {
     let Some(program) = command.first_mut() else { return Err(section.error(key, "is empty", None)) };
     if program.contains('/')
         && let Some(path) = paths.find(program)

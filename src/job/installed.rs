@@ -4,7 +4,7 @@ use super::Job;
 use crate::document::{DocumentError, nearest};
 use crate::facts::EngineVersion;
 use crate::flag::FlagError;
-use crate::preflight::{Installed, InstalledFlag};
+use crate::preflight::{InstalledEngine, InstalledFlag};
 
 /// The largest number of values of one parameter that are checked.
 const MOST_VALUES: usize = 1000;
@@ -15,7 +15,7 @@ impl Job {
     /// # Errors
     /// The error names the missing flag, the last release with it, and the nearest flag. For a value that is not among
     /// the choices it names the value.
-    pub fn check_installed(&self, installed: &Installed) -> Result<(), DocumentError> {
+    pub fn check_installed(&self, installed: &InstalledEngine) -> Result<(), DocumentError> {
         let space = self.parameters();
         for (name, value) in space.fixed.iter() {
             let flag = self.installed_flag(installed, "fixed", name)?;
@@ -31,13 +31,13 @@ impl Job {
     }
 
     /// Returns a text such as `vLLM 0.32.0, as installed`.
-    fn as_installed(&self, installed: &Installed) -> String {
+    fn as_installed(&self, installed: &InstalledEngine) -> String {
         format!("{} {}, as installed", self.engine.engine.product(), installed.version)
     }
 
     fn installed_flag<'i>(
         &self,
-        installed: &'i Installed,
+        installed: &'i InstalledEngine,
         section: &str,
         name: &str,
     ) -> Result<&'i InstalledFlag, DocumentError> {
@@ -57,7 +57,7 @@ impl Job {
 
     fn check_choices(
         &self,
-        installed: &Installed,
+        installed: &InstalledEngine,
         section: &str,
         name: &str,
         flag: &InstalledFlag,

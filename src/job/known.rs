@@ -9,53 +9,53 @@
 //!
 //! A metric that the window does not provide is not a number (`NaN`), and neither is its excess.
 
-use crate::objective::{Constraint, Limit, Objective};
-use crate::sampler::{Known, Measured, Past, Reading};
+use crate::objective::{Constraint, MetricLimit, Objective};
+use crate::sampler::{KnownOutcome, MeasuredNumbers, NumberReading, PastTrial};
 use crate::trial::{Measurement, Outcome, Trial, is_own_failure};
 
 /// Half the width of a 95 % interval, in standard deviations of the normal distribution.
 const HALF_WIDTH: f64 = 1.959_963_984_540_054;
 
-/// Converts an outcome for samplers. A failure that the configuration did not cause becomes [`Known::Lost`]: the
+/// Converts an outcome for samplers. A failure that the configuration did not cause becomes [`KnownOutcome::Lost`]: the
 /// configuration is not proposed again, and models ignore it.
 #[must_use]
-pub fn known(objective: &Objective, outcome: &Outcome) -> Known {
+pub fn known(objective: &Objective, outcome: &Outcome) -> KnownOutcome {
     outcome_known(objective, outcome, None)
 }
 
-fn outcome_known(objective: &Objective, outcome: &Outcome, probe: Option<u32>) -> Known {
+fn outcome_known(objective: &Objective, outcome: &Outcome, probe: Option<u32>) -> KnownOutcome {
     match outcome {
-        Outcome::Rejected(_) => Known::Rejected,
-        Outcome::Failed(failure) if is_own_failure(failure.kind, probe) => Known::Failed,
-        Outcome::Failed(_) => Known::Lost,
-        Outcome::Measured(measurement) => Known::Measured(measured(objective, measurement)),
+        Outcome::Rejected(_) => KnownOutcome::Rejected,
+        Outcome::Failed(failure) if is_own_failure(failure.kind, probe) => KnownOutcome::Failed,
+        Outcome::Failed(_) => KnownOutcome::Lost,
+        Outcome::Measured(measurement) => KnownOutcome::Measured(measured(objective, measurement)),
     }
 }
 
 /// Converts a trial with an outcome for samplers. Its cost is in seconds.
 #[must_use]
-pub fn past(objective: &Objective, trial: Trial) -> Past {
+pub fn past(objective: &Objective, trial: Trial) -> PastTrial {
     let cost = (!matches!(trial.outcome, Outcome::Rejected(_))).then_some(trial.elapsed_s);
     let known = outcome_known(objective, &trial.outcome, trial.probe);
-    Past { known, cost, ..Past::pending(trial.proposal) }
+    PastTrial { known, cost, ..PastTrial::pending(trial.proposal) }
 }
 
 /// Returns the objective and the excesses of a measurement, or of a prediction in its form.
 #[must_use]
-pub fn measured(objective: &Objective, measurement: &Measurement) -> Measured {
+pub fn measured(objective: &Objective, measurement: &Measurement) -> MeasuredNumbers {
     let value = measurement.metric(&objective.metric).unwrap_or(f64::NAN);
     let deviation = deviation(measurement, &objective.metric, value);
-    Measured {
-        values: vec![Reading { value, deviation }],
+    MeasuredNumbers {
+        values: vec![NumberReading { value, deviation }],
         excesses: objective.constraints.iter().map(|constraint| excess(constraint, measurement)).collect(),
     }
 }
 
-fn excess(constraint: &Constraint, measurement: &Measurement) -> Reading {
-    let Some(value) = measurement.metric(&constraint.metric) else { return Reading::exact(f64::NAN) };
+fn excess(constraint: &Constraint, measurement: &Measurement) -> NumberReading {
+    let Some(value) = measurement.metric(&constraint.metric) else { return NumberReading::exact(f64::NAN) };
     let (limit, sign) = match constraint.limit {
-        Limit::AtMost(limit) => (limit, 1.0),
-        Limit::AtLeast(limit) => (limit, -1.0),
+        MetricLimit::AtMost(limit) => (limit, 1.0),
+        MetricLimit::AtLeast(limit) => (limit, -1.0),
     };
     let (over, scale) = if value > 0.0 && limit > 0.0 {
         (libm::log(value / limit), value)
@@ -67,7 +67,7 @@ fn excess(constraint: &Constraint, measurement: &Measurement) -> Reading {
     let over = sign * over;
     let is_kept = constraint.violation(measurement) <= 0.0;
     let over = if is_kept { over.min(0.0) } else { over.max(f64::MIN_POSITIVE) };
-    Reading { value: over, deviation: deviation(measurement, &constraint.metric, scale) }
+    NumberReading { value: over, deviation: deviation(measurement, &constraint.metric, scale) }
 }
 
 /// Returns the standard deviation of a metric as a share of `scale`; `None` if the window gives no interval.
@@ -86,7 +86,7 @@ mod tests {
     use crate::objective::Goal;
     use crate::trial::{Failure, FailureKind, Interval, Rejection};
 
-    fn objective(limit: Limit) -> Objective {
+    fn objective(limit: MetricLimit) -> Objective {
         let constraints = vec![Constraint { metric: "tokens_bought".to_owned(), limit }];
         Objective { metric: "output_throughput".to_owned(), goal: Goal::Maximize, constraints }
     }
@@ -98,19 +98,19 @@ mod tests {
         measurement
     }
 
-    fn excess_of(bought: f64, limit: Limit) -> f64 {
+    fn excess_of(bought: f64, limit: MetricLimit) -> f64 {
         measured(&objective(limit), &measurement(bought)).excesses[0].value
     }
 
     #[test]
     fn an_excess_is_a_logarithm_where_there_is_one() {
-        assert!((excess_of(20.0, Limit::AtMost(10.0)) - 2.0_f64.ln()).abs() < 1e-12);
-        assert!((excess_of(20.0, Limit::AtLeast(10.0)) + 2.0_f64.ln()).abs() < 1e-12);
+        assert!((excess_of(20.0, MetricLimit::AtMost(10.0)) - 2.0_f64.ln()).abs() < 1e-12);
+        assert!((excess_of(20.0, MetricLimit::AtLeast(10.0)) + 2.0_f64.ln()).abs() < 1e-12);
         for (bought, limit, excess) in [
-            (5.0, Limit::AtMost(0.0), 1.0),
-            (0.0, Limit::AtMost(0.0), 0.0),
-            (0.0, Limit::AtMost(8.0), -1.0),
-            (0.0, Limit::AtLeast(8.0), 1.0),
+            (5.0, MetricLimit::AtMost(0.0), 1.0),
+            (0.0, MetricLimit::AtMost(0.0), 0.0),
+            (0.0, MetricLimit::AtMost(8.0), -1.0),
+            (0.0, MetricLimit::AtLeast(8.0), 1.0),
         ] {
             assert!((excess_of(bought, limit) - excess).abs() < 1e-12, "{bought} {limit:?}");
         }
@@ -124,7 +124,7 @@ mod tests {
             // Sometimes a neighbouring number.
             let close = (0..steps.abs()).fold(limit, |x, _| if steps > 0 { x.next_up() } else { x.next_down() });
             for bought in [bought, close] {
-                let limit = if upper { Limit::AtMost(limit) } else { Limit::AtLeast(limit) };
+                let limit = if upper { MetricLimit::AtMost(limit) } else { MetricLimit::AtLeast(limit) };
                 let objective = objective(limit);
                 let measurement = measurement(bought);
                 let kept = objective.constraints[0].violation(&measurement) <= 0.0;
@@ -145,14 +145,14 @@ mod tests {
             let measured = measured(&objective(limit), &measurement);
             (measured.values[0].deviation.unwrap(), measured.excesses[0].deviation.unwrap())
         };
-        let (value, excess) = of(Limit::AtMost(10.0));
+        let (value, excess) = of(MetricLimit::AtMost(10.0));
         assert!((value - 0.01).abs() < 1e-6 && (excess - 0.1).abs() < 1e-6, "{value} {excess}");
-        let (_, excess) = of(Limit::AtMost(-40.0));
+        let (_, excess) = of(MetricLimit::AtMost(-40.0));
         assert!((excess - 0.05).abs() < 1e-6, "{excess}");
         let open = Interval { low: None, high: Some(7.0) };
         measurement.confidence.insert("output_throughput".to_owned(), open);
         measurement.confidence.insert("tokens_bought".to_owned(), around(20.0, 0.0));
-        let measured = measured(&objective(Limit::AtMost(10.0)), &measurement);
+        let measured = measured(&objective(MetricLimit::AtMost(10.0)), &measurement);
         assert_eq!((measured.values[0].deviation, measured.excesses[0].deviation), (None, None));
     }
 
@@ -161,21 +161,21 @@ mod tests {
         let mut measurement = measurement(1.0);
         measurement.server.clear();
         measurement.duration_s = 0.0;
-        let measured = measured(&objective(Limit::AtMost(10.0)), &measurement);
+        let measured = measured(&objective(MetricLimit::AtMost(10.0)), &measurement);
         assert!(measured.values[0].value.is_nan() && measured.excesses[0].value.is_nan());
     }
 
     #[test]
     fn failures_teach_only_where_they_are_the_configurations_own() {
-        let objective = objective(Limit::AtMost(1.0));
+        let objective = objective(MetricLimit::AtMost(1.0));
         let failed = |kind| known(&objective, &Outcome::Failed(Failure { kind, message: String::new() }));
         for kind in [FailureKind::OutOfMemory, FailureKind::Crash, FailureKind::StartupTimeout, FailureKind::Hang] {
-            assert_eq!(failed(kind), Known::Failed, "{kind}");
+            assert_eq!(failed(kind), KnownOutcome::Failed, "{kind}");
         }
         for kind in [FailureKind::PortInUse, FailureKind::Killed, FailureKind::ClientBound, FailureKind::DeviceBusy] {
-            assert_eq!(failed(kind), Known::Lost, "{kind}");
+            assert_eq!(failed(kind), KnownOutcome::Lost, "{kind}");
         }
         let rejection = Rejection { rule: "R1".to_owned(), message: String::new() };
-        assert_eq!(known(&objective, &Outcome::Rejected(rejection)), Known::Rejected);
+        assert_eq!(known(&objective, &Outcome::Rejected(rejection)), KnownOutcome::Rejected);
     }
 }

@@ -6,15 +6,15 @@ use toml::de::DeValue;
 
 use super::positive;
 use crate::document::{DocumentError, FromToml, Section};
-use crate::load::{Api, Arrival, Plan};
-use crate::metrics::{Part, Slo, SloError, Until};
+use crate::load::{ArrivalPattern, LoadPlan, RequestApi};
+use crate::metrics::{PrecisionTarget, RunPart, Slo, SloError};
 use crate::stats::f64_to_u32;
 use crate::workload::Workload;
 
 /// The load that a trial puts on the server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadJob {
-    pub arrival: Arrival,
+    pub arrival: ArrivalPattern,
     /// The largest number of requests in flight. Always set in a closed loop.
     pub concurrency: Option<u32>,
     /// At least one of this and `duration` is set, unless a trace determines the number.
@@ -27,8 +27,8 @@ pub struct LoadJob {
     pub max_error_rate: f64,
     /// Whether a reply may end before it has the requested number of tokens.
     pub allow_eos: bool,
-    pub api: Api,
-    pub window: Part,
+    pub api: RequestApi,
+    pub window: RunPart,
     /// The precision of the objective at which the window may end, as a share of the value.
     pub until: Option<f64>,
     /// The limits that a request must keep to count for the goodput.
@@ -40,7 +40,7 @@ impl LoadJob {
     #[must_use]
     pub fn closed(concurrency: u32, requests: u32) -> Self {
         Self {
-            arrival: Arrival::Closed,
+            arrival: ArrivalPattern::Closed,
             concurrency: Some(concurrency),
             requests: Some(requests),
             duration: None,
@@ -48,8 +48,8 @@ impl LoadJob {
             request_timeout: Duration::from_mins(1),
             max_error_rate: 0.05,
             allow_eos: false,
-            api: Api::Completions,
-            window: Part::Whole,
+            api: RequestApi::Completions,
+            window: RunPart::Whole,
             until: None,
             goodput: Vec::new(),
         }
@@ -57,8 +57,8 @@ impl LoadJob {
 
     /// Returns the load generator's plan. `seed` is that of the arrivals.
     #[must_use]
-    pub fn plan(&self, seed: u64) -> Plan {
-        Plan {
+    pub fn plan(&self, seed: u64) -> LoadPlan {
+        LoadPlan {
             arrival: self.arrival.clone(),
             seed,
             concurrency: self.concurrency.map(|concurrency| concurrency as usize),
@@ -67,7 +67,7 @@ impl LoadJob {
             warmup: u64::from(self.warmup),
             request_timeout: self.request_timeout,
             allow_eos: self.allow_eos,
-            ..Plan::closed(1, 1)
+            ..LoadPlan::closed(1, 1)
         }
     }
 
@@ -76,7 +76,7 @@ impl LoadJob {
     /// # Errors
     /// If a trace is to be replayed and the workload has no time stamps.
     pub fn fit(&mut self, workload: &dyn Workload) -> Result<(), &'static str> {
-        if matches!(self.arrival, Arrival::Trace { .. }) {
+        if matches!(self.arrival, ArrivalPattern::Trace { .. }) {
             if workload.due(0).is_none() {
                 return Err("has no time stamps that could be replayed");
             }
@@ -91,7 +91,9 @@ impl LoadJob {
     #[must_use]
     pub fn total(&self) -> Option<u32> {
         let by_time = || match (&self.arrival, self.duration) {
-            (Arrival::Rate { per_s, .. }, Some(duration)) => Some(f64_to_u32((per_s * duration.as_secs_f64()).ceil())),
+            (ArrivalPattern::Rate { per_s, .. }, Some(duration)) => {
+                Some(f64_to_u32((per_s * duration.as_secs_f64()).ceil()))
+            }
             _ => None,
         };
         let requests = match (self.requests, by_time()) {
@@ -103,7 +105,7 @@ impl LoadJob {
 
     pub(super) fn read(section: &Section<'_>) -> Result<Self, DocumentError> {
         let arrival = read_arrival(section)?;
-        let closed = arrival == Arrival::Closed;
+        let closed = arrival == ArrivalPattern::Closed;
         let concurrency = count(section, "concurrency", closed)?;
         let max_error_rate = section.optional("max_error_rate")?.unwrap_or(0.05);
         if !(0.0..=1.0).contains(&max_error_rate) {
@@ -118,14 +120,14 @@ impl LoadJob {
             return Err(section.error("duration", "must be longer than 0", None));
         }
         // A trace determines the number of requests itself.
-        let needed = duration.is_none() && !matches!(arrival, Arrival::Trace { .. });
+        let needed = duration.is_none() && !matches!(arrival, ArrivalPattern::Trace { .. });
         let requests = count(section, "requests", needed)?;
         // The load generator warms up in a closed loop, by default with `concurrency` requests. An open load has no
         // warm-up by default, because it may lack a concurrency.
         let warmup = section.optional("warmup")?.unwrap_or(if closed { concurrency.unwrap_or(0) } else { 0 });
         let api = match section.optional::<String>("api")?.as_deref() {
-            None | Some("completions") => Api::Completions,
-            Some("chat") => Api::Chat,
+            None | Some("completions") => RequestApi::Completions,
+            Some("chat") => RequestApi::Chat,
             Some(other) => {
                 let problem = format!("{other:?} is not an interface; there are \"completions\" and \"chat\"");
                 return Err(section.error("api", problem, None));
@@ -133,14 +135,14 @@ impl LoadJob {
         };
         let allow_eos = section.optional("allow_eos")?.unwrap_or(false);
         let until: Option<String> = section.optional("until")?;
-        let until = until.map(|share| Until::share(&share)).transpose();
+        let until = until.map(|share| PrecisionTarget::share(&share)).transpose();
         let until = until.map_err(|error| section.error("until", error.to_string(), None))?;
         let window = match section.optional::<String>("window")?.as_deref() {
-            Some("whole") => Part::Whole,
+            Some("whole") => RunPart::Whole,
             // A load that ends by a number of requests or with its trace is measured as a whole. One that ends by time
             // is cut off anywhere, so only its steady part is measured.
-            None if until.is_none() && (requests.is_some() || duration.is_none()) => Part::Whole,
-            Some("steady") | None => Part::Steady,
+            None if until.is_none() && (requests.is_some() || duration.is_none()) => RunPart::Whole,
+            Some("steady") | None => RunPart::Steady,
             Some(other) => {
                 let problem = format!("{other:?} is not a part of a run; there are \"whole\" and \"steady\"");
                 return Err(section.error("window", problem, None));
@@ -171,8 +173,8 @@ const FAR: u64 = 1 << 40;
 
 /// Moves a load behind the `earlier` sessions, whose prompts are in the prefix cache of the same server. Returns the
 /// index behind its own sessions. A trace begins with its first row, so that lengths and time stamps correspond.
-pub fn follow(plan: &mut Plan, workload: &dyn Workload, earlier: u64) -> u64 {
-    let rows = workload.len().filter(|_| matches!(plan.arrival, Arrival::Trace { .. }));
+pub fn follow(plan: &mut LoadPlan, workload: &dyn Workload, earlier: u64) -> u64 {
+    let rows = workload.len().filter(|_| matches!(plan.arrival, ArrivalPattern::Trace { .. }));
     plan.first = rows.map_or(earlier, |rows| earlier.next_multiple_of(rows));
     // A warm-up of recorded prompts alters them and consumes none.
     let warmup = if recorded(workload).is_some() { 0 } else { plan.warmup };
@@ -186,14 +188,14 @@ fn recorded(workload: &dyn Workload) -> Option<u64> {
 
 /// Returns the number of prompts if a load reaches beyond the last one and repeats the first ones.
 #[must_use]
-pub fn repeated(plan: &Plan, workload: &dyn Workload) -> Option<u64> {
+pub fn repeated(plan: &LoadPlan, workload: &dyn Workload) -> Option<u64> {
     let asked = plan.first.saturating_add(plan.requests.unwrap_or(FAR));
     recorded(workload).filter(|prompts| asked > *prompts)
 }
 
 /// Returns a warning for users if the measurement window repeats prompts.
 #[must_use]
-pub fn repetition(plan: &Plan, workload: &dyn Workload) -> Option<String> {
+pub fn repetition(plan: &LoadPlan, workload: &dyn Workload) -> Option<String> {
     let prompts = repeated(plan, workload)?;
     let asked = match (plan.first, plan.requests) {
         (0, Some(requests)) => format!("and {requests} requests are measured"),
@@ -229,7 +231,7 @@ impl FromToml for Rate {
     }
 }
 
-fn read_arrival(section: &Section<'_>) -> Result<Arrival, DocumentError> {
+fn read_arrival(section: &Section<'_>) -> Result<ArrivalPattern, DocumentError> {
     let rate = section.optional("rate")?.map(|Rate(rate)| rate);
     let ramp = section.optional_section("ramp", |ramp| {
         let (from, to) = (positive_number(ramp, "from")?, positive_number(ramp, "to")?);
@@ -255,14 +257,16 @@ fn read_arrival(section: &Section<'_>) -> Result<Arrival, DocumentError> {
     let shape = positive_number(section, "burstiness")?;
     let burstiness = shape.unwrap_or(1.0);
     let arrival = match (rate, ramp, factor) {
-        (Some(per_s), ..) if per_s.is_infinite() && per_s > 0.0 => Arrival::AtOnce,
-        (Some(per_s), ..) if per_s > 0.0 => Arrival::Rate { per_s, burstiness },
+        (Some(per_s), ..) if per_s.is_infinite() && per_s > 0.0 => ArrivalPattern::AtOnce,
+        (Some(per_s), ..) if per_s > 0.0 => ArrivalPattern::Rate { per_s, burstiness },
         (Some(per_s), ..) => return Err(section.error("rate", format!("{per_s} is not above 0"), None)),
-        (None, Some((from_per_s, to_per_s, over)), _) => Arrival::Ramp { from_per_s, to_per_s, over, burstiness },
-        (None, None, Some(factor)) => Arrival::Trace { factor },
-        (None, None, None) => Arrival::Closed,
+        (None, Some((from_per_s, to_per_s, over)), _) => {
+            ArrivalPattern::Ramp { from_per_s, to_per_s, over, burstiness }
+        }
+        (None, None, Some(factor)) => ArrivalPattern::Trace { factor },
+        (None, None, None) => ArrivalPattern::Closed,
     };
-    if shape.is_some() && !matches!(arrival, Arrival::Rate { .. } | Arrival::Ramp { .. }) {
+    if shape.is_some() && !matches!(arrival, ArrivalPattern::Rate { .. } | ArrivalPattern::Ramp { .. }) {
         let problem = "is the shape of the gaps of a rate, and there is none".to_owned();
         return Err(section.error(
             "burstiness",
@@ -288,7 +292,7 @@ fn positive_number(section: &Section<'_>, key: &str) -> Result<Option<f64>, Docu
 mod tests {
     use super::*;
     use crate::document::Document;
-    use crate::workload::{Prompt, Session};
+    use crate::workload::{Prompt, UserSession};
 
     fn read(text: &str) -> Result<LoadJob, DocumentError> {
         Document::from_text("study.toml", format!("[load]\n{text}")).parse(|root| root.section("load", LoadJob::read))
@@ -298,27 +302,28 @@ mod tests {
     fn the_keys_of_the_first_studies_mean_what_they_meant() {
         assert_eq!(read("concurrency = 8\nrequests = 20").unwrap(), LoadJob::closed(8, 20));
         let plan = read("concurrency = 8\nrequests = 20").unwrap().plan(5);
-        let expected = Plan { seed: 5, warmup: 8, request_timeout: Duration::from_mins(1), ..Plan::closed(8, 20) };
+        let expected =
+            LoadPlan { seed: 5, warmup: 8, request_timeout: Duration::from_mins(1), ..LoadPlan::closed(8, 20) };
         assert_eq!(plan, expected);
     }
 
     #[test]
     fn every_arrival_can_be_asked_for() {
         let arrival = |text: &str| read(text).unwrap().arrival;
-        assert_eq!(arrival("rate = 'inf'\nrequests = 3"), Arrival::AtOnce);
-        assert_eq!(arrival("rate = inf\nrequests = 3"), Arrival::AtOnce);
-        assert_eq!(arrival("rate = 4\nduration = '1m'"), Arrival::Rate { per_s: 4.0, burstiness: 1.0 });
+        assert_eq!(arrival("rate = 'inf'\nrequests = 3"), ArrivalPattern::AtOnce);
+        assert_eq!(arrival("rate = inf\nrequests = 3"), ArrivalPattern::AtOnce);
+        assert_eq!(arrival("rate = 4\nduration = '1m'"), ArrivalPattern::Rate { per_s: 4.0, burstiness: 1.0 });
         assert_eq!(
             arrival("rate = 0.5\nburstiness = inf\nrequests = 3"),
-            Arrival::Rate { per_s: 0.5, burstiness: f64::INFINITY }
+            ArrivalPattern::Rate { per_s: 0.5, burstiness: f64::INFINITY }
         );
         assert_eq!(
             arrival("ramp = { from = 1, to = 9, over = '2m' }\nrequests = 3"),
-            Arrival::Ramp { from_per_s: 1.0, to_per_s: 9.0, over: Duration::from_mins(2), burstiness: 1.0 }
+            ArrivalPattern::Ramp { from_per_s: 1.0, to_per_s: 9.0, over: Duration::from_mins(2), burstiness: 1.0 }
         );
-        assert_eq!(arrival("trace_factor = 0.5"), Arrival::Trace { factor: 0.5 });
+        assert_eq!(arrival("trace_factor = 0.5"), ArrivalPattern::Trace { factor: 0.5 });
         let open = read("rate = 4\nduration = '1m'\napi = 'chat'\nallow_eos = true").unwrap();
-        assert_eq!((open.warmup, open.concurrency, open.api, open.allow_eos), (0, None, Api::Chat, true));
+        assert_eq!((open.warmup, open.concurrency, open.api, open.allow_eos), (0, None, RequestApi::Chat, true));
         assert_eq!(open.total(), Some(240));
     }
 
@@ -328,19 +333,19 @@ mod tests {
         assert_eq!(precise.until, Some(0.05));
         assert_eq!(precise.goodput.iter().map(ToString::to_string).collect::<Vec<_>>(), ["ttft:200", "tpot:50"]);
         let plain = read("concurrency = 8\nrequests = 20").unwrap();
-        assert_eq!((plain.until, plain.goodput.len(), plain.window), (None, 0, Part::Whole));
+        assert_eq!((plain.until, plain.goodput.len(), plain.window), (None, 0, RunPart::Whole));
     }
 
     #[test]
     fn what_ends_anywhere_is_measured_in_its_steady_state_unless_the_whole_is_asked_for() {
         let window = |text: &str| read(text).unwrap().window;
-        assert_eq!(window("concurrency = 8\nduration = '1m'\nrequests = 9"), Part::Whole);
-        assert_eq!(window("rate = 8\nduration = '1m'"), Part::Steady);
-        assert_eq!(window("trace_factor = 1"), Part::Whole);
-        assert_eq!(window("trace_factor = 1\nduration = '1m'"), Part::Steady);
-        assert_eq!(window("concurrency = 8\nrequests = 20\nuntil = '5%'"), Part::Steady);
-        assert_eq!(window("concurrency = 8\nrequests = 20\nuntil = '5%'\nwindow = 'whole'"), Part::Whole);
-        assert_eq!(window("concurrency = 8\nrequests = 20\nwindow = 'steady'"), Part::Steady);
+        assert_eq!(window("concurrency = 8\nduration = '1m'\nrequests = 9"), RunPart::Whole);
+        assert_eq!(window("rate = 8\nduration = '1m'"), RunPart::Steady);
+        assert_eq!(window("trace_factor = 1"), RunPart::Whole);
+        assert_eq!(window("trace_factor = 1\nduration = '1m'"), RunPart::Steady);
+        assert_eq!(window("concurrency = 8\nrequests = 20\nuntil = '5%'"), RunPart::Steady);
+        assert_eq!(window("concurrency = 8\nrequests = 20\nuntil = '5%'\nwindow = 'whole'"), RunPart::Whole);
+        assert_eq!(window("concurrency = 8\nrequests = 20\nwindow = 'steady'"), RunPart::Steady);
     }
 
     /// A file of seven prompts, or a trace of seven rows.
@@ -350,8 +355,8 @@ mod tests {
     }
 
     impl Workload for Seven {
-        fn session(&self, index: u64) -> Session {
-            Session::single(Prompt::Text(if self.trace { index } else { index % 7 }.to_string()), 1)
+        fn session(&self, index: u64) -> UserSession {
+            UserSession::single(Prompt::Text(if self.trace { index } else { index % 7 }.to_string()), 1)
         }
 
         fn longest(&self) -> u64 {
@@ -366,16 +371,16 @@ mod tests {
     #[test]
     fn loads_on_one_server_ask_different_sessions_and_say_when_there_are_no_more() {
         let (file, trace) = (Seven { trace: false }, Seven { trace: true });
-        let mut plan = Plan { warmup: 1, ..Plan::closed(1, 2) };
+        let mut plan = LoadPlan { warmup: 1, ..LoadPlan::closed(1, 2) };
         assert_eq!((follow(&mut plan, &trace, 0), follow(&mut plan, &file, 0)), (3, 2));
         assert_eq!((plan.first, repeated(&plan, &file)), (0, None));
         assert_eq!(follow(&mut plan, &file, 5), 7);
         assert_eq!((plan.first, repeated(&plan, &file), repetition(&plan, &file)), (5, None, None));
         assert_eq!(follow(&mut plan, &file, 6), 8);
         assert_eq!((repeated(&plan, &file), repeated(&plan, &trace)), (Some(7), None));
-        let told = repetition(&Plan { first: 0, requests: Some(9), ..plan.clone() }, &file).unwrap();
+        let told = repetition(&LoadPlan { first: 0, requests: Some(9), ..plan.clone() }, &file).unwrap();
         assert!(told.starts_with("there are only 7 prompts, and 9 requests are measured: "), "{told}");
-        let mut replay = Plan { arrival: Arrival::Trace { factor: 1.0 }, requests: None, ..plan };
+        let mut replay = LoadPlan { arrival: ArrivalPattern::Trace { factor: 1.0 }, requests: None, ..plan };
         assert!(follow(&mut replay, &trace, 3) > 1 << 40);
         assert_eq!(replay.first, 7, "a row has its own time stamp");
     }

@@ -32,14 +32,14 @@ use crate::sampler::{self, SAMPLERS, Sampler};
 use crate::space::Space;
 
 pub use definition::differences;
-pub use described::Description;
+pub use described::JobDescription;
 pub use engine::EngineJob;
 pub use known::{known, measured, past};
 pub use load::{LoadJob, follow, repeated, repetition};
 pub use model::ModelJob;
-pub use profile::{Profile, ProfileRun};
-pub use question::Question;
-pub use search::Search;
+pub use profile::{BenchProfile, ProfileRun};
+pub use question::SamplerQuestion;
+pub use search::JobSearch;
 pub use slots::SlotsJob;
 pub use space::SpaceJob;
 pub use workload::WorkloadJob;
@@ -60,7 +60,7 @@ pub struct Job {
     pub workload: WorkloadJob,
     pub load: LoadJob,
     pub objective: Objective,
-    pub budget: Budget,
+    pub budget: StudyBudget,
     /// The slots that trials run on. `None`: one trial at a time, with the whole host.
     pub slots: Option<SlotsJob>,
 }
@@ -73,7 +73,7 @@ impl std::fmt::Debug for dyn Sampler {
 
 /// The limits of a study. Trials that are rejected before launch do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Budget {
+pub struct StudyBudget {
     pub trials: Option<u32>,
     /// Wall-clock time of one `tune`, including the confirmation and the last stop.
     pub time: Option<Duration>,
@@ -81,18 +81,18 @@ pub struct Budget {
     /// `trials`.
     pub confirm: Option<u32>,
     /// The condition for an early end of the search, for samplers that report an expected gain.
-    pub enough: Enough,
+    pub enough: StopRule,
 }
 
 /// Early end of the search: `trials` successive trials had an expected gain below `gain`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Enough {
+pub struct StopRule {
     /// A share of the best value; 0 disables the condition.
     pub gain: f64,
     pub trials: u32,
 }
 
-impl Default for Enough {
+impl Default for StopRule {
     fn default() -> Self {
         Self { gain: 0.005, trials: 5 }
     }
@@ -101,7 +101,7 @@ impl Default for Enough {
 /// A budget of at least this many trials can spare two launches for a confirmation.
 const CONFIRM_FROM: u32 = 10;
 
-impl Budget {
+impl StudyBudget {
     /// Returns the number of confirmation rounds: the study's number, else one if the budget can spare it.
     #[must_use]
     pub fn confirmations(&self) -> u32 {
@@ -142,7 +142,7 @@ impl Job {
 
     fn resolve(root: &Section<'_>, file: &Path) -> Result<Self, DocumentError> {
         let (name, seed, sampler, priors) = root.section("study", read_study)?;
-        let paths = paths::Paths::of(file);
+        let paths = paths::StudyPaths::of(file);
         let engine = root.section("engine", |section| EngineJob::read(section, &paths))?;
         let model = root.section("model", |section| ModelJob::read(section, &paths, &engine))?;
         let space = root.section("space", |section| SpaceJob::read(section, &paths, &engine, &model.shape))?;
@@ -286,7 +286,7 @@ const UNREACHABLE: [(&str, &str); 2] = [
 ];
 
 fn redacted(env: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    crate::trial::Launch::redacted(&[], env).env
+    crate::trial::LaunchCommand::redacted(&[], env).env
 }
 
 /// The name of the prior that the simulated engine provides.
@@ -323,8 +323,8 @@ pub fn unknown_sampler(name: &str) -> String {
     format!("{name:?} is not a sampler; there are {}{near}", known.join(", "))
 }
 
-fn read_budget(section: &Section<'_>) -> Result<Budget, DocumentError> {
-    let budget = Budget {
+fn read_budget(section: &Section<'_>) -> Result<StudyBudget, DocumentError> {
+    let budget = StudyBudget {
         trials: section.optional("trials")?,
         time: section.optional("time")?,
         confirm: section.optional("confirm")?,
@@ -339,9 +339,9 @@ fn read_budget(section: &Section<'_>) -> Result<Budget, DocumentError> {
     Ok(budget)
 }
 
-fn read_enough(section: &Section<'_>) -> Result<Enough, DocumentError> {
-    let default = Enough::default();
-    let enough = Enough {
+fn read_enough(section: &Section<'_>) -> Result<StopRule, DocumentError> {
+    let default = StopRule::default();
+    let enough = StopRule {
         gain: section.optional("stop_below")?.unwrap_or(default.gain),
         trials: section.optional("stop_after")?.unwrap_or(default.trials),
     };
@@ -369,8 +369,8 @@ mod tests {
     #[test]
     fn when_a_search_has_come_to_its_end_is_half_a_percent_unless_the_study_says_otherwise() {
         let read = |text: &str| Document::from_text("study.toml", text).parse(read_budget).map(|budget| budget.enough);
-        assert_eq!(read("trials = 9").unwrap(), Enough { gain: 0.005, trials: 5 });
-        assert_eq!(read("trials = 9\nstop_below = 0\nstop_after = 2").unwrap(), Enough { gain: 0.0, trials: 2 });
+        assert_eq!(read("trials = 9").unwrap(), StopRule { gain: 0.005, trials: 5 });
+        assert_eq!(read("trials = 9\nstop_below = 0\nstop_after = 2").unwrap(), StopRule { gain: 0.0, trials: 2 });
         for (text, key, problem) in [
             ("trials = 9\nstop_below = 5", "stop_below", "5 is not a share from 0 to 1 of the best value"),
             ("trials = 9\nstop_below = -0.1", "stop_below", "-0.1 is not a share"),
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn the_last_launches_confirm_where_the_budget_can_spare_them() {
-        let budget = |trials, confirm| Budget { trials, confirm, ..Budget::default() };
+        let budget = |trials, confirm| StudyBudget { trials, confirm, ..StudyBudget::default() };
         for (budget, rounds) in [
             (budget(Some(9), None), 0),
             (budget(Some(10), None), 1),
@@ -404,7 +404,7 @@ mod tests {
             (budget(Some(3), Some(1)), 0),
             (budget(None, Some(2)), 2),
             (budget(None, None), 0),
-            (Budget { time: Some(Duration::from_secs(1)), ..Budget::default() }, 1),
+            (StudyBudget { time: Some(Duration::from_secs(1)), ..StudyBudget::default() }, 1),
         ] {
             assert_eq!(budget.confirmations(), rounds, "{budget:?}");
         }

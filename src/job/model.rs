@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::EngineJob;
-use super::paths::Paths;
+use super::paths::StudyPaths;
 use crate::document::{DocumentError, Section};
 use crate::facts::{ModelShape, hub_cache};
 
@@ -21,7 +21,7 @@ pub struct ModelJob {
 }
 
 impl ModelJob {
-    pub(super) fn read(section: &Section<'_>, paths: &Paths, engine: &EngineJob) -> Result<Self, DocumentError> {
+    pub(super) fn read(section: &Section<'_>, paths: &StudyPaths, engine: &EngineJob) -> Result<Self, DocumentError> {
         let path: String = section.required("path")?;
         if engine.engine.rules().is_none() {
             let found = paths.find(&path);

@@ -2,9 +2,9 @@
 
 use super::LoadJob;
 use crate::document::{DocumentError, Section};
-use crate::metrics::Until;
-use crate::objective::{Constraint, Goal, Limit, Objective};
-use crate::trial::{Direction, Measurement};
+use crate::metrics::PrecisionTarget;
+use crate::objective::{Constraint, Goal, MetricLimit, Objective};
+use crate::trial::{Measurement, MetricDirection};
 
 pub(super) fn read(section: &Section<'_>, load: &LoadJob) -> Result<Objective, DocumentError> {
     let (maximize, minimize) = (section.optional::<String>("maximize")?, section.optional::<String>("minimize")?);
@@ -18,13 +18,13 @@ pub(super) fn read(section: &Section<'_>, load: &LoadJob) -> Result<Objective, D
     };
     check_metric(section, key, &metric, load)?;
     if load.until.is_some()
-        && let Err(error) = Until::parse(&metric, "1%")
+        && let Err(error) = PrecisionTarget::parse(&metric, "1%")
     {
         let hint = error.hint().map(str::to_owned);
         return Err(section.error(key, format!("{error}, and load.until asks for it"), hint));
     }
     let better = match Measurement::direction(&metric) {
-        Some(Direction::Maximize) => Goal::Maximize,
+        Some(MetricDirection::Maximize) => Goal::Maximize,
         _ => Goal::Minimize,
     };
     if goal != better {
@@ -36,8 +36,8 @@ pub(super) fn read(section: &Section<'_>, load: &LoadJob) -> Result<Objective, D
         let metric: String = constraint.required("metric")?;
         check_metric(constraint, "metric", &metric, load)?;
         let limit = match (constraint.optional("at_most")?, constraint.optional("at_least")?) {
-            (Some(limit), None) => Limit::AtMost(limit),
-            (None, Some(limit)) => Limit::AtLeast(limit),
+            (Some(limit), None) => MetricLimit::AtMost(limit),
+            (None, Some(limit)) => MetricLimit::AtLeast(limit),
             _ => return Err(constraint.error("at_most", "give one of at_most and at_least", None)),
         };
         Ok(Constraint { metric, limit })

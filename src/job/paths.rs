@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 /// Search path of a study file: its directory first, then the working directory.
 #[derive(Debug)]
-pub(super) struct Paths {
+pub(super) struct StudyPaths {
     beside: PathBuf,
 }
 
-impl Paths {
+impl StudyPaths {
     pub(super) fn of(study_file: &Path) -> Self {
         Self { beside: study_file.parent().unwrap_or(Path::new("")).to_owned() }
     }

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use super::LoadJob;
-use super::paths::Paths;
+use super::paths::StudyPaths;
 use super::workload::read_spec;
 use crate::document::{Document, DocumentError, Section, nearest};
-use crate::workload::Spec;
+use crate::workload::WorkloadSpec;
 
 /// Several runs, one after the other.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Profile {
+pub struct BenchProfile {
     pub name: String,
     /// At least one.
     pub runs: Vec<ProfileRun>,
@@ -20,8 +20,8 @@ pub struct Profile {
 pub struct ProfileRun {
     /// Unique in its profile.
     pub name: String,
-    /// Files may be missing; [`Profile::set_dataset`] fills them in.
-    pub spec: Spec,
+    /// Files may be missing; [`BenchProfile::set_dataset`] fills them in.
+    pub spec: WorkloadSpec,
     pub load: LoadJob,
 }
 
@@ -29,7 +29,7 @@ macro_rules! built_in {
     ($($name:literal),+ $(,)?) => { [$(($name, include_str!(concat!("profiles/", $name, ".toml")))),+] };
 }
 
-impl Profile {
+impl BenchProfile {
     /// Names and texts of the profiles that ship in the binary.
     pub const BUILT_IN: [(&'static str, &'static str); 11] = built_in![
         "high",
@@ -74,7 +74,7 @@ impl Profile {
     }
 
     fn parse(document: &Document, name: &str) -> Result<Self, DocumentError> {
-        let paths = Paths::of(&document.file);
+        let paths = StudyPaths::of(&document.file);
         document.parse(|root| {
             let mut names = Vec::new();
             let runs = root.sections("run", |section| {
@@ -98,7 +98,7 @@ impl Profile {
     }
 }
 
-fn read_run(section: &Section<'_>, paths: &Paths) -> Result<ProfileRun, DocumentError> {
+fn read_run(section: &Section<'_>, paths: &StudyPaths) -> Result<ProfileRun, DocumentError> {
     let name = section.required("name")?;
     let load = section.section("load", LoadJob::read)?;
     let spec = section.section("workload", |workload| read_spec(workload, paths, &load))?;
@@ -108,8 +108,8 @@ fn read_run(section: &Section<'_>, paths: &Paths) -> Result<ProfileRun, Document
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Api, Arrival};
-    use crate::workload::Surroundings;
+    use crate::load::{ArrivalPattern, RequestApi};
+    use crate::workload::WorkloadSurroundings;
     use std::path::PathBuf;
 
     fn root() -> PathBuf {
@@ -118,13 +118,13 @@ mod tests {
 
     #[test]
     fn every_profile_that_ships_is_read_and_built() {
-        for (name, _) in Profile::BUILT_IN {
-            let mut profile = Profile::read(name).unwrap_or_else(|error| panic!("{error}"));
+        for (name, _) in BenchProfile::BUILT_IN {
+            let mut profile = BenchProfile::read(name).unwrap_or_else(|error| panic!("{error}"));
             let needs_file = profile.set_dataset(&root().join("tests/fixtures/sharegpt.json"));
             assert_eq!(needs_file, ["nightly-serving", "nightly-throughput"].contains(&name), "{name}");
             for run in profile.runs {
-                let chat = run.load.api == Api::Chat;
-                let surroundings = Surroundings {
+                let chat = run.load.api == RequestApi::Chat;
+                let surroundings = WorkloadSurroundings {
                     seed: 0,
                     vocab_size: Some(4096),
                     max_model_len: Some(131_072),
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_profiles_ask_what_their_sources_asked() {
-        let of = |name: &str| Profile::read(name).unwrap().runs;
+        let of = |name: &str| BenchProfile::read(name).unwrap().runs;
         let requests = |name: &str| of(name).iter().map(|run| run.load.requests.unwrap()).collect::<Vec<_>>();
         assert_eq!(requests("high"), [1, 5, 10]);
         assert_eq!(requests("medium"), [32, 64, 128]);
@@ -152,18 +152,18 @@ mod tests {
         assert_eq!(requests("sweep-80"), [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048]);
         assert_eq!(requests("sweep-10000"), [1, 2, 4, 8, 16, 32, 64]);
         assert_eq!(requests("sweep-128000"), [1, 1, 1, 1]);
-        for (name, _) in Profile::BUILT_IN {
-            let open = of(name).iter().all(|run| run.load.arrival == Arrival::AtOnce);
+        for (name, _) in BenchProfile::BUILT_IN {
+            let open = of(name).iter().all(|run| run.load.arrival == ArrivalPattern::AtOnce);
             assert_eq!(open, !["nightly-serving", "nightly-latency"].contains(&name), "{name}");
         }
         let arrivals: Vec<_> = of("nightly-serving").into_iter().map(|run| run.load.arrival).collect();
-        let rate = |per_s| Arrival::Rate { per_s, burstiness: 1.0 };
-        assert_eq!(arrivals, [rate(1.0), rate(4.0), rate(16.0), Arrival::AtOnce]);
+        let rate = |per_s| ArrivalPattern::Rate { per_s, burstiness: 1.0 };
+        assert_eq!(arrivals, [rate(1.0), rate(4.0), rate(16.0), ArrivalPattern::AtOnce]);
     }
 
     #[test]
     fn what_is_no_profile_is_named_with_what_is() {
-        let error = Profile::read("hihg").unwrap_err();
+        let error = BenchProfile::read("hihg").unwrap_err();
         assert_eq!(
             (error.to_string().as_str(), error.hint.as_deref()),
             ("hihg: is neither a profile nor a file", Some("did you mean high?"),)
@@ -178,7 +178,7 @@ mod tests {
             (run.replace("output_len", "outptu_len"), "4: run[0].workload.outptu_len: unknown key"),
         ] {
             std::fs::write(&file, text).unwrap();
-            let error = Profile::read(&file.to_string_lossy()).unwrap_err().to_string();
+            let error = BenchProfile::read(&file.to_string_lossy()).unwrap_err().to_string();
             assert!(error.contains(problem), "{error}");
         }
     }

@@ -3,25 +3,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::search::Search;
+use super::search::JobSearch;
 use super::{Job, defaults};
 use crate::config::Config;
 use crate::cost::LaunchCosts;
 use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
-use crate::memory::Learned;
+use crate::memory::LearnedMemory;
 use crate::rule::{self, EngineRules, Facts};
-use crate::sampler::{self, Aim, Ask, Explanation, Judgement, Past, Prior, Sampler, Suggestion, Target};
+use crate::sampler::{
+    self, Explanation, Judgement, ObjectiveTarget, PastTrial, Sampler, SamplerAsk, SamplerPrior, SearchAim, Suggestion,
+};
 use crate::space::Space;
 use crate::trial::Origin;
 
 /// A question to a sampler. Equal questions have equal answers.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct SamplerQuestion {
     sampler: &'static dyn Sampler,
     space: Space,
-    aim: Aim,
-    history: Vec<Past>,
-    priors: Vec<Prior>,
+    aim: SearchAim,
+    history: Vec<PastTrial>,
+    priors: Vec<SamplerPrior>,
     seed: u64,
     /// The number of trials left to the search, if known.
     left: Option<u32>,
@@ -43,7 +45,7 @@ struct Owned {
     longest_request: Option<u64>,
     host: HostLimits,
     absent: Option<BTreeSet<String>>,
-    memory: Option<Learned>,
+    memory: Option<LearnedMemory>,
     distrusted: Vec<&'static str>,
     engine: Option<&'static dyn EngineRules>,
 }
@@ -80,13 +82,13 @@ impl Owned {
     }
 }
 
-impl Question {
+impl SamplerQuestion {
     pub(super) fn new(
-        search: &Search<'_>,
+        search: &JobSearch<'_>,
         job: &Job,
         arguments: &Config,
-        history: Vec<Past>,
-        priors: Vec<Prior>,
+        history: Vec<PastTrial>,
+        priors: Vec<SamplerPrior>,
     ) -> Self {
         Self {
             sampler: job.sampler,
@@ -121,7 +123,7 @@ impl Question {
     pub fn next(&self) -> Option<(Origin, Suggestion)> {
         let cost = self.launches.as_ref().and_then(|launches| launches.cost(self.known.facts(), &self.arguments));
         let cost = cost.as_ref().map(|cost| cost as &dyn Fn(&Config) -> f64);
-        self.ask(|ask| sampler::next(self.sampler, &Ask { cost, ..*ask }))
+        self.ask(|ask| sampler::next(self.sampler, &SamplerAsk { cost, ..*ask }))
     }
 
     /// Returns the judgement of the measurements so far; `None` if the sampler has no model of them.
@@ -142,14 +144,14 @@ impl Question {
         self.sampler.name()
     }
 
-    fn ask<T>(&self, then: impl FnOnce(&Ask<'_>) -> T) -> T {
+    fn ask<T>(&self, then: impl FnOnce(&SamplerAsk<'_>) -> T) -> T {
         let facts = self.known.facts();
         let allowed = |config: &Config| rule::rejection(&config.merged(&self.arguments), &facts).is_none();
-        let ask = Ask {
+        let ask = SamplerAsk {
             defaults: &self.defaults,
             priors: &self.priors,
             left: self.left,
-            ..Ask::new(&self.space, &self.aim, &self.history, self.seed, &allowed)
+            ..SamplerAsk::new(&self.space, &self.aim, &self.history, self.seed, &allowed)
         };
         then(&ask)
     }
@@ -158,10 +160,10 @@ impl Question {
 impl Job {
     /// Returns the study's objective and constraints in the form that samplers take.
     #[must_use]
-    pub fn aim(&self) -> Aim {
+    pub fn aim(&self) -> SearchAim {
         let objective = &self.objective;
-        Aim {
-            objectives: vec![Target { name: objective.metric.clone(), goal: objective.goal }],
+        SearchAim {
+            objectives: vec![ObjectiveTarget { name: objective.metric.clone(), goal: objective.goal }],
             constraints: objective.constraints.iter().map(ToString::to_string).collect(),
         }
     }

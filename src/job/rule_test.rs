@@ -1,15 +1,15 @@
 //! The configuration whose launch tests a rule: one that only this rule rejects.
 
-use super::Search;
+use super::JobSearch;
 use super::defaults::resolve;
 use crate::config::{Config, Value};
-use crate::memory::Prediction;
-use crate::rule::{self, Finding, RISK, Removal, RuleSubject, TestableRule};
+use crate::memory::MemoryPrediction;
+use crate::rule::{self, Finding, RISK, RuleSubject, SpaceRemoval, TestableRule};
 
-impl Search<'_> {
+impl JobSearch<'_> {
     /// Returns the rules that a launch should test. `removal` is the part of the space that the rules remove.
     #[must_use]
-    pub fn testable(&self, removal: &Removal) -> Vec<TestableRule> {
+    pub fn testable(&self, removal: &SpaceRemoval) -> Vec<TestableRule> {
         let Some(engine) = self.facts.engine else { return Vec::new() };
         rule::testable(engine, removal, &self.findings(&self.job.parameters().fixed))
     }
@@ -45,7 +45,7 @@ impl Search<'_> {
     /// Returns penalties of a configuration as a test of a rule, the most important first.
     fn cost(&self, rule: &str, config: &Config, distance: f64) -> [f64; 3] {
         let memory = self.memory(config);
-        let fails = memory.as_ref().map_or(0.0, Prediction::failure_probability);
+        let fails = memory.as_ref().map_or(0.0, MemoryPrediction::failure_probability);
         if self.facts.engine.is_some_and(|engine| engine.subject(rule) == RuleSubject::Memory) {
             return [fails, memory.map_or(0.0, |memory| memory.shortage_gib()), distance];
         }
@@ -93,7 +93,7 @@ mod tests {
         (directory, job)
     }
 
-    fn search(job: &Job, gib: u64) -> Search<'_> {
+    fn search(job: &Job, gib: u64) -> JobSearch<'_> {
         job.search(EngineVersion::V0_32, Device::gpu_of(gib << 30), HostLimits::default())
     }
 

@@ -2,36 +2,36 @@
 
 use std::collections::BTreeSet;
 
-use super::{Job, Question};
+use super::{Job, SamplerQuestion};
 use crate::config::Config;
 use crate::facts::{Device, EngineVersion, HostLimits};
-use crate::memory::{Learned, Prediction};
-use crate::rule::{self, Facts, Finding, Narrowing, Removal};
-use crate::sampler::{Known, Past, Prior, Suggestion};
+use crate::memory::{LearnedMemory, MemoryPrediction};
+use crate::rule::{self, Facts, Finding, RangeNarrowing, SpaceRemoval};
+use crate::sampler::{KnownOutcome, PastTrial, SamplerPrior, Suggestion};
 use crate::space::Space;
 use crate::trial::Origin;
 
 /// The space of a study, narrowed by the facts.
 #[derive(Clone, Debug)]
-pub struct Search<'a> {
+pub struct JobSearch<'a> {
     pub(super) job: &'a Job,
     pub facts: Facts<'a>,
     /// The study's own arguments, set in every launch.
     pub(super) arguments: Config,
     /// The study's space with narrowed ranges.
     pub space: Space,
-    pub narrowings: Vec<Narrowing>,
+    pub narrowings: Vec<RangeNarrowing>,
 }
 
 impl Job {
     /// Returns the search of this study for an engine's release and a device.
     #[must_use]
-    pub fn search(&self, version: EngineVersion, device: Device, host: HostLimits) -> Search<'_> {
-        Search::new(self, self.facts(version, device, host), self.engine.arguments(version))
+    pub fn search(&self, version: EngineVersion, device: Device, host: HostLimits) -> JobSearch<'_> {
+        JobSearch::new(self, self.facts(version, device, host), self.engine.arguments(version))
     }
 }
 
-impl<'a> Search<'a> {
+impl<'a> JobSearch<'a> {
     fn new(job: &'a Job, facts: Facts<'a>, arguments: Config) -> Self {
         let (space, narrowings) = rule::narrow(job.parameters(), &arguments, &facts);
         Self { job, facts, arguments, space, narrowings }
@@ -39,21 +39,21 @@ impl<'a> Search<'a> {
 
     /// Returns this search without the rules that the installed engine contradicts.
     #[must_use]
-    pub fn distrusting<'b>(&self, distrusted: &'b [&'static str]) -> Search<'b>
+    pub fn distrusting<'b>(&self, distrusted: &'b [&'static str]) -> JobSearch<'b>
     where
         'a: 'b,
     {
-        Search::new(self.job, Facts { distrusted, ..self.facts }, self.arguments.clone())
+        JobSearch::new(self.job, Facts { distrusted, ..self.facts }, self.arguments.clone())
     }
 
     /// Returns this search with the memory learned from launches and the packages that the installed engine lacks. The
     /// ranges keep their earlier narrowing, so that the sampler's sequence continues.
     #[must_use]
-    pub fn knowing<'b>(&self, learned: &'b Learned, absent: Option<&'b BTreeSet<String>>) -> Search<'b>
+    pub fn knowing<'b>(&self, learned: &'b LearnedMemory, absent: Option<&'b BTreeSet<String>>) -> JobSearch<'b>
     where
         'a: 'b,
     {
-        let mut search: Search<'b> = self.clone();
+        let mut search: JobSearch<'b> = self.clone();
         search.facts.memory = Some(learned);
         search.facts.absent = absent;
         search
@@ -67,7 +67,7 @@ impl<'a> Search<'a> {
 
     /// Returns the predicted memory of a launch of this configuration; `None` if too few facts are known.
     #[must_use]
-    pub fn memory(&self, config: &Config) -> Option<Prediction> {
+    pub fn memory(&self, config: &Config) -> Option<MemoryPrediction> {
         self.facts.predict_memory(&config.merged(&self.arguments))
     }
 
@@ -85,26 +85,26 @@ impl<'a> Search<'a> {
 
     /// Returns the part of the stated space that the rules remove.
     #[must_use]
-    pub fn removal(&self) -> Removal {
+    pub fn removal(&self) -> SpaceRemoval {
         rule::removal(self.job.parameters(), &self.arguments, &self.facts)
     }
 
     /// Returns the question to the sampler after these trials.
     #[must_use]
-    pub fn question(&self, history: Vec<Past>, priors: Vec<Prior>) -> Question {
-        Question::new(self, self.job, &self.arguments, history, priors)
+    pub fn question(&self, history: Vec<PastTrial>, priors: Vec<SamplerPrior>) -> SamplerQuestion {
+        SamplerQuestion::new(self, self.job, &self.arguments, history, priors)
     }
 
     /// Returns the next configuration and its origin. All but the first, the engine's defaults, pass the rules.
     #[must_use]
-    pub fn next(&self, history: &[Past]) -> Option<(Origin, Suggestion)> {
+    pub fn next(&self, history: &[PastTrial]) -> Option<(Origin, Suggestion)> {
         self.question(history.to_vec(), Vec::new()).next()
     }
 
     /// Returns whether the rules reject every configuration of a space that has parameters.
     #[must_use]
-    pub fn is_empty(&self, removal: &Removal) -> bool {
-        let defaults = Past::new(Origin::Baseline, self.space.fixed.clone(), Known::Pending);
+    pub fn is_empty(&self, removal: &SpaceRemoval) -> bool {
+        let defaults = PastTrial::new(Origin::Baseline, self.space.fixed.clone(), KnownOutcome::Pending);
         !self.space.parameters.is_empty() && removal.remaining == 0 && self.next(&[defaults]).is_none()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::EngineJob;
-use super::paths::Paths;
+use super::paths::StudyPaths;
 use crate::config::Config;
 use crate::document::{Document, DocumentError, Section, nearest};
 use crate::facts::{EngineVersion, ModelShape};
@@ -24,7 +24,7 @@ pub struct SpaceJob {
 impl SpaceJob {
     pub(super) fn read(
         section: &Section<'_>,
-        paths: &Paths,
+        paths: &StudyPaths,
         engine: &EngineJob,
         model: &ModelShape,
     ) -> Result<Self, DocumentError> {
@@ -99,7 +99,7 @@ impl SpaceJob {
 fn read_file(
     section: &Section<'_>,
     name: &str,
-    paths: &Paths,
+    paths: &StudyPaths,
     engine: &EngineJob,
     model: &ModelShape,
 ) -> Result<SpaceFile, DocumentError> {

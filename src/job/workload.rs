@@ -8,13 +8,13 @@ use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::definition::{define, digest};
-use super::paths::Paths;
+use super::paths::StudyPaths;
 use super::{EngineJob, LoadJob, ModelJob};
 use crate::document::{DocumentError, FromToml, Section, nearest};
 use crate::facts::EngineVersion;
-use crate::load::Api;
+use crate::load::RequestApi;
 use crate::stats::to_f64;
-use crate::workload::{Length, Pruning, Spec, Surroundings, Think, Workload, WorkloadError};
+use crate::workload::{Pruning, Think, TokenLength, Workload, WorkloadError, WorkloadSpec, WorkloadSurroundings};
 
 const NO_TOKENIZER: &str =
     "put the model's tokenizer.json beside its config.json, or name a directory that holds it with workload.tokenizer";
@@ -22,8 +22,8 @@ const NO_TOKENIZER: &str =
 /// A workload, from its specification to the generated requests.
 #[derive(Clone, Debug)]
 pub struct WorkloadJob {
-    pub spec: Spec,
-    pub surroundings: Surroundings,
+    pub spec: WorkloadSpec,
+    pub surroundings: WorkloadSurroundings,
     pub built: Arc<dyn Workload>,
     /// Name and content digest of each data file. Paths are left out because they differ between machines.
     files: Vec<(String, String)>,
@@ -33,7 +33,7 @@ pub struct WorkloadJob {
 
 impl WorkloadJob {
     /// Creates a workload without data files.
-    pub(super) fn of(spec: Spec, surroundings: Surroundings, built: Arc<dyn Workload>) -> Self {
+    pub(super) fn of(spec: WorkloadSpec, surroundings: WorkloadSurroundings, built: Arc<dyn Workload>) -> Self {
         Self { spec, surroundings, built, files: Vec::new(), tokenizer: None }
     }
 
@@ -41,7 +41,7 @@ impl WorkloadJob {
     /// `load`.
     pub(super) fn read(
         section: &Section<'_>,
-        paths: &Paths,
+        paths: &StudyPaths,
         seed: u64,
         model: &ModelJob,
         engine: &EngineJob,
@@ -61,14 +61,14 @@ impl WorkloadJob {
         let vocab_size = section.optional("vocab_size")?.or(vocab_size);
         // If neither the vocabulary's size nor the model's shape is known, prompts are sent as text.
         let takes_tokens = engine.dialect.takes_tokens(load.api) && (model.has_shape || vocab_size.is_some());
-        let surroundings = Surroundings {
+        let surroundings = WorkloadSurroundings {
             seed,
             vocab_size,
             max_model_len: model.has_shape.then(|| model.shape.max_model_len(EngineVersion::LATEST)),
             approximate: !model.has_shape && tokenizer.is_none(),
             tokenizer,
             takes_tokens,
-            chat: load.api == Api::Chat,
+            chat: load.api == RequestApi::Chat,
         };
         let error = |error: &WorkloadError| {
             let hint = match error {
@@ -124,7 +124,7 @@ impl WorkloadJob {
 }
 
 /// Reads a number, `{ min = 1, max = 9 }`, `"1..9"` or `"max_model_len - 2048"`.
-impl FromToml for Length {
+impl FromToml for TokenLength {
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         if let Ok(text) = String::from_toml(value) {
             return text.parse();
@@ -141,31 +141,42 @@ impl FromToml for Length {
 
 /// Reads a specification; `vocab_size` is left to the caller. `load` determines the number of prompts taken from a data
 /// set.
-pub(super) fn read_spec(section: &Section<'_>, paths: &Paths, load: &LoadJob) -> Result<Spec, DocumentError> {
+pub(super) fn read_spec(
+    section: &Section<'_>,
+    paths: &StudyPaths,
+    load: &LoadJob,
+) -> Result<WorkloadSpec, DocumentError> {
     read_kind(section, paths, load, true)
 }
 
-fn read_kind(section: &Section<'_>, paths: &Paths, load: &LoadJob, outer: bool) -> Result<Spec, DocumentError> {
+fn read_kind(
+    section: &Section<'_>,
+    paths: &StudyPaths,
+    load: &LoadJob,
+    outer: bool,
+) -> Result<WorkloadSpec, DocumentError> {
     let kind: String = section.required("kind")?;
     Ok(match kind.as_str() {
         "random" => {
             let (mut input_len, mut output_len) = (length(section, "input_len")?, length(section, "output_len")?);
             if let Some(ratio) = section.optional("range_ratio")? {
-                let around = |length: Length| {
+                let around = |length: TokenLength| {
                     length.around(ratio).map_err(|problem| section.error("range_ratio", problem, None))
                 };
                 (input_len, output_len) = (around(input_len)?, around(output_len)?);
             }
-            Spec::Random { input_len, output_len, prefix_len: section.optional("prefix_len")?.unwrap_or(0) }
+            WorkloadSpec::Random { input_len, output_len, prefix_len: section.optional("prefix_len")?.unwrap_or(0) }
         }
         "sharegpt" => {
             let default = Pruning::default();
-            Spec::ShareGpt {
+            WorkloadSpec::ShareGpt {
                 path: path(section, paths)?,
                 prompts: match section.optional("prompts")? {
                     Some(0) => return Err(section.error("prompts", "must be at least 1", None)),
                     // A void sample is taken again with other prompts.
-                    prompts => prompts.or(load.total().map(|total| total.saturating_mul(2))).unwrap_or(Spec::PROMPTS),
+                    prompts => {
+                        prompts.or(load.total().map(|total| total.saturating_mul(2))).unwrap_or(WorkloadSpec::PROMPTS)
+                    }
                 },
                 output_len: output_len(section)?,
                 pruning: Pruning {
@@ -175,16 +186,16 @@ fn read_kind(section: &Section<'_>, paths: &Paths, load: &LoadJob, outer: bool) 
                 },
             }
         }
-        "jsonl" => Spec::Jsonl { path: path(section, paths)?, output_len: output_len(section)? },
-        "trace" => Spec::Trace { path: path(section, paths)? },
-        "prefix" => Spec::Prefix {
+        "jsonl" => WorkloadSpec::Jsonl { path: path(section, paths)?, output_len: output_len(section)? },
+        "trace" => WorkloadSpec::Trace { path: path(section, paths)? },
+        "prefix" => WorkloadSpec::Prefix {
             groups: section.optional("groups")?.unwrap_or(1),
             prefix_len: section.required("prefix_len")?,
             share: section.optional("share")?.unwrap_or(1.0),
             suffix_len: length(section, "suffix_len")?,
             output_len: length(section, "output_len")?,
         },
-        "conversation" => Spec::Conversation {
+        "conversation" => WorkloadSpec::Conversation {
             turns: length(section, "turns")?,
             system_len: section.optional("system_len")?.unwrap_or(0),
             first_len: length(section, "first_len")?,
@@ -192,13 +203,13 @@ fn read_kind(section: &Section<'_>, paths: &Paths, load: &LoadJob, outer: bool) 
             output_len: length(section, "output_len")?,
             think: think(section)?,
         },
-        "image" => Spec::Image {
+        "image" => WorkloadSpec::Image {
             sizes: sizes(section)?,
             count: section.optional("count")?.unwrap_or(1),
             input_len: length(section, "input_len")?,
             output_len: length(section, "output_len")?,
         },
-        "mixture" if outer => Spec::Mixture {
+        "mixture" if outer => WorkloadSpec::Mixture {
             parts: section.sections("part", |part| {
                 Ok((part.optional("weight")?.unwrap_or(1.0), read_kind(part, paths, load, false)?))
             })?,
@@ -208,16 +219,16 @@ fn read_kind(section: &Section<'_>, paths: &Paths, load: &LoadJob, outer: bool) 
             return Err(section.error("kind", problem, Some("list its parts beside the others".to_owned())));
         }
         other => {
-            let known = Spec::KINDS.map(|kind| format!("{kind:?}")).join(", ");
-            let hint = nearest(other, Spec::KINDS).map(|near| format!("did you mean {near:?}?"));
+            let known = WorkloadSpec::KINDS.map(|kind| format!("{kind:?}")).join(", ");
+            let hint = nearest(other, WorkloadSpec::KINDS).map(|near| format!("did you mean {near:?}?"));
             return Err(section.error("kind", format!("{other:?} is not a workload; there is {known}"), hint));
         }
     })
 }
 
-fn length(section: &Section<'_>, key: &str) -> Result<Length, DocumentError> {
+fn length(section: &Section<'_>, key: &str) -> Result<TokenLength, DocumentError> {
     match section.required(key)? {
-        Length::Exact(0) => Err(section.error(key, "must be at least 1", None)),
+        TokenLength::Exact(0) => Err(section.error(key, "must be at least 1", None)),
         length => Ok(length),
     }
 }
@@ -229,7 +240,7 @@ fn output_len(section: &Section<'_>) -> Result<Option<u32>, DocumentError> {
     }
 }
 
-fn path(section: &Section<'_>, paths: &Paths) -> Result<Option<std::path::PathBuf>, DocumentError> {
+fn path(section: &Section<'_>, paths: &StudyPaths) -> Result<Option<std::path::PathBuf>, DocumentError> {
     let Some(written) = section.optional::<String>("path")? else { return Ok(None) };
     let found = paths.find(&written);
     if found.is_none() {

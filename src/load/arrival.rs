@@ -23,7 +23,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Gamma};
 
-use super::Arrival;
+use super::ArrivalPattern;
 use crate::stats::to_f64;
 
 /// Stream of the random number generator for arrivals. Workloads number their streams from 0, by session.
@@ -38,7 +38,7 @@ pub struct ArrivalError {
     pub actual: f64,
 }
 
-impl Arrival {
+impl ArrivalPattern {
     /// Checks every number of the arrival.
     ///
     /// # Errors
@@ -71,22 +71,24 @@ impl Arrival {
 /// Returns the instants at which sessions are due, ascending, counted from the window's start. The iterator ends only
 /// if `sessions` is given. Equal arguments give equal instants.
 ///
-/// The iterator is empty for [`Arrival::Closed`] and [`Arrival::Trace`]: their instants come from the replies and from
-/// the workload. It is also empty for numbers that [`Arrival::check`] rejects.
-pub fn instants(arrival: &Arrival, seed: u64, sessions: Option<u64>) -> impl Iterator<Item = Duration> + use<> {
-    let arrival = if arrival.check().is_ok() { arrival.clone() } else { Arrival::Closed };
+/// The iterator is empty for [`ArrivalPattern::Closed`] and [`ArrivalPattern::Trace`]: their instants come from the replies and from
+/// the workload. It is also empty for numbers that [`ArrivalPattern::check`] rejects.
+pub fn instants(arrival: &ArrivalPattern, seed: u64, sessions: Option<u64>) -> impl Iterator<Item = Duration> + use<> {
+    let arrival = if arrival.check().is_ok() { arrival.clone() } else { ArrivalPattern::Closed };
     let (burstiness, stretch) = match (&arrival, sessions) {
-        (Arrival::Rate { burstiness, .. }, Some(sessions)) => (*burstiness, stretch(*burstiness, seed, sessions)),
-        (Arrival::Rate { burstiness, .. } | Arrival::Ramp { burstiness, .. }, _) => (*burstiness, 1.0),
+        (ArrivalPattern::Rate { burstiness, .. }, Some(sessions)) => {
+            (*burstiness, stretch(*burstiness, seed, sessions))
+        }
+        (ArrivalPattern::Rate { burstiness, .. } | ArrivalPattern::Ramp { burstiness, .. }, _) => (*burstiness, 1.0),
         _ => (f64::INFINITY, 1.0),
     };
     let instants = renewals(burstiness, seed).map_while(move |place| match arrival {
-        Arrival::AtOnce => Some(Duration::ZERO),
-        Arrival::Rate { per_s, .. } => Some(duration(place * stretch / per_s)),
-        Arrival::Ramp { from_per_s, to_per_s, over, .. } => {
+        ArrivalPattern::AtOnce => Some(Duration::ZERO),
+        ArrivalPattern::Rate { per_s, .. } => Some(duration(place * stretch / per_s)),
+        ArrivalPattern::Ramp { from_per_s, to_per_s, over, .. } => {
             Some(duration(ramp(place, from_per_s, to_per_s, over.as_secs_f64())))
         }
-        Arrival::Closed | Arrival::Trace { .. } => None,
+        ArrivalPattern::Closed | ArrivalPattern::Trace { .. } => None,
     });
     instants.take(sessions.map_or(usize::MAX, |sessions| usize::try_from(sessions).unwrap_or(usize::MAX)))
 }
@@ -133,7 +135,7 @@ mod tests {
     use super::*;
     use crate::stats::f64_to_usize;
 
-    fn seconds(arrival: &Arrival, seed: u64, sessions: Option<u64>, n: usize) -> Vec<f64> {
+    fn seconds(arrival: &ArrivalPattern, seed: u64, sessions: Option<u64>, n: usize) -> Vec<f64> {
         instants(arrival, seed, sessions).take(n).map(|at| at.as_secs_f64()).collect()
     }
 
@@ -173,21 +175,21 @@ mod tests {
     #[test]
     fn gaps_follow_their_gamma_distribution_whatever_the_seed() {
         for (shape, seed) in [(1.0, 1), (1.0, 2), (0.25, 3), (0.5, 4), (4.0, 5), (30.0, 6)] {
-            let gaps = gaps(&seconds(&Arrival::Rate { per_s: 8.0, burstiness: shape }, seed, None, 5000));
+            let gaps = gaps(&seconds(&ArrivalPattern::Rate { per_s: 8.0, burstiness: shape }, seed, None, 5000));
             let gaps: Vec<f64> = gaps.iter().map(|gap| gap * 8.0).collect();
             let own = distance(gaps.clone(), |x| gamma_cdf(shape, x));
             assert!(own < 1.63, "shape {shape}, seed {seed}: {own}");
             let other = distance(gaps, |x| gamma_cdf(shape * 1.5, x));
             assert!(other > 1.63, "shape {shape}, seed {seed} looks like {} as well: {other}", shape * 1.5);
         }
-        let poisson = gaps(&seconds(&Arrival::Rate { per_s: 1.0, burstiness: 1.0 }, 9, None, 5000));
+        let poisson = gaps(&seconds(&ArrivalPattern::Rate { per_s: 1.0, burstiness: 1.0 }, 9, None, 5000));
         assert!(distance(poisson, |x| 1.0 - (-x).exp()) < 1.63);
     }
 
     #[test]
     fn counts_are_as_dispersed_as_the_burstiness_says() {
         for (shape, expected) in [(0.25, 4.0), (1.0, 1.0), (4.0, 0.25)] {
-            let at = seconds(&Arrival::Rate { per_s: 10.0, burstiness: shape }, 11, None, 60_000);
+            let at = seconds(&ArrivalPattern::Rate { per_s: 10.0, burstiness: shape }, 11, None, 60_000);
             // In intervals of 100 expected sessions, the index of dispersion is near its limit, the squared coefficient
             // of variation of the gaps.
             let mut counts = vec![0.0_f64; 500];
@@ -206,7 +208,7 @@ mod tests {
 
     #[test]
     fn an_infinite_burstiness_has_constant_gaps() {
-        let arrival = Arrival::Rate { per_s: 4.0, burstiness: f64::INFINITY };
+        let arrival = ArrivalPattern::Rate { per_s: 4.0, burstiness: f64::INFINITY };
         assert_eq!(seconds(&arrival, 1, None, 4), [0.25, 0.5, 0.75, 1.0]);
         assert_eq!(seconds(&arrival, 2, Some(4), 9), [0.25, 0.5, 0.75, 1.0]);
     }
@@ -214,7 +216,7 @@ mod tests {
     #[test]
     fn a_known_number_of_sessions_ends_at_its_time() {
         for (sessions, burstiness) in [(1, 1.0), (200, 1.0), (1000, 0.3)] {
-            let arrival = Arrival::Rate { per_s: 16.0, burstiness };
+            let arrival = ArrivalPattern::Rate { per_s: 16.0, burstiness };
             let at = seconds(&arrival, 3, Some(sessions), usize::MAX);
             let n = f64::from(u32::try_from(sessions).unwrap());
             assert_eq!(at.len() as u64, sessions);
@@ -224,12 +226,12 @@ mod tests {
             let factor = at[at.len() - 1] / free[at.len() - 1];
             assert!(at.iter().zip(&free).all(|(at, free)| (at - free * factor).abs() < 1e-6));
         }
-        assert_eq!(instants(&Arrival::Rate { per_s: 1.0, burstiness: 1.0 }, 3, Some(0)).count(), 0);
+        assert_eq!(instants(&ArrivalPattern::Rate { per_s: 1.0, burstiness: 1.0 }, 3, Some(0)).count(), 0);
     }
 
     #[test]
     fn a_ramp_has_asked_for_its_integral() {
-        let ramp = |from_per_s, to_per_s, over| Arrival::Ramp {
+        let ramp = |from_per_s, to_per_s, over| ArrivalPattern::Ramp {
             from_per_s,
             to_per_s,
             over: Duration::from_secs(over),
@@ -248,12 +250,12 @@ mod tests {
 
     #[test]
     fn the_seed_decides_the_instants_and_nothing_else_does() {
-        let arrival = Arrival::Rate { per_s: 1.0, burstiness: 1.0 };
+        let arrival = ArrivalPattern::Rate { per_s: 1.0, burstiness: 1.0 };
         let literal = [2_582_833_832, 3_338_768_282, 5_140_047_313].map(Duration::from_nanos);
         let first: Vec<_> = instants(&arrival, 42, None).take(3).collect();
         assert_eq!(first, literal);
         assert_ne!(first, instants(&arrival, 43, None).take(3).collect::<Vec<_>>());
-        let twice: Vec<_> = instants(&Arrival::Rate { per_s: 2.0, burstiness: 1.0 }, 42, None).take(3).collect();
+        let twice: Vec<_> = instants(&ArrivalPattern::Rate { per_s: 2.0, burstiness: 1.0 }, 42, None).take(3).collect();
         assert!(
             twice.iter().zip(&first).all(|(twice, first)| (*twice * 2).abs_diff(*first) < Duration::from_micros(1))
         );
@@ -261,23 +263,27 @@ mod tests {
 
     #[test]
     fn at_once_is_now_and_the_drivers_own_arrivals_have_no_instants_here() {
-        assert_eq!(seconds(&Arrival::AtOnce, 0, Some(3), 9), [0.0; 3]);
-        assert_eq!(instants(&Arrival::Closed, 0, Some(3)).count(), 0);
-        assert_eq!(instants(&Arrival::Trace { factor: 1.0 }, 0, Some(3)).count(), 0);
+        assert_eq!(seconds(&ArrivalPattern::AtOnce, 0, Some(3), 9), [0.0; 3]);
+        assert_eq!(instants(&ArrivalPattern::Closed, 0, Some(3)).count(), 0);
+        assert_eq!(instants(&ArrivalPattern::Trace { factor: 1.0 }, 0, Some(3)).count(), 0);
     }
 
     #[test]
     fn numbers_that_give_no_instants_are_named() {
-        let rate = |per_s, burstiness| Arrival::Rate { per_s, burstiness };
-        let message = |arrival: &Arrival| arrival.check().unwrap_err().to_string();
+        let rate = |per_s, burstiness| ArrivalPattern::Rate { per_s, burstiness };
+        let message = |arrival: &ArrivalPattern| arrival.check().unwrap_err().to_string();
         assert_eq!(message(&rate(0.0, 1.0)), "the rate must be finite and above 0, not 0");
         assert_eq!(message(&rate(f64::INFINITY, 1.0)), "the rate must be finite and above 0, not inf");
         assert_eq!(message(&rate(1.0, f64::NAN)), "burstiness must be above 0, not NaN");
-        assert_eq!(message(&Arrival::Trace { factor: -1.0 }), "the time factor must be finite and above 0, not -1");
-        let ramp = |from_per_s, to_per_s| Arrival::Ramp { from_per_s, to_per_s, over: Duration::ZERO, burstiness: 1.0 };
+        assert_eq!(
+            message(&ArrivalPattern::Trace { factor: -1.0 }),
+            "the time factor must be finite and above 0, not -1"
+        );
+        let ramp =
+            |from_per_s, to_per_s| ArrivalPattern::Ramp { from_per_s, to_per_s, over: Duration::ZERO, burstiness: 1.0 };
         assert!(message(&ramp(-1.0, 1.0)).contains("begin must be finite and at least 0"));
         assert!(message(&ramp(0.0, 0.0)).contains("the ramp's end"));
-        for fits in [rate(1.0, f64::INFINITY), ramp(0.0, 1.0), Arrival::AtOnce, Arrival::Closed] {
+        for fits in [rate(1.0, f64::INFINITY), ramp(0.0, 1.0), ArrivalPattern::AtOnce, ArrivalPattern::Closed] {
             assert_eq!(fits.check(), Ok(()));
         }
         assert_eq!(instants(&rate(0.0, 1.0), 0, Some(3)).count(), 0);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::time::TimeSpec;
 
-/// Nanoseconds on a [`Clock`].
+/// Nanoseconds on a [`ArrivalClock`].
 pub(crate) type Nanos = u64;
 
 const MICROSECOND: Nanos = 1_000;
@@ -16,13 +16,13 @@ const UNINTERRUPTED: Duration = Duration::from_micros(5);
 
 /// A monotonic clock that also reads the kernel's arrival stamps, which are in wall-clock time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
+pub(super) struct ArrivalClock {
     base: Instant,
     /// Wall clock minus this clock, as of the last [`adjust`](Self::adjust).
     offset: Duration,
 }
 
-impl Clock {
+impl ArrivalClock {
     pub(super) fn start() -> Self {
         let mut clock = Self { base: Instant::now(), offset: Duration::ZERO };
         clock.adjust();
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_stamp_is_read_on_the_loads_own_clock_and_never_leaves_the_exchange() {
-        let mut clock = Clock::start();
+        let mut clock = ArrivalClock::start();
         clock.offset = Duration::from_secs(1_000);
         let stamp = TimeSpec::from(Duration::from_secs(1_000) + Duration::from_micros(70));
         assert_eq!(clock.arrival(stamp, 10_000, 90_000), 70_000);

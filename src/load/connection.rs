@@ -4,24 +4,24 @@ use std::io;
 
 use nix::sys::epoll::EpollFlags;
 
-use super::Error;
-use super::clock::{Clock, Nanos};
-use super::endpoint::Endpoint;
-use super::exchange::Exchange;
-use super::http::Response;
-use super::lag::Lag;
-use super::socket::{Buffer, Socket};
-use super::tls::Session;
+use super::RequestError;
+use super::clock::{ArrivalClock, Nanos};
+use super::endpoint::ServerEndpoint;
+use super::exchange::HttpExchange;
+use super::http::ResponseHead;
+use super::lag::LoopLag;
+use super::socket::{LoadSocket, ReceiveBuffer};
+use super::tls::TlsSession;
 
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) socket: Socket,
-    tls: Option<Session>,
+pub(super) struct LoadConnection {
+    pub(super) socket: LoadSocket,
+    tls: Option<TlsSession>,
     connected: bool,
     /// Whether a write failed. The request is lost, but a response with the reason may still arrive.
     deaf: bool,
-    pub(super) response: Response,
-    pub(super) exchange: Option<Exchange>,
+    pub(super) response: ResponseHead,
+    pub(super) exchange: Option<HttpExchange>,
     /// When the connection became idle.
     pub(super) idle: Nanos,
     /// Whether it has carried a whole exchange. The server may then close it at any time.
@@ -34,49 +34,49 @@ pub(super) struct Connection {
 
 /// State of the loop that a ready connection borrows.
 #[derive(Debug)]
-pub(super) struct Desk {
-    pub(super) clock: Clock,
+pub(super) struct ConnectionTools {
+    pub(super) clock: ArrivalClock,
     /// When `epoll` last returned.
     pub(super) woken: Nanos,
-    buffer: Buffer,
-    pub(super) lag: Lag,
+    buffer: ReceiveBuffer,
+    pub(super) lag: LoopLag,
     /// Content chunks of the current phase.
     pub(super) chunks: u64,
 }
 
-impl Desk {
-    pub(super) fn new(clock: Clock) -> Self {
-        Self { clock, woken: 0, buffer: Buffer::new(), lag: Lag::default(), chunks: 0 }
+impl ConnectionTools {
+    pub(super) fn new(clock: ArrivalClock) -> Self {
+        Self { clock, woken: 0, buffer: ReceiveBuffer::new(), lag: LoopLag::default(), chunks: 0 }
     }
 
     /// Resets the counters at the start of a phase.
     pub(super) fn begin(&mut self) {
-        (self.lag, self.chunks) = (Lag::default(), 0);
+        (self.lag, self.chunks) = (LoopLag::default(), 0);
     }
 }
 
 /// State of an exchange after its connection was served.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum ExchangeStep {
     Pending,
     /// The response is whole.
     Whole,
     /// The connection is unusable.
-    Broken(Error),
+    Broken(RequestError),
 }
 
-impl Connection {
+impl LoadConnection {
     /// # Errors
-    /// [`Error::Connect`] if the socket or its TLS session cannot be created.
-    pub(super) fn open(endpoint: &Endpoint) -> Result<Self, Error> {
-        let failed = |error: io::Error| Error::Connect(error.to_string());
-        let tls = endpoint.tls.as_ref().map(super::tls::Tls::session).transpose().map_err(failed)?;
+    /// [`RequestError::Connect`] if the socket or its TLS session cannot be created.
+    pub(super) fn open(endpoint: &ServerEndpoint) -> Result<Self, RequestError> {
+        let failed = |error: io::Error| RequestError::Connect(error.to_string());
+        let tls = endpoint.tls.as_ref().map(super::tls::TlsSettings::session).transpose().map_err(failed)?;
         Ok(Self {
-            socket: Socket::connect(endpoint.address).map_err(failed)?,
+            socket: LoadSocket::connect(endpoint.address).map_err(failed)?,
             tls,
             connected: false,
             deaf: false,
-            response: Response::default(),
+            response: ResponseHead::default(),
             exchange: None,
             idle: 0,
             used: false,
@@ -91,17 +91,17 @@ impl Connection {
 
     /// Returns whether a request can be sent at once.
     pub(super) fn is_ready(&self) -> bool {
-        self.connected && self.tls.as_ref().is_none_or(Session::is_ready)
+        self.connected && self.tls.as_ref().is_none_or(TlsSession::is_ready)
     }
 
     /// Begins an exchange. The connection must not have one.
-    pub(super) fn begin(&mut self, exchange: Exchange) -> Step {
-        self.response = Response::default();
+    pub(super) fn begin(&mut self, exchange: HttpExchange) -> ExchangeStep {
+        self.response = ResponseHead::default();
         self.deaf = false;
         if let Some(tls) = &mut self.tls
             && let Err(error) = tls.seal(&exchange.request)
         {
-            let step = Step::Broken(Error::Connect(error.to_string()));
+            let step = ExchangeStep::Broken(RequestError::Connect(error.to_string()));
             self.exchange = Some(exchange);
             return step;
         }
@@ -123,12 +123,12 @@ impl Connection {
     }
 
     /// Writes as much as the socket takes. Does nothing before the connection is established.
-    pub(super) fn write(&mut self) -> Step {
+    pub(super) fn write(&mut self) -> ExchangeStep {
         if !self.connected {
-            return Step::Pending;
+            return ExchangeStep::Pending;
         }
         if self.deaf {
-            return Step::Pending;
+            return ExchangeStep::Pending;
         }
         let written = match (&mut self.tls, &mut self.exchange) {
             (Some(tls), exchange) => tls.flush(&self.socket).map(|out| {
@@ -141,29 +141,29 @@ impl Connection {
         };
         // The server may have sent an error response before it closed. It is still to be read.
         self.deaf = written.is_err();
-        Step::Pending
+        ExchangeStep::Pending
     }
 
     /// Handles the end of the connect.
-    pub(super) fn finish_connect(&mut self) -> Step {
+    pub(super) fn finish_connect(&mut self) -> ExchangeStep {
         match self.socket.connected() {
             Ok(()) => {
                 self.connected = true;
                 self.write()
             }
-            Err(error) => Step::Broken(Error::Connect(error.to_string())),
+            Err(error) => ExchangeStep::Broken(RequestError::Connect(error.to_string())),
         }
     }
 
     /// Reads once from the socket, and handles the bytes.
-    pub(super) fn read(&mut self, desk: &mut Desk) -> Step {
+    pub(super) fn read(&mut self, desk: &mut ConnectionTools) -> ExchangeStep {
         let read = match self.socket.read(&mut desk.buffer) {
             Ok(read) => read,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                return Step::Pending;
+                return ExchangeStep::Pending;
             }
-            Err(error) if self.connected => return Step::Broken(Error::Reset(error.to_string())),
-            Err(error) => return Step::Broken(Error::Connect(error.to_string())),
+            Err(error) if self.connected => return ExchangeStep::Broken(RequestError::Reset(error.to_string())),
+            Err(error) => return ExchangeStep::Broken(RequestError::Connect(error.to_string())),
         };
         if read.length == 0 {
             return self.end_of_stream();
@@ -180,8 +180,10 @@ impl Connection {
             None => (bytes, false),
             Some(tls) => match tls.open(bytes) {
                 Ok(opened) => opened,
-                Err(error) if self.response.started => return Step::Broken(Error::Reset(error.to_string())),
-                Err(error) => return Step::Broken(Error::Connect(error.to_string())),
+                Err(error) if self.response.started => {
+                    return ExchangeStep::Broken(RequestError::Reset(error.to_string()));
+                }
+                Err(error) => return ExchangeStep::Broken(RequestError::Connect(error.to_string())),
             },
         };
         let Some(exchange) = &mut self.exchange else {
@@ -191,41 +193,41 @@ impl Connection {
             } else if bytes.is_empty() {
                 self.write()
             } else {
-                Step::Broken(Error::Protocol("unasked bytes".to_owned()))
+                ExchangeStep::Broken(RequestError::Protocol("unasked bytes".to_owned()))
             };
         };
         exchange.last = arrival;
         let mut chunks = 0;
         if let Err(error) = self.response.feed(bytes, |status, body| chunks += exchange.feed(status, body)) {
-            return Step::Broken(Error::Protocol(error.to_string()));
+            return ExchangeStep::Broken(RequestError::Protocol(error.to_string()));
         }
         desk.chunks += chunks as u64;
         if self.response.is_done() {
-            return Step::Whole;
+            return ExchangeStep::Whole;
         }
         if over {
             return self.end_of_stream();
         }
-        if self.tls.is_some() { self.write() } else { Step::Pending }
+        if self.tls.is_some() { self.write() } else { ExchangeStep::Pending }
     }
 
-    fn end_of_stream(&self) -> Step {
+    fn end_of_stream(&self) -> ExchangeStep {
         if self.exchange.is_some() && self.response.ends_with_connection() {
-            return Step::Whole;
+            return ExchangeStep::Whole;
         }
-        Step::Broken(Error::Reset("the server closed the connection".to_owned()))
+        ExchangeStep::Broken(RequestError::Reset("the server closed the connection".to_owned()))
     }
 
     /// Returns whether the connection may carry another exchange.
     pub(super) fn keeps(&self) -> bool {
         let sent = self.exchange.as_ref().is_none_or(|exchange| exchange.written == exchange.request.len());
-        let over = self.tls.as_ref().is_some_and(Session::is_over);
+        let over = self.tls.as_ref().is_some_and(TlsSession::is_over);
         self.response.keeps() && sent && !self.deaf && !over
     }
 }
 
 /// Writes as much of the request as the socket takes.
-fn send(socket: &Socket, exchange: &mut Exchange) -> io::Result<()> {
+fn send(socket: &LoadSocket, exchange: &mut HttpExchange) -> io::Result<()> {
     while exchange.written < exchange.request.len() {
         match socket.write(&exchange.request[exchange.written..]) {
             Ok(written) => exchange.written += written,

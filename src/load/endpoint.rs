@@ -5,26 +5,26 @@ use std::time::Duration;
 
 use url::{Host, Url};
 
-use super::tls::Tls;
-use super::{LoadError, Target};
+use super::tls::TlsSettings;
+use super::{LoadError, LoadTarget};
 
 /// Connect timeout for each address of a name that has several.
 const PROBE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug)]
-pub(super) struct Endpoint {
+pub(super) struct ServerEndpoint {
     pub(super) address: SocketAddr,
-    pub(super) tls: Option<Tls>,
+    pub(super) tls: Option<TlsSettings>,
     /// Everything up to the value of `Content-Length`.
     head: Vec<u8>,
 }
 
-impl Endpoint {
+impl ServerEndpoint {
     /// Resolves the target's host; blocks for as long as that takes.
     ///
     /// # Errors
     /// If the URL, a header or the certificates cannot be used, or the name has no address.
-    pub(super) fn new(target: &Target, path: &str) -> Result<Self, LoadError> {
+    pub(super) fn new(target: &LoadTarget, path: &str) -> Result<Self, LoadError> {
         let invalid = |reason: String| LoadError::Url { url: target.base_url.clone(), reason };
         let url: Url = target.base_url.parse().map_err(|error| invalid(format!("{error}")))?;
         let host = url.host().ok_or_else(|| invalid("it has no host".to_owned()))?;
@@ -37,9 +37,9 @@ impl Endpoint {
                     other => other.to_string(),
                 };
                 let tls = if target.own_server {
-                    Tls::of_own_server(&name)
+                    TlsSettings::of_own_server(&name)
                 } else {
-                    Tls::new(&name, target.ca_file.as_deref())
+                    TlsSettings::new(&name, target.ca_file.as_deref())
                 };
                 Some(tls.map_err(LoadError::Tls)?)
             }
@@ -75,7 +75,7 @@ fn resolve(url: &Url) -> Result<SocketAddr, String> {
     Ok(addresses.iter().find(answers).copied().unwrap_or(first))
 }
 
-fn head(target: &Target, path: &str, authority: &str) -> Result<Vec<u8>, LoadError> {
+fn head(target: &LoadTarget, path: &str, authority: &str) -> Result<Vec<u8>, LoadError> {
     let mut lines = vec![
         ("host".to_owned(), authority.to_owned()),
         ("user-agent".to_owned(), concat!("setpoint/", env!("CARGO_PKG_VERSION")).to_owned()),
@@ -110,17 +110,17 @@ fn head(target: &Target, path: &str, authority: &str) -> Result<Vec<u8>, LoadErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::ApiKey;
+    use crate::load::BearerKey;
 
-    fn request(target: &Target) -> String {
-        String::from_utf8(Endpoint::new(target, "/v1/completions").unwrap().request(b"{}")).unwrap()
+    fn request(target: &LoadTarget) -> String {
+        String::from_utf8(ServerEndpoint::new(target, "/v1/completions").unwrap().request(b"{}")).unwrap()
     }
 
     #[test]
     fn a_request_has_its_head_its_length_and_its_body() {
-        let mut target = Target::new("http://127.0.0.1:8000/v1/", "m");
+        let mut target = LoadTarget::new("http://127.0.0.1:8000/v1/", "m");
         target.headers = vec![("X-Trace".to_owned(), "a b".to_owned()), ("User-Agent".to_owned(), "me".to_owned())];
-        target.api_key = Some(ApiKey("secret".to_owned()));
+        target.api_key = Some(BearerKey("secret".to_owned()));
         assert_eq!(
             request(&target),
             "POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1:8000\r\naccept: */*\r\ncontent-type: application/json\r\n\
@@ -131,33 +131,36 @@ mod tests {
 
     #[test]
     fn a_path_before_the_interface_is_kept() {
-        let target = Target::new("http://127.0.0.1/models/a/v1", "m");
+        let target = LoadTarget::new("http://127.0.0.1/models/a/v1", "m");
         assert!(request(&target).starts_with("POST /models/a/v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\n"));
-        let target = Target::new("http://[::1]:80", "m");
+        let target = LoadTarget::new("http://[::1]:80", "m");
         assert!(request(&target).contains("host: [::1]\r\n"));
     }
 
     #[test]
     fn what_cannot_be_sent_is_refused() {
         let with = |name: &str, value: &str| {
-            let mut target = Target::new("http://127.0.0.1:1", "m");
+            let mut target = LoadTarget::new("http://127.0.0.1:1", "m");
             target.headers = vec![(name.to_owned(), value.to_owned())];
-            Endpoint::new(&target, "/").unwrap_err().to_string()
+            ServerEndpoint::new(&target, "/").unwrap_err().to_string()
         };
         assert_eq!(with("a b", "c"), "header \"a b\" is not a header's name");
         assert_eq!(with("Content-Length", "3"), "header \"Content-Length\" is set by the load itself");
         assert!(with("a", "b\r\nc: d").contains("line end"));
         for url in ["127.0.0.1:8000", "ftp://127.0.0.1", "nonsense"] {
-            assert!(matches!(Endpoint::new(&Target::new(url, "m"), "/"), Err(LoadError::Url { .. })), "{url}");
+            assert!(
+                matches!(ServerEndpoint::new(&LoadTarget::new(url, "m"), "/"), Err(LoadError::Url { .. })),
+                "{url}"
+            );
         }
     }
 
     #[test]
     fn a_file_that_holds_no_certificate_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let mut target = Target::new("https://127.0.0.1", "m");
+        let mut target = LoadTarget::new("https://127.0.0.1", "m");
         target.ca_file = Some(file.path().to_owned());
-        let error = Endpoint::new(&target, "/").unwrap_err().to_string();
+        let error = ServerEndpoint::new(&target, "/").unwrap_err().to_string();
         assert!(error.contains("holds no certificate"), "{error}");
     }
 }

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use super::clock::{Nanos, micros};
-use super::feed::{Prepared, Progress};
-use super::protocol::{Protocol, Reply, message_of};
-use super::{Error, Record};
+use super::feed::{PreparedRequest, UserProgress};
+use super::protocol::{ReplyState, ServerProtocol, message_of};
+use super::{RequestError, RequestRecord};
 
 /// Bytes of an error response's body that are kept.
 const ERROR_BODY: usize = 64 << 10;
 
 /// The connection that carries a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Attempt {
+pub(super) enum SendAttempt {
     /// A connection that was already open. The server may have closed it meanwhile.
     Kept,
     /// A connection that was opened for this request. Its loss counts as a failure of the server.
@@ -22,9 +22,9 @@ pub(super) enum Attempt {
 }
 
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct HttpExchange {
     /// The rest of the session, without the turn of this exchange.
-    pub(super) rest: Progress,
+    pub(super) rest: UserProgress,
     turn: u32,
     asked: u32,
     /// HTTP head and body.
@@ -37,7 +37,7 @@ pub(super) struct Exchange {
     pub(super) first_sent: Nanos,
     pub(super) deadline: Nanos,
     queued: bool,
-    reply: Reply,
+    reply: ReplyState,
     refusal: Vec<u8>,
     streamed: bool,
     /// Arrival of `[DONE]`.
@@ -46,12 +46,12 @@ pub(super) struct Exchange {
     draining: bool,
     /// The arrival of the last bytes.
     pub(super) last: Nanos,
-    pub(super) attempt: Attempt,
+    pub(super) attempt: SendAttempt,
 }
 
 /// Due time and send time of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Timing {
+pub(super) struct ExchangeTiming {
     /// `None` if the request is due as soon as it can be sent.
     pub(super) due: Option<Nanos>,
     pub(super) queued: bool,
@@ -59,8 +59,13 @@ pub(super) struct Timing {
     pub(super) limit: Duration,
 }
 
-impl Exchange {
-    pub(super) fn new(turn: Prepared, rest: Progress, timing: Timing, protocol: &Protocol) -> Self {
+impl HttpExchange {
+    pub(super) fn new(
+        turn: PreparedRequest,
+        rest: UserProgress,
+        timing: ExchangeTiming,
+        protocol: &ServerProtocol,
+    ) -> Self {
         let sent = timing.now;
         Self {
             turn: rest.turn.saturating_sub(1),
@@ -79,7 +84,7 @@ impl Exchange {
             done: None,
             draining: false,
             last: sent,
-            attempt: Attempt::Fresh,
+            attempt: SendAttempt::Fresh,
         }
     }
 
@@ -105,21 +110,27 @@ impl Exchange {
 
     /// Resets the exchange for a resend.
     pub(super) fn again(&mut self, now: Nanos) {
-        (self.sent, self.last, self.written, self.attempt) = (now, now, 0, Attempt::Again);
+        (self.sent, self.last, self.written, self.attempt) = (now, now, 0, SendAttempt::Again);
     }
 
-    pub(super) fn timeout(&self, limit: Duration) -> Error {
+    pub(super) fn timeout(&self, limit: Duration) -> RequestError {
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-        Error::Timeout { limit_ms, chunks: self.reply.chunks.len() }
+        RequestError::Timeout { limit_ms, chunks: self.reply.chunks.len() }
     }
 
     /// Returns the record, with instants relative to `zero`, and the rest of the session.
-    pub(super) fn end(mut self, status: u16, lost: Option<Error>, now: Nanos, zero: Nanos) -> (Record, Progress) {
+    pub(super) fn end(
+        mut self,
+        status: u16,
+        lost: Option<RequestError>,
+        now: Nanos,
+        zero: Nanos,
+    ) -> (RequestRecord, UserProgress) {
         let result = match (status, lost) {
             (200, lost) => self.reply.finish(lost),
-            (_, Some(lost @ Error::Timeout { .. })) | (0, Some(lost)) => Err(lost),
-            (0, None) => Err(Error::Reset("connection closed without a response".to_owned())),
-            (status, _) => Err(Error::Http { status, seen: message_of(&self.refusal) }),
+            (_, Some(lost @ RequestError::Timeout { .. })) | (0, Some(lost)) => Err(lost),
+            (0, None) => Err(RequestError::Reset("connection closed without a response".to_owned())),
+            (status, _) => Err(RequestError::Http { status, seen: message_of(&self.refusal) }),
         };
         let end = match (self.done, &result) {
             (Some(done), _) => done,
@@ -127,7 +138,7 @@ impl Exchange {
             (None, Err(_)) => now,
         };
         let since = |at: Nanos| Duration::from_nanos(at.saturating_sub(zero));
-        let record = Record {
+        let record = RequestRecord {
             session: self.rest.session,
             turn: self.turn,
             due: since(self.due),

@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::LoadError;
-use super::endpoint::Endpoint;
-use super::protocol::Protocol;
-use super::schedule::Turn;
-use super::signal::Signal;
+use super::endpoint::ServerEndpoint;
+use super::protocol::ServerProtocol;
+use super::schedule::ScheduledTurn;
+use super::signal::ThreadSignal;
 use crate::workload::Workload;
 
 /// Maximum bytes of prepared requests: enough for a burst of long prompts, little compared with a server's memory.
@@ -20,14 +20,14 @@ const MOMENT: Duration = Duration::from_millis(10);
 
 /// A request that is ready to be written to a socket.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedRequest {
     /// HTTP head and body.
     pub(super) request: Vec<u8>,
     pub(super) asked: u32,
     pub(super) think: Duration,
 }
 
-impl Turn for Prepared {
+impl ScheduledTurn for PreparedRequest {
     fn think(&self) -> Duration {
         self.think
     }
@@ -35,7 +35,7 @@ impl Turn for Prepared {
 
 /// Progress of one user: the session and its remaining turns.
 #[derive(Debug)]
-pub(crate) struct Progress<T = Prepared> {
+pub(crate) struct UserProgress<T = PreparedRequest> {
     pub(crate) session: u64,
     /// Index of the next turn.
     pub(crate) turn: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Progress<T = Prepared> {
 
 /// The sessions to prepare.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Range {
+pub(crate) struct IndexRange {
     pub(crate) first: u64,
     /// Number of requests. The last session is cut at this number.
     pub(crate) requests: Option<u64>,
@@ -53,10 +53,10 @@ pub(crate) struct Range {
 
 /// Result of taking a session from the feed.
 #[derive(Debug)]
-pub(crate) enum Taken<T = Prepared> {
-    Ready(Progress<T>),
+pub(crate) enum TakenRequest<T = PreparedRequest> {
+    Ready(UserProgress<T>),
     /// The last session.
-    Last(Progress<T>),
+    Last(UserProgress<T>),
     /// No session is ready yet. The feed wakes the load when it has one.
     NotYet,
     /// No session is left.
@@ -64,7 +64,7 @@ pub(crate) enum Taken<T = Prepared> {
 }
 
 #[derive(Debug)]
-pub(super) struct Feed {
+pub(super) struct RequestFeed {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -76,12 +76,12 @@ struct Shared {
     room: Condvar,
     /// Notified when a session is ready, or the feed is over.
     filled: Condvar,
-    signal: Arc<Signal>,
+    signal: Arc<ThreadSignal>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    ready: VecDeque<Progress>,
+    ready: VecDeque<UserProgress>,
     bytes: usize,
     over: bool,
     error: Option<LoadError>,
@@ -96,15 +96,15 @@ impl Shared {
     }
 }
 
-impl Feed {
+impl RequestFeed {
     /// # Errors
     /// If the thread cannot be started.
     pub(super) fn start(
         workload: Arc<dyn Workload>,
-        protocol: Arc<Protocol>,
-        endpoint: Arc<Endpoint>,
-        range: Range,
-        signal: Arc<Signal>,
+        protocol: Arc<ServerProtocol>,
+        endpoint: Arc<ServerEndpoint>,
+        range: IndexRange,
+        signal: Arc<ThreadSignal>,
     ) -> Result<Self, LoadError> {
         let shared = Arc::new(Shared { state: Mutex::default(), room: Condvar::new(), filled: Condvar::new(), signal });
         let own = Arc::clone(&shared);
@@ -134,20 +134,20 @@ impl Feed {
     }
 
     /// Takes the next session. Never blocks.
-    pub(super) fn take(&self) -> Taken {
+    pub(super) fn take(&self) -> TakenRequest {
         let mut state = self.shared.lock();
         if let Some(progress) = state.ready.pop_front() {
             state.bytes -= size(&progress);
             let last = state.over && state.ready.is_empty();
             drop(state);
             self.shared.room.notify_one();
-            return if last { Taken::Last(progress) } else { Taken::Ready(progress) };
+            return if last { TakenRequest::Last(progress) } else { TakenRequest::Ready(progress) };
         }
         if state.over {
-            return Taken::Over;
+            return TakenRequest::Over;
         }
         state.hungry = true;
-        Taken::NotYet
+        TakenRequest::NotYet
     }
 
     /// Ends the thread. Passes a panic of the workload on.
@@ -168,7 +168,7 @@ impl Feed {
     }
 }
 
-impl Drop for Feed {
+impl Drop for RequestFeed {
     fn drop(&mut self) {
         self.end();
     }
@@ -186,7 +186,7 @@ impl Drop for Over<'_> {
 }
 
 impl Shared {
-    fn fill(&self, range: Range, prepare: impl Fn(u64, u64) -> Result<Progress, LoadError>) {
+    fn fill(&self, range: IndexRange, prepare: impl Fn(u64, u64) -> Result<UserProgress, LoadError>) {
         let mut left = range.requests.unwrap_or(u64::MAX);
         let end = range.sessions.map_or(u64::MAX, |sessions| range.first.saturating_add(sessions));
         for index in range.first..end {
@@ -222,21 +222,21 @@ impl Shared {
     }
 }
 
-fn size(progress: &Progress) -> usize {
+fn size(progress: &UserProgress) -> usize {
     progress.turns.iter().map(|turn| turn.request.len()).sum()
 }
 
 fn prepare(
     workload: &dyn Workload,
-    protocol: &Protocol,
-    endpoint: &Endpoint,
+    protocol: &ServerProtocol,
+    endpoint: &ServerEndpoint,
     index: u64,
     room: u64,
-) -> Result<Progress, LoadError> {
+) -> Result<UserProgress, LoadError> {
     let turns = workload.session(index).turns.into_iter().take(usize::try_from(room).unwrap_or(usize::MAX));
     let turns = turns.map(|turn| {
         let request = endpoint.request(&protocol.body(&turn.request)?);
-        Ok(Prepared { request, asked: turn.request.output_len, think: turn.think })
+        Ok(PreparedRequest { request, asked: turn.request.output_len, think: turn.think })
     });
-    Ok(Progress { session: index, turn: 0, turns: turns.collect::<Result<_, LoadError>>()? })
+    Ok(UserProgress { session: index, turn: 0, turns: turns.collect::<Result<_, LoadError>>()? })
 }

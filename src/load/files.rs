@@ -14,25 +14,25 @@ const OF_EACH: u64 = 32;
 
 /// Number of files reserved by running loads.
 #[derive(Debug, Default)]
-pub(super) struct Files(Mutex<u64>);
+pub(super) struct OpenFiles(Mutex<u64>);
 
 /// Reservations of this process. The limit is per process.
-pub(super) static FILES: Files = Files(Mutex::new(0));
+pub(super) static FILES: OpenFiles = OpenFiles(Mutex::new(0));
 
 /// A reservation, released when dropped.
 #[derive(Debug)]
-pub(super) struct Reserved<'f> {
-    files: &'f Files,
+pub(super) struct ReservedFiles<'f> {
+    files: &'f OpenFiles,
     count: u64,
 }
 
-impl Files {
+impl OpenFiles {
     /// Raises the limit of open files if this load and the running ones may need more. `most` is the maximum number of
     /// this load's connections, if known.
     ///
     /// # Errors
     /// If the limit cannot be raised far enough.
-    pub(super) fn reserve(&self, most: Option<u64>) -> Result<Reserved<'_>, LoadError> {
+    pub(super) fn reserve(&self, most: Option<u64>) -> Result<ReservedFiles<'_>, LoadError> {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| LoadError::System(error.into()))?;
         let mut reserved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = most.unwrap_or(0).saturating_add(OF_EACH);
@@ -45,11 +45,11 @@ impl Files {
             setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(|error| LoadError::System(error.into()))?;
         }
         *reserved = reserved.saturating_add(count);
-        Ok(Reserved { files: self, count })
+        Ok(ReservedFiles { files: self, count })
     }
 }
 
-impl Drop for Reserved<'_> {
+impl Drop for ReservedFiles<'_> {
     fn drop(&mut self) {
         let mut reserved = self.files.0.lock().unwrap_or_else(PoisonError::into_inner);
         *reserved = reserved.saturating_sub(self.count);
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn loads_at_the_same_time_need_the_files_of_all_of_them() {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-        let (files, most) = (Files::default(), hard / 2 - OTHERS - OF_EACH);
+        let (files, most) = (OpenFiles::default(), hard / 2 - OTHERS - OF_EACH);
         let one = files.reserve(Some(most)).unwrap();
         let two = files.reserve(Some(most)).unwrap();
         let refused = files.reserve(Some(most)).unwrap_err();
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn one_load_that_is_too_large_is_refused_and_an_open_loop_takes_what_there_is() {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-        let files = Files::default();
+        let files = OpenFiles::default();
         assert!(matches!(files.reserve(Some(hard)), Err(LoadError::Files { limit, .. }) if limit == hard));
         assert!(files.reserve(None).is_ok());
     }

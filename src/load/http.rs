@@ -6,7 +6,7 @@ const MOST_HEADERS: usize = 64;
 
 /// Reader of one response. [`Default`] begins the next.
 #[derive(Debug, Default)]
-pub(super) struct Response {
+pub(super) struct ResponseHead {
     state: State,
     /// The beginning of a head that has not arrived completely.
     head: Vec<u8>,
@@ -59,7 +59,7 @@ pub(super) enum HttpError {
     Encoding(String),
 }
 
-impl Response {
+impl ResponseHead {
     /// Reads bytes, and calls `body` with the status and each piece of the body, without a copy.
     ///
     /// # Errors
@@ -212,8 +212,8 @@ mod tests {
 
     use super::*;
 
-    fn read(pieces: &[&[u8]]) -> Result<(Response, String), HttpError> {
-        let (mut response, mut text) = (Response::default(), Vec::new());
+    fn read(pieces: &[&[u8]]) -> Result<(ResponseHead, String), HttpError> {
+        let (mut response, mut text) = (ResponseHead::default(), Vec::new());
         for piece in pieces {
             response.feed(piece, |_, body| text.extend_from_slice(body))?;
         }

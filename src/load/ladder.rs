@@ -24,7 +24,7 @@ impl HighestLoad {
     }
 }
 
-/// The loads that a [`Ladder`] may propose.
+/// The loads that a [`LoadLadder`] may propose.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LoadRange {
     /// The first load.
@@ -37,10 +37,10 @@ pub(crate) struct LoadRange {
     pub(crate) is_whole: bool,
 }
 
-/// The next step of a [`Ladder`].
+/// The next step of a [`LoadLadder`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum LadderStep {
-    /// Run this load, and [`Ladder::record`] whether the limits held.
+    /// Run this load, and [`LoadLadder::record`] whether the limits held.
     Try(f64),
     Done(HighestLoad),
 }
@@ -53,7 +53,7 @@ const MOST_STRIDES: u32 = 12;
 
 /// The state of a search.
 #[derive(Clone, Debug)]
-pub(crate) struct Ladder {
+pub(crate) struct LoadLadder {
     range: LoadRange,
     bracket: Bracket,
     step: LadderStep,
@@ -79,19 +79,19 @@ enum Bracket {
     },
 }
 
-impl Ladder {
+impl LoadLadder {
     #[must_use]
     pub(crate) fn new(range: LoadRange) -> Self {
         Self { range, bracket: Bracket::Unknown, step: LadderStep::Try(range.begin) }
     }
 
-    /// Returns the load to try, or the result. Unchanged until [`Ladder::record`].
+    /// Returns the load to try, or the result. Unchanged until [`LoadLadder::record`].
     #[must_use]
     pub(crate) fn step(&self) -> LadderStep {
         self.step
     }
 
-    /// Records whether all limits held at the load that [`Ladder::step`] proposes. Has no effect after the end.
+    /// Records whether all limits held at the load that [`LoadLadder::step`] proposes. Has no effect after the end.
     pub(crate) fn record(&mut self, held: bool) {
         let LadderStep::Try(load) = self.step else { return };
         // A limit of the form "at least" may hold only at higher loads. After a first failure the search goes down
@@ -150,7 +150,7 @@ mod tests {
 
     /// Returns the tried loads and the result, if the limits hold at the loads that `holds` accepts.
     fn climb(range: LoadRange, holds: impl Fn(f64) -> bool) -> (Vec<f64>, HighestLoad) {
-        let (mut ladder, mut tried) = (Ladder::new(range), Vec::new());
+        let (mut ladder, mut tried) = (LoadLadder::new(range), Vec::new());
         loop {
             match ladder.step() {
                 LadderStep::Done(found) => return (tried, found),
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_result_is_final() {
-        let mut ladder = Ladder::new(LoadRange { begin: 1.0, ..USERS });
+        let mut ladder = LoadLadder::new(LoadRange { begin: 1.0, ..USERS });
         ladder.record(false);
         ladder.record(true);
         assert_eq!(ladder.step(), LadderStep::Done(HighestLoad::Below(1.0)));

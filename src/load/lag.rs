@@ -6,7 +6,7 @@ use super::clock::{Nanos, micros};
 const SAMPLE: usize = 10_000;
 
 #[derive(Debug, Default)]
-pub(super) struct Lag {
+pub(super) struct LoopLag {
     sample: Vec<u32>,
     pub(super) max_us: u32,
     seen: u64,
@@ -15,7 +15,7 @@ pub(super) struct Lag {
     random: u64,
 }
 
-impl Lag {
+impl LoopLag {
     /// Records one read. `lag` is the time since its bytes arrived or, without a kernel timestamp, since `epoll`
     /// reported them.
     pub(super) fn read(&mut self, stamped: bool, lag: Nanos) {
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_long_run_keeps_a_fair_sample_and_the_largest() {
-        let mut lag = Lag::default();
+        let mut lag = LoopLag::default();
         for at in 0..200_000 {
             lag.read(at % 3 > 0, at * 1_000);
         }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_does_not_stamp_is_noticed() {
-        let mut lag = Lag::default();
+        let mut lag = LoopLag::default();
         lag.read(false, 5_000);
         assert_eq!((lag.kernel_stamps(), lag.sorted()), (false, vec![5]));
     }

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// The answer to one request. The tokens of a whole answer are 1 ms apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum CannedAnswer {
     /// One event for each token, the finish reason with the last, usage, `[DONE]`.
     Whole,
     /// Like `Whole`, after a pause.
@@ -87,15 +87,15 @@ pub(super) enum Answer {
 
 /// A running server; its tasks end with the test's runtime.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct MisbehavingServer {
     pub(super) address: SocketAddr,
     pub(super) connections: Arc<AtomicUsize>,
 }
 
-impl Server {
+impl MisbehavingServer {
     /// Starts a server. `choose` maps the number of a prompt to its answer. The number is the prompt's first token id,
     /// or the end of its text.
-    pub(super) async fn start(choose: impl Fn(u64) -> Answer + Send + Sync + 'static) -> Self {
+    pub(super) async fn start(choose: impl Fn(u64) -> CannedAnswer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Self { address: listener.local_addr().unwrap(), connections: Arc::default() };
         let (connections, choose) = (Arc::clone(&server.connections), Arc::new(choose));
@@ -117,24 +117,24 @@ fn number(body: &Json) -> u64 {
     prompt[0].as_u64().or_else(|| digits(prompt.as_str()?)).expect("a prompt with a number")
 }
 
-async fn serve(mut stream: TcpStream, choose: &(dyn Fn(u64) -> Answer + Send + Sync)) {
+async fn serve(mut stream: TcpStream, choose: &(dyn Fn(u64) -> CannedAnswer + Send + Sync)) {
     stream.set_nodelay(true).unwrap();
     let mut buffer = Vec::new();
     for served in 0.. {
         let Some(body) = request(&mut stream, &mut buffer).await else { return };
         let asked = body["max_tokens"].as_u64().unwrap();
         let answer = choose(number(&body));
-        if answer == Answer::LateHangup && served > 0 {
+        if answer == CannedAnswer::LateHangup && served > 0 {
             return tokio::time::sleep(Duration::from_millis(700)).await;
         }
-        if answer == Answer::Hangup || answer == Answer::Stale && served > 0 {
+        if answer == CannedAnswer::Hangup || answer == CannedAnswer::Stale && served > 0 {
             return;
         }
-        if answer == Answer::Reset {
+        if answer == CannedAnswer::Reset {
             stream.set_zero_linger().unwrap();
         }
         // The client may hang up at any time.
-        let ends = matches!(answer, Answer::Reset | Answer::Close | Answer::UntilClose);
+        let ends = matches!(answer, CannedAnswer::Reset | CannedAnswer::Close | CannedAnswer::UntilClose);
         if reply(&mut stream, answer, asked).await.is_err() || ends {
             return;
         }
@@ -178,7 +178,7 @@ fn usage(tokens: u64) -> String {
 }
 
 /// Returns the events of a stream, in the form of one of the servers or faults.
-fn events(answer: Answer, asked: u64) -> Vec<String> {
+fn events(answer: CannedAnswer, asked: u64) -> Vec<String> {
     let (more, last) = (|| token(None), || token(Some("length")));
     let finish = |index: u64| (index == asked).then_some("length");
     let each = |chunk: &dyn Fn(u64) -> Json| (1..=asked).map(|index| event(&chunk(index))).collect::<Vec<_>>();
@@ -187,33 +187,33 @@ fn events(answer: Answer, asked: u64) -> Vec<String> {
     };
     let whole: Vec<String> = (1..asked).map(|_| more()).chain([last(), usage(asked), DONE.to_owned()]).collect();
     match answer {
-        Answer::Split => {
+        CannedAnswer::Split => {
             let text = format!(": keep-alive\n\n{}", whole.concat()).replace('\n', "\r\n");
             text.chars().map(String::from).collect()
         }
-        Answer::OnePacket => {
+        CannedAnswer::OnePacket => {
             let merged = [(2..asked).step_by(2).map(|_| more()).collect(), last(), usage(asked), DONE.to_owned()];
             vec![merged.concat()]
         }
-        Answer::KeepAlive => whole.iter().map(|event| format!(": keep-alive\n\n{event}")).collect(),
-        Answer::UsageEverywhere => {
+        CannedAnswer::KeepAlive => whole.iter().map(|event| format!(": keep-alive\n\n{event}")).collect(),
+        CannedAnswer::UsageEverywhere => {
             let chunk =
                 |index| json!({"choices": [{"text": "a", "finish_reason": finish(index)}], "usage": counts(index)});
             [each(&chunk), vec![usage(asked), DONE.to_owned()]].concat()
         }
-        Answer::UsageWithLast => {
+        CannedAnswer::UsageWithLast => {
             let chunk = |index| {
                 let usage = (index == asked).then(|| counts(asked));
                 json!({"choices": [{"text": "a", "finish_reason": finish(index)}], "usage": usage})
             };
             [each(&chunk), vec![DONE.to_owned()]].concat()
         }
-        Answer::Chat => {
+        CannedAnswer::Chat => {
             let role = delta(json!({"role": "assistant", "content": ""}), None);
             let tokens = (1..=asked).map(|index| delta(json!({"content": "a"}), finish(index)));
             [vec![role], tokens.collect(), vec![usage(asked), DONE.to_owned()]].concat()
         }
-        Answer::SglangChat => {
+        CannedAnswer::SglangChat => {
             let says = |role: Option<&str>, content: Option<&str>, finish: Option<&str>| {
                 delta(json!({"role": role, "content": content, "reasoning_content": null, "tool_calls": null}), finish)
             };
@@ -221,7 +221,7 @@ fn events(answer: Answer, asked: u64) -> Vec<String> {
             let end = vec![says(None, None, Some("length")), usage(asked), DONE.to_owned()];
             [vec![says(Some("assistant"), Some(""), None)], tokens, end].concat()
         }
-        Answer::Tgi => {
+        CannedAnswer::Tgi => {
             let chunk = |index| {
                 let choice = json!({"index": 0, "text": "a", "finish_reason": finish(index).unwrap_or_default()});
                 let usage = (index == asked).then(|| counts(asked));
@@ -229,72 +229,74 @@ fn events(answer: Answer, asked: u64) -> Vec<String> {
             };
             [each(&chunk), vec![DONE.to_owned()]].concat()
         }
-        Answer::TgiChat => {
+        CannedAnswer::TgiChat => {
             let tokens = (1..=asked).map(|index| delta(json!({"role": "assistant", "content": "a"}), finish(index)));
             tokens.chain([usage(asked)]).collect()
         }
-        Answer::LlamaCpp => {
+        CannedAnswer::LlamaCpp => {
             let timings = json!({"cache_n": 1, "prompt_n": 0, "predicted_n": asked});
             let end = json!({"choices": [{"text": "", "finish_reason": "length"}], "timings": timings});
             let end = [event(&end), "data: [DONE]\n".to_owned()];
             (1..=asked).map(|_| more()).chain(end).collect()
         }
-        Answer::ErrorLine => {
+        CannedAnswer::ErrorLine => {
             vec![more(), "error: {\"code\":500,\"message\":\"engine died\"}\n\n".to_owned(), DONE.to_owned()]
         }
-        Answer::ErrorEvent => {
+        CannedAnswer::ErrorEvent => {
             vec![more(), event(&json!({"error": {"message": "engine died"}})), DONE.to_owned()]
         }
-        Answer::Abort => vec![more(), token(Some("abort")), usage(2), DONE.to_owned()],
-        Answer::Reset | Answer::Close | Answer::Stall => vec![more()],
-        Answer::NoDone => whole.into_iter().filter(|event| event != DONE).collect(),
-        Answer::NoUsage => whole.into_iter().filter(|event| !event.contains("usage")).collect(),
-        Answer::Short => (2..asked).map(|_| more()).chain([last(), usage(asked - 1), DONE.to_owned()]).collect(),
-        Answer::Garbage => [vec![more(), "data: {\"choices\":[\n\n".to_owned()], whole[1..].to_vec()].concat(),
+        CannedAnswer::Abort => vec![more(), token(Some("abort")), usage(2), DONE.to_owned()],
+        CannedAnswer::Reset | CannedAnswer::Close | CannedAnswer::Stall => vec![more()],
+        CannedAnswer::NoDone => whole.into_iter().filter(|event| event != DONE).collect(),
+        CannedAnswer::NoUsage => whole.into_iter().filter(|event| !event.contains("usage")).collect(),
+        CannedAnswer::Short => (2..asked).map(|_| more()).chain([last(), usage(asked - 1), DONE.to_owned()]).collect(),
+        CannedAnswer::Garbage => [vec![more(), "data: {\"choices\":[\n\n".to_owned()], whole[1..].to_vec()].concat(),
         _ => whole,
     }
 }
 
 /// Returns the response of an answer that has no stream of chunks and is written at once.
-fn at_once(answer: Answer, asked: u64) -> Option<String> {
+fn at_once(answer: CannedAnswer, asked: u64) -> Option<String> {
     let with_length =
         |status: &str, body: &str| format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let choice = json!({"index": 0, "text": "a a a", "finish_reason": "length"});
     let document = json!({"choices": [choice], "usage": counts(asked)}).to_string();
     Some(match answer {
-        Answer::Status(status) => {
+        CannedAnswer::Status(status) => {
             with_length(&format!("{status} Refused"), r#"{"error":{"message":"refused for the test","code":0}}"#)
         }
-        Answer::TextStatus(status) => with_length(&format!("{status} Refused"), " refused for the test\n"),
-        Answer::Document => with_length("200 OK", &document),
-        Answer::HalfDocument => with_length("200 OK", &document[..document.len() / 2]),
-        Answer::ErrorDocument => with_length("200 OK", r#"{"object":"error","message":"engine died","code":500}"#),
-        Answer::Length => with_length("200 OK", &events(Answer::Whole, asked).concat()),
-        Answer::NoHttp => "hello, this is no HTTP at all\r\n\r\n".to_owned(),
+        CannedAnswer::TextStatus(status) => with_length(&format!("{status} Refused"), " refused for the test\n"),
+        CannedAnswer::Document => with_length("200 OK", &document),
+        CannedAnswer::HalfDocument => with_length("200 OK", &document[..document.len() / 2]),
+        CannedAnswer::ErrorDocument => {
+            with_length("200 OK", r#"{"object":"error","message":"engine died","code":500}"#)
+        }
+        CannedAnswer::Length => with_length("200 OK", &events(CannedAnswer::Whole, asked).concat()),
+        CannedAnswer::NoHttp => "hello, this is no HTTP at all\r\n\r\n".to_owned(),
         _ => return None,
     })
 }
 
-async fn reply(stream: &mut TcpStream, answer: Answer, asked: u64) -> std::io::Result<()> {
+async fn reply(stream: &mut TcpStream, answer: CannedAnswer, asked: u64) -> std::io::Result<()> {
     if let Some(text) = at_once(answer, asked) {
         return stream.write_all(text.as_bytes()).await;
     }
-    if let Answer::SlowFirst(pause) = answer {
+    if let CannedAnswer::SlowFirst(pause) = answer {
         tokio::time::sleep(pause).await;
     }
-    if answer == Answer::Informational {
+    if answer == CannedAnswer::Informational {
         let early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>; rel=preload\r\n\r\n";
         stream.write_all(early).await?;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let ok = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
     match answer {
-        Answer::UntilClose => stream.write_all(format!("{ok}connection: close\r\n\r\n").as_bytes()).await?,
-        Answer::HugeHead => {
+        CannedAnswer::UntilClose => stream.write_all(format!("{ok}connection: close\r\n\r\n").as_bytes()).await?,
+        CannedAnswer::HugeHead => {
             let line = format!("x-filler: {}\r\n", "x".repeat(1 << 20));
             stream.write_all(format!("{ok}{line}transfer-encoding: chunked\r\n\r\n").as_bytes()).await?;
         }
-        Answer::SlowHead => {
+        CannedAnswer::SlowHead => {
             for byte in format!("{ok}transfer-encoding: chunked\r\n\r\n").bytes() {
                 stream.write_all(&[byte]).await?;
                 tokio::task::yield_now().await;
@@ -302,17 +304,17 @@ async fn reply(stream: &mut TcpStream, answer: Answer, asked: u64) -> std::io::R
         }
         _ => stream.write_all(format!("{ok}transfer-encoding: chunked\r\n\r\n").as_bytes()).await?,
     }
-    let chunked = answer != Answer::UntilClose;
+    let chunked = answer != CannedAnswer::UntilClose;
     for event in &events(answer, asked) {
         let framed = if chunked { format!("{:x}\r\n{event}\r\n", event.len()) } else { event.clone() };
         stream.write_all(framed.as_bytes()).await?;
-        if answer != Answer::Split {
+        if answer != CannedAnswer::Split {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
     match answer {
-        Answer::Stall => std::future::pending().await,
-        Answer::Reset | Answer::Close | Answer::UntilClose => Ok(()),
+        CannedAnswer::Stall => std::future::pending().await,
+        CannedAnswer::Reset | CannedAnswer::Close | CannedAnswer::UntilClose => Ok(()),
         _ => stream.write_all(b"0\r\n\r\n").await,
     }
 }

@@ -1,14 +1,14 @@
 //! Load generator: sends requests on a schedule and records the outcome of each.
 //!
-//! [`drive`] sends a workload's requests to an OpenAI-compatible server ([`Target`]), in a closed or an open loop
-//! ([`Plan`]). This module records only instants and counts. The module `metrics` interprets them.
+//! [`drive`] sends a workload's requests to an OpenAI-compatible server ([`LoadTarget`]), in a closed or an open loop
+//! ([`LoadPlan`]). This module records only instants and counts. The module `metrics` interprets them.
 //!
 //! One `epoll` loop on its own thread serves all connections (`reactor`). The tuner's other work (storing, drawing,
 //! scraping, sampling) therefore cannot delay the reading of a chunk. No chunk is handed from one thread to another. A
 //! second thread prepares requests (`feed`), `schedule` decides when each is sent, and `window` runs one phase: the
 //! warm-up or the measurement window.
 //!
-//! Nothing is dropped silently. A request completes, fails in one of the classes of [`Error`], or, after a stop, is
+//! Nothing is dropped silently. A request completes, fails in one of the classes of [`RequestError`], or, after a stop, is
 //! counted as unfinished. A session that was due and never began is counted as unsent.
 
 mod arrival;
@@ -48,25 +48,25 @@ use crate::workload::Workload;
 
 pub use arrival::{ArrivalError, instants};
 pub use ladder::HighestLoad;
-pub use plan::{Api, ApiKey, Arrival, Plan, Target};
+pub use plan::{ArrivalPattern, BearerKey, LoadPlan, LoadTarget, RequestApi};
 pub(crate) use processor::prefer;
 pub use protocol::Dialect;
 #[doc(hidden)]
 pub use protocol::read;
-pub use record::{Client, End, Error, Record, Run, Warmup};
+pub use record::{ClientUse, LoadRun, RequestError, RequestRecord, RunEnd, WarmupSummary};
 
 // Shared with simulated loads, which follow the same schedule.
 pub(crate) use clock::nanos;
-pub(crate) use feed::{Progress, Range, Taken};
-pub(crate) use ladder::{Ladder, LadderStep, LoadRange};
+pub(crate) use feed::{IndexRange, TakenRequest, UserProgress};
+pub(crate) use ladder::{LadderStep, LoadLadder, LoadRange};
 pub(crate) use run::{check, due, measured, warmup, warmup_places};
-pub(crate) use schedule::{Instants, Next, Schedule, Turn};
+pub(crate) use schedule::{LoadSchedule, NextSend, RequestInstants, ScheduledTurn};
 
-use signal::Signal;
+use signal::ThreadSignal;
 
 /// A phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum LoadPhase {
     /// Requests are being generated, and connections opened.
     Prepare,
     Warmup,
@@ -75,20 +75,20 @@ pub enum Phase {
 
 /// An event that the observer receives.
 #[derive(Clone, Copy, Debug)]
-pub enum Event<'a> {
+pub enum LoadEvent<'a> {
     /// A phase begins. `total` is the number of requests that it will send, if known.
-    Phase { phase: Phase, total: Option<u64> },
+    Phase { phase: LoadPhase, total: Option<u64> },
     /// A request has ended.
-    Ended { phase: Phase, record: &'a Record },
+    Ended { phase: LoadPhase, record: &'a RequestRecord },
     /// Progress of the measurement window, ten times a second.
-    Tick(Tick),
+    Tick(ObserverTick),
     /// Progress of the warm-up, ten times a second.
-    Warming(Tick),
+    Warming(ObserverTick),
 }
 
 /// Progress of the measurement window or of the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tick {
+pub struct ObserverTick {
     /// Time since the window's start.
     pub at: Duration,
     /// Requests sent so far.
@@ -102,13 +102,13 @@ pub struct Tick {
 
 /// An observer's answer to an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
+pub enum RunFlow {
     Continue,
     /// Stops sending and abandons the requests in flight. The observer is not called again.
     End,
 }
 
-/// The reason that no load could be driven. A failed request is a [`Record`] instead.
+/// The reason that no load could be driven. A failed request is a [`RequestRecord`] instead.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error("{name} must be at least 1")]
@@ -161,10 +161,10 @@ impl LoadError {
 }
 
 /// Observer callback. It runs on the load's own thread.
-type Observer = Box<dyn FnMut(Event<'_>) -> Flow + Send>;
+type Observer = Box<dyn FnMut(LoadEvent<'_>) -> RunFlow + Send>;
 
 /// Sends the workload's requests and returns when the last one has ended. Returns early, soon after `stop` turns true
-/// or `observer` returns `Flow::End`. The run then contains the requests that had ended. Dropping the future also stops
+/// or `observer` returns `RunFlow::End`. The run then contains the requests that had ended. Dropping the future also stops
 /// the load.
 ///
 /// `observer` is called on the load's thread at the beginning of each phase, at the end of each request and ten times a
@@ -174,13 +174,13 @@ type Observer = Box<dyn FnMut(Event<'_>) -> Flow + Send>;
 /// If the plan or the target cannot be used, or the operating system refuses a resource. Failures of the server are
 /// never errors.
 pub async fn drive(
-    target: Target,
+    target: LoadTarget,
     workload: Arc<dyn Workload>,
-    plan: Plan,
-    observer: impl FnMut(Event<'_>) -> Flow + Send + 'static,
+    plan: LoadPlan,
+    observer: impl FnMut(LoadEvent<'_>) -> RunFlow + Send + 'static,
     mut stop: watch::Receiver<bool>,
-) -> Result<Run, LoadError> {
-    let signal = Arc::new(Signal::new().map_err(LoadError::System)?);
+) -> Result<LoadRun, LoadError> {
+    let signal = Arc::new(ThreadSignal::new().map_err(LoadError::System)?);
     // Dropping this future stops the load as well.
     let _left = Raise(Arc::clone(&signal));
     let (result, mut answer) = oneshot::channel();
@@ -212,7 +212,7 @@ pub async fn drive(
 }
 
 /// Guard that stops the load when it is dropped.
-struct Raise(Arc<Signal>);
+struct Raise(Arc<ThreadSignal>);
 
 impl Drop for Raise {
     fn drop(&mut self) {

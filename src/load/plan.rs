@@ -9,17 +9,17 @@ use super::protocol::Dialect;
 
 /// The server under load.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Target {
+pub struct LoadTarget {
     /// `http://host:port` or `https://host:port`, with an optional path; a trailing `/v1` is accepted.
     pub base_url: String,
     /// The name under which the server serves the model.
     pub model: String,
-    pub api: Api,
+    pub api: RequestApi,
     pub dialect: Dialect,
     /// Whether replies are streamed. Without streaming there is no TTFT, TPOT or ITL.
     pub stream: bool,
     /// Sent as `Authorization: Bearer ...`; never shown.
-    pub api_key: Option<ApiKey>,
+    pub api_key: Option<BearerKey>,
     /// Header lines of every request, beside those that the client sets itself.
     pub headers: Vec<(String, String)>,
     /// Additional fields of every request's body. They replace fields of the same name.
@@ -31,14 +31,14 @@ pub struct Target {
     pub own_server: bool,
 }
 
-impl Target {
+impl LoadTarget {
     /// Creates a target for streamed completions of a vLLM server without an API key.
     #[must_use]
     pub fn new(base_url: impl Into<String>, model: impl Into<String>) -> Self {
         Self {
             base_url: base_url.into(),
             model: model.into(),
-            api: Api::Completions,
+            api: RequestApi::Completions,
             dialect: Dialect::Vllm,
             stream: true,
             api_key: None,
@@ -52,7 +52,7 @@ impl Target {
 
 /// An endpoint of OpenAI's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Api {
+pub enum RequestApi {
     /// `/v1/completions`
     Completions,
     /// `/v1/chat/completions`
@@ -61,9 +61,9 @@ pub enum Api {
 
 /// A secret that no debug output shows.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ApiKey(pub String);
+pub struct BearerKey(pub String);
 
-impl std::fmt::Debug for ApiKey {
+impl std::fmt::Debug for BearerKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(crate::trial::REDACTED)
     }
@@ -71,28 +71,28 @@ impl std::fmt::Debug for ApiKey {
 
 /// The arrival process of sessions.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Arrival {
-    /// [`Plan::concurrency`] users. Each begins its next session when the previous one has ended.
+pub enum ArrivalPattern {
+    /// [`LoadPlan::concurrency`] users. Each begins its next session when the previous one has ended.
     Closed,
-    /// All at once, limited by [`Plan::concurrency`]: a rate of `inf`.
+    /// All at once, limited by [`LoadPlan::concurrency`]: a rate of `inf`.
     AtOnce,
     /// Sessions per second. Gaps are drawn from a gamma distribution of this shape (1: Poisson; below 1: bursts;
     /// infinite: constant gaps) and mean `1 / rate`.
     Rate { per_s: f64, burstiness: f64 },
     /// A rate that rises or falls linearly from one value to the other over `over`, and then stays.
     Ramp { from_per_s: f64, to_per_s: f64, over: Duration, burstiness: f64 },
-    /// At the workload's own time stamps, counted from that of [`Plan::first`], times this factor: 0.5 is twice as fast.
+    /// At the workload's own time stamps, counted from that of [`LoadPlan::first`], times this factor: 0.5 is twice as fast.
     Trace { factor: f64 },
 }
 
 /// Arrivals, size and limits of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
-    pub arrival: Arrival,
+pub struct LoadPlan {
+    pub arrival: ArrivalPattern,
     /// Seed of the arrivals. The workload has its own seed.
     pub seed: u64,
     /// Maximum number of requests in flight (in a closed loop: users). A session that is due earlier waits for a place.
-    /// Its wait counts as latency, except with `Arrival::AtOnce`. Required in a closed loop.
+    /// Its wait counts as latency, except with `ArrivalPattern::AtOnce`. Required in a closed loop.
     pub concurrency: Option<usize>,
     /// Index of the first session of the measurement window. A later run on the same server needs other sessions,
     /// because the server's prefix cache holds the prompts of the earlier run.
@@ -118,12 +118,12 @@ pub struct Plan {
 /// 64 MB at 4 bytes each.
 const KEPT_CHUNKS: usize = 16_000_000;
 
-impl Plan {
+impl LoadPlan {
     /// Creates a closed loop of `requests` requests.
     #[must_use]
     pub fn closed(concurrency: usize, requests: u64) -> Self {
         Self {
-            arrival: Arrival::Closed,
+            arrival: ArrivalPattern::Closed,
             seed: 0,
             concurrency: Some(concurrency),
             first: 0,

@@ -19,7 +19,7 @@ use thread_priority::unix::{
 
 /// Processor use of the calling thread since its start.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Usage {
+pub(super) struct ThreadUsage {
     /// Time that it ran.
     pub(super) cpu: Duration,
     /// Time that it was ready to run while another thread ran. `None` if the kernel does not count it.
@@ -36,9 +36,9 @@ pub(crate) fn prefer() -> bool {
 
 /// # Errors
 /// If the kernel does not count processor time.
-pub(super) fn usage() -> io::Result<Usage> {
+pub(super) fn usage() -> io::Result<ThreadUsage> {
     let waited = || Process::myself()?.task_from_tid(gettid().as_raw())?.schedstat();
-    Ok(Usage {
+    Ok(ThreadUsage {
         cpu: clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into(),
         waited: waited().ok().map(|schedstat| Duration::from_nanos(schedstat.run_delay)),
     })

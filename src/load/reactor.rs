@@ -15,12 +15,12 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-use super::Error;
+use super::RequestError;
 use super::clock::Nanos;
-use super::connection::{Connection, Desk, Step};
-use super::endpoint::Endpoint;
-use super::exchange::{Attempt, Exchange};
-use super::signal::Signal;
+use super::connection::{ConnectionTools, ExchangeStep, LoadConnection};
+use super::endpoint::ServerEndpoint;
+use super::exchange::{HttpExchange, SendAttempt};
+use super::signal::ThreadSignal;
 
 /// Maximum idle time of a connection that is reused. vLLM closes a connection after five idle seconds. A request sent
 /// just then would fail by the load's own fault.
@@ -44,17 +44,17 @@ const SIGNAL: u64 = u64::MAX - 1;
 /// Bits of a connection's mark that contain its slot. The other bits contain the connection's number.
 const SLOT: u64 = u32::MAX as u64;
 
-pub(super) struct Reactor {
-    endpoint: Arc<Endpoint>,
-    signal: Arc<Signal>,
+pub(super) struct LoadReactor {
+    endpoint: Arc<ServerEndpoint>,
+    signal: Arc<ThreadSignal>,
     request_timeout: Duration,
     epoll: Epoll,
     timer: TimerFd,
     /// Instant that the timer is set to, or 0.
     armed: Nanos,
     events: Vec<EpollEvent>,
-    pub(super) desk: Desk,
-    slots: Vec<Option<Connection>>,
+    pub(super) desk: ConnectionTools,
+    slots: Vec<Option<LoadConnection>>,
     free: Vec<usize>,
     /// Slots of connections without an exchange. The most recently used is taken first.
     idle: Vec<usize>,
@@ -75,20 +75,20 @@ struct Deadline {
 
 /// A finished exchange, with the error that broke it, if any.
 #[derive(Debug)]
-pub(super) struct Finished {
-    pub(super) exchange: Exchange,
+pub(super) struct FinishedExchange {
+    pub(super) exchange: HttpExchange,
     /// 0 if no head arrived.
     pub(super) status: u16,
-    pub(super) lost: Option<Error>,
+    pub(super) lost: Option<RequestError>,
 }
 
-impl Reactor {
+impl LoadReactor {
     /// # Errors
     /// If the kernel has no descriptor left.
     pub(super) fn new(
-        endpoint: Arc<Endpoint>,
-        signal: Arc<Signal>,
-        desk: Desk,
+        endpoint: Arc<ServerEndpoint>,
+        signal: Arc<ThreadSignal>,
+        desk: ConnectionTools,
         request_timeout: Duration,
     ) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -122,7 +122,7 @@ impl Reactor {
     pub(super) fn open(&mut self, connections: usize) -> io::Result<()> {
         let deadline = self.desk.clock.now() + OPENING;
         for _ in 0..connections {
-            let Ok(connection) = Connection::open(&self.endpoint) else { break };
+            let Ok(connection) = LoadConnection::open(&self.endpoint) else { break };
             self.insert(connection)?;
         }
         while self.idle.len() < self.slots.len() - self.free.len()
@@ -140,7 +140,7 @@ impl Reactor {
     ///
     /// # Errors
     /// If the kernel refuses a resource that the loop needs.
-    pub(super) fn begin(&mut self, mut exchange: Exchange) -> io::Result<Option<Finished>> {
+    pub(super) fn begin(&mut self, mut exchange: HttpExchange) -> io::Result<Option<FinishedExchange>> {
         let deadline = Deadline { at: exchange.deadline, slot: 0, sent: exchange.first_sent };
         while let Some(slot) = self.idle.pop() {
             let Some(connection) = self.slots[slot].as_mut() else { continue };
@@ -148,14 +148,14 @@ impl Reactor {
                 self.close(slot);
                 continue;
             }
-            exchange.attempt = Attempt::Kept;
+            exchange.attempt = SendAttempt::Kept;
             let step = connection.begin(exchange);
             self.deadlines.push_back(Deadline { slot, ..deadline });
             return self.settle(slot, step);
         }
-        exchange.attempt = Attempt::Fresh;
-        match Connection::open(&self.endpoint) {
-            Err(error) => Ok(Some(Finished { exchange, status: 0, lost: Some(error) })),
+        exchange.attempt = SendAttempt::Fresh;
+        match LoadConnection::open(&self.endpoint) {
+            Err(error) => Ok(Some(FinishedExchange { exchange, status: 0, lost: Some(error) })),
             Ok(mut connection) => {
                 let step = connection.begin(exchange);
                 let slot = self.insert(connection)?;
@@ -195,7 +195,7 @@ impl Reactor {
     ///
     /// # Errors
     /// If the kernel refuses a resource that the loop needs.
-    pub(super) fn handle(&mut self, event: usize) -> io::Result<Option<Finished>> {
+    pub(super) fn handle(&mut self, event: usize) -> io::Result<Option<FinishedExchange>> {
         let (mark, ready) = (self.events[event].data(), self.events[event].events());
         match mark {
             TIMER => {
@@ -216,7 +216,7 @@ impl Reactor {
         let Some(connection) = connection.filter(|connection| connection.mark == mark) else { return Ok(None) };
         let was_ready = connection.is_ready();
         let failed = EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP;
-        let mut step = Step::Pending;
+        let mut step = ExchangeStep::Pending;
         if connection.is_connected() {
             if ready.contains(EpollFlags::EPOLLOUT) {
                 connection.write();
@@ -234,7 +234,7 @@ impl Reactor {
     }
 
     /// Returns the next exchange whose deadline has passed.
-    pub(super) fn expired(&mut self) -> Option<Finished> {
+    pub(super) fn expired(&mut self) -> Option<FinishedExchange> {
         let now = self.desk.clock.now();
         while let Some(drain) = self.drains.pop_front_if(|drain| drain.at <= now) {
             if self.holds(drain) {
@@ -270,10 +270,10 @@ impl Reactor {
     }
 
     /// Acts on the new state of a connection.
-    fn settle(&mut self, slot: usize, step: Step) -> io::Result<Option<Finished>> {
+    fn settle(&mut self, slot: usize, step: ExchangeStep) -> io::Result<Option<FinishedExchange>> {
         let Some(connection) = self.slots[slot].as_mut() else { return Ok(None) };
         match step {
-            Step::Pending => {
+            ExchangeStep::Pending => {
                 let interest = connection.interest();
                 if interest != connection.watched {
                     let mut event = EpollEvent::new(interest, connection.mark);
@@ -288,20 +288,20 @@ impl Reactor {
                 }
                 Ok(None)
             }
-            Step::Whole => {
+            ExchangeStep::Whole => {
                 let keeps = connection.keeps();
                 Ok(self.finish(slot, None, keeps))
             }
-            Step::Broken(error) => self.broken(slot, error),
+            ExchangeStep::Broken(error) => self.broken(slot, error),
         }
     }
 
-    fn broken(&mut self, slot: usize, error: Error) -> io::Result<Option<Finished>> {
+    fn broken(&mut self, slot: usize, error: RequestError) -> io::Result<Option<FinishedExchange>> {
         let Some(connection) = self.slots[slot].as_mut() else { return Ok(None) };
         let now = self.desk.clock.now();
-        let stale = matches!(error, Error::Reset(_)) && !connection.response.started;
+        let stale = matches!(error, RequestError::Reset(_)) && !connection.response.started;
         let again = connection.exchange.take_if(|exchange| {
-            stale && exchange.attempt == Attempt::Kept && now.saturating_sub(exchange.first_sent) < STALE
+            stale && exchange.attempt == SendAttempt::Kept && now.saturating_sub(exchange.first_sent) < STALE
         });
         let Some(mut exchange) = again else { return Ok(self.finish(slot, Some(error), false)) };
         // The server had closed the kept connection, so the request never reached it.
@@ -309,9 +309,9 @@ impl Reactor {
         self.resent += 1;
         exchange.again(now);
         // A new connection is opened, because other kept ones may be stale too.
-        let mut connection = match Connection::open(&self.endpoint) {
+        let mut connection = match LoadConnection::open(&self.endpoint) {
             Ok(connection) => connection,
-            Err(error) => return Ok(Some(Finished { exchange, status: 0, lost: Some(error) })),
+            Err(error) => return Ok(Some(FinishedExchange { exchange, status: 0, lost: Some(error) })),
         };
         let (at, sent) = (exchange.deadline, exchange.first_sent);
         let step = connection.begin(exchange);
@@ -322,7 +322,7 @@ impl Reactor {
     }
 
     /// Ends a connection's exchange, and closes the connection unless `keeps`.
-    fn finish(&mut self, slot: usize, lost: Option<Error>, keeps: bool) -> Option<Finished> {
+    fn finish(&mut self, slot: usize, lost: Option<RequestError>, keeps: bool) -> Option<FinishedExchange> {
         let connection = self.slots[slot].as_mut()?;
         let (exchange, status) = (connection.exchange.take(), connection.response.status);
         if keeps {
@@ -332,10 +332,10 @@ impl Reactor {
         } else {
             self.close(slot);
         }
-        exchange.map(|exchange| Finished { exchange, status, lost })
+        exchange.map(|exchange| FinishedExchange { exchange, status, lost })
     }
 
-    fn insert(&mut self, mut connection: Connection) -> io::Result<usize> {
+    fn insert(&mut self, mut connection: LoadConnection) -> io::Result<usize> {
         let slot = self.free.pop().unwrap_or(self.slots.len());
         connection.watched = connection.interest();
         self.connections += 1;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// The reason that a request failed, with a short detail.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum RequestError {
     #[error("cannot connect: {0}")]
     Connect(String),
     /// An HTTP status other than 200.
@@ -30,7 +30,7 @@ pub enum Error {
     Protocol(String),
 }
 
-impl Error {
+impl RequestError {
     /// Returns the name of the class. Failures are counted by class.
     #[must_use]
     pub fn class(&self) -> String {
@@ -48,9 +48,9 @@ impl Error {
     }
 }
 
-/// One request. Instants are durations since [`Run::began`].
+/// One request. Instants are durations since [`LoadRun::began`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct RequestRecord {
     /// The session's index in the workload.
     pub session: u64,
     /// The turn of the session, from 0.
@@ -65,7 +65,7 @@ pub struct Record {
     /// Number of content chunks that arrived.
     pub chunk_count: u32,
     /// Whether only the times of the first and the last chunk were kept, because of
-    /// [`Plan::kept_chunks`](super::Plan::kept_chunks).
+    /// [`LoadPlan::kept_chunks`](super::LoadPlan::kept_chunks).
     pub thinned: bool,
     /// Whether the request waited for a place. The server, not the load, then caused its lateness.
     pub queued: bool,
@@ -82,10 +82,10 @@ pub struct Record {
     /// Output tokens by the server's count. Without a count: the number of content chunks for a dialect whose servers
     /// do not always count (TGI, llama.cpp, OpenAI), otherwise 0.
     pub output_tokens: u32,
-    pub result: Result<(), Error>,
+    pub result: Result<(), RequestError>,
 }
 
-impl Record {
+impl RequestRecord {
     /// Returns the delay of the send after the due instant.
     #[must_use]
     pub fn lateness(&self) -> Duration {
@@ -123,25 +123,25 @@ fn micros(at: u32) -> Duration {
 
 /// Numbers of completed and failed requests of the warm-up. Their latencies are not kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Warmup {
+pub struct WarmupSummary {
     pub completed: usize,
     pub failed: usize,
 }
 
 /// The cause of a run's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum RunEnd {
     /// Every request was sent and has ended.
     Complete,
     /// The caller stopped the run.
     Stopped,
-    /// The observer ended the run ([`Flow::End`](super::Flow::End)).
+    /// The observer ended the run ([`RunFlow::End`](super::RunFlow::End)).
     Observer,
 }
 
 /// Measurements of the load generator itself in the measurement window.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Client {
+pub struct ClientUse {
     /// Processor time of the load's own thread.
     pub cpu: Duration,
     /// Time that the load's thread was ready to run while other threads held the processors. `None` if the kernel does
@@ -173,10 +173,10 @@ pub struct Client {
 
 /// Result of one driven load.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct LoadRun {
     /// The requests that ended within the measurement window, in the order of their ends.
-    pub records: Vec<Record>,
-    pub warmup: Warmup,
+    pub records: Vec<RequestRecord>,
+    pub warmup: WarmupSummary,
     /// The start of the measurement window, just before its first send. Origin of the records' instants.
     pub began: Instant,
     /// The end of the measurement window, after its last request.
@@ -185,6 +185,6 @@ pub struct Run {
     pub unfinished: usize,
     /// Sessions that were due but had not begun when the run ended, because it was stopped or its time was up.
     pub unsent: usize,
-    pub end: End,
-    pub client: Client,
+    pub end: RunEnd,
+    pub client: ClientUse,
 }

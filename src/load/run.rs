@@ -4,18 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::arrival::instants;
-use super::clock::Clock;
-use super::connection::Desk;
-use super::endpoint::Endpoint;
-use super::feed::{Feed, Range};
+use super::clock::ArrivalClock;
+use super::connection::ConnectionTools;
+use super::endpoint::ServerEndpoint;
+use super::feed::{IndexRange, RequestFeed};
 use super::files::FILES;
 use super::processor::prefer;
-use super::protocol::Protocol;
-use super::reactor::Reactor;
-use super::schedule::{Instants, Schedule};
-use super::signal::Signal;
-use super::window::{Tally, Window};
-use super::{Arrival, Client, End, Event, Flow, LoadError, Observer, Phase, Plan, Run, Target, Warmup};
+use super::protocol::ServerProtocol;
+use super::reactor::LoadReactor;
+use super::schedule::{LoadSchedule, RequestInstants};
+use super::signal::ThreadSignal;
+use super::window::{LoadWindow, WindowTally};
+use super::{
+    ArrivalPattern, ClientUse, LoadError, LoadEvent, LoadPhase, LoadPlan, LoadRun, LoadTarget, Observer, RunEnd,
+    RunFlow, WarmupSummary,
+};
 use crate::workload::{WarmupSessions, Workload};
 
 /// Number of connections opened and sessions prepared before an open loop starts: one second of a high rate.
@@ -25,38 +28,38 @@ const AHEAD: usize = 64;
 const FAR: u64 = 1 << 40;
 
 /// Returns the sessions of the warm-up. They come after those of the window; see [`WarmupSessions`].
-pub(crate) fn warmup(plan: &Plan) -> Range {
-    Range { first: plan.first + plan.requests.unwrap_or(FAR), requests: Some(plan.warmup), sessions: None }
+pub(crate) fn warmup(plan: &LoadPlan) -> IndexRange {
+    IndexRange { first: plan.first + plan.requests.unwrap_or(FAR), requests: Some(plan.warmup), sessions: None }
 }
 
 /// Returns the number of concurrent users of the warm-up.
-pub(crate) fn warmup_places(plan: &Plan) -> usize {
+pub(crate) fn warmup_places(plan: &LoadPlan) -> usize {
     plan.concurrency.unwrap_or(AHEAD)
 }
 
 /// Returns the sessions of the measurement window. `sessions` is the result of [`check`].
-pub(crate) fn measured(plan: &Plan, sessions: Option<u64>) -> Range {
-    Range { first: plan.first, requests: plan.requests, sessions }
+pub(crate) fn measured(plan: &LoadPlan, sessions: Option<u64>) -> IndexRange {
+    IndexRange { first: plan.first, requests: plan.requests, sessions }
 }
 
 pub(super) fn run(
-    target: &Target,
+    target: &LoadTarget,
     workload: &Arc<dyn Workload>,
-    plan: &Plan,
+    plan: &LoadPlan,
     mut observer: Observer,
-    signal: &Arc<Signal>,
-) -> Result<Run, LoadError> {
+    signal: &Arc<ThreadSignal>,
+) -> Result<LoadRun, LoadError> {
     let sessions = check(plan, &**workload)?;
     let _files = FILES.reserve(most_in_flight(plan, sessions))?;
-    let protocol = Arc::new(Protocol::new(target, plan.allow_eos)?);
-    let endpoint = Arc::new(Endpoint::new(target, protocol.path())?);
+    let protocol = Arc::new(ServerProtocol::new(target, plan.allow_eos)?);
+    let endpoint = Arc::new(ServerEndpoint::new(target, protocol.path())?);
     let total = plan.requests.map(|requests| requests.saturating_add(plan.warmup));
-    let mut warmed = Tally::nothing(0);
-    warmed.ended = observer(Event::Phase { phase: Phase::Prepare, total }) == Flow::End;
+    let mut warmed = WindowTally::nothing(0);
+    warmed.ended = observer(LoadEvent::Phase { phase: LoadPhase::Prepare, total }) == RunFlow::End;
 
     let feed = |workload: Arc<dyn Workload>, range| {
         let (protocol, endpoint) = (Arc::clone(&protocol), Arc::clone(&endpoint));
-        Feed::start(workload, protocol, endpoint, range, Arc::clone(signal))
+        RequestFeed::start(workload, protocol, endpoint, range, Arc::clone(signal))
     };
     let measured = feed(Arc::clone(workload), measured(plan, sessions))?;
     let warm = (plan.warmup > 0 && !warmed.ended)
@@ -65,24 +68,28 @@ pub(super) fn run(
     // Called after the feed threads were started: they would inherit the priority, and no measurement waits for them.
     let realtime = prefer();
     let ahead = ahead(plan, sessions);
-    let mut reactor =
-        Reactor::new(Arc::clone(&endpoint), Arc::clone(signal), Desk::new(Clock::start()), plan.request_timeout)
-            .map_err(LoadError::System)?;
+    let mut reactor = LoadReactor::new(
+        Arc::clone(&endpoint),
+        Arc::clone(signal),
+        ConnectionTools::new(ArrivalClock::start()),
+        plan.request_timeout,
+    )
+    .map_err(LoadError::System)?;
     reactor.open(ahead).map_err(LoadError::System)?;
 
     if let Some(warm) = warm {
         let places = warmup_places(plan);
         warm.wait(places.min(usize::try_from(plan.warmup).unwrap_or(usize::MAX)));
         let zero = reactor.desk.clock.now();
-        let window = Window {
-            phase: Phase::Warmup,
+        let window = LoadWindow {
+            phase: LoadPhase::Warmup,
             reactor: &mut reactor,
             protocol: &protocol,
             plan,
             signal,
             observer: &mut observer,
             feed: &warm,
-            schedule: Schedule::new(zero, None, Some(places), None),
+            schedule: LoadSchedule::new(zero, None, Some(places), None),
             zero,
         };
         warmed = window.run()?;
@@ -92,9 +99,9 @@ pub(super) fn run(
     measured.wait(ahead);
     reactor.desk.begin();
     let zero = reactor.desk.clock.now();
-    let schedule = Schedule::new(zero, due(plan, workload, sessions), plan.concurrency, plan.duration);
-    let window = Window {
-        phase: Phase::Measure,
+    let schedule = LoadSchedule::new(zero, due(plan, workload, sessions), plan.concurrency, plan.duration);
+    let window = LoadWindow {
+        phase: LoadPhase::Measure,
         reactor: &mut reactor,
         protocol: &protocol,
         plan,
@@ -104,11 +111,11 @@ pub(super) fn run(
         schedule,
         zero,
     };
-    let tally = if warmed.ended || signal.is_raised() { Tally::nothing(zero) } else { window.run()? };
+    let tally = if warmed.ended || signal.is_raised() { WindowTally::nothing(zero) } else { window.run()? };
     measured.close()?;
 
     let completed = warmed.records.iter().filter(|record| record.result.is_ok()).count();
-    let client = Client {
+    let client = ClientUse {
         cpu: tally.cpu,
         processor_wait: tally.processor_wait,
         realtime,
@@ -122,17 +129,17 @@ pub(super) fn run(
         connections: reactor.connections,
         resent: reactor.resent,
     };
-    Ok(Run {
+    Ok(LoadRun {
         records: tally.records,
-        warmup: Warmup { completed, failed: warmed.records.len() - completed },
+        warmup: WarmupSummary { completed, failed: warmed.records.len() - completed },
         began: reactor.desk.clock.instant(zero),
         ended: reactor.desk.clock.instant(tally.end),
         unfinished: tally.unfinished,
         unsent: tally.unsent,
         end: match (signal.is_raised(), tally.ended) {
-            (true, _) => End::Stopped,
-            (false, true) => End::Observer,
-            (false, false) => End::Complete,
+            (true, _) => RunEnd::Stopped,
+            (false, true) => RunEnd::Observer,
+            (false, false) => RunEnd::Complete,
         },
         client,
     })
@@ -140,7 +147,7 @@ pub(super) fn run(
 
 /// Rejects a plan that cannot be carried out. Returns the number of sessions if it ends the run, instead of a number of
 /// requests.
-pub(crate) fn check(plan: &Plan, workload: &dyn Workload) -> Result<Option<u64>, LoadError> {
+pub(crate) fn check(plan: &LoadPlan, workload: &dyn Workload) -> Result<Option<u64>, LoadError> {
     let concurrency = plan.concurrency.map(|places| places as u64);
     for (name, value) in [("concurrency", concurrency), ("requests", plan.requests)] {
         if value == Some(0) {
@@ -148,17 +155,17 @@ pub(crate) fn check(plan: &Plan, workload: &dyn Workload) -> Result<Option<u64>,
         }
     }
     plan.arrival.check()?;
-    if plan.arrival == Arrival::Closed && plan.concurrency.is_none() {
+    if plan.arrival == ArrivalPattern::Closed && plan.concurrency.is_none() {
         return Err(LoadError::Places);
     }
-    let trace = matches!(plan.arrival, Arrival::Trace { .. });
+    let trace = matches!(plan.arrival, ArrivalPattern::Trace { .. });
     if trace && workload.due(0).is_none() {
         return Err(LoadError::NoStamps);
     }
     // Without a number of requests or a duration, a trace is played once.
     let sessions = workload.len().filter(|_| trace && plan.requests.is_none() && plan.duration.is_none());
     let endless = plan.requests.is_none() && plan.duration.is_none() && sessions.is_none();
-    if endless || plan.arrival == Arrival::AtOnce && plan.concurrency.is_none() && plan.requests.is_none() {
+    if endless || plan.arrival == ArrivalPattern::AtOnce && plan.concurrency.is_none() && plan.requests.is_none() {
         return Err(LoadError::Endless);
     }
     Ok(sessions)
@@ -166,20 +173,20 @@ pub(crate) fn check(plan: &Plan, workload: &dyn Workload) -> Result<Option<u64>,
 
 /// Returns the maximum number of requests in flight, including the warm-up. Returns `None` for an open loop without a
 /// limit of concurrency, because the number then depends on the server's speed.
-fn most_in_flight(plan: &Plan, sessions: Option<u64>) -> Option<u64> {
+fn most_in_flight(plan: &LoadPlan, sessions: Option<u64>) -> Option<u64> {
     let requests = plan.requests.or(sessions).map(|requests| requests.max(plan.warmup));
     match (plan.concurrency, requests) {
         (Some(places), requests) => Some((places as u64).min(requests.unwrap_or(u64::MAX))),
-        (None, requests) => requests.filter(|_| plan.arrival == Arrival::AtOnce),
+        (None, requests) => requests.filter(|_| plan.arrival == ArrivalPattern::AtOnce),
     }
 }
 
 /// Returns the number of sessions to prepare, and of connections to open, before the clock starts.
-fn ahead(plan: &Plan, sessions: Option<u64>) -> usize {
+fn ahead(plan: &LoadPlan, sessions: Option<u64>) -> usize {
     let most = plan.requests.or(sessions).map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
     let wanted = match plan.arrival {
-        Arrival::Closed | Arrival::AtOnce => plan.concurrency.unwrap_or(usize::MAX),
-        Arrival::Rate { .. } | Arrival::Ramp { .. } | Arrival::Trace { .. } => {
+        ArrivalPattern::Closed | ArrivalPattern::AtOnce => plan.concurrency.unwrap_or(usize::MAX),
+        ArrivalPattern::Rate { .. } | ArrivalPattern::Ramp { .. } | ArrivalPattern::Trace { .. } => {
             plan.concurrency.map_or(AHEAD, |places| places.min(AHEAD))
         }
     };
@@ -187,13 +194,13 @@ fn ahead(plan: &Plan, sessions: Option<u64>) -> usize {
 }
 
 /// Returns the instants at which sessions are due. Returns `None` in a closed loop, and if all sessions begin at once.
-pub(crate) fn due(plan: &Plan, workload: &Arc<dyn Workload>, sessions: Option<u64>) -> Option<Instants> {
+pub(crate) fn due(plan: &LoadPlan, workload: &Arc<dyn Workload>, sessions: Option<u64>) -> Option<RequestInstants> {
     match plan.arrival {
-        Arrival::Closed | Arrival::AtOnce => None,
-        Arrival::Rate { .. } | Arrival::Ramp { .. } => {
+        ArrivalPattern::Closed | ArrivalPattern::AtOnce => None,
+        ArrivalPattern::Rate { .. } | ArrivalPattern::Ramp { .. } => {
             Some(Box::new(instants(&plan.arrival, plan.seed, plan.requests.or(sessions))))
         }
-        Arrival::Trace { factor } => {
+        ArrivalPattern::Trace { factor } => {
             let workload = Arc::clone(workload);
             let mut latest = Duration::ZERO;
             let zero = workload.due(plan.first).unwrap_or_default();
@@ -214,17 +221,17 @@ mod tests {
 
     #[test]
     fn a_load_needs_as_many_connections_as_may_be_under_way() {
-        let most = |change: fn(&mut Plan)| {
-            let mut plan = Plan::closed(8, 100);
+        let most = |change: fn(&mut LoadPlan)| {
+            let mut plan = LoadPlan::closed(8, 100);
             change(&mut plan);
             most_in_flight(&plan, None)
         };
-        let rate = Arrival::Rate { per_s: 9.0, burstiness: 1.0 };
+        let rate = ArrivalPattern::Rate { per_s: 9.0, burstiness: 1.0 };
         assert_eq!(most(|_| {}), Some(8));
         assert_eq!(most(|plan| plan.requests = Some(3)), Some(3));
         assert_eq!(most(|plan| (plan.requests, plan.warmup) = (Some(3), 5)), Some(5), "the warm-up is closed, too");
-        assert_eq!(most(|plan| (plan.arrival, plan.concurrency) = (Arrival::AtOnce, None)), Some(100));
-        let mut open = Plan { arrival: rate, ..Plan::closed(8, 100) };
+        assert_eq!(most(|plan| (plan.arrival, plan.concurrency) = (ArrivalPattern::AtOnce, None)), Some(100));
+        let mut open = LoadPlan { arrival: rate, ..LoadPlan::closed(8, 100) };
         assert_eq!(most_in_flight(&open, None), Some(8));
         open.concurrency = None;
         assert_eq!(most_in_flight(&open, None), None, "nobody knows how slow the server is");

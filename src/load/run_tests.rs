@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::misbehaving::{Answer, Server};
-use super::{Arrival, End, Event, Flow, LoadError, Phase, Plan, Record, Run, Target, drive, instants};
-use crate::workload::{Prompt, Request, Session, Turn, Workload};
+use super::misbehaving::{CannedAnswer, MisbehavingServer};
+use super::{
+    ArrivalPattern, LoadError, LoadEvent, LoadPhase, LoadPlan, LoadRun, LoadTarget, RequestRecord, RunEnd, RunFlow,
+    drive, instants,
+};
+use crate::workload::{Prompt, Request, SessionTurn, UserSession, Workload};
 
 const OUTPUT: u32 = 6;
 
@@ -25,16 +28,16 @@ struct Turns {
 const SINGLE: Turns = Turns { each: 1, think: Duration::ZERO, stamps: None };
 
 impl Workload for Turns {
-    fn session(&self, index: u64) -> Session {
+    fn session(&self, index: u64) -> UserSession {
         assert!(index < LAST, "nobody needs session {index}");
         let turn = |turn| {
             let prompt = Prompt::Tokens(vec![u32::try_from(index).unwrap() * 10 + turn]);
-            Turn {
+            SessionTurn {
                 request: Request { prompt, output_len: OUTPUT },
                 think: if turn > 0 { self.think } else { Duration::ZERO },
             }
         };
-        Session { turns: (0..self.each).map(turn).collect() }
+        UserSession { turns: (0..self.each).map(turn).collect() }
     }
 
     fn longest(&self) -> u64 {
@@ -51,18 +54,18 @@ impl Workload for Turns {
     }
 }
 
-async fn run(server: &Server, workload: Turns, plan: Plan) -> Result<Run, LoadError> {
+async fn run(server: &MisbehavingServer, workload: Turns, plan: LoadPlan) -> Result<LoadRun, LoadError> {
     let (_stop, stop) = watch::channel(false);
-    let target = Target::new(format!("http://{}", server.address), "m");
-    drive(target, Arc::new(workload), plan, |_| Flow::Continue, stop).await
+    let target = LoadTarget::new(format!("http://{}", server.address), "m");
+    drive(target, Arc::new(workload), plan, |_| RunFlow::Continue, stop).await
 }
 
-fn open(per_s: f64, requests: u64) -> Plan {
-    let arrival = Arrival::Rate { per_s, burstiness: 1.0 };
-    Plan { arrival, concurrency: None, request_timeout: Duration::from_secs(20), ..Plan::closed(1, requests) }
+fn open(per_s: f64, requests: u64) -> LoadPlan {
+    let arrival = ArrivalPattern::Rate { per_s, burstiness: 1.0 };
+    LoadPlan { arrival, concurrency: None, request_timeout: Duration::from_secs(20), ..LoadPlan::closed(1, requests) }
 }
 
-fn in_order(mut run: Run) -> Vec<Record> {
+fn in_order(mut run: LoadRun) -> Vec<RequestRecord> {
     run.records.sort_by_key(|record| (record.session, record.turn));
     assert!(run.records.iter().all(|record| record.result.is_ok()), "{:?}", run.records);
     run.records
@@ -70,7 +73,7 @@ fn in_order(mut run: Run) -> Vec<Record> {
 
 #[tokio::test]
 async fn an_open_loop_sends_at_its_instants_and_says_how_late_it_was() {
-    let server = Server::start(|_| Answer::Whole).await;
+    let server = MisbehavingServer::start(|_| CannedAnswer::Whole).await;
     let plan = open(400.0, 40);
     let due: Vec<_> = instants(&plan.arrival, plan.seed, Some(40)).collect();
     let records = in_order(run(&server, SINGLE, plan).await.unwrap());
@@ -83,8 +86,8 @@ async fn an_open_loop_sends_at_its_instants_and_says_how_late_it_was() {
 
 #[tokio::test]
 async fn who_waits_for_a_place_waits_from_when_it_was_due() {
-    let server = Server::start(|_| Answer::SlowFirst(Duration::from_millis(10))).await;
-    let records = in_order(run(&server, SINGLE, Plan { concurrency: Some(1), ..open(10_000.0, 5) }).await.unwrap());
+    let server = MisbehavingServer::start(|_| CannedAnswer::SlowFirst(Duration::from_millis(10))).await;
+    let records = in_order(run(&server, SINGLE, LoadPlan { concurrency: Some(1), ..open(10_000.0, 5) }).await.unwrap());
     assert!(records[1..].iter().all(|record| record.queued), "{records:?}");
     // Four others were served first, and each took at least 10 ms.
     assert!(records[4].ttft().unwrap() >= Duration::from_millis(45), "{records:?}");
@@ -93,9 +96,9 @@ async fn who_waits_for_a_place_waits_from_when_it_was_due() {
 
 #[tokio::test]
 async fn a_trace_is_played_once_at_its_stamps_times_a_factor() {
-    let server = Server::start(|_| Answer::Whole).await;
+    let server = MisbehavingServer::start(|_| CannedAnswer::Whole).await;
     let workload = || Turns { stamps: Some(vec![0, 40, 30, 60]), ..SINGLE };
-    let plan = Plan { arrival: Arrival::Trace { factor: 0.5 }, requests: None, ..open(1.0, 1) };
+    let plan = LoadPlan { arrival: ArrivalPattern::Trace { factor: 0.5 }, requests: None, ..open(1.0, 1) };
     let records = in_order(run(&server, workload(), plan.clone()).await.unwrap());
     let due: Vec<_> = records.iter().map(|record| record.due.as_millis()).collect();
     assert_eq!(due, [0, 20, 20, 30], "a stamp that goes back is due with the one before it");
@@ -105,19 +108,19 @@ async fn a_trace_is_played_once_at_its_stamps_times_a_factor() {
 
 #[tokio::test]
 async fn a_run_ends_with_its_last_request_and_not_with_the_next_stamp() {
-    let server = Server::start(|_| Answer::Whole).await;
+    let server = MisbehavingServer::start(|_| CannedAnswer::Whole).await;
     let workload = Turns { stamps: Some(vec![0, 10, 60_000]), ..SINGLE };
-    let plan = Plan { arrival: Arrival::Trace { factor: 1.0 }, ..open(1.0, 2) };
+    let plan = LoadPlan { arrival: ArrivalPattern::Trace { factor: 1.0 }, ..open(1.0, 2) };
     let run = run(&server, workload, plan).await.unwrap();
     assert!(run.ended - run.began < Duration::from_secs(20), "it waited for a session that it does not send");
-    assert_eq!((in_order(run.clone()).len(), run.unsent, run.end), (2, 0, End::Complete));
+    assert_eq!((in_order(run.clone()).len(), run.unsent, run.end), (2, 0, RunEnd::Complete));
 }
 
 #[tokio::test]
 async fn a_trace_that_begins_later_keeps_the_gaps_of_its_sessions() {
-    let server = Server::start(|_| Answer::Whole).await;
+    let server = MisbehavingServer::start(|_| CannedAnswer::Whole).await;
     let workload = Turns { stamps: Some(vec![0, 40, 50, 70]), ..SINGLE };
-    let plan = Plan { arrival: Arrival::Trace { factor: 1.0 }, first: 1, requests: None, ..open(1.0, 1) };
+    let plan = LoadPlan { arrival: ArrivalPattern::Trace { factor: 1.0 }, first: 1, requests: None, ..open(1.0, 1) };
     let records = in_order(run(&server, workload, plan).await.unwrap());
     let due: Vec<_> = records.iter().map(|record| (record.session, record.due.as_millis())).collect();
     assert_eq!(due, [(1, 0), (2, 10), (3, 30)]);
@@ -125,9 +128,9 @@ async fn a_trace_that_begins_later_keeps_the_gaps_of_its_sessions() {
 
 #[tokio::test]
 async fn users_think_between_turns_and_their_sessions_are_cut_at_the_number_of_requests() {
-    let server = Server::start(|_| Answer::Whole).await;
+    let server = MisbehavingServer::start(|_| CannedAnswer::Whole).await;
     let workload = Turns { each: 3, think: Duration::from_millis(20), stamps: None };
-    let records = in_order(run(&server, workload, Plan::closed(2, 7)).await.unwrap());
+    let records = in_order(run(&server, workload, LoadPlan::closed(2, 7)).await.unwrap());
     let turns: Vec<_> = records.iter().map(|record| (record.session, record.turn)).collect();
     assert_eq!(turns, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0)]);
     for pair in records.windows(2).filter(|pair| pair[0].session == pair[1].session) {
@@ -138,11 +141,11 @@ async fn users_think_between_turns_and_their_sessions_are_cut_at_the_number_of_r
 
 #[tokio::test]
 async fn when_the_time_is_up_nothing_is_sent_and_what_waited_is_counted() {
-    let server = Server::start(|_| Answer::SlowFirst(Duration::from_millis(60))).await;
+    let server = MisbehavingServer::start(|_| CannedAnswer::SlowFirst(Duration::from_millis(60))).await;
     let duration = Some(Duration::from_millis(100));
-    let plan = Plan { requests: None, duration, concurrency: Some(1), ..open(200.0, 1) };
+    let plan = LoadPlan { requests: None, duration, concurrency: Some(1), ..open(200.0, 1) };
     let run = run(&server, SINGLE, plan).await.unwrap();
-    assert_eq!((run.end.clone(), run.unfinished), (End::Complete, 0));
+    assert_eq!((run.end.clone(), run.unfinished), (RunEnd::Complete, 0));
     assert!((1..=2).contains(&run.records.len()), "{run:?}");
     assert!(run.records.iter().all(|record| record.sent < Duration::from_millis(100)));
     assert!(run.unsent >= 5, "about 20 were due: {}", run.unsent);
@@ -150,28 +153,29 @@ async fn when_the_time_is_up_nothing_is_sent_and_what_waited_is_counted() {
 
 #[tokio::test]
 async fn all_at_once_is_all_at_once() {
-    let server = Server::start(|_| Answer::SlowFirst(Duration::from_millis(50))).await;
-    let run = run(&server, SINGLE, Plan { arrival: Arrival::AtOnce, ..open(1.0, 30) }).await.unwrap();
+    let server = MisbehavingServer::start(|_| CannedAnswer::SlowFirst(Duration::from_millis(50))).await;
+    let run = run(&server, SINGLE, LoadPlan { arrival: ArrivalPattern::AtOnce, ..open(1.0, 30) }).await.unwrap();
     assert_eq!((run.records.len(), run.client.peak_in_flight, run.client.connections), (30, 30, 30));
     assert!(run.records.iter().all(|record| record.due == record.sent));
 }
 
 #[tokio::test]
 async fn the_observer_can_end_a_run_and_is_told_where_it_stands() {
-    let server = Server::start(|index| if index < 40 { Answer::Whole } else { Answer::Stall }).await;
+    let server =
+        MisbehavingServer::start(|index| if index < 40 { CannedAnswer::Whole } else { CannedAnswer::Stall }).await;
     let ticks = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&ticks);
-    let observer = move |event: Event<'_>| {
-        if let Event::Tick(tick) = event {
+    let observer = move |event: LoadEvent<'_>| {
+        if let LoadEvent::Tick(tick) = event {
             log.lock().unwrap().push(tick);
-            return if log.lock().unwrap().len() == 3 { Flow::End } else { Flow::Continue };
+            return if log.lock().unwrap().len() == 3 { RunFlow::End } else { RunFlow::Continue };
         }
-        Flow::Continue
+        RunFlow::Continue
     };
     let (_stop, stop) = watch::channel(false);
-    let target = Target::new(format!("http://{}", server.address), "m");
-    let run = drive(target, Arc::new(SINGLE), Plan::closed(2, 99), observer, stop).await.unwrap();
-    assert_eq!((run.end, run.records.len(), run.unfinished), (End::Observer, 4, 2));
+    let target = LoadTarget::new(format!("http://{}", server.address), "m");
+    let run = drive(target, Arc::new(SINGLE), LoadPlan::closed(2, 99), observer, stop).await.unwrap();
+    assert_eq!((run.end, run.records.len(), run.unfinished), (RunEnd::Observer, 4, 2));
     let ticks = ticks.lock().unwrap();
     assert!(ticks.windows(2).all(|pair| pair[1].at >= pair[0].at + Duration::from_millis(50)), "{ticks:?}");
     // Four whole answers, and the first token of the two that stall.
@@ -180,51 +184,51 @@ async fn the_observer_can_end_a_run_and_is_told_where_it_stands() {
 
 #[tokio::test]
 async fn an_observer_that_has_seen_enough_is_not_called_again() {
-    let server = Server::start(|_| Answer::OnePacket).await;
+    let server = MisbehavingServer::start(|_| CannedAnswer::OnePacket).await;
     let calls = Arc::new(Mutex::new(0));
     let log = Arc::clone(&calls);
-    let observer = move |event: Event<'_>| {
-        if matches!(event, Event::Ended { .. }) {
+    let observer = move |event: LoadEvent<'_>| {
+        if matches!(event, LoadEvent::Ended { .. }) {
             let mut calls = log.lock().unwrap();
             *calls += 1;
             if *calls == 1 {
                 // The other replies arrive meanwhile, and are all ready at once.
                 std::thread::sleep(Duration::from_millis(100));
             }
-            return if *calls == 2 { Flow::End } else { Flow::Continue };
+            return if *calls == 2 { RunFlow::End } else { RunFlow::Continue };
         }
-        Flow::Continue
+        RunFlow::Continue
     };
     let (_stop, stop) = watch::channel(false);
-    let target = Target::new(format!("http://{}", server.address), "m");
-    let run = drive(target, Arc::new(SINGLE), Plan::closed(30, 300), observer, stop).await.unwrap();
-    assert_eq!((*calls.lock().unwrap(), run.records.len(), run.end), (2, 2, End::Observer));
+    let target = LoadTarget::new(format!("http://{}", server.address), "m");
+    let run = drive(target, Arc::new(SINGLE), LoadPlan::closed(30, 300), observer, stop).await.unwrap();
+    assert_eq!((*calls.lock().unwrap(), run.records.len(), run.end), (2, 2, RunEnd::Observer));
 }
 
 #[tokio::test]
 async fn a_run_that_is_stopped_before_its_window_sends_nothing_in_it() {
-    let server = Server::start(|_| Answer::Stall).await;
+    let server = MisbehavingServer::start(|_| CannedAnswer::Stall).await;
     let (signal, stop) = watch::channel(false);
     let phases = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&phases);
-    let observer = move |event: Event<'_>| {
-        if let Event::Phase { phase, .. } = event {
+    let observer = move |event: LoadEvent<'_>| {
+        if let LoadEvent::Phase { phase, .. } = event {
             log.lock().unwrap().push(phase);
-            signal.send_replace(phase == Phase::Warmup);
+            signal.send_replace(phase == LoadPhase::Warmup);
         }
-        Flow::Continue
+        RunFlow::Continue
     };
-    let target = Target::new(format!("http://{}", server.address), "m");
-    let plan = Plan { warmup: 2, ..Plan::closed(2, 9) };
+    let target = LoadTarget::new(format!("http://{}", server.address), "m");
+    let plan = LoadPlan { warmup: 2, ..LoadPlan::closed(2, 9) };
     let run = drive(target, Arc::new(SINGLE), plan, observer, stop).await.unwrap();
-    assert_eq!((run.end, run.records.len(), run.unfinished), (End::Stopped, 0, 0));
-    assert_eq!(*phases.lock().unwrap(), [Phase::Prepare, Phase::Warmup]);
+    assert_eq!((run.end, run.records.len(), run.unfinished), (RunEnd::Stopped, 0, 0));
+    assert_eq!(*phases.lock().unwrap(), [LoadPhase::Prepare, LoadPhase::Warmup]);
 }
 
 #[tokio::test]
 async fn beyond_the_times_that_are_kept_records_have_their_first_and_last() {
-    let server = Server::start(|_| Answer::Whole).await;
-    let plan = Plan { kept_chunks: 13, ..Plan::closed(1, 4) };
+    let server = MisbehavingServer::start(|_| CannedAnswer::Whole).await;
+    let plan = LoadPlan { kept_chunks: 13, ..LoadPlan::closed(1, 4) };
     let records = in_order(run(&server, SINGLE, plan).await.unwrap());
     let kept: Vec<_> = records.iter().map(|record| (record.thinned, record.chunks.len(), record.chunk_count)).collect();
     assert_eq!(kept, [(false, 6, 6), (false, 6, 6), (true, 2, 6), (true, 2, 6)]);
@@ -233,21 +237,21 @@ async fn beyond_the_times_that_are_kept_records_have_their_first_and_last() {
 #[tokio::test]
 #[should_panic(expected = "nobody needs session 1000000")]
 async fn a_workload_that_panics_is_heard() {
-    let server = Server::start(|_| Answer::Whole).await;
-    let plan = Plan { arrival: Arrival::Trace { factor: 0.0 }, ..Plan::closed(1, 1) };
+    let server = MisbehavingServer::start(|_| CannedAnswer::Whole).await;
+    let plan = LoadPlan { arrival: ArrivalPattern::Trace { factor: 0.0 }, ..LoadPlan::closed(1, 1) };
     assert!(matches!(run(&server, SINGLE, plan).await, Err(LoadError::Arrival(_))), "a factor of 0");
     // The warm-up's sessions come after those of the window.
-    let _ = run(&server, SINGLE, Plan { warmup: 1, ..Plan::closed(1, LAST) }).await;
+    let _ = run(&server, SINGLE, LoadPlan { warmup: 1, ..LoadPlan::closed(1, LAST) }).await;
 }
 
 #[tokio::test]
 async fn a_load_without_an_end_or_with_too_many_connections_is_refused() {
-    let server = Server::start(|_| Answer::Whole).await;
-    let endless = Plan { requests: None, ..Plan::closed(1, 1) };
+    let server = MisbehavingServer::start(|_| CannedAnswer::Whole).await;
+    let endless = LoadPlan { requests: None, ..LoadPlan::closed(1, 1) };
     assert!(matches!(run(&server, SINGLE, endless).await, Err(LoadError::Endless)));
-    let nobody = Plan { concurrency: None, ..Plan::closed(1, 1) };
+    let nobody = LoadPlan { concurrency: None, ..LoadPlan::closed(1, 1) };
     assert!(matches!(run(&server, SINGLE, nobody).await, Err(LoadError::Places)));
-    let refused = run(&server, SINGLE, Plan::closed(1 << 40, 1 << 41)).await.unwrap_err().to_string();
+    let refused = run(&server, SINGLE, LoadPlan::closed(1 << 40, 1 << 41)).await.unwrap_err().to_string();
     // The number covers all loads of this process, including those of other tests.
     let (files, rest) = refused.split_once(' ').unwrap();
     assert!((1_u64 << 40..1 << 41).contains(&files.parse().unwrap()), "{refused}");
@@ -256,19 +260,19 @@ async fn a_load_without_an_end_or_with_too_many_connections_is_refused() {
 
 #[tokio::test]
 async fn a_name_with_several_addresses_is_asked_where_it_answers() {
-    let server = Server::start(|_| Answer::Whole).await;
+    let server = MisbehavingServer::start(|_| CannedAnswer::Whole).await;
     let (_stop, stop) = watch::channel(false);
-    let target = Target::new(format!("http://localhost:{}", server.address.port()), "m");
-    let plan = Plan { warmup: 2, ..Plan::closed(2, 3) };
+    let target = LoadTarget::new(format!("http://localhost:{}", server.address.port()), "m");
+    let plan = LoadPlan { warmup: 2, ..LoadPlan::closed(2, 3) };
     let phases = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&phases);
-    let observer = move |event: Event<'_>| {
-        if let Event::Phase { phase, total } = event {
+    let observer = move |event: LoadEvent<'_>| {
+        if let LoadEvent::Phase { phase, total } = event {
             log.lock().unwrap().push((phase, total));
         }
-        Flow::Continue
+        RunFlow::Continue
     };
     let run = drive(target, Arc::new(SINGLE), plan, observer, stop).await.unwrap();
     assert_eq!((in_order(run).len(), phases.lock().unwrap().len()), (3, 3));
-    assert_eq!(phases.lock().unwrap()[1], (Phase::Warmup, Some(2)));
+    assert_eq!(phases.lock().unwrap()[1], (LoadPhase::Warmup, Some(2)));
 }

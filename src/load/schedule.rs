@@ -5,22 +5,22 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use super::clock::{Nanos, nanos};
-use super::feed::{Prepared, Progress, Taken};
+use super::feed::{PreparedRequest, TakenRequest, UserProgress};
 
 /// The instants at which sessions are due, counted from the window's start; never descending.
-pub(crate) type Instants = Box<dyn Iterator<Item = Duration>>;
+pub(crate) type RequestInstants = Box<dyn Iterator<Item = Duration>>;
 
 /// One request of a session, real or simulated.
-pub(crate) trait Turn {
+pub(crate) trait ScheduledTurn {
     /// Returns the user's think time before this turn, counted from the reply to the previous turn.
     fn think(&self) -> Duration;
 }
 
-pub(crate) struct Schedule<T = Prepared> {
+pub(crate) struct LoadSchedule<T = PreparedRequest> {
     /// Origin of the instants.
     zero: Nanos,
     /// `None` if a session is due as soon as a place is free.
-    instants: Option<Instants>,
+    instants: Option<RequestInstants>,
     /// The first instant that has not come yet.
     next: Option<Nanos>,
     /// Due times of sessions that have not begun, for lack of a place or of a prepared session.
@@ -44,15 +44,15 @@ pub(crate) struct Schedule<T = Prepared> {
 
 struct Thinking<T> {
     due: Nanos,
-    progress: Progress<T>,
+    progress: UserProgress<T>,
 }
 
 /// The next action of the load.
 #[derive(Debug)]
-pub(crate) enum Next<T = Prepared> {
+pub(crate) enum NextSend<T = PreparedRequest> {
     Send {
         turn: T,
-        rest: Progress<T>,
+        rest: UserProgress<T>,
         due: Option<Nanos>,
         queued: bool,
     },
@@ -64,12 +64,12 @@ pub(crate) enum Next<T = Prepared> {
     Over,
 }
 
-impl<T: Turn> Schedule<T> {
+impl<T: ScheduledTurn> LoadSchedule<T> {
     /// Creates a phase that begins at `zero`. `places` limits the users of a closed loop (no `instants`), otherwise the
     /// requests in flight.
     pub(crate) fn new(
         zero: Nanos,
-        instants: Option<Instants>,
+        instants: Option<RequestInstants>,
         places: Option<usize>,
         length: Option<Duration>,
     ) -> Self {
@@ -112,7 +112,7 @@ impl<T: Turn> Schedule<T> {
     }
 
     /// Returns the next action at `now`. `take` returns the next session.
-    pub(crate) fn next(&mut self, now: Nanos, take: impl FnMut() -> Taken<T>) -> Next<T> {
+    pub(crate) fn next(&mut self, now: Nanos, take: impl FnMut() -> TakenRequest<T>) -> NextSend<T> {
         if self.end.is_some_and(|end| now >= end) {
             self.over = true;
             self.thinking.clear();
@@ -141,27 +141,27 @@ impl<T: Turn> Schedule<T> {
         }
         let thinking = self.thinking.peek().map(|turn| turn.0.due).filter(|_| may_go_on);
         match [thinking, self.next.filter(|_| !self.over)].into_iter().flatten().min() {
-            Some(at) => Next::At(self.end.map_or(at, |end| at.min(end))),
-            None if self.over && self.thinking.is_empty() => Next::Over,
-            None => self.end.map_or(Next::Wait, Next::At),
+            Some(at) => NextSend::At(self.end.map_or(at, |end| at.min(end))),
+            None if self.over && self.thinking.is_empty() => NextSend::Over,
+            None => self.end.map_or(NextSend::Wait, NextSend::At),
         }
     }
 
     /// Begins a session, if one is due and a place is free.
-    fn begin(&mut self, has_place: bool, mut take: impl FnMut() -> Taken<T>) -> Option<Next<T>> {
+    fn begin(&mut self, has_place: bool, mut take: impl FnMut() -> TakenRequest<T>) -> Option<NextSend<T>> {
         let due = if self.instants.is_some() { Some(*self.due.front()?) } else { None };
         let held = if self.instants.is_some() { !has_place } else { self.sessions >= self.places };
         if self.over || held {
             return None;
         }
         let (progress, last) = match take() {
-            Taken::Ready(progress) => (progress, false),
-            Taken::Last(progress) => (progress, true),
-            Taken::NotYet => {
+            TakenRequest::Ready(progress) => (progress, false),
+            TakenRequest::Last(progress) => (progress, true),
+            TakenRequest::NotYet => {
                 self.starved += u64::from(!std::mem::replace(&mut self.starving, true));
                 return None;
             }
-            Taken::Over => {
+            TakenRequest::Over => {
                 self.over = true;
                 self.due.clear();
                 return None;
@@ -178,7 +178,7 @@ impl<T: Turn> Schedule<T> {
         self.send(progress, due, due.is_some_and(|due| due < self.freed))
     }
 
-    fn send(&mut self, mut progress: Progress<T>, due: Option<Nanos>, queued: bool) -> Option<Next<T>> {
+    fn send(&mut self, mut progress: UserProgress<T>, due: Option<Nanos>, queued: bool) -> Option<NextSend<T>> {
         let Some(turn) = progress.turns.pop_front() else {
             // A session without turns sends nothing.
             self.sessions -= 1;
@@ -186,11 +186,11 @@ impl<T: Turn> Schedule<T> {
         };
         progress.turn += 1;
         self.in_flight += 1;
-        Some(Next::Send { turn, rest: progress, due, queued })
+        Some(NextSend::Send { turn, rest: progress, due, queued })
     }
 
     /// Records the end of an exchange. A user whose request failed continues with the next turn.
-    pub(crate) fn ended(&mut self, rest: Progress<T>, now: Nanos) {
+    pub(crate) fn ended(&mut self, rest: UserProgress<T>, now: Nanos) {
         if self.in_flight >= self.places {
             self.freed = now;
         }
@@ -232,50 +232,50 @@ mod tests {
     const MS: Nanos = 1_000_000;
 
     /// Returns a feed of `sessions` sessions with `turns` turns each. The users think for 5 ms.
-    fn feed(sessions: u64, turns: usize) -> impl FnMut() -> Taken {
+    fn feed(sessions: u64, turns: usize) -> impl FnMut() -> TakenRequest {
         let mut session = 0;
         move || {
             if session == sessions {
-                return Taken::Over;
+                return TakenRequest::Over;
             }
             session += 1;
             let think = Duration::from_millis(5);
-            let turns = (0..turns).map(|_| Prepared { request: Vec::new(), asked: 1, think }).collect();
-            Taken::Ready(Progress { session: session - 1, turn: 0, turns })
+            let turns = (0..turns).map(|_| PreparedRequest { request: Vec::new(), asked: 1, think }).collect();
+            TakenRequest::Ready(UserProgress { session: session - 1, turn: 0, turns })
         }
     }
 
-    fn sent(next: Next) -> (Progress, Option<Nanos>, bool) {
+    fn sent(next: NextSend) -> (UserProgress, Option<Nanos>, bool) {
         match next {
-            Next::Send { rest, due, queued, .. } => (rest, due, queued),
+            NextSend::Send { rest, due, queued, .. } => (rest, due, queued),
             other => panic!("{other:?}"),
         }
     }
 
-    fn every_10_ms() -> Instants {
+    fn every_10_ms() -> RequestInstants {
         Box::new((0..).map(|i| Duration::from_millis(10 * i)))
     }
 
     #[test]
     fn a_closed_loop_keeps_its_users_busy_until_there_is_nothing_left() {
-        let (mut schedule, mut feed) = (Schedule::new(0, None, Some(2), None), feed(3, 1));
+        let (mut schedule, mut feed) = (LoadSchedule::new(0, None, Some(2), None), feed(3, 1));
         let first = sent(schedule.next(0, &mut feed)).0;
         sent(schedule.next(0, &mut feed));
-        assert!(matches!(schedule.next(0, &mut feed), Next::Wait));
+        assert!(matches!(schedule.next(0, &mut feed), NextSend::Wait));
         schedule.ended(first, 7 * MS);
         let (third, due, queued) = sent(schedule.next(7 * MS, &mut feed));
         assert_eq!((third.session, due, queued), (2, None, false));
         schedule.ended(third, 8 * MS);
-        assert!(matches!(schedule.next(8 * MS, &mut feed), Next::Over));
+        assert!(matches!(schedule.next(8 * MS, &mut feed), NextSend::Over));
         assert_eq!(schedule.in_flight, 1);
     }
 
     #[test]
     fn a_thinking_user_keeps_the_place_in_a_closed_loop() {
-        let (mut schedule, mut feed) = (Schedule::new(0, None, Some(1), None), feed(2, 2));
+        let (mut schedule, mut feed) = (LoadSchedule::new(0, None, Some(1), None), feed(2, 2));
         let first = sent(schedule.next(0, &mut feed)).0;
         schedule.ended(first, MS);
-        assert!(matches!(schedule.next(MS, &mut feed), Next::At(at) if at == 6 * MS));
+        assert!(matches!(schedule.next(MS, &mut feed), NextSend::At(at) if at == 6 * MS));
         let again = sent(schedule.next(6 * MS, &mut feed)).0;
         assert_eq!((again.session, again.turn), (0, 2));
         schedule.ended(again, 7 * MS);
@@ -284,21 +284,21 @@ mod tests {
 
     #[test]
     fn an_open_loop_sends_when_due_whatever_is_under_way() {
-        let (mut schedule, mut feed) = (Schedule::new(MS, Some(every_10_ms()), None, None), feed(3, 1));
+        let (mut schedule, mut feed) = (LoadSchedule::new(MS, Some(every_10_ms()), None, None), feed(3, 1));
         assert_eq!(sent(schedule.next(MS, &mut feed)).1, Some(MS));
-        assert!(matches!(schedule.next(MS, &mut feed), Next::At(at) if at == 11 * MS));
+        assert!(matches!(schedule.next(MS, &mut feed), NextSend::At(at) if at == 11 * MS));
         // This call is late: both sessions are sent, and keep their due times.
         assert_eq!(sent(schedule.next(25 * MS, &mut feed)).1, Some(11 * MS));
         let (_, due, queued) = sent(schedule.next(25 * MS, &mut feed));
         assert_eq!((due, queued), (Some(21 * MS), false));
-        assert!(matches!(schedule.next(31 * MS, &mut feed), Next::Over));
+        assert!(matches!(schedule.next(31 * MS, &mut feed), NextSend::Over));
     }
 
     #[test]
     fn what_waits_for_a_place_is_queued_and_counts_from_when_it_was_due() {
-        let (mut schedule, mut feed) = (Schedule::new(0, Some(every_10_ms()), Some(1), None), feed(3, 1));
+        let (mut schedule, mut feed) = (LoadSchedule::new(0, Some(every_10_ms()), Some(1), None), feed(3, 1));
         let first = sent(schedule.next(0, &mut feed)).0;
-        assert!(matches!(schedule.next(10 * MS, &mut feed), Next::At(at) if at == 20 * MS));
+        assert!(matches!(schedule.next(10 * MS, &mut feed), NextSend::At(at) if at == 20 * MS));
         assert_eq!(schedule.waiting(), 1);
         schedule.ended(first, 15 * MS);
         let (_, due, queued) = sent(schedule.next(15 * MS, &mut feed));
@@ -308,39 +308,39 @@ mod tests {
     #[test]
     fn nothing_is_sent_when_the_time_is_up_and_what_was_due_is_counted() {
         let (mut schedule, mut feed) =
-            (Schedule::new(0, Some(every_10_ms()), Some(1), Some(Duration::from_millis(25))), feed(9, 2));
+            (LoadSchedule::new(0, Some(every_10_ms()), Some(1), Some(Duration::from_millis(25))), feed(9, 2));
         let first = sent(schedule.next(0, &mut feed)).0;
-        assert!(matches!(schedule.next(21 * MS, &mut feed), Next::At(at) if at == 25 * MS));
+        assert!(matches!(schedule.next(21 * MS, &mut feed), NextSend::At(at) if at == 25 * MS));
         schedule.ended(first, 24 * MS);
-        assert!(matches!(schedule.next(25 * MS, &mut feed), Next::Over));
+        assert!(matches!(schedule.next(25 * MS, &mut feed), NextSend::Over));
         assert_eq!((schedule.waiting(), schedule.in_flight), (2, 0));
     }
 
     #[test]
     fn instants_that_end_are_the_end_of_the_sessions() {
-        let instants: Instants = Box::new([Duration::ZERO].into_iter());
-        let (mut schedule, mut feed) = (Schedule::new(0, Some(instants), None, None), feed(9, 1));
+        let instants: RequestInstants = Box::new([Duration::ZERO].into_iter());
+        let (mut schedule, mut feed) = (LoadSchedule::new(0, Some(instants), None, None), feed(9, 1));
         assert_eq!(sent(schedule.next(0, &mut feed)).0.session, 0);
-        assert!(matches!(schedule.next(0, &mut feed), Next::Over));
+        assert!(matches!(schedule.next(0, &mut feed), NextSend::Over));
     }
 
     #[test]
     fn the_last_session_is_the_end_whatever_is_due_later() {
-        let (mut schedule, mut feed) = (Schedule::new(0, Some(every_10_ms()), None, None), feed(1, 1));
+        let (mut schedule, mut feed) = (LoadSchedule::new(0, Some(every_10_ms()), None, None), feed(1, 1));
         let last = || match feed() {
-            Taken::Ready(progress) => Taken::Last(progress),
+            TakenRequest::Ready(progress) => TakenRequest::Last(progress),
             other => other,
         };
         sent(schedule.next(25 * MS, last));
-        assert!(matches!(schedule.next(25 * MS, || panic!("asked again")), Next::Over));
+        assert!(matches!(schedule.next(25 * MS, || panic!("asked again")), NextSend::Over));
         assert_eq!(schedule.waiting(), 0);
     }
 
     #[test]
     fn a_feed_that_is_behind_is_noticed_once_and_waited_for() {
-        let mut schedule: Schedule = Schedule::new(0, None, Some(1), None);
-        assert!(matches!(schedule.next(0, || Taken::NotYet), Next::Wait));
-        assert!(matches!(schedule.next(MS, || Taken::NotYet), Next::Wait));
+        let mut schedule: LoadSchedule = LoadSchedule::new(0, None, Some(1), None);
+        assert!(matches!(schedule.next(0, || TakenRequest::NotYet), NextSend::Wait));
+        assert!(matches!(schedule.next(MS, || TakenRequest::NotYet), NextSend::Wait));
         assert_eq!(schedule.starved, 1);
         sent(schedule.next(2 * MS, feed(1, 1)));
     }

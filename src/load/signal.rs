@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 #[derive(Debug)]
-pub(super) struct Signal {
+pub(super) struct ThreadSignal {
     raised: AtomicBool,
     event: EventFd,
 }
 
-impl Signal {
+impl ThreadSignal {
     /// # Errors
     /// If the kernel has no descriptor left.
     pub(super) fn new() -> std::io::Result<Self> {
@@ -41,7 +41,7 @@ impl Signal {
     }
 }
 
-impl AsFd for Signal {
+impl AsFd for ThreadSignal {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }

@@ -10,16 +10,16 @@ use nix::sys::time::TimeSpec;
 use socket2::{Domain, Protocol, Type};
 
 #[derive(Debug)]
-pub(super) struct Socket(socket2::Socket);
+pub(super) struct LoadSocket(socket2::Socket);
 
 /// Read buffer. All connections of a load share one, because every read is handled at once.
 #[derive(Debug)]
-pub(super) struct Buffer {
+pub(super) struct ReceiveBuffer {
     pub(super) bytes: Vec<u8>,
     control: Vec<u8>,
 }
 
-impl Buffer {
+impl ReceiveBuffer {
     /// Room for many events of a server that sends faster than it is read.
     const BYTES: usize = 256 << 10;
 
@@ -30,14 +30,14 @@ impl Buffer {
 
 /// Result of one read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Read {
+pub(super) struct SocketRead {
     /// Zero at the end of the stream.
     pub(super) length: usize,
     /// Arrival of the last of these bytes, in wall-clock time. `None` if the kernel does not report it.
     pub(super) stamp: Option<TimeSpec>,
 }
 
-impl Socket {
+impl LoadSocket {
     /// Begins to connect. The connection is established, or has failed, once the socket is writable.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Socket {
 
     /// # Errors
     /// `WouldBlock` if there is nothing to read.
-    pub(super) fn read(&self, buffer: &mut Buffer) -> io::Result<Read> {
+    pub(super) fn read(&self, buffer: &mut ReceiveBuffer) -> io::Result<SocketRead> {
         let mut slices = [IoSliceMut::new(&mut buffer.bytes)];
         let control = Some(buffer.control.as_mut_slice());
         let message = recvmsg::<()>(self.0.as_raw_fd(), &mut slices, control, MsgFlags::empty())?;
@@ -72,7 +72,7 @@ impl Socket {
             ControlMessageOwned::ScmTimestampns(stamp) => Some(stamp),
             _ => None,
         });
-        Ok(Read { length: message.bytes, stamp })
+        Ok(SocketRead { length: message.bytes, stamp })
     }
 
     /// # Errors
@@ -82,7 +82,7 @@ impl Socket {
     }
 }
 
-impl AsFd for Socket {
+impl AsFd for LoadSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
-use super::misbehaving::{Answer, Server};
-use super::{Api, Dialect, End, Error, Event, Flow, LoadError, Phase, Plan, Record, Run, Target, drive};
-use crate::workload::{Prompt, Session, Workload};
+use super::misbehaving::{CannedAnswer, MisbehavingServer};
+use super::{
+    Dialect, LoadError, LoadEvent, LoadPhase, LoadPlan, LoadRun, LoadTarget, RequestApi, RequestError, RequestRecord,
+    RunEnd, RunFlow, drive,
+};
+use crate::workload::{Prompt, UserSession, Workload};
 
 /// Workload whose prompts are numbered by their first token id.
 #[derive(Debug)]
@@ -18,8 +21,8 @@ struct Numbered;
 const OUTPUT: u32 = 6;
 
 impl Workload for Numbered {
-    fn session(&self, index: u64) -> Session {
-        Session::single(Prompt::Tokens(vec![u32::try_from(index).unwrap()]), OUTPUT)
+    fn session(&self, index: u64) -> UserSession {
+        UserSession::single(Prompt::Tokens(vec![u32::try_from(index).unwrap()]), OUTPUT)
     }
 
     fn longest(&self) -> u64 {
@@ -27,12 +30,12 @@ impl Workload for Numbered {
     }
 }
 
-fn target(server: &Server) -> Target {
-    Target::new(format!("http://{}/v1/", server.address), "m")
+fn target(server: &MisbehavingServer) -> LoadTarget {
+    LoadTarget::new(format!("http://{}/v1/", server.address), "m")
 }
 
-fn plan(concurrency: usize, requests: u64) -> Plan {
-    Plan { request_timeout: Duration::from_secs(20), ..Plan::closed(concurrency, requests) }
+fn plan(concurrency: usize, requests: u64) -> LoadPlan {
+    LoadPlan { request_timeout: Duration::from_secs(20), ..LoadPlan::closed(concurrency, requests) }
 }
 
 /// Like `Numbered`, with prompts that every server accepts at either path.
@@ -40,8 +43,8 @@ fn plan(concurrency: usize, requests: u64) -> Plan {
 struct Spoken;
 
 impl Workload for Spoken {
-    fn session(&self, index: u64) -> Session {
-        Session::single(Prompt::Text(format!("number {index}")), OUTPUT)
+    fn session(&self, index: u64) -> UserSession {
+        UserSession::single(Prompt::Text(format!("number {index}")), OUTPUT)
     }
 
     fn longest(&self) -> u64 {
@@ -50,34 +53,34 @@ impl Workload for Spoken {
 }
 
 /// Drives a load without a stop signal.
-async fn whole(target: Target, plan: Plan) -> Run {
+async fn whole(target: LoadTarget, plan: LoadPlan) -> LoadRun {
     let (_stop, stop) = watch::channel(false);
-    drive(target, Arc::new(Numbered), plan, |_| Flow::Continue, stop).await.unwrap()
+    drive(target, Arc::new(Numbered), plan, |_| RunFlow::Continue, stop).await.unwrap()
 }
 
 /// Sends one request, and the server answers with `answer`.
-async fn one(answer: Answer) -> Record {
-    let server = Server::start(move |_| answer).await;
-    let timeout = if answer == Answer::Stall { Duration::from_millis(150) } else { Duration::from_secs(20) };
-    let mut run = whole(target(&server), Plan { request_timeout: timeout, ..plan(1, 1) }).await;
-    assert_eq!((run.records.len(), run.unfinished, &run.end), (1, 0, &End::Complete));
+async fn one(answer: CannedAnswer) -> RequestRecord {
+    let server = MisbehavingServer::start(move |_| answer).await;
+    let timeout = if answer == CannedAnswer::Stall { Duration::from_millis(150) } else { Duration::from_secs(20) };
+    let mut run = whole(target(&server), LoadPlan { request_timeout: timeout, ..plan(1, 1) }).await;
+    assert_eq!((run.records.len(), run.unfinished, &run.end), (1, 0, &RunEnd::Complete));
     run.records.remove(0)
 }
 
 /// Sends one request of a changed target, and the server answers with `answer`.
-async fn one_of(answer: Answer, change: impl FnOnce(&mut Target)) -> Record {
-    let server = Server::start(move |_| answer).await;
+async fn one_of(answer: CannedAnswer, change: impl FnOnce(&mut LoadTarget)) -> RequestRecord {
+    let server = MisbehavingServer::start(move |_| answer).await;
     let mut target = target(&server);
     change(&mut target);
     let (_stop, stop) = watch::channel(false);
-    let mut run = drive(target, Arc::new(Spoken), plan(1, 1), |_| Flow::Continue, stop).await.unwrap();
-    assert_eq!((run.records.len(), &run.end), (1, &End::Complete));
+    let mut run = drive(target, Arc::new(Spoken), plan(1, 1), |_| RunFlow::Continue, stop).await.unwrap();
+    assert_eq!((run.records.len(), &run.end), (1, &RunEnd::Complete));
     run.records.remove(0)
 }
 
 #[tokio::test]
 async fn a_whole_answer_is_recorded_with_its_times_and_counts() {
-    let record = one(Answer::Whole).await;
+    let record = one(CannedAnswer::Whole).await;
     assert_eq!(record.result, Ok(()));
     assert_eq!((record.session, record.prompt_tokens, record.output_tokens), (0, 1, OUTPUT));
     assert_eq!(record.chunks.len(), OUTPUT as usize);
@@ -88,7 +91,7 @@ async fn a_whole_answer_is_recorded_with_its_times_and_counts() {
 
 #[tokio::test]
 async fn events_split_into_bytes_or_sent_in_one_packet_are_the_same_answer() {
-    let (split, packet) = tokio::join!(one(Answer::Split), one(Answer::OnePacket));
+    let (split, packet) = tokio::join!(one(CannedAnswer::Split), one(CannedAnswer::OnePacket));
     assert_eq!((split.result, split.output_tokens, split.chunks.len()), (Ok(()), OUTPUT, OUTPUT as usize));
     assert_eq!((packet.result, packet.output_tokens, packet.chunks.len()), (Ok(()), OUTPUT, OUTPUT as usize / 2));
     assert!(packet.chunks.iter().all(|at| *at == packet.chunks[0]), "one read has one instant");
@@ -97,13 +100,13 @@ async fn events_split_into_bytes_or_sent_in_one_packet_are_the_same_answer() {
 #[tokio::test]
 async fn other_ways_to_send_the_same_answer_are_the_same_answer() {
     for answer in [
-        Answer::KeepAlive,
-        Answer::UsageEverywhere,
-        Answer::UsageWithLast,
-        Answer::Length,
-        Answer::UntilClose,
-        Answer::Informational,
-        Answer::SlowHead,
+        CannedAnswer::KeepAlive,
+        CannedAnswer::UsageEverywhere,
+        CannedAnswer::UsageWithLast,
+        CannedAnswer::Length,
+        CannedAnswer::UntilClose,
+        CannedAnswer::Informational,
+        CannedAnswer::SlowHead,
     ] {
         let record = one(answer).await;
         assert_eq!(record.result, Ok(()), "{answer:?}");
@@ -114,16 +117,16 @@ async fn other_ways_to_send_the_same_answer_are_the_same_answer() {
 
 #[tokio::test]
 async fn every_server_is_understood_in_its_own_dialect() {
-    let (text, chat) = (Api::Completions, Api::Chat);
+    let (text, chat) = (RequestApi::Completions, RequestApi::Chat);
     for (dialect, api, answer) in [
-        (Dialect::Vllm, chat, Answer::Chat),
-        (Dialect::OpenAi, text, Answer::Whole),
-        (Dialect::Sglang, text, Answer::Whole),
-        (Dialect::Sglang, chat, Answer::SglangChat),
-        (Dialect::Tgi, text, Answer::Tgi),
-        (Dialect::Tgi, chat, Answer::TgiChat),
-        (Dialect::LlamaCpp, text, Answer::LlamaCpp),
-        (Dialect::LlamaCpp, chat, Answer::Chat),
+        (Dialect::Vllm, chat, CannedAnswer::Chat),
+        (Dialect::OpenAi, text, CannedAnswer::Whole),
+        (Dialect::Sglang, text, CannedAnswer::Whole),
+        (Dialect::Sglang, chat, CannedAnswer::SglangChat),
+        (Dialect::Tgi, text, CannedAnswer::Tgi),
+        (Dialect::Tgi, chat, CannedAnswer::TgiChat),
+        (Dialect::LlamaCpp, text, CannedAnswer::LlamaCpp),
+        (Dialect::LlamaCpp, chat, CannedAnswer::Chat),
     ] {
         let record = one_of(answer, |target| (target.dialect, target.api) = (dialect, api)).await;
         assert_eq!(record.result, Ok(()), "{dialect:?} {answer:?}");
@@ -134,24 +137,24 @@ async fn every_server_is_understood_in_its_own_dialect() {
 
 #[tokio::test]
 async fn a_server_that_never_counts_is_counted_by_chunks() {
-    let record = one_of(Answer::NoUsage, |target| target.dialect = Dialect::OpenAi).await;
+    let record = one_of(CannedAnswer::NoUsage, |target| target.dialect = Dialect::OpenAi).await;
     assert_eq!((record.result, record.prompt_tokens, record.output_tokens), (Ok(()), 0, OUTPUT));
-    let record = one_of(Answer::NoUsage, |target| target.dialect = Dialect::Vllm).await;
+    let record = one_of(CannedAnswer::NoUsage, |target| target.dialect = Dialect::Vllm).await;
     assert_eq!(record.result.unwrap_err().class(), "truncated");
 }
 
 #[tokio::test]
 async fn without_streaming_the_reply_is_one_document() {
-    let record = one_of(Answer::Document, |target| target.stream = false).await;
+    let record = one_of(CannedAnswer::Document, |target| target.stream = false).await;
     assert_eq!((&record.result, record.streamed, record.chunks.len()), (&Ok(()), false, 1));
     assert_eq!((record.prompt_tokens, record.output_tokens, record.ttft()), (1, OUTPUT, None));
     assert!(record.e2el().is_some());
     for (answer, class, seen) in [
-        (Answer::HalfDocument, "protocol", "EOF"),
-        (Answer::ErrorDocument, "server_error", "engine died"),
-        (Answer::Status(503), "http_503", "refused for the test"),
-        (Answer::Whole, "protocol", "data: "),
-        (Answer::Close, "reset", ""),
+        (CannedAnswer::HalfDocument, "protocol", "EOF"),
+        (CannedAnswer::ErrorDocument, "server_error", "engine died"),
+        (CannedAnswer::Status(503), "http_503", "refused for the test"),
+        (CannedAnswer::Whole, "protocol", "data: "),
+        (CannedAnswer::Close, "reset", ""),
     ] {
         let error = one_of(answer, |target| target.stream = false).await.result.unwrap_err();
         assert_eq!(error.class(), class, "{answer:?}: {error}");
@@ -161,16 +164,16 @@ async fn without_streaming_the_reply_is_one_document() {
 
 #[tokio::test]
 async fn fewer_tokens_are_a_failure_unless_they_were_allowed() {
-    let server = Server::start(|_| Answer::Short).await;
-    let run = whole(target(&server), Plan { allow_eos: true, ..plan(1, 1) }).await;
+    let server = MisbehavingServer::start(|_| CannedAnswer::Short).await;
+    let run = whole(target(&server), LoadPlan { allow_eos: true, ..plan(1, 1) }).await;
     assert_eq!((&run.records[0].result, run.records[0].output_tokens), (&Ok(()), OUTPUT - 1));
     let run = whole(target(&server), plan(1, 1)).await;
-    assert_eq!(run.records[0].result, Err(Error::WrongLength { asked: OUTPUT, got: OUTPUT - 1 }));
+    assert_eq!(run.records[0].result, Err(RequestError::WrongLength { asked: OUTPUT, got: OUTPUT - 1 }));
 }
 
 #[tokio::test]
 async fn a_slow_first_token_is_a_late_first_token() {
-    let record = one(Answer::SlowFirst(Duration::from_millis(80))).await;
+    let record = one(CannedAnswer::SlowFirst(Duration::from_millis(80))).await;
     assert_eq!(record.result, Ok(()));
     assert!(record.ttft().unwrap() >= Duration::from_millis(80), "{record:?}");
     assert!(record.e2el().unwrap() < Duration::from_secs(5), "{record:?}");
@@ -179,26 +182,26 @@ async fn a_slow_first_token_is_a_late_first_token() {
 #[tokio::test]
 async fn every_failure_has_its_class_and_says_what_was_seen() {
     for (answer, class, seen, chunks) in [
-        (Answer::Status(500), "http_500", "refused for the test", 0),
-        (Answer::Status(404), "http_404", "refused for the test", 0),
-        (Answer::Status(302), "http_302", "refused for the test", 0),
-        (Answer::TextStatus(429), "http_429", "429: refused for the test", 0),
-        (Answer::TextStatus(502), "http_502", "502: refused for the test", 0),
-        (Answer::ErrorEvent, "server_error", "engine died", 1),
-        (Answer::ErrorLine, "server_error", "engine died", 1),
-        (Answer::ErrorDocument, "server_error", "engine died", 0),
-        (Answer::Document, "protocol", "no event in a body", 0),
-        (Answer::Abort, "server_error", "abort", 2),
-        (Answer::HugeHead, "protocol", "", 0),
-        (Answer::Reset, "reset", "", 1),
-        (Answer::Close, "reset", "", 1),
-        (Answer::Hangup, "reset", "", 0),
-        (Answer::NoDone, "truncated", "[DONE]", 6),
-        (Answer::NoUsage, "truncated", "usage", 6),
-        (Answer::Stall, "timeout", "150 ms, 1 chunks", 1),
-        (Answer::Short, "wrong_length", "5 output tokens, 6 asked for", 5),
-        (Answer::Garbage, "protocol", "EOF", 6),
-        (Answer::NoHttp, "protocol", "", 0),
+        (CannedAnswer::Status(500), "http_500", "refused for the test", 0),
+        (CannedAnswer::Status(404), "http_404", "refused for the test", 0),
+        (CannedAnswer::Status(302), "http_302", "refused for the test", 0),
+        (CannedAnswer::TextStatus(429), "http_429", "429: refused for the test", 0),
+        (CannedAnswer::TextStatus(502), "http_502", "502: refused for the test", 0),
+        (CannedAnswer::ErrorEvent, "server_error", "engine died", 1),
+        (CannedAnswer::ErrorLine, "server_error", "engine died", 1),
+        (CannedAnswer::ErrorDocument, "server_error", "engine died", 0),
+        (CannedAnswer::Document, "protocol", "no event in a body", 0),
+        (CannedAnswer::Abort, "server_error", "abort", 2),
+        (CannedAnswer::HugeHead, "protocol", "", 0),
+        (CannedAnswer::Reset, "reset", "", 1),
+        (CannedAnswer::Close, "reset", "", 1),
+        (CannedAnswer::Hangup, "reset", "", 0),
+        (CannedAnswer::NoDone, "truncated", "[DONE]", 6),
+        (CannedAnswer::NoUsage, "truncated", "usage", 6),
+        (CannedAnswer::Stall, "timeout", "150 ms, 1 chunks", 1),
+        (CannedAnswer::Short, "wrong_length", "5 output tokens, 6 asked for", 5),
+        (CannedAnswer::Garbage, "protocol", "EOF", 6),
+        (CannedAnswer::NoHttp, "protocol", "", 0),
     ] {
         let record = one(answer).await;
         let error = record.result.expect_err("a failure");
@@ -214,17 +217,24 @@ async fn a_port_where_nobody_listens_is_a_connect_failure() {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let base_url = format!("http://{}", socket.local_addr().unwrap());
-    let run = whole(Target::new(base_url, "m"), plan(2, 3)).await;
+    let run = whole(LoadTarget::new(base_url, "m"), plan(2, 3)).await;
     assert_eq!(run.records.len(), 3);
-    assert!(run.records.iter().all(|record| matches!(record.result, Err(Error::Connect(_)))), "{run:?}");
+    assert!(run.records.iter().all(|record| matches!(record.result, Err(RequestError::Connect(_)))), "{run:?}");
 }
 
 #[tokio::test]
 async fn failures_beside_them_leave_good_requests_as_they_are() {
-    let bad = [Answer::Reset, Answer::Status(500), Answer::ErrorEvent, Answer::NoDone, Answer::Short, Answer::Close];
+    let bad = [
+        CannedAnswer::Reset,
+        CannedAnswer::Status(500),
+        CannedAnswer::ErrorEvent,
+        CannedAnswer::NoDone,
+        CannedAnswer::Short,
+        CannedAnswer::Close,
+    ];
     let bad = move |index: u64| bad[usize::try_from(index / 2).unwrap() % bad.len()];
-    let choose = move |index| if index % 2 == 0 { Answer::Whole } else { bad(index) };
-    let server = Server::start(choose).await;
+    let choose = move |index| if index % 2 == 0 { CannedAnswer::Whole } else { bad(index) };
+    let server = MisbehavingServer::start(choose).await;
     let run = whole(target(&server), plan(4, 48)).await;
     assert_eq!(run.records.len(), 48);
     for record in &run.records {
@@ -240,12 +250,12 @@ async fn failures_beside_them_leave_good_requests_as_they_are() {
 
 #[tokio::test]
 async fn connections_are_kept_and_a_stale_one_is_no_failure() {
-    let server = Server::start(|_| Answer::Whole).await;
+    let server = MisbehavingServer::start(|_| CannedAnswer::Whole).await;
     let run = whole(target(&server), plan(4, 40)).await;
     assert!(run.records.iter().all(|record| record.result.is_ok()));
     assert_eq!(server.connections.load(Ordering::Relaxed), 4);
 
-    let server = Server::start(|_| Answer::Stale).await;
+    let server = MisbehavingServer::start(|_| CannedAnswer::Stale).await;
     let run = whole(target(&server), plan(2, 10)).await;
     assert!(run.records.iter().all(|record| record.result.is_ok()), "{:?}", run.records);
     assert_eq!(run.records.len(), 10);
@@ -253,9 +263,10 @@ async fn connections_are_kept_and_a_stale_one_is_no_failure() {
 
 #[tokio::test]
 async fn a_connection_that_is_lost_long_after_the_send_was_not_stale() {
-    let server = Server::start(|_| Answer::LateHangup).await;
+    let server = MisbehavingServer::start(|_| CannedAnswer::LateHangup).await;
     let run = whole(target(&server), plan(1, 2)).await;
-    let classes: Vec<_> = run.records.iter().map(|record| record.result.as_ref().map_err(Error::class)).collect();
+    let classes: Vec<_> =
+        run.records.iter().map(|record| record.result.as_ref().map_err(RequestError::class)).collect();
     assert_eq!((classes, run.client.resent), (vec![Ok(&()), Err("reset".to_owned())], 0));
     let lost = &run.records[1];
     assert!(lost.end >= lost.sent + Duration::from_millis(600), "its wait is part of it: {lost:?}");
@@ -266,8 +277,8 @@ async fn a_connection_that_is_lost_long_after_the_send_was_not_stale() {
 struct Long;
 
 impl Workload for Long {
-    fn session(&self, _index: u64) -> Session {
-        Session::single(Prompt::Tokens(vec![100_000; 1 << 20]), OUTPUT)
+    fn session(&self, _index: u64) -> UserSession {
+        UserSession::single(Prompt::Tokens(vec![100_000; 1 << 20]), OUTPUT)
     }
 
     fn longest(&self) -> u64 {
@@ -290,7 +301,7 @@ async fn a_server_that_refuses_or_resets_while_a_long_prompt_is_sent_is_heard() 
             }
         });
         let (_stop, stop) = watch::channel(false);
-        let run = drive(Target::new(base_url, "m"), Arc::new(Long), plan(2, 4), |_| Flow::Continue, stop).await;
+        let run = drive(LoadTarget::new(base_url, "m"), Arc::new(Long), plan(2, 4), |_| RunFlow::Continue, stop).await;
         for record in run.unwrap().records {
             assert_eq!(record.result.unwrap_err().class(), class);
         }
@@ -303,28 +314,29 @@ async fn the_warm_up_has_other_prompts_and_no_records() {
     let log = Arc::clone(&seen);
     let choose = move |index| {
         log.lock().unwrap().push(index);
-        if index == 6 { Answer::Status(500) } else { Answer::Whole }
+        if index == 6 { CannedAnswer::Status(500) } else { CannedAnswer::Whole }
     };
-    let server = Server::start(choose).await;
+    let server = MisbehavingServer::start(choose).await;
     let phases = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&phases);
-    let observer = move |event: Event<'_>| {
+    let observer = move |event: LoadEvent<'_>| {
         match event {
-            Event::Phase { phase, total } => log.lock().unwrap().push((phase, total, None)),
-            Event::Ended { phase, record } => log.lock().unwrap().push((phase, None, Some(record.result.is_ok()))),
-            Event::Tick(_) | Event::Warming(_) => {}
+            LoadEvent::Phase { phase, total } => log.lock().unwrap().push((phase, total, None)),
+            LoadEvent::Ended { phase, record } => log.lock().unwrap().push((phase, None, Some(record.result.is_ok()))),
+            LoadEvent::Tick(_) | LoadEvent::Warming(_) => {}
         }
-        Flow::Continue
+        RunFlow::Continue
     };
     let (_stop, stop) = watch::channel(false);
-    let plan = Plan { warmup: 3, ..plan(1, 5) };
+    let plan = LoadPlan { warmup: 3, ..plan(1, 5) };
     let run = drive(target(&server), Arc::new(Numbered), plan, observer, stop).await.unwrap();
     assert_eq!(*seen.lock().unwrap(), [5, 6, 7, 0, 1, 2, 3, 4]);
     assert_eq!((run.warmup.completed, run.warmup.failed, run.records.len()), (2, 1, 5));
     let phases = phases.lock().unwrap();
     let (begin, ended) = (|phase, total| (phase, Some(total), None), |phase, ok| (phase, None, Some(ok)));
-    let (warm, measure) = (Phase::Warmup, Phase::Measure);
-    let expected = [begin(Phase::Prepare, 8), begin(warm, 3), ended(warm, true), ended(warm, false), ended(warm, true)];
+    let (warm, measure) = (LoadPhase::Warmup, LoadPhase::Measure);
+    let expected =
+        [begin(LoadPhase::Prepare, 8), begin(warm, 3), ended(warm, true), ended(warm, false), ended(warm, true)];
     assert_eq!(phases[..5], expected);
     assert_eq!(phases[5], begin(measure, 5));
     assert_eq!(phases[6..], [ended(measure, true); 5]);
@@ -332,17 +344,18 @@ async fn the_warm_up_has_other_prompts_and_no_records() {
 
 #[tokio::test]
 async fn a_stop_ends_the_run_at_once_and_keeps_what_had_ended() {
-    let server = Server::start(|index| if index < 4 { Answer::Whole } else { Answer::Stall }).await;
+    let server =
+        MisbehavingServer::start(|index| if index < 4 { CannedAnswer::Whole } else { CannedAnswer::Stall }).await;
     let (signal, stop) = watch::channel(false);
     let mut completed = 0;
-    let observer = move |event: Event<'_>| {
-        completed += usize::from(matches!(event, Event::Ended { .. }));
+    let observer = move |event: LoadEvent<'_>| {
+        completed += usize::from(matches!(event, LoadEvent::Ended { .. }));
         signal.send_replace(completed == 4);
-        Flow::Continue
+        RunFlow::Continue
     };
     let began = Instant::now();
     let run = drive(target(&server), Arc::new(Numbered), plan(3, 100), observer, stop).await.unwrap();
-    assert!(run.end == End::Stopped && began.elapsed() < Duration::from_secs(5));
+    assert!(run.end == RunEnd::Stopped && began.elapsed() < Duration::from_secs(5));
     assert_eq!(run.records.len(), 4);
     // The third slot may have been stopped between two requests.
     assert!((2..=3).contains(&run.unfinished), "{}", run.unfinished);
@@ -350,13 +363,13 @@ async fn a_stop_ends_the_run_at_once_and_keeps_what_had_ended() {
 
 #[tokio::test]
 async fn who_stops_a_run_twice_does_not_wait_for_its_end() {
-    let server = Server::start(|_| Answer::Stall).await;
+    let server = MisbehavingServer::start(|_| CannedAnswer::Stall).await;
     let (signal, stop) = watch::channel(false);
-    let observer = |event: Event<'_>| {
-        if matches!(event, Event::Phase { .. }) {
+    let observer = |event: LoadEvent<'_>| {
+        if matches!(event, LoadEvent::Phase { .. }) {
             std::thread::sleep(Duration::from_millis(50));
         }
-        Flow::Continue
+        RunFlow::Continue
     };
     let run = drive(target(&server), Arc::new(Numbered), plan(2, 9), observer, stop);
     let twice = async {
@@ -365,18 +378,18 @@ async fn who_stops_a_run_twice_does_not_wait_for_its_end() {
             tokio::task::yield_now().await;
         }
     };
-    assert_eq!(tokio::join!(run, twice).0.unwrap().end, End::Stopped);
+    assert_eq!(tokio::join!(run, twice).0.unwrap().end, RunEnd::Stopped);
 }
 
 #[tokio::test]
 async fn a_caller_who_leaves_stops_the_load() {
-    let server = Server::start(|_| Answer::Stall).await;
+    let server = MisbehavingServer::start(|_| CannedAnswer::Stall).await;
     let (_stop, stop) = watch::channel(false);
     let alive = Arc::new(());
     let held = Arc::clone(&alive);
-    let observer = move |_: Event<'_>| {
+    let observer = move |_: LoadEvent<'_>| {
         let _ = &held;
-        Flow::Continue
+        RunFlow::Continue
     };
     let run = drive(target(&server), Arc::new(Numbered), plan(2, 9), observer, stop);
     assert!(tokio::time::timeout(Duration::from_millis(30), run).await.is_err());
@@ -389,19 +402,19 @@ async fn a_caller_who_leaves_stops_the_load() {
 
 #[tokio::test]
 async fn what_cannot_be_driven_is_refused_before_anything_is_sent() {
-    let try_with = |url: &str, plan: Plan| {
-        let target = Target::new(url, "m");
+    let try_with = |url: &str, plan: LoadPlan| {
+        let target = LoadTarget::new(url, "m");
         let (_stop, stop) = watch::channel(false);
-        async move { drive(target, Arc::new(Numbered), plan, |_| Flow::Continue, stop).await.unwrap_err() }
+        async move { drive(target, Arc::new(Numbered), plan, |_| RunFlow::Continue, stop).await.unwrap_err() }
     };
     let refused = try_with("http://127.0.0.1:1", plan(0, 1)).await;
     assert_eq!(refused.to_string(), "concurrency must be at least 1");
     assert!(matches!(try_with("127.0.0.1", plan(1, 1)).await, LoadError::Url { .. }));
     assert!(matches!(try_with("ftp://127.0.0.1", plan(1, 1)).await, LoadError::Url { .. }));
-    for (dialect, api) in [(Dialect::Vllm, Api::Chat), (Dialect::Tgi, Api::Completions)] {
-        let target = Target { api, dialect, ..Target::new("http://127.0.0.1:1", "m") };
+    for (dialect, api) in [(Dialect::Vllm, RequestApi::Chat), (Dialect::Tgi, RequestApi::Completions)] {
+        let target = LoadTarget { api, dialect, ..LoadTarget::new("http://127.0.0.1:1", "m") };
         let (_stop, stop) = watch::channel(false);
-        let refused = drive(target, Arc::new(Numbered), plan(1, 1), |_| Flow::Continue, stop).await.unwrap_err();
+        let refused = drive(target, Arc::new(Numbered), plan(1, 1), |_| RunFlow::Continue, stop).await.unwrap_err();
         assert!(matches!(refused, LoadError::Prompt { .. }) && refused.hint().is_some(), "{refused}");
     }
 }

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-use super::socket::Socket;
+use super::socket::LoadSocket;
 use crate::server::own_server_tls;
 
 /// TLS configuration that all connections of a load share.
 #[derive(Clone, Debug)]
-pub(super) struct Tls {
+pub(super) struct TlsSettings {
     config: Arc<ClientConfig>,
     server: ServerName<'static>,
 }
 
-impl Tls {
+impl TlsSettings {
     /// Creates a configuration that trusts the certificates of a PEM file, or those of the system (`SSL_CERT_FILE` and
     /// `SSL_CERT_DIR` apply).
     ///
@@ -66,18 +66,18 @@ impl Tls {
 
     /// # Errors
     /// If the configuration cannot be used for this name.
-    pub(super) fn session(&self) -> io::Result<Session> {
+    pub(super) fn session(&self) -> io::Result<TlsSession> {
         let mut connection =
             ClientConnection::new(Arc::clone(&self.config), self.server.clone()).map_err(io::Error::other)?;
         // The session buffers a long prompt as a whole until it is sent.
         connection.set_buffer_limit(None);
-        Ok(Session { connection, plain: Vec::new(), sealed: Vec::new(), sent: 0, over: false })
+        Ok(TlsSession { connection, plain: Vec::new(), sealed: Vec::new(), sent: 0, over: false })
     }
 }
 
 /// TLS session of one connection.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct TlsSession {
     connection: ClientConnection,
     plain: Vec<u8>,
     sealed: Vec<u8>,
@@ -87,7 +87,7 @@ pub(super) struct Session {
     over: bool,
 }
 
-impl Session {
+impl TlsSession {
     /// Accepts plain bytes to encrypt and send.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Session {
     ///
     /// # Errors
     /// If the socket fails.
-    pub(super) fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
+    pub(super) fn flush(&mut self, socket: &LoadSocket) -> io::Result<bool> {
         loop {
             while self.connection.wants_write() {
                 self.connection.write_tls(&mut self.sealed)?;
@@ -164,8 +164,8 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::load::{Error, Flow, Plan, Run, Target, drive};
-    use crate::workload::Random;
+    use crate::load::{LoadPlan, LoadRun, LoadTarget, RequestError, RunFlow, drive};
+    use crate::workload::RandomWorkload;
 
     /// More than a packet needs on this machine.
     const SOON: Duration = Duration::from_millis(25);
@@ -235,17 +235,17 @@ mod tests {
         Ok(())
     }
 
-    async fn load(host: &str, port: u16, ca_file: Option<&Path>) -> Run {
-        let mut target = Target::new(format!("https://{host}:{port}"), "m");
+    async fn load(host: &str, port: u16, ca_file: Option<&Path>) -> LoadRun {
+        let mut target = LoadTarget::new(format!("https://{host}:{port}"), "m");
         target.ca_file = ca_file.map(Path::to_owned);
         // The prompts are longer than a session and a socket take at once.
-        drive_with(target, Plan::closed(2, 6), 50_000).await
+        drive_with(target, LoadPlan::closed(2, 6), 50_000).await
     }
 
-    async fn drive_with(target: Target, plan: Plan, input_len: u32) -> Run {
-        let workload = Arc::new(Random { input_len, output_len: 2, vocab_size: 32_000, seed: 0 });
+    async fn drive_with(target: LoadTarget, plan: LoadPlan, input_len: u32) -> LoadRun {
+        let workload = Arc::new(RandomWorkload { input_len, output_len: 2, vocab_size: 32_000, seed: 0 });
         let (_stop, stop) = watch::channel(false);
-        drive(target, workload, plan, |_| Flow::Continue, stop).await.unwrap()
+        drive(target, workload, plan, |_| RunFlow::Continue, stop).await.unwrap()
     }
 
     /// Sends a body that ends with the session, and leaves the connection open.
@@ -265,9 +265,9 @@ mod tests {
     async fn a_session_that_the_server_ends_is_the_end_of_the_stream_whatever_follows() {
         for behind in [&b""[..], b"bytes that belong to no session"] {
             let (port, file) = serve_with(move |stream| end_the_session(stream, behind));
-            let mut target = Target::new(format!("https://localhost:{port}"), "m");
+            let mut target = LoadTarget::new(format!("https://localhost:{port}"), "m");
             (target.stream, target.ca_file) = (false, Some(file.path().to_owned()));
-            let plan = Plan { request_timeout: 200 * SOON, ..Plan::closed(2, 6) };
+            let plan = LoadPlan { request_timeout: 200 * SOON, ..LoadPlan::closed(2, 6) };
             let run = drive_with(target, plan, 10).await;
             let results: Vec<_> = run.records.iter().map(|record| &record.result).collect();
             assert_eq!(results, [&Ok(()); 6]);
@@ -285,7 +285,11 @@ mod tests {
             let _ = stream.sock.read_to_end(&mut Vec::new());
         });
         let run = load("localhost", port, Some(file.path())).await;
-        assert!(run.records.iter().all(|record| matches!(record.result, Err(Error::Reset(_)))), "{:?}", run.records);
+        assert!(
+            run.records.iter().all(|record| matches!(record.result, Err(RequestError::Reset(_)))),
+            "{:?}",
+            run.records
+        );
     }
 
     #[tokio::test]
@@ -295,9 +299,9 @@ mod tests {
             std::thread::sleep(pause);
             while answer(&mut stream).is_ok() {}
         });
-        let mut target = Target::new(format!("https://localhost:{port}"), "m");
+        let mut target = LoadTarget::new(format!("https://localhost:{port}"), "m");
         target.ca_file = Some(file.path().to_owned());
-        let run = drive_with(target, Plan::closed(2, 6), 10).await;
+        let run = drive_with(target, LoadPlan::closed(2, 6), 10).await;
         for record in &run.records {
             assert!(record.result.is_ok() && record.ttft().is_some_and(|ttft| ttft < pause / 2), "{record:?}");
         }
@@ -306,9 +310,9 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_is_not_trusted_is_not_asked_as_fast_as_possible() {
         let ((port, _), (_, other)) = (serve(), serve());
-        let mut target = Target::new(format!("https://localhost:{port}"), "m");
+        let mut target = LoadTarget::new(format!("https://localhost:{port}"), "m");
         target.ca_file = Some(other.path().to_owned());
-        let run = drive_with(target, Plan::closed(1, 5), 10).await;
+        let run = drive_with(target, LoadPlan::closed(1, 5), 10).await;
         let paced = run.records.windows(2).all(|pair| pair[1].sent >= pair[0].end + Duration::from_millis(9));
         assert!(paced && run.records.len() == 5, "{:?}", run.records);
     }
@@ -331,7 +335,7 @@ mod tests {
             assert_eq!(run.records.len(), 6);
             let failed = run.records.iter().all(|record| {
                 let said = |text: &String| text.contains("certificate");
-                matches!(&record.result, Err(Error::Connect(text)) if said(text))
+                matches!(&record.result, Err(RequestError::Connect(text)) if said(text))
             });
             assert!(failed, "{host}: {:?}", run.records);
         }

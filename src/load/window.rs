@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::Nanos;
-use super::exchange::{Exchange, Timing};
-use super::feed::Feed;
+use super::exchange::{ExchangeTiming, HttpExchange};
+use super::feed::RequestFeed;
 use super::processor::usage;
-use super::protocol::Protocol;
-use super::reactor::{Finished, Reactor};
-use super::schedule::{Next, Schedule};
-use super::signal::Signal;
-use super::{Error, Event, Flow, LoadError, Observer, Phase, Plan, Record, Tick};
+use super::protocol::ServerProtocol;
+use super::reactor::{FinishedExchange, LoadReactor};
+use super::schedule::{LoadSchedule, NextSend};
+use super::signal::ThreadSignal;
+use super::{LoadError, LoadEvent, LoadPhase, LoadPlan, Observer, ObserverTick, RequestError, RequestRecord, RunFlow};
 
 /// Pause of a closed loop after a failed connect. Without it the loop would retry as fast as the processor allows.
 const REFUSED: Nanos = 10_000_000;
@@ -20,23 +20,23 @@ const REFUSED: Nanos = 10_000_000;
 const TICK: Nanos = 100_000_000;
 
 /// Context of a phase.
-pub(super) struct Window<'a> {
-    pub(super) phase: Phase,
-    pub(super) reactor: &'a mut Reactor,
-    pub(super) protocol: &'a Protocol,
-    pub(super) plan: &'a Plan,
-    pub(super) signal: &'a Arc<Signal>,
+pub(super) struct LoadWindow<'a> {
+    pub(super) phase: LoadPhase,
+    pub(super) reactor: &'a mut LoadReactor,
+    pub(super) protocol: &'a ServerProtocol,
+    pub(super) plan: &'a LoadPlan,
+    pub(super) signal: &'a Arc<ThreadSignal>,
     pub(super) observer: &'a mut Observer,
-    pub(super) feed: &'a Feed,
-    pub(super) schedule: Schedule,
+    pub(super) feed: &'a RequestFeed,
+    pub(super) schedule: LoadSchedule,
     /// Origin of the records' instants.
     pub(super) zero: Nanos,
 }
 
 /// Results and counters of a phase.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
-    pub(super) records: Vec<Record>,
+pub(super) struct WindowTally {
+    pub(super) records: Vec<RequestRecord>,
     sent: u64,
     kept_chunks: usize,
     pub(super) peak_in_flight: usize,
@@ -54,22 +54,22 @@ pub(super) struct Tally {
     pub(super) end: Nanos,
 }
 
-impl Tally {
+impl WindowTally {
     /// Returns the tally of a window that was ended before it began.
     pub(super) fn nothing(end: Nanos) -> Self {
         Self { ended: true, end, ..Self::default() }
     }
 }
 
-impl Window<'_> {
+impl LoadWindow<'_> {
     /// Sends and reads until everything has ended, or the run is stopped.
     ///
     /// # Errors
     /// If the kernel refuses a resource that the loop needs.
-    pub(super) fn run(mut self) -> Result<Tally, LoadError> {
-        let mut tally = Tally::default();
-        let total = if self.phase == Phase::Warmup { Some(self.plan.warmup) } else { self.plan.requests };
-        tally.ended = (self.observer)(Event::Phase { phase: self.phase, total }) == Flow::End;
+    pub(super) fn run(mut self) -> Result<WindowTally, LoadError> {
+        let mut tally = WindowTally::default();
+        let total = if self.phase == LoadPhase::Warmup { Some(self.plan.warmup) } else { self.plan.requests };
+        tally.ended = (self.observer)(LoadEvent::Phase { phase: self.phase, total }) == RunFlow::End;
         let before = usage().map_err(LoadError::System)?;
         self.drive(&mut tally).map_err(LoadError::System)?;
         let after = usage().map_err(LoadError::System)?;
@@ -82,7 +82,7 @@ impl Window<'_> {
         Ok(tally)
     }
 
-    fn drive(&mut self, tally: &mut Tally) -> io::Result<()> {
+    fn drive(&mut self, tally: &mut WindowTally) -> io::Result<()> {
         let mut next_tick = self.zero + TICK;
         loop {
             let next = self.send(tally)?;
@@ -91,9 +91,9 @@ impl Window<'_> {
             }
             let now = self.reactor.desk.clock.now();
             let mut until = match next {
-                Next::Over if self.schedule.in_flight == 0 => return Ok(()),
-                Next::At(at) => at,
-                Next::Over | Next::Wait | Next::Send { .. } => Nanos::MAX,
+                NextSend::Over if self.schedule.in_flight == 0 => return Ok(()),
+                NextSend::At(at) => at,
+                NextSend::Over | NextSend::Wait | NextSend::Send { .. } => Nanos::MAX,
             };
             if now >= next_tick {
                 self.tick(now, tally);
@@ -122,24 +122,24 @@ impl Window<'_> {
         }
     }
 
-    fn is_stopped(&self, tally: &Tally) -> bool {
+    fn is_stopped(&self, tally: &WindowTally) -> bool {
         tally.ended || self.signal.is_raised()
     }
 
     /// Sends all requests that can be sent now, and returns the next action.
-    fn send(&mut self, tally: &mut Tally) -> io::Result<Next> {
+    fn send(&mut self, tally: &mut WindowTally) -> io::Result<NextSend> {
         loop {
             if self.is_stopped(tally) {
-                return Ok(Next::Wait);
+                return Ok(NextSend::Wait);
             }
             let now = self.reactor.desk.clock.now();
             if now < tally.refused_until {
-                return Ok(Next::At(tally.refused_until));
+                return Ok(NextSend::At(tally.refused_until));
             }
             match self.schedule.next(now, || self.feed.take()) {
-                Next::Send { turn, rest, due, queued } => {
-                    let timing = Timing { due, queued, now, limit: self.plan.request_timeout };
-                    let exchange = Exchange::new(turn, rest, timing, self.protocol);
+                NextSend::Send { turn, rest, due, queued } => {
+                    let timing = ExchangeTiming { due, queued, now, limit: self.plan.request_timeout };
+                    let exchange = HttpExchange::new(turn, rest, timing, self.protocol);
                     tally.sent += 1;
                     tally.peak_in_flight = tally.peak_in_flight.max(self.schedule.in_flight);
                     if let Some(finished) = self.reactor.begin(exchange)? {
@@ -151,17 +151,17 @@ impl Window<'_> {
         }
     }
 
-    fn finish(&mut self, finished: Finished, tally: &mut Tally) {
+    fn finish(&mut self, finished: FinishedExchange, tally: &mut WindowTally) {
         let now = self.reactor.desk.clock.now();
-        let Finished { exchange, status, lost } = finished;
+        let FinishedExchange { exchange, status, lost } = finished;
         let waited = now.saturating_sub(exchange.last);
         let (mut record, rest) = exchange.end(status, lost, now, self.zero);
         self.schedule.ended(rest, now);
-        if self.schedule.is_closed() && matches!(record.result, Err(Error::Connect(_))) {
+        if self.schedule.is_closed() && matches!(record.result, Err(RequestError::Connect(_))) {
             tally.refused_until = now + REFUSED;
         }
-        let flow = (self.observer)(Event::Ended { phase: self.phase, record: &record });
-        tally.ended |= flow == Flow::End;
+        let flow = (self.observer)(LoadEvent::Ended { phase: self.phase, record: &record });
+        tally.ended |= flow == RunFlow::End;
         if record.chunks.len() > 2 && tally.kept_chunks + record.chunks.len() > self.plan.kept_chunks {
             record.chunks.drain(1..record.chunks.len() - 1);
             record.chunks.shrink_to_fit();
@@ -174,15 +174,15 @@ impl Window<'_> {
         tally.records.push(record);
     }
 
-    fn tick(&mut self, now: Nanos, tally: &mut Tally) {
-        let tick = Tick {
+    fn tick(&mut self, now: Nanos, tally: &mut WindowTally) {
+        let tick = ObserverTick {
             at: Duration::from_nanos(now.saturating_sub(self.zero)),
             sent: tally.sent,
             in_flight: self.schedule.in_flight,
             waiting: self.schedule.waiting(),
             chunks: self.reactor.desk.chunks,
         };
-        let event = if self.phase == Phase::Measure { Event::Tick(tick) } else { Event::Warming(tick) };
-        tally.ended |= (self.observer)(event) == Flow::End;
+        let event = if self.phase == LoadPhase::Measure { LoadEvent::Tick(tick) } else { LoadEvent::Warming(tick) };
+        tally.ended |= (self.observer)(event) == RunFlow::End;
     }
 }

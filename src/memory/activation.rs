@@ -4,7 +4,7 @@
 //! engines) and the profiles of eight models on an H100 with 0.11 (llm-d-benchmark). The sampler's factor is equal in
 //! all of them within 2 %. The forward factors come from one dense model each.
 
-use super::Launch;
+use super::MemoryLaunch;
 use crate::facts::{EngineVersion, ModelShape};
 use crate::stats::{GIB, gib, to_f64};
 
@@ -16,7 +16,7 @@ const SELECTING: f64 = 4.5;
 
 /// Components of the peak in GiB.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Peaks {
+pub(super) struct ActivationPeaks {
     /// Grows with the sequences.
     pub(super) sampler: f64,
     /// Hidden states of all tokens. They stay allocated while the sampler works.
@@ -26,7 +26,7 @@ pub(super) struct Peaks {
 }
 
 /// Returns `None` if the shape lacks a size.
-pub(super) fn peaks(model: &ModelShape, launch: &Launch) -> Option<Peaks> {
+pub(super) fn peaks(model: &ModelShape, launch: &MemoryLaunch) -> Option<ActivationPeaks> {
     let resolved = &launch.resolved;
     let element = to_f64(launch.element_bytes(model));
     let parallel = to_f64(resolved.tensor_parallel_size.max(1));
@@ -40,7 +40,7 @@ pub(super) fn peaks(model: &ModelShape, launch: &Launch) -> Option<Peaks> {
         (true, true) => (5.5, 1.0),
     };
     let intermediate = to_f64(intermediate(model)?) / parallel;
-    Some(Peaks {
+    Some(ActivationPeaks {
         sampler: sequences * to_f64(model.vocab_size?) * 4.0 * copies / to_f64(GIB),
         hidden: tokens * hidden * element / to_f64(GIB),
         forward: tokens * (inner * intermediate + outer * hidden) * element / to_f64(GIB),
@@ -64,7 +64,7 @@ fn intermediate(model: &ModelShape) -> Option<u64> {
 /// Up to 0.9, V1 counts all memory of the device that it has not allocated itself. That includes its CUDA context and
 /// other processes. V0 and later V1 count only memory that the profiling run has added. Two and more devices add
 /// buffers of NCCL.
-pub(super) fn overhead(launch: &Launch) -> (f64, f64) {
+pub(super) fn overhead(launch: &MemoryLaunch) -> (f64, f64) {
     let resolved = &launch.resolved;
     if launch.target.cpu {
         // The resident memory of the process besides the weights.
@@ -80,7 +80,7 @@ pub(super) fn overhead(launch: &Launch) -> (f64, f64) {
 }
 
 /// Returns the prior's standard deviations of the factors on sampler and forward step.
-pub(super) fn doubts(model: &ModelShape, launch: &Launch) -> (f64, f64) {
+pub(super) fn doubts(model: &ModelShape, launch: &MemoryLaunch) -> (f64, f64) {
     let measured = launch.target.version < EngineVersion::V0_12;
     // Encoders of images and sound are profiled as well. Some of them run with fewer sequences.
     let other = if model.multimodal || model.encoder_decoder { 2.0 } else { 1.0 };
@@ -89,7 +89,7 @@ pub(super) fn doubts(model: &ModelShape, launch: &Launch) -> (f64, f64) {
 }
 
 /// Returns the device's memory in GiB that the engine may use.
-pub(super) fn budget(launch: &Launch) -> Option<f64> {
+pub(super) fn budget(launch: &MemoryLaunch) -> Option<f64> {
     Some(gib(launch.target.device_memory?) * launch.resolved.gpu_memory_utilization)
 }
 
@@ -105,7 +105,8 @@ mod tests {
         // Measured on an H100 with 0.11: 4.76 GiB.
         let peak = (many.sampler + many.hidden).max(many.forward);
         assert!((4.6..4.8).contains(&peak), "{peak}");
-        let few = Launch { resolved: ResolvedConfig { max_num_seqs: 16, ..test_launch().resolved }, ..test_launch() };
+        let few =
+            MemoryLaunch { resolved: ResolvedConfig { max_num_seqs: 16, ..test_launch().resolved }, ..test_launch() };
         let few = peaks(&test_model(), &few).unwrap();
         assert!(few.forward > few.sampler + few.hidden);
     }

@@ -1,6 +1,6 @@
 //! Arithmetic of the KV cache: bytes, blocks and tokens. Exact, as in `vllm/v1/core/kv_cache_utils.py`.
 
-use super::Launch;
+use super::MemoryLaunch;
 use crate::facts::{EngineVersion, ModelShape};
 use crate::stats::to_f64;
 
@@ -12,7 +12,7 @@ const DEEPSEEK_TOKEN: u64 = 656;
 /// Layers of one kind form groups with equal numbers of layers. A block belongs to one group and holds `block_size`
 /// tokens of each of the group's layers. All groups take their blocks from one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct CacheLayout {
     /// Bytes of one block.
     pub block_bytes: u64,
     /// Tokens of one block.
@@ -33,11 +33,11 @@ pub struct Layout {
     tells_concurrency: bool,
 }
 
-impl Layout {
+impl CacheLayout {
     /// Returns `None` if the shape lacks a size, if the model caches more than keys and values, or if the cache's type
     /// is unknown.
     #[must_use]
-    pub fn new(model: &ModelShape, launch: &Launch) -> Option<Self> {
+    pub fn new(model: &ModelShape, launch: &MemoryLaunch) -> Option<Self> {
         // The caches of encoders, recurrent layers and unknown types are not counted here.
         if model.encoder_decoder || model.irregular_cache || launch.unknown_cache {
             return None;
@@ -150,14 +150,14 @@ impl Layout {
 }
 
 /// Returns the layers of the pipeline's largest stage.
-pub(super) fn stage_layers(layers: u64, launch: &Launch) -> u64 {
+pub(super) fn stage_layers(layers: u64, launch: &MemoryLaunch) -> u64 {
     let stages = launch.resolved.pipeline_parallel_size.clamp(1, layers.max(1));
     // 0.6 assigns all remaining layers to the last stage. Later releases assign one each to several stages.
     if launch.target.version.is_v0() { layers / stages + layers % stages } else { layers.div_ceil(stages) }
 }
 
 /// Returns the bytes of one token in one layer on one device.
-fn token_bytes(model: &ModelShape, launch: &Launch) -> Option<u64> {
+fn token_bytes(model: &ModelShape, launch: &MemoryLaunch) -> Option<u64> {
     let element = launch.cache_dtype_bytes.unwrap_or_else(|| launch.element_bytes(model));
     let parallel = launch.resolved.tensor_parallel_size.max(1);
     // 0.6 does not support latent attention and caches whole keys and values.
@@ -197,17 +197,21 @@ mod tests {
     use serde_json::json;
 
     /// Returns a launch of a release of vLLM without flags.
-    fn launch(version: &str, change: impl Fn(ResolvedConfig) -> ResolvedConfig) -> Launch {
-        let Launch { target, resolved, .. } = test_launch();
+    fn launch(version: &str, change: impl Fn(ResolvedConfig) -> ResolvedConfig) -> MemoryLaunch {
+        let MemoryLaunch { target, resolved, .. } = test_launch();
         let version: EngineVersion = version.parse().unwrap();
-        let plain = Launch::plain(LaunchTarget { version, ..target }, change(resolved));
+        let plain = MemoryLaunch::plain(LaunchTarget { version, ..target }, change(resolved));
         let concurrent_batches = if version >= EngineVersion::V0_32 { 2 } else { 1 };
-        Launch { hybrid: version >= EngineVersion::V0_10, concurrent_batches, ..plain }
+        MemoryLaunch { hybrid: version >= EngineVersion::V0_10, concurrent_batches, ..plain }
     }
 
-    fn layout(json: &serde_json::Value, version: &str, change: impl Fn(ResolvedConfig) -> ResolvedConfig) -> Layout {
+    fn layout(
+        json: &serde_json::Value,
+        version: &str,
+        change: impl Fn(ResolvedConfig) -> ResolvedConfig,
+    ) -> CacheLayout {
         let model = ModelShape::from_json(json);
-        Layout::new(&model, &launch(version, change)).unwrap()
+        CacheLayout::new(&model, &launch(version, change)).unwrap()
     }
 
     fn tiny() -> serde_json::Value {
@@ -244,8 +248,8 @@ mod tests {
         let two = |resolved| ResolvedConfig { tensor_parallel_size: 2, block_size: 1, ..resolved };
         assert_eq!(layout(&deepseek, "0.12.0", two).block_bytes, 1152);
         assert_eq!(layout(&deepseek, "0.6.3", two).block_bytes, 64 * 2 * 256 * 2);
-        let special = Launch { deepseek_cache: true, cache_dtype_bytes: Some(1), ..launch("0.20.2", two) };
-        let special = Layout::new(&ModelShape::from_json(&deepseek), &special);
+        let special = MemoryLaunch { deepseek_cache: true, cache_dtype_bytes: Some(1), ..launch("0.20.2", two) };
+        let special = CacheLayout::new(&ModelShape::from_json(&deepseek), &special);
         assert_eq!(special.map(|layout| layout.block_bytes), Some(656));
     }
 
@@ -262,15 +266,16 @@ mod tests {
         assert_eq!(of("0.8.5").block_bytes, 24 * 16 * 1024);
         assert_eq!(of("0.12.0").tokens(600, 32_768), 1600);
         let unknown = ModelShape { sliding_layers: None, ..ModelShape::from_json(&gemma) };
-        assert_eq!(Layout::new(&unknown, &launch("0.12.0", |resolved| resolved)), None);
+        assert_eq!(CacheLayout::new(&unknown, &launch("0.12.0", |resolved| resolved)), None);
     }
 
     #[test]
     fn the_cache_follows_its_type_and_the_stage() {
         let model = test_model();
-        let bytes = |launch: &Launch| Layout::new(&model, launch).unwrap().block_bytes / launch.resolved.block_size;
+        let bytes =
+            |launch: &MemoryLaunch| CacheLayout::new(&model, launch).unwrap().block_bytes / launch.resolved.block_size;
         assert_eq!(bytes(&test_launch()), 131_072);
-        assert_eq!(bytes(&Launch { cache_dtype_bytes: Some(1), ..launch("0.11.0", |r| r) }), 65_536);
+        assert_eq!(bytes(&MemoryLaunch { cache_dtype_bytes: Some(1), ..launch("0.11.0", |r| r) }), 65_536);
         let three = |resolved| ResolvedConfig { pipeline_parallel_size: 3, ..resolved };
         assert_eq!(bytes(&launch("0.12.0", three)), 11 * 4096);
         assert_eq!(bytes(&launch("0.6.3", three)), 12 * 4096);

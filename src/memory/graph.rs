@@ -1,6 +1,6 @@
 //! Memory of captured CUDA graphs.
 
-use super::Launch;
+use super::MemoryLaunch;
 use crate::facts::{EngineVersion, ModelShape};
 use crate::stats::gib;
 
@@ -8,7 +8,7 @@ use crate::stats::gib;
 const LAYER: u64 = 256 << 10;
 
 /// Estimates the GiB of all graphs, 0 if none is captured. `None` if the shape lacks its layers.
-pub(super) fn graphs(model: &ModelShape, launch: &Launch) -> Option<f64> {
+pub(super) fn graphs(model: &ModelShape, launch: &MemoryLaunch) -> Option<f64> {
     if captured_sizes(launch) == 0 {
         return Some(0.0);
     }
@@ -19,7 +19,7 @@ pub(super) fn graphs(model: &ModelShape, launch: &Launch) -> Option<f64> {
 /// Returns the number of captured batch sizes. By default these are 1, 2, 4, then every eighth, from 0.12 every
 /// sixteenth above 256. Eager mode and CPUs capture none.
 #[must_use]
-pub fn captured_sizes(launch: &Launch) -> u64 {
+pub fn captured_sizes(launch: &MemoryLaunch) -> u64 {
     if launch.eager || launch.target.cpu {
         return 0;
     }
@@ -36,7 +36,7 @@ pub fn captured_sizes(launch: &Launch) -> u64 {
 }
 
 /// Returns whether the release subtracts an estimate of the graphs before it sizes the cache.
-pub(super) fn are_subtracted(launch: &Launch) -> bool {
+pub(super) fn are_subtracted(launch: &MemoryLaunch) -> bool {
     launch.estimates_graphs && launch.target.version >= EngineVersion::V0_20
 }
 
@@ -51,7 +51,7 @@ mod tests {
         let launch = test_launch();
         let target = LaunchTarget { version, ..launch.target };
         let resolved = ResolvedConfig { v0, max_num_seqs: seqs, ..launch.resolved };
-        graphs(&test_model(), &Launch { target, resolved, ..launch }).unwrap()
+        graphs(&test_model(), &MemoryLaunch { target, resolved, ..launch }).unwrap()
     }
 
     #[test]
@@ -60,7 +60,7 @@ mod tests {
             let estimate = of(v0, "0.9.0", seqs);
             assert!((estimate - measured).abs() < 0.05, "{seqs} sequences: {estimate} GiB, measured {measured}");
         }
-        assert_eq!(graphs(&test_model(), &Launch { eager: true, ..test_launch() }), Some(0.0));
+        assert_eq!(graphs(&test_model(), &MemoryLaunch { eager: true, ..test_launch() }), Some(0.0));
         assert!(of(false, "0.12.0", 256) < of(false, "0.11.0", 256));
     }
 }

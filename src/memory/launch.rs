@@ -15,7 +15,7 @@ pub struct LaunchTarget {
 /// The resolved values and the flags that change how memory is used.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
-pub struct Launch {
+pub struct MemoryLaunch {
     pub target: LaunchTarget,
     pub resolved: ResolvedConfig,
     /// Whether steps run without captured graphs.
@@ -50,7 +50,7 @@ pub struct Launch {
     pub offloaded: u64,
 }
 
-impl Launch {
+impl MemoryLaunch {
     /// Returns the bytes of one activation. Engines run 32-bit models in 16 bits unless a flag overrides it.
     #[must_use]
     pub fn element_bytes(&self, model: &ModelShape) -> u64 {

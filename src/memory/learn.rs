@@ -5,23 +5,23 @@
 //! stored but the observations, so the same observations always give the same prediction.
 
 use super::gaussian::Gaussian;
-use super::predict::{Base, OVERHEAD};
-use super::{Launch, Layout};
+use super::predict::{OVERHEAD, UncorrectedMemory};
+use super::{CacheLayout, MemoryLaunch};
 use crate::facts::ModelShape;
 use crate::stats::{f64_to_u64, gib, to_f64};
 use crate::trial::MemoryObservation;
 
 /// One start: the launch and its observed memory.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Observation {
-    pub launch: Launch,
+pub struct StartObservation {
+    pub launch: MemoryLaunch,
     pub observed: MemoryObservation,
 }
 
 /// Starts of one model on one kind of device with one release, in any order. Without starts, the cold model applies.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Learned {
-    observations: Vec<Observation>,
+pub struct LearnedMemory {
+    observations: Vec<StartObservation>,
 }
 
 /// Standard deviation of logged sizes in GiB: logs print two or four decimals, and equal starts differ slightly.
@@ -31,9 +31,9 @@ const PRINTED: f64 = 0.01;
 /// another process, then uses memory.
 const UNEXPLAINED: f64 = 4.0;
 
-impl Learned {
+impl LearnedMemory {
     #[must_use]
-    pub fn new(observations: Vec<Observation>) -> Self {
+    pub fn new(observations: Vec<StartObservation>) -> Self {
         Self { observations }
     }
 
@@ -48,10 +48,10 @@ impl Learned {
         self.observations.is_empty()
     }
 
-    pub(super) fn corrections(&self, model: &ModelShape, launch: &Launch, base: &Base) -> Gaussian {
+    pub(super) fn corrections(&self, model: &ModelShape, launch: &MemoryLaunch, base: &UncorrectedMemory) -> Gaussian {
         let mut gaussian = base.prior();
         for observation in &self.observations {
-            if let Some(seen) = Base::new(model, &observation.launch) {
+            if let Some(seen) = UncorrectedMemory::new(model, &observation.launch) {
                 learn(&mut gaussian, model, observation, &seen, launch);
             }
         }
@@ -60,8 +60,14 @@ impl Learned {
 }
 
 /// Updates the corrections with one observed start.
-fn learn(gaussian: &mut Gaussian, model: &ModelShape, observation: &Observation, seen: &Base, launch: &Launch) {
-    let Observation { launch: past, observed } = observation;
+fn learn(
+    gaussian: &mut Gaussian,
+    model: &ModelShape,
+    observation: &StartObservation,
+    seen: &UncorrectedMemory,
+    launch: &MemoryLaunch,
+) {
+    let StartObservation { launch: past, observed } = observation;
     let (weights_doubt, doubt) = strangeness(past, launch);
     if let Some(weights) = observed.weights_gib {
         let slope = seen.weights_slope();
@@ -89,7 +95,7 @@ fn learn(gaussian: &mut Gaussian, model: &ModelShape, observation: &Observation,
 
 /// Returns the extra uncertainty of a start as evidence for a launch that differs in more than its numbers. It is a
 /// share of the weights, and GiB.
-fn strangeness(past: &Launch, launch: &Launch) -> (f64, f64) {
+fn strangeness(past: &MemoryLaunch, launch: &MemoryLaunch) -> (f64, f64) {
     let (a, b) = (&past.resolved, &launch.resolved);
     let apart =
         (a.tensor_parallel_size, a.pipeline_parallel_size) != (b.tensor_parallel_size, b.pipeline_parallel_size);
@@ -101,11 +107,11 @@ fn strangeness(past: &Launch, launch: &Launch) -> (f64, f64) {
 
 /// Returns the GiB of the cache that a start has found. `None` if its size was set, because that reveals nothing of the
 /// rest.
-fn cache_gib(model: &ModelShape, launch: &Launch, observed: &MemoryObservation) -> Option<f64> {
+fn cache_gib(model: &ModelShape, launch: &MemoryLaunch, observed: &MemoryObservation) -> Option<f64> {
     if launch.cache_memory.is_some() || launch.blocks.is_some() {
         return None;
     }
-    let layout = Layout::new(model, launch)?;
+    let layout = CacheLayout::new(model, launch)?;
     let length = launch.resolved.max_model_len;
     // The number of blocks is exact; all other numbers are rounded.
     let blocks = observed
@@ -115,7 +121,7 @@ fn cache_gib(model: &ModelShape, launch: &Launch, observed: &MemoryObservation) 
     blocks.map(|blocks| gib(blocks.saturating_mul(layout.block_bytes))).or(observed.cache_gib)
 }
 
-fn whole_blocks(layout: &Layout, length: u64) -> f64 {
+fn whole_blocks(layout: &CacheLayout, length: u64) -> f64 {
     to_f64(layout.blocks_per_request(length))
 }
 
@@ -131,7 +137,7 @@ mod tests {
 
     /// Returns a start on a device with 2 GiB less and a forward step that needs a third more than the cold model
     /// predicts.
-    fn start(tokens: u64, seqs: u64) -> Observation {
+    fn start(tokens: u64, seqs: u64) -> StartObservation {
         let launch = test_launch();
         let resolved = ResolvedConfig {
             max_num_batched_tokens: tokens,
@@ -139,14 +145,17 @@ mod tests {
             gpu_memory_utilization: 0.9,
             ..launch.resolved
         };
-        let launch = Launch { resolved, ..launch };
-        let base = Base::new(&test_model(), &launch).unwrap();
+        let launch = MemoryLaunch { resolved, ..launch };
+        let base = UncorrectedMemory::new(&test_model(), &launch).unwrap();
         let used = base.correct(&[1.0, 1.0, 1.33, 2.0, 1.0]).used;
         let cache = crate::memory::activation::budget(&launch).unwrap() - used;
-        Observation { launch, observed: MemoryObservation { cache_gib: Some(cache), ..MemoryObservation::default() } }
+        StartObservation {
+            launch,
+            observed: MemoryObservation { cache_gib: Some(cache), ..MemoryObservation::default() },
+        }
     }
 
-    fn error(learned: &Learned, observation: &Observation) -> f64 {
+    fn error(learned: &LearnedMemory, observation: &StartObservation) -> f64 {
         let prediction = predict(&test_model(), &observation.launch, learned).unwrap();
         let cache = observation.observed.cache_gib.unwrap();
         (prediction.cache_gib - cache).abs() / cache
@@ -154,9 +163,9 @@ mod tests {
 
     #[test]
     fn two_starts_correct_what_the_cold_model_does_not_know() {
-        let learned = Learned::new(vec![start(8192, 1024), start(65_536, 64)]);
+        let learned = LearnedMemory::new(vec![start(8192, 1024), start(65_536, 64)]);
         for unseen in [start(2048, 256), start(32_768, 128), start(16_384, 1024)] {
-            assert!(error(&Learned::default(), &unseen) > 0.03);
+            assert!(error(&LearnedMemory::default(), &unseen) > 0.03);
             assert!(error(&learned, &unseen) < 0.01, "{}", error(&learned, &unseen));
         }
     }
@@ -165,7 +174,7 @@ mod tests {
     fn every_start_makes_the_prediction_more_certain() {
         let deviation = |count: usize| {
             let starts = [start(8192, 1024), start(65_536, 64), start(2048, 256)];
-            let learned = Learned::new(starts.into_iter().take(count).collect());
+            let learned = LearnedMemory::new(starts.into_iter().take(count).collect());
             predict(&test_model(), &start(32_768, 512).launch, &learned).unwrap().cache_deviation_gib
         };
         let widths = [deviation(0), deviation(2), deviation(3)];
@@ -174,16 +183,16 @@ mod tests {
 
     #[test]
     fn a_cache_of_a_set_size_tells_nothing() {
-        let set = |change: fn(&mut Launch)| {
+        let set = |change: fn(&mut MemoryLaunch)| {
             let mut observation = start(8192, 1024);
             change(&mut observation.launch);
             observation
         };
-        let learned = Learned::new(vec![set(|l| l.cache_memory = Some(1 << 30)), set(|l| l.blocks = Some(8))]);
+        let learned = LearnedMemory::new(vec![set(|l| l.cache_memory = Some(1 << 30)), set(|l| l.blocks = Some(8))]);
         let other = start(4096, 64);
         assert_eq!(
             predict(&test_model(), &other.launch, &learned),
-            predict(&test_model(), &other.launch, &Learned::default())
+            predict(&test_model(), &other.launch, &LearnedMemory::default())
         );
     }
 }

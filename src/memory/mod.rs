@@ -1,8 +1,8 @@
 //! Model of a device's memory: its parts and their uncertainty, before a launch and after earlier starts.
 //!
 //! A start fails if the memory that is left for the KV cache does not hold one request. The sizes of the cache are
-//! exact arithmetic ([`Layout`]). The other parts are estimates with a standard deviation ([`predict`]). Every observed
-//! start makes that deviation smaller ([`Learned`]).
+//! exact arithmetic ([`CacheLayout`]). The other parts are estimates with a standard deviation ([`predict`]). Every observed
+//! start makes that deviation smaller ([`LearnedMemory`]).
 
 mod activation;
 mod cache;
@@ -13,11 +13,11 @@ mod learn;
 mod predict;
 mod weights;
 
-pub use cache::{Layout, cache_token_bytes};
+pub use cache::{CacheLayout, cache_token_bytes};
 pub use graph::captured_sizes;
-pub use launch::{Launch, LaunchTarget};
-pub use learn::{Learned, Observation};
-pub use predict::{Prediction, predict};
+pub use launch::{LaunchTarget, MemoryLaunch};
+pub use learn::{LearnedMemory, StartObservation};
+pub use predict::{MemoryPrediction, predict};
 
 /// Returns the shape of Llama 3.1 8B.
 #[cfg(test)]
@@ -31,8 +31,8 @@ fn test_model() -> crate::facts::ModelShape {
 
 /// Returns a launch of 0.11 on an H100 with that release's defaults.
 #[cfg(test)]
-fn test_launch() -> Launch {
-    Launch::plain(
+fn test_launch() -> MemoryLaunch {
+    MemoryLaunch::plain(
         LaunchTarget {
             version: crate::facts::EngineVersion::new(0, 11, 0),
             cpu: false,

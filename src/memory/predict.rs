@@ -1,8 +1,8 @@
 //! Prediction of a launch's memory: its parts, the room for the cache, and the probability that the room is too small.
 
 use super::gaussian::{Gaussian, SIZE, Vector};
-use super::learn::Learned;
-use super::{Launch, Layout, activation, graph, weights};
+use super::learn::LearnedMemory;
+use super::{CacheLayout, MemoryLaunch, activation, graph, weights};
 use crate::facts::ModelShape;
 use crate::stats::normal;
 use crate::stats::{gib, gib_to_bytes, to_f64};
@@ -20,7 +20,7 @@ const REPEAT: f64 = 0.01;
 
 /// Predicted parts of one device's memory after a start, in GiB. Each is a mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prediction {
+pub struct MemoryPrediction {
     pub weights_gib: f64,
     /// The peak of the profiling run above the weights.
     pub activations_gib: f64,
@@ -34,7 +34,7 @@ pub struct Prediction {
     pub cache_gib: f64,
     /// Standard deviation of `cache_gib`, 0 if the cache's size is set.
     pub cache_deviation_gib: f64,
-    pub layout: Layout,
+    pub layout: CacheLayout,
     /// Tokens of the longest sequence.
     pub max_model_len: u64,
     /// Blocks that are set instead of computed.
@@ -43,7 +43,7 @@ pub struct Prediction {
     crowded: f64,
 }
 
-impl Prediction {
+impl MemoryPrediction {
     /// Returns the probability, 0 to 1, that the engine refuses to start or runs out of memory while it starts.
     #[must_use]
     pub fn failure_probability(&self) -> f64 {
@@ -123,9 +123,9 @@ fn certain(fails: bool) -> f64 {
 
 /// Cold estimates in GiB, before the corrections.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Base {
-    weights: weights::Weights,
-    peaks: activation::Peaks,
+pub(super) struct UncorrectedMemory {
+    weights: weights::WeightMemory,
+    peaks: activation::ActivationPeaks,
     overhead: (f64, f64),
     graphs: f64,
     subtracts_graphs: bool,
@@ -133,7 +133,7 @@ pub(super) struct Base {
 }
 
 /// The parts after correction, and the derivative of `used` with respect to the corrections.
-pub(super) struct Corrected {
+pub(super) struct CorrectedMemory {
     weights: f64,
     activations: f64,
     overhead: f64,
@@ -143,9 +143,9 @@ pub(super) struct Corrected {
     pub(super) slope: Vector,
 }
 
-impl Base {
+impl UncorrectedMemory {
     /// Returns `None` if the shape lacks a size.
-    pub(super) fn new(model: &ModelShape, launch: &Launch) -> Option<Self> {
+    pub(super) fn new(model: &ModelShape, launch: &MemoryLaunch) -> Option<Self> {
         Some(Self {
             weights: weights::weights(model, launch)?,
             peaks: activation::peaks(model, launch)?,
@@ -177,7 +177,7 @@ impl Base {
         slope
     }
 
-    pub(super) fn correct(&self, mean: &Vector) -> Corrected {
+    pub(super) fn correct(&self, mean: &Vector) -> CorrectedMemory {
         let sampler = self.peaks.sampler * mean[SAMPLER] + self.peaks.hidden;
         let forward = self.peaks.forward * mean[FORWARD];
         let (weights, graphs) = (self.weights.gib * mean[WEIGHTS], self.graphs * mean[GRAPHS]);
@@ -195,7 +195,7 @@ impl Base {
         }
         let subtracted = if self.subtracts_graphs { graphs } else { 0.0 };
         let used = weights + activations + overhead + subtracted;
-        Corrected { weights, activations, overhead, graphs, used, slope }
+        CorrectedMemory { weights, activations, overhead, graphs, used, slope }
     }
 }
 
@@ -203,14 +203,14 @@ impl Base {
 ///
 /// Returns `None` if `config.json` lacks a size, or if neither the device's memory nor the cache's size is known.
 #[must_use]
-pub fn predict(model: &ModelShape, launch: &Launch, learned: &Learned) -> Option<Prediction> {
-    let layout = Layout::new(model, launch)?;
-    let base = Base::new(model, launch);
+pub fn predict(model: &ModelShape, launch: &MemoryLaunch, learned: &LearnedMemory) -> Option<MemoryPrediction> {
+    let layout = CacheLayout::new(model, launch)?;
+    let base = UncorrectedMemory::new(model, launch);
     let budget_gib = activation::budget(launch);
     let set = launch.cache_memory.map(gib).or_else(|| Some(gib(layout.block_bytes) * to_f64(launch.blocks?)));
     let Some(base) = base else {
         // A cache of a set size needs none of the other parts.
-        return Some(Prediction {
+        return Some(MemoryPrediction {
             weights_gib: 0.0,
             activations_gib: 0.0,
             overhead_gib: 0.0,
@@ -236,7 +236,7 @@ pub fn predict(model: &ModelShape, launch: &Launch, learned: &Learned) -> Option
     // A cache of a set size and the other parts must fit into the whole device. A CPU's memory is not known here.
     let total = launch.target.device_memory.filter(|_| set.is_some() && !launch.target.cpu).map(gib);
     let crowded = total.map_or(0.0, |total| normal::cdf((cache_gib + corrected.used - total) / deviation));
-    Some(Prediction {
+    Some(MemoryPrediction {
         weights_gib: corrected.weights,
         activations_gib: corrected.activations,
         overhead_gib: corrected.overhead,
@@ -257,10 +257,10 @@ mod tests {
     use crate::config::ResolvedConfig;
     use crate::memory::{LaunchTarget, test_launch, test_model};
 
-    fn cold(change: impl Fn(ResolvedConfig) -> ResolvedConfig) -> Prediction {
+    fn cold(change: impl Fn(ResolvedConfig) -> ResolvedConfig) -> MemoryPrediction {
         let launch = test_launch();
         let resolved = change(launch.resolved);
-        predict(&test_model(), &Launch { resolved, ..launch }, &Learned::default()).unwrap()
+        predict(&test_model(), &MemoryLaunch { resolved, ..launch }, &LearnedMemory::default()).unwrap()
     }
 
     #[test]
@@ -285,9 +285,9 @@ mod tests {
     #[test]
     fn a_set_size_is_exact_and_can_crowd_the_device() {
         let of = |gib: u64, length| {
-            let launch = Launch { cache_memory: Some(gib << 30), ..test_launch() };
+            let launch = MemoryLaunch { cache_memory: Some(gib << 30), ..test_launch() };
             let resolved = ResolvedConfig { max_model_len: length, ..launch.resolved };
-            predict(&test_model(), &Launch { resolved, ..launch }, &Learned::default()).unwrap()
+            predict(&test_model(), &MemoryLaunch { resolved, ..launch }, &LearnedMemory::default()).unwrap()
         };
         assert_eq!(of(1, 8192).blocks(), 64);
         assert!(of(1, 8192).failure_probability() < 1e-9 && of(1, 8193).failure_probability() > 0.999);
@@ -298,6 +298,6 @@ mod tests {
     fn without_the_devices_memory_nothing_is_said() {
         let launch = test_launch();
         let target = LaunchTarget { device_memory: None, ..launch.target };
-        assert_eq!(predict(&test_model(), &Launch { target, ..launch }, &Learned::default()), None);
+        assert_eq!(predict(&test_model(), &MemoryLaunch { target, ..launch }, &LearnedMemory::default()), None);
     }
 }

@@ -1,13 +1,13 @@
 //! Bytes of a model's weights on one device: from the checkpoint's size if it is known, else from the shape.
 
-use super::Launch;
+use super::MemoryLaunch;
 use super::cache::stage_layers;
 use crate::facts::ModelShape;
 use crate::stats::{GIB, gib, to_f64};
 
 /// Size of the weights on one device.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Weights {
+pub(super) struct WeightMemory {
     pub(super) gib: f64,
     /// Standard deviation as a share of `gib`.
     pub(super) doubt: f64,
@@ -19,7 +19,7 @@ const MXFP4_BITS: f64 = 4.25;
 const MXFP4_MULTIPLE: u64 = 256;
 
 /// Returns `None` if neither the checkpoint's size nor the shape is known.
-pub(super) fn weights(model: &ModelShape, launch: &Launch) -> Option<Weights> {
+pub(super) fn weights(model: &ModelShape, launch: &MemoryLaunch) -> Option<WeightMemory> {
     let resolved = &launch.resolved;
     let layers = model.layers.unwrap_or(1);
     let stage = to_f64(stage_layers(layers, launch)) / to_f64(layers.max(1));
@@ -29,10 +29,10 @@ pub(super) fn weights(model: &ModelShape, launch: &Launch) -> Option<Weights> {
             let scale = converted(model, launch);
             let doubt = if scale.is_some() { 0.01 } else { 0.1 };
             let quantized = if model.quantization.is_some() { 0.02 } else { 0.0 };
-            Weights { gib: gib(bytes) * scale.unwrap_or(1.0), doubt: doubt + quantized }
+            WeightMemory { gib: gib(bytes) * scale.unwrap_or(1.0), doubt: doubt + quantized }
         }
         (_, Some(shaped)) => shaped,
-        (Some(bytes), None) => Weights { gib: gib(bytes), doubt: 0.08 },
+        (Some(bytes), None) => WeightMemory { gib: gib(bytes), doubt: 0.08 },
         (None, None) => return None,
     };
     // All replicas together hold one copy of the experts.
@@ -45,7 +45,7 @@ pub(super) fn weights(model: &ModelShape, launch: &Launch) -> Option<Weights> {
     // Stages have the embeddings on one end or the other, and norms and small projections are copied.
     let uneven = if share < 1.0 { 0.01 } else { 0.0 } + if resolved.pipeline_parallel_size > 1 { 0.05 } else { 0.0 };
     let gib = (estimate.gib * share - gib(launch.offloaded)).max(0.0);
-    Some(Weights { gib, doubt: estimate.doubt + uneven })
+    Some(WeightMemory { gib, doubt: estimate.doubt + uneven })
 }
 
 fn is_mxfp4(model: &ModelShape) -> bool {
@@ -53,12 +53,12 @@ fn is_mxfp4(model: &ModelShape) -> bool {
 }
 
 /// Returns the bytes of one unquantised weight.
-fn plain_bytes(model: &ModelShape, launch: &Launch) -> f64 {
+fn plain_bytes(model: &ModelShape, launch: &MemoryLaunch) -> f64 {
     to_f64(launch.element_bytes(model))
 }
 
 /// Returns the ratio of the loaded weights' size to the stored one. `None` if it is not known.
-fn converted(model: &ModelShape, launch: &Launch) -> Option<f64> {
+fn converted(model: &ModelShape, launch: &MemoryLaunch) -> Option<f64> {
     let cast = plain_bytes(model, launch) / to_f64(model.dtype_bytes.max(1));
     match (&model.quantization, &launch.quantization) {
         (Some(_), _) => Some(1.0),
@@ -125,7 +125,7 @@ fn expert_weights(model: &ModelShape) -> Option<f64> {
     Some(to_f64(experts.count.saturating_add(experts.shared)) * one)
 }
 
-fn shaped(model: &ModelShape, launch: &Launch) -> Option<Weights> {
+fn shaped(model: &ModelShape, launch: &MemoryLaunch) -> Option<WeightMemory> {
     if model.experts.is_none() && model.intermediate_size.is_none() {
         return None;
     }
@@ -154,7 +154,7 @@ fn shaped(model: &ModelShape, launch: &Launch) -> Option<Weights> {
         (!is_plain(model), 0.04),
     ];
     let doubt = doubt.iter().filter(|(applies, _)| *applies).map(|(_, doubt)| doubt).sum();
-    Some(Weights { gib: (quantized + embeddings * plain) / to_f64(GIB), doubt })
+    Some(WeightMemory { gib: (quantized + embeddings * plain) / to_f64(GIB), doubt })
 }
 
 /// Returns whether the formulas describe the model's family.
@@ -181,7 +181,7 @@ mod tests {
     use crate::config::ResolvedConfig;
     use crate::memory::{test_launch, test_model};
 
-    fn of(model: &ModelShape, launch: &Launch) -> f64 {
+    fn of(model: &ModelShape, launch: &MemoryLaunch) -> f64 {
         weights(model, launch).unwrap().gib
     }
 
@@ -196,8 +196,8 @@ mod tests {
     fn the_checkpoint_is_believed_and_its_type_can_be_changed() {
         let model = ModelShape { checkpoint_bytes: Some(16 << 30), ..test_model() };
         assert!((of(&model, &test_launch()) - 16.0).abs() < 1e-9);
-        assert!((of(&model, &Launch { dtype_bytes: Some(4), ..test_launch() }) - 32.0).abs() < 1e-9);
-        let eight_bits = of(&model, &Launch { quantization: Some("fp8".to_owned()), ..test_launch() });
+        assert!((of(&model, &MemoryLaunch { dtype_bytes: Some(4), ..test_launch() }) - 32.0).abs() < 1e-9);
+        let eight_bits = of(&model, &MemoryLaunch { quantization: Some("fp8".to_owned()), ..test_launch() });
         assert!((8.5..9.5).contains(&eight_bits), "the embeddings stay: {eight_bits}");
     }
 
@@ -205,7 +205,7 @@ mod tests {
     fn devices_share_the_weights() {
         let launch = test_launch();
         let resolved = ResolvedConfig { tensor_parallel_size: 4, pipeline_parallel_size: 2, ..launch.resolved };
-        let share = weights(&test_model(), &Launch { resolved, data_parallel_size: 2, ..launch }).unwrap().gib;
+        let share = weights(&test_model(), &MemoryLaunch { resolved, data_parallel_size: 2, ..launch }).unwrap().gib;
         assert!((share - 14.99 / 8.0).abs() < 0.01, "{share}");
     }
 }

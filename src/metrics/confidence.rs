@@ -26,14 +26,14 @@ const Z: f64 = 1.959_963_984_540_054;
 
 /// A ratio and half the width of its interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct RatioEstimate {
     pub value: f64,
     pub half: f64,
 }
 
-impl From<Estimate> for Interval {
+impl From<RatioEstimate> for Interval {
     /// Clamps at 0: times, counts and their ratios are never negative.
-    fn from(estimate: Estimate) -> Self {
+    fn from(estimate: RatioEstimate) -> Self {
         Self { low: Some((estimate.value - estimate.half).max(0.0)), high: Some(estimate.value + estimate.half) }
     }
 }
@@ -58,12 +58,12 @@ pub(super) fn batched(observations: &[(f64, f64)], k: usize) -> Vec<(f64, f64)> 
 
 /// Returns the ratio of the sums of `y` and `x` over batches `(y, x)` in the order of time, with 95 % confidence.
 /// Returns `None` for fewer than 10 batches, and if the sum of `x` is not above 0.
-pub(crate) fn batch_means(batches: &[(f64, f64)]) -> Option<Estimate> {
+pub(crate) fn batch_means(batches: &[(f64, f64)]) -> Option<RatioEstimate> {
     batch_means_at(batches, Z)
 }
 
 /// Like [`batch_means`], but for the quantile `z` of the normal distribution instead of that of 97.5 %.
-pub(super) fn batch_means_at(batches: &[(f64, f64)], z: f64) -> Option<Estimate> {
+pub(super) fn batch_means_at(batches: &[(f64, f64)], z: f64) -> Option<RatioEstimate> {
     let k = to_f64(batches.len());
     let (y, x) = batches.iter().fold((0.0, 0.0), |(y, x), batch| (y + batch.0, x + batch.1));
     if batches.len() < 10 || x <= 0.0 {
@@ -75,7 +75,7 @@ pub(super) fn batch_means_at(batches: &[(f64, f64)], z: f64) -> Option<Estimate>
     let products: f64 = off.windows(2).map(|pair| pair[0] * pair[1]).sum();
     let correlation = if squares > 0.0 { (products / squares).clamp(0.0, 0.9) } else { 0.0 };
     let variance = squares / (k - 1.0) / k * (1.0 + correlation) / (1.0 - correlation);
-    Some(Estimate { value, half: student(z, k - 1.0) * variance.sqrt() / (x / k) })
+    Some(RatioEstimate { value, half: student(z, k - 1.0) * variance.sqrt() / (x / k) })
 }
 
 /// Returns the quantile of Student's distribution that corresponds to the normal one's, by the expansion 26.7.5 of
@@ -206,7 +206,7 @@ mod tests {
     fn ratios_are_of_sums_and_too_few_batches_give_none() {
         let estimate = batch_means(&[(2.0, 1.0), (6.0, 3.0)].repeat(5)).unwrap();
         assert!((estimate.value - 2.0).abs() < 1e-12 && estimate.half < 1e-12, "{estimate:?}");
-        let wide = Interval::from(Estimate { value: 2.0, half: 3.0 });
+        let wide = Interval::from(RatioEstimate { value: 2.0, half: 3.0 });
         assert_eq!(wide, Interval { low: Some(0.0), high: Some(5.0) });
         assert_eq!(batch_means(&[(1.0, 1.0); 9]), None);
         assert_eq!(batch_means(&[(0.0, 0.0); 10]), None);

@@ -1,13 +1,13 @@
 //! The outcome of a load: a measurement, or a failure if too many requests failed.
 
-use crate::load::Run;
+use crate::load::LoadRun;
 use crate::stats::to_f64;
 use crate::trial::{Failure, FailureKind, Measurement, Outcome};
 
 /// Returns the measurement of a run as its outcome. It is a failure if no request was completed, or if more than the
 /// share `max_error_rate` of the requests failed. Numbers that lack too many requests mean nothing.
 #[must_use]
-pub(crate) fn outcome(measurement: Measurement, run: &Run, max_error_rate: f64) -> Outcome {
+pub(crate) fn outcome(measurement: Measurement, run: &LoadRun, max_error_rate: f64) -> Outcome {
     let failures = run.records.iter().filter(|record| record.result.is_err()).count();
     let total = run.records.len();
     if measurement.completed > 0 && to_f64(failures) / to_f64(total.max(1)) <= max_error_rate {
@@ -24,12 +24,12 @@ pub(crate) fn outcome(measurement: Measurement, run: &Run, max_error_rate: f64) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Error, Record};
+    use crate::load::{RequestError, RequestRecord};
     use crate::metrics::example::{record, run};
 
     #[test]
     fn a_run_of_which_too_many_requests_failed_is_a_failure_that_names_the_first_error() {
-        let lost = || Record { result: Err(Error::Reset("gone".to_owned())), ..record(0, &[50]) };
+        let lost = || RequestRecord { result: Err(RequestError::Reset("gone".to_owned())), ..record(0, &[50]) };
         let of = |failed: usize, completed| {
             let records = (0..10).map(|place| if place < failed { lost() } else { record(0, &[50]) }).collect();
             outcome(Measurement { completed, ..Measurement::default() }, &run(records), 0.2)

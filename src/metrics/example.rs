@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use crate::load::{Client, End, Record, Run, Warmup};
+use crate::load::{ClientUse, LoadRun, RequestRecord, RunEnd, WarmupSummary};
 
 /// Returns a request sent at `sent` ms. Its chunks arrive at the given milliseconds after it, one token each.
-pub(super) fn record(sent: u64, chunks: &[u32]) -> Record {
+pub(super) fn record(sent: u64, chunks: &[u32]) -> RequestRecord {
     let sent = Duration::from_millis(sent);
     let chunks: Vec<u32> = chunks.iter().map(|at| at * 1000).collect();
     let end = sent + Duration::from_micros(chunks.last().copied().unwrap_or_default().into());
     let output_tokens = u32::try_from(chunks.len()).unwrap();
-    Record {
+    RequestRecord {
         session: 0,
         turn: 0,
         due: sent,
@@ -30,17 +30,17 @@ pub(super) fn record(sent: u64, chunks: &[u32]) -> Record {
 }
 
 /// Returns a run that ended by itself, with its last record.
-pub(super) fn run(records: Vec<Record>) -> Run {
+pub(super) fn run(records: Vec<RequestRecord>) -> LoadRun {
     let began = Instant::now();
     let ended = began + records.iter().map(|record| record.end).max().unwrap_or_default();
-    Run {
+    LoadRun {
         records,
-        warmup: Warmup::default(),
+        warmup: WarmupSummary::default(),
         began,
         ended,
         unfinished: 0,
         unsent: 0,
-        end: End::Complete,
-        client: Client::default(),
+        end: RunEnd::Complete,
+        client: ClientUse::default(),
     }
 }

@@ -47,7 +47,7 @@
 //! warm-up contributes to nothing at all. `confidence` defines the confidence intervals of the numbers.
 //!
 //! A run that is too long to keep the time of every chunk still has exact numbers, except for ITL. That comes from the
-//! [`Recorder`]'s histogram over the whole run, and the measurement is marked as approximate.
+//! [`WindowRecorder`]'s histogram over the whole run, and the measurement is marked as approximate.
 
 mod confidence;
 mod distribution;
@@ -68,21 +68,21 @@ mod watch;
 
 use std::time::Duration;
 
-use crate::load::{Plan, Record};
+use crate::load::{LoadPlan, RequestRecord};
 
 pub(crate) use confidence::student;
 pub(crate) use errors::outcome;
-pub(crate) use recorder::Recorder;
+pub(crate) use recorder::WindowRecorder;
 pub(crate) use replies::replies;
 pub(crate) use slo::{Latency, Slo, SloError};
 pub(crate) use steady::{mser5, steady, whole};
 pub(crate) use summary::{summarize, summarize_within};
 pub(crate) use validity::validity;
-pub(crate) use watch::{Stop, Until, Watch, WatchOptions};
+pub(crate) use watch::{LoadWatch, PrecisionTarget, StopReason, WatchOptions};
 
 /// The part of a run that counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Part {
+pub enum RunPart {
     /// From the first send to the last finish, as in `vllm bench serve`.
     #[default]
     Whole,
@@ -92,18 +92,18 @@ pub enum Part {
 
 /// Options for the reduction of a run to numbers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Options<'a> {
+pub(crate) struct SummaryOptions<'a> {
     /// Limits of a good request; without one there is no goodput.
     pub goodput: Vec<Slo>,
-    pub window: Part,
+    pub window: RunPart,
     /// The plan of the run. Without it the load generator is not judged.
-    pub plan: Option<&'a Plan>,
+    pub plan: Option<&'a LoadPlan>,
     /// The recorder of the run. Without it, a run that could not keep every chunk has no ITL.
-    pub recorder: Option<&'a Recorder>,
+    pub recorder: Option<&'a WindowRecorder>,
 }
 
 /// Returns the TPOT of a completed request in milliseconds, if it has one.
-fn tpot_ms(record: &Record) -> Option<f64> {
+fn tpot_ms(record: &RequestRecord) -> Option<f64> {
     let after = record.output_tokens.checked_sub(1).filter(|after| *after > 0)?;
     Some(milliseconds(record.decode()?) / f64::from(after))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::load::{Event, Phase, Record};
+use crate::load::{LoadEvent, LoadPhase, RequestRecord};
 use crate::trial::Distribution;
 
 use super::histogram::Histogram;
@@ -14,7 +14,7 @@ use super::series::arrivals;
 
 /// One second of the measurement window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Second {
+pub(crate) struct RecordedSecond {
     /// Seconds since the window's start.
     pub at_s: u64,
     pub sent: u64,
@@ -47,31 +47,31 @@ struct Sums {
 
 /// The measurement window so far: 100 bytes for each second, and some hundred kilobytes for the histogram.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Recorder {
+pub(crate) struct WindowRecorder {
     seconds: Vec<Sums>,
     itl_ns: Histogram,
 }
 
-impl Recorder {
+impl WindowRecorder {
     #[must_use]
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Records an event. Only events of the measurement window count.
-    pub(crate) fn on(&mut self, event: &Event<'_>) {
+    pub(crate) fn on(&mut self, event: &LoadEvent<'_>) {
         match event {
-            Event::Ended { phase: Phase::Measure, record } => self.ended(record),
-            Event::Tick(tick) => {
+            LoadEvent::Ended { phase: LoadPhase::Measure, record } => self.ended(record),
+            LoadEvent::Tick(tick) => {
                 let second = self.at(tick.at);
                 second.in_flight = second.in_flight.max(Some(tick.in_flight));
                 second.waiting = second.waiting.max(Some(tick.waiting));
             }
-            Event::Ended { .. } | Event::Phase { .. } | Event::Warming(_) => {}
+            LoadEvent::Ended { .. } | LoadEvent::Phase { .. } | LoadEvent::Warming(_) => {}
         }
     }
 
-    fn ended(&mut self, record: &Record) {
+    fn ended(&mut self, record: &RequestRecord) {
         self.at(record.sent).sent += 1;
         if record.result.is_err() {
             self.at(record.end).failed += 1;
@@ -104,8 +104,8 @@ impl Recorder {
     /// Returns every second so far. A request enters the series when it ends. The last seconds therefore still change,
     /// and requests that are abandoned at the end of a run are missing.
     #[must_use]
-    pub(crate) fn series(&self) -> Vec<Second> {
-        let second = |(at_s, sums): (u64, &Sums)| Second {
+    pub(crate) fn series(&self) -> Vec<RecordedSecond> {
+        let second = |(at_s, sums): (u64, &Sums)| RecordedSecond {
             at_s,
             sent: sums.sent,
             completed: sums.completed,
@@ -130,25 +130,30 @@ impl Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Error, Tick};
+    use crate::load::{ObserverTick, RequestError};
     use crate::metrics::example::record;
 
-    fn seen(records: &[Record]) -> Recorder {
-        let mut recorder = Recorder::new();
+    fn seen(records: &[RequestRecord]) -> WindowRecorder {
+        let mut recorder = WindowRecorder::new();
         for record in records {
-            recorder.on(&Event::Ended { phase: Phase::Measure, record });
+            recorder.on(&LoadEvent::Ended { phase: LoadPhase::Measure, record });
         }
         recorder
     }
 
     #[test]
     fn every_second_has_what_happened_in_it() {
-        let failed = Record { result: Err(Error::Reset(String::new())), ..record(1200, &[100]) };
+        let failed = RequestRecord { result: Err(RequestError::Reset(String::new())), ..record(1200, &[100]) };
         let mut recorder = seen(&[record(100, &[400, 1000, 2000]), record(900, &[200, 300]), failed]);
-        let tick = |at, in_flight| Tick { at: Duration::from_millis(at), in_flight, waiting: 1, ..Tick::default() };
-        recorder.on(&Event::Tick(tick(1100, 2)));
-        recorder.on(&Event::Tick(tick(1200, 3)));
-        recorder.on(&Event::Ended { phase: Phase::Warmup, record: &record(0, &[1]) });
+        let tick = |at, in_flight| ObserverTick {
+            at: Duration::from_millis(at),
+            in_flight,
+            waiting: 1,
+            ..ObserverTick::default()
+        };
+        recorder.on(&LoadEvent::Tick(tick(1100, 2)));
+        recorder.on(&LoadEvent::Tick(tick(1200, 3)));
+        recorder.on(&LoadEvent::Ended { phase: LoadPhase::Warmup, record: &record(0, &[1]) });
         let seconds = recorder.series();
         assert_eq!(seconds.len(), 3);
         let counts: Vec<_> = seconds.iter().map(|second| (second.sent, second.completed, second.failed)).collect();

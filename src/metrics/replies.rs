@@ -5,10 +5,10 @@ use std::collections::hash_map::Entry;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use crate::load::{Arrival, Plan, Record, Run, warmup};
+use crate::load::{ArrivalPattern, LoadPlan, LoadRun, RequestRecord, warmup};
 use crate::trial::Replies;
 use crate::twin;
-use crate::workload::{Turn, Workload};
+use crate::workload::{SessionTurn, Workload};
 
 /// Tokens of a piece in the comparison of prompts: the smallest default size of a KV cache block on a GPU.
 const PIECE: usize = 16;
@@ -18,11 +18,11 @@ const MOST_WARMUP: u64 = 200;
 
 /// Returns the warm-up and the first requests of a run, at most [`Replies::MOST`]. `workload` contains their prompts.
 #[must_use]
-pub(crate) fn replies(run: &Run, plan: &Plan, workload: &dyn Workload) -> Replies {
-    let mut records: Vec<&Record> = run.records.iter().collect();
+pub(crate) fn replies(run: &LoadRun, plan: &LoadPlan, workload: &dyn Workload) -> Replies {
+    let mut records: Vec<&RequestRecord> = run.records.iter().collect();
     records.sort_by_key(|record| (record.sent, record.session, record.turn));
     let single = records.iter().all(|record| record.turn == 0);
-    let users = plan.concurrency.filter(|_| plan.arrival == Arrival::Closed && single);
+    let users = plan.concurrency.filter(|_| plan.arrival == ArrivalPattern::Closed && single);
     let mut columns = Columns {
         replies: Replies {
             users: users.and_then(|users| u32::try_from(users).ok()),
@@ -74,14 +74,14 @@ impl Columns {
 }
 
 /// Returns the prompts of the warm-up, and the lengths of their replies.
-fn before(plan: &Plan, workload: &dyn Workload) -> Vec<(Vec<u32>, u32)> {
+fn before(plan: &LoadPlan, workload: &dyn Workload) -> Vec<(Vec<u32>, u32)> {
     let most = plan.warmup.min(MOST_WARMUP);
     let turns = (warmup(plan).first..).flat_map(|session| workload.warmup_session(session).turns);
-    let request = |turn: Turn| (twin::tokens(turn.request.prompt), turn.request.output_len);
+    let request = |turn: SessionTurn| (twin::tokens(turn.request.prompt), turn.request.output_len);
     turns.take(usize::try_from(most).unwrap_or(0)).map(request).collect()
 }
 
-fn asked(workload: &dyn Workload, record: &Record) -> Vec<u32> {
+fn asked(workload: &dyn Workload, record: &RequestRecord) -> Vec<u32> {
     let turns = workload.session(record.session).turns;
     let turn = turns.into_iter().nth(record.turn as usize);
     turn.map_or_else(Vec::new, |turn| twin::tokens(turn.request.prompt))

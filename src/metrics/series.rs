@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::load::Record;
+use crate::load::RequestRecord;
 use crate::stats::{f64_to_usize, to_f64};
 
 /// Returns the arrivals of a request's output tokens, in seconds on the run's clock, with their number. Each content
 /// chunk has an equal share of the tokens. If only the times of the first and the last chunk were kept, the others are
 /// spread evenly between them.
-pub(super) fn arrivals(record: &Record) -> impl Iterator<Item = (f64, f64)> {
+pub(super) fn arrivals(record: &RequestRecord) -> impl Iterator<Item = (f64, f64)> {
     let chunks = if record.thinned { record.chunk_count as usize } else { record.chunks.len() };
     let share = f64::from(record.output_tokens) / to_f64(chunks.max(1));
     let sent = record.sent.as_secs_f64();
@@ -27,13 +27,13 @@ pub(super) fn arrivals(record: &Record) -> impl Iterator<Item = (f64, f64)> {
 
 /// A part of the run's time, in seconds, divided into equal intervals.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Grid {
+pub(super) struct TimeGrid {
     pub(super) from: f64,
     pub(super) width: f64,
     pub(super) sums: Vec<f64>,
 }
 
-impl Grid {
+impl TimeGrid {
     /// Creates `n` intervals from `from` to `to`.
     pub(super) fn new(from: f64, to: f64, n: usize) -> Self {
         Self { from, width: (to - from) / to_f64(n), sums: vec![0.0; n] }
@@ -56,7 +56,7 @@ impl Grid {
 }
 
 /// Returns the number of requests that were due and had not ended, in the middle of each of `n` intervals.
-pub(super) fn population(records: &[Record], from: f64, to: f64, n: usize) -> Vec<f64> {
+pub(super) fn population(records: &[RequestRecord], from: f64, to: f64, n: usize) -> Vec<f64> {
     let width = (to - from) / to_f64(n);
     // The first middle that is not before the instant.
     let place = |at: Duration| {
@@ -81,10 +81,11 @@ pub(super) fn population(records: &[Record], from: f64, to: f64, n: usize) -> Ve
 /// Returns the output tokens of the best second, and the maximum number of completed requests that touched one second.
 /// Seconds are counted from the first send, as in `calculate_metrics` of vllm/benchmarks/serve.py. That function counts
 /// each chunk as one token.
-pub(super) fn peaks<'a>(completed: impl Iterator<Item = &'a Record> + Clone) -> Option<(f64, u64)> {
+pub(super) fn peaks<'a>(completed: impl Iterator<Item = &'a RequestRecord> + Clone) -> Option<(f64, u64)> {
     let begin = completed.clone().map(|record| record.sent).min()?.as_secs_f64();
-    let last =
-        |record: &Record| record.sent.as_secs_f64() + f64::from(record.chunks.last().copied().unwrap_or(0)) / 1e6;
+    let last = |record: &RequestRecord| {
+        record.sent.as_secs_f64() + f64::from(record.chunks.last().copied().unwrap_or(0)) / 1e6
+    };
     let end = completed.clone().map(last).fold(begin, f64::max);
     let second = |at: f64| f64_to_usize((at - begin).max(0.0));
     let (mut tokens, mut changes) = (vec![0.0_f64; second(end) + 1], vec![0_i64; second(end) + 2]);
@@ -117,7 +118,7 @@ mod tests {
                 && found.iter().zip(expected).all(|(a, b)| (a.0 - b.0).abs() < 1e-9 && (a.1 - b.1).abs() < 1e-9)
         };
         assert!(close(&arrivals(&two).collect::<Vec<_>>(), &[(1.5, 2.5), (1.7, 2.5)]));
-        let thinned = Record { thinned: true, chunk_count: 5, ..two };
+        let thinned = RequestRecord { thinned: true, chunk_count: 5, ..two };
         let expected = [1.5, 1.55, 1.6, 1.65, 1.7].map(|at| (at, 1.0));
         assert!(close(&arrivals(&thinned).collect::<Vec<_>>(), &expected));
         assert_eq!(arrivals(&record(0, &[])).count(), 0);
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_grid_keeps_what_lies_within_it() {
-        let mut grid = Grid::new(1.0, 3.0, 4);
+        let mut grid = TimeGrid::new(1.0, 3.0, 4);
         for at in [0.9, 1.0, 1.6, 3.0, 3.1] {
             grid.add(at, 2.0);
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::load::Record;
+use crate::load::RequestRecord;
 
 use super::{milliseconds, tpot_ms};
 
@@ -47,7 +47,7 @@ impl Latency {
 
     /// Returns this latency of a completed request in milliseconds, if it has one.
     #[must_use]
-    pub fn of(self, record: &Record) -> Option<f64> {
+    pub fn of(self, record: &RequestRecord) -> Option<f64> {
         match self {
             Self::Ttft => record.ttft().map(milliseconds),
             Self::Tpot => tpot_ms(record),
@@ -60,7 +60,7 @@ impl Slo {
     /// Returns whether a completed request keeps the limit. Returns `None` if it has no such latency because it was not
     /// streamed. The TPOT of a reply of one token keeps every limit, as in `vllm bench serve`.
     #[must_use]
-    pub fn kept(&self, record: &Record) -> Option<bool> {
+    pub fn kept(&self, record: &RequestRecord) -> Option<bool> {
         match self.latency.of(record) {
             Some(latency) => Some(latency <= self.limit_ms),
             None => (self.latency == Latency::Tpot && record.streamed).then_some(true),

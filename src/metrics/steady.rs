@@ -23,11 +23,11 @@
 //! **Plausibility.** The remaining part must have no trend: a straight line through its means may not change
 //! significantly by more than 10 % over the part. It must also be long enough: three median requests, and 30 requests.
 
-use crate::load::Run;
+use crate::load::LoadRun;
 use crate::stats::{percentile, to_f64};
-use crate::trial::Window;
+use crate::trial::MeasuredWindow;
 
-use super::series::{Grid, arrivals, population};
+use super::series::{TimeGrid, arrivals, population};
 
 const INTERVALS: usize = 200;
 
@@ -56,9 +56,9 @@ const GENERATIONS: f64 = 3.0;
 
 /// Returns the steady part of a run, or the whole run with the reason if there is none.
 #[must_use]
-pub(crate) fn steady(run: &Run) -> Window {
+pub(crate) fn steady(run: &LoadRun) -> MeasuredWindow {
     let whole = whole(run);
-    find(run, &whole).unwrap_or_else(|reason| Window {
+    find(run, &whole).unwrap_or_else(|reason| MeasuredWindow {
         reason: format!("the whole run, because it has no steady state: {reason}"),
         ..whole
     })
@@ -66,10 +66,10 @@ pub(crate) fn steady(run: &Run) -> Window {
 
 /// Returns the window from the first send to the last finish.
 #[must_use]
-pub(crate) fn whole(run: &Run) -> Window {
+pub(crate) fn whole(run: &LoadRun) -> MeasuredWindow {
     let first = run.records.iter().map(|record| record.sent).min().unwrap_or_default();
     let last = run.records.iter().map(|record| record.end).max().unwrap_or_default();
-    Window {
+    MeasuredWindow {
         from_s: first.as_secs_f64(),
         to_s: last.as_secs_f64(),
         steady: false,
@@ -77,7 +77,7 @@ pub(crate) fn whole(run: &Run) -> Window {
     }
 }
 
-fn find(run: &Run, whole: &Window) -> Result<Window, String> {
+fn find(run: &LoadRun, whole: &MeasuredWindow) -> Result<MeasuredWindow, String> {
     let mut services: Vec<f64> =
         run.records.iter().map(|record| record.end.saturating_sub(record.sent).as_secs_f64()).collect();
     services.sort_by(f64::total_cmp);
@@ -103,7 +103,7 @@ fn find(run: &Run, whole: &Window) -> Result<Window, String> {
     };
     long(from, known)?;
 
-    let mut tokens = Grid::new(from, known, INTERVALS);
+    let mut tokens = TimeGrid::new(from, known, INTERVALS);
     for record in run.records.iter().filter(|record| record.result.is_ok()) {
         arrivals(record).for_each(|(at, share)| tokens.add(at, share));
     }
@@ -129,7 +129,7 @@ fn find(run: &Run, whole: &Window) -> Result<Window, String> {
         begin - from,
         (whole.to_s - known).max(0.0)
     );
-    Ok(Window { from_s: begin, to_s: known, steady: true, reason })
+    Ok(MeasuredWindow { from_s: begin, to_s: known, steady: true, reason })
 }
 
 /// Returns the number of values that MSER-5 cuts off at the beginning of a series. Returns `None` if a cut beyond the
@@ -179,7 +179,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
-    use crate::load::{Arrival, Record, instants};
+    use crate::load::{ArrivalPattern, RequestRecord, instants};
     use crate::metrics::example::{record, run};
 
     fn noisy(n: usize, value: impl Fn(f64) -> f64) -> Vec<f64> {
@@ -209,7 +209,7 @@ mod tests {
 
     /// Returns the records of a closed loop of `users` users. Their requests take half a second and have five chunks.
     /// The users' first sends are `stagger` ms apart, and nothing is sent after `offered` ms.
-    fn closed(users: u64, stagger: u64, offered: u64) -> Vec<Record> {
+    fn closed(users: u64, stagger: u64, offered: u64) -> Vec<RequestRecord> {
         let of = |user: u64| (0..).map(move |i| user * stagger + i * 500).take_while(move |sent| *sent <= offered);
         let mut records: Vec<_> =
             (0..users).flat_map(of).map(|sent| record(sent, &[100, 200, 300, 400, 500])).collect();
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn random_arrivals_at_a_server_that_keeps_up_are_steady() {
         let found = |seed| {
-            let arrival = Arrival::Rate { per_s: 20.0, burstiness: 1.0 };
+            let arrival = ArrivalPattern::Rate { per_s: 20.0, burstiness: 1.0 };
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let mut of = |at: Duration| {
                 let scale = rng.random_range(1..=8_u32);
@@ -265,7 +265,7 @@ mod tests {
     fn a_queue_that_grows_is_no_steady_state() {
         // The server takes 100 ms per request, and a request arrives every 80 ms.
         let records =
-            (0..400_u64).map(|i| Record { end: Duration::from_millis((i + 1) * 100), ..record(i * 80, &[10]) });
+            (0..400_u64).map(|i| RequestRecord { end: Duration::from_millis((i + 1) * 100), ..record(i * 80, &[10]) });
         let window = steady(&run(records.collect()));
         assert!(!window.steady && window.reason.contains("had not settled"), "{}", window.reason);
     }

@@ -2,28 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use crate::load::{Record, Run};
+use crate::load::{LoadRun, RequestRecord};
 use crate::stats::{f64_to_u64, to_f64};
-use crate::trial::{Interval, Measurement, Window};
+use crate::trial::{Interval, MeasuredWindow, Measurement};
 
-use super::confidence::{Estimate, batch_means, batched, batches, percentile_interval};
+use super::confidence::{RatioEstimate, batch_means, batched, batches, percentile_interval};
 use super::distribution::{distribution, speeds};
-use super::series::{Grid, arrivals, peaks};
-use super::{Latency, Options, Part, Slo, milliseconds, steady, tpot_ms, validity, whole};
+use super::series::{TimeGrid, arrivals, peaks};
+use super::{Latency, RunPart, Slo, SummaryOptions, milliseconds, steady, tpot_ms, validity, whole};
 
 /// Reduces a run to numbers, as the documentation of this module defines them.
 #[must_use]
-pub(crate) fn summarize(run: &Run, options: &Options<'_>) -> Measurement {
+pub(crate) fn summarize(run: &LoadRun, options: &SummaryOptions<'_>) -> Measurement {
     let window = match options.window {
-        Part::Whole => whole(run),
-        Part::Steady => steady(run),
+        RunPart::Whole => whole(run),
+        RunPart::Steady => steady(run),
     };
     summarize_within(window, run, options)
 }
 
 /// Like `summarize`, for a given part of the run instead of the part in the options.
 #[must_use]
-pub(crate) fn summarize_within(window: Window, run: &Run, options: &Options<'_>) -> Measurement {
+pub(crate) fn summarize_within(window: MeasuredWindow, run: &LoadRun, options: &SummaryOptions<'_>) -> Measurement {
     let mut measurement = counts(run, &window, &options.goodput);
     latencies(run, &window, options, &mut measurement);
     throughputs(run, &window, &options.goodput, &mut measurement);
@@ -34,7 +34,7 @@ pub(crate) fn summarize_within(window: Window, run: &Run, options: &Options<'_>)
 }
 
 /// Counts requests and tokens.
-fn counts(run: &Run, window: &Window, goodput: &[Slo]) -> Measurement {
+fn counts(run: &LoadRun, window: &MeasuredWindow, goodput: &[Slo]) -> Measurement {
     let mut measurement = Measurement { duration_s: window.to_s - window.from_s, ..Measurement::default() };
     let mut arrived = 0.0;
     let mut good = (!goodput.is_empty()).then_some(0);
@@ -79,18 +79,19 @@ fn counts(run: &Run, window: &Window, goodput: &[Slo]) -> Measurement {
 }
 
 /// Returns whether a request keeps every limit, or `None` if one cannot be judged.
-fn keeps(goodput: &[Slo], record: &Record) -> Option<bool> {
+fn keeps(goodput: &[Slo], record: &RequestRecord) -> Option<bool> {
     goodput.iter().try_fold(true, |kept, slo| Some(kept && slo.kept(record)?))
 }
 
 /// Adds the distributions and their confidence intervals.
-fn latencies(run: &Run, window: &Window, options: &Options<'_>, measurement: &mut Measurement) {
-    let counts = |record: &&Record| record.result.is_ok() && window.holds(record.sent.as_secs_f64());
-    let mut records: Vec<&Record> = run.records.iter().filter(counts).collect();
+fn latencies(run: &LoadRun, window: &MeasuredWindow, options: &SummaryOptions<'_>, measurement: &mut Measurement) {
+    let counts = |record: &&RequestRecord| record.result.is_ok() && window.holds(record.sent.as_secs_f64());
+    let mut records: Vec<&RequestRecord> = run.records.iter().filter(counts).collect();
     // In the order of time, as batch means need them.
     records.sort_by_key(|record| record.sent);
-    let values =
-        |of: &dyn Fn(&Record) -> Option<f64>| -> Vec<f64> { records.iter().filter_map(|record| of(record)).collect() };
+    let values = |of: &dyn Fn(&RequestRecord) -> Option<f64>| -> Vec<f64> {
+        records.iter().filter_map(|record| of(record)).collect()
+    };
 
     let confidence = &mut measurement.confidence;
     let [ttft, tpot, e2el] = Latency::ALL.map(|latency| {
@@ -121,7 +122,7 @@ fn latencies(run: &Run, window: &Window, options: &Options<'_>, measurement: &mu
     }
 
     if records.iter().any(|record| record.thinned) {
-        measurement.itl_ms = options.recorder.and_then(super::Recorder::itl_ms);
+        measurement.itl_ms = options.recorder.and_then(super::WindowRecorder::itl_ms);
         measurement.approximate = measurement.itl_ms.is_some();
         return;
     }
@@ -157,11 +158,11 @@ fn intervals(
 }
 
 /// Adds the confidence intervals of the numbers per second.
-fn throughputs(run: &Run, window: &Window, goodput: &[Slo], measurement: &mut Measurement) {
+fn throughputs(run: &LoadRun, window: &MeasuredWindow, goodput: &[Slo], measurement: &mut Measurement) {
     let completed = || run.records.iter().filter(|record| record.result.is_ok());
     let counted = usize::try_from(measurement.completed).unwrap_or(usize::MAX);
     let Some(k) = batches(counted).filter(|_| window.to_s > window.from_s) else { return };
-    let grid = || Grid::new(window.from_s, window.to_s, k);
+    let grid = || TimeGrid::new(window.from_s, window.to_s, k);
     let (mut requests, mut output, mut total, mut good) = (grid(), grid(), grid(), grid());
     for record in completed() {
         let is_good = keeps(goodput, record) == Some(true);
@@ -182,11 +183,11 @@ fn throughputs(run: &Run, window: &Window, goodput: &[Slo], measurement: &mut Me
         }
     }
     let has_goodput = measurement.good.is_some();
-    let mut add = |name: &str, grid: &Grid| {
+    let mut add = |name: &str, grid: &TimeGrid| {
         let Some(estimate) = batch_means(&grid.per_second()) else { return };
         // The interval belongs to the reported number, and that counts requests and prompts as wholes.
         let value = measurement.metric(name).unwrap_or(estimate.value);
-        measurement.confidence.insert(name.to_owned(), Estimate { value, ..estimate }.into());
+        measurement.confidence.insert(name.to_owned(), RatioEstimate { value, ..estimate }.into());
     };
     add("request_throughput", &requests);
     add("output_throughput", &output);

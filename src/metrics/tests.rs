@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::example::{record, run};
 use super::*;
-use crate::load::{Error, Event, Phase};
+use crate::load::{LoadEvent, LoadPhase, RequestError};
 use crate::trial::{Interval, Measurement};
 
 /// Summarizes these records as a whole run.
-fn summarize(records: &[Record]) -> Measurement {
-    super::summarize(&run(records.to_vec()), &Options::default())
+fn summarize(records: &[RequestRecord]) -> Measurement {
+    super::summarize(&run(records.to_vec()), &SummaryOptions::default())
 }
 
 fn close(a: f64, b: f64) -> bool {
@@ -53,8 +53,12 @@ fn one_token_replies_have_no_tpot_and_no_itl() {
 fn failed_requests_are_counted_by_class_and_distort_nothing() {
     let good = [record(0, &[50, 70]), record(100, &[50, 70])];
     let mut all = good.to_vec();
-    for error in [Error::Reset("a".into()), Error::Reset("b".into()), Error::Http { status: 500, seen: "c".into() }] {
-        all.push(Record { result: Err(error), ..record(20, &[5, 6, 7]) });
+    for error in [
+        RequestError::Reset("a".into()),
+        RequestError::Reset("b".into()),
+        RequestError::Http { status: 500, seen: "c".into() },
+    ] {
+        all.push(RequestRecord { result: Err(error), ..record(20, &[5, 6, 7]) });
     }
     let mut measurement = summarize(&all);
     assert_eq!(measurement.failed, 3);
@@ -72,7 +76,7 @@ fn no_records_give_no_numbers() {
 
 #[test]
 fn a_wait_for_a_place_counts_in_latencies_and_as_lateness() {
-    let late = Record { due: Duration::from_millis(400), ..record(500, &[50, 70]) };
+    let late = RequestRecord { due: Duration::from_millis(400), ..record(500, &[50, 70]) };
     let measurement = summarize(&[late, record(600, &[30, 50])]);
     assert!(close(measurement.ttft_ms.unwrap().mean, 90.0) && close(measurement.e2el_ms.unwrap().mean, 110.0));
     assert!(close(measurement.tpot_ms.unwrap().mean, 20.0));
@@ -93,22 +97,22 @@ fn the_output_speed_is_that_of_each_request_and_its_tail_the_slow_end() {
 #[test]
 fn goodput_counts_requests_that_keep_every_limit() {
     let records = vec![record(0, &[50, 70]), record(0, &[50, 110]), record(0, &[90]), record(0, &[210, 220])];
-    let of = |records: &[Record], limits: &[&str]| {
+    let of = |records: &[RequestRecord], limits: &[&str]| {
         let goodput = limits.iter().map(|limit| limit.parse().unwrap()).collect();
-        super::summarize(&run(records.to_vec()), &Options { goodput, ..Options::default() })
+        super::summarize(&run(records.to_vec()), &SummaryOptions { goodput, ..SummaryOptions::default() })
     };
     let measurement = of(&records, &["ttft:200", "tpot:50"]);
     assert_eq!(measurement.good, Some(2), "a reply of one token keeps every tpot");
     assert!(close(measurement.metric("request_goodput").unwrap(), 2.0 / 0.22));
     assert_eq!((of(&records, &["e2el:90"]).good, of(&records, &[]).good), (Some(2), None));
-    let unstreamed = Record { streamed: false, ..record(0, &[90]) };
+    let unstreamed = RequestRecord { streamed: false, ..record(0, &[90]) };
     assert_eq!(of(std::slice::from_ref(&unstreamed), &["ttft:200"]).good, None);
     assert_eq!(of(&[unstreamed], &["e2el:200"]).good, Some(1));
 }
 
 #[test]
 fn a_reply_that_is_not_streamed_has_only_its_whole_latency() {
-    let whole = Record { streamed: false, output_tokens: 8, ..record(0, &[90]) };
+    let whole = RequestRecord { streamed: false, output_tokens: 8, ..record(0, &[90]) };
     let measurement = summarize(&[whole]);
     assert!(close(measurement.e2el_ms.unwrap().mean, 90.0));
     assert_eq!((measurement.ttft_ms, measurement.tpot_ms, measurement.output_speed), (None, None, None));
@@ -117,14 +121,14 @@ fn a_reply_that_is_not_streamed_has_only_its_whole_latency() {
 
 #[test]
 fn cached_prompt_tokens_are_known_where_the_server_tells() {
-    let told = Record { cached_tokens: Some(4), ..record(0, &[90]) };
+    let told = RequestRecord { cached_tokens: Some(4), ..record(0, &[90]) };
     assert_eq!(summarize(&[told, record(0, &[90])]).cached_prompt_tokens, Some(4));
     assert_eq!(summarize(&[record(0, &[90])]).cached_prompt_tokens, None);
 }
 
 /// Returns the records of eight users without a pause. Each request takes 500 ms and has five tokens. Each user starts
 /// 70 ms after the previous one.
-fn closed_loop(requests: u64) -> Vec<Record> {
+fn closed_loop(requests: u64) -> Vec<RequestRecord> {
     let sent = |i: u64| i % 8 * 70 + i / 8 * 500;
     (0..requests).map(|i| record(sent(i), &[100, 200, 300, 400, 500])).collect()
 }
@@ -148,7 +152,10 @@ fn headline_numbers_have_intervals_where_there_are_enough_requests() {
 #[test]
 fn a_steady_window_counts_what_happened_in_it() {
     let records = closed_loop(400);
-    let steady = super::summarize(&run(records.clone()), &Options { window: Part::Steady, ..Options::default() });
+    let steady = super::summarize(
+        &run(records.clone()),
+        &SummaryOptions { window: RunPart::Steady, ..SummaryOptions::default() },
+    );
     let window = steady.window.clone().unwrap();
     assert!(window.steady, "{}", window.reason);
     // Eight users with five tokens in half a second each.
@@ -163,17 +170,21 @@ fn a_steady_window_counts_what_happened_in_it() {
 #[test]
 fn a_run_without_every_chunk_takes_itl_from_the_recorder_and_says_so() {
     let records = closed_loop(64);
-    let mut recorder = Recorder::new();
+    let mut recorder = WindowRecorder::new();
     for record in &records {
-        recorder.on(&Event::Ended { phase: Phase::Measure, record });
+        recorder.on(&LoadEvent::Ended { phase: LoadPhase::Measure, record });
     }
     let thinned: Vec<_> = records
         .iter()
-        .map(|record| Record { thinned: true, chunks: vec![record.chunks[0], record.chunks[4]], ..record.clone() })
+        .map(|record| RequestRecord {
+            thinned: true,
+            chunks: vec![record.chunks[0], record.chunks[4]],
+            ..record.clone()
+        })
         .collect();
     let (exact, lost) = (summarize(&records), summarize(&thinned));
     assert_eq!((lost.itl_ms, lost.approximate), (None, false));
-    let options = Options { recorder: Some(&recorder), ..Options::default() };
+    let options = SummaryOptions { recorder: Some(&recorder), ..SummaryOptions::default() };
     let told = super::summarize(&run(thinned), &options);
     assert!(told.approximate && !exact.approximate);
     assert!((told.itl_ms.unwrap().p99 / exact.itl_ms.unwrap().p99 - 1.0).abs() < 0.0005);
@@ -189,8 +200,8 @@ fn a_run_without_every_chunk_takes_itl_from_the_recorder_and_says_so() {
 
 #[test]
 fn the_client_is_judged_where_the_plan_is_known() {
-    let plan = Plan::closed(8, 64);
-    let options = Options { plan: Some(&plan), ..Options::default() };
+    let plan = LoadPlan::closed(8, 64);
+    let options = SummaryOptions { plan: Some(&plan), ..SummaryOptions::default() };
     assert!(super::summarize(&run(closed_loop(64)), &options).client.unwrap().valid);
     assert_eq!(summarize(&closed_loop(64)).client, None);
 }

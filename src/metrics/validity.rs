@@ -23,7 +23,7 @@
 //! Fewer than 50 replies or 150 reads are no evidence of a wait or a lag: a single pause of the machine would dominate
 //! them.
 
-use crate::load::{Arrival, Client, Plan, Record, Run};
+use crate::load::{ArrivalPattern, ClientUse, LoadPlan, LoadRun, RequestRecord};
 use crate::stats::{median, percentile, to_f64};
 use crate::trial::ClientReport;
 
@@ -46,19 +46,19 @@ const FEWEST_SENDS: usize = 20;
 
 /// Judges the load generator in a run that was driven by this plan.
 #[must_use]
-pub(crate) fn validity(run: &Run, plan: &Plan) -> ClientReport {
+pub(crate) fn validity(run: &LoadRun, plan: &LoadPlan) -> ClientReport {
     let client = &run.client;
     let (cpu_s, wall_s) = (client.cpu.as_secs_f64(), client.wall.as_secs_f64());
     // With the other arrivals a session is due when it is sent.
-    let timed = !matches!(plan.arrival, Arrival::Closed | Arrival::AtOnce);
+    let timed = !matches!(plan.arrival, ArrivalPattern::Closed | ArrivalPattern::AtOnce);
     // If all sessions are due at once but wait for places, each is sent when another has ended, as in a closed loop.
-    let open = timed || plan.arrival == Arrival::AtOnce && plan.concurrency.is_none();
+    let open = timed || plan.arrival == ArrivalPattern::AtOnce && plan.concurrency.is_none();
     let lags: Vec<f64> = client.lags_us.iter().map(|lag| f64::from(*lag) / 1e3).collect();
     let first_turns = || run.records.iter().filter(|record| record.turn == 0);
     let mut lateness: Vec<f64> =
         first_turns().filter(|record| !record.queued).map(|record| milliseconds(record.lateness())).collect();
     lateness.sort_by(f64::total_cmp);
-    let completed: Vec<&Record> = run.records.iter().filter(|record| record.result.is_ok()).collect();
+    let completed: Vec<&RequestRecord> = run.records.iter().filter(|record| record.result.is_ok()).collect();
     let mut report = ClientReport {
         cpu_s,
         cpu_share: if wall_s > 0.0 { cpu_s / wall_s } else { 0.0 },
@@ -111,7 +111,7 @@ fn busy(report: &ClientReport) -> Option<String> {
     })
 }
 
-fn lagging(report: &ClientReport, client: &Client, completed: &[&Record]) -> Option<String> {
+fn lagging(report: &ClientReport, client: &ClientUse, completed: &[&RequestRecord]) -> Option<String> {
     if client.kernel_stamps || client.lags_us.len() < FEWEST_READS {
         return None;
     }
@@ -124,7 +124,7 @@ fn lagging(report: &ClientReport, client: &Client, completed: &[&Record]) -> Opt
     })
 }
 
-fn held_up(report: &ClientReport, completed: &[&Record]) -> Option<String> {
+fn held_up(report: &ClientReport, completed: &[&RequestRecord]) -> Option<String> {
     let e2el = median(completed.iter().filter_map(|record| record.e2el()).map(milliseconds)).unwrap_or(0.0);
     let (waited, limit) = (report.mean_turnaround_ms?, HARMLESS_MS.max(0.05 * e2el));
     (completed.len() >= FEWEST_REPLIES && waited > limit).then(|| {
@@ -155,7 +155,7 @@ fn without_processor(report: &ClientReport, wall_s: f64) -> Option<String> {
     ))
 }
 
-fn slow(report: &ClientReport, run: &Run) -> Option<String> {
+fn slow(report: &ClientReport, run: &LoadRun) -> Option<String> {
     let (achieved, offered) = (report.achieved_rate?, report.offered_rate?);
     let enough = run.records.len() >= FEWEST_SENDS && !run.records.iter().any(|record| record.queued);
     (enough && achieved < LEAST_RATE * offered).then(|| {
@@ -166,7 +166,7 @@ fn slow(report: &ClientReport, run: &Run) -> Option<String> {
     })
 }
 
-fn starved(report: &ClientReport, run: &Run) -> Option<String> {
+fn starved(report: &ClientReport, run: &LoadRun) -> Option<String> {
     let share = to_f64(report.starved) / to_f64(run.records.len() + run.unfinished).max(1.0);
     (share > MOST_STARVED && report.starved > HARMLESS_STARVED).then(|| {
         format!(
@@ -184,12 +184,12 @@ mod tests {
     use super::*;
     use crate::metrics::example::{record, run};
 
-    fn open() -> Plan {
-        Plan { arrival: Arrival::Rate { per_s: 20.0, burstiness: 1.0 }, ..Plan::closed(1, 1) }
+    fn open() -> LoadPlan {
+        LoadPlan { arrival: ArrivalPattern::Rate { per_s: 20.0, burstiness: 1.0 }, ..LoadPlan::closed(1, 1) }
     }
 
     /// Returns a hundred requests, one every 50 ms. Each takes 400 ms, at 20 ms per token.
-    fn good() -> Run {
+    fn good() -> LoadRun {
         let chunks: Vec<u32> = (1..=20).map(|i| i * 20).collect();
         let mut run = run((0..100).map(|i| record(i * 50, &chunks)).collect());
         run.client.cpu = Duration::from_secs(1);
@@ -200,14 +200,14 @@ mod tests {
         run
     }
 
-    fn reasons(run: &Run, plan: &Plan) -> Vec<String> {
+    fn reasons(run: &LoadRun, plan: &LoadPlan) -> Vec<String> {
         let report = validity(run, plan);
         assert_eq!(report.valid, report.reasons.is_empty());
         report.reasons
     }
 
     /// Returns the only reason.
-    fn reason(run: &Run, plan: &Plan) -> String {
+    fn reason(run: &LoadRun, plan: &LoadPlan) -> String {
         let mut reasons = reasons(run, plan);
         assert_eq!(reasons.len(), 1, "{reasons:?}");
         reasons.remove(0)
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_load_that_keeps_up_is_valid_and_reports_itself() {
-        let closed = Plan::closed(8, 100);
+        let closed = LoadPlan::closed(8, 100);
         let report = validity(&good(), &open());
         assert_eq!((report.valid, reasons(&good(), &closed).len()), (true, 0));
         assert_eq!((report.cpu_s, report.cpu_share, report.max_lag_ms), (1.0, 0.2, Some(5.0)));
@@ -250,17 +250,18 @@ mod tests {
     fn replies_that_wait_void_a_closed_loop() {
         let mut run = good();
         run.client.turnaround = Duration::from_millis(100 * 19);
-        assert!(reasons(&run, &Plan::closed(8, 100)).is_empty());
+        assert!(reasons(&run, &LoadPlan::closed(8, 100)).is_empty());
         run.client.turnaround = Duration::from_millis(100 * 25);
         assert!(
-            reason(&run, &Plan::closed(8, 100)).contains("25.0 ms (mean) for the load generator, more than 20.0 ms")
+            reason(&run, &LoadPlan::closed(8, 100))
+                .contains("25.0 ms (mean) for the load generator, more than 20.0 ms")
         );
-        let capped = Plan { arrival: Arrival::AtOnce, ..Plan::closed(8, 100) };
+        let capped = LoadPlan { arrival: ArrivalPattern::AtOnce, ..LoadPlan::closed(8, 100) };
         assert!(reason(&run, &capped).contains("the next requests"));
-        assert!(reasons(&run, &Plan { concurrency: None, ..capped }).is_empty());
+        assert!(reasons(&run, &LoadPlan { concurrency: None, ..capped }).is_empty());
         assert!(reasons(&run, &open()).is_empty(), "an open loop's next send does not wait for a reply");
         run.records.truncate(49);
-        assert!(reasons(&run, &Plan::closed(8, 100)).is_empty(), "too few to tell");
+        assert!(reasons(&run, &LoadPlan::closed(8, 100)).is_empty(), "too few to tell");
     }
 
     #[test]
@@ -269,18 +270,18 @@ mod tests {
         run.client.turnaround = Duration::from_secs(3);
         run.client.processor_wait = Some(Duration::from_millis(250));
         assert!(
-            reason(&run, &Plan::closed(8, 100)).ends_with("sent too late by it"),
+            reason(&run, &LoadPlan::closed(8, 100)).ends_with("sent too late by it"),
             "5 % of the window explain little"
         );
         run.client.processor_wait = Some(Duration::from_millis(2600));
-        let text = reason(&run, &Plan::closed(8, 100));
+        let text = reason(&run, &LoadPlan::closed(8, 100));
         assert!(
             text.contains("too late by it (for 2.6 s of 5.0 s other programs held") && text.contains("ulimit -r 1")
         );
         run.client.realtime = true;
-        assert!(reason(&run, &Plan::closed(8, 100)).ends_with("leave it a processor that nothing else uses)"));
+        assert!(reason(&run, &LoadPlan::closed(8, 100)).ends_with("leave it a processor that nothing else uses)"));
         run.client.turnaround = Duration::ZERO;
-        assert!(reasons(&run, &Plan::closed(8, 100)).is_empty(), "what did no harm is no reason");
+        assert!(reasons(&run, &LoadPlan::closed(8, 100)).is_empty(), "what did no harm is no reason");
     }
 
     #[test]

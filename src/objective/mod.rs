@@ -17,7 +17,7 @@ pub enum Goal {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Limit {
+pub enum MetricLimit {
     AtMost(f64),
     AtLeast(f64),
 }
@@ -27,7 +27,7 @@ pub enum Limit {
 pub struct Constraint {
     pub metric: String,
     #[serde(flatten)]
-    pub limit: Limit,
+    pub limit: MetricLimit,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,8 +54,8 @@ impl Constraint {
     pub fn violation(&self, measurement: &Measurement) -> f64 {
         let Some(value) = measurement.metric(&self.metric) else { return f64::INFINITY };
         let (excess, limit) = match self.limit {
-            Limit::AtMost(limit) => (value - limit, limit),
-            Limit::AtLeast(limit) => (limit - value, limit),
+            MetricLimit::AtMost(limit) => (value - limit, limit),
+            MetricLimit::AtLeast(limit) => (limit - value, limit),
         };
         if excess <= 0.0 { 0.0 } else { excess / limit.abs().max(f64::MIN_POSITIVE) }
     }
@@ -64,8 +64,8 @@ impl Constraint {
 impl std::fmt::Display for Constraint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.limit {
-            Limit::AtMost(limit) => write!(f, "{} <= {limit}", self.metric),
-            Limit::AtLeast(limit) => write!(f, "{} >= {limit}", self.metric),
+            MetricLimit::AtMost(limit) => write!(f, "{} <= {limit}", self.metric),
+            MetricLimit::AtLeast(limit) => write!(f, "{} >= {limit}", self.metric),
         }
     }
 }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     fn objective(goal: Goal) -> Objective {
-        let limit = Constraint { metric: "p99_ttft_ms".to_owned(), limit: Limit::AtMost(100.0) };
+        let limit = Constraint { metric: "p99_ttft_ms".to_owned(), limit: MetricLimit::AtMost(100.0) };
         Objective { metric: "output_throughput".to_owned(), goal, constraints: vec![limit] }
     }
 

@@ -7,11 +7,11 @@
 use serde_json::Value as Json;
 
 use super::error::ProtocolError;
-use super::field::Place;
+use super::field::FieldPlace;
 use super::message::KnownConstraintItem;
 use super::parameter::read_when;
 use crate::config::{Config, Value};
-use crate::expression::{Comparison, NameMatch, Vocabulary, begins_as_number, is_word_character};
+use crate::expression::{Comparison, NameMatch, NameResolver, begins_as_number, is_word_character};
 use crate::space::{Condition, Domain, Parameter};
 
 /// A comparison that every configuration has to keep.
@@ -27,7 +27,7 @@ pub(crate) struct KnownConstraint {
 impl KnownConstraint {
     /// # Errors
     /// If a part of the expression cannot be read; the error names it.
-    pub(super) fn read(json: &Json, place: &Place, parameters: &[Parameter]) -> Result<Self, ProtocolError> {
+    pub(super) fn read(json: &Json, place: &FieldPlace, parameters: &[Parameter]) -> Result<Self, ProtocolError> {
         let KnownConstraintItem { expr, when } = place.read(json)?;
         let when = read_when(when, place, parameters)?;
         let text = place.required("expr", expr)?;
@@ -56,7 +56,7 @@ struct Inactive;
 /// The names of a space's parameters.
 struct Parameters<'t>(&'t [Parameter]);
 
-impl Vocabulary for Parameters<'_> {
+impl NameResolver for Parameters<'_> {
     type Name = String;
 
     const EXPECTED: &'static str = "a parameter";
@@ -114,7 +114,7 @@ mod tests {
     }
 
     fn read(json: &Json) -> Result<KnownConstraint, String> {
-        let place = Place::object("known_constraints[0]");
+        let place = FieldPlace::object("known_constraints[0]");
         KnownConstraint::read(json, &place, &space().parameters).map_err(|error| error.to_string())
     }
 
@@ -168,7 +168,7 @@ mod tests {
         let parameters = read_space(params.as_array().unwrap()).unwrap().parameters;
         let config = Config::new().with("max", 2_i64).with("max-len", 5_i64);
         for expr in ["max == 2", "max-len == 5", "max - 1 == 1", "max(max, max-len) == 5", "(max) * max-len == 10"] {
-            let constraint = KnownConstraint::read(&json!({"expr": expr}), &Place::line(), &parameters);
+            let constraint = KnownConstraint::read(&json!({"expr": expr}), &FieldPlace::line(), &parameters);
             assert!(constraint.unwrap().holds(&config), "{expr}");
         }
     }

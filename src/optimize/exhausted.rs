@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::problem::Problem;
+use super::problem::OptimizeProblem;
 use crate::config::Config;
-use crate::sampler::Past;
+use crate::sampler::PastTrial;
 
 /// Maximum number of configurations in a space that is enumerated, and number of configurations drawn from a larger
 /// one.
@@ -16,7 +16,7 @@ const DRAWN: usize = 10_000;
 
 /// Returns the reason: either every allowed configuration was proposed, or the known constraints refuse nearly all of
 /// the space. In the latter case it names the constraint that refuses most.
-pub(super) fn reason(problem: &Problem, history: &[Past], seed: u64) -> String {
+pub(super) fn reason(problem: &OptimizeProblem, history: &[PastTrial], seed: u64) -> String {
     let seen: HashSet<_> = history.iter().map(|past| past.config.key()).collect();
     let listed = problem.space.enumerate(MOST_LISTED);
     let whole = listed.is_some();
@@ -56,7 +56,7 @@ pub(super) fn reason(problem: &Problem, history: &[Past], seed: u64) -> String {
     )
 }
 
-fn drawn(problem: &Problem, seed: u64) -> Vec<Config> {
+fn drawn(problem: &OptimizeProblem, seed: u64) -> Vec<Config> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut point = || -> Vec<f64> { (0..problem.space.dimensions()).map(|_| rng.random()).collect() };
     (0..DRAWN).map(|_| problem.space.decode(&point())).collect()

@@ -46,13 +46,13 @@ fn with_quoted_names(text: &str) -> String {
 
 /// An object of a message, with its name in errors.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct FieldPlace {
     whole: String,
     /// Prefix of a field's name: `context.model.`, `parameter "gmu": `.
     prefix: String,
 }
 
-impl Place {
+impl FieldPlace {
     /// Returns the place of the message itself.
     pub(super) fn line() -> Self {
         Self { whole: "the line".to_owned(), prefix: String::new() }

@@ -5,25 +5,25 @@ use std::collections::HashMap;
 use serde_json::Value as Json;
 
 use super::error::ProtocolError;
-use super::field::Place;
-use super::message::{Deviations, TellMessage, TrialStatus};
+use super::field::FieldPlace;
+use super::message::{MessageDeviations, TellMessage, TrialStatus};
 use super::parameter::read_config;
-use super::problem::Problem;
+use super::problem::OptimizeProblem;
 use crate::config::Config;
-use crate::sampler::{Known, Measured, Past, Reading};
+use crate::sampler::{KnownOutcome, MeasuredNumbers, NumberReading, PastTrial};
 use crate::trial::Origin;
 
 /// Every proposal with its outcome. Each operation takes constant time, for any number of proposals.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Log {
-    history: Vec<Past>,
+pub(super) struct ProposalLog {
+    history: Vec<PastTrial>,
     /// Index in the history of the newest question of each identifier.
     places: HashMap<String, usize>,
     asked: u32,
 }
 
-impl Log {
-    pub(super) fn history(&self) -> &[Past] {
+impl ProposalLog {
+    pub(super) fn history(&self) -> &[PastTrial] {
         &self.history
     }
 
@@ -39,7 +39,7 @@ impl Log {
     pub(super) fn check_new(&self, id: &Json) -> Result<(), ProtocolError> {
         let known = self.places.get(&id.to_string()).map(|place| &self.history[*place].known);
         match known {
-            Some(Known::Pending) => {
+            Some(KnownOutcome::Pending) => {
                 Err(ProtocolError::unusable("id", id, "that of a configuration that is still pending"))
             }
             _ => Ok(()),
@@ -49,11 +49,11 @@ impl Log {
     pub(super) fn ask(&mut self, id: &Json, origin: Origin, config: Config) {
         self.places.insert(id.to_string(), self.history.len());
         self.asked = self.asked.saturating_add(1);
-        self.append(origin, config, Known::Pending, None);
+        self.append(origin, config, KnownOutcome::Pending, None);
     }
 
-    fn append(&mut self, origin: Origin, config: Config, known: Known, cost: Option<f64>) {
-        self.history.push(Past { cost, ..Past::new(origin, config, known) });
+    fn append(&mut self, origin: Origin, config: Config, known: KnownOutcome, cost: Option<f64>) {
+        self.history.push(PastTrial { cost, ..PastTrial::new(origin, config, known) });
     }
 
     /// Stores a `tell`. If the identifier is pending, the message is that trial's outcome and may replace its
@@ -61,7 +61,7 @@ impl Log {
     ///
     /// # Errors
     /// If a part of the message cannot be used; the error names it.
-    pub(super) fn tell(&mut self, message: &TellMessage, problem: &Problem) -> Result<(), ProtocolError> {
+    pub(super) fn tell(&mut self, message: &TellMessage, problem: &OptimizeProblem) -> Result<(), ProtocolError> {
         let known = read_outcome(message, problem)?;
         let cost = message.cost;
         let id = message.id.to_string();
@@ -71,7 +71,7 @@ impl Log {
             (json, _) if !json.is_null() => read_config(&problem.space, json)?,
             _ => return Err(ProtocolError::Missing { place: "config".to_owned() }),
         };
-        let pending = place.filter(|place| matches!(self.history[*place].known, Known::Pending));
+        let pending = place.filter(|place| matches!(self.history[*place].known, KnownOutcome::Pending));
         if let Some(place) = pending {
             let past = &mut self.history[place];
             (past.config, past.known, past.cost) = (config, known, cost);
@@ -83,10 +83,10 @@ impl Log {
     }
 }
 
-fn read_outcome(message: &TellMessage, problem: &Problem) -> Result<Known, ProtocolError> {
-    let status = Place::line().required("status", message.status)?;
+fn read_outcome(message: &TellMessage, problem: &OptimizeProblem) -> Result<KnownOutcome, ProtocolError> {
+    let status = FieldPlace::line().required("status", message.status)?;
     if let TrialStatus::Failed = status {
-        return Ok(Known::Failed);
+        return Ok(KnownOutcome::Failed);
     }
     let objectives: Vec<_> = problem.aim.objectives.iter().map(|target| &target.name).collect();
     let constraints: Vec<_> = problem.aim.constraints.iter().collect();
@@ -98,7 +98,7 @@ fn read_outcome(message: &TellMessage, problem: &Problem) -> Result<Known, Proto
         return Err(ProtocolError::unusable("status", &"infeasible".into(), problem));
     }
     if !message.deviations.is_null() {
-        let place = Place::object("deviations");
+        let place = FieldPlace::object("deviations");
         let deviations = place.fields(&message.deviations)?;
         for (key, json) in deviations {
             match key.as_str() {
@@ -111,16 +111,16 @@ fn read_outcome(message: &TellMessage, problem: &Problem) -> Result<Known, Proto
             }
         }
     }
-    Ok(Known::Measured(Measured { values, excesses }))
+    Ok(KnownOutcome::Measured(MeasuredNumbers { values, excesses }))
 }
 
 /// Reads a number for each of these names. A number that is absent, null or not finite was not measured. Other names
 /// are ignored, unless one of these is missing: another name is then a misspelling of it.
-fn read_readings(json: &Json, key: &str, names: &[&String]) -> Result<Vec<Reading>, ProtocolError> {
+fn read_readings(json: &Json, key: &str, names: &[&String]) -> Result<Vec<NumberReading>, ProtocolError> {
     if json.is_null() {
-        return Ok(vec![Reading::exact(f64::NAN); names.len()]);
+        return Ok(vec![NumberReading::exact(f64::NAN); names.len()]);
     }
-    let place = Place::object(key);
+    let place = FieldPlace::object(key);
     let fields = place.fields(json)?;
     if let Some(missing) = names.iter().find(|name| !fields.contains_key(**name))
         && let Some((other, json)) = fields.iter().find(|(other, _)| !names.contains(other))
@@ -134,15 +134,15 @@ fn read_readings(json: &Json, key: &str, names: &[&String]) -> Result<Vec<Readin
         Some(Json::Number(number)) => Ok(number.as_f64().unwrap_or(f64::NAN)),
         Some(other) => Err(place.unfit(name, other, "a number")),
     };
-    names.iter().map(|name| read(name).map(Reading::exact)).collect()
+    names.iter().map(|name| read(name).map(NumberReading::exact)).collect()
 }
 
 /// Reads the standard deviations of the readings, as far as the message contains them.
 fn read_deviations(
     json: &Json,
-    place: &Place,
+    place: &FieldPlace,
     names: &[&String],
-    readings: &mut [Reading],
+    readings: &mut [NumberReading],
 ) -> Result<(), ProtocolError> {
     if json.is_null() {
         return Ok(());
@@ -150,7 +150,7 @@ fn read_deviations(
     if let Some((other, json)) = place.fields(json)?.iter().find(|(other, _)| !names.contains(other)) {
         return Err(ProtocolError::unusable(place.field(other), json, "of no known name"));
     }
-    let deviations: Deviations = place.read(json)?;
+    let deviations: MessageDeviations = place.read(json)?;
     for (name, reading) in names.iter().zip(readings) {
         reading.deviation = deviations.0.get(*name).copied();
     }

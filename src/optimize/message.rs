@@ -1,7 +1,7 @@
 //! The messages of a caller.
 //!
 //! Every field is optional here, so that null counts as absent. The readers name the fields that are missing. A field
-//! of type `Json` is used by some readers only, or cannot be read without other fields.
+//! of type `JsonExporter` is used by some readers only, or cannot be read without other fields.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use crate::document::json;
-use crate::prior::Context;
+use crate::prior::OptimizeContext;
 
 /// The fields of every message.
 #[derive(Default, Deserialize)]
@@ -42,7 +42,7 @@ pub(super) struct SpaceMessage {
     pub(super) budget: Option<NonZeroU32>,
     pub(super) seed: Option<u64>,
     #[serde(deserialize_with = "json::object")]
-    pub(super) context: Option<Context>,
+    pub(super) context: Option<OptimizeContext>,
 }
 
 /// The fields of parameters, objectives and constraints.
@@ -78,12 +78,12 @@ pub(super) struct IntRange {
     pub(super) low: Json,
     pub(super) high: Json,
     #[serde(deserialize_with = "json::word")]
-    pub(super) grid: Option<Grid>,
+    pub(super) grid: Option<NumberGrid>,
     pub(super) log: Option<bool>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
-pub(super) enum Grid {
+pub(super) enum NumberGrid {
     #[serde(rename = "pow2")]
     PowerOfTwo,
 }
@@ -100,7 +100,7 @@ pub(super) struct FloatRange {
 /// The choices of a `categorical`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Choices {
+pub(super) struct CategoricalChoices {
     pub(super) choices: Option<Vec<Json>>,
 }
 
@@ -116,12 +116,12 @@ pub(super) struct WhenItem {
 #[serde(default)]
 pub(super) struct ObjectiveItem {
     #[serde(deserialize_with = "json::word")]
-    pub(super) direction: Option<Direction>,
+    pub(super) direction: Option<ObjectiveDirection>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Direction {
+pub(super) enum ObjectiveDirection {
     Maximize,
     Minimize,
 }
@@ -172,16 +172,16 @@ pub(super) enum TrialStatus {
 /// Standard deviations by the name of an objective or a constraint.
 #[derive(Deserialize)]
 #[serde(transparent)]
-pub(super) struct Deviations(#[serde(deserialize_with = "json::amounts")] pub(super) BTreeMap<String, f64>);
+pub(super) struct MessageDeviations(#[serde(deserialize_with = "json::amounts")] pub(super) BTreeMap<String, f64>);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::optimize::field::Place;
+    use crate::optimize::field::FieldPlace;
     use serde_json::json;
 
-    fn context(json: &Json) -> Result<Context, String> {
-        Place::object("context").read(json).map_err(|error| error.to_string())
+    fn context(json: &Json) -> Result<OptimizeContext, String> {
+        FieldPlace::object("context").read(json).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!((all.device.count, all.load.concurrency, all.load.shared_prefixes), (Some(8), Some(400), None));
         assert_eq!(all.limits_s.into_iter().collect::<Vec<_>>(), [("ttft_p99".to_owned(), 4.0)]);
         assert_eq!(all.defaults.key(), r#"{"chunked_prefill":true,"gmu":0.9,"kv_cache_dtype":"auto","tp":1}"#);
-        assert_eq!(context(&json!({})), Ok(Context::default()));
+        assert_eq!(context(&json!({})), Ok(OptimizeContext::default()));
     }
 
     #[test]

@@ -37,10 +37,10 @@
 //!   has an entry for each objective and constraint that was measured. It is empty if no estimate is possible. An entry
 //!   has the data behind it (`measured`, `held_out_r2`) and reasons not to rely on it (`doubts`). `parameters` have
 //!   their shares of the variance and the expected result by value (`dependence`), and `pairs` are those that act
-//!   together. The fields are those of [`About`](crate::sampler::About).
+//!   together. The fields are those of [`ExplainedNumber`](crate::sampler::ExplainedNumber).
 //!
 //! A line that cannot be followed is an error that names the field and its value, and the run ends. Unknown fields are
-//! ignored. This module does no input or output: [`Session`] gets a line and returns at most one.
+//! ignored. This module does no input or output: [`OptimizeSession`] gets a line and returns at most one.
 
 mod constraint;
 mod error;
@@ -55,18 +55,18 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::config::Config;
 use crate::prior;
-use crate::sampler::{self, Ask, Judgement, Pick, Prior, Sampler};
+use crate::sampler::{self, Judgement, Pick, Sampler, SamplerAsk, SamplerPrior};
 use crate::trial::Origin;
 
 pub(crate) use error::ProtocolError;
-use field::Place;
-use log::Log;
+use field::FieldPlace;
+use log::ProposalLog;
 use message::{MessageHead, MessageKind, QuestionMessage, TellMessage};
-pub(crate) use problem::Problem;
+pub(crate) use problem::OptimizeProblem;
 
 /// The result of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub(crate) enum SessionReply {
     Nothing,
     /// One line for the caller, without its end.
     Line(String),
@@ -75,7 +75,7 @@ pub(crate) enum Reply {
 }
 
 /// Returns the twin's predictions for the space, if there is a context, and notes on them.
-fn believed(problem: &Problem, seed: u64) -> (Vec<Prior>, Vec<String>) {
+fn believed(problem: &OptimizeProblem, seed: u64) -> (Vec<SamplerPrior>, Vec<String>) {
     let Some(context) = &problem.context else { return (Vec::new(), Vec::new()) };
     match prior::of_context(context, &problem.space, &problem.aim, &|config| problem.allows(config), seed) {
         Ok(belief) => (vec![belief.prior], belief.notes),
@@ -84,28 +84,28 @@ fn believed(problem: &Problem, seed: u64) -> (Vec<Prior>, Vec<String>) {
 }
 
 /// One run: a space, then questions and answers.
-pub(crate) struct Session {
+pub(crate) struct OptimizeSession {
     sampler: &'static dyn Sampler,
     seed: Option<u64>,
     run: Option<Run>,
 }
 
 struct Run {
-    problem: Problem,
+    problem: OptimizeProblem,
     seed: u64,
     /// Predictions from the context.
-    priors: Vec<Prior>,
-    log: Log,
+    priors: Vec<SamplerPrior>,
+    log: ProposalLog,
 }
 
-impl std::fmt::Debug for Session {
+impl std::fmt::Debug for OptimizeSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let told = self.run.as_ref().map(|run| run.log.history().len());
         f.debug_struct("Session").field("sampler", &self.sampler.name()).field("history", &told).finish_non_exhaustive()
     }
 }
 
-impl Session {
+impl OptimizeSession {
     /// Creates a session before its space. `seed` has precedence over the one that the caller sends.
     #[must_use]
     pub(crate) fn new(sampler: &'static dyn Sampler, seed: Option<u64>) -> Self {
@@ -116,12 +116,12 @@ impl Session {
     ///
     /// # Errors
     /// If the line is not UTF-8, not JSON or not understood. The session is then unchanged.
-    pub(crate) fn feed(&mut self, line: &[u8]) -> Result<Reply, ProtocolError> {
+    pub(crate) fn feed(&mut self, line: &[u8]) -> Result<SessionReply, ProtocolError> {
         if line.trim_ascii().is_empty() {
-            return Ok(Reply::Nothing);
+            return Ok(SessionReply::Nothing);
         }
         let json = field::parse(line)?;
-        let line = Place::line();
+        let line = FieldPlace::line();
         let MessageHead { kind } = line.read(&json)?;
         match line.required("type", kind)? {
             MessageKind::Space => self.begin(&json),
@@ -129,18 +129,18 @@ impl Session {
             MessageKind::Tell => self.tell(&line.read(&json)?),
             MessageKind::Judge => self.judge(&line.read(&json)?),
             MessageKind::Explain => self.explain(&line.read(&json)?),
-            MessageKind::End => Ok(Reply::End),
+            MessageKind::End => Ok(SessionReply::End),
         }
     }
 
-    fn begin(&mut self, message: &Json) -> Result<Reply, ProtocolError> {
+    fn begin(&mut self, message: &Json) -> Result<SessionReply, ProtocolError> {
         if self.run.is_some() {
             return Err(ProtocolError::OutOfTurn { message: "space", when: "for the second time" });
         }
-        let problem = Problem::read(message)?;
+        let problem = OptimizeProblem::read(message)?;
         let seed = self.seed.unwrap_or(problem.seed);
         let (priors, notes) = believed(&problem, seed);
-        self.run = Some(Run { problem, seed, priors, log: Log::default() });
+        self.run = Some(Run { problem, seed, priors, log: ProposalLog::default() });
         let name = format!("setpoint {}, {}", env!("CARGO_PKG_VERSION"), self.sampler.name());
         let mut ready = json!({"type": "ready", "name": name});
         if !notes.is_empty() {
@@ -149,7 +149,7 @@ impl Session {
         Ok(line(&ready))
     }
 
-    fn ask(&mut self, QuestionMessage { id }: &QuestionMessage) -> Result<Reply, ProtocolError> {
+    fn ask(&mut self, QuestionMessage { id }: &QuestionMessage) -> Result<SessionReply, ProtocolError> {
         let run = self.run.as_mut().ok_or(ProtocolError::OutOfTurn { message: "ask", when: "before a space" })?;
         run.log.check_new(id)?;
         let Some(suggestion) = run.question(|ask| self.sampler.ask(ask)) else {
@@ -161,13 +161,13 @@ impl Session {
         Ok(reply)
     }
 
-    fn tell(&mut self, message: &TellMessage) -> Result<Reply, ProtocolError> {
+    fn tell(&mut self, message: &TellMessage) -> Result<SessionReply, ProtocolError> {
         let run = self.run.as_mut().ok_or(ProtocolError::OutOfTurn { message: "tell", when: "before a space" })?;
         run.log.tell(message, &run.problem)?;
-        Ok(Reply::Nothing)
+        Ok(SessionReply::Nothing)
     }
 
-    fn judge(&self, QuestionMessage { id }: &QuestionMessage) -> Result<Reply, ProtocolError> {
+    fn judge(&self, QuestionMessage { id }: &QuestionMessage) -> Result<SessionReply, ProtocolError> {
         let run = self.run.as_ref().ok_or(ProtocolError::OutOfTurn { message: "judge", when: "before a space" })?;
         let judgement = run.question(|ask| self.sampler.judge(ask));
         let Judgement { pick, front, remaining, next_gain, notes, .. } = judgement.unwrap_or_default();
@@ -181,7 +181,7 @@ impl Session {
         Ok(line(&answer))
     }
 
-    fn explain(&self, QuestionMessage { id }: &QuestionMessage) -> Result<Reply, ProtocolError> {
+    fn explain(&self, QuestionMessage { id }: &QuestionMessage) -> Result<SessionReply, ProtocolError> {
         let run = self.run.as_ref().ok_or(ProtocolError::OutOfTurn { message: "explain", when: "before a space" })?;
         let explanation = run.question(|ask| sampler::explain(self.sampler, ask));
         let about = explanation.map_or_else(Vec::new, |explanation| explanation.about);
@@ -191,11 +191,11 @@ impl Session {
 
 impl Run {
     /// Puts a question with all data so far.
-    fn question<T>(&self, put: impl FnOnce(&Ask<'_>) -> T) -> T {
+    fn question<T>(&self, put: impl FnOnce(&SamplerAsk<'_>) -> T) -> T {
         let nothing = Config::new();
         let allowed = |config: &Config| self.problem.allows(config);
-        let question = Ask::new(&self.problem.space, &self.problem.aim, self.log.history(), self.seed, &allowed);
-        put(&Ask {
+        let question = SamplerAsk::new(&self.problem.space, &self.problem.aim, self.log.history(), self.seed, &allowed);
+        put(&SamplerAsk {
             defaults: self.problem.context.as_ref().map_or(&nothing, |context| &context.defaults),
             priors: &self.priors,
             left: self.problem.budget.map(|trials| trials.saturating_sub(self.log.asked())),
@@ -215,8 +215,8 @@ impl Run {
     }
 }
 
-fn line(json: &Json) -> Reply {
-    Reply::Line(json.to_string())
+fn line(json: &Json) -> SessionReply {
+    SessionReply::Line(json.to_string())
 }
 
 #[cfg(test)]

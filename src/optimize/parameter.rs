@@ -3,11 +3,13 @@
 use serde_json::Value as Json;
 
 use super::error::{ProtocolError, quote};
-use super::field::Place;
-use super::message::{Choices, FloatRange, Grid, IntRange, NamedItem, ParameterItem, ParameterKind, WhenItem};
+use super::field::FieldPlace;
+use super::message::{
+    CategoricalChoices, FloatRange, IntRange, NamedItem, NumberGrid, ParameterItem, ParameterKind, WhenItem,
+};
 use crate::config::{Config, Value};
 use crate::document::json::scalar_of;
-use crate::space::{Condition, Domain, Parameter, Scale, Space};
+use crate::space::{Condition, Domain, IntScale, Parameter, Space};
 use crate::stats::{f64_to_i64, to_f64};
 
 /// Largest integer of a bound. Beyond it neighbouring integers are one double.
@@ -18,7 +20,7 @@ const LARGEST: i64 = 1 << 53;
 pub(super) fn read_space(params: &[Json]) -> Result<Space, ProtocolError> {
     let mut parameters: Vec<Parameter> = Vec::new();
     for (index, json) in params.iter().enumerate() {
-        let item = Place::object(format!("params[{index}]"));
+        let item = FieldPlace::object(format!("params[{index}]"));
         let NamedItem { name } = item.read(json)?;
         let name = item.required("name", name)?;
         if name.is_empty() {
@@ -27,7 +29,7 @@ pub(super) fn read_space(params: &[Json]) -> Result<Space, ProtocolError> {
         if parameters.iter().any(|above| above.name == name) {
             return Err(ProtocolError::repeated(item.field("name"), &name.into()));
         }
-        let place = Place::parameter(&name);
+        let place = FieldPlace::parameter(&name);
         let ParameterItem { kind, when } = place.read(json)?;
         let domain = match place.required("type", kind)? {
             ParameterKind::Bool => Domain::Bool,
@@ -45,7 +47,7 @@ pub(super) fn read_space(params: &[Json]) -> Result<Space, ProtocolError> {
 /// parent's own.
 pub(super) fn read_when(
     when: Option<WhenItem>,
-    place: &Place,
+    place: &FieldPlace,
     parents: &[Parameter],
 ) -> Result<Option<Condition>, ProtocolError> {
     let Some(WhenItem { param, values: listed }) = when else { return Ok(None) };
@@ -63,7 +65,10 @@ pub(super) fn read_when(
     Ok(Some(Condition { parameter, values }))
 }
 
-fn read_choices(Choices { choices: listed }: &Choices, place: &Place) -> Result<Vec<Value>, ProtocolError> {
+fn read_choices(
+    CategoricalChoices { choices: listed }: &CategoricalChoices,
+    place: &FieldPlace,
+) -> Result<Vec<Value>, ProtocolError> {
     let mut choices = Vec::new();
     for json in listed.iter().flatten() {
         let choice = scalar_of(json)
@@ -79,7 +84,7 @@ fn read_choices(Choices { choices: listed }: &Choices, place: &Place) -> Result<
     Ok(choices)
 }
 
-fn read_int(range: &IntRange, place: &Place) -> Result<Domain, ProtocolError> {
+fn read_int(range: &IntRange, place: &FieldPlace) -> Result<Domain, ProtocolError> {
     let bound = |key: &str, number: &Json| {
         whole(present(place, key, number)?)
             .filter(|bound| (-LARGEST..=LARGEST).contains(bound))
@@ -87,13 +92,13 @@ fn read_int(range: &IntRange, place: &Place) -> Result<Domain, ProtocolError> {
     };
     let (low, high) = (bound("low", &range.low)?, bound("high", &range.high)?);
     let scale = match (range.grid, range.log) {
-        (Some(Grid::PowerOfTwo), _) => Scale::PowerOfTwo,
-        (None, Some(true)) => Scale::Log,
-        (None, _) => Scale::Linear,
+        (Some(NumberGrid::PowerOfTwo), _) => IntScale::PowerOfTwo,
+        (None, Some(true)) => IntScale::Log,
+        (None, _) => IntScale::Linear,
     };
     let place = RangePlace { place, low: &range.low, high: &range.high };
     place.check_order(low > high)?;
-    if scale == Scale::Log && low < 1 {
+    if scale == IntScale::Log && low < 1 {
         return Err(place.unusable_low("too low for a logarithmic range"));
     }
     let domain = Domain::int(low, high, scale, 1);
@@ -103,7 +108,7 @@ fn read_int(range: &IntRange, place: &Place) -> Result<Domain, ProtocolError> {
     Ok(domain)
 }
 
-fn read_float(range: &FloatRange, place: &Place) -> Result<Domain, ProtocolError> {
+fn read_float(range: &FloatRange, place: &FieldPlace) -> Result<Domain, ProtocolError> {
     let bound = |key: &str, number: &Json| {
         let finite = present(place, key, number)?.as_f64().filter(|bound| bound.is_finite());
         finite.ok_or_else(|| place.unfit(key, number, "a finite number"))
@@ -121,13 +126,13 @@ fn read_float(range: &FloatRange, place: &Place) -> Result<Domain, ProtocolError
     Ok(Domain::Float { low, high, log })
 }
 
-fn present<'j>(place: &Place, key: &str, json: &'j Json) -> Result<&'j Json, ProtocolError> {
+fn present<'j>(place: &FieldPlace, key: &str, json: &'j Json) -> Result<&'j Json, ProtocolError> {
     place.required(key, Some(json).filter(|json| !json.is_null()))
 }
 
 /// A range with its place in errors.
 struct RangePlace<'p> {
-    place: &'p Place,
+    place: &'p FieldPlace,
     low: &'p Json,
     high: &'p Json,
 }
@@ -153,7 +158,7 @@ pub(super) fn admit(domain: &Domain, json: &Json) -> Option<Value> {
         Domain::Categorical(choices) => choices.iter().find(|choice| same(choice, json)).cloned(),
         Domain::Int { low, high, scale, multiple_of } => {
             let number = whole(json).filter(|number| (low..=high).contains(&number) && number % multiple_of == 0)?;
-            (*scale != Scale::PowerOfTwo || number.count_ones() == 1).then_some(Value::Int(number))
+            (*scale != IntScale::PowerOfTwo || number.count_ones() == 1).then_some(Value::Int(number))
         }
         Domain::Float { low, high, .. } => {
             json.as_f64().filter(|number| (low..=high).contains(&number)).map(Value::Float)
@@ -183,7 +188,7 @@ fn whole(json: &Json) -> Option<i64> {
 /// If the configuration is not a member of the space. It has an unknown name or a value out of range, it lacks an
 /// active parameter, or it sets an inactive one (null counts as absent).
 pub(super) fn read_config(space: &Space, json: &Json) -> Result<Config, ProtocolError> {
-    let place = Place::object("config");
+    let place = FieldPlace::object("config");
     let fields = place.fields(json)?;
     for (name, json) in fields {
         if !space.parameters.iter().any(|parameter| parameter.name == *name) {

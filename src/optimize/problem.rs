@@ -6,13 +6,13 @@ use serde_json::Value as Json;
 
 use super::constraint::KnownConstraint;
 use super::error::ProtocolError;
-use super::field::Place;
-use super::message::{ConstraintItem, Direction, NamedItem, ObjectiveItem, SpaceMessage};
+use super::field::FieldPlace;
+use super::message::{ConstraintItem, NamedItem, ObjectiveDirection, ObjectiveItem, SpaceMessage};
 use super::parameter::read_space;
 use crate::config::Config;
 use crate::objective::Goal;
-use crate::prior::Context;
-use crate::sampler::{Aim, Target};
+use crate::prior::OptimizeContext;
+use crate::sampler::{ObjectiveTarget, SearchAim};
 use crate::space::Space;
 
 /// The version of the protocol.
@@ -23,21 +23,21 @@ const FEASIBLE: &str = "<=0";
 
 /// The input of the suggestions apart from the measurements.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Problem {
+pub(crate) struct OptimizeProblem {
     pub space: Space,
-    pub aim: Aim,
+    pub aim: SearchAim,
     pub known: Vec<KnownConstraint>,
     /// Total number of trials, if it is known.
     pub budget: Option<u32>,
     pub seed: u64,
-    pub context: Option<Context>,
+    pub context: Option<OptimizeContext>,
 }
 
-impl Problem {
+impl OptimizeProblem {
     /// # Errors
     /// If a field cannot be used; the error names it and its value.
     pub(super) fn read(json: &Json) -> Result<Self, ProtocolError> {
-        let line = Place::line();
+        let line = FieldPlace::line();
         let message: SpaceMessage = line.read(json)?;
         if let Some(version) = message.protocol.filter(|version| *version != PROTOCOL) {
             return Err(line.unfit("protocol", &version.into(), PROTOCOL.to_string()));
@@ -45,7 +45,7 @@ impl Problem {
         let space = read_space(&line.required("params", message.params)?)?;
         let known = message.known_constraints.unwrap_or_default();
         let known = known.iter().enumerate().map(|(index, json)| {
-            KnownConstraint::read(json, &Place::object(format!("known_constraints[{index}]")), &space.parameters)
+            KnownConstraint::read(json, &FieldPlace::object(format!("known_constraints[{index}]")), &space.parameters)
         });
         Ok(Self {
             known: known.collect::<Result<_, _>>()?,
@@ -64,15 +64,15 @@ impl Problem {
     }
 }
 
-fn read_aim(objectives: Option<Vec<Json>>, constraints: &[Json]) -> Result<Aim, ProtocolError> {
-    let mut aim = Aim::default();
+fn read_aim(objectives: Option<Vec<Json>>, constraints: &[Json]) -> Result<SearchAim, ProtocolError> {
+    let mut aim = SearchAim::default();
     for Named { name, place, json } in named("objectives", objectives.as_deref().unwrap_or_default())? {
         let ObjectiveItem { direction } = place.read(json)?;
         let goal = match place.required("direction", direction)? {
-            Direction::Maximize => Goal::Maximize,
-            Direction::Minimize => Goal::Minimize,
+            ObjectiveDirection::Maximize => Goal::Maximize,
+            ObjectiveDirection::Minimize => Goal::Minimize,
         };
-        aim.objectives.push(Target { name, goal });
+        aim.objectives.push(ObjectiveTarget { name, goal });
     }
     if aim.objectives.is_empty() {
         return Err(ProtocolError::unfit("objectives", &objectives.into(), "a list with at least one objective"));
@@ -92,7 +92,7 @@ fn read_aim(objectives: Option<Vec<Json>>, constraints: &[Json]) -> Result<Aim, 
 /// An item of a list.
 struct Named<'j> {
     name: String,
-    place: Place,
+    place: FieldPlace,
     json: &'j Json,
 }
 
@@ -100,7 +100,7 @@ struct Named<'j> {
 fn named<'j>(key: &str, list: &'j [Json]) -> Result<Vec<Named<'j>>, ProtocolError> {
     let mut items: Vec<Named<'_>> = Vec::new();
     for (index, json) in list.iter().enumerate() {
-        let place = Place::object(format!("{key}[{index}]"));
+        let place = FieldPlace::object(format!("{key}[{index}]"));
         let NamedItem { name } = place.read(json)?;
         let name = place.required("name", name)?;
         if items.iter().any(|above| above.name == name) {
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(changes: &Json) -> Result<Problem, String> {
+    fn read(changes: &Json) -> Result<OptimizeProblem, String> {
         let mut message = json!({
             "type": "space", "protocol": 1, "problem": "chat", "params": [{"name": "a", "type": "int", "low": 1, "high": 9}],
             "objectives": [{"name": "throughput", "direction": "maximize"}, {"name": "ttft", "direction": "minimize"}],
@@ -125,7 +125,7 @@ mod tests {
             "context": {"model": {"parameters": 8e9}},
         });
         message.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
-        Problem::read(&message).map_err(|error| error.to_string())
+        OptimizeProblem::read(&message).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::sampler::{Known, Past, Suggestion};
+use crate::sampler::{KnownOutcome, PastTrial, Suggestion};
 
 /// A sampler that proposes the values of `x` in order and keeps its last input.
 struct InOrder;
@@ -15,7 +15,7 @@ static SEEN: Mutex<Vec<(u64, Seen)>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Debug)]
 struct Seen {
-    history: Vec<Past>,
+    history: Vec<PastTrial>,
     defaults: Config,
     left: Option<u32>,
 }
@@ -29,7 +29,7 @@ impl Sampler for InOrder {
         "for tests"
     }
 
-    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+    fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         let seen = Seen { history: ask.history.to_vec(), defaults: ask.defaults.clone(), left: ask.left };
         SEEN.lock().unwrap().push((ask.seed, seen));
         let configs = ask.space.enumerate(1000).unwrap();
@@ -38,7 +38,7 @@ impl Sampler for InOrder {
         Some(Suggestion { config, why: "the next one".to_owned() })
     }
 
-    fn judge(&self, ask: &Ask<'_>) -> Option<Judgement> {
+    fn judge(&self, ask: &SamplerAsk<'_>) -> Option<Judgement> {
         let place = ask.history.iter().position(|past| past.measured().is_some());
         let pick = place.map(|place| Pick { place, values: vec![Some((90.5, 0.02))], feasible: 0.75 });
         let note = "a note".to_owned();
@@ -56,22 +56,22 @@ fn space(seed: u64) -> Json {
 }
 
 /// Starts a session with its space. Each test that reads the sampler's input has a seed of its own.
-fn session(seed: u64) -> Session {
-    let mut session = Session::new(&InOrder, None);
+fn session(seed: u64) -> OptimizeSession {
+    let mut session = OptimizeSession::new(&InOrder, None);
     assert!(matches!(send(&mut session, &space(seed)), Ok(Some(ready)) if ready["type"] == "ready"));
     session
 }
 
-fn send(session: &mut Session, message: &Json) -> Result<Option<Json>, String> {
+fn send(session: &mut OptimizeSession, message: &Json) -> Result<Option<Json>, String> {
     match session.feed(message.to_string().as_bytes()) {
-        Ok(Reply::Line(line)) => Ok(Some(serde_json::from_str(&line).unwrap())),
-        Ok(Reply::Nothing) => Ok(None),
-        Ok(Reply::End) => Ok(Some(json!("end"))),
+        Ok(SessionReply::Line(line)) => Ok(Some(serde_json::from_str(&line).unwrap())),
+        Ok(SessionReply::Nothing) => Ok(None),
+        Ok(SessionReply::End) => Ok(Some(json!("end"))),
         Err(error) => Err(error.to_string()),
     }
 }
 
-fn tell(session: &mut Session, id: &Json, x: i64, more: &Json) -> Result<Option<Json>, String> {
+fn tell(session: &mut OptimizeSession, id: &Json, x: i64, more: &Json) -> Result<Option<Json>, String> {
     let mut message = json!({
         "type": "tell", "id": id, "config": {"x": x}, "status": "ok", "values": {"speed": 1.5}, "constraints": {"late": -1},
     });
@@ -79,7 +79,7 @@ fn tell(session: &mut Session, id: &Json, x: i64, more: &Json) -> Result<Option<
     send(session, &message)
 }
 
-fn ask(session: &mut Session, id: &Json) -> Json {
+fn ask(session: &mut OptimizeSession, id: &Json) -> Json {
     send(session, &json!({"type": "ask", "id": id})).unwrap().unwrap()
 }
 
@@ -87,15 +87,15 @@ fn ask(session: &mut Session, id: &Json) -> Json {
 fn seen(seed: u64) -> (Vec<String>, Seen) {
     let all = SEEN.lock().unwrap();
     let seen = all.iter().rev().find(|(of, _)| *of == seed).unwrap().1.clone();
-    let text = |past: &Past| match &past.known {
-        Known::Measured(measured) => {
+    let text = |past: &PastTrial| match &past.known {
+        KnownOutcome::Measured(measured) => {
             let numbers: Vec<_> =
                 measured.values.iter().chain(&measured.excesses).map(|r| r.value.to_string()).collect();
             format!("{} {}: {}", past.config, past.origin, numbers.join(" "))
         }
         known => format!("{} {}: {known:?}", past.config, past.origin),
     };
-    let text = |past: &Past| text(past) + &past.cost.map_or_else(String::new, |cost| format!(" for {cost}"));
+    let text = |past: &PastTrial| text(past) + &past.cost.map_or_else(String::new, |cost| format!(" for {cost}"));
     (seen.history.iter().map(text).collect(), seen)
 }
 
@@ -201,7 +201,7 @@ fn numbers_that_are_missing_null_or_not_finite_were_not_measured() {
         assert_eq!(tell(&mut session, &json!(0), 1, &more), Ok(None));
     }
     let python = br#"{"type":"tell","id":0,"config":{"x":1},"status":"ok","values":{"speed":NaN},"constraints":{"late":-Infinity}}"#;
-    assert_eq!(session.feed(python), Ok(Reply::Nothing));
+    assert_eq!(session.feed(python), Ok(SessionReply::Nothing));
     ask(&mut session, &json!(1));
     let numbers: Vec<_> = seen(8).0.iter().map(|text| text.split(": ").nth(1).unwrap().to_owned()).collect();
     assert_eq!(numbers, ["NaN NaN", "NaN NaN", "NaN NaN", "2 NaN", "NaN NaN"]);
@@ -235,16 +235,17 @@ fn a_wrong_line_is_refused_by_what_is_wrong_and_leaves_the_session_as_it_was() {
     ] {
         assert_eq!(session.feed(line.as_bytes()).map_err(|error| error.to_string()), Err(expected.to_owned()));
     }
-    assert_eq!(session.feed(b" \r\n"), Ok(Reply::Nothing));
+    assert_eq!(session.feed(b" \r\n"), Ok(SessionReply::Nothing));
     for kind in ["ask", "tell", "judge", "explain"] {
-        let error = Session::new(&InOrder, None).feed(json!({"type": kind}).to_string().as_bytes()).unwrap_err();
+        let error =
+            OptimizeSession::new(&InOrder, None).feed(json!({"type": kind}).to_string().as_bytes()).unwrap_err();
         assert_eq!(error.to_string(), format!("{kind} came before a space"));
     }
 }
 
 #[test]
 fn a_seed_of_the_command_line_goes_before_the_callers() {
-    let mut session = Session::new(&InOrder, Some(1010));
+    let mut session = OptimizeSession::new(&InOrder, Some(1010));
     send(&mut session, &space(10)).unwrap();
     ask(&mut session, &json!(1));
     assert_eq!(seen(1010).0, [] as [&str; 0]);
@@ -254,7 +255,7 @@ fn a_seed_of_the_command_line_goes_before_the_callers() {
 #[test]
 fn a_judgement_has_the_pick_by_name() {
     let mut session = session(11);
-    let judge = |session: &mut Session| send(session, &json!({"type": "judge", "id": "j"})).unwrap().unwrap();
+    let judge = |session: &mut OptimizeSession| send(session, &json!({"type": "judge", "id": "j"})).unwrap().unwrap();
     let nothing = json!({
         "type": "judgement", "id": "j", "pick": null, "remaining": null, "next_gain": 0.5, "notes": ["a note"],
     });
@@ -265,7 +266,7 @@ fn a_judgement_has_the_pick_by_name() {
     let judgement = judge(&mut session);
     assert_eq!((&judgement["pick"], &judgement["remaining"]), (&pick, &json!([0.0, 0.125, null])));
     // A sampler without a model has no judgement.
-    let mut session = Session::new(sampler::find("random").unwrap(), None);
+    let mut session = OptimizeSession::new(sampler::find("random").unwrap(), None);
     send(&mut session, &space(11)).unwrap();
     let none = json!({"type": "judgement", "id": "j", "pick": null, "remaining": null, "next_gain": null, "notes": []});
     assert_eq!(judge(&mut session), none);
@@ -273,14 +274,14 @@ fn a_judgement_has_the_pick_by_name() {
 
 #[test]
 fn an_explanation_names_the_parameter_that_matters_whatever_the_sampler() {
-    let mut session = Session::new(sampler::find("random").unwrap(), None);
+    let mut session = OptimizeSession::new(sampler::find("random").unwrap(), None);
     let message = json!({
         "type": "space", "seed": 13,
         "params": [{"name": "x", "type": "int", "low": 1, "high": 8}, {"name": "y", "type": "bool"}],
         "objectives": [{"name": "speed", "direction": "minimize"}], "constraints": [{"name": "late"}],
     });
     send(&mut session, &message).unwrap();
-    let explain = |session: &mut Session| send(session, &json!({"type": "explain", "id": 7})).unwrap().unwrap();
+    let explain = |session: &mut OptimizeSession| send(session, &json!({"type": "explain", "id": 7})).unwrap().unwrap();
     assert_eq!(explain(&mut session), json!({"type": "explanation", "id": 7, "about": []}));
     for id in 0..12_i64 {
         let (x, y) = (1 + (5 * id) % 8, id % 3 == 0);
@@ -313,7 +314,7 @@ fn ten_thousand_tells_are_taken_before_an_ask() {
 
 #[test]
 fn where_the_known_constraints_refuse_nearly_all_of_a_space_that_is_said() {
-    let mut session = Session::new(sampler::find("random").unwrap(), Some(1));
+    let mut session = OptimizeSession::new(sampler::find("random").unwrap(), Some(1));
     let space = json!({
         "type": "space", "objectives": [{"name": "speed", "direction": "maximize"}],
         "params": [{"name": "x", "type": "int", "low": 1, "high": 1_000_000}, {"name": "y", "type": "float", "low": 0, "high": 1}],
@@ -329,7 +330,7 @@ fn where_the_known_constraints_refuse_nearly_all_of_a_space_that_is_said() {
 
 #[test]
 fn where_a_small_space_allows_nothing_the_constraint_is_named() {
-    let mut session = Session::new(&InOrder, None);
+    let mut session = OptimizeSession::new(&InOrder, None);
     let mut space = space(23);
     space["known_constraints"] = json!([{"expr": "x >= 1"}, {"expr": "x >= 5"}]);
     send(&mut session, &space).unwrap();
@@ -343,7 +344,7 @@ fn where_a_small_space_allows_nothing_the_constraint_is_named() {
 
 #[test]
 fn where_all_that_is_drawn_was_proposed_before_that_is_said() {
-    let mut session = Session::new(sampler::find("random").unwrap(), Some(1));
+    let mut session = OptimizeSession::new(sampler::find("random").unwrap(), Some(1));
     // Two numbers, and no constraint that could be the reason.
     let float = json!({"name": "x", "type": "float", "low": 1, "high": 1.000_000_000_000_000_2});
     let space = json!({"type": "space", "objectives": [{"name": "speed", "direction": "maximize"}], "params": [float]});
@@ -400,7 +401,7 @@ fn how_well_a_number_is_known_is_told_beside_it() {
 
 #[test]
 fn of_several_objectives_a_judgement_has_the_front_by_name() {
-    let mut session = Session::new(sampler::find("auto").unwrap(), Some(1));
+    let mut session = OptimizeSession::new(sampler::find("auto").unwrap(), Some(1));
     let space = json!({
         "type": "space", "params": [{"name": "x", "type": "int", "low": 1, "high": 8}],
         "objectives": [{"name": "speed", "direction": "maximize"}, {"name": "delay", "direction": "minimize"}],
@@ -424,7 +425,7 @@ fn of_several_objectives_a_judgement_has_the_front_by_name() {
 /// Pins the suggestions, so that they are equal on every machine. A change of the sampler requires new ones here.
 #[test]
 fn the_suggestions_of_a_run_are_those_that_are_written_down() {
-    let mut session = Session::new(sampler::find("auto").unwrap(), Some(1));
+    let mut session = OptimizeSession::new(sampler::find("auto").unwrap(), Some(1));
     let space = json!({
         "type": "space", "objectives": [{"name": "throughput", "direction": "maximize"}], "constraints": [{"name": "ttft_p99"}],
         "params": [
@@ -475,12 +476,12 @@ fn the_suggestions_of_a_run_are_those_that_are_written_down() {
 fn the_run_in_the_book_is_what_is_answered() {
     let chapter = include_str!("../../docs/src/optimize.md");
     let (_, section) = chapter.split_once("# The optimizer alone").unwrap();
-    let mut session = Session::new(sampler::find("auto").unwrap(), None);
+    let mut session = OptimizeSession::new(sampler::find("auto").unwrap(), None);
     let mut replies = Vec::new();
     let mut shown = Vec::new();
     for line in section.lines().take_while(|line| !line.starts_with("- ")) {
         if let Some(sent) = line.strip_prefix("> ") {
-            if let Reply::Line(reply) = session.feed(sent.as_bytes()).unwrap() {
+            if let SessionReply::Line(reply) = session.feed(sent.as_bytes()).unwrap() {
                 replies.push(reply);
             }
         } else if let Some(reply) = line.strip_prefix("< ") {

@@ -4,43 +4,46 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use super::script::{Script, Turn};
-use crate::load::{Error, Event, Instants, Next, Phase, Progress, Range, Record, Schedule, Taken, nanos};
-use crate::metrics::Recorder;
-use crate::twin::{self, Arrival, Asked, Reply, Source, Tokens};
+use super::script::{PromptScript, ScriptTurn};
+use crate::load::{
+    IndexRange, LoadEvent, LoadPhase, LoadSchedule, NextSend, RequestError, RequestInstants, RequestRecord,
+    TakenRequest, UserProgress, nanos,
+};
+use crate::metrics::WindowRecorder;
+use crate::twin::{self, AskedRequest, RequestSource, Tokens, TwinArrival, VirtualReply};
 
 /// The clients of one phase of a load, on the device's clock. That clock is `pace` times as fast as theirs.
-pub(super) struct Client<'a> {
+pub(super) struct VirtualClient<'a> {
     pace: f64,
-    wire: Wire,
+    wire: WireTime,
     request_timeout: Duration,
     /// Whether prompts are sent as token ids, because equal beginnings of prompts matter.
     ids: bool,
-    schedule: Schedule<Turn>,
+    schedule: LoadSchedule<ScriptTurn>,
     sessions: Sessions<'a>,
     /// Replies on the way to their client.
     endings: BinaryHeap<Reverse<Ending>>,
     number: u64,
     /// On the clients' clock.
-    pub(super) records: Vec<Record>,
+    pub(super) records: Vec<RequestRecord>,
     /// Contains all records, also those without all of their chunks.
-    pub(super) recorder: Recorder,
+    pub(super) recorder: WindowRecorder,
     room: usize,
 }
 
 /// Time that requests and tokens travel, on the device's clock.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Wire {
+pub(super) struct WireTime {
     pub(super) request: Duration,
     pub(super) token: Duration,
 }
 
 /// Send times and time limits of a phase.
-pub(super) struct Timing {
+pub(super) struct PhaseTiming {
     /// Seconds of the device's clock per second of the clients' clock.
     pub(super) pace: f64,
-    pub(super) wire: Wire,
-    pub(super) instants: Option<Instants>,
+    pub(super) wire: WireTime,
+    pub(super) instants: Option<RequestInstants>,
     pub(super) places: Option<usize>,
     pub(super) length: Option<Duration>,
     pub(super) request_timeout: Duration,
@@ -49,7 +52,7 @@ pub(super) struct Timing {
 }
 
 struct Sessions<'a> {
-    script: &'a Script,
+    script: &'a PromptScript,
     pace: f64,
     next: u64,
     end: u64,
@@ -57,8 +60,8 @@ struct Sessions<'a> {
 }
 
 /// A user that waits for a reply.
-pub(super) struct User {
-    rest: Progress<Turn>,
+pub(super) struct VirtualUser {
+    rest: UserProgress<ScriptTurn>,
     due: Duration,
     sent: Duration,
     queued: bool,
@@ -67,7 +70,7 @@ pub(super) struct User {
 
 struct Ending {
     at: (Duration, u64),
-    rest: Progress<Turn>,
+    rest: UserProgress<ScriptTurn>,
 }
 
 impl PartialEq for Ending {
@@ -100,11 +103,11 @@ fn faster(time: Duration, pace: f64) -> Duration {
     if is_even(pace) { time } else { Duration::try_from_secs_f64(time.as_secs_f64() * pace).unwrap_or(Duration::MAX) }
 }
 
-impl<'a> Client<'a> {
-    pub(super) fn new(script: &'a Script, range: Range, ids: bool, timing: Timing) -> Self {
-        let Timing { pace, wire, instants, places, length, request_timeout, kept_chunks } = timing;
-        let instants =
-            instants.map(|instants| -> Instants { Box::new(instants.map(move |instant| faster(instant, pace))) });
+impl<'a> VirtualClient<'a> {
+    pub(super) fn new(script: &'a PromptScript, range: IndexRange, ids: bool, timing: PhaseTiming) -> Self {
+        let PhaseTiming { pace, wire, instants, places, length, request_timeout, kept_chunks } = timing;
+        let instants = instants
+            .map(|instants| -> RequestInstants { Box::new(instants.map(move |instant| faster(instant, pace))) });
         let end = range.sessions.map_or(u64::MAX, |sessions| range.first.saturating_add(sessions));
         let left = range.requests.unwrap_or(u64::MAX);
         Self {
@@ -112,12 +115,12 @@ impl<'a> Client<'a> {
             wire,
             request_timeout,
             ids,
-            schedule: Schedule::new(0, instants, places, length.map(|length| faster(length, pace))),
+            schedule: LoadSchedule::new(0, instants, places, length.map(|length| faster(length, pace))),
             sessions: Sessions { script, pace, next: range.first, end, left },
             endings: BinaryHeap::new(),
             number: 0,
             records: Vec::new(),
-            recorder: Recorder::new(),
+            recorder: WindowRecorder::new(),
             room: kept_chunks,
         }
     }
@@ -132,7 +135,7 @@ impl<'a> Client<'a> {
         if is_even(self.pace) { time } else { time.div_f64(self.pace) }
     }
 
-    fn record(&self, user: &User, reply: &Reply) -> Record {
+    fn record(&self, user: &VirtualUser, reply: &VirtualReply) -> RequestRecord {
         let sent = self.slower(user.sent);
         let mut at = self.wire.request + reply.ttft + self.wire.token;
         let mut chunks = Vec::with_capacity(reply.gaps.len() + 1);
@@ -149,8 +152,8 @@ impl<'a> Client<'a> {
             chunks.retain(|chunk| *chunk <= limit);
         }
         let limit_ms = u64::try_from(self.request_timeout.as_millis()).unwrap_or(u64::MAX);
-        let failed = Err(Error::Timeout { limit_ms, chunks: chunks.len() });
-        Record {
+        let failed = Err(RequestError::Timeout { limit_ms, chunks: chunks.len() });
+        RequestRecord {
             session: reply.index,
             turn: reply.turn,
             due: self.slower(user.due),
@@ -181,27 +184,31 @@ fn micros(at: Duration) -> u32 {
 
 impl Sessions<'_> {
     /// Takes a session like the load generator's feed.
-    fn take(&mut self) -> Taken<Turn> {
+    fn take(&mut self) -> TakenRequest<ScriptTurn> {
         if self.left == 0 || self.next >= self.end {
-            return Taken::Over;
+            return TakenRequest::Over;
         }
         let turns = self.script.session(self.next);
         let room = usize::try_from(self.left).unwrap_or(usize::MAX);
         let pace = self.pace;
-        let turn = |turn: &Turn| Turn { think: faster(turn.think, pace), ..turn.clone() };
-        let turns: VecDeque<Turn> = turns.iter().take(room).map(turn).collect();
+        let turn = |turn: &ScriptTurn| ScriptTurn { think: faster(turn.think, pace), ..turn.clone() };
+        let turns: VecDeque<ScriptTurn> = turns.iter().take(room).map(turn).collect();
         let session = self.next;
         self.next += 1;
         self.left -= turns.len() as u64;
-        let progress = Progress { session, turn: 0, turns };
-        if self.left == 0 || self.next >= self.end { Taken::Last(progress) } else { Taken::Ready(progress) }
+        let progress = UserProgress { session, turn: 0, turns };
+        if self.left == 0 || self.next >= self.end {
+            TakenRequest::Last(progress)
+        } else {
+            TakenRequest::Ready(progress)
+        }
     }
 }
 
-impl Source for Client<'_> {
-    type User = User;
+impl RequestSource for VirtualClient<'_> {
+    type SourceUser = VirtualUser;
 
-    fn next(&mut self, now: Duration) -> twin::Next<User> {
+    fn next(&mut self, now: Duration) -> twin::NextArrival<VirtualUser> {
         while self.endings.peek().is_some_and(|ending| ending.0.at.0 <= now)
             && let Some(Reverse(Ending { at, rest })) = self.endings.pop()
         {
@@ -209,17 +216,22 @@ impl Source for Client<'_> {
         }
         let ending = self.endings.peek().map(|ending| ending.0.at.0);
         match self.schedule.next(nanos(now), || self.sessions.take()) {
-            Next::Send { turn, rest, due, queued } => {
+            NextSend::Send { turn, rest, due, queued } => {
                 let prompt = if self.ids {
                     Tokens::Ids(turn.prompt.to_vec().into())
                 } else {
                     Tokens::Count(u32::try_from(turn.prompt.len()).unwrap_or(u32::MAX))
                 };
-                twin::Next::Ask(Asked {
-                    arrival: Arrival { at: now + self.wire.request, prompt, output_len: turn.output_len, priority: 0 },
+                twin::NextArrival::Ask(AskedRequest {
+                    arrival: TwinArrival {
+                        at: now + self.wire.request,
+                        prompt,
+                        output_len: turn.output_len,
+                        priority: 0,
+                    },
                     index: rest.session,
                     turn: rest.turn.saturating_sub(1),
-                    user: User {
+                    user: VirtualUser {
                         rest,
                         due: due.map_or(now, Duration::from_nanos),
                         sent: now,
@@ -228,17 +240,17 @@ impl Source for Client<'_> {
                     },
                 })
             }
-            Next::At(at) => {
+            NextSend::At(at) => {
                 let at = Duration::from_nanos(at);
-                twin::Next::At(ending.map_or(at, |ending| ending.min(at)))
+                twin::NextArrival::At(ending.map_or(at, |ending| ending.min(at)))
             }
-            Next::Wait | Next::Over => ending.map_or(twin::Next::Wait, twin::Next::At),
+            NextSend::Wait | NextSend::Over => ending.map_or(twin::NextArrival::Wait, twin::NextArrival::At),
         }
     }
 
-    fn answered(&mut self, user: User, reply: &Reply, now: Duration) {
+    fn answered(&mut self, user: VirtualUser, reply: &VirtualReply, now: Duration) {
         let mut record = self.record(&user, reply);
-        self.recorder.on(&Event::Ended { phase: Phase::Measure, record: &record });
+        self.recorder.on(&LoadEvent::Ended { phase: LoadPhase::Measure, record: &record });
         if record.chunks.len() > 2 && record.chunks.len() > self.room {
             record.chunks.drain(1..record.chunks.len() - 1);
             record.chunks.shrink_to_fit();
@@ -259,25 +271,25 @@ mod tests {
 
     use super::*;
     use crate::config::ResolvedConfig;
-    use crate::load::{Arrival as Arrivals, Plan, due, measured};
-    use crate::twin::{DevicePreset, Drive, Engine, Observer, Settings, StepTime, test_model};
-    use crate::workload::Random;
+    use crate::load::{ArrivalPattern as Arrivals, LoadPlan, due, measured};
+    use crate::twin::{DevicePreset, Drive, DriveObserver, Settings, StepTime, TwinEngine, test_model};
+    use crate::workload::RandomWorkload;
 
     struct Blind;
 
-    impl Observer for Blind {}
+    impl DriveObserver for Blind {}
 
     /// Returns the records of a plan whose prompts have 20 tokens and whose replies have 6.
-    fn records(plan: &Plan, pace: f64, wire: Wire) -> Vec<Record> {
-        let workload = Random { input_len: 20, output_len: 6, vocab_size: 1000, seed: 7 };
-        let script = Script::new(Arc::new(workload));
+    fn records(plan: &LoadPlan, pace: f64, wire: WireTime) -> Vec<RequestRecord> {
+        let workload = RandomWorkload { input_len: 20, output_len: 6, vocab_size: 1000, seed: 7 };
+        let script = PromptScript::new(Arc::new(workload));
         let settings = Settings {
             resolved: ResolvedConfig { max_num_seqs: 4, ..Settings::default().resolved },
             ..Settings::default()
         };
         let step_time = StepTime::new(&test_model(), DevicePreset::find("h100").unwrap(), &settings).unwrap();
-        let mut engine = Engine::new(settings).unwrap();
-        let timing = Timing {
+        let mut engine = TwinEngine::new(settings).unwrap();
+        let timing = PhaseTiming {
             pace,
             wire,
             instants: due(plan, &script.workload, None),
@@ -286,7 +298,7 @@ mod tests {
             request_timeout: plan.request_timeout,
             kept_chunks: plan.kept_chunks,
         };
-        let mut client = Client::new(&script, measured(plan, None), true, timing);
+        let mut client = VirtualClient::new(&script, measured(plan, None), true, timing);
         let mut drive = Drive { engines: std::slice::from_mut(&mut engine), step_time: &step_time };
         drive.run(&mut client, &mut Blind).unwrap();
         client.records
@@ -307,8 +319,8 @@ mod tests {
         fn whatever_the_load_each_request_comes_once_and_no_more_at_a_time_than_may(
             arrival in arrivals(), places in 1_usize..9, requests in 1_u64..40, pace in 0.1_f64..50.0,
         ) {
-            let plan = Plan { arrival, ..Plan::closed(places, requests) };
-            let records = records(&plan, pace, Wire::default());
+            let plan = LoadPlan { arrival, ..LoadPlan::closed(places, requests) };
+            let records = records(&plan, pace, WireTime::default());
             prop_assert_eq!(records.len() as u64, requests);
             let mut sessions: Vec<_> = records.iter().map(|record| record.session).collect();
             sessions.sort_unstable();
@@ -325,8 +337,8 @@ mod tests {
 
         #[test]
         fn a_clock_that_is_faster_only_makes_a_closed_loop_shorter(pace in 0.1_f64..50.0, users in 1_usize..9) {
-            let plan = Plan::closed(users, 20);
-            let (slow, fast) = (records(&plan, 1.0, Wire::default()), records(&plan, pace, Wire::default()));
+            let plan = LoadPlan::closed(users, 20);
+            let (slow, fast) = (records(&plan, 1.0, WireTime::default()), records(&plan, pace, WireTime::default()));
             for (slow, fast) in slow.iter().zip(&fast) {
                 prop_assert_eq!(slow.session, fast.session);
                 let (slow, fast) = (slow.end.as_secs_f64(), fast.end.as_secs_f64() * pace);
@@ -338,9 +350,9 @@ mod tests {
     #[test]
     fn what_is_on_its_way_counts_for_the_client_and_holds_its_next_request_up() {
         let ms = Duration::from_millis;
-        let wire = Wire { request: ms(20), token: ms(5) };
-        let plan = Plan::closed(1, 3);
-        let (near, far) = (records(&plan, 1.0, Wire::default()), records(&plan, 1.0, wire));
+        let wire = WireTime { request: ms(20), token: ms(5) };
+        let plan = LoadPlan::closed(1, 3);
+        let (near, far) = (records(&plan, 1.0, WireTime::default()), records(&plan, 1.0, wire));
         for (turn, (near, far)) in (1_u32..).zip(near.iter().zip(&far)) {
             assert_eq!(far.ttft().unwrap(), near.ttft().unwrap() + ms(25), "{turn}");
             assert_eq!(far.decode(), near.decode());
@@ -350,8 +362,8 @@ mod tests {
 
     #[test]
     fn beyond_a_limit_only_the_first_and_the_last_chunk_of_a_request_are_kept() {
-        let all = records(&Plan::closed(2, 20), 1.0, Wire::default());
-        let few = records(&Plan { kept_chunks: 60, ..Plan::closed(2, 20) }, 1.0, Wire::default());
+        let all = records(&LoadPlan::closed(2, 20), 1.0, WireTime::default());
+        let few = records(&LoadPlan { kept_chunks: 60, ..LoadPlan::closed(2, 20) }, 1.0, WireTime::default());
         assert_eq!(few.iter().filter(|record| !record.thinned).count(), 10);
         for (all, few) in all.iter().zip(&few) {
             assert_eq!((all.ttft(), all.decode(), all.chunk_count), (few.ttft(), few.decode(), few.chunk_count));
@@ -360,10 +372,10 @@ mod tests {
 
     #[test]
     fn what_takes_too_long_has_failed_when_the_client_hangs_up() {
-        let plan = Plan { request_timeout: Duration::from_millis(40), ..Plan::closed(2, 4) };
-        let records = records(&plan, 1.0, Wire { request: Duration::from_millis(30), token: Duration::ZERO });
+        let plan = LoadPlan { request_timeout: Duration::from_millis(40), ..LoadPlan::closed(2, 4) };
+        let records = records(&plan, 1.0, WireTime { request: Duration::from_millis(30), token: Duration::ZERO });
         for record in records {
-            assert!(matches!(record.result, Err(Error::Timeout { limit_ms: 40, .. })), "{:?}", record.result);
+            assert!(matches!(record.result, Err(RequestError::Timeout { limit_ms: 40, .. })), "{:?}", record.result);
             assert_eq!(record.end, record.sent + Duration::from_millis(40));
             assert!(record.chunks.iter().all(|chunk| *chunk <= 40_000) && record.chunks.len() < 6);
         }

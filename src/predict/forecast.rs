@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::script::Script;
-use super::setup::Setup;
-use super::{PredictError, Question, run};
+use super::script::PromptScript;
+use super::setup::TwinSetup;
+use super::{PredictError, TwinQuestion, run};
 use crate::job::Job;
-use crate::load::Run;
-use crate::trial::{Outcome, Window};
+use crate::load::LoadRun;
+use crate::trial::{MeasuredWindow, Outcome};
 
 /// The measured part of a virtual run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Span {
+pub enum ForecastSpan {
     /// The load's own measurement window.
     Own,
     /// For a closed load with this number of users: from the end of the first `users` sessions to the last send. By
@@ -20,9 +20,9 @@ pub enum Span {
     Settled { users: u64 },
 }
 
-impl Span {
+impl ForecastSpan {
     /// Returns `None` if the load's own window applies.
-    pub(super) fn window(self, run: &Run) -> Option<Window> {
+    pub(super) fn window(self, run: &LoadRun) -> Option<MeasuredWindow> {
         let Self::Settled { users } = self else { return None };
         let first = run.records.iter().filter(|record| record.session < users);
         let from: Duration = first.map(|record| record.end).max()?;
@@ -30,13 +30,13 @@ impl Span {
         let sent = run.records.iter().filter(|record| record.sent >= from).count();
         let is_long = from < to && (sent as u64).saturating_mul(2) >= users;
         let reason = format!("from the end of the first {users} sessions to the last send");
-        is_long.then_some(Window { from_s: from.as_secs_f64(), to_s: to.as_secs_f64(), steady: true, reason })
+        is_long.then_some(MeasuredWindow { from_s: from.as_secs_f64(), to_s: to.as_secs_f64(), steady: true, reason })
     }
 }
 
 /// The result of one run.
 #[derive(Clone, Debug)]
-pub struct Forecasted {
+pub struct ForecastResult {
     pub outcome: Outcome,
     /// The cost of the computation, in units of about 100 ns. 0 for a rejection.
     pub cost: u64,
@@ -44,14 +44,14 @@ pub struct Forecasted {
 
 /// The prompts of a job, made once for all runs of it.
 #[derive(Debug)]
-pub struct Outlook {
-    script: Script,
+pub struct JobForecaster {
+    script: PromptScript,
 }
 
-impl Outlook {
+impl JobForecaster {
     #[must_use]
     pub fn new(job: &Job) -> Self {
-        Self { script: Script::new(std::sync::Arc::clone(&job.workload.built)) }
+        Self { script: PromptScript::new(std::sync::Arc::clone(&job.workload.built)) }
     }
 
     /// Returns the outcome of one run of the question's load. A `draw` takes the step times from the calibration's
@@ -59,13 +59,18 @@ impl Outlook {
     ///
     /// # Errors
     /// If the load cannot be driven, or one of its requests is longer than the engine accepts.
-    pub fn forecast(&self, question: &Question<'_>, span: Span, draw: Option<u64>) -> Result<Forecasted, PredictError> {
-        let setup = match Setup::resolve(question) {
+    pub fn forecast(
+        &self,
+        question: &TwinQuestion<'_>,
+        span: ForecastSpan,
+        draw: Option<u64>,
+    ) -> Result<ForecastResult, PredictError> {
+        let setup = match TwinSetup::resolve(question) {
             Ok(setup) => setup,
-            Err(rejection) => return Ok(Forecasted { outcome: Outcome::Rejected(rejection), cost: 0 }),
+            Err(rejection) => return Ok(ForecastResult { outcome: Outcome::Rejected(rejection), cost: 0 }),
         };
         let factors = draw.map_or_else(|| question.knowledge.central(), |number| question.knowledge.draw(number));
         let ran = run::run_over(span, &setup, &self.script, question.load, question.job.seed, &factors)?;
-        Ok(Forecasted { outcome: ran.outcome, cost: ran.cost })
+        Ok(ForecastResult { outcome: ran.outcome, cost: ran.cost })
     }
 }

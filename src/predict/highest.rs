@@ -1,17 +1,17 @@
-//! The highest load that the objectives' limits allow, by a `load::Ladder` over runs in virtual time.
+//! The highest load that the objectives' limits allow, by a `load::LoadLadder` over runs in virtual time.
 
-use super::script::Script;
-use super::setup::Setup;
+use super::script::PromptScript;
+use super::setup::TwinSetup;
 use super::{Effort, PredictError, run};
 use crate::job::LoadJob;
-use crate::load::{Arrival, HighestLoad, Ladder, LadderStep, LoadRange};
+use crate::load::{ArrivalPattern, HighestLoad, LadderStep, LoadLadder, LoadRange};
 use crate::objective::Constraint;
 use crate::stats::f64_to_u32;
 use crate::twin::Factors;
 
 /// The quantity that a search raises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Knob {
+pub enum LoadKnob {
     /// Users of a closed loop, or concurrent requests if all arrive at once.
     Concurrency,
     /// Sessions per second.
@@ -20,7 +20,7 @@ pub enum Knob {
     Speed,
 }
 
-impl Knob {
+impl LoadKnob {
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {
@@ -33,8 +33,8 @@ impl Knob {
 
 /// The highest load at which every limit holds.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Highest {
-    pub knob: Knob,
+pub struct PredictedHighest {
+    pub knob: LoadKnob,
     pub value: HighestLoad,
     /// Range from 10 % to 90 % of the draws, widened so that it contains the value.
     pub interval: Option<(f64, f64)>,
@@ -46,9 +46,9 @@ pub struct Highest {
 pub const GOOD: f64 = 0.99;
 
 /// The input of a search.
-pub(super) struct Search<'a> {
-    pub(super) setup: &'a Setup,
-    pub(super) script: &'a Script,
+pub(super) struct LoadSearch<'a> {
+    pub(super) setup: &'a TwinSetup,
+    pub(super) script: &'a PromptScript,
     pub(super) load: &'a LoadJob,
     pub(super) seed: u64,
     /// Limits on metrics that the twin predicts.
@@ -57,22 +57,24 @@ pub(super) struct Search<'a> {
     pub(super) most_requests: u32,
 }
 
-impl Search<'_> {
-    pub(super) fn knob(&self) -> Knob {
+impl LoadSearch<'_> {
+    pub(super) fn knob(&self) -> LoadKnob {
         match self.load.arrival {
-            Arrival::Closed | Arrival::AtOnce => Knob::Concurrency,
-            Arrival::Rate { .. } | Arrival::Ramp { .. } => Knob::Rate,
-            Arrival::Trace { .. } => Knob::Speed,
+            ArrivalPattern::Closed | ArrivalPattern::AtOnce => LoadKnob::Concurrency,
+            ArrivalPattern::Rate { .. } | ArrivalPattern::Ramp { .. } => LoadKnob::Rate,
+            ArrivalPattern::Trace { .. } => LoadKnob::Speed,
         }
     }
 
     /// Returns the value of the knob in the study's own load.
     fn begin(&self) -> f64 {
         match self.load.arrival {
-            Arrival::Closed | Arrival::AtOnce => f64::from(self.load.concurrency.or(self.load.requests).unwrap_or(1)),
-            Arrival::Rate { per_s, .. } => per_s,
-            Arrival::Ramp { to_per_s, .. } => to_per_s,
-            Arrival::Trace { factor } => 1.0 / factor,
+            ArrivalPattern::Closed | ArrivalPattern::AtOnce => {
+                f64::from(self.load.concurrency.or(self.load.requests).unwrap_or(1))
+            }
+            ArrivalPattern::Rate { per_s, .. } => per_s,
+            ArrivalPattern::Ramp { to_per_s, .. } => to_per_s,
+            ArrivalPattern::Trace { factor } => 1.0 / factor,
         }
     }
 
@@ -82,9 +84,9 @@ impl Search<'_> {
         let computed = f64::from(self.most_requests);
         let own = own.min(self.most_requests);
         match self.knob() {
-            Knob::Concurrency => computed.max(self.begin()),
-            Knob::Rate => self.begin() * 4.0 * computed / f64::from(own),
-            Knob::Speed => self.begin() * 64.0,
+            LoadKnob::Concurrency => computed.max(self.begin()),
+            LoadKnob::Rate => self.begin() * 4.0 * computed / f64::from(own),
+            LoadKnob::Speed => self.begin() * 64.0,
         }
     }
 
@@ -93,7 +95,7 @@ impl Search<'_> {
         let mut load = self.load.clone();
         let ratio = value / self.begin();
         match &mut load.arrival {
-            Arrival::Closed | Arrival::AtOnce => {
+            ArrivalPattern::Closed | ArrivalPattern::AtOnce => {
                 let users = f64_to_u32(value.round().max(1.0));
                 load.concurrency = Some(users);
                 // The study's warm-up has at least one request per user, so this one has, too.
@@ -101,13 +103,13 @@ impl Search<'_> {
                     load.warmup = users;
                 }
             }
-            Arrival::Rate { per_s, .. } => *per_s = value,
-            Arrival::Ramp { burstiness, .. } => {
-                load.arrival = Arrival::Rate { per_s: value, burstiness: *burstiness };
+            ArrivalPattern::Rate { per_s, .. } => *per_s = value,
+            ArrivalPattern::Ramp { burstiness, .. } => {
+                load.arrival = ArrivalPattern::Rate { per_s: value, burstiness: *burstiness };
             }
-            Arrival::Trace { factor } => *factor = 1.0 / value,
+            ArrivalPattern::Trace { factor } => *factor = 1.0 / value,
         }
-        if !matches!(load.arrival, Arrival::Trace { .. }) {
+        if !matches!(load.arrival, ArrivalPattern::Trace { .. }) {
             let scaled = |requests: u32| f64_to_u32((f64::from(requests) * ratio.max(1.0)).ceil());
             load.requests = match load.requests {
                 Some(requests) => Some(scaled(requests).min(self.most_requests)),
@@ -127,8 +129,8 @@ impl Search<'_> {
 
     /// Searches the highest value from `begin` on. The first tries multiply and divide it by `stride`.
     fn climb(&self, begin: f64, stride: f64, factors: &Factors) -> Result<HighestLoad, PredictError> {
-        let is_whole = self.knob() == Knob::Concurrency;
-        let mut ladder = Ladder::new(LoadRange { begin, stride, most: self.most(), is_whole });
+        let is_whole = self.knob() == LoadKnob::Concurrency;
+        let mut ladder = LoadLadder::new(LoadRange { begin, stride, most: self.most(), is_whole });
         loop {
             match ladder.step() {
                 LadderStep::Try(value) => ladder.record(self.holds(value, factors)?),
@@ -142,7 +144,7 @@ impl Search<'_> {
         central: &Factors,
         draws: impl Iterator<Item = Factors>,
         effort: &Effort,
-    ) -> Result<Highest, PredictError> {
+    ) -> Result<PredictedHighest, PredictError> {
         let value = self.climb(self.begin(), 2.0, central)?;
         let mut found = Vec::new();
         let mut tried = 0;
@@ -158,6 +160,6 @@ impl Search<'_> {
         }
         let range = super::interval(found);
         let interval = range.zip(value.value()).map(|(range, value)| super::containing(range, value));
-        Ok(Highest { knob: self.knob(), value, interval, draws: tried })
+        Ok(PredictedHighest { knob: self.knob(), value, interval, draws: tried })
     }
 }

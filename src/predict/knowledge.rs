@@ -5,10 +5,10 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
 use super::LaunchNoise;
-use crate::twin::{Calibration, Factor, Factors};
+use crate::twin::{Calibration, Factors, TermFactor};
 
 /// The factors that are the host's work rather than the device's: launching kernels, preparing steps, the front end.
-const HOST: [Factor; 3] = [Factor::Launch, Factor::Host, Factor::Frontend];
+const HOST: [TermFactor; 3] = [TermFactor::Launch, TermFactor::Host, TermFactor::Frontend];
 
 /// A calibration, as far as it applies to the device in question.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ impl<'a> Knowledge<'a> {
             rng.set_stream(1);
             let normal: f64 = StandardNormal.sample(&mut rng);
             let slowness = libm::exp(noise.deviation("mean_tpot_ms").0 * normal);
-            for factor in Factor::ALL {
+            for factor in TermFactor::ALL {
                 factors[factor] *= slowness;
             }
         }
@@ -80,7 +80,7 @@ impl<'a> Knowledge<'a> {
         let prior = Calibration::none();
         let spread = self.mixed(&prior.spread, &self.calibration.spread);
         let mut factors = self.central();
-        for factor in Factor::ALL {
+        for factor in TermFactor::ALL {
             factors[factor] *= libm::exp(2.0 * spread[factor]);
         }
         factors
@@ -88,7 +88,7 @@ impl<'a> Knowledge<'a> {
 
     fn mixed(&self, expected: &Factors, known: &Factors) -> Factors {
         let mut factors = *known;
-        for factor in Factor::ALL {
+        for factor in TermFactor::ALL {
             if self.elsewhere && !HOST.contains(&factor) {
                 factors[factor] = expected[factor];
             }
@@ -104,12 +104,12 @@ mod tests {
     #[test]
     fn another_device_keeps_what_is_known_of_the_host_only() {
         let mut calibration = Calibration::none();
-        for factor in Factor::ALL {
+        for factor in TermFactor::ALL {
             calibration.factors[factor] = 2.0;
         }
         let (here, elsewhere) = (Knowledge::here(&calibration), Knowledge::elsewhere(&calibration));
         assert_eq!(here.draw(3), calibration.draw(3));
-        for factor in Factor::ALL {
+        for factor in TermFactor::ALL {
             let expected = if HOST.contains(&factor) { 2.0 } else { 1.0 };
             assert!((elsewhere.central()[factor] - expected).abs() < 1e-12, "{factor:?}");
             assert!((here.central()[factor] - 2.0).abs() < 1e-12, "{factor:?}");

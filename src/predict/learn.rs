@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::Question;
-use super::setup::Setup;
+use super::TwinQuestion;
+use super::setup::TwinSetup;
 use crate::config::Config;
 use crate::trial::{Rejection, Replies};
-use crate::twin::{self, CalibrateError, Calibration, Load, Observed, Run, Times, Tokens};
+use crate::twin::{self, CalibrateError, Calibration, ObservedRun, ObservedTimes, ReplayedLoad, RequestTimes, Tokens};
 
 /// A measured trial.
 #[derive(Clone, Debug)]
-pub struct Tried {
+pub struct MeasuredTrial {
     /// The trial's own configuration.
     pub config: Config,
     pub replies: Replies,
@@ -39,7 +39,7 @@ const MOST_REQUESTS: usize = 400;
 ///
 /// # Errors
 /// If the trials have too few replies, or the twin cannot run their configurations.
-pub fn learn(question: &Question<'_>, tried: &[Tried]) -> Result<Calibration, LearnError> {
+pub fn learn(question: &TwinQuestion<'_>, tried: &[MeasuredTrial]) -> Result<Calibration, LearnError> {
     let runs = evenly(tried, MOST_TRIALS).map(|tried| run(question, tried)).collect::<Result<Vec<_>, _>>()?;
     Ok(twin::calibrate(&runs)?)
 }
@@ -50,9 +50,9 @@ fn evenly<T>(all: &[T], most: usize) -> impl Iterator<Item = &T> {
     (0..count).map(move |at| &all[if count > 1 { at * (all.len() - 1) / (count - 1) } else { 0 }])
 }
 
-fn run(question: &Question<'_>, tried: &Tried) -> Result<Run, LearnError> {
-    let question = Question { config: tried.config.clone(), ..question.clone() };
-    let setup = Setup::resolve(&question).map_err(LearnError::Rejected)?;
+fn run(question: &TwinQuestion<'_>, tried: &MeasuredTrial) -> Result<ObservedRun, LearnError> {
+    let question = TwinQuestion { config: tried.config.clone(), ..question.clone() };
+    let setup = TwinSetup::resolve(&question).map_err(LearnError::Rejected)?;
     let replies = &tried.replies;
     let mut settings = setup.settings;
     if let Some(blocks) = tried.blocks {
@@ -61,13 +61,13 @@ fn run(question: &Question<'_>, tried: &Tried) -> Result<Run, LearnError> {
     let mut before = requests(replies, setup.pace, settings.resolved.prefix_caching);
     let whole = replies.complete && before.len() == replies.len();
     let requests = before.split_off((replies.warmup as usize).min(before.len()));
-    let load = replies.users.map_or(Load::Open, |users| Load::Closed { users });
+    let load = replies.users.map_or(ReplayedLoad::Open, |users| ReplayedLoad::Closed { users });
     let steps = tried.steps.filter(|_| whole);
-    Ok(Run { settings, replicas: setup.replicas, prior: setup.prior, before, load, requests, steps })
+    Ok(ObservedRun { settings, replicas: setup.replicas, prior: setup.prior, before, load, requests, steps })
 }
 
 /// Returns the first requests, on the clock of a device that is `pace` times as fast as the clients'.
-fn requests(replies: &Replies, pace: f64, prefix_caching: bool) -> Vec<Observed> {
+fn requests(replies: &Replies, pace: f64, prefix_caching: bool) -> Vec<ObservedTimes> {
     let micros = |at: u64| Duration::from_micros(at).mul_f64(pace);
     let mut prompts: Vec<Vec<u32>> = Vec::new();
     let shares = prefix_caching && replies.shared_tokens.iter().any(|shared| *shared > 0);
@@ -81,11 +81,11 @@ fn requests(replies: &Replies, pace: f64, prefix_caching: bool) -> Vec<Observed>
         } else {
             Tokens::Count(len)
         };
-        Observed {
+        ObservedTimes {
             at: micros(replies.sent_us[place]),
             prompt,
             output_len: replies.output_tokens[place].max(1),
-            times: times.map(|(ttft, latency)| Times { ttft: micros(ttft), latency: micros(latency) }),
+            times: times.map(|(ttft, latency)| RequestTimes { ttft: micros(ttft), latency: micros(latency) }),
         }
     };
     (0..replies.len().min(replies.warmup as usize + MOST_REQUESTS)).map(request).collect()

@@ -1,13 +1,13 @@
 //! The bottleneck of a configuration under a load, and advice on how to move it.
 
-use super::setup::Setup;
-use super::watch::{Shares, Term, WAITS};
-use crate::twin::Wait;
+use super::setup::TwinSetup;
+use super::watch::{StepShares, StepTerm, WAITS};
+use crate::twin::WaitReason;
 
 /// Observations of a virtual run besides its measurement.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
-    pub(super) shares: Shares,
+pub(super) struct VirtualRun {
+    pub(super) shares: StepShares,
     /// Share of a request's time that is spent outside of the engine.
     pub(super) front_end: f64,
     /// Whether requests arrive independently of those under way.
@@ -16,11 +16,11 @@ pub(super) struct Seen {
 
 /// The main bottleneck of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
+pub enum LoadLimit {
     /// Requests wait for this reason.
-    Queue(Wait),
+    Queue(WaitReason),
     /// No request waits: the load offers no more at the same time. This term of a step is the longest.
-    Load(Term),
+    Load(StepTerm),
     /// No request waits, and requests spend most of their time outside of the engine.
     FrontEnd,
     /// The engine is idle for most of the time.
@@ -29,14 +29,14 @@ pub enum Limit {
 
 /// The bottlenecks of a configuration.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
-    pub main: Limit,
+pub struct LoadLimits {
+    pub main: LoadLimit,
     /// Share of the main limit: of the busy time for a queue, of the steps' time for a term. For the front end it is a
     /// share of the requests' time, for idle time one of the window.
     pub share: f64,
     /// The largest term of a step's time.
-    pub term: Term,
-    pub shares: Shares,
+    pub term: StepTerm,
+    pub shares: StepShares,
     /// Share of a request's time that is spent outside of the engine, 0 to 1.
     pub front_end: f64,
     pub advice: String,
@@ -45,7 +45,7 @@ pub struct Limits {
 /// Share above which idle time, or time in the front end, is the limit.
 const MOST: f64 = 0.5;
 
-impl Limit {
+impl LoadLimit {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -58,84 +58,90 @@ impl Limit {
 
 /// Returns the name of the resource that requests wait for.
 #[must_use]
-pub fn wait_name(wait: Wait) -> &'static str {
+pub fn wait_name(wait: WaitReason) -> &'static str {
     match wait {
-        Wait::Blocks => "KV blocks",
-        Wait::Sequences => "sequences",
-        Wait::Budget => "token budget",
-        Wait::Turn => "scheduler's delay",
+        WaitReason::Blocks => "KV blocks",
+        WaitReason::Sequences => "sequences",
+        WaitReason::Budget => "token budget",
+        WaitReason::Turn => "scheduler's delay",
     }
 }
 
 /// Returns the waits with their shares of the busy time, in the order of display.
-pub fn waits(shares: &Shares) -> impl Iterator<Item = (Wait, f64)> {
+pub fn waits(shares: &StepShares) -> impl Iterator<Item = (WaitReason, f64)> {
     WAITS.into_iter().zip(shares.waits)
 }
 
-impl Limits {
-    pub(super) fn find(seen: &Seen, setup: &Setup) -> Self {
-        let Seen { shares, front_end, open } = *seen;
+impl LoadLimits {
+    pub(super) fn find(seen: &VirtualRun, setup: &TwinSetup) -> Self {
+        let VirtualRun { shares, front_end, open } = *seen;
         let waited: f64 = shares.waits.iter().sum();
         let (wait, longest) = waits(&shares).fold((WAITS[0], 0.0), |most, one| if one.1 > most.1 { one } else { most });
-        let (term, largest) = Term::ALL
+        let (term, largest) = StepTerm::ALL
             .into_iter()
             .zip(shares.terms)
-            .fold((Term::ALL[0], 0.0), |most, one| if one.1 > most.1 { one } else { most });
+            .fold((StepTerm::ALL[0], 0.0), |most, one| if one.1 > most.1 { one } else { most });
         // Requests that wait for several resources in turn still wait, so the sum decides.
         let (main, share) = if waited > 1.0 - waited {
-            (Limit::Queue(wait), longest)
+            (LoadLimit::Queue(wait), longest)
         } else if open && shares.busy < MOST {
-            (Limit::Idle, 1.0 - shares.busy)
+            (LoadLimit::Idle, 1.0 - shares.busy)
         } else if front_end > MOST {
-            (Limit::FrontEnd, front_end)
+            (LoadLimit::FrontEnd, front_end)
         } else {
-            (Limit::Load(term), largest)
+            (LoadLimit::Load(term), largest)
         };
         Self { main, share, term, shares, front_end, advice: advice(main, setup) }
     }
 }
 
 /// Returns one line on the flag or hardware that would move the limit.
-fn advice(limit: Limit, setup: &Setup) -> String {
+fn advice(limit: LoadLimit, setup: &TwinSetup) -> String {
     let settings = &setup.settings;
     match limit {
-        Limit::Queue(Wait::Blocks) => format!(
+        LoadLimit::Queue(WaitReason::Blocks) => format!(
             "{} blocks of {} tokens are too few: raise gpu-memory-utilization, take kv-cache-dtype fp8{}, or a device \
              with more memory",
             setup.memory.blocks,
             settings.block_size(),
             if settings.cache_dtype_bytes.is_some() { " (it is)" } else { "" },
         ),
-        Limit::Queue(Wait::Sequences) => format!("raise max-num-seqs (now {})", settings.max_num_seqs()),
-        Limit::Queue(Wait::Budget) => {
+        LoadLimit::Queue(WaitReason::Sequences) => format!("raise max-num-seqs (now {})", settings.max_num_seqs()),
+        LoadLimit::Queue(WaitReason::Budget) => {
             format!("raise max-num-batched-tokens (now {})", settings.max_num_batched_tokens())
         }
-        Limit::Queue(Wait::Turn) if settings.resolved.v0 => {
+        LoadLimit::Queue(WaitReason::Turn) if settings.resolved.v0 => {
             format!("lower scheduler-delay-factor (now {})", settings.resolved.scheduler_delay_factor)
         }
-        Limit::Queue(Wait::Turn) => {
+        LoadLimit::Queue(WaitReason::Turn) => {
             "preempted requests come back: raise gpu-memory-utilization or lower max-num-seqs".to_owned()
         }
-        Limit::Idle => "the engine has room for more: offer a higher rate".to_owned(),
-        Limit::FrontEnd => "more api-server-count or faster processor cores".to_owned(),
-        Limit::Load(term) => format!("nobody waits, so more at a time is served as well; {}", of_term(term, setup)),
+        LoadLimit::Idle => "the engine has room for more: offer a higher rate".to_owned(),
+        LoadLimit::FrontEnd => "more api-server-count or faster processor cores".to_owned(),
+        LoadLimit::Load(term) => format!("nobody waits, so more at a time is served as well; {}", of_term(term, setup)),
     }
 }
 
-fn of_term(term: Term, setup: &Setup) -> &'static str {
+fn of_term(term: StepTerm, setup: &TwinSetup) -> &'static str {
     match term {
-        Term::Weights => {
+        StepTerm::Weights => {
             "a step is made faster by quantized weights, a larger tensor-parallel-size, or more memory bandwidth"
         }
-        Term::Compute => {
+        StepTerm::Compute => {
             "a step is made faster by weights in 8 bits, a larger tensor-parallel-size, or a device that computes more"
         }
-        Term::Attention => "a step is made faster by kv-cache-dtype fp8, shorter contexts, or more memory bandwidth",
-        Term::Sampling => "a step is made faster by fewer sequences at a time, or more memory bandwidth",
-        Term::Launch if setup.settings.eager => "a step is made faster by graphs: leave enforce-eager out",
-        Term::Launch => "a step is made faster by graphs for larger batches, or faster processor cores",
-        Term::Communication => "a step is made faster by fewer devices, or links with less latency",
-        Term::Host if setup.settings.scheduling.async_scheduling => "a step is made faster by faster processor cores",
-        Term::Host => "a step is made faster by async-scheduling, where the release has it, or faster processor cores",
+        StepTerm::Attention => {
+            "a step is made faster by kv-cache-dtype fp8, shorter contexts, or more memory bandwidth"
+        }
+        StepTerm::Sampling => "a step is made faster by fewer sequences at a time, or more memory bandwidth",
+        StepTerm::Launch if setup.settings.eager => "a step is made faster by graphs: leave enforce-eager out",
+        StepTerm::Launch => "a step is made faster by graphs for larger batches, or faster processor cores",
+        StepTerm::Communication => "a step is made faster by fewer devices, or links with less latency",
+        StepTerm::Host if setup.settings.scheduling.async_scheduling => {
+            "a step is made faster by faster processor cores"
+        }
+        StepTerm::Host => {
+            "a step is made faster by async-scheduling, where the release has it, or faster processor cores"
+        }
     }
 }

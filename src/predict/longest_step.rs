@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::Question;
-use super::setup::Setup;
-use crate::twin::{Settings, Work};
+use super::TwinQuestion;
+use super::setup::TwinSetup;
+use crate::twin::{BatchWork, Settings};
 
 /// Estimates the longest step of the question's configuration on the clients' clock, with every term of the step time two standard
 /// deviations slower than expected. `longest_request` is in tokens, prompt and reply together: a preempted request computes both
@@ -12,22 +12,22 @@ use crate::twin::{Settings, Work};
 ///
 /// Decodes in the same step are left out: they read the cache once, which takes a small part of a second.
 #[must_use]
-pub fn longest_step(question: &Question<'_>, longest_request: u64, at_once: u64) -> Option<Duration> {
-    let setup = Setup::resolve(question).ok()?;
+pub fn longest_step(question: &TwinQuestion<'_>, longest_request: u64, at_once: u64) -> Option<Duration> {
+    let setup = TwinSetup::resolve(question).ok()?;
     let work = largest_prefill(&setup.settings, longest_request, at_once);
     let step = setup.prior.scaled(question.knowledge.slow()).of(&work);
     Duration::try_from_secs_f64(step.as_secs_f64() / setup.pace).ok()
 }
 
 /// Fills the token budget of a step with prompts whose last tokens it computes: these have the longest context.
-fn largest_prefill(settings: &Settings, longest_request: u64, at_once: u64) -> Work {
+fn largest_prefill(settings: &Settings, longest_request: u64, at_once: u64) -> BatchWork {
     let longest = longest_request.min(settings.max_model_len().into()).max(1);
     let budget =
         settings.scheduling.max_num_scheduled_tokens.unwrap_or(u32::MAX).min(settings.max_num_batched_tokens());
     let budget = if settings.resolved.chunked_prefill { budget.into() } else { longest.max(budget.into()) };
     let sequences = at_once.clamp(1, settings.max_num_seqs().max(1).into());
     let mut left = longest.saturating_mul(sequences).min(budget);
-    let mut work = Work::default();
+    let mut work = BatchWork::default();
     while left > 0 {
         let tokens = left.min(longest);
         let context = longest - tokens;
@@ -63,7 +63,7 @@ mod tests {
             ..Settings::default()
         };
         let of = |settings: &Settings, longest, at_once| {
-            let Work { sequences, tokens, prompt_context, prompt_pairs, .. } =
+            let BatchWork { sequences, tokens, prompt_context, prompt_pairs, .. } =
                 largest_prefill(settings, longest, at_once);
             (sequences, tokens, prompt_context, prompt_pairs)
         };

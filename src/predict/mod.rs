@@ -36,30 +36,30 @@ use crate::load::LoadError;
 use crate::objective::{Constraint, Objective, Score};
 use crate::stats::percentile;
 use crate::trial::{Measurement, Outcome, Rejection};
-use crate::twin::{AddError, DevicePreset, Forecast, SettingsError, StartupModel, Warm};
+use crate::twin::{AddError, DevicePreset, SettingsError, StartForecast, StartupModel, WarmState};
 
-pub use forecast::{Forecasted, Outlook, Span};
-pub use highest::{GOOD, Highest, Knob};
+pub use forecast::{ForecastResult, ForecastSpan, JobForecaster};
+pub use highest::{GOOD, LoadKnob, PredictedHighest};
 pub use knowledge::Knowledge;
-pub use learn::{LearnError, MOST_TRIALS, Tried, learn};
-pub use limit::{Limit, Limits, wait_name, waits};
+pub use learn::{LearnError, MOST_TRIALS, MeasuredTrial, learn};
+pub use limit::{LoadLimit, LoadLimits, wait_name, waits};
 pub use longest_step::longest_step;
 pub use noise::LaunchNoise;
 pub use preset::preset_of;
-use script::Script;
-pub use series::{MOST_POINTS, Point, Series};
-use setup::Setup;
-pub use watch::{Shares, Term};
+use script::PromptScript;
+pub use series::{BatchSeries, MOST_POINTS, SeriesPoint};
+use setup::TwinSetup;
+pub use watch::{StepShares, StepTerm};
 
 /// The device that a configuration runs on.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct On {
+pub struct PredictedDevice {
     pub preset: &'static DevicePreset,
     /// The device in the form that rules take. Its number of devices may be known.
     pub facts: Device,
 }
 
-impl On {
+impl PredictedDevice {
     /// Creates a device from its preset alone.
     #[must_use]
     pub fn preset(preset: &'static DevicePreset) -> Self {
@@ -69,14 +69,14 @@ impl On {
 
 /// The input of a prediction.
 #[derive(Clone, Debug)]
-pub struct Question<'a> {
+pub struct TwinQuestion<'a> {
     pub job: &'a Job,
     /// The study's own load, or another one.
     pub load: &'a LoadJob,
     /// Parameters of a trial. They include the study's fixed values, but not its own engine arguments.
     pub config: Config,
     pub version: EngineVersion,
-    pub device: On,
+    pub device: PredictedDevice,
     pub host: HostLimits,
     pub knowledge: Knowledge<'a>,
     /// Share of the drafts, 0 to 1, that the model accepts. `None` takes that of the simulated engine; other engines do
@@ -84,39 +84,39 @@ pub struct Question<'a> {
     pub acceptance: Option<f64>,
     /// Model of start-up times on this machine, and the caches that earlier starts have left.
     pub starts: StartupModel,
-    pub warm: Warm,
+    pub warm: WarmState,
 }
 
 /// The answer for one configuration.
 #[derive(Clone, Debug)]
-pub struct Prediction {
+pub struct TwinPrediction {
     pub outcome: Outcome,
     pub score: Score,
     /// Details that exist only if the engine would have served.
-    pub served: Option<Served>,
+    pub served: Option<ServedLoad>,
 }
 
 /// Details of a load that was served.
 #[derive(Clone, Debug)]
-pub struct Served {
+pub struct ServedLoad {
     /// For each metric of the load, the range from 10 % to 90 % of the draws, widened by the noise between launches. It
     /// contains the predicted value.
     pub intervals: BTreeMap<&'static str, (f64, f64)>,
     /// The number of runs behind the intervals.
     pub draws: u64,
-    pub limits: Limits,
+    pub limits: LoadLimits,
     /// The highest load within the limits. `None` if the study has no limit on a metric that the twin predicts.
-    pub highest: Option<Highest>,
+    pub highest: Option<PredictedHighest>,
     /// Metrics of the objective and its limits that the twin does not predict. They were left out.
     pub unknown: Vec<String>,
-    pub series: Series,
+    pub series: BatchSeries,
     /// The resolved values of one engine.
     pub resolved: ResolvedConfig,
     /// Blocks of the cache of one engine.
     pub blocks: u32,
     pub replicas: u64,
     /// The estimated start-up time. `None` for the simulated engine, whose start takes a configured time.
-    pub startup: Option<Forecast>,
+    pub startup: Option<StartForecast>,
 }
 
 /// A load that cannot be predicted.
@@ -177,14 +177,14 @@ impl Effort {
 ///
 /// # Errors
 /// If the load cannot be driven, or one of its requests is longer than the engine accepts. A configuration that is
-/// rejected, or fails under its load, is no error but a [`Prediction`].
-pub fn predict(question: &Question<'_>) -> Result<Prediction, PredictError> {
+/// rejected, or fails under its load, is no error but a [`TwinPrediction`].
+pub fn predict(question: &TwinQuestion<'_>) -> Result<TwinPrediction, PredictError> {
     let (job, load) = (question.job, question.load);
-    let setup = match Setup::resolve(question) {
+    let setup = match TwinSetup::resolve(question) {
         Ok(setup) => setup,
         Err(rejection) => return Ok(rejected(rejection)),
     };
-    let script = Script::new(std::sync::Arc::clone(&job.workload.built));
+    let script = PromptScript::new(std::sync::Arc::clone(&job.workload.built));
     let central = question.knowledge.central();
     let ran = run::run(&setup, &script, load, job.seed, &central)?;
     let effort = Effort::of(ran.cost, ran.outcome.measurement());
@@ -202,7 +202,7 @@ pub fn predict(question: &Question<'_>) -> Result<Prediction, PredictError> {
     let highest = if objective.constraints.is_empty() && load.goodput.is_empty() {
         None
     } else {
-        let search = highest::Search {
+        let search = highest::LoadSearch {
             setup: &setup,
             script: &script,
             load,
@@ -224,10 +224,10 @@ pub fn predict(question: &Question<'_>) -> Result<Prediction, PredictError> {
         Some((name, range))
     });
     let intervals = intervals.collect();
-    let served = Served {
+    let served = ServedLoad {
         intervals,
         draws: effort.draws,
-        limits: Limits::find(&ran.seen, &setup),
+        limits: LoadLimits::find(&ran.seen, &setup),
         highest,
         unknown,
         series: ran.series,
@@ -236,11 +236,11 @@ pub fn predict(question: &Question<'_>) -> Result<Prediction, PredictError> {
         replicas: setup.replicas as u64,
         startup: setup.start.as_ref().map(|start| question.starts.predict(start)),
     };
-    Ok(Prediction { outcome: ran.outcome, score, served: Some(served) })
+    Ok(TwinPrediction { outcome: ran.outcome, score, served: Some(served) })
 }
 
-fn rejected(rejection: Rejection) -> Prediction {
-    Prediction { outcome: Outcome::Rejected(rejection), score: Score::Failed, served: None }
+fn rejected(rejection: Rejection) -> TwinPrediction {
+    TwinPrediction { outcome: Outcome::Rejected(rejection), score: Score::Failed, served: None }
 }
 
 /// Returns the objective without limits on metrics that the twin does not predict, and the names of those metrics.
@@ -270,8 +270,8 @@ fn containing((low, high): (f64, f64), value: f64) -> (f64, f64) {
 /// Orders two predictions by an objective, the better first: feasible ones, then those nearest to the limits, then
 /// failed ones.
 #[must_use]
-pub fn compare(objective: &Objective, a: &Prediction, b: &Prediction) -> Ordering {
-    let key = |prediction: &Prediction| match prediction.score {
+pub fn compare(objective: &Objective, a: &TwinPrediction, b: &TwinPrediction) -> Ordering {
+    let key = |prediction: &TwinPrediction| match prediction.score {
         Score::Feasible { value } => (0, -objective.gain(value, 1.0)),
         Score::Infeasible { violation, .. } => (1, violation),
         Score::Failed => (2, 0.0),

@@ -3,27 +3,27 @@
 use std::time::{Duration, Instant};
 
 use super::PredictError;
-use super::client::{Client, Timing};
-use super::forecast::Span;
-use super::limit::Seen;
-use super::script::Script;
-use super::series::Series;
-use super::setup::Setup;
-use super::watch::Watch;
+use super::client::{PhaseTiming, VirtualClient};
+use super::forecast::ForecastSpan;
+use super::limit::VirtualRun;
+use super::script::PromptScript;
+use super::series::BatchSeries;
+use super::setup::TwinSetup;
+use super::watch::StepWatch;
 use crate::job::LoadJob;
-use crate::load::{self, Arrival, Run, Warmup, check, due, measured, warmup, warmup_places};
-use crate::metrics::{self, Options, summarize, summarize_within};
+use crate::load::{self, ArrivalPattern, LoadRun, WarmupSummary, check, due, measured, warmup, warmup_places};
+use crate::metrics::{self, SummaryOptions, summarize, summarize_within};
 use crate::stats::to_f64;
 use crate::trial::{Measurement, Outcome};
-use crate::twin::{Counters, Drive, Engine, Factors, Frontend, Observer, StepTime};
+use crate::twin::{Counters, Drive, DriveObserver, Factors, Frontend, StepTime, TwinEngine};
 
 /// One virtual run.
-pub(super) struct Ran {
+pub(super) struct RunResult {
     pub(super) outcome: Outcome,
     /// Share of the completed requests that kept every limit of the goodput.
     pub(super) good: Option<f64>,
-    pub(super) seen: Seen,
-    pub(super) series: Series,
+    pub(super) seen: VirtualRun,
+    pub(super) series: BatchSeries,
     /// The cost of the computation, in units of one sequence of one step.
     pub(super) cost: u64,
 }
@@ -31,34 +31,34 @@ pub(super) struct Ran {
 /// An observer that ignores everything.
 struct Blind;
 
-impl Observer for Blind {}
+impl DriveObserver for Blind {}
 
 /// Runs a load with the step time scaled by these factors.
 pub(super) fn run(
-    setup: &Setup,
-    script: &Script,
+    setup: &TwinSetup,
+    script: &PromptScript,
     load: &LoadJob,
     seed: u64,
     factors: &Factors,
-) -> Result<Ran, PredictError> {
-    run_over(Span::Own, setup, script, load, seed, factors)
+) -> Result<RunResult, PredictError> {
+    run_over(ForecastSpan::Own, setup, script, load, seed, factors)
 }
 
 /// Like `run`, but measures only a part of it.
 pub(super) fn run_over(
-    span: Span,
-    setup: &Setup,
-    script: &Script,
+    span: ForecastSpan,
+    setup: &TwinSetup,
+    script: &PromptScript,
     load: &LoadJob,
     seed: u64,
     factors: &Factors,
-) -> Result<Ran, PredictError> {
+) -> Result<RunResult, PredictError> {
     let plan = load.plan(seed);
     let sessions = check(&plan, &*script.workload)?;
     let step_time = setup.prior.clone().scaled(*factors);
     let mut engines = setup.engines()?;
     let client = |script, range, instants, places, length| {
-        let timing = Timing {
+        let timing = PhaseTiming {
             pace: setup.pace,
             wire: setup.wire,
             instants,
@@ -67,16 +67,16 @@ pub(super) fn run_over(
             request_timeout: plan.request_timeout,
             kept_chunks: plan.kept_chunks,
         };
-        Client::new(script, range, setup.settings.resolved.prefix_caching, timing)
+        VirtualClient::new(script, range, setup.settings.resolved.prefix_caching, timing)
     };
-    let mut warmed = Warmup::default();
+    let mut warmed = WarmupSummary::default();
     if plan.warmup > 0 {
         let mut client = client(script.warmup(), warmup(&plan), None, Some(warmup_places(&plan)), None);
         drive(&mut engines, &step_time).run(&mut client, &mut Blind)?;
         warmed.completed = client.records.len();
     }
-    let before: Vec<Counters> = engines.iter().map(Engine::counters).collect();
-    let mut watch = Watch::new(&step_time, &engines, setup.pace);
+    let before: Vec<Counters> = engines.iter().map(TwinEngine::counters).collect();
+    let mut watch = StepWatch::new(&step_time, &engines, setup.pace);
     let instants = due(&plan, &script.workload, sessions);
     let mut client = client(script, measured(&plan, sessions), instants, plan.concurrency, plan.duration);
     drive(&mut engines, &step_time).run(&mut client, &mut watch)?;
@@ -86,41 +86,42 @@ pub(super) fn run_over(
     let window = run.ended.duration_since(run.began).mul_f64(setup.pace);
     let counted: Vec<Counters> =
         engines.iter().zip(before).map(|(engine, before)| since(engine.counters(), before)).collect();
-    let options = Options { goodput: load.goodput.clone(), window: load.window, plan: None, recorder: Some(&recorder) };
+    let options =
+        SummaryOptions { goodput: load.goodput.clone(), window: load.window, plan: None, recorder: Some(&recorder) };
     let summary = match span.window(&run) {
         Some(settled) => summarize_within(settled, &run, &options),
         None => summarize(&run, &options),
     };
     let measurement = Measurement { server: watch.server(window, &counted), ..summary };
     let good = measurement.good.map(|good| share(good, measurement.completed));
-    let seen = Seen {
+    let seen = VirtualRun {
         shares: watch.shares(window),
         front_end: front_end(setup, &step_time, &run, watch.mean_samples()),
-        open: !matches!(plan.arrival, Arrival::Closed | Arrival::AtOnce),
+        open: !matches!(plan.arrival, ArrivalPattern::Closed | ArrivalPattern::AtOnce),
     };
     let (series, cost) = (watch.series.finish(setup.replicas), watch.cost);
-    Ok(Ran { outcome: metrics::outcome(measurement, &run, load.max_error_rate), good, seen, series, cost })
+    Ok(RunResult { outcome: metrics::outcome(measurement, &run, load.max_error_rate), good, seen, series, cost })
 }
 
-fn drive<'a>(engines: &'a mut [Engine], step_time: &'a StepTime) -> Drive<'a> {
+fn drive<'a>(engines: &'a mut [TwinEngine], step_time: &'a StepTime) -> Drive<'a> {
     Drive { engines, step_time }
 }
 
 /// Returns the records in the form of a load generator's run.
-fn virtual_run(mut records: Vec<load::Record>, warmup: Warmup, unsent: usize) -> Run {
+fn virtual_run(mut records: Vec<load::RequestRecord>, warmup: WarmupSummary, unsent: usize) -> LoadRun {
     records.sort_by_key(|record| record.end);
     let length = records.last().map_or(Duration::ZERO, |record| record.end);
     // Only the difference of the two instants means something.
     let began = Instant::now();
-    Run {
+    LoadRun {
         records,
         warmup,
         began,
         ended: began + length,
         unfinished: 0,
         unsent,
-        end: load::End::Complete,
-        client: load::Client::default(),
+        end: load::RunEnd::Complete,
+        client: load::ClientUse::default(),
     }
 }
 
@@ -143,7 +144,7 @@ fn since(now: Counters, before: Counters) -> Counters {
 }
 
 /// Estimates the mean share of a request's time outside of the engine, if no request waits for the front end.
-fn front_end(setup: &Setup, step_time: &StepTime, run: &Run, samples: f64) -> f64 {
+fn front_end(setup: &TwinSetup, step_time: &StepTime, run: &LoadRun, samples: f64) -> f64 {
     let Frontend { request_s, prompt_token_s, step_s, stream_s } = step_time.frontend();
     let wire = (setup.wire.request + setup.wire.token).as_secs_f64();
     let (mut outside, mut whole) = (0.0, 0.0);

@@ -12,13 +12,13 @@ const KEPT_TOKENS: usize = 16 << 20;
 
 /// One request.
 #[derive(Clone, Debug)]
-pub(super) struct Turn {
+pub(super) struct ScriptTurn {
     pub(super) prompt: Arc<[u32]>,
     pub(super) output_len: u32,
     pub(super) think: Duration,
 }
 
-impl crate::load::Turn for Turn {
+impl crate::load::ScheduledTurn for ScriptTurn {
     fn think(&self) -> Duration {
         self.think
     }
@@ -26,21 +26,21 @@ impl crate::load::Turn for Turn {
 
 /// The sessions of a workload. There is no tokenizer: see [`tokens`].
 #[derive(Debug)]
-pub(super) struct Script {
+pub(super) struct PromptScript {
     pub(super) workload: Arc<dyn Workload>,
     kept: Mutex<Kept>,
     /// The sessions of the warm-up; see [`WarmupSessions`].
-    warmup: Option<Box<Script>>,
+    warmup: Option<Box<PromptScript>>,
 }
 
 /// Sessions that were made, and the number of further tokens that may be kept.
 #[derive(Debug)]
 struct Kept {
-    sessions: HashMap<u64, Arc<[Turn]>>,
+    sessions: HashMap<u64, Arc<[ScriptTurn]>>,
     room: usize,
 }
 
-impl Script {
+impl PromptScript {
     pub(super) fn new(workload: Arc<dyn Workload>) -> Self {
         let warmup = Self::of(Arc::new(WarmupSessions(Arc::clone(&workload))));
         Self { warmup: Some(Box::new(warmup)), ..Self::of(workload) }
@@ -55,18 +55,18 @@ impl Script {
         self.warmup.as_deref().unwrap_or(self)
     }
 
-    pub(super) fn session(&self, index: u64) -> Arc<[Turn]> {
+    pub(super) fn session(&self, index: u64) -> Arc<[ScriptTurn]> {
         // A panic cannot leave the kept sessions incomplete.
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(turns) = kept().sessions.get(&index) {
             return Arc::clone(turns);
         }
-        let turn = |turn: crate::workload::Turn| Turn {
+        let turn = |turn: crate::workload::SessionTurn| ScriptTurn {
             prompt: tokens(turn.request.prompt).into(),
             output_len: turn.request.output_len,
             think: turn.think,
         };
-        let turns: Arc<[Turn]> = self.workload.session(index).turns.into_iter().map(turn).collect();
+        let turns: Arc<[ScriptTurn]> = self.workload.session(index).turns.into_iter().map(turn).collect();
         let size = turns.iter().map(|turn| turn.prompt.len()).sum::<usize>();
         let mut kept = kept();
         if size <= kept.room && kept.sessions.insert(index, Arc::clone(&turns)).is_none() {

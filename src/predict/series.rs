@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::stats::{f64_to_usize, to_f64};
-use crate::twin::Seen;
+use crate::twin::ScheduledStep;
 
 /// The most points that are kept.
 pub const MOST_POINTS: usize = 600;
@@ -13,17 +13,17 @@ const FINEST: f64 = 1e-3;
 
 /// The batch over time, on the clients' clock from the begin of the measured window.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Series {
+pub struct BatchSeries {
     /// Seconds between one point and the next.
     pub step_s: f64,
     /// Tokens that a step may have.
     pub budget: u32,
-    pub points: Vec<Point>,
+    pub points: Vec<SeriesPoint>,
 }
 
 /// Means over one interval. The first interval begins at 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Point {
+pub struct SeriesPoint {
     /// Requests in the batch and in the queue, of all engines together.
     pub running: f64,
     pub waiting: f64,
@@ -56,20 +56,20 @@ impl Sums {
 
 /// Accumulates steps.
 #[derive(Debug)]
-pub(super) struct Recorder {
+pub(super) struct StepRecorder {
     width: f64,
     budget: u32,
     sums: Vec<Sums>,
 }
 
-impl Recorder {
+impl StepRecorder {
     pub(super) fn new(budget: u32) -> Self {
         Self { width: FINEST, budget, sums: Vec::new() }
     }
 
     /// Adds the part of a step after `begin`; the earlier part was counted before. `pace` is the speed of the device's
     /// clock.
-    pub(super) fn step(&mut self, seen: &Seen, begin: Duration, pace: f64) {
+    pub(super) fn step(&mut self, seen: &ScheduledStep, begin: Duration, pace: f64) {
         let (mut from, to) = (begin.as_secs_f64() / pace, seen.end.as_secs_f64() / pace);
         while place(to, self.width) >= MOST_POINTS {
             self.widen();
@@ -103,15 +103,15 @@ impl Recorder {
     }
 
     /// Returns the means for this number of engines.
-    pub(super) fn finish(&self, engines: usize) -> Series {
+    pub(super) fn finish(&self, engines: usize) -> BatchSeries {
         let width = self.width;
-        let point = |sums: &Sums| Point {
+        let point = |sums: &Sums| SeriesPoint {
             running: sums.running / width,
             waiting: sums.waiting / width,
             kv: sums.kv / width / to_f64(engines.max(1)),
             tokens: if sums.busy > 0.0 { sums.tokens / sums.busy } else { 0.0 },
         };
-        Series { step_s: width, budget: self.budget, points: self.sums.iter().map(point).collect() }
+        BatchSeries { step_s: width, budget: self.budget, points: self.sums.iter().map(point).collect() }
     }
 }
 
@@ -122,18 +122,18 @@ fn place(at: f64, width: f64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::twin::Work;
+    use crate::twin::BatchWork;
     use proptest::prelude::*;
 
-    fn seen(start_ms: u64, end_ms: u64, running: usize) -> Seen {
-        let work = Work { tokens: 8, ..Work::default() };
+    fn seen(start_ms: u64, end_ms: u64, running: usize) -> ScheduledStep {
+        let work = BatchWork { tokens: 8, ..BatchWork::default() };
         let (start, end) = (Duration::from_millis(start_ms), Duration::from_millis(end_ms));
-        Seen { replica: 0, start, end, running, waiting: 1, kv_usage: 0.5, wait: None, work }
+        ScheduledStep { replica: 0, start, end, running, waiting: 1, kv_usage: 0.5, wait: None, work }
     }
 
     #[test]
     fn a_step_counts_where_it_lies_and_idle_time_is_empty() {
-        let mut recorder = Recorder::new(16);
+        let mut recorder = StepRecorder::new(16);
         for step in [seen(0, 2, 4), seen(4, 6, 2)] {
             recorder.step(&step, step.start, 2.0);
         }
@@ -149,7 +149,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_load_has_too_many_points_and_none_loses_time(lengths in prop::collection::vec(1_u64..5000, 1..400)) {
-            let mut recorder = Recorder::new(16);
+            let mut recorder = StepRecorder::new(16);
             let mut now = 0;
             for length in &lengths {
                 let step = seen(now, now + length, 3);

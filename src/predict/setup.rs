@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use super::Question;
-use super::client::Wire;
-use crate::engine::Simulated;
+use super::TwinQuestion;
+use super::client::WireTime;
+use crate::engine::SimulatedLaunch;
 use crate::rule;
 use crate::trial::Rejection;
-use crate::twin::{Engine, MemoryPlan, Parallel, Scheduling, Settings, SettingsError, Speculation, Start, StepTime};
+use crate::twin::{
+    MemoryPlan, Parallel, Scheduling, Settings, SettingsError, Speculation, StartConditions, StepTime, TwinEngine,
+};
 
 /// Latency of the simulated engine's own HTTP server on the loopback interface, for a request and for a token.
 const SIMULATED_REQUEST: Duration = Duration::from_micros(200);
@@ -15,30 +17,30 @@ const SIMULATED_TOKEN: Duration = Duration::from_micros(100);
 
 /// The input of a run on the twin.
 #[derive(Clone, Debug)]
-pub(super) struct Setup {
+pub(super) struct TwinSetup {
     pub(super) settings: Settings,
     pub(super) memory: MemoryPlan,
     /// Engines that share the load.
     pub(super) replicas: usize,
     /// With all factors at 1.
     pub(super) prior: StepTime,
-    pub(super) wire: Wire,
+    pub(super) wire: WireTime,
     /// Speed of the device's clock relative to the clients'.
     pub(super) pace: f64,
     /// `None` for the simulated engine, and if the start cannot be estimated.
-    pub(super) start: Option<Start>,
+    pub(super) start: Option<StartConditions>,
 }
 
-impl Setup {
+impl TwinSetup {
     /// Returns the engines after their start. Each draws its accepted drafts from a seed of its own.
     ///
     /// # Errors
     /// If some request within `max_model_len` could never run.
-    pub(super) fn engines(&self) -> Result<Vec<Engine>, SettingsError> {
+    pub(super) fn engines(&self) -> Result<Vec<TwinEngine>, SettingsError> {
         let engine = |seed: u64| {
             let speculation = self.settings.scheduling.speculation.map(|of| Speculation { seed, ..of });
             let scheduling = Scheduling { speculation, ..self.settings.scheduling.clone() };
-            Engine::new(Settings { scheduling, ..self.settings.clone() })
+            TwinEngine::new(Settings { scheduling, ..self.settings.clone() })
         };
         (0..).take(self.replicas).map(engine).collect()
     }
@@ -47,8 +49,8 @@ impl Setup {
     ///
     /// # Errors
     /// The reason why the engine would not serve it: a rule with its message, or a failure that only a start finds.
-    pub(super) fn resolve(question: &Question<'_>) -> Result<Self, Rejection> {
-        let Question { job, config, version, device, .. } = question;
+    pub(super) fn resolve(question: &TwinQuestion<'_>) -> Result<Self, Rejection> {
+        let TwinQuestion { job, config, version, device, .. } = question;
         let config = &job.with_arguments(config, *version);
         let facts = job.facts(*version, device.facts, question.host);
         if let Some(finding) = rule::rejection(config, &facts) {
@@ -62,13 +64,13 @@ impl Setup {
         let acceptance = question.acceptance.or(simulated.map(|simulated| simulated.acceptance));
         let settings = twin.settings(config, &resolved, &facts, device.preset, acceptance);
         let (settings, memory) = settings.map_err(|shortage| engine(shortage.to_string()))?;
-        Engine::new(settings.clone()).map_err(|error| engine(error.to_string()))?;
+        TwinEngine::new(settings.clone()).map_err(|error| engine(error.to_string()))?;
         let prior = StepTime::on_several(&job.model.shape, device.preset, &settings, Parallel::of(&settings.resolved));
         let prior = prior.map_err(|error| engine(error.to_string()))?;
         let prior =
             if simulated.is_some_and(|simulated| !simulated.front_end) { prior.without_frontend() } else { prior };
         let launch = rules.memory_launch(config, &facts, &resolved);
-        let start = Start::new(&job.model.shape, &launch, device.preset, question.warm);
+        let start = StartConditions::new(&job.model.shape, &launch, device.preset, question.warm);
         let start = start.ok().filter(|_| job.engine.engine.computes());
         let pace = simulated.map_or(1.0, |simulated| simulated.time_scale);
         Ok(Self {
@@ -84,14 +86,14 @@ impl Setup {
 }
 
 /// Returns the simulation's settings if the study's engine is the simulated one.
-fn simulated(question: &Question<'_>) -> Option<Simulated> {
+fn simulated(question: &TwinQuestion<'_>) -> Option<SimulatedLaunch> {
     let engine = &question.job.engine;
     engine.engine.simulated(&engine.args)
 }
 
 /// Returns the latency that the step time's front end does not contain.
-fn wire(simulated: Option<Simulated>) -> Wire {
-    simulated.map_or(Wire::default(), |Simulated { time_scale, .. }| Wire {
+fn wire(simulated: Option<SimulatedLaunch>) -> WireTime {
+    simulated.map_or(WireTime::default(), |SimulatedLaunch { time_scale, .. }| WireTime {
         request: SIMULATED_REQUEST.mul_f64(time_scale),
         token: SIMULATED_TOKEN.mul_f64(time_scale),
     })

@@ -4,28 +4,28 @@ use std::path::Path;
 
 use super::*;
 use crate::engines::vllm::FLAGS;
-use crate::load::Arrival;
-use crate::objective::Limit as Bound;
+use crate::load::ArrivalPattern;
+use crate::objective::MetricLimit as Bound;
 use crate::twin::Calibration;
 
 fn study() -> Job {
     Job::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/quickstart.toml")).unwrap()
 }
 
-fn question<'a>(job: &'a Job, load: &'a LoadJob, calibration: &'a Calibration) -> Question<'a> {
+fn question<'a>(job: &'a Job, load: &'a LoadJob, calibration: &'a Calibration) -> TwinQuestion<'a> {
     let simulated = job.engine.engine.simulated(&job.engine.args).map(|simulated| simulated.device);
     let preset = simulated.or_else(|| DevicePreset::find(DevicePreset::DEFAULT)).unwrap();
-    Question {
+    TwinQuestion {
         job,
         load,
         config: job.parameters().fixed.clone(),
         version: FLAGS.newest_release(),
-        device: On::preset(preset),
+        device: PredictedDevice::preset(preset),
         host: HostLimits::default(),
         knowledge: Knowledge::here(calibration),
         acceptance: None,
         starts: StartupModel::default(),
-        warm: Warm::default(),
+        warm: WarmState::default(),
     }
 }
 
@@ -36,11 +36,11 @@ fn unlimited() -> Job {
     job
 }
 
-fn measured(prediction: &Prediction) -> &Measurement {
+fn measured(prediction: &TwinPrediction) -> &Measurement {
     prediction.outcome.measurement().unwrap_or_else(|| panic!("{:?}", prediction.outcome))
 }
 
-fn metric(prediction: &Prediction, name: &str) -> f64 {
+fn metric(prediction: &TwinPrediction, name: &str) -> f64 {
     measured(prediction).metric(name).unwrap()
 }
 
@@ -60,7 +60,7 @@ fn the_example_is_answered_with_intervals_a_limit_and_a_highest_load() {
     assert!((shares.terms.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{shares:?}");
     assert!(shares.waits.iter().sum::<f64>() <= 1.0 + 1e-9 && shares.busy <= 1.0, "{shares:?}");
     let highest = served.highest.as_ref().unwrap();
-    assert_eq!(highest.knob, Knob::Concurrency);
+    assert_eq!(highest.knob, LoadKnob::Concurrency);
     let users = highest.value.value().unwrap();
     assert!((1.0..64.0 * 16.0).contains(&users), "{highest:?}");
 }
@@ -73,7 +73,7 @@ fn values_lie_within_their_own_ranges_and_noise_between_launches_widens_them() {
     let sure = question.knowledge;
     // All draws may lie to one side of the value.
     assert_eq!((containing((38.0, 40.0), 37.0), containing((38.0, 40.0), 39.0)), ((37.0, 40.0), (38.0, 40.0)));
-    let ask = |knowledge| predict(&Question { knowledge, ..question.clone() }).unwrap();
+    let ask = |knowledge| predict(&TwinQuestion { knowledge, ..question.clone() }).unwrap();
     let (narrow, wide) = (ask(sure), ask(sure.with_noise(Some(&noise))));
     for prediction in [&narrow, &wide] {
         let served = prediction.served.as_ref().unwrap();
@@ -85,7 +85,7 @@ fn values_lie_within_their_own_ranges_and_noise_between_launches_widens_them() {
         let ((low, high), value) = (highest.interval.unwrap(), highest.value.value().unwrap());
         assert!(low <= value && value <= high, "{highest:?}");
     }
-    let width = |prediction: &Prediction, name: &str| {
+    let width = |prediction: &TwinPrediction, name: &str| {
         let (low, high) = prediction.served.as_ref().unwrap().intervals[name];
         high / low
     };
@@ -110,14 +110,14 @@ fn the_longest_step_grows_with_budget_and_context_and_is_on_the_clients_clock() 
     let step = |job: &Job, budget: i64, longest: u64, at_once: u64| {
         let question = question(job, &job.load, &calibration);
         let config = question.config.clone().with("max-model-len", 8192_i64).with("max-num-batched-tokens", budget);
-        longest_step(&Question { config, ..question.clone() }, longest, at_once).unwrap().as_secs_f64()
+        longest_step(&TwinQuestion { config, ..question.clone() }, longest, at_once).unwrap().as_secs_f64()
     };
     let (small, large, deep) = (step(&job, 2048, 2048, 8), step(&job, 8192, 2048, 8), step(&job, 2048, 8000, 8));
     assert!(large > 3.0 * small && deep > 1.1 * small, "{small} {large} {deep}");
     assert!((step(&job, 8192, 2048, 1) - small).abs() < 0.1 * small, "one request fills no larger budget");
     let rejected = question(&job, &job.load, &calibration);
     let config = rejected.config.clone().with("max-model-len", 1_000_000_i64);
-    assert_eq!(longest_step(&Question { config, ..rejected.clone() }, 100, 1), None);
+    assert_eq!(longest_step(&TwinQuestion { config, ..rejected.clone() }, 100, 1), None);
     let before = step(&job, 2048, 2048, 8);
     let scale = job.engine.engine.simulated(&job.engine.args).unwrap().time_scale;
     job.engine.args.extend(["--sim-time-scale".to_owned(), (scale / 10.0).to_string()]);
@@ -128,7 +128,7 @@ fn the_longest_step_grows_with_budget_and_context_and_is_on_the_clients_clock() 
 fn what_a_rule_rejects_is_rejected_in_its_words() {
     let (job, calibration) = (study(), Calibration::none());
     let question = question(&job, &job.load, &calibration);
-    let question = Question { config: question.config.clone().with("max-model-len", 1_000_000_i64), ..question };
+    let question = TwinQuestion { config: question.config.clone().with("max-model-len", 1_000_000_i64), ..question };
     let prediction = predict(&question).unwrap();
     let Outcome::Rejected(rejection) = &prediction.outcome else { panic!("{:?}", prediction.outcome) };
     assert!(!rejection.rule.is_empty() && rejection.message.contains("1000000"), "{rejection:?}");
@@ -141,37 +141,41 @@ fn a_narrow_flag_is_named_as_the_limit() {
     let limit = |flag: &str, value: i64| {
         let question = question(&job, &job.load, &calibration);
         let config = question.config.clone().with(flag, value);
-        predict(&Question { config, ..question }).unwrap().served.unwrap().limits
+        predict(&TwinQuestion { config, ..question }).unwrap().served.unwrap().limits
     };
     let sequences = limit("max-num-seqs", 4);
-    assert_eq!(sequences.main, Limit::Queue(crate::twin::Wait::Sequences), "{sequences:?}");
+    assert_eq!(sequences.main, LoadLimit::Queue(crate::twin::WaitReason::Sequences), "{sequences:?}");
     assert!(sequences.share > 0.8 && sequences.advice.contains("max-num-seqs (now 4)"), "{sequences:?}");
     let blocks = limit("num-gpu-blocks-override", 300);
-    assert_eq!(blocks.main, Limit::Queue(crate::twin::Wait::Blocks), "{blocks:?}");
+    assert_eq!(blocks.main, LoadLimit::Queue(crate::twin::WaitReason::Blocks), "{blocks:?}");
     let budget = limit("max-num-batched-tokens", 128);
-    assert_eq!(budget.main, Limit::Queue(crate::twin::Wait::Budget), "{budget:?}");
+    assert_eq!(budget.main, LoadLimit::Queue(crate::twin::WaitReason::Budget), "{budget:?}");
 }
 
 #[test]
 fn a_rate_far_below_what_can_be_served_is_the_limit_itself() {
     let (job, calibration) = (study(), Calibration::none());
-    let arrival = Arrival::Rate { per_s: 0.5, burstiness: 1.0 };
+    let arrival = ArrivalPattern::Rate { per_s: 0.5, burstiness: 1.0 };
     let load = LoadJob { arrival, concurrency: None, requests: Some(16), ..job.load.clone() };
     let prediction = predict(&question(&job, &load, &calibration)).unwrap();
     let served = prediction.served.as_ref().unwrap();
-    assert_eq!(served.limits.main, Limit::Idle, "{:?}", served.limits);
+    assert_eq!(served.limits.main, LoadLimit::Idle, "{:?}", served.limits);
     // The last is due at 16 / 0.5 s.
     assert!((metric(&prediction, "duration") - 32.0).abs() < 4.0);
     assert!(metric(&prediction, "requests_waiting_max") < 1.0);
     let highest = served.highest.as_ref().unwrap();
-    assert_eq!(highest.knob, Knob::Rate);
+    assert_eq!(highest.knob, LoadKnob::Rate);
     let rate = highest.value.value().unwrap();
     assert!(rate > 1.0, "{highest:?}");
     // Half as much again is too much.
-    let load =
-        LoadJob { arrival: Arrival::Rate { per_s: 1.5 * rate, burstiness: 1.0 }, requests: Some(400), ..load.clone() };
+    let load = LoadJob {
+        arrival: ArrivalPattern::Rate { per_s: 1.5 * rate, burstiness: 1.0 },
+        requests: Some(400),
+        ..load.clone()
+    };
     let question = question(&job, &load, &calibration);
-    let (setup, script) = (Setup::resolve(&question).unwrap(), Script::new(std::sync::Arc::clone(&job.workload.built)));
+    let (setup, script) =
+        (TwinSetup::resolve(&question).unwrap(), PromptScript::new(std::sync::Arc::clone(&job.workload.built)));
     let ran = run::run(&setup, &script, &load, job.seed, &question.knowledge.central()).unwrap();
     assert!(!job.objective.score(&ran.outcome).is_feasible(), "{highest:?}");
 }
@@ -180,9 +184,15 @@ fn a_rate_far_below_what_can_be_served_is_the_limit_itself() {
 fn every_arrival_of_a_load_is_driven() {
     let (job, calibration) = (unlimited(), Calibration::none());
     let open = |arrival| LoadJob { arrival, warmup: 3, concurrency: Some(8), requests: Some(30), ..job.load.clone() };
-    let ramp =
-        Arrival::Ramp { from_per_s: 1.0, to_per_s: 50.0, over: std::time::Duration::from_secs(1), burstiness: 1.0 };
-    for arrival in [Arrival::Closed, Arrival::AtOnce, Arrival::Rate { per_s: 40.0, burstiness: 0.5 }, ramp] {
+    let ramp = ArrivalPattern::Ramp {
+        from_per_s: 1.0,
+        to_per_s: 50.0,
+        over: std::time::Duration::from_secs(1),
+        burstiness: 1.0,
+    };
+    for arrival in
+        [ArrivalPattern::Closed, ArrivalPattern::AtOnce, ArrivalPattern::Rate { per_s: 40.0, burstiness: 0.5 }, ramp]
+    {
         let load = open(arrival);
         let prediction = predict(&question(&job, &load, &calibration)).unwrap();
         assert_eq!(measured(&prediction).completed, 30, "{:?}", load.arrival);
@@ -190,7 +200,7 @@ fn every_arrival_of_a_load_is_driven() {
         assert!(metric(&prediction, "requests_running_max") <= 8.0, "{:?}", load.arrival);
     }
     // A replay needs a workload with time stamps.
-    let trace = open(Arrival::Trace { factor: 1.0 });
+    let trace = open(ArrivalPattern::Trace { factor: 1.0 });
     let error = predict(&question(&job, &trace, &calibration)).unwrap_err();
     assert_eq!(error.to_string(), "the workload has no time stamps");
     assert!(error.hint().is_some());
@@ -235,11 +245,11 @@ fn better_predictions_come_first_whatever_the_goal() {
     let at = |seqs: i64| {
         let question = question(&job, &job.load, &calibration);
         let config = question.config.clone().with("max-num-seqs", seqs);
-        predict(&Question { config, ..question }).unwrap()
+        predict(&TwinQuestion { config, ..question }).unwrap()
     };
     let (few, many) = (at(2), at(32));
     let mut objective = Objective { constraints: Vec::new(), ..job.objective.clone() };
-    let scored = |prediction: &Prediction, objective: &Objective| Prediction {
+    let scored = |prediction: &TwinPrediction, objective: &Objective| TwinPrediction {
         score: objective.score(&prediction.outcome),
         ..prediction.clone()
     };
@@ -264,7 +274,7 @@ fn asked(workload: &str, load: &str) -> Job {
     Job::read(&file).unwrap()
 }
 
-fn answer(job: &Job) -> Prediction {
+fn answer(job: &Job) -> TwinPrediction {
     predict(&question(job, &job.load, &Calibration::none())).unwrap()
 }
 
@@ -312,8 +322,8 @@ fn data_parallel_engines_and_other_devices_share_a_load() {
     let throughput = |flag: &str, value: i64| {
         let question = question(&job, &job.load, &calibration);
         let (config, device) =
-            (question.config.clone().with(flag, value), On::preset(DevicePreset::find("l4").unwrap()));
-        let prediction = predict(&Question { config, device, ..question }).unwrap();
+            (question.config.clone().with(flag, value), PredictedDevice::preset(DevicePreset::find("l4").unwrap()));
+        let prediction = predict(&TwinQuestion { config, device, ..question }).unwrap();
         metric(&prediction, "output_throughput")
     };
     let one = throughput("data-parallel-size", 1);

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::series::Recorder;
+use super::series::StepRecorder;
 use crate::stats::to_f64;
-use crate::twin::{Counters, Engine, Observer, Parts, Seen, StepTime, Wait, Work};
+use crate::twin::{BatchWork, Counters, DriveObserver, ScheduledStep, StepParts, StepTime, TwinEngine, WaitReason};
 
 /// Reasons why requests wait, in the order of display.
-pub(super) const WAITS: [Wait; 4] = [Wait::Blocks, Wait::Sequences, Wait::Budget, Wait::Turn];
+pub(super) const WAITS: [WaitReason; 4] =
+    [WaitReason::Blocks, WaitReason::Sequences, WaitReason::Budget, WaitReason::Turn];
 
 /// The terms of a step's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Term {
+pub enum StepTerm {
     Weights,
     Compute,
     Attention,
@@ -22,7 +23,7 @@ pub enum Term {
     Host,
 }
 
-impl Term {
+impl StepTerm {
     pub const ALL: [Self; 7] =
         [Self::Weights, Self::Compute, Self::Attention, Self::Sampling, Self::Launch, Self::Communication, Self::Host];
 
@@ -41,7 +42,7 @@ impl Term {
 }
 
 /// Observer of the steps in the measurement window. Its times are on the device's clock until they leave it.
-pub(super) struct Watch<'a> {
+pub(super) struct StepWatch<'a> {
     step_time: &'a StepTime,
     pace: f64,
     /// Whether host and device work at the same time.
@@ -54,12 +55,12 @@ pub(super) struct Watch<'a> {
     ends: Vec<Duration>,
     busy_s: f64,
     waits_s: [f64; WAITS.len()],
-    terms_s: [f64; Term::ALL.len()],
+    terms_s: [f64; StepTerm::ALL.len()],
     running: Mean,
     waiting: Mean,
     kv: Mean,
     samples: Mean,
-    pub(super) series: Recorder,
+    pub(super) series: StepRecorder,
     /// The cost of the computation: 4 per step and 1 per sequence in it.
     pub(super) cost: u64,
 }
@@ -80,20 +81,20 @@ impl Mean {
 
 /// Shares of the engines' time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Shares {
+pub struct StepShares {
     /// Time with a step under way, as a share of the window and of all engines.
     pub busy: f64,
     /// Shares of the busy time while requests wait, in the order of `WAITS`. They wait for free blocks of the cache,
     /// for a place among the running, for tokens of the budget, or for their turn.
     pub waits: [f64; WAITS.len()],
-    /// Shares of the steps' time, in the order of [`Term::ALL`].
-    pub terms: [f64; Term::ALL.len()],
+    /// Shares of the steps' time, in the order of [`StepTerm::ALL`].
+    pub terms: [f64; StepTerm::ALL.len()],
 }
 
-impl<'a> Watch<'a> {
-    pub(super) fn new(step_time: &'a StepTime, engines: &[Engine], pace: f64) -> Self {
-        let one = Work { sequences: 1, tokens: 1, ..Work::default() };
-        let settings = engines.first().map(Engine::settings);
+impl<'a> StepWatch<'a> {
+    pub(super) fn new(step_time: &'a StepTime, engines: &[TwinEngine], pace: f64) -> Self {
+        let one = BatchWork { sequences: 1, tokens: 1, ..BatchWork::default() };
+        let settings = engines.first().map(TwinEngine::settings);
         let budget = settings.map_or(u32::MAX, |settings| {
             settings.scheduling.max_num_scheduled_tokens.unwrap_or(u32::MAX).min(settings.max_num_batched_tokens())
         });
@@ -107,19 +108,19 @@ impl<'a> Watch<'a> {
             ends: vec![Duration::ZERO; engines.len()],
             busy_s: 0.0,
             waits_s: [0.0; WAITS.len()],
-            terms_s: [0.0; Term::ALL.len()],
+            terms_s: [0.0; StepTerm::ALL.len()],
             running: Mean::default(),
             waiting: Mean::default(),
             kv: Mean::default(),
             samples: Mean::default(),
-            series: Recorder::new(budget),
+            series: StepRecorder::new(budget),
             cost: 0,
         }
     }
 
     /// Splits the time of a step into terms. A term that another one hides is 0.
-    fn terms(&self, parts: &Parts) -> [f64; Term::ALL.len()] {
-        let Parts { linear_s, attention_s, sampling_s, launch_s, communication_s, host_s, total_s } = *parts;
+    fn terms(&self, parts: &StepParts) -> [f64; StepTerm::ALL.len()] {
+        let StepParts { linear_s, attention_s, sampling_s, launch_s, communication_s, host_s, total_s } = *parts;
         let device = linear_s + attention_s + sampling_s + launch_s + communication_s;
         if self.overlapped && host_s >= total_s {
             return [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, host_s];
@@ -132,10 +133,10 @@ impl<'a> Watch<'a> {
     }
 
     /// Returns the shares over a window of this length on the device's clock.
-    pub(super) fn shares(&self, window: Duration) -> Shares {
+    pub(super) fn shares(&self, window: Duration) -> StepShares {
         let of = |sum: f64, whole: f64| if whole > 0.0 { sum / whole } else { 0.0 };
         let terms: f64 = self.terms_s.iter().sum();
-        Shares {
+        StepShares {
             busy: of(self.busy_s, window.as_secs_f64() * to_f64(self.replicas)).min(1.0),
             waits: self.waits_s.map(|wait| of(wait, self.busy_s)),
             terms: self.terms_s.map(|term| of(term, terms)),
@@ -175,15 +176,15 @@ impl<'a> Watch<'a> {
     }
 }
 
-impl Observer for Watch<'_> {
-    fn step(&mut self, seen: &Seen) {
+impl DriveObserver for StepWatch<'_> {
+    fn step(&mut self, seen: &ScheduledStep) {
         // Steps of a pipeline overlap. Only the time beyond the end of earlier steps counts.
         let begin = seen.start.max(self.ends[seen.replica]).min(seen.end);
         self.ends[seen.replica] = seen.end.max(begin);
         let seconds = seen.end.saturating_sub(begin).as_secs_f64();
         self.busy_s += seconds;
         // A prompt that is cut waits for the next step's budget, like one that has not begun.
-        let cut = (seen.work.prompt_tokens > 0 && seen.work.tokens >= self.budget).then_some(Wait::Budget);
+        let cut = (seen.work.prompt_tokens > 0 && seen.work.tokens >= self.budget).then_some(WaitReason::Budget);
         if let Some(place) = seen.wait.or(cut).and_then(|wait| WAITS.iter().position(|other| *other == wait)) {
             self.waits_s[place] += seconds;
         }

@@ -7,22 +7,22 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Installed, InstalledFlag, PreflightError, Setup, Stage, Verdict};
+use super::{InstalledEngine, InstalledFlag, PreflightError, PreflightSetup, PreflightVerdict, RefusalStage};
 use crate::server::{Pipe, PipeError};
 
 /// The maximum length of a foreign line's quotation in a message, in characters.
 const MOST_QUOTED: usize = 200;
 
 #[derive(Debug)]
-pub(super) struct Helper {
+pub(super) struct HelperProcess {
     pipe: Pipe,
     asked: u64,
 }
 
 /// The engine's answer, and whether the helper now holds a GPU.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) verdict: Verdict,
+pub(super) struct HelperAnswer {
+    pub(super) verdict: PreflightVerdict,
     pub(super) device: bool,
 }
 
@@ -54,12 +54,12 @@ struct Reply {
 #[serde(tag = "verdict", rename_all = "snake_case")]
 enum Words {
     Accept { resolved: Map<String, Json>, warnings: Vec<String> },
-    Reject { stage: Stage, message: String },
+    Reject { stage: RefusalStage, message: String },
 }
 
-impl Helper {
+impl HelperProcess {
     /// Starts the helper, imports the engine, and runs the warm-up. Afterwards an answer takes milliseconds.
-    pub(super) async fn start(setup: &Setup) -> Result<(Self, Installed, bool), PreflightError> {
+    pub(super) async fn start(setup: &PreflightSetup) -> Result<(Self, InstalledEngine, bool), PreflightError> {
         let mut command = vec![setup.python.clone(), "-c".to_owned(), setup.program.source.to_owned()];
         command.extend(setup.program.packages.iter().map(|name| (*name).to_owned()));
         let mut env = setup.env.clone();
@@ -83,7 +83,7 @@ impl Helper {
             Err(error) => return Err(error),
         };
         let answer = helper.ask(&setup.warm_up, &BTreeMap::new(), setup.limits.warm_up).await?;
-        Ok((helper, Installed { version, device, flags, absent, warm_up: answer.verdict }, answer.device))
+        Ok((helper, InstalledEngine { version, device, flags, absent, warm_up: answer.verdict }, answer.device))
     }
 
     /// Requests the verdict on one command line.
@@ -92,7 +92,7 @@ impl Helper {
         args: &[String],
         env: &BTreeMap<String, String>,
         limit: Duration,
-    ) -> Result<Answer, PreflightError> {
+    ) -> Result<HelperAnswer, PreflightError> {
         self.asked += 1;
         let id = self.asked;
         let question = json!({"id": id, "args": args, "env": env}).to_string();
@@ -101,10 +101,10 @@ impl Helper {
         let expected = |line: &str| serde_json::from_str(line).ok().filter(|reply: &Reply| reply.id == id);
         let Reply { verdict, device, .. } = self.next(limit, "answer", expected).await?;
         let verdict = match verdict {
-            Words::Accept { resolved, warnings } => Verdict::Accept { resolved, warnings },
-            Words::Reject { stage, message } => Verdict::Reject { stage, message },
+            Words::Accept { resolved, warnings } => PreflightVerdict::Accept { resolved, warnings },
+            Words::Reject { stage, message } => PreflightVerdict::Reject { stage, message },
         };
-        Ok(Answer { verdict, device })
+        Ok(HelperAnswer { verdict, device })
     }
 
     /// Returns the next line that `read` understands. Other lines, such as output of a start-up file of the Python,

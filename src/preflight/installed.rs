@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 
 /// The installed engine, as it describes itself.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Installed {
+pub struct InstalledEngine {
     pub version: String,
     /// `cpu`, `cuda` and so on, as `vllm.platforms.current_platform` names it.
     pub device: String,
@@ -15,7 +15,7 @@ pub struct Installed {
     /// The packages that some flags need and that its Python lacks.
     pub absent: BTreeSet<String>,
     /// The verdict on the arguments of the warm-up.
-    pub warm_up: Verdict,
+    pub warm_up: PreflightVerdict,
 }
 
 /// One flag of the installed engine's parser.
@@ -35,14 +35,14 @@ pub struct InstalledFlag {
 
 /// The engine's verdict on one command line.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum PreflightVerdict {
     Accept {
         /// The values that it would work with, for instance `max_num_batched_tokens`.
         resolved: Map<String, Json>,
         warnings: Vec<String>,
     },
     Reject {
-        stage: Stage,
+        stage: RefusalStage,
         /// The engine's message, unchanged.
         message: String,
     },
@@ -51,14 +51,14 @@ pub enum Verdict {
 /// The stage that refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum RefusalStage {
     /// The argument parser.
     Arguments,
     /// The configuration classes.
     Configuration,
 }
 
-impl Stage {
+impl RefusalStage {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -68,10 +68,10 @@ impl Stage {
     }
 }
 
-impl Verdict {
+impl PreflightVerdict {
     /// Returns the stage and the message if the engine refuses.
     #[must_use]
-    pub fn rejection(&self) -> Option<(Stage, &str)> {
+    pub fn rejection(&self) -> Option<(RefusalStage, &str)> {
         match self {
             Self::Accept { .. } => None,
             Self::Reject { stage, message } => Some((*stage, message)),
@@ -79,7 +79,7 @@ impl Verdict {
     }
 }
 
-impl Installed {
+impl InstalledEngine {
     /// Returns the flag with this name. The name may have underscores, and no dashes at its beginning.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&InstalledFlag> {

@@ -1,6 +1,6 @@
 //! The decision between rules and engine on one configuration, and their disagreements.
 
-use super::{Stage, Verdict};
+use super::{PreflightVerdict, RefusalStage};
 use crate::rule::{Finding, Severity};
 
 /// The name that replaces a rule's identifier if only the engine refuses.
@@ -19,7 +19,7 @@ pub enum Disagreement {
 /// decides everything that its parser and configuration classes check. Only rules can predict failures in the workers
 /// or under load.
 #[must_use]
-pub fn judge(findings: Vec<Finding>, engine: &Verdict) -> (Option<Finding>, Option<Disagreement>) {
+pub fn judge(findings: Vec<Finding>, engine: &PreflightVerdict) -> (Option<Finding>, Option<Disagreement>) {
     let refused = |finding: &Finding| finding.severity.is_refusal();
     let by_rule = findings.iter().find(|finding| refused(finding)).cloned();
     match (by_rule, engine.rejection()) {
@@ -31,8 +31,8 @@ pub fn judge(findings: Vec<Finding>, engine: &Verdict) -> (Option<Finding>, Opti
         }
         (None, Some((stage, message))) => {
             let severity = match stage {
-                Stage::Arguments => Severity::Arguments,
-                Stage::Configuration => Severity::Configuration,
+                RefusalStage::Arguments => Severity::Arguments,
+                RefusalStage::Configuration => Severity::Configuration,
             };
             let finding = Finding { rule: ENGINE, severity, message: message.to_owned(), changes: Vec::new() };
             (Some(finding.clone()), Some(Disagreement::FalseAcceptance(finding)))
@@ -51,8 +51,8 @@ mod tests {
     #[test]
     fn the_engine_decides_what_it_sees_and_rules_what_comes_later() {
         use Severity::{Arguments, Configuration, Late, Overridden};
-        let accept = Verdict::Accept { resolved: serde_json::Map::new(), warnings: Vec::new() };
-        let reject = Verdict::Reject { stage: Stage::Arguments, message: "no".to_owned() };
+        let accept = PreflightVerdict::Accept { resolved: serde_json::Map::new(), warnings: Vec::new() };
+        let reject = PreflightVerdict::Reject { stage: RefusalStage::Arguments, message: "no".to_owned() };
         for (rules, engine, rule, disagrees) in [
             (&[][..], &accept, None, false),
             (&[Overridden], &accept, Some("overridden"), false),

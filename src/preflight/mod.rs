@@ -20,13 +20,13 @@ use tokio::task::JoinHandle;
 use crate::engine::PreflightProgram;
 use crate::server::Marker;
 
-use helper::{Answer, Helper};
-pub use installed::{Installed, InstalledFlag, Stage, Verdict};
+use helper::{HelperAnswer, HelperProcess};
+pub use installed::{InstalledEngine, InstalledFlag, PreflightVerdict, RefusalStage};
 pub use judge::{Disagreement, ENGINE, judge};
 
 /// The program to start, its environment, and its time limits.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct PreflightSetup {
     /// The helper's program.
     pub program: PreflightProgram,
     /// The Python that has the engine installed.
@@ -37,19 +37,19 @@ pub struct Setup {
     /// A model and arguments that every candidate shares. The first answer for a model takes seconds, because the
     /// engine inspects the model's class in a separate process.
     pub warm_up: Vec<String>,
-    pub limits: Limits,
+    pub limits: PreflightLimits,
 }
 
 /// The time limits of the helper.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct PreflightLimits {
     /// The limit of the import. vLLM, for instance, imports in 10 to 23 s on a busy machine with a warm file cache.
     pub import: Duration,
     pub warm_up: Duration,
     pub answer: Duration,
 }
 
-impl Default for Limits {
+impl Default for PreflightLimits {
     fn default() -> Self {
         Self { import: Duration::from_mins(3), warm_up: Duration::from_mins(1), answer: Duration::from_secs(10) }
     }
@@ -89,7 +89,7 @@ const MOST_WAITING: usize = 64;
 #[derive(Clone, Debug)]
 enum State {
     Starting,
-    Ready(Arc<Installed>),
+    Ready(Arc<InstalledEngine>),
     Failed(PreflightError),
 }
 
@@ -97,7 +97,7 @@ enum State {
 struct Question {
     args: Vec<String>,
     env: BTreeMap<String, String>,
-    answer: oneshot::Sender<Result<Verdict, PreflightError>>,
+    answer: oneshot::Sender<Result<PreflightVerdict, PreflightError>>,
 }
 
 /// A started preflight. A drop ends the helper soon afterwards. [`Preflight::stop`] waits until the helper has ended.
@@ -111,7 +111,7 @@ pub struct Preflight {
 impl Preflight {
     /// Starts the preflight and returns at once. The engine is imported in the background.
     #[must_use]
-    pub fn start(setup: Setup) -> Self {
+    pub fn start(setup: PreflightSetup) -> Self {
         let (questions, waiting) = mpsc::channel(MOST_WAITING);
         let (said, state) = watch::channel(State::Starting);
         let worker = Worker { setup, said, helper: None, failures: 0 };
@@ -122,7 +122,7 @@ impl Preflight {
     ///
     /// # Errors
     /// If the import or the warm-up has failed for good.
-    pub async fn ready(&self) -> Result<Arc<Installed>, PreflightError> {
+    pub async fn ready(&self) -> Result<Arc<InstalledEngine>, PreflightError> {
         let mut state = self.state.clone();
         let settled = state.wait_for(|state| !matches!(state, State::Starting)).await;
         match settled.map(|state| state.clone()) {
@@ -138,7 +138,11 @@ impl Preflight {
     ///
     /// # Errors
     /// If there is no answer within the limit, or if there will be none.
-    pub async fn ask(&self, args: &[String], env: &BTreeMap<String, String>) -> Result<Verdict, PreflightError> {
+    pub async fn ask(
+        &self,
+        args: &[String],
+        env: &BTreeMap<String, String>,
+    ) -> Result<PreflightVerdict, PreflightError> {
         let (answer, answered) = oneshot::channel();
         let question = Question { args: args.to_vec(), env: env.clone(), answer };
         self.questions.send(question).await.map_err(|_| stopped())?;
@@ -165,11 +169,11 @@ fn stopped() -> PreflightError {
 
 /// Answers questions in order, with one helper at a time.
 struct Worker {
-    setup: Setup,
+    setup: PreflightSetup,
     said: watch::Sender<State>,
     /// `None` after a failure, or if the last helper held a GPU. The next question starts a new helper. Until then
     /// none runs.
-    helper: Option<Helper>,
+    helper: Option<HelperProcess>,
     failures: u32,
 }
 
@@ -185,13 +189,17 @@ impl Worker {
         }
     }
 
-    async fn answer(&mut self, args: &[String], env: &BTreeMap<String, String>) -> Result<Verdict, PreflightError> {
+    async fn answer(
+        &mut self,
+        args: &[String],
+        env: &BTreeMap<String, String>,
+    ) -> Result<PreflightVerdict, PreflightError> {
         let mut helper = match self.helper.take() {
             Some(helper) => helper,
             None => self.start().await?.0,
         };
         match helper.ask(args, env, self.setup.limits.answer).await {
-            Ok(Answer { verdict, device }) => {
+            Ok(HelperAnswer { verdict, device }) => {
                 // A helper that holds a GPU is ended here, before anything else may need that memory.
                 self.helper = (!device).then_some(helper);
                 Ok(verdict)
@@ -204,12 +212,12 @@ impl Worker {
     }
 
     /// Starts and warms up a helper. Returns it, and whether it already holds a GPU.
-    async fn start(&mut self) -> Result<(Helper, bool), PreflightError> {
+    async fn start(&mut self) -> Result<(HelperProcess, bool), PreflightError> {
         loop {
             if let State::Failed(error) = &*self.said.borrow() {
                 return Err(error.clone());
             }
-            match Helper::start(&self.setup).await {
+            match HelperProcess::start(&self.setup).await {
                 Ok((helper, installed, device)) => {
                     self.said.send_replace(State::Ready(Arc::new(installed)));
                     return Ok((helper, device));

@@ -134,10 +134,10 @@ fn python() -> Option<String> {
     found.map(|path| path.to_string_lossy().into_owned())
 }
 
-fn start(python: String, directory: &Path, limits: Limits) -> Preflight {
+fn start(python: String, directory: &Path, limits: PreflightLimits) -> Preflight {
     // Bytecode files would land in the temporary directory while it is removed.
     let env = [("PYTHONPATH", directory.to_string_lossy().into_owned()), ("PYTHONDONTWRITEBYTECODE", "1".to_owned())];
-    Preflight::start(Setup {
+    Preflight::start(PreflightSetup {
         program: crate::engines::assumed().preflight().unwrap(),
         python,
         env: env.map(|(name, value)| (name.to_owned(), value)).into(),
@@ -147,14 +147,14 @@ fn start(python: String, directory: &Path, limits: Limits) -> Preflight {
     })
 }
 
-async fn ask(preflight: &Preflight, line: &str) -> Result<Verdict, PreflightError> {
+async fn ask(preflight: &Preflight, line: &str) -> Result<PreflightVerdict, PreflightError> {
     let args: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
     preflight.ask(&args, &BTreeMap::new()).await
 }
 
-fn refused(verdict: Result<Verdict, PreflightError>) -> (Stage, String) {
+fn refused(verdict: Result<PreflightVerdict, PreflightError>) -> (RefusalStage, String) {
     match verdict {
-        Ok(Verdict::Reject { stage, message }) => (stage, message),
+        Ok(PreflightVerdict::Reject { stage, message }) => (stage, message),
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -165,7 +165,7 @@ async fn old_and_new_releases_answer_alike() {
     for new in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         package(directory.path(), new);
-        let preflight = start(python.clone(), directory.path(), Limits::default());
+        let preflight = start(python.clone(), directory.path(), PreflightLimits::default());
         let installed = preflight.ready().await.unwrap();
         assert_eq!(installed.version, if new { "0.32.0" } else { "0.6.3" });
         assert_eq!(installed.device, "cpu");
@@ -176,22 +176,27 @@ async fn old_and_new_releases_answer_alike() {
         assert_eq!(installed.find("swap-space"), None);
 
         for _ in 0..2 {
-            let Verdict::Accept { resolved, warnings } = ask(&preflight, "m --max-num-seqs 2000").await.unwrap() else {
+            let PreflightVerdict::Accept { resolved, warnings } =
+                ask(&preflight, "m --max-num-seqs 2000").await.unwrap()
+            else {
                 panic!("2000 was refused")
             };
             assert_eq!(resolved["max_num_seqs"], 2000);
             assert_eq!(warnings, ["many sequences"], "each candidate is warned");
         }
-        let configuration = |text: &str| (Stage::Configuration, text.to_owned());
+        let configuration = |text: &str| (RefusalStage::Configuration, text.to_owned());
         let zero = refused(ask(&preflight, "m --max-num-seqs 0").await);
         assert_eq!(zero, configuration("max_num_seqs must be at least 1"));
         assert_eq!(refused(ask(&preflight, "m --max-num-seqs 13").await), configuration("unlucky"));
-        assert_eq!(refused(ask(&preflight, "m --max-num-seqs 50").await).0, Stage::Configuration);
+        assert_eq!(refused(ask(&preflight, "m --max-num-seqs 50").await).0, RefusalStage::Configuration);
         let (stage, message) = refused(ask(&preflight, "m --max-num-seqs many").await);
-        assert_eq!((stage, message.as_str()), (Stage::Arguments, "argument --max-num-seqs: invalid int value: 'many'"));
+        assert_eq!(
+            (stage, message.as_str()),
+            (RefusalStage::Arguments, "argument --max-num-seqs: invalid int value: 'many'")
+        );
         let (stage, message) = refused(ask(&preflight, "m --no-such-flag").await);
-        assert_eq!((stage, message.as_str()), (Stage::Arguments, "unrecognized arguments: --no-such-flag"));
-        assert_eq!(refused(ask(&preflight, "m --help").await).0, Stage::Arguments);
+        assert_eq!((stage, message.as_str()), (RefusalStage::Arguments, "unrecognized arguments: --no-such-flag"));
+        assert_eq!(refused(ask(&preflight, "m --help").await).0, RefusalStage::Arguments);
         let command = ask(&preflight, "m --max-num-seqs 77").await;
         assert_eq!(command.unwrap().rejection().is_some(), new, "only a new release's command checks");
 
@@ -208,7 +213,7 @@ async fn a_helper_that_dies_or_hangs_is_replaced_until_it_is_given_up() {
     let Some(python) = python() else { return };
     let directory = tempfile::tempdir().unwrap();
     package(directory.path(), true);
-    let limits = Limits { answer: Duration::from_secs(2), ..Limits::default() };
+    let limits = PreflightLimits { answer: Duration::from_secs(2), ..PreflightLimits::default() };
     let preflight = start(python, directory.path(), limits);
     let died = ask(&preflight, "m --max-num-seqs 66").await.unwrap_err().to_string();
     assert!(died.starts_with("the preflight is gone: it ended (exit code 66)"), "{died}");
@@ -227,11 +232,11 @@ async fn several_questions_under_way_are_answered_in_their_order() {
     let Some(python) = python() else { return };
     let directory = tempfile::tempdir().unwrap();
     package(directory.path(), true);
-    let preflight = start(python, directory.path(), Limits::default());
+    let preflight = start(python, directory.path(), PreflightLimits::default());
     let lines: Vec<_> = (1..9).map(|number| format!("m --max-num-seqs {number}")).collect();
     let answers = futures_util::future::join_all(lines.iter().map(|line| ask(&preflight, line))).await;
     for (number, answer) in (1..9).zip(answers) {
-        let Ok(Verdict::Accept { resolved, .. }) = answer else { panic!("{number}: {answer:?}") };
+        let Ok(PreflightVerdict::Accept { resolved, .. }) = answer else { panic!("{number}: {answer:?}") };
         assert_eq!(resolved["max_num_seqs"], number);
     }
 }
@@ -241,7 +246,7 @@ async fn a_helper_that_holds_a_gpu_is_ended_before_its_answer_comes() {
     let Some(python) = python() else { return };
     let directory = tempfile::tempdir().unwrap();
     package(directory.path(), true);
-    let preflight = start(python, directory.path(), Limits::default());
+    let preflight = start(python, directory.path(), PreflightLimits::default());
     for _ in 0..4 {
         assert!(ask(&preflight, "m --max-num-seqs 88").await.unwrap().rejection().is_none());
         assert_eq!(left(directory.path()), []);
@@ -249,7 +254,7 @@ async fn a_helper_that_holds_a_gpu_is_ended_before_its_answer_comes() {
 }
 
 /// Writes an `__init__.py` and expects that the preflight never becomes ready.
-async fn failing(init: &str, limits: Limits) -> Option<String> {
+async fn failing(init: &str, limits: PreflightLimits) -> Option<String> {
     let directory = tempfile::tempdir().unwrap();
     package(directory.path(), true);
     std::fs::write(directory.path().join("vllm/__init__.py"), init).unwrap();
@@ -261,12 +266,13 @@ async fn failing(init: &str, limits: Limits) -> Option<String> {
 
 #[tokio::test]
 async fn an_engine_that_cannot_be_imported_says_why() {
-    let broken = failing("import no_such_library", Limits::default()).await;
+    let broken = failing("import no_such_library", PreflightLimits::default()).await;
     let Some(broken) = broken else { return };
     assert!(broken.ends_with("cannot import vLLM: ModuleNotFoundError: No module named 'no_such_library'"), "{broken}");
-    let crash = failing("import os\nos.write(2, b'driver too old')\nos._exit(3)", Limits::default()).await.unwrap();
+    let crash =
+        failing("import os\nos.write(2, b'driver too old')\nos._exit(3)", PreflightLimits::default()).await.unwrap();
     assert!(crash.contains("it ended (exit code 3); the end of its standard error: driver too old"), "{crash}");
-    let limits = Limits { import: Duration::from_millis(300), ..Limits::default() };
+    let limits = PreflightLimits { import: Duration::from_millis(300), ..PreflightLimits::default() };
     let hang = failing("import time\ntime.sleep(600)", limits).await.unwrap();
     let expected = "cannot import vLLM: the preflight did not import the engine within 300ms";
     assert!(hang.ends_with(expected), "{hang}");
@@ -275,10 +281,10 @@ async fn an_engine_that_cannot_be_imported_says_why() {
 #[tokio::test]
 async fn a_python_that_is_none_says_so() {
     let directory = tempfile::tempdir().unwrap();
-    let missing = start("/no/such/python".to_owned(), directory.path(), Limits::default());
+    let missing = start("/no/such/python".to_owned(), directory.path(), PreflightLimits::default());
     let error = missing.ready().await.unwrap_err().to_string();
     assert!(error.starts_with("cannot start \"/no/such/python\": No such file"), "{error}");
-    let other = start("/bin/echo".to_owned(), directory.path(), Limits::default());
+    let other = start("/bin/echo".to_owned(), directory.path(), PreflightLimits::default());
     assert!(other.ready().await.unwrap_err().to_string().contains("given up after 3 failures"));
 }
 
@@ -288,7 +294,7 @@ async fn what_a_start_up_file_prints_is_passed_over() {
     let directory = tempfile::tempdir().unwrap();
     package(directory.path(), false);
     std::fs::write(directory.path().join("sitecustomize.py"), "print('hello from the site')\nprint('{}')\n").unwrap();
-    let preflight = start(python, directory.path(), Limits::default());
+    let preflight = start(python, directory.path(), PreflightLimits::default());
     assert_eq!(preflight.ready().await.unwrap().version, "0.6.3");
 }
 
@@ -297,7 +303,7 @@ async fn a_stopped_preflight_leaves_no_process() {
     let Some(python) = python() else { return };
     let directory = tempfile::tempdir().unwrap();
     package(directory.path(), true);
-    let preflight = start(python, directory.path(), Limits::default());
+    let preflight = start(python, directory.path(), PreflightLimits::default());
     preflight.ready().await.unwrap();
     preflight.stop().await;
     assert_eq!(left(directory.path()), []);

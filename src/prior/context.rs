@@ -11,11 +11,11 @@ use crate::document::json;
 /// use.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Context {
+pub struct OptimizeContext {
     #[serde(deserialize_with = "json::object_or_default")]
     pub model: ModelContext,
     #[serde(deserialize_with = "json::object_or_default")]
-    pub device: DeviceContext,
+    pub device: ContextDevices,
     #[serde(deserialize_with = "json::object_or_default")]
     pub load: LoadContext,
     /// Limits of latencies, in seconds, by the caller's name: `ttft_p99`.
@@ -51,7 +51,7 @@ pub struct ModelContext {
 /// The devices.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct DeviceContext {
+pub struct ContextDevices {
     /// As the driver or a user writes it: `NVIDIA H100 80GB HBM3`, `h100-sxm`.
     pub name: Option<String>,
     /// By default one.

@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::config::Config;
 use crate::objective::Goal;
-use crate::sampler::{Aim, Known, Measured, Reading, sobol_point};
+use crate::sampler::{KnownOutcome, MeasuredNumbers, NumberReading, SearchAim, sobol_point};
 use crate::space::{Domain, Space};
 use crate::stats::to_f64;
 
@@ -35,9 +35,9 @@ const SHIFTED: usize = 4;
 const VAIN: usize = 4096;
 
 /// The result of one configuration.
-pub(super) struct Seen {
+pub(super) struct ExploredOutcome {
     /// `None` if no prediction is possible.
-    pub(super) known: Option<Known>,
+    pub(super) known: Option<KnownOutcome>,
     pub(super) cost: u64,
 }
 
@@ -45,19 +45,19 @@ pub(super) struct Seen {
 struct Point {
     place: Option<Vec<f64>>,
     config: Config,
-    known: Known,
+    known: KnownOutcome,
 }
 
 /// Predicts configurations until their number or the work reaches its limit.
 pub(super) fn explore(
     space: &Space,
-    aim: &Aim,
+    aim: &SearchAim,
     allowed: &dyn Fn(&Config) -> bool,
     seed: u64,
     first: Vec<Config>,
     ignored: &[String],
-    look: &mut dyn FnMut(&[Config]) -> Vec<Seen>,
-) -> Vec<(Config, Known)> {
+    look: &mut dyn FnMut(&[Config]) -> Vec<ExploredOutcome>,
+) -> Vec<(Config, KnownOutcome)> {
     let mut found = Exploration { space, allowed, look, points: Vec::new(), met: HashSet::new(), work: 0 };
     let first = first.into_iter().map(|config| (None, config)).collect();
     found.take(first);
@@ -84,7 +84,7 @@ pub(super) fn explore(
 struct Exploration<'a> {
     space: &'a Space,
     allowed: &'a dyn Fn(&Config) -> bool,
-    look: &'a mut dyn FnMut(&[Config]) -> Vec<Seen>,
+    look: &'a mut dyn FnMut(&[Config]) -> Vec<ExploredOutcome>,
     points: Vec<Point>,
     met: HashSet<String>,
     work: u64,
@@ -127,7 +127,7 @@ struct Assumption {
     doubt: f64,
 }
 
-fn assumptions(aim: &Aim) -> Vec<Assumption> {
+fn assumptions(aim: &SearchAim) -> Vec<Assumption> {
     let (count, limits) = (aim.objectives.len(), aim.constraints.len());
     let single = |one: usize, shift: f64| (0..limits).map(|limit| if limit == one { shift } else { 0.0 }).collect();
     let mut all: Vec<(Vec<f64>, f64)> = vec![(vec![0.0; limits], 0.0)];
@@ -154,11 +154,11 @@ fn assumptions(aim: &Aim) -> Vec<Assumption> {
 
 /// Returns the places of the best points under each assumption: first the best of each, then the second ones. Of points
 /// with equal predictions only one is returned.
-fn leaders(aim: &Aim, points: &[Point]) -> Vec<Vec<f64>> {
-    let measured: Vec<(&Vec<f64>, &Measured)> = points
+fn leaders(aim: &SearchAim, points: &[Point]) -> Vec<Vec<f64>> {
+    let measured: Vec<(&Vec<f64>, &MeasuredNumbers)> = points
         .iter()
         .filter_map(|point| match (&point.place, &point.known) {
-            (Some(place), Known::Measured(measured)) => Some((place, measured)),
+            (Some(place), KnownOutcome::Measured(measured)) => Some((place, measured)),
             _ => None,
         })
         .collect();
@@ -177,10 +177,10 @@ fn leaders(aim: &Aim, points: &[Point]) -> Vec<Vec<f64>> {
 }
 
 /// Returns the total excess over the limits, and the quality of the objectives as the second criterion.
-fn rank(aim: &Aim, assumption: &Assumption, measured: &Measured) -> (f64, f64) {
+fn rank(aim: &SearchAim, assumption: &Assumption, measured: &MeasuredNumbers) -> (f64, f64) {
     let finite = |value: f64| if value.is_finite() { value } else { 0.0 };
     let shifted = measured.excesses.iter().zip(&assumption.shifts);
-    let doubt = |excess: &Reading| assumption.doubt * excess.deviation.unwrap_or(0.0);
+    let doubt = |excess: &NumberReading| assumption.doubt * excess.deviation.unwrap_or(0.0);
     let excess = shifted.map(|(excess, shift)| finite(excess.value + shift + doubt(excess)).max(0.0)).sum();
     let gain = |index: usize| {
         let value = measured.values.get(index).map_or(0.0, |reading| reading.value);
@@ -237,18 +237,18 @@ fn middle(index: usize, count: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampler::Target;
+    use crate::sampler::ObjectiveTarget;
 
     #[test]
     fn the_best_of_what_the_twin_is_sure_of_is_looked_at_closely() {
-        let objectives = vec![Target { name: "throughput".to_owned(), goal: Goal::Maximize }];
-        let aim = Aim { objectives, constraints: vec!["tpot_p99".to_owned()] };
+        let objectives = vec![ObjectiveTarget { name: "throughput".to_owned(), goal: Goal::Maximize }];
+        let aim = SearchAim { objectives, constraints: vec!["tpot_p99".to_owned()] };
         let point = |place: f64, value: f64, excess: f64, deviation: f64| Point {
             place: Some(vec![place]),
             config: Config::new(),
-            known: Known::Measured(Measured {
-                values: vec![Reading::exact(value)],
-                excesses: vec![Reading { value: excess, deviation: Some(deviation) }],
+            known: KnownOutcome::Measured(MeasuredNumbers {
+                values: vec![NumberReading::exact(value)],
+                excesses: vec![NumberReading { value: excess, deviation: Some(deviation) }],
             }),
         };
         // Without doubts, some points for every shift have a higher value and keep the limit.

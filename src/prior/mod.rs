@@ -6,7 +6,7 @@
 //! equal questions have equal answers. Numbers are rounded to five significant digits, which are equal on all machines.
 //!
 //! A metric that the twin does not model, or a parameter without effect in it, is left out and reported in
-//! [`Belief::notes`].
+//! [`PriorBelief::notes`].
 
 mod context;
 mod explore;
@@ -18,27 +18,27 @@ mod study;
 mod tests;
 mod view;
 
-pub use context::{Context, DeviceContext, LoadContext, ModelContext};
+pub use context::{ContextDevices, LoadContext, ModelContext, OptimizeContext};
 pub use scene::ContextError;
 pub use study::of_study;
 
 use crate::config::Config;
 use crate::objective::Constraint;
-use crate::predict::{Question, Span};
-use crate::sampler::{Aim, Prior};
+use crate::predict::{ForecastSpan, TwinQuestion};
+use crate::sampler::{SamplerPrior, SearchAim};
 use crate::space::Space;
 use explore::explore;
-use reading::Reader;
-use scene::Scene;
-use view::{View, Wanted};
+use reading::ParameterReader;
+use scene::ContextScene;
+use view::{TwinView, WantedMetrics};
 
 /// Name of the twin as the source of a prior.
 pub const TWIN: &str = "the twin";
 
 /// A prior, and notes on it for the user.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Belief {
-    pub prior: Prior,
+pub struct PriorBelief {
+    pub prior: SamplerPrior,
     /// Gaps in the twin's predictions, in whole lines.
     pub notes: Vec<String>,
 }
@@ -50,14 +50,14 @@ pub struct Belief {
 /// `aim` is that of the study's objective: one target, and its constraints in their order.
 #[must_use]
 pub fn of_job(
-    question: &Question<'_>,
+    question: &TwinQuestion<'_>,
     space: &Space,
-    aim: &Aim,
+    aim: &SearchAim,
     allowed: &dyn Fn(&Config) -> bool,
     seed: u64,
-) -> Belief {
+) -> PriorBelief {
     let objective = &question.job.objective;
-    let wanted = Wanted {
+    let wanted = WantedMetrics {
         objectives: vec![Some(objective.metric.clone())],
         constraints: objective.constraints.iter().cloned().map(Some).collect(),
     };
@@ -70,8 +70,8 @@ pub fn of_job(
         notes.push("the twin speculates nothing: how many drafts the model agrees with is not known".to_owned());
     }
     let load = view::shortened(question.load, question.job);
-    let question = Question { load: &load, ..question.clone() };
-    let mut view = View::new(question, Span::Own, wanted, |config: &Config| (config.clone(), false));
+    let question = TwinQuestion { load: &load, ..question.clone() };
+    let mut view = TwinView::new(question, ForecastSpan::Own, wanted, |config: &Config| (config.clone(), false));
     let first = vec![space.fixed.clone()];
     let points = explore(space, aim, allowed, seed, first, &ignored, &mut |configs| view.look(configs));
     finish(&view, points, notes)
@@ -92,28 +92,33 @@ pub fn of_job(
 /// # Errors
 /// If a field is missing or unusable; the error names it. No number causes a panic.
 pub fn of_context(
-    context: &Context,
+    context: &OptimizeContext,
     space: &Space,
-    aim: &Aim,
+    aim: &SearchAim,
     allowed: &dyn Fn(&Config) -> bool,
     seed: u64,
-) -> Result<Belief, ContextError> {
-    let scene = Scene::new(context, aim)?;
-    let reader = Reader::new(context, space, &scene);
+) -> Result<PriorBelief, ContextError> {
+    let scene = ContextScene::new(context, aim)?;
+    let reader = ParameterReader::new(context, space, &scene);
     let mut notes = ignored_note(reader.ignored());
     notes.extend(unknown_note(&scene.wanted, aim));
     let calibration = crate::twin::Calibration::none();
-    let view = View::new(scene.question(&calibration), scene.span, scene.wanted.clone(), |config| reader.read(config));
+    let view =
+        TwinView::new(scene.question(&calibration), scene.span, scene.wanted.clone(), |config| reader.read(config));
     let mut view = view.accepting(reading::acceptance);
     let first = reader.defaults(space).into_iter().collect();
     let points = explore(space, aim, allowed, seed, first, reader.ignored(), &mut |configs| view.look(configs));
     Ok(finish(&view, points, notes))
 }
 
-fn finish(view: &View<'_>, mut points: Vec<(Config, crate::sampler::Known)>, mut notes: Vec<String>) -> Belief {
+fn finish(
+    view: &TwinView<'_>,
+    mut points: Vec<(Config, crate::sampler::KnownOutcome)>,
+    mut notes: Vec<String>,
+) -> PriorBelief {
     view.add_deviations(&mut points);
     notes.extend(view.notes());
-    Belief { prior: Prior::computed(TWIN, points), notes }
+    PriorBelief { prior: SamplerPrior::computed(TWIN, points), notes }
 }
 
 fn ignored_note(names: &[String]) -> Vec<String> {
@@ -121,7 +126,7 @@ fn ignored_note(names: &[String]) -> Vec<String> {
     if names.is_empty() { Vec::new() } else { vec![note()] }
 }
 
-fn unknown_note(wanted: &Wanted, aim: &Aim) -> Option<String> {
+fn unknown_note(wanted: &WantedMetrics, aim: &SearchAim) -> Option<String> {
     let objectives =
         aim.objectives.iter().map(|target| &target.name).zip(wanted.objectives.iter().map(Option::is_none));
     let is_none = |constraint: &Option<Constraint>| constraint.is_none();

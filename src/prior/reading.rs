@@ -1,8 +1,8 @@
 //! Conversion of a caller's configuration to flags of the engine.
 
-use super::context::Context;
-use super::scene::Scene;
-use super::spelling::{Meaning, meaning};
+use super::context::OptimizeContext;
+use super::scene::ContextScene;
+use super::spelling::{ParameterMeaning, meaning};
 use crate::config::{Config, Value};
 use crate::flag::FlagTable;
 use crate::rule::{self, Facts};
@@ -18,9 +18,9 @@ const TRAINED: f64 = 0.7;
 const DRAFTS: i64 = 3;
 
 /// The assignment of parameters to flags.
-pub(super) struct Reader<'a> {
+pub(super) struct ParameterReader<'a> {
     facts: Facts<'a>,
-    meanings: Vec<(String, Meaning)>,
+    meanings: Vec<(String, ParameterMeaning)>,
     ignored: Vec<String>,
     defaults: Config,
     base: Config,
@@ -32,8 +32,8 @@ pub(super) struct Reader<'a> {
 /// The rule on block sizes that the kernels take.
 const KERNELS: &str = "R15a";
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(context: &Context, space: &Space, scene: &'a Scene) -> Self {
+impl<'a> ParameterReader<'a> {
+    pub(super) fn new(context: &OptimizeContext, space: &Space, scene: &'a ContextScene) -> Self {
         let table = scene.flag_table();
         let own = space.parameters.iter().map(|parameter| parameter.name.clone());
         let others = space.fixed.iter().chain(context.defaults.iter()).map(|(name, _)| name.to_owned());
@@ -81,9 +81,9 @@ impl<'a> Reader<'a> {
         for (name, value) in whole.iter() {
             let Some((_, meaning)) = self.meanings.iter().find(|(known, _)| known == name) else { continue };
             match meaning {
-                Meaning::DraftMethod => method = value.as_str().map(str::to_ascii_lowercase),
-                Meaning::DraftTokens => drafts = value.as_i64(),
-                Meaning::Flag(flag) => {
+                ParameterMeaning::DraftMethod => method = value.as_str().map(str::to_ascii_lowercase),
+                ParameterMeaning::DraftTokens => drafts = value.as_i64(),
+                ParameterMeaning::Flag(flag) => {
                     if let Some(value) = self.fitting(flag, value) {
                         flags.set(*flag, value);
                     }

@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::context::{Context, ModelContext};
+use super::context::{ModelContext, OptimizeContext};
 use super::spelling::metric;
-use super::view::Wanted;
+use super::view::WantedMetrics;
 use crate::config::Config;
 use crate::engines::assumed;
 use crate::facts::{Device, EngineVersion, Gpu, HostLimits, ModelShape};
 use crate::flag::FlagTable;
-use crate::job::{Description, Job, LoadJob};
-use crate::load::Arrival;
-use crate::objective::{Constraint, Goal, Limit, Objective};
-use crate::predict::{Knowledge, On, Question, Span, preset_of};
+use crate::job::{Job, JobDescription, LoadJob};
+use crate::load::ArrivalPattern;
+use crate::objective::{Constraint, Goal, MetricLimit, Objective};
+use crate::predict::{ForecastSpan, Knowledge, PredictedDevice, TwinQuestion, preset_of};
 use crate::rule::Facts;
-use crate::sampler::Aim;
+use crate::sampler::SearchAim;
 use crate::stats::{f64_to_u32, f64_to_u64, to_f64};
-use crate::twin::{Calibration, DevicePreset, StartupModel, Warm};
-use crate::workload::{Length, Session, Spec, Workload, WorkloadError};
+use crate::twin::{Calibration, DevicePreset, StartupModel, WarmState};
+use crate::workload::{TokenLength, UserSession, Workload, WorkloadError, WorkloadSpec};
 
 /// The reason for a context without a prediction.
 #[derive(Debug, thiserror::Error)]
@@ -53,12 +53,12 @@ const MOST_DEVICES: u64 = 1024;
 
 /// A prediction's input without the configuration.
 #[derive(Debug)]
-pub(super) struct Scene {
+pub(super) struct ContextScene {
     job: Job,
-    device: On,
+    device: PredictedDevice,
     pub(super) version: EngineVersion,
-    pub(super) span: Span,
-    pub(super) wanted: Wanted,
+    pub(super) span: ForecastSpan,
+    pub(super) wanted: WantedMetrics,
     /// Flags that the context itself sets.
     pub(super) base: Config,
     /// Number of devices for replicas to fill, for a closed load.
@@ -78,8 +78,8 @@ fn length(field: &'static str, value: Option<f64>) -> Result<u32, ContextError> 
     within(field, value.ok_or(ContextError::Missing(field))?, 1.0, MOST_LENGTH).map(|value| f64_to_u32(value.round()))
 }
 
-impl Scene {
-    pub(super) fn new(context: &Context, aim: &Aim) -> Result<Self, ContextError> {
+impl ContextScene {
+    pub(super) fn new(context: &OptimizeContext, aim: &SearchAim) -> Result<Self, ContextError> {
         let version = match context.engine_version.as_deref() {
             None => assumed().newest_release(),
             Some(text) => text.parse().map_err(|_| ContextError::Value {
@@ -117,13 +117,13 @@ impl Scene {
             constraints: wanted.constraints.iter().flatten().cloned().collect(),
         };
         let mut job =
-            Job::described(Description { seed: 0, shape, spec, load, objective, version, device: device.facts })?;
+            Job::described(JobDescription { seed: 0, shape, spec, load, objective, version, device: device.facts })?;
         let span = match users {
             Some(users) => {
                 job.workload.built = Arc::new(Spread { inner: Arc::clone(&job.workload.built), users });
-                Span::Settled { users }
+                ForecastSpan::Settled { users }
             }
-            None => Span::Own,
+            None => ForecastSpan::Own,
         };
         let count = device.facts.gpu().and_then(|gpu| gpu.count);
         let base = Config::new().with("max-model-len", i64::try_from(max_model_len).unwrap_or(i64::MAX));
@@ -139,8 +139,8 @@ impl Scene {
         self.job.facts(self.version, self.device.facts, HostLimits::default())
     }
 
-    pub(super) fn question<'a>(&'a self, calibration: &'a Calibration) -> Question<'a> {
-        Question {
+    pub(super) fn question<'a>(&'a self, calibration: &'a Calibration) -> TwinQuestion<'a> {
+        TwinQuestion {
             job: &self.job,
             load: &self.job.load,
             config: Config::new(),
@@ -150,27 +150,27 @@ impl Scene {
             knowledge: Knowledge::here(calibration),
             acceptance: None,
             starts: StartupModel::default(),
-            warm: Warm::default(),
+            warm: WarmState::default(),
         }
     }
 }
 
 /// Returns the metrics and limits for the caller's names.
-fn wanted(context: &Context, aim: &Aim) -> Wanted {
+fn wanted(context: &OptimizeContext, aim: &SearchAim) -> WantedMetrics {
     let constraint = |name: &String| {
         let (metric, per_s) = metric(name)?;
         // A latency's limit is in seconds, even if its name ends in another unit.
         let unit = if metric.ends_with("_ms") { 1e3 } else { per_s };
         let limit = context.limits_s.get(name).filter(|limit| limit.is_finite() && **limit > 0.0)? * unit;
-        Some(Constraint { metric, limit: Limit::AtMost(limit) })
+        Some(Constraint { metric, limit: MetricLimit::AtMost(limit) })
     };
-    Wanted {
+    WantedMetrics {
         objectives: aim.objectives.iter().map(|target| metric(&target.name).map(|(metric, _)| metric)).collect(),
         constraints: aim.constraints.iter().map(constraint).collect(),
     }
 }
 
-fn device(context: &Context) -> Result<On, ContextError> {
+fn device(context: &OptimizeContext) -> Result<PredictedDevice, ContextError> {
     let name = context.device.name.as_deref().ok_or(ContextError::Missing("device.name"))?;
     let found = DevicePreset::find(name.trim()).or_else(|| preset_of(&name.to_uppercase().replace('_', " ")));
     let preset = found.ok_or_else(|| ContextError::Value {
@@ -178,7 +178,7 @@ fn device(context: &Context) -> Result<On, ContextError> {
         value: format!("{name:?}"),
         expected: format!("one of {}", DevicePreset::names().collect::<Vec<_>>().join(", ")),
     })?;
-    let on = On::preset(preset);
+    let on = PredictedDevice::preset(preset);
     let count = context.device.count.unwrap_or(1);
     within("device.count", to_f64(count), 1.0, 1024.0)?;
     let count = u32::try_from(count.min(MOST_DEVICES)).ok();
@@ -189,11 +189,11 @@ fn device(context: &Context) -> Result<On, ContextError> {
         Device::Cuda(gpu) => Device::Cuda(Gpu { count, memory: memory.or(gpu.memory), ..gpu }),
         Device::Cpu => Device::Cpu,
     };
-    Ok(On { facts, ..on })
+    Ok(PredictedDevice { facts, ..on })
 }
 
 /// Returns workload and load, and the number of users of a closed load.
-fn load(context: &Context) -> Result<(Spec, LoadJob, Option<u64>), ContextError> {
+fn load(context: &OptimizeContext) -> Result<(WorkloadSpec, LoadJob, Option<u64>), ContextError> {
     let load = &context.load;
     let (input, output) =
         (length("load.input_tokens", load.input_tokens)?, length("load.output_tokens", load.output_tokens)?);
@@ -202,17 +202,17 @@ fn load(context: &Context) -> Result<(Spec, LoadJob, Option<u64>), ContextError>
     let mean = f64::from(input) + f64::from(output);
     let room = context.model.max_model_len.map_or(VARIATION, |most| to_f64(most) / mean - 1.0 - 2.0 / mean);
     let variation = room.clamp(0.0, VARIATION);
-    let around = |length: u32| Length::Exact(length).around(variation).unwrap_or(Length::Exact(length));
+    let around = |length: u32| TokenLength::Exact(length).around(variation).unwrap_or(TokenLength::Exact(length));
     let (input_len, output_len) = (around(input - shared), around(output));
     let spec = match load.shared_prefixes.unwrap_or(1) {
-        groups if shared > 0 && groups > 0 => Spec::Prefix {
+        groups if shared > 0 && groups > 0 => WorkloadSpec::Prefix {
             groups: u32::try_from(groups).unwrap_or(u32::MAX),
             prefix_len: shared,
             share: 1.0,
             suffix_len: input_len,
             output_len,
         },
-        _ => Spec::Random { input_len: around(input), output_len, prefix_len: 0 },
+        _ => WorkloadSpec::Random { input_len: around(input), output_len, prefix_len: 0 },
     };
     // No request times out and no error rate ends the load.
     let patient =
@@ -221,7 +221,7 @@ fn load(context: &Context) -> Result<(Spec, LoadJob, Option<u64>), ContextError>
         let per_s = within("load.rate_per_s", rate, 1e-6, 1e6)?;
         let requests = (MOST_TOKENS / u64::from(output)).clamp(LEAST_SESSIONS, OPEN_REQUESTS);
         let job = LoadJob {
-            arrival: Arrival::Rate { per_s, burstiness: 1.0 },
+            arrival: ArrivalPattern::Rate { per_s, burstiness: 1.0 },
             concurrency: load.concurrency.filter(|users| *users > 0).and_then(|users| u32::try_from(users).ok()),
             ..LoadJob::closed(1, u32::try_from(requests).unwrap_or(u32::MAX))
         };
@@ -242,14 +242,16 @@ fn load(context: &Context) -> Result<(Spec, LoadJob, Option<u64>), ContextError>
 }
 
 /// Returns the lengths of the longest prompt and reply.
-fn spec_length(spec: &Spec) -> (u32, u32) {
-    let most = |length: &Length| match length {
-        Length::Exact(length) | Length::Rest(length) => *length,
-        Length::Range { max, .. } => *max,
+fn spec_length(spec: &WorkloadSpec) -> (u32, u32) {
+    let most = |length: &TokenLength| match length {
+        TokenLength::Exact(length) | TokenLength::Rest(length) => *length,
+        TokenLength::Range { max, .. } => *max,
     };
     match spec {
-        Spec::Prefix { prefix_len, suffix_len, output_len, .. } => (prefix_len + most(suffix_len), most(output_len)),
-        Spec::Random { input_len, output_len, .. } => (most(input_len), most(output_len)),
+        WorkloadSpec::Prefix { prefix_len, suffix_len, output_len, .. } => {
+            (prefix_len + most(suffix_len), most(output_len))
+        }
+        WorkloadSpec::Random { input_len, output_len, .. } => (most(input_len), most(output_len)),
         _ => (0, 0),
     }
 }
@@ -306,7 +308,7 @@ struct Spread {
 const GOLDEN: f64 = 0.618_033_988_749_895;
 
 impl Workload for Spread {
-    fn session(&self, index: u64) -> Session {
+    fn session(&self, index: u64) -> UserSession {
         let mut session = self.inner.session(index);
         if index < self.users {
             let share = (to_f64(index + 1) * GOLDEN).fract();
@@ -319,7 +321,7 @@ impl Workload for Spread {
         session
     }
 
-    fn warmup_session(&self, index: u64) -> Session {
+    fn warmup_session(&self, index: u64) -> UserSession {
         self.inner.warmup_session(index)
     }
 

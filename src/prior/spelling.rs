@@ -5,7 +5,7 @@ use crate::flag::FlagTable;
 
 /// The meaning of a caller's parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum ParameterMeaning {
     /// A flag of this name.
     Flag(&'static str),
     /// The method of `--speculative-config`.
@@ -55,13 +55,13 @@ const DRAFT_TOKENS: [&str; 6] = [
 ];
 
 /// Returns the meaning of a caller's parameter; `None` if it has no effect in the twin.
-pub(super) fn meaning(name: &str, table: Option<FlagTable>) -> Option<Meaning> {
+pub(super) fn meaning(name: &str, table: Option<FlagTable>) -> Option<ParameterMeaning> {
     let plain = name.trim().trim_start_matches('-').to_ascii_lowercase().replace(['_', ' ', '.'], "-");
     if DRAFT_METHODS.contains(&plain.as_str()) {
-        return Some(Meaning::DraftMethod);
+        return Some(ParameterMeaning::DraftMethod);
     }
     if DRAFT_TOKENS.contains(&plain.as_str()) {
-        return Some(Meaning::DraftTokens);
+        return Some(ParameterMeaning::DraftTokens);
     }
     let table = table?;
     let flag = table.find(&plain).map(|flag| flag.name);
@@ -69,7 +69,7 @@ pub(super) fn meaning(name: &str, table: Option<FlagTable>) -> Option<Meaning> {
     // A flag that the release lacks has no effect.
     let flag = flag.or_else(|| spelt().and_then(|name| table.find(name)).map(|flag| flag.name))?;
     let has_effect = assumed().twin().is_some_and(|twin| twin.has_effect(flag));
-    has_effect.then_some(Meaning::Flag(flag))
+    has_effect.then_some(ParameterMeaning::Flag(flag))
 }
 
 /// Returns the metric for a caller's name, and the factor from the caller's unit to the metric's. Latencies are in
@@ -118,10 +118,10 @@ mod tests {
             ("long_prefill_threshold", "long-prefill-token-threshold"),
             ("kv_cache_dtype", "kv-cache-dtype"),
         ] {
-            assert_eq!(meaning(name, table), Some(Meaning::Flag(flag)), "{name}");
+            assert_eq!(meaning(name, table), Some(ParameterMeaning::Flag(flag)), "{name}");
         }
-        assert_eq!(meaning("spec_method", table), Some(Meaning::DraftMethod));
-        assert_eq!(meaning("num_spec_tokens", table), Some(Meaning::DraftTokens));
+        assert_eq!(meaning("spec_method", table), Some(ParameterMeaning::DraftMethod));
+        assert_eq!(meaning("num_spec_tokens", table), Some(ParameterMeaning::DraftTokens));
         for name in ["colour", "", "attn_backend", "scheduler_delay", "scheduler-delay-factor"] {
             assert_eq!(meaning(name, table), None, "{name}");
         }

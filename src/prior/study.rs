@@ -1,7 +1,7 @@
 //! Measurements of an earlier study as a prior of another one.
 
 use crate::config::{Config, Value};
-use crate::sampler::{Known, Prior, Reading};
+use crate::sampler::{KnownOutcome, NumberReading, SamplerPrior};
 use crate::space::{Domain, Space};
 
 /// Deviation of a trial for each flag that only one of the two studies sets, as a share. The engine's default in the
@@ -19,9 +19,9 @@ const UNSTATED: f64 = 0.1;
 /// If only one of the two studies sets a flag, the trial counts, with 10 % more deviation (in quadrature) for each such
 /// flag. Parameters that the trial did not set stay unset. Inactive parameters are removed.
 #[must_use]
-pub fn of_study(name: &str, trials: &[(Config, Known)], space: &Space) -> Prior {
+pub fn of_study(name: &str, trials: &[(Config, KnownOutcome)], space: &Space) -> SamplerPrior {
     let differs = |flag: &str| trials.iter().any(|(config, _)| config.get(flag) != trials[0].0.get(flag));
-    let point = |(config, known): &(Config, Known)| {
+    let point = |(config, known): &(Config, KnownOutcome)| {
         let parameter = |flag: &str| space.parameters.iter().find(|parameter| parameter.name == flag);
         let mut unstated = 0;
         for (flag, value) in config.iter() {
@@ -37,25 +37,25 @@ pub fn of_study(name: &str, trials: &[(Config, Known)], space: &Space) -> Prior 
         let here = space.assemble(|index| config.get(&space.parameters[index].name).cloned());
         Some((here, doubted(known, unstated)?))
     };
-    Prior::new(format!("study {name}"), trials.iter().filter_map(point).collect())
+    SamplerPrior::new(format!("study {name}"), trials.iter().filter_map(point).collect())
 }
 
 /// Returns the outcome with a larger deviation, or `None` without an outcome.
-fn doubted(known: &Known, unstated: usize) -> Option<Known> {
+fn doubted(known: &KnownOutcome, unstated: usize) -> Option<KnownOutcome> {
     let mut measured = match known {
-        Known::Measured(measured) => measured.clone(),
-        Known::Failed => return Some(Known::Failed),
-        Known::Pending | Known::Lost | Known::Rejected => return None,
+        KnownOutcome::Measured(measured) => measured.clone(),
+        KnownOutcome::Failed => return Some(KnownOutcome::Failed),
+        KnownOutcome::Pending | KnownOutcome::Lost | KnownOutcome::Rejected => return None,
     };
     let more: f64 = (0..unstated).map(|_| UNSTATED * UNSTATED).sum::<f64>().sqrt();
-    let doubt = |reading: &mut Reading| {
+    let doubt = |reading: &mut NumberReading| {
         if unstated > 0 {
             reading.deviation = Some(libm::hypot(reading.deviation.unwrap_or(0.0), more));
         }
     };
     measured.values.iter_mut().for_each(doubt);
     measured.excesses.iter_mut().for_each(doubt);
-    Some(Known::Measured(measured))
+    Some(KnownOutcome::Measured(measured))
 }
 
 /// Returns whether a parameter may have this value, on or off its grid.
@@ -76,8 +76,8 @@ fn is_equal(a: &Value, b: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampler::Measured;
-    use crate::space::{Condition, Parameter, Scale};
+    use crate::sampler::MeasuredNumbers;
+    use crate::space::{Condition, IntScale, Parameter};
 
     fn space() -> Space {
         let parameter = |name: &str, domain, when| Parameter { name: name.to_owned(), domain, when, help: None };
@@ -85,25 +85,25 @@ mod tests {
         Space {
             parameters: vec![
                 parameter("a", Domain::Bool, vec![]),
-                parameter("b", Domain::int(1, 8, Scale::Linear, 1), when),
+                parameter("b", Domain::int(1, 8, IntScale::Linear, 1), when),
             ],
             fixed: Config::new().with("c", 1_i64),
         }
     }
 
-    fn measured(value: f64) -> Known {
-        Known::Measured(Measured { values: vec![Reading::exact(value)], excesses: Vec::new() })
+    fn measured(value: f64) -> KnownOutcome {
+        KnownOutcome::Measured(MeasuredNumbers { values: vec![NumberReading::exact(value)], excesses: Vec::new() })
     }
 
-    fn deviation(known: &Known) -> Option<f64> {
-        let Known::Measured(measured) = known else { panic!("{known:?}") };
+    fn deviation(known: &KnownOutcome) -> Option<f64> {
+        let KnownOutcome::Measured(measured) = known else { panic!("{known:?}") };
         measured.values[0].deviation
     }
 
     #[test]
     fn trials_of_the_same_space_are_taken_as_they_are() {
         let config = Config::new().with("a", true).with("b", 3_i64).with("c", 1_i64);
-        let trials = [(config.clone(), measured(5.0)), (config.clone().with("b", 4_i64), Known::Failed)];
+        let trials = [(config.clone(), measured(5.0)), (config.clone().with("b", 4_i64), KnownOutcome::Failed)];
         let prior = of_study("earlier", &trials, &space());
         assert_eq!((prior.name.as_str(), prior.points()), ("study earlier", &trials[..]));
     }
@@ -120,7 +120,7 @@ mod tests {
             let trials = [(config.clone(), measured(5.0)), (other.clone(), measured(6.0))];
             assert_eq!(of_study("earlier", &trials, &space()).points().len(), 1, "{other}");
         }
-        let none = [(config.clone(), Known::Pending), (config, Known::Rejected)];
+        let none = [(config.clone(), KnownOutcome::Pending), (config, KnownOutcome::Rejected)];
         assert!(of_study("earlier", &none, &space()).points().is_empty());
         assert!(of_study("earlier", &[], &space()).points().is_empty());
     }

@@ -4,11 +4,11 @@ use super::*;
 use crate::config::Value;
 use crate::facts::HostLimits;
 use crate::job::{Job, LoadJob};
-use crate::objective::{Goal, Limit};
-use crate::predict::{Knowledge, On, predict};
-use crate::sampler::{Known, Measured, Target};
-use crate::space::{Domain, Parameter, Scale};
-use crate::twin::{Calibration, StartupModel, Warm};
+use crate::objective::{Goal, MetricLimit};
+use crate::predict::{Knowledge, PredictedDevice, predict};
+use crate::sampler::{KnownOutcome, MeasuredNumbers, ObjectiveTarget};
+use crate::space::{Domain, IntScale, Parameter};
+use crate::twin::{Calibration, StartupModel, WarmState};
 
 fn parameter(name: &str, domain: Domain) -> Parameter {
     Parameter { name: name.to_owned(), domain, when: Vec::new(), help: None }
@@ -17,23 +17,23 @@ fn parameter(name: &str, domain: Domain) -> Parameter {
 /// Two parameters of the twin in a caller's spelling, and an unknown one.
 fn space() -> Space {
     let parameters = vec![
-        parameter("max_num_seqs", Domain::int(1, 8, Scale::PowerOfTwo, 1)),
+        parameter("max_num_seqs", Domain::int(1, 8, IntScale::PowerOfTwo, 1)),
         parameter("gmu", Domain::Categorical(vec![Value::Float(0.1), Value::Float(0.9)])),
         parameter("colour", Domain::Bool),
     ];
     Space { parameters, fixed: Config::new() }
 }
 
-fn aim() -> Aim {
-    let target = |name: &str, goal| Target { name: name.to_owned(), goal };
-    Aim {
+fn aim() -> SearchAim {
+    let target = |name: &str, goal| ObjectiveTarget { name: name.to_owned(), goal };
+    SearchAim {
         objectives: vec![target("throughput", Goal::Maximize), target("taste", Goal::Maximize)],
         constraints: vec!["ttft_p99".to_owned(), "tpot_p99".to_owned()],
     }
 }
 
-fn context() -> Context {
-    Context {
+fn context() -> OptimizeContext {
+    OptimizeContext {
         model: ModelContext {
             num_hidden_layers: Some(32),
             hidden_size: Some(4096),
@@ -44,7 +44,7 @@ fn context() -> Context {
             max_model_len: Some(512),
             ..ModelContext::default()
         },
-        device: DeviceContext { name: Some("NVIDIA H100 80GB HBM3".to_owned()), ..DeviceContext::default() },
+        device: ContextDevices { name: Some("NVIDIA H100 80GB HBM3".to_owned()), ..ContextDevices::default() },
         load: LoadContext {
             input_tokens: Some(24.0),
             output_tokens: Some(6.0),
@@ -58,12 +58,12 @@ fn context() -> Context {
     }
 }
 
-fn believed(context: &Context) -> Result<Belief, String> {
+fn believed(context: &OptimizeContext) -> Result<PriorBelief, String> {
     of_context(context, &space(), &aim(), &|_| true, 7).map_err(|error| error.to_string())
 }
 
-fn measured(known: &Known) -> &Measured {
-    let Known::Measured(measured) = known else { panic!("{known:?}") };
+fn measured(known: &KnownOutcome) -> &MeasuredNumbers {
+    let KnownOutcome::Measured(measured) = known else { panic!("{known:?}") };
     measured
 }
 
@@ -78,7 +78,7 @@ fn every_configuration_of_a_small_space_is_looked_at_once_in_the_words_of_the_ca
     assert_eq!(keys.len(), 16);
     for (config, known) in belief.prior.points() {
         if config.get_f64("gmu") == Some(0.1) {
-            assert_eq!(*known, Known::Failed, "the weights do not fit: {config}");
+            assert_eq!(*known, KnownOutcome::Failed, "the weights do not fit: {config}");
             continue;
         }
         let measured = measured(known);
@@ -113,8 +113,8 @@ fn a_time_per_token_is_less_certain_where_long_prompts_stall_replies() {
         context.limits_s.insert("tpot_p99".to_owned(), 0.1);
         believed(&context).unwrap().prior
     };
-    let deviations = |prior: &Prior, limit: usize| -> Vec<f64> {
-        let known = prior.points().iter().filter(|(_, known)| *known != Known::Failed);
+    let deviations = |prior: &SamplerPrior, limit: usize| -> Vec<f64> {
+        let known = prior.points().iter().filter(|(_, known)| *known != KnownOutcome::Failed);
         known.map(|(_, known)| measured(known).excesses[limit].deviation.unwrap()).collect()
     };
     let most = |deviations: Vec<f64>| deviations.into_iter().fold(0.0, f64::max);
@@ -130,7 +130,7 @@ fn equal_questions_have_equal_answers_of_five_digits() {
     let (one, other) = (believed(&context()).unwrap(), believed(&context()).unwrap());
     // NaN does not equal itself.
     assert_eq!(format!("{one:?}"), format!("{other:?}"));
-    for (_, known) in one.prior.points().iter().filter(|(_, known)| *known != Known::Failed) {
+    for (_, known) in one.prior.points().iter().filter(|(_, known)| *known != KnownOutcome::Failed) {
         let value = measured(known).values[0].value;
         assert!((view::round(value) - value).abs() < 1e-12 * value, "{value}");
     }
@@ -147,7 +147,7 @@ fn what_is_not_allowed_is_left_out() {
 
 #[test]
 fn a_wild_context_is_refused_with_the_field_that_is_wrong() {
-    let changed = |change: &dyn Fn(&mut Context)| {
+    let changed = |change: &dyn Fn(&mut OptimizeContext)| {
         let mut context = context();
         change(&mut context);
         believed(&context).unwrap_err()
@@ -155,38 +155,47 @@ fn a_wild_context_is_refused_with_the_field_that_is_wrong() {
     for (expected, change) in [
         (
             "context.device.name is missing",
-            (&|context: &mut Context| context.device = DeviceContext::default()) as &dyn Fn(&mut Context),
+            (&|context: &mut OptimizeContext| context.device = ContextDevices::default())
+                as &dyn Fn(&mut OptimizeContext),
         ),
-        ("context.device.name is \"abacus\", and not one of a100", &|context: &mut Context| {
+        ("context.device.name is \"abacus\", and not one of a100", &|context: &mut OptimizeContext| {
             context.device.name = Some("abacus".to_owned());
         }),
-        ("context.device.count is 0, and not a number from 1 to 1024", &|context: &mut Context| {
+        ("context.device.count is 0, and not a number from 1 to 1024", &|context: &mut OptimizeContext| {
             context.device.count = Some(0);
         }),
-        ("context.device.memory_bytes is NaN", &|context: &mut Context| context.device.memory_bytes = Some(f64::NAN)),
-        ("context.model.parameters is 1000000000000000, and not", &|context: &mut Context| {
+        ("context.device.memory_bytes is NaN", &|context: &mut OptimizeContext| {
+            context.device.memory_bytes = Some(f64::NAN);
+        }),
+        ("context.model.parameters is 1000000000000000, and not", &|context: &mut OptimizeContext| {
             context.model.parameters = Some(1e15);
         }),
-        ("context.model.num_hidden_layers is missing", &|context: &mut Context| {
+        ("context.model.num_hidden_layers is missing", &|context: &mut OptimizeContext| {
             context.model = ModelContext::default();
         }),
-        ("context.model.vocab_size is missing", &|context: &mut Context| context.model.vocab_size = Some(0)),
-        ("context.model.max_model_len is 3, and not", &|context: &mut Context| context.model.max_model_len = Some(3)),
-        ("context.load.concurrency is 0, and not", &|context: &mut Context| context.load.concurrency = Some(0)),
-        ("context.load.concurrency is missing", &|context: &mut Context| context.load.concurrency = None),
-        ("context.load asks for", &|context: &mut Context| context.load.concurrency = Some(u64::MAX)),
-        ("context.load.input_tokens is inf", &|context: &mut Context| context.load.input_tokens = Some(f64::INFINITY)),
-        ("context.load.output_tokens is missing", &|context: &mut Context| context.load.output_tokens = None),
-        ("context.load.shared_prefix_fraction is 2", &|context: &mut Context| {
+        ("context.model.vocab_size is missing", &|context: &mut OptimizeContext| context.model.vocab_size = Some(0)),
+        ("context.model.max_model_len is 3, and not", &|context: &mut OptimizeContext| {
+            context.model.max_model_len = Some(3);
+        }),
+        ("context.load.concurrency is 0, and not", &|context: &mut OptimizeContext| context.load.concurrency = Some(0)),
+        ("context.load.concurrency is missing", &|context: &mut OptimizeContext| context.load.concurrency = None),
+        ("context.load asks for", &|context: &mut OptimizeContext| context.load.concurrency = Some(u64::MAX)),
+        ("context.load.input_tokens is inf", &|context: &mut OptimizeContext| {
+            context.load.input_tokens = Some(f64::INFINITY);
+        }),
+        ("context.load.output_tokens is missing", &|context: &mut OptimizeContext| context.load.output_tokens = None),
+        ("context.load.shared_prefix_fraction is 2", &|context: &mut OptimizeContext| {
             context.load.shared_prefix_fraction = Some(2.0);
         }),
-        ("context.load.rate_per_s is -1", &|context: &mut Context| context.load.rate_per_s = Some(-1.0)),
-        ("context.engine_version is \"new\"", &|context: &mut Context| context.engine_version = Some("new".to_owned())),
+        ("context.load.rate_per_s is -1", &|context: &mut OptimizeContext| context.load.rate_per_s = Some(-1.0)),
+        ("context.engine_version is \"new\"", &|context: &mut OptimizeContext| {
+            context.engine_version = Some("new".to_owned());
+        }),
     ] {
         let error = changed(change);
         assert!(error.starts_with(expected), "{error}\n{expected}");
     }
-    let aim = Aim { constraints: vec!["taste".to_owned()], ..Aim::default() };
+    let aim = SearchAim { constraints: vec!["taste".to_owned()], ..SearchAim::default() };
     let error = of_context(&context(), &space(), &aim, &|_| true, 7).unwrap_err().to_string();
     assert_eq!(error, "the context says nothing of any objective or constraint that the twin knows");
 }
@@ -203,26 +212,26 @@ fn whatever_the_numbers_of_a_context_nothing_panics() {
         ModelContext { max_model_len: Some(huge), ..context().model },
         ModelContext { parameters: Some(9e12), ..context().model },
     ] {
-        let belief = believed(&Context { model: model.clone(), ..context() });
+        let belief = believed(&OptimizeContext { model: model.clone(), ..context() });
         let points = belief.map_or(0, |belief| belief.prior.points().len());
         assert!(points <= 16, "{model:?}");
     }
-    let devices = DeviceContext { memory_bytes: Some(1e9), count: Some(1024), ..context().device };
-    let belief = believed(&Context { device: devices, ..context() }).unwrap();
-    assert!(belief.prior.points().iter().all(|(_, known)| *known == Known::Failed), "nothing fits into 1 GB");
+    let devices = ContextDevices { memory_bytes: Some(1e9), count: Some(1024), ..context().device };
+    let belief = believed(&OptimizeContext { device: devices, ..context() }).unwrap();
+    assert!(belief.prior.points().iter().all(|(_, known)| *known == KnownOutcome::Failed), "nothing fits into 1 GB");
 }
 
 #[test]
 fn replicas_fill_the_devices_and_drafts_come_together_from_two_parameters() {
     let mut context = context();
     context.device.count = Some(8);
-    let scene = Scene::new(&context, &aim()).unwrap();
-    let reader = Reader::new(&context, &space(), &scene);
+    let scene = ContextScene::new(&context, &aim()).unwrap();
+    let reader = ParameterReader::new(&context, &space(), &scene);
     let read = |config: Config| reader.read(&config);
     assert_eq!(read(Config::new()).0.get_i64("data-parallel-size"), Some(8));
     let mut context = context.clone();
     context.defaults = Config::new().with("tp", 2_i64).with("spec_method", "none").with("num_spec_tokens", 0_i64);
-    let reader = Reader::new(&context, &space(), &scene);
+    let reader = ParameterReader::new(&context, &space(), &scene);
     let (flags, speculates) = reader.read(&Config::new().with("max_num_seqs", 4.0));
     let expected = Config::new()
         .with("data-parallel-size", 4_i64)
@@ -239,7 +248,7 @@ fn replicas_fill_the_devices_and_drafts_come_together_from_two_parameters() {
     let (flags, _) = reader.read(&Config::new().with("block_size", 8_i64));
     assert_eq!(flags.get_i64("block-size"), None, "it is no parameter of the space");
     let blocks = Space { parameters: vec![parameter("block_size", Domain::Bool)], fixed: Config::new() };
-    let reader = Reader::new(&context, &blocks, &scene);
+    let reader = ParameterReader::new(&context, &blocks, &scene);
     let read = |size: i64| reader.read(&Config::new().with("block_size", size)).0.get_i64("block-size");
     assert_eq!((read(8), read(16), read(32)), (Some(16), Some(16), Some(32)));
 }
@@ -250,38 +259,38 @@ fn study() -> (Job, Space) {
     let mut job = Job::read(&file).unwrap();
     job.load = LoadJob { warmup: 0, ..LoadJob::closed(8, 16) };
     let parameters = vec![
-        parameter("max-num-seqs", Domain::int(1, 4, Scale::PowerOfTwo, 1)),
+        parameter("max-num-seqs", Domain::int(1, 4, IntScale::PowerOfTwo, 1)),
         parameter("disable-log-stats", Domain::Bool),
     ];
     let space = Space { parameters, fixed: job.parameters().fixed.clone() };
     (job, space)
 }
 
-fn asked<'a>(job: &'a Job, calibration: &'a Calibration) -> Question<'a> {
+fn asked<'a>(job: &'a Job, calibration: &'a Calibration) -> TwinQuestion<'a> {
     let simulated = job.engine.engine.simulated(&job.engine.args).unwrap();
-    Question {
+    TwinQuestion {
         job,
         load: &job.load,
         config: Config::new(),
         version: crate::engines::vllm::FLAGS.newest_release(),
-        device: On::preset(simulated.device),
+        device: PredictedDevice::preset(simulated.device),
         host: HostLimits::default(),
         knowledge: Knowledge::here(calibration),
         acceptance: None,
         starts: StartupModel::default(),
-        warm: Warm::default(),
+        warm: WarmState::default(),
     }
 }
 
 #[test]
 fn a_study_is_believed_to_give_what_is_predicted_of_each_configuration() {
     let ((mut job, space), calibration) = (study(), Calibration::none());
-    let at_least = Constraint { metric: "request_throughput".to_owned(), limit: Limit::AtLeast(1e6) };
-    let unknown = Constraint { metric: "gpu_power_w_mean".to_owned(), limit: Limit::AtMost(300.0) };
-    let at_most = Constraint { metric: "p99_ttft_ms".to_owned(), limit: Limit::AtMost(1.0) };
+    let at_least = Constraint { metric: "request_throughput".to_owned(), limit: MetricLimit::AtLeast(1e6) };
+    let unknown = Constraint { metric: "gpu_power_w_mean".to_owned(), limit: MetricLimit::AtMost(300.0) };
+    let at_most = Constraint { metric: "p99_ttft_ms".to_owned(), limit: MetricLimit::AtMost(1.0) };
     job.objective.constraints = vec![at_most, at_least, unknown];
-    let aim = Aim {
-        objectives: vec![Target { name: job.objective.metric.clone(), goal: job.objective.goal }],
+    let aim = SearchAim {
+        objectives: vec![ObjectiveTarget { name: job.objective.metric.clone(), goal: job.objective.goal }],
         constraints: job.objective.constraints.iter().map(ToString::to_string).collect(),
     };
     let question = asked(&job, &calibration);
@@ -291,10 +300,10 @@ fn a_study_is_believed_to_give_what_is_predicted_of_each_configuration() {
     assert_eq!(belief.prior.points()[0].0, space.fixed);
     job.objective.constraints.clear();
     for (config, known) in belief.prior.points() {
-        let question = Question { config: config.clone(), ..asked(&job, &calibration) };
+        let question = TwinQuestion { config: config.clone(), ..asked(&job, &calibration) };
         let prediction = predict(&question).unwrap();
         let metric = |name: &str| prediction.outcome.measurement().and_then(|run| run.metric(name)).unwrap();
-        let Known::Measured(Measured { values, excesses }) = known else { panic!("{known:?}") };
+        let KnownOutcome::Measured(MeasuredNumbers { values, excesses }) = known else { panic!("{known:?}") };
         let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-4, "{a} {b}");
         near(values[0].value, metric(&job.objective.metric));
         near(excesses[0].value, metric("p99_ttft_ms").ln());

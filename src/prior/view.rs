@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::explore::Seen;
+use super::explore::ExploredOutcome;
 use crate::config::Config;
 use crate::job::{Job, LoadJob};
-use crate::objective::{Constraint, Limit};
-use crate::predict::{Outlook, Question, Span};
-use crate::sampler::{Known, Measured, Reading};
+use crate::objective::{Constraint, MetricLimit};
+use crate::predict::{ForecastSpan, JobForecaster, TwinQuestion};
+use crate::sampler::{KnownOutcome, MeasuredNumbers, NumberReading};
 use crate::stats::{f64_to_u64, to_f64};
 use crate::trial::{Measurement, Outcome};
 
@@ -30,7 +30,7 @@ const SPECULATING: f64 = 0.3;
 /// Metrics of the objectives and limits of the constraints, in the order of the aim; `None` if the twin does not model
 /// it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Wanted {
+pub(super) struct WantedMetrics {
     pub(super) objectives: Vec<Option<String>>,
     pub(super) constraints: Vec<Option<Constraint>>,
 }
@@ -40,20 +40,20 @@ pub(super) struct Wanted {
 type Read<'a> = Box<dyn Fn(&Config) -> (Config, bool) + 'a>;
 
 /// The twin under one load.
-pub(super) struct View<'a> {
+pub(super) struct TwinView<'a> {
     twin: Twin<'a>,
     read: Read<'a>,
     /// Results by the engine's configuration: parameters without effect lead to a repeated one.
-    seen: HashMap<String, Option<Known>>,
+    seen: HashMap<String, Option<KnownOutcome>>,
     problems: BTreeMap<String, usize>,
 }
 
 /// The part that runs in several threads.
 struct Twin<'a> {
-    question: Question<'a>,
-    span: Span,
-    wanted: Wanted,
-    outlook: Outlook,
+    question: TwinQuestion<'a>,
+    span: ForecastSpan,
+    wanted: WantedMetrics,
+    outlook: JobForecaster,
     /// Acceptance rate of a configuration's drafts, if the question does not contain one.
     acceptance: Option<fn(&Config) -> Option<f64>>,
 }
@@ -61,20 +61,20 @@ struct Twin<'a> {
 /// The result of one run.
 #[derive(Clone)]
 struct Ran {
-    known: Option<Known>,
+    known: Option<KnownOutcome>,
     cost: u64,
     /// The reason for a run without a measurement.
     problem: Option<String>,
 }
 
-impl<'a> View<'a> {
+impl<'a> TwinView<'a> {
     pub(super) fn new(
-        question: Question<'a>,
-        span: Span,
-        wanted: Wanted,
+        question: TwinQuestion<'a>,
+        span: ForecastSpan,
+        wanted: WantedMetrics,
         read: impl Fn(&Config) -> (Config, bool) + 'a,
     ) -> Self {
-        let twin = Twin { outlook: Outlook::new(question.job), question, span, wanted, acceptance: None };
+        let twin = Twin { outlook: JobForecaster::new(question.job), question, span, wanted, acceptance: None };
         Self { twin, read: Box::new(read), seen: HashMap::new(), problems: BTreeMap::new() }
     }
 
@@ -85,7 +85,7 @@ impl<'a> View<'a> {
     }
 
     /// Predicts each configuration. Configurations that are equal to the engine are run once.
-    pub(super) fn look(&mut self, configs: &[Config]) -> Vec<Seen> {
+    pub(super) fn look(&mut self, configs: &[Config]) -> Vec<ExploredOutcome> {
         let flags: Vec<Config> = configs.iter().map(|config| (self.read)(config).0).collect();
         let mut new: Vec<(String, &Config)> = flags.iter().map(|flags| (flags.key(), flags)).collect();
         let keys: Vec<String> = new.iter().map(|(key, _)| key.clone()).collect();
@@ -98,7 +98,7 @@ impl<'a> View<'a> {
             self.seen.insert(key.clone(), ran.known);
             costs.insert(key.clone(), ran.cost);
         }
-        let seen = |key: &String| Seen {
+        let seen = |key: &String| ExploredOutcome {
             known: self.seen.get(key).cloned().flatten(),
             cost: costs.remove(key).unwrap_or_default(),
         };
@@ -107,28 +107,29 @@ impl<'a> View<'a> {
 
     /// Adds the deviations caused by the uncertainty of the device. They are computed for the best point and used for
     /// all, on top of each point's own deviation.
-    pub(super) fn add_deviations(&self, points: &mut [(Config, Known)]) {
-        let total = |measured: &Measured| measured.excesses.iter().map(|excess| excess.value.max(0.0)).sum::<f64>();
+    pub(super) fn add_deviations(&self, points: &mut [(Config, KnownOutcome)]) {
+        let total =
+            |measured: &MeasuredNumbers| measured.excesses.iter().map(|excess| excess.value.max(0.0)).sum::<f64>();
         let best = points.iter().filter_map(|(config, known)| match known {
-            Known::Measured(measured) if !(self.read)(config).1 => Some((config, total(measured))),
+            KnownOutcome::Measured(measured) if !(self.read)(config).1 => Some((config, total(measured))),
             _ => None,
         });
         let Some((config, _)) = best.min_by(|(_, a), (_, b)| a.total_cmp(b)) else { return };
         let (flags, _) = (self.read)(config);
         let asked: Vec<(&Config, Option<u64>)> = (1..=DRAWS).map(|draw| (&flags, Some(draw))).collect();
         let draws = self.twin.run_all(&asked).into_iter().filter_map(|ran| match ran.known {
-            Some(Known::Measured(measured)) => Some(measured),
+            Some(KnownOutcome::Measured(measured)) => Some(measured),
             _ => None,
         });
-        let draws: Vec<Measured> = draws.collect();
-        let spread = |of: &dyn Fn(&Measured) -> Option<f64>| {
+        let draws: Vec<MeasuredNumbers> = draws.collect();
+        let spread = |of: &dyn Fn(&MeasuredNumbers) -> Option<f64>| {
             let values: Vec<f64> = draws.iter().filter_map(of).filter(|value| value.is_finite()).collect();
             deviation(&values)
         };
         for (config, known) in points {
-            let Known::Measured(measured) = known else { continue };
+            let KnownOutcome::Measured(measured) = known else { continue };
             let more = if (self.read)(config).1 { SPECULATING } else { 0.0 };
-            let set = |reading: &mut Reading, deviation: Option<f64>| {
+            let set = |reading: &mut NumberReading, deviation: Option<f64>| {
                 let own = reading.deviation.unwrap_or(0.0);
                 reading.deviation =
                     deviation.map_or(reading.deviation, |all| Some(round(libm::hypot(libm::hypot(all, more), own))));
@@ -180,7 +181,7 @@ impl Twin<'_> {
     /// Runs one configuration. If the load itself is not possible with it, the outcome is unknown.
     fn run(&self, flags: &Config, draw: Option<u64>) -> Ran {
         let acceptance = self.question.acceptance.or_else(|| self.acceptance.and_then(|acceptance| acceptance(flags)));
-        let question = Question { config: flags.clone(), acceptance, ..self.question.clone() };
+        let question = TwinQuestion { config: flags.clone(), acceptance, ..self.question.clone() };
         let forecast = match self.outlook.forecast(&question, self.span, draw) {
             Ok(forecast) => forecast,
             Err(error) => {
@@ -190,11 +191,11 @@ impl Twin<'_> {
         };
         // A configuration that is not simulated takes time as well, and so do prompts.
         let cost = forecast.cost + LEAST_COST;
-        let failed = |problem| Ran { known: Some(Known::Failed), cost, problem: Some(problem) };
+        let failed = |problem| Ran { known: Some(KnownOutcome::Failed), cost, problem: Some(problem) };
         match &forecast.outcome {
             Outcome::Measured(measurement) => {
                 let cost = cost + measurement.total_input_tokens / PROMPT_TOKENS;
-                Ran { known: Some(Known::Measured(self.measured(measurement))), cost, problem: None }
+                Ran { known: Some(KnownOutcome::Measured(self.measured(measurement))), cost, problem: None }
             }
             Outcome::Rejected(rejection) => {
                 failed(format!("would not start ({}): {}", rejection.rule, unnumbered(&rejection.message)))
@@ -203,14 +204,14 @@ impl Twin<'_> {
         }
     }
 
-    fn measured(&self, measurement: &Measurement) -> Measured {
+    fn measured(&self, measurement: &Measurement) -> MeasuredNumbers {
         let value = |name: &Option<String>| name.as_ref().and_then(|name| measurement.metric(name));
-        let exact = |value: Option<f64>| Reading::exact(value.map_or(f64::NAN, round));
-        let excess = |constraint: &Option<Constraint>| Reading {
+        let exact = |value: Option<f64>| NumberReading::exact(value.map_or(f64::NAN, round));
+        let excess = |constraint: &Option<Constraint>| NumberReading {
             deviation: constraint.as_ref().and_then(|constraint| unevenness(constraint, measurement)).map(round),
             ..exact(constraint.as_ref().and_then(|constraint| excess(constraint, measurement)))
         };
-        Measured {
+        MeasuredNumbers {
             values: self.wanted.objectives.iter().map(value).map(exact).collect(),
             excesses: self.wanted.constraints.iter().map(excess).collect(),
         }
@@ -233,8 +234,8 @@ fn unevenness(constraint: &Constraint, measurement: &Measurement) -> Option<f64>
 fn excess(constraint: &Constraint, measurement: &Measurement) -> Option<f64> {
     let value = measurement.metric(&constraint.metric)?;
     let (limit, sign) = match constraint.limit {
-        Limit::AtMost(limit) => (limit, 1.0),
-        Limit::AtLeast(limit) => (limit, -1.0),
+        MetricLimit::AtMost(limit) => (limit, 1.0),
+        MetricLimit::AtLeast(limit) => (limit, -1.0),
     };
     let ratio = if value > 0.0 && limit > 0.0 {
         libm::log(value / limit)

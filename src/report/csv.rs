@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::standing::order_text;
-use crate::store::{Expected, Scored};
+use crate::store::{ExpectedConfiguration, ScoredTrial};
 use crate::study_report::RankingPlace;
 use crate::trial::Measurement;
 
@@ -14,8 +14,8 @@ const COMPARABLE: [&str; 2] = ["earlier_context", "disturbed"];
 ///
 /// # Errors
 /// Never in practice: the writer is a buffer in memory.
-pub(crate) fn trials_csv(trials: &[Scored], is_earlier: impl Fn(u32) -> bool) -> Result<String, csv::Error> {
-    let marks = |scored: &Scored| {
+pub(crate) fn trials_csv(trials: &[ScoredTrial], is_earlier: impl Fn(u32) -> bool) -> Result<String, csv::Error> {
+    let marks = |scored: &ScoredTrial| {
         [is_earlier(scored.trial.proposal.number), scored.is_disturbed()].map(|mark| mark.to_string())
     };
     with_columns(trials.iter().map(|scored| (scored, marks(scored))), COMPARABLE)
@@ -41,7 +41,7 @@ const RANKED: [&str; 8] = [
 pub(crate) fn ranking_csv(ranking: &[RankingPlace]) -> Result<String, csv::Error> {
     let row = |RankingPlace { standing, order }: &RankingPlace| {
         let ranked = &standing.ranked;
-        let expected = |of: &dyn Fn(Expected) -> f64| text(ranked.expected.map(of));
+        let expected = |of: &dyn Fn(ExpectedConfiguration) -> f64| text(ranked.expected.map(of));
         [
             ranked.value.to_string(),
             ranked.measurements.to_string(),
@@ -61,7 +61,7 @@ fn text(number: Option<f64>) -> String {
 }
 
 fn with_columns<'a, const N: usize>(
-    rows: impl Iterator<Item = (&'a Scored, [String; N])>,
+    rows: impl Iterator<Item = (&'a ScoredTrial, [String; N])>,
     further: [&str; N],
 ) -> Result<String, csv::Error> {
     let rows: Vec<_> = rows.collect();
@@ -102,8 +102,8 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::objective::Score;
-    use crate::store::Ranked;
-    use crate::study_report::{Order, Standing};
+    use crate::store::RankedConfiguration;
+    use crate::study_report::{RankReason, Standing};
     use crate::trial::{Outcome, Trial};
 
     #[test]
@@ -111,7 +111,8 @@ mod tests {
         let config = Config::new().with("max-num-seqs", 8_i64);
         let outcome = Outcome::Measured(Measurement::default());
         let trial = Trial::example(3, "interference", outcome).with_config(config);
-        let csv = trials_csv(&[Scored { trial, score: Score::Feasible { value: 7.0 } }], |number| number == 3).unwrap();
+        let csv =
+            trials_csv(&[ScoredTrial { trial, score: Score::Feasible { value: 7.0 } }], |number| number == 3).unwrap();
         let [header, row] = csv.lines().collect::<Vec<_>>()[..] else { panic!("{csv}") };
         assert!(
             header.starts_with("trial,state,") && header.ends_with(",proposed_by,earlier_context,disturbed"),
@@ -124,11 +125,11 @@ mod tests {
     #[test]
     fn a_ranking_has_the_mean_beside_the_single_measurement() {
         let trial = Trial::example(3, "auto", Outcome::Measured(Measurement::default()));
-        let first = Scored { trial, score: Score::Feasible { value: 4956.0 } };
+        let first = ScoredTrial { trial, score: Score::Feasible { value: 4956.0 } };
         let (trials, range) = (vec![3, 4], (4255.0, 4956.0));
-        let ranked = Ranked { first, trials, value: 4605.5, measurements: 2, range, expected: None };
+        let ranked = RankedConfiguration { first, trials, value: 4605.5, measurements: 2, range, expected: None };
         let standing = Standing { ranked, repeats: Vec::new() };
-        let csv = ranking_csv(&[RankingPlace { standing, order: Order::Mean }]).unwrap();
+        let csv = ranking_csv(&[RankingPlace { standing, order: RankReason::Mean }]).unwrap();
         let mut reader = csv::Reader::from_reader(csv.as_bytes());
         let header = reader.headers().unwrap().clone();
         let row = reader.records().next().unwrap().unwrap();

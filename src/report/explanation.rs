@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::table::{number, table};
-use crate::sampler::{About, Explanation, Importance, Kind, Share};
+use crate::sampler::{ExplainedNumber, Explanation, NumberKind, ParameterImportance, VarianceShare};
 
 /// Number of parameters whose predictions by value the text shows.
 const LEADING: usize = 3;
@@ -19,11 +19,11 @@ pub(crate) fn explanation_text(explanation: &Explanation) -> String {
     explanation.about.iter().map(|about| about_text(about).trim_end().to_owned()).collect::<Vec<_>>().join("\n\n")
 }
 
-fn about_text(about: &About) -> String {
+fn about_text(about: &ExplainedNumber) -> String {
     let r2 = about.held_out_r2.map_or_else(|| "none".to_owned(), |r2| format!("{r2:.2}"));
     let kind = match about.of {
-        Kind::Objective => "objective",
-        Kind::Limit => "limit",
+        NumberKind::Objective => "objective",
+        NumberKind::Limit => "limit",
     };
     let mut text = format!(
         "{kind} {}: {} measurements, R^2 of what was held out {r2}, {} of the variance not known\n",
@@ -56,10 +56,10 @@ fn about_text(about: &About) -> String {
 }
 
 /// Returns the table of predictions by value.
-fn dependence(about: &About, importance: &Importance) -> String {
+fn dependence(about: &ExplainedNumber, importance: &ParameterImportance) -> String {
     let header = match about.of {
-        Kind::Objective => about.name.clone(),
-        Kind::Limit => "over the limit, ln".to_owned(),
+        NumberKind::Objective => about.name.clone(),
+        NumberKind::Limit => "over the limit, ln".to_owned(),
     };
     let mut expectations = table([importance.parameter.as_str(), &header, "5 % to 95 %"], &[0, 1, 2]);
     for point in &importance.dependence {
@@ -73,7 +73,7 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 
-fn share(share: Share) -> String {
+fn share(share: VarianceShare) -> String {
     format!("{} ({:.0} to {:.0})", percent(share.share), 100.0 * share.low, 100.0 * share.high)
 }
 
@@ -101,14 +101,14 @@ pub(crate) fn explanation_csv(explanation: &Explanation) -> Result<String, csv::
         "at_best",
     ])?;
     let optional = |number: Option<f64>| number.map(|number| number.to_string()).unwrap_or_default();
-    let shares = |share: Option<Share>| {
+    let shares = |share: Option<VarianceShare>| {
         let [share, low, high] = [share.map(|s| s.share), share.map(|s| s.low), share.map(|s| s.high)].map(optional);
         [share, low, high]
     };
     for about in &explanation.about {
         let of = match about.of {
-            Kind::Objective => "objective",
-            Kind::Limit => "limit",
+            NumberKind::Objective => "objective",
+            NumberKind::Limit => "limit",
         };
         let r2 = optional(about.held_out_r2);
         let mut line = |names: [&str; 2], alone, total, at_best| {
@@ -134,17 +134,17 @@ mod tests {
     use crate::sampler::{Expectation, Interaction};
 
     fn explanation() -> Explanation {
-        let share = |share: f64| Share { share, low: share - 0.05, high: share + 0.1 };
-        let one = |name: &str, total: f64| Importance {
+        let share = |share: f64| VarianceShare { share, low: share - 0.05, high: share + 0.1 };
+        let one = |name: &str, total: f64| ParameterImportance {
             parameter: name.to_owned(),
             alone: share(total / 2.0),
             total: share(total),
             at_best: Some(0.5),
             dependence: vec![Expectation { value: Value::Int(8), mean: 1234.5, low: 1000.0, high: 1500.0 }],
         };
-        let about = About {
+        let about = ExplainedNumber {
             name: "output_throughput".to_owned(),
-            of: Kind::Objective,
+            of: NumberKind::Objective,
             measured: 9,
             held_out_r2: Some(0.875),
             unknown: 0.12,

@@ -4,13 +4,15 @@ use serde_json::{Value as Json, json};
 
 use super::standing::{mean_metrics, order_text};
 use crate::objective::Score;
-use crate::store::{Counts, Expected, Incident, Ranked, Scored, Study, Verdict};
+use crate::store::{
+    ExpectedConfiguration, Incident, RankedConfiguration, ScoredTrial, StoredVerdict, Study, StudyCounts,
+};
 use crate::study_report::RankingPlace;
 use crate::trial::Outcome;
 
 /// Returns one study with its counts.
 #[must_use]
-pub(crate) fn study_json(study: &Study, counts: Counts) -> Json {
+pub(crate) fn study_json(study: &Study, counts: StudyCounts) -> Json {
     json!({
         "study": study.name,
         "created_at": study.created_at,
@@ -26,7 +28,7 @@ pub(crate) fn study_json(study: &Study, counts: Counts) -> Json {
 
 /// Returns one trial with any outcome. Missing values are null.
 #[must_use]
-pub(crate) fn trial_json(study: &Study, scored: &Scored) -> Json {
+pub(crate) fn trial_json(study: &Study, scored: &ScoredTrial) -> Json {
     let trial = &scored.trial;
     let (code, message) = match &trial.outcome {
         Outcome::Rejected(rejection) => (Some(rejection.rule.as_str()), Some(rejection.message.as_str())),
@@ -77,13 +79,13 @@ pub(crate) fn incident_json(incident: &Incident) -> Json {
 /// Returns a configuration with all its measurements: its first trial, `mean_value`, the number of `measurements`, and
 /// their `value_range`. `expected` is the prediction of the sampler's model.
 #[must_use]
-pub(crate) fn ranked_json(study: &Study, ranked: &Ranked) -> Json {
+pub(crate) fn ranked_json(study: &Study, ranked: &RankedConfiguration) -> Json {
     let mut json = trial_json(study, &ranked.first);
     json["mean_value"] = ranked.value.into();
     json["measurements"] = ranked.measurements.into();
     json["value_range"] = serde_json::json!([ranked.range.0, ranked.range.1]);
     json["expected"] = ranked.expected.map_or(Json::Null, |expected| {
-        let Expected { value, deviation, feasible, .. } = expected;
+        let ExpectedConfiguration { value, deviation, feasible, .. } = expected;
         json!({"value": value, "deviation": deviation, "feasible": feasible})
     });
     json
@@ -105,6 +107,6 @@ pub(crate) fn standing_json(study: &Study, place: &RankingPlace) -> Json {
 
 /// Returns the judgement of the sampler's model over all measurements. Shares are relative to the winner's value.
 #[must_use]
-pub(crate) fn verdict_json(verdict: &Verdict) -> Json {
+pub(crate) fn verdict_json(verdict: &StoredVerdict) -> Json {
     json!({"sampler": verdict.sampler, "remaining": verdict.remaining, "next_gain": verdict.next_gain})
 }

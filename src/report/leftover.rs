@@ -6,18 +6,18 @@ use serde_json::{Value as Json, json};
 
 use super::table::table;
 use crate::server::ProcessOrigin;
-use crate::tuner::{Fate, Found, Reaped};
+use crate::tuner::{FoundLeftover, LeftoverFate, ReapSummary};
 
 /// Limit of a name in characters. Some engines use their whole command line as the name.
 const MOST_NAME: usize = 40;
 
 /// Returns a table with one line for each process.
 #[must_use]
-pub(crate) fn leftovers_table(processes: &[Found]) -> String {
+pub(crate) fn leftovers_table(processes: &[FoundLeftover]) -> String {
     let mut table = table(["pid", "name", "study", "trial", "age", "state", "database"], &[0, 3, 4]);
-    for Found { leftover, fate } in processes {
+    for FoundLeftover { leftover, fate } in processes {
         let state = match fate {
-            Fate::Running(holder) => format!("running (tuner {holder})"),
+            LeftoverFate::Running(holder) => format!("running (tuner {holder})"),
             fate => fate_name(fate).to_owned(),
         };
         let origin = &leftover.origin;
@@ -36,7 +36,7 @@ pub(crate) fn leftovers_table(processes: &[Found]) -> String {
 
 /// Returns `{"processes": [...], "stop_commands": [...]}`.
 #[must_use]
-pub(crate) fn leftovers_json(reaped: &Reaped) -> Json {
+pub(crate) fn leftovers_json(reaped: &ReapSummary) -> Json {
     let stopped = |(command, ended): &(Vec<String>, Result<(), String>)| json!({"command": command, "ended": ended.is_ok(), "error": ended.as_ref().err()});
     json!({
         "processes": reaped.processes.iter().map(process).collect::<Vec<_>>(),
@@ -44,9 +44,9 @@ pub(crate) fn leftovers_json(reaped: &Reaped) -> Json {
     })
 }
 
-fn process(Found { leftover, fate }: &Found) -> Json {
+fn process(FoundLeftover { leftover, fate }: &FoundLeftover) -> Json {
     let ProcessOrigin { database, study, purpose } = &leftover.origin;
-    let holder = if let Fate::Running(holder) = fate { holder.parse::<u32>().ok() } else { None };
+    let holder = if let LeftoverFate::Running(holder) = fate { holder.parse::<u32>().ok() } else { None };
     json!({
         "pid": leftover.pid, "name": leftover.name, "study": study, "trial": purpose.parse::<u32>().ok(),
         "purpose": purpose, "database": database.display().to_string(), "age_s": leftover.age.as_secs_f64(),
@@ -54,12 +54,12 @@ fn process(Found { leftover, fate }: &Found) -> Json {
     })
 }
 
-fn fate_name(fate: &Fate) -> &'static str {
+fn fate_name(fate: &LeftoverFate) -> &'static str {
     match fate {
-        Fate::Running(_) => "running",
-        Fate::LeftBehind => "left behind",
-        Fate::Ended => "ended",
-        Fate::Survived => "survived",
+        LeftoverFate::Running(_) => "running",
+        LeftoverFate::LeftBehind => "left behind",
+        LeftoverFate::Ended => "ended",
+        LeftoverFate::Survived => "survived",
     }
 }
 

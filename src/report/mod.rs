@@ -14,14 +14,14 @@ mod study;
 mod table;
 mod telemetry;
 
-pub(crate) use bench::{BENCH_FORMATS, Benchmark, Runs, benchmark_json};
+pub(crate) use bench::{BENCH_FORMATS, BenchResult, BenchRuns, benchmark_json};
 pub(crate) use context::{add_context, context_text};
 pub(crate) use csv::{ranking_csv, trials_csv};
 pub(crate) use explanation::{explanation_csv, explanation_text};
 pub(crate) use json::{incident_json, study_json, trial_json};
 pub(crate) use leftover::{leftovers_json, leftovers_table};
 pub(crate) use placement::placement_text;
-pub(crate) use predict::{Predicted, Predictions, predictions_json, predictions_page, predictions_text};
+pub(crate) use predict::{PredictedConfiguration, Predictions, predictions_json, predictions_page, predictions_text};
 pub(crate) use standing::{expectation, gain_text, mean_metrics, value_text};
 pub(crate) use startup::startup_text;
 pub(crate) use study::{best_json, best_text, findings_lines, incidents_line};

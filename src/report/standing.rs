@@ -3,8 +3,8 @@
 use serde_json::{Value as Json, json};
 
 use super::table::number;
-use crate::store::{Expected, Ranked};
-use crate::study_report::{Doubt, Gain, Order, Standing};
+use crate::store::{ExpectedConfiguration, RankedConfiguration};
+use crate::study_report::{Gain, GainDoubt, RankReason, Standing};
 use crate::trial::Measurement;
 
 /// Returns the means of all metrics of the load, by name.
@@ -17,7 +17,7 @@ pub(crate) fn mean_metrics(standing: &Standing) -> Json {
 
 /// Describes the value of a configuration by all its measurements.
 #[must_use]
-pub(crate) fn value_text(metric: &str, ranked: &Ranked) -> String {
+pub(crate) fn value_text(metric: &str, ranked: &RankedConfiguration) -> String {
     match ranked.measurements {
         1 => format!("{metric} {}, measured once", number(ranked.value)),
         n => {
@@ -29,7 +29,7 @@ pub(crate) fn value_text(metric: &str, ranked: &Ranked) -> String {
 
 /// Returns a text such as `1234 +-2.5 %`. The range is two standard deviations.
 #[must_use]
-pub(crate) fn expectation(expected: Expected) -> String {
+pub(crate) fn expectation(expected: ExpectedConfiguration) -> String {
     format!("{} +-{:.1} %", number(expected.value), 200.0 * expected.deviation)
 }
 
@@ -45,12 +45,12 @@ pub(crate) fn gain_text(gain: Gain) -> String {
     };
     let doubt = match doubt {
         None => String::new(),
-        Some(Doubt::EachMeasuredOnce) => format!(", not significant: each was measured once {AGAIN}"),
-        Some(Doubt::ConfigurationMeasuredOnce) => {
+        Some(GainDoubt::EachMeasuredOnce) => format!(", not significant: each was measured once {AGAIN}"),
+        Some(GainDoubt::ConfigurationMeasuredOnce) => {
             format!(", not significant: this configuration was measured once {AGAIN}")
         }
-        Some(Doubt::DefaultsMeasuredOnce) => format!(", not significant: the defaults were measured once {AGAIN}"),
-        Some(Doubt::Overlap) => ", not significant: the measured ranges overlap".to_owned(),
+        Some(GainDoubt::DefaultsMeasuredOnce) => format!(", not significant: the defaults were measured once {AGAIN}"),
+        Some(GainDoubt::Overlap) => ", not significant: the measured ranges overlap".to_owned(),
     };
     let limits = if baseline_over_limit { "; the defaults are over a limit" } else { "" };
     format!("{GAIN}: {factor:.2}x{doubt}{limits}")
@@ -58,23 +58,23 @@ pub(crate) fn gain_text(gain: Gain) -> String {
 
 /// Returns the reason for a place in a sentence.
 #[must_use]
-pub(crate) fn order_text(order: &Order) -> String {
+pub(crate) fn order_text(order: &RankReason) -> String {
     match order {
-        Order::Confirmed { times, rival, rival_times } => format!(
+        RankReason::Confirmed { times, rival, rival_times } => format!(
             "confirmed: it was measured {times} times, and trial {}, which is expected at {} and was measured {}, is not \
              better by more than two standard deviations of the difference",
             rival.trial,
             expectation(*rival),
             if *rival_times == 1 { "once".to_owned() } else { format!("{rival_times} times") }
         ),
-        Order::Expected => {
+        RankReason::Expected => {
             "by the expectation of a model of all measurements: the best single one is mostly luck".to_owned()
         }
-        Order::Unranked => {
+        RankReason::Unranked => {
             "after all that the model ranks: it lies outside of the space, or is not likely enough to keep the limits"
                 .to_owned()
         }
-        Order::Mean => "by the mean of its measurements".to_owned(),
+        RankReason::Mean => "by the mean of its measurements".to_owned(),
     }
 }
 
@@ -82,15 +82,21 @@ pub(crate) fn order_text(order: &Order) -> String {
 mod tests {
     use super::*;
     use crate::objective::{Goal, Score};
-    use crate::store::Scored;
+    use crate::store::ScoredTrial;
     use crate::study_report::StudyReport;
     use crate::trial::{Outcome, Trial};
 
-    fn ranked(trial: u32, value: f64, range: (f64, f64), measurements: u32, expected: Option<f64>) -> Ranked {
+    fn ranked(
+        trial: u32,
+        value: f64,
+        range: (f64, f64),
+        measurements: u32,
+        expected: Option<f64>,
+    ) -> RankedConfiguration {
         let first = Trial::example(trial, "auto", Outcome::Measured(Measurement::default()));
-        let expected = expected.map(|value| Expected { trial, value, deviation: 0.015, feasible: 1.0 });
-        Ranked {
-            first: Scored { trial: first, score: Score::Feasible { value } },
+        let expected = expected.map(|value| ExpectedConfiguration { trial, value, deviation: 0.015, feasible: 1.0 });
+        RankedConfiguration {
+            first: ScoredTrial { trial: first, score: Score::Feasible { value } },
             trials: vec![trial],
             value,
             measurements,
@@ -107,9 +113,9 @@ mod tests {
             ranked(6, 4661.0, (4661.0, 4661.0), 1, Some(4640.0)),
             ranked(9, 4000.0, (4000.0, 4000.0), 1, None),
         ];
-        let order = Order::of(Goal::Maximize, &ranking);
+        let order = RankReason::of(Goal::Maximize, &ranking);
         assert_eq!(
-            order.iter().map(Order::name).collect::<Vec<_>>(),
+            order.iter().map(RankReason::name).collect::<Vec<_>>(),
             ["confirmed", "expected", "expected", "unranked"]
         );
         let reason = order_text(&order[0]);
@@ -118,21 +124,22 @@ mod tests {
             "{reason}"
         );
         // The smaller value is better, so the model expects no configuration to be better than the first.
-        assert_eq!(Order::of(Goal::Minimize, &ranking)[0], Order::Expected);
-        let means = ranking.map(|ranked| Ranked { expected: None, ..ranked });
-        assert!(Order::of(Goal::Maximize, &means).iter().all(|order| *order == Order::Mean));
+        assert_eq!(RankReason::of(Goal::Minimize, &ranking)[0], RankReason::Expected);
+        let means = ranking.map(|ranked| RankedConfiguration { expected: None, ..ranked });
+        assert!(RankReason::of(Goal::Maximize, &means).iter().all(|order| *order == RankReason::Mean));
     }
 
     #[test]
     fn a_gain_is_significant_only_if_both_were_repeated_and_their_ranges_are_apart() {
         let best = |measurements| ranked(7, 10.0, (9.0, 11.0), measurements, None);
         let defaults = |range, measurements| ranked(0, 8.0, range, measurements, None);
-        let gain = |best: &Ranked, baseline: &Ranked| {
+        let gain = |best: &RankedConfiguration, baseline: &RankedConfiguration| {
             let report = StudyReport { baseline: Some(baseline.clone()), ..StudyReport::example("s") };
             report.gain(best)
         };
-        let text = |best: &Ranked, baseline: &Ranked| gain_text(gain(best, baseline));
-        let is_significant = |best: &Ranked, baseline: &Ranked| gain(best, baseline).is_significant();
+        let text = |best: &RankedConfiguration, baseline: &RankedConfiguration| gain_text(gain(best, baseline));
+        let is_significant =
+            |best: &RankedConfiguration, baseline: &RankedConfiguration| gain(best, baseline).is_significant();
         let apart = defaults((7.0, 8.5), 2);
         assert_eq!(text(&best(2), &apart), "gain over the engine's defaults: 1.25x");
         assert_eq!(is_significant(&best(2), &apart), Some(true));

@@ -38,12 +38,12 @@ pub(crate) fn startup_text(startup: &Startup) -> String {
 mod tests {
     use super::*;
     use crate::facts::ConditionKind;
-    use crate::trial::{Difference, PhaseTime};
+    use crate::trial::{FlagDifference, PhaseTime};
 
     #[test]
     fn phases_share_a_line_and_each_difference_has_its_own() {
         let time = |phase: &str, duration_s| PhaseTime { phase: phase.to_owned(), duration_s };
-        let difference = |flag: &str, asked: &str, resolved: &str| Difference {
+        let difference = |flag: &str, asked: &str, resolved: &str| FlagDifference {
             flag: flag.to_owned(),
             asked: asked.to_owned(),
             resolved: resolved.to_owned(),

@@ -7,8 +7,8 @@ use serde_json::Value as Json;
 use super::json::{ranked_json, standing_json, verdict_json};
 use super::standing::{gain_text, order_text, value_text};
 use super::table::best_table;
-use crate::store::{Difference, Incident, RuleTest, RuleVerdict};
-use crate::study_report::{Order, RankingPlace, StudyReport};
+use crate::store::{Incident, RuleDisagreement, RuleTest, RuleVerdict};
+use crate::study_report::{RankReason, RankingPlace, StudyReport};
 use crate::tuner::left_on_the_table;
 
 /// Explains why an estimated remaining gain does not contradict a gain that the measurements do not support.
@@ -52,7 +52,7 @@ pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
         format!("  {}", best.first.trial.proposal.config),
     ];
     // Any other reason is the expected one for the first place.
-    if matches!(winner.order, Order::Confirmed { .. }) {
+    if matches!(winner.order, RankReason::Confirmed { .. }) {
         lines.extend(order_lines(std::slice::from_ref(winner)));
     }
     lines.extend(incidents_line(&report.incidents));
@@ -71,7 +71,7 @@ fn order_lines(ranking: &[RankingPlace]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for RankingPlace { standing, order } in ranking {
         let line = match order {
-            Order::Confirmed { .. } => {
+            RankReason::Confirmed { .. } => {
                 format!("trial {} is first, {}", standing.ranked.first.trial.proposal.number, order_text(order))
             }
             order => format!("{}: {}", order.name(), order_text(order)),
@@ -112,8 +112,8 @@ pub(crate) fn incidents_line(incidents: &[Incident]) -> Option<String> {
 }
 
 /// Returns lines about rules that contradict the engine and must be corrected.
-fn difference_lines(differences: &[Difference]) -> Vec<String> {
-    let rejects = |difference: &Difference| {
+fn difference_lines(differences: &[RuleDisagreement]) -> Vec<String> {
+    let rejects = |difference: &RuleDisagreement| {
         let rule = difference.rule.as_deref()?;
         Some(format!("rule {rule} rejects what release {} accepts", difference.engine_version))
     };

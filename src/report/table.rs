@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
 use super::standing::expectation;
 use crate::objective::{Objective, Score};
 use crate::space::SpaceFile;
-use crate::store::{Counts, Incident, Scored, Study};
+use crate::store::{Incident, ScoredTrial, Study, StudyCounts};
 use crate::study_report::{RankingPlace, StudyReport};
 use crate::trial::Outcome;
 
@@ -45,7 +45,7 @@ pub(crate) fn spaces_table(spaces: &[(&str, SpaceFile)]) -> String {
 
 /// Returns one line for each study.
 #[must_use]
-pub(crate) fn studies_table(studies: &[(Study, Counts)]) -> String {
+pub(crate) fn studies_table(studies: &[(Study, StudyCounts)]) -> String {
     let mut table = table(["study", "measured", "failed", "rejected", "created", "objective"], &[1, 2, 3]);
     for (study, counts) in studies {
         table.add_row([
@@ -72,7 +72,7 @@ fn describe(objective: &Objective) -> String {
 
 /// Returns one line for each trial, in order. Trials of an earlier context are marked.
 #[must_use]
-pub(crate) fn trials_table(study: &Study, trials: &[Scored], is_earlier: impl Fn(u32) -> bool) -> String {
+pub(crate) fn trials_table(study: &Study, trials: &[ScoredTrial], is_earlier: impl Fn(u32) -> bool) -> String {
     let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
     let mut table = table(["trial", "state", &metric, "start s", "total s", "configuration or reason"], &[0, 2, 3, 4]);
     for scored in trials {
@@ -139,7 +139,7 @@ pub(crate) fn best_table(report: &StudyReport) -> String {
 
 /// Returns all facts about one trial, one per line.
 #[must_use]
-pub(crate) fn show_text(study: &Study, scored: &Scored) -> String {
+pub(crate) fn show_text(study: &Study, scored: &ScoredTrial) -> String {
     let trial = &scored.trial;
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
@@ -218,7 +218,7 @@ pub(crate) fn incidents_text(incidents: &[Incident]) -> String {
     })
 }
 
-fn state(scored: &Scored) -> &'static str {
+fn state(scored: &ScoredTrial) -> &'static str {
     match (&scored.trial.outcome, scored.score) {
         (Outcome::Measured(_), Score::Infeasible { .. }) => "over a limit",
         (outcome, _) => outcome.name(),
@@ -246,8 +246,8 @@ pub(crate) fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Expected, Ranked};
-    use crate::study_report::{Order, Standing};
+    use crate::store::{ExpectedConfiguration, RankedConfiguration};
+    use crate::study_report::{RankReason, Standing};
     use crate::trial::{Distribution, Measurement, Trial};
 
     #[test]
@@ -256,17 +256,18 @@ mod tests {
             let ttft_ms = Some(Distribution { p99, ..Distribution::default() });
             let trial =
                 Trial::example(number, "auto", Outcome::Measured(Measurement { ttft_ms, ..Measurement::default() }));
-            Scored { trial, score: Score::Feasible { value: 9.0 } }
+            ScoredTrial { trial, score: Score::Feasible { value: 9.0 } }
         };
         let first = measured(3, 40.0);
         let trials = vec![3, 8];
-        let single = Ranked { first, trials, value: 9.0, measurements: 2, range: (9.0, 9.0), expected: None };
+        let single =
+            RankedConfiguration { first, trials, value: 9.0, measurements: 2, range: (9.0, 9.0), expected: None };
         let repeats = vec![measured(3, 40.0), measured(8, 60.0)];
         let place =
-            |ranked| RankingPlace { standing: Standing { ranked, repeats: repeats.clone() }, order: Order::Mean };
+            |ranked| RankingPlace { standing: Standing { ranked, repeats: repeats.clone() }, order: RankReason::Mean };
         let table = |ranking| best_table(&StudyReport { ranking, ..StudyReport::example("s") });
-        let expected = Expected { trial: 3, value: 8.25, deviation: 0.0125, feasible: 0.9 };
-        let judged = Ranked { expected: Some(expected), ..single.clone() };
+        let expected = ExpectedConfiguration { trial: 3, value: 8.25, deviation: 0.0125, feasible: 0.9 };
+        let judged = RankedConfiguration { expected: Some(expected), ..single.clone() };
         let without = table(vec![place(single.clone())]);
         assert!(without.contains("measured") && !without.contains("expected"), "{without}");
         assert!(without.contains("mean") && without.contains(" 50 "), "the mean of both latencies: {without}");
@@ -287,7 +288,7 @@ mod tests {
             setpoint_version: String::new(),
             created_at: String::new(),
         };
-        let text = show_text(&study, &Scored { trial, score: Score::Feasible { value: 1.0 } });
+        let text = show_text(&study, &ScoredTrial { trial, score: Score::Feasible { value: 1.0 } });
         let line = text.lines().find(|line| line.starts_with("max_concurrent_requests")).unwrap();
         assert!(line.contains("96  (requests that were under way in the same whole second"), "{line}");
     }

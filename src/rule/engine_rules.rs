@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Facts, Rule};
 use crate::config::{Config, ResolvedConfig, Value};
-use crate::memory::{Launch, Prediction};
+use crate::memory::{MemoryLaunch, MemoryPrediction};
 use crate::space::Space;
 
 /// An engine's rules, and the meaning of its flags. Every function is pure.
@@ -26,11 +26,11 @@ pub trait EngineRules: Sync + fmt::Debug {
     fn devices_needed(&self, config: &Config) -> u64;
 
     /// Returns the properties of a launch that decide its memory. `resolved` contains the resolved values of `config`.
-    fn memory_launch(&self, config: &Config, facts: &Facts<'_>, resolved: &ResolvedConfig) -> Launch;
+    fn memory_launch(&self, config: &Config, facts: &Facts<'_>, resolved: &ResolvedConfig) -> MemoryLaunch;
 
     /// Predicts the memory of a launch from the facts and from the earlier starts among them. `None` if too little is
     /// known about the model or the device.
-    fn predict_memory(&self, config: &Config, facts: &Facts<'_>) -> Option<Prediction>;
+    fn predict_memory(&self, config: &Config, facts: &Facts<'_>) -> Option<MemoryPrediction>;
 
     /// Returns a key that is equal for configurations that share compiled code, within one study. `config` includes
     /// the study's own arguments.

@@ -16,13 +16,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::{Config, ResolvedConfig, Value};
 use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
-use crate::memory::{Launch, Learned, Prediction};
+use crate::memory::{LearnedMemory, MemoryLaunch, MemoryPrediction};
 
 pub use engine_rules::{EngineRules, RuleSubject};
-pub use narrow::{Narrowing, narrow};
+pub use narrow::{RangeNarrowing, narrow};
 #[cfg(test)]
 pub(crate) use removal::SAMPLED;
-pub use removal::{RISK, Removal, Removed, configurations, removal};
+pub use removal::{RISK, RemovedByRule, SpaceRemoval, configurations, removal};
 pub use testable::{TESTED_SHARE, TestableRule, predicts, testable};
 pub use unchecked::{unchecked, unchecked_of_model};
 
@@ -40,7 +40,7 @@ pub struct Facts<'a> {
     /// Python packages that the engine's installation lacks. `None` if the installation was not inspected.
     pub absent: Option<&'a BTreeSet<String>>,
     /// The memory observations of earlier starts of this model, on this device and with this release.
-    pub memory: Option<&'a Learned>,
+    pub memory: Option<&'a LearnedMemory>,
     /// Rules that the installed engine contradicts. They are ignored.
     pub distrusted: &'a [&'static str],
     /// The engine's rules. Without them, every configuration is allowed and no memory is predicted.
@@ -91,7 +91,7 @@ impl<'a> Facts<'a> {
 
     /// Returns the properties of a launch that decide its memory. `None` without rules.
     #[must_use]
-    pub fn memory_launch(&self, config: &Config) -> Option<Launch> {
+    pub fn memory_launch(&self, config: &Config) -> Option<MemoryLaunch> {
         let engine = self.engine?;
         Some(engine.memory_launch(config, self, &engine.resolve(config, self)))
     }
@@ -99,7 +99,7 @@ impl<'a> Facts<'a> {
     /// Predicts the memory of a launch. `None` if too little is known. The prediction's failure probability is the
     /// risk of a launch that no rule rejects.
     #[must_use]
-    pub fn predict_memory(&self, config: &Config) -> Option<Prediction> {
+    pub fn predict_memory(&self, config: &Config) -> Option<MemoryPrediction> {
         self.engine?.predict_memory(config, self)
     }
 
@@ -122,7 +122,7 @@ pub struct Candidate<'a> {
     pub facts: &'a Facts<'a>,
     pub effective: ResolvedConfig,
     /// The memory model's result, which two rules need. The first of them computes it.
-    pub failing: OnceCell<Option<(Prediction, bool)>>,
+    pub failing: OnceCell<Option<(MemoryPrediction, bool)>>,
 }
 
 impl<'a> Candidate<'a> {
@@ -183,12 +183,12 @@ pub struct Finding {
     /// case.
     pub message: String,
     /// The changes after which the rule holds. Empty if there is no single obvious way.
-    pub changes: Vec<Change>,
+    pub changes: Vec<RuleChange>,
 }
 
 /// A flag and its new value; `None` leaves it to the engine's default.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct RuleChange {
     pub flag: String,
     pub value: Option<Value>,
 }
@@ -200,19 +200,19 @@ pub struct Rule {
     pub id: &'static str,
     /// The condition that the rule demands, in one line.
     pub holds: &'static str,
-    pub releases: Releases,
+    pub releases: ReleaseRange,
     pub severity: Severity,
     pub check: fn(&Candidate<'_>) -> Option<Violation>,
 }
 
 /// A range of releases: the first one in it, and the first one after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Releases {
+pub struct ReleaseRange {
     pub first: EngineVersion,
     pub before: EngineVersion,
 }
 
-impl Releases {
+impl ReleaseRange {
     pub const ALL: Self = Self { first: EngineVersion::new(0, 0, 0), before: EngineVersion::LATEST };
 
     #[must_use]
@@ -240,7 +240,7 @@ impl Releases {
 #[derive(Debug)]
 pub struct Violation {
     pub message: String,
-    pub changes: Vec<Change>,
+    pub changes: Vec<RuleChange>,
 }
 
 impl Violation {
@@ -251,14 +251,14 @@ impl Violation {
     /// Adds `flag` with its new value to the repair.
     #[must_use]
     pub fn set(mut self, flag: &str, value: impl Into<Value>) -> Self {
-        self.changes.push(Change { flag: flag.to_owned(), value: Some(value.into()) });
+        self.changes.push(RuleChange { flag: flag.to_owned(), value: Some(value.into()) });
         self
     }
 
     /// Adds the removal of `flag` to the repair, so that the engine's default applies.
     #[must_use]
     pub fn unset(mut self, flag: &str) -> Self {
-        self.changes.push(Change { flag: flag.to_owned(), value: None });
+        self.changes.push(RuleChange { flag: flag.to_owned(), value: None });
         self
     }
 }

@@ -11,12 +11,12 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Facts, Finding, check};
 use crate::config::{Config, Value};
-use crate::space::{Domain, Scale, Space};
+use crate::space::{Domain, IntScale, Space};
 use crate::stats::f64_to_i32;
 
 /// One range that became smaller.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Narrowing {
+pub struct RangeNarrowing {
     pub parameter: String,
     pub before: Domain,
     pub after: Domain,
@@ -40,7 +40,7 @@ const ROUNDS: usize = 3;
 ///
 /// A parameter that would keep no value stays as it is.
 #[must_use]
-pub fn narrow(space: &Space, arguments: &Config, facts: &Facts<'_>) -> (Space, Vec<Narrowing>) {
+pub fn narrow(space: &Space, arguments: &Config, facts: &Facts<'_>) -> (Space, Vec<RangeNarrowing>) {
     let mut narrowed = space.clone();
     if facts.engine.is_none() {
         return (narrowed, Vec::new());
@@ -61,7 +61,7 @@ pub fn narrow(space: &Space, arguments: &Config, facts: &Facts<'_>) -> (Space, V
         }
     }
     let changed = space.parameters.iter().zip(&narrowed.parameters).zip(reasons).filter(|((old, new), _)| old != new);
-    let narrowings = changed.map(|((old, new), reasons)| Narrowing {
+    let narrowings = changed.map(|((old, new), reasons)| RangeNarrowing {
         parameter: old.name.clone(),
         before: old.domain.clone(),
         after: new.domain.clone(),
@@ -94,7 +94,7 @@ impl Search<'_> {
                 let (low, high) = self.ends(&probes, |dead, alive| {
                     let (Value::Int(dead), Value::Int(alive)) = (dead, alive) else { return None };
                     let steps = (alive - dead) / multiple_of;
-                    let halves = *scale != Scale::PowerOfTwo && steps.abs() > 1;
+                    let halves = *scale != IntScale::PowerOfTwo && steps.abs() > 1;
                     halves.then(|| Value::Int(dead + steps / 2 * multiple_of))
                 })?;
                 Domain::Int { low: low.as_i64()?, high: high.as_i64()?, scale: *scale, multiple_of: *multiple_of }

@@ -10,7 +10,7 @@ use crate::stats::to_f64;
 
 /// The configurations of a space that the rules remove and leave.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Removal {
+pub struct SpaceRemoval {
     /// The number of configurations that were checked.
     pub configurations: usize,
     /// Whether these are all configurations of the space. Otherwise they are a uniform sample.
@@ -22,12 +22,12 @@ pub struct Removal {
     pub risky: usize,
     /// The rules that reject at least one configuration, the most effective first. A configuration may break several
     /// rules.
-    pub rules: Vec<Removed>,
+    pub rules: Vec<RemovedByRule>,
 }
 
 /// The configurations that one rule removes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Removed {
+pub struct RemovedByRule {
     pub rule: &'static str,
     /// The condition that the rule demands.
     pub holds: &'static str,
@@ -40,7 +40,7 @@ pub struct Removed {
     pub(crate) alone: bool,
 }
 
-impl Removal {
+impl SpaceRemoval {
     /// Returns the share of the space that is left, from 0 to 1.
     #[must_use]
     pub fn remaining_share(&self) -> f64 {
@@ -50,7 +50,8 @@ impl Removal {
     /// Formats the share that each rule rejects: `R2 30.1 %, R1 2.0 %`.
     #[must_use]
     pub fn by_rule(&self) -> String {
-        let one = |removed: &Removed| format!("{} {:.1} %", removed.rule, 100.0 * self.share(removed.configurations));
+        let one =
+            |removed: &RemovedByRule| format!("{} {:.1} %", removed.rule, 100.0 * self.share(removed.configurations));
         self.rules.iter().map(one).collect::<Vec<_>>().join(", ")
     }
 
@@ -58,7 +59,7 @@ impl Removal {
         let Finding { rule, severity, message: example, .. } = finding;
         let Some(removed) = self.rules.iter_mut().find(|removed| removed.rule == rule) else {
             let (holds, config) = (holds(rule, facts), config.clone());
-            self.rules.push(Removed { rule, holds, severity, configurations: 1, config, example, alone });
+            self.rules.push(RemovedByRule { rule, holds, severity, configurations: 1, config, example, alone });
             return;
         };
         removed.configurations += 1;
@@ -95,9 +96,10 @@ pub fn configurations(space: &Space) -> (Vec<Config>, bool) {
 /// Checks every configuration of a small space, or a uniform sample of a larger one. `arguments` override each
 /// configuration. The result is the same for equal spaces and facts.
 #[must_use]
-pub fn removal(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Removal {
+pub fn removal(space: &Space, arguments: &Config, facts: &Facts<'_>) -> SpaceRemoval {
     let (configs, complete) = configurations(space);
-    let mut removal = Removal { configurations: configs.len(), complete, remaining: 0, risky: 0, rules: Vec::new() };
+    let mut removal =
+        SpaceRemoval { configurations: configs.len(), complete, remaining: 0, risky: 0, rules: Vec::new() };
     for config in configs {
         let whole = config.merged(arguments);
         let mut findings = check(&whole, facts);

@@ -1,7 +1,7 @@
 //! Rules that only a start can refute: the choice of those that are worth a launch, and the failures that they
 //! predict.
 
-use super::{EngineRules, Finding, Removal, RuleSubject, Severity};
+use super::{EngineRules, Finding, RuleSubject, Severity, SpaceRemoval};
 use crate::trial::FailureKind;
 
 /// The share of the space above which a rule is tested.
@@ -36,7 +36,7 @@ fn is_testable(subject: RuleSubject, severity: Severity) -> bool {
 /// Returns the rules of an engine that are worth a launch. Rules that remove the defaults come first, then those that
 /// remove the most. `defaults` are the findings about the defaults.
 #[must_use]
-pub fn testable(engine: &dyn EngineRules, removal: &Removal, defaults: &[Finding]) -> Vec<TestableRule> {
+pub fn testable(engine: &dyn EngineRules, removal: &SpaceRemoval, defaults: &[Finding]) -> Vec<TestableRule> {
     let share = |rule: &str| {
         let removed = removal.rules.iter().find(|removed| removed.rule == rule);
         removed.map_or(0.0, |removed| removal.share(removed.configurations))

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::auto::Opinions;
+use super::auto::PriorOpinions;
 use crate::config::Config;
 use crate::objective::Goal;
 use crate::space::Space;
@@ -11,11 +11,11 @@ use crate::trial::{Origin, Proposal};
 
 /// A question for the next configuration. It contains everything that the answer depends on.
 #[derive(Clone, Copy)]
-pub struct Ask<'a> {
+pub struct SamplerAsk<'a> {
     pub space: &'a Space,
-    pub aim: &'a Aim,
+    pub aim: &'a SearchAim,
     /// Every configuration that was tried or rejected, in order.
-    pub history: &'a [Past],
+    pub history: &'a [PastTrial],
     pub seed: u64,
     /// Returns whether a configuration can work at all. It is pure and quick. A configuration that it refuses is never
     /// proposed.
@@ -23,7 +23,7 @@ pub struct Ask<'a> {
     /// Values of parameters that a configuration does not set, as far as they are known: the engine's defaults.
     pub defaults: &'a Config,
     /// Predictions for the space from other sources, the most trusted first.
-    pub priors: &'a [Prior],
+    pub priors: &'a [SamplerPrior],
     /// Number of trials still to be proposed, this one included, if it is known.
     pub left: Option<u32>,
     /// Expected cost of a trial of a configuration, in any one unit. Without it the cost is learnt from the earlier
@@ -31,7 +31,7 @@ pub struct Ask<'a> {
     pub cost: Option<&'a dyn Fn(&Config) -> f64>,
 }
 
-impl std::fmt::Debug for Ask<'_> {
+impl std::fmt::Debug for SamplerAsk<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ask").field("history", &self.history.len()).field("seed", &self.seed).finish_non_exhaustive()
     }
@@ -39,35 +39,35 @@ impl std::fmt::Debug for Ask<'_> {
 
 /// The objectives and constraints of a study.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Aim {
+pub struct SearchAim {
     /// One objective, or several if their trade-off is wanted.
-    pub objectives: Vec<Target>,
+    pub objectives: Vec<ObjectiveTarget>,
     /// Names of the constraints.
     pub constraints: Vec<String>,
 }
 
 /// One objective.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Target {
+pub struct ObjectiveTarget {
     pub name: String,
     pub goal: Goal,
 }
 
 /// One earlier proposal.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Past {
+pub struct PastTrial {
     pub origin: Origin,
     pub config: Config,
     /// Expected gain at the time of the proposal, as a share of the best value. Only of samplers with a model.
     pub expected_gain: Option<f64>,
-    pub known: Known,
+    pub known: KnownOutcome,
     /// Cost of the trial, in any one unit, if it is known.
     pub cost: Option<f64>,
 }
 
 /// The outcome of a proposal.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Known {
+pub enum KnownOutcome {
     /// The trial is under way.
     #[default]
     Pending,
@@ -77,21 +77,21 @@ pub enum Known {
     Rejected,
     /// The configuration was launched and did not serve.
     Failed,
-    Measured(Measured),
+    Measured(MeasuredNumbers),
 }
 
 /// The numbers of a measured configuration. Numbers that are not finite count as not measured.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Measured {
+pub struct MeasuredNumbers {
     /// One reading for each objective, as measured.
-    pub values: Vec<Reading>,
+    pub values: Vec<NumberReading>,
     /// One reading for each constraint, at most 0 if it is kept. It is `ln(measured / limit)` if both are positive.
-    pub excesses: Vec<Reading>,
+    pub excesses: Vec<NumberReading>,
 }
 
 /// A number and its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Reading {
+pub struct NumberReading {
     pub value: f64,
     /// Standard deviation, if it was measured: relative for an objective, absolute for an excess.
     pub deviation: Option<f64>,
@@ -99,36 +99,36 @@ pub struct Reading {
 
 /// Predictions for the space from a source that computes (the twin) or has measured elsewhere (an earlier study).
 #[derive(Clone, Debug, Default)]
-pub struct Prior {
+pub struct SamplerPrior {
     /// Name of the source as it appears in sentences: `the twin`, or `study NAME`.
     pub name: String,
-    /// Configurations and their predicted outcomes. Objectives and excesses are those of the [`Aim`]. A configuration
-    /// that is predicted not to start is [`Known::Failed`].
-    points: Vec<(Config, Known)>,
-    /// Whether the deviations of the limits have a common cause: see [`Prior::computed`].
+    /// Configurations and their predicted outcomes. Objectives and excesses are those of the [`SearchAim`]. A configuration
+    /// that is predicted not to start is [`KnownOutcome::Failed`].
+    points: Vec<(Config, KnownOutcome)>,
+    /// Whether the deviations of the limits have a common cause: see [`SamplerPrior::computed`].
     computed: bool,
     /// Surrogates of the points for all other configurations. They are fitted at first use.
-    pub(super) opinions: Opinions,
+    pub(super) opinions: PriorOpinions,
 }
 
 /// Compares the predictions only: `opinions` is derived from them.
-impl PartialEq for Prior {
+impl PartialEq for SamplerPrior {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && self.points == other.points && self.computed == other.computed
     }
 }
 
-impl Prior {
+impl SamplerPrior {
     #[must_use]
-    pub fn new(name: impl Into<String>, points: Vec<(Config, Known)>) -> Self {
-        Self { name: name.into(), points, computed: false, opinions: Opinions::default() }
+    pub fn new(name: impl Into<String>, points: Vec<(Config, KnownOutcome)>) -> Self {
+        Self { name: name.into(), points, computed: false, opinions: PriorOpinions::default() }
     }
 
     /// Creates a prior of a source that computes and does not measure. The deviations of its limits are not noise. They
     /// state where the computation may be wrong. Its errors share a direction: if it is wrong in one place, it is wrong
     /// in the same direction elsewhere, in proportion to the deviation there.
     #[must_use]
-    pub fn computed(name: impl Into<String>, points: Vec<(Config, Known)>) -> Self {
+    pub fn computed(name: impl Into<String>, points: Vec<(Config, KnownOutcome)>) -> Self {
         Self { computed: true, ..Self::new(name, points) }
     }
 
@@ -137,7 +137,7 @@ impl Prior {
     }
 
     #[must_use]
-    pub fn points(&self) -> &[(Config, Known)] {
+    pub fn points(&self) -> &[(Config, KnownOutcome)] {
         &self.points
     }
 }
@@ -150,14 +150,14 @@ pub struct Suggestion {
     pub why: String,
 }
 
-impl Reading {
+impl NumberReading {
     #[must_use]
     pub fn exact(value: f64) -> Self {
         Self { value, deviation: None }
     }
 }
 
-impl Measured {
+impl MeasuredNumbers {
     /// Returns whether every constraint was kept, as measured.
     #[must_use]
     pub fn is_feasible(&self) -> bool {
@@ -165,10 +165,10 @@ impl Measured {
     }
 }
 
-impl Past {
+impl PastTrial {
     /// Creates an entry without an expected gain and of unknown cost.
     #[must_use]
-    pub fn new(origin: impl Into<Origin>, config: Config, known: Known) -> Self {
+    pub fn new(origin: impl Into<Origin>, config: Config, known: KnownOutcome) -> Self {
         Self { origin: origin.into(), config, expected_gain: None, known, cost: None }
     }
 
@@ -176,18 +176,18 @@ impl Past {
     #[must_use]
     pub fn pending(proposal: Proposal) -> Self {
         let Proposal { origin, expected_gain, config, .. } = proposal;
-        Self { expected_gain, ..Self::new(origin, config, Known::Pending) }
+        Self { expected_gain, ..Self::new(origin, config, KnownOutcome::Pending) }
     }
 
     #[must_use]
-    pub fn measured(&self) -> Option<&Measured> {
+    pub fn measured(&self) -> Option<&MeasuredNumbers> {
         self.known.measured()
     }
 }
 
-impl Known {
+impl KnownOutcome {
     #[must_use]
-    pub fn measured(&self) -> Option<&Measured> {
+    pub fn measured(&self) -> Option<&MeasuredNumbers> {
         match self {
             Self::Measured(measured) => Some(measured),
             Self::Pending | Self::Lost | Self::Rejected | Self::Failed => None,
@@ -195,13 +195,13 @@ impl Known {
     }
 }
 
-impl<'a> Ask<'a> {
+impl<'a> SamplerAsk<'a> {
     /// Creates a question with the required parts only.
     #[must_use]
     pub fn new(
         space: &'a Space,
-        aim: &'a Aim,
-        history: &'a [Past],
+        aim: &'a SearchAim,
+        history: &'a [PastTrial],
         seed: u64,
         allowed: &'a dyn Fn(&Config) -> bool,
     ) -> Self {

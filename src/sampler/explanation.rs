@@ -8,17 +8,17 @@ use crate::config::Value;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
     /// One for each objective and each constraint that was measured.
-    pub about: Vec<About>,
+    pub about: Vec<ExplainedNumber>,
 }
 
 /// Effects of the parameters on one number. Shares are of the variance over the configurations that are allowed and
 /// probably serve, 0 to 1. If every value is positive, the variance is that of the logarithms, so that differences are
 /// relative.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct About {
+pub struct ExplainedNumber {
     /// Name of the objective or constraint.
     pub name: String,
-    pub of: Kind,
+    pub of: NumberKind,
     /// Number of measurements that the model was fitted to.
     pub measured: usize,
     /// R^2 of predictions for held-out configurations: 1 is perfect, 0 is no better than the mean of the others. `None`
@@ -30,7 +30,7 @@ pub struct About {
     /// Reasons not to rely on this, in whole lines. Empty if there are none.
     pub doubts: Vec<String>,
     /// The parameters that vary, the largest total first.
-    pub parameters: Vec<Importance>,
+    pub parameters: Vec<ParameterImportance>,
     /// Pairs whose effects do not simply add up, the largest share first.
     pub pairs: Vec<Interaction>,
 }
@@ -38,7 +38,7 @@ pub struct About {
 /// The kind of an explained number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum NumberKind {
     Objective,
     Limit,
 }
@@ -46,7 +46,7 @@ pub enum Kind {
 /// A share of the variance by the model's mean, and the interval that contains it in nine of ten functions that fit the
 /// measurements equally well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Share {
+pub struct VarianceShare {
     pub share: f64,
     pub low: f64,
     pub high: f64,
@@ -54,12 +54,12 @@ pub struct Share {
 
 /// One parameter.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Importance {
+pub struct ParameterImportance {
     pub parameter: String,
     /// Share explained by the parameter by itself, averaged over the others: Sobol's first-order index.
-    pub alone: Share,
+    pub alone: VarianceShare,
     /// Share that would remain unexplained if all other parameters were known: Sobol's total index.
-    pub total: Share,
+    pub total: VarianceShare,
     /// The parameter's share of the variance if one parameter at a time of the best measured configuration is changed.
     /// `None` if no measurement has kept the constraints or if no parameter can be changed.
     pub at_best: Option<f64>,
@@ -69,7 +69,7 @@ pub struct Importance {
 
 /// Expected result of the configurations with one value of a parameter. `mean` is the mean over the other parameters;
 /// `low` and `high` are the 5th and 95th percentile of its posterior. The unit is the objective's own. If logarithms
-/// are modelled, the mean is geometric. For a constraint it is the excess, as in [`Measured`](super::Measured).
+/// are modelled, the mean is geometric. For a constraint it is the excess, as in [`MeasuredNumbers`](super::MeasuredNumbers).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Expectation {
     pub value: Value,
@@ -82,10 +82,10 @@ pub struct Expectation {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Interaction {
     pub parameters: [String; 2],
-    pub share: Share,
+    pub share: VarianceShare,
 }
 
-impl About {
+impl ExplainedNumber {
     /// Least explained share of the held-out variance for an explanation to be reliable.
     pub const LEAST_R2: f64 = 0.3;
 

@@ -14,12 +14,12 @@ use std::collections::HashSet;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Ask, Sampler, Suggestion};
+use super::{Sampler, SamplerAsk, Suggestion};
 use level::Levels;
 use shuffle::Shuffle;
-use tree::Tree;
+use tree::GridTree;
 
-pub(super) struct Grid;
+pub(super) struct GridSampler;
 
 /// The last refinement. It contains all values of a range of at most 65,536 values, and `2^16 + 1` levels of a larger
 /// range.
@@ -28,7 +28,7 @@ const LAST: u32 = 16;
 /// Number of consecutive refusals after which the space counts as used up. Smaller spaces are searched completely.
 const MOST_REFUSED: usize = 65_536;
 
-impl Sampler for Grid {
+impl Sampler for GridSampler {
     fn name(&self) -> &'static str {
         "grid"
     }
@@ -37,13 +37,13 @@ impl Sampler for Grid {
         "every combination of a few levels, then of more"
     }
 
-    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+    fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         let seen = ask.seen();
         let mut walk = Walk { ask, unmet: seen.clone(), seen, refused: 0 };
         for refinement in 0..=LAST {
             let domains = ask.space.parameters.iter().map(|parameter| &parameter.domain);
             let levels: Vec<_> = domains.map(|domain| Levels::new(domain, refinement, LAST)).collect();
-            let mut tree = Tree::new(ask.space, &levels);
+            let mut tree = GridTree::new(ask.space, &levels);
             let step = match tree.count() {
                 Some(count) => walk.through(refinement, &mut tree, count),
                 None => walk.at_random(&levels),
@@ -68,7 +68,7 @@ enum Step {
 }
 
 struct Walk<'a> {
-    ask: &'a Ask<'a>,
+    ask: &'a SamplerAsk<'a>,
     seen: HashSet<String>,
     /// Earlier proposals that the walk has not come across yet.
     unmet: HashSet<String>,
@@ -78,7 +78,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Walks through one refinement in its shuffled order and skips the combinations of the refinement before it.
-    fn through(&mut self, refinement: u32, tree: &mut Tree<'_>, count: u64) -> Step {
+    fn through(&mut self, refinement: u32, tree: &mut GridTree<'_>, count: u64) -> Step {
         let shuffle = Shuffle::new(count, self.ask.seed, u64::from(refinement));
         for place in 0..count {
             let choice = tree.choice(shuffle.at(place));

@@ -13,8 +13,13 @@ mod sequence;
 mod sobol;
 mod tpe;
 
-pub use ask::{Aim, Ask, Known, Measured, Past, Prior, Reading, Suggestion, Target};
-pub use explanation::{About, Expectation, Explanation, Importance, Interaction, Kind, Share};
+pub use ask::{
+    KnownOutcome, MeasuredNumbers, NumberReading, ObjectiveTarget, PastTrial, SamplerAsk, SamplerPrior, SearchAim,
+    Suggestion,
+};
+pub use explanation::{
+    Expectation, ExplainedNumber, Explanation, Interaction, NumberKind, ParameterImportance, VarianceShare,
+};
 pub use judgement::{Judgement, Pick};
 pub use sobol::point as sobol_point;
 
@@ -28,28 +33,29 @@ pub trait Sampler: Sync {
     fn summary(&self) -> &'static str;
 
     /// Returns an allowed configuration that is not in the history, or `None` if there is none left.
-    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion>;
+    fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion>;
 
-    /// Returns whether this sampler uses [`Ask::priors`], which take some seconds to compute.
+    /// Returns whether this sampler uses [`SamplerAsk::priors`], which take some seconds to compute.
     fn believes(&self) -> bool {
         false
     }
 
     /// Returns the best measured configuration and the remaining gain. `None` if the sampler has no model of the
     /// measurements.
-    fn judge(&self, _ask: &Ask<'_>) -> Option<Judgement> {
+    fn judge(&self, _ask: &SamplerAsk<'_>) -> Option<Judgement> {
         None
     }
 
     /// Returns the importance of each parameter by the measurements so far. `None` if the sampler has no model of the
     /// measurements, or if no estimate is possible.
-    fn explain(&self, _ask: &Ask<'_>) -> Option<Explanation> {
+    fn explain(&self, _ask: &SamplerAsk<'_>) -> Option<Explanation> {
         None
     }
 }
 
 /// The samplers that a study can name; the first is the default.
-pub const SAMPLERS: [&dyn Sampler; 5] = [&auto::Auto, &sobol::Sobol, &grid::Grid, &tpe::Tpe, &random::Random];
+pub const SAMPLERS: [&dyn Sampler; 5] =
+    [&auto::Auto, &sobol::Sobol, &grid::GridSampler, &tpe::Tpe, &random::RandomSampler];
 
 #[must_use]
 pub fn find(name: &str) -> Option<&'static dyn Sampler> {
@@ -58,7 +64,7 @@ pub fn find(name: &str) -> Option<&'static dyn Sampler> {
 
 /// Returns the next configuration and its origin: the engine's defaults first, allowed or not, then `sampler`'s.
 #[must_use]
-pub fn next(sampler: &dyn Sampler, ask: &Ask<'_>) -> Option<(Origin, Suggestion)> {
+pub fn next(sampler: &dyn Sampler, ask: &SamplerAsk<'_>) -> Option<(Origin, Suggestion)> {
     if ask.history.is_empty() {
         let why = "what the engine does by itself: everything else is compared with it".to_owned();
         return Some((Origin::Baseline, Suggestion { config: ask.space.fixed.clone(), why }));
@@ -69,7 +75,7 @@ pub fn next(sampler: &dyn Sampler, ask: &Ask<'_>) -> Option<(Origin, Suggestion)
 /// Returns the importance of each parameter by `sampler`'s model. A sampler without a model is replaced by the default
 /// sampler, whose explanation depends on the measurements only, not on the sampler that proposed them.
 #[must_use]
-pub fn explain(sampler: &dyn Sampler, ask: &Ask<'_>) -> Option<Explanation> {
+pub fn explain(sampler: &dyn Sampler, ask: &SamplerAsk<'_>) -> Option<Explanation> {
     sampler.explain(ask).or_else(|| SAMPLERS[0].explain(ask))
 }
 

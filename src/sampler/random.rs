@@ -3,11 +3,11 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Ask, Sampler, Suggestion, sequence};
+use super::{Sampler, SamplerAsk, Suggestion, sequence};
 
-pub(super) struct Random;
+pub(super) struct RandomSampler;
 
-impl Sampler for Random {
+impl Sampler for RandomSampler {
     fn name(&self) -> &'static str {
         "random"
     }
@@ -16,14 +16,14 @@ impl Sampler for Random {
         "independent uniform points"
     }
 
-    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+    fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         let config = sequence::first_unseen(ask, self.name(), |index| point(ask, index))?;
         Some(Suggestion { config, why: "a uniform point".to_owned() })
     }
 }
 
 /// Returns the point of this index. Each index has its own random stream, so that no earlier point has to be drawn.
-pub(super) fn point(ask: &Ask<'_>, index: usize) -> Vec<f64> {
+pub(super) fn point(ask: &SamplerAsk<'_>, index: usize) -> Vec<f64> {
     let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
     rng.set_stream(index as u64);
     (0..ask.space.dimensions()).map(|_| rng.random()).collect()

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::Ask;
+use super::SamplerAsk;
 use crate::config::Config;
 
 /// Draws without a find before a finite space is searched in order.
@@ -20,7 +20,7 @@ const MOST_ENUMERATED: usize = 65_536;
 /// Each earlier proposal of the same sampler consumed at least one point, so the walk begins behind those. The walk
 /// ends after a number of draws without a find. That count restarts at each point that meets an earlier proposal for
 /// the first time.
-pub(super) fn first_unseen(ask: &Ask<'_>, sampler: &str, point: impl Fn(usize) -> Vec<f64>) -> Option<Config> {
+pub(super) fn first_unseen(ask: &SamplerAsk<'_>, sampler: &str, point: impl Fn(usize) -> Vec<f64>) -> Option<Config> {
     let seen = ask.seen();
     let mut walk = Walk { ask, seen: &seen, unmet: seen.clone(), refused: HashSet::new(), vain: 0 };
     let mut points = (ask.proposed_by(sampler)..).map(|index| ask.space.decode(&point(index)));
@@ -31,7 +31,7 @@ pub(super) fn first_unseen(ask: &Ask<'_>, sampler: &str, point: impl Fn(usize) -
 }
 
 struct Walk<'a> {
-    ask: &'a Ask<'a>,
+    ask: &'a SamplerAsk<'a>,
     seen: &'a HashSet<String>,
     /// Earlier proposals that the walk has not come across yet.
     unmet: HashSet<String>,

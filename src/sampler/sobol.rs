@@ -2,7 +2,7 @@
 //!
 //! Source: B. Burley, "Practical Hash-based Owen Scrambling", JCGT 9(4), 2020, by the crate `sobol_burley`.
 
-use super::{Ask, Sampler, Suggestion, sequence};
+use super::{Sampler, SamplerAsk, Suggestion, sequence};
 use crate::stats::low_u32;
 
 pub(super) struct Sobol;
@@ -20,7 +20,7 @@ impl Sampler for Sobol {
         "low-discrepancy points, even from the first on"
     }
 
-    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+    fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         let dimensions = ask.space.dimensions();
         let config = sequence::first_unseen(ask, self.name(), |index| point(index, dimensions, ask.seed))?;
         Some(Suggestion { config, why: "the next point of an even sequence".to_owned() })

@@ -11,23 +11,23 @@ use std::collections::HashSet;
 use super::*;
 use crate::config::{Config, Value};
 use crate::objective::Goal;
-use crate::space::{Condition, Domain, Parameter, Scale, Space};
+use crate::space::{Condition, Domain, IntScale, Parameter, Space};
 
 fn parameter(name: &str, domain: Domain, when: Vec<Condition>) -> Parameter {
     Parameter { name: name.to_owned(), domain, when, help: None }
 }
 
-fn aim() -> Aim {
-    let target = Target { name: "output_throughput".to_owned(), goal: Goal::Maximize };
-    Aim { objectives: vec![target], constraints: Vec::new() }
+fn aim() -> SearchAim {
+    let target = ObjectiveTarget { name: "output_throughput".to_owned(), goal: Goal::Maximize };
+    SearchAim { objectives: vec![target], constraints: Vec::new() }
 }
 
 fn finite_space() -> Space {
     let when = vec![Condition { parameter: "a".to_owned(), values: vec![Value::Bool(true)] }];
     let parameters = vec![
         parameter("a", Domain::Bool, vec![]),
-        parameter("b", Domain::int(1, 8, Scale::Linear, 1), when),
-        parameter("c", Domain::int(1, 16, Scale::PowerOfTwo, 1), vec![]),
+        parameter("b", Domain::int(1, 8, IntScale::Linear, 1), when),
+        parameter("c", Domain::int(1, 16, IntScale::PowerOfTwo, 1), vec![]),
     ];
     Space { parameters, fixed: Config::new().with("z", 1_i64) }
 }
@@ -42,12 +42,12 @@ fn mixed_space() -> Space {
     let when = |parent: &str, value: Value| vec![Condition { parameter: parent.to_owned(), values: vec![value] }];
     let parameters = vec![
         parameter("backend", Domain::Categorical(["flash", "triton", "none"].map(Value::from).into()), vec![]),
-        parameter("blocks", Domain::int(1, 64, Scale::PowerOfTwo, 1), when("backend", Value::from("flash"))),
+        parameter("blocks", Domain::int(1, 64, IntScale::PowerOfTwo, 1), when("backend", Value::from("flash"))),
         parameter("chunked", Domain::Bool, vec![]),
         parameter("delay", Domain::Float { low: 0.0, high: 2.0, log: false }, vec![]),
-        parameter("seqs", Domain::int(8, 1024, Scale::Log, 8), vec![]),
+        parameter("seqs", Domain::int(8, 1024, IntScale::Log, 8), vec![]),
         parameter("share", Domain::Float { low: 0.01, high: 1.0, log: true }, vec![]),
-        parameter("steps", Domain::int(1, 7, Scale::Linear, 1), when("chunked", Value::Bool(true))),
+        parameter("steps", Domain::int(1, 7, IntScale::Linear, 1), when("chunked", Value::Bool(true))),
     ];
     Space { parameters, fixed: Config::new().with("z", 1_i64) }
 }
@@ -58,7 +58,7 @@ fn is_value(domain: &Domain, value: &Value) -> bool {
         (Domain::Bool, Value::Bool(_)) => true,
         (Domain::Categorical(values), value) => values.contains(value),
         (Domain::Int { low, high, scale, multiple_of }, Value::Int(value)) => {
-            let is_power = *scale != Scale::PowerOfTwo || value.count_ones() == 1;
+            let is_power = *scale != IntScale::PowerOfTwo || value.count_ones() == 1;
             (low..=high).contains(&value) && value % multiple_of == 0 && is_power
         }
         (Domain::Float { low, high, .. }, Value::Float(value)) => (low..=high).contains(&value),
@@ -67,7 +67,7 @@ fn is_value(domain: &Domain, value: &Value) -> bool {
 }
 
 /// Returns the first fault of a suggestion, independent of the sampler.
-fn complaint(ask: &Ask<'_>, suggestion: &Suggestion) -> Option<String> {
+fn complaint(ask: &SamplerAsk<'_>, suggestion: &Suggestion) -> Option<String> {
     let config = &suggestion.config;
     let mut expected = ask.space.fixed.clone();
     for parameter in &ask.space.parameters {
@@ -93,7 +93,7 @@ fn complaint(ask: &Ask<'_>, suggestion: &Suggestion) -> Option<String> {
     (suggestion.why.is_empty() || suggestion.why.contains('\n')).then(|| format!("{:?} is no reason", suggestion.why))
 }
 
-fn run(sampler: &dyn Sampler, space: &Space, seed: u64, most: usize) -> Vec<Past> {
+fn run(sampler: &dyn Sampler, space: &Space, seed: u64, most: usize) -> Vec<PastTrial> {
     run_allowed(sampler, space, seed, most, &|_| true)
 }
 
@@ -103,13 +103,13 @@ fn run_allowed(
     seed: u64,
     most: usize,
     allowed: &dyn Fn(&Config) -> bool,
-) -> Vec<Past> {
+) -> Vec<PastTrial> {
     let mut history = Vec::new();
     while history.len() < most {
-        let Some((by, suggestion)) = next(sampler, &Ask::new(space, &aim(), &history, seed, allowed)) else {
+        let Some((by, suggestion)) = next(sampler, &SamplerAsk::new(space, &aim(), &history, seed, allowed)) else {
             break;
         };
-        history.push(Past::new(by, suggestion.config, Known::Pending));
+        history.push(PastTrial::new(by, suggestion.config, KnownOutcome::Pending));
     }
     history
 }
@@ -150,7 +150,7 @@ fn a_study_that_is_taken_up_again_goes_on_as_if_it_had_not_stopped() {
         let whole = run(sampler, &endless_space(), 9, 12);
         let space = endless_space();
         let aim = aim();
-        let ask = Ask::new(&space, &aim, &whole[..7], 9, &|_| true);
+        let ask = SamplerAsk::new(&space, &aim, &whole[..7], 9, &|_| true);
         let (_, resumed) = next(sampler, &ask).unwrap();
         assert_eq!(resumed.config, whole[7].config, "{}", sampler.name());
     }
@@ -178,7 +178,7 @@ fn one_allowed_point_in_a_thousand_is_found_and_the_walk_can_be_taken_up_again()
         assert!(whole.iter().skip(1).all(|past| allowed(&past.config)), "{}", sampler.name());
         let space = endless_space();
         let aim = aim();
-        let ask = Ask::new(&space, &aim, &whole[..7], 9, &allowed);
+        let ask = SamplerAsk::new(&space, &aim, &whole[..7], 9, &allowed);
         assert_eq!(next(sampler, &ask).unwrap().1.config, whole[7].config, "{}", sampler.name());
     }
 }
@@ -216,11 +216,11 @@ fn a_space_of_one_point_has_one_suggestion() {
         parameter("a", Domain::Categorical(vec![one.clone()]), vec![]),
         parameter(
             "b",
-            Domain::int(5, 5, Scale::Log, 5),
+            Domain::int(5, 5, IntScale::Log, 5),
             vec![Condition { parameter: "a".to_owned(), values: vec![one] }],
         ),
         parameter("c", Domain::Float { low: 0.5, high: 0.5, log: true }, vec![]),
-        parameter("d", Domain::int(64, 64, Scale::PowerOfTwo, 1), vec![]),
+        parameter("d", Domain::int(64, 64, IntScale::PowerOfTwo, 1), vec![]),
     ];
     let space = Space { parameters, fixed: Config::new() };
     for sampler in SAMPLERS {
@@ -235,8 +235,8 @@ fn a_finite_space_is_used_up_whatever_was_measured() {
     let when = vec![Condition { parameter: "a".to_owned(), values: vec![Value::Bool(true)] }];
     let parameters = vec![
         parameter("a", Domain::Bool, vec![]),
-        parameter("b", Domain::int(1, 3, Scale::Linear, 1), when),
-        parameter("c", Domain::int(1, 4, Scale::PowerOfTwo, 1), vec![]),
+        parameter("b", Domain::int(1, 3, IntScale::Linear, 1), when),
+        parameter("c", Domain::int(1, 4, IntScale::PowerOfTwo, 1), vec![]),
     ];
     let space = Space { parameters, fixed: Config::new() };
     for sampler in SAMPLERS {
@@ -244,16 +244,16 @@ fn a_finite_space_is_used_up_whatever_was_measured() {
         // (1 + 3) * 3 configurations besides the engine's defaults.
         for number in 0..13 {
             let aim = aim();
-            let ask = Ask::new(&space, &aim, &history, 2, &|_| true);
+            let ask = SamplerAsk::new(&space, &aim, &history, 2, &|_| true);
             let (by, suggestion) = next(sampler, &ask).unwrap_or_else(|| panic!("{} ends", sampler.name()));
             assert_eq!(if number > 0 { complaint(&ask, &suggestion) } else { None }, None, "{}", sampler.name());
-            let values = vec![Reading::exact(f64::from(number % 4))];
+            let values = vec![NumberReading::exact(f64::from(number % 4))];
             let known = match number % 3 {
-                0 => Known::Failed,
-                _ => Known::Measured(Measured { values, excesses: Vec::new() }),
+                0 => KnownOutcome::Failed,
+                _ => KnownOutcome::Measured(MeasuredNumbers { values, excesses: Vec::new() }),
             };
-            history.push(Past::new(by, suggestion.config, known));
+            history.push(PastTrial::new(by, suggestion.config, known));
         }
-        assert_eq!(next(sampler, &Ask::new(&space, &aim(), &history, 2, &|_| true)), None, "{}", sampler.name());
+        assert_eq!(next(sampler, &SamplerAsk::new(&space, &aim(), &history, 2, &|_| true)), None, "{}", sampler.name());
     }
 }

@@ -13,14 +13,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::process::{self, Entry};
+use super::process::{self, ProcessEntry};
 use super::{Marker, orphan};
 
 /// The processes of one launch, with the observations of earlier looks.
 #[derive(Debug)]
-pub(super) struct Family {
+pub(super) struct LaunchFamily {
     /// The first process; its number is also that of the session.
-    pub(super) leader: Entry,
+    pub(super) leader: ProcessEntry,
     marker: Marker,
     /// Device and inode of the log file. `None` for a helper, whose output is a pipe.
     pub(super) log: Option<(u64, u64)>,
@@ -35,40 +35,40 @@ struct Seen {
     strangers: BTreeMap<i32, u64>,
 }
 
-fn is_in(known: &BTreeMap<i32, u64>, entry: &Entry) -> bool {
+fn is_in(known: &BTreeMap<i32, u64>, entry: &ProcessEntry) -> bool {
     known.get(&entry.pid) == Some(&entry.started)
 }
 
-impl Family {
-    pub(super) fn new(leader: Entry, marker: Marker, log: Option<(u64, u64)>) -> Arc<Self> {
+impl LaunchFamily {
+    pub(super) fn new(leader: ProcessEntry, marker: Marker, log: Option<(u64, u64)>) -> Arc<Self> {
         let seen = Seen { kin: BTreeMap::from([(leader.pid, leader.started)]), ..Seen::default() };
         Arc::new(Self { leader, marker, log, seen: Mutex::new(seen) })
     }
 
     /// Returns whether the process was a member at the last look.
-    pub(super) fn has_seen(&self, entry: &Entry) -> bool {
+    pub(super) fn has_seen(&self, entry: &ProcessEntry) -> bool {
         is_in(&self.seen.lock().unwrap_or_else(PoisonError::into_inner).kin, entry)
     }
 
     /// Returns the living members. Reads every environment, because a new process may have the number of an earlier
     /// one.
-    pub(super) fn members(self: &Arc<Self>) -> Vec<Entry> {
+    pub(super) fn members(self: &Arc<Self>) -> Vec<ProcessEntry> {
         self.look(true)
     }
 
     /// Like `members`, but reads each environment only once, for callers that repeat the question often.
-    pub(super) fn members_quickly(self: &Arc<Self>) -> Vec<Entry> {
+    pub(super) fn members_quickly(self: &Arc<Self>) -> Vec<ProcessEntry> {
         self.look(false)
     }
 
-    fn look(self: &Arc<Self>, thorough: bool) -> Vec<Entry> {
+    fn look(self: &Arc<Self>, thorough: bool) -> Vec<ProcessEntry> {
         let entries = process::all();
         let orphans = orphan::adopted(&entries, self);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let Seen { kin, strangers } = &mut *seen;
         let mut unmarked = BTreeMap::new();
         let value = self.marker.value();
-        let mut is_marked = |entry: &Entry| {
+        let mut is_marked = |entry: &ProcessEntry| {
             let marked = (thorough || !is_in(strangers, entry))
                 && entry.marker().is_some_and(|marker| marker == value.as_bytes());
             if !marked {
@@ -79,7 +79,7 @@ impl Family {
         // The kernel may reuse the session's number once all of its processes have ended.
         let reused = entries.iter().any(|entry| entry.pid == self.leader.pid && entry.started != self.leader.started);
         let of_session =
-            |entry: &Entry| !reused && entry.session == self.leader.pid && entry.started >= self.leader.started;
+            |entry: &ProcessEntry| !reused && entry.session == self.leader.pid && entry.started >= self.leader.started;
         let roots: BTreeMap<i32, u64> = entries
             .iter()
             .filter(|entry| {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 
-use super::Owner;
-use crate::facts::{DeviceMemory, DeviceMemoryReader, GpuError, Holder};
+use super::PortOwner;
+use crate::facts::{DeviceMemory, DeviceMemoryReader, GpuError, MemoryHolder};
 use crate::stats::{f64_to_u64, to_f64};
 
 const POLL: Duration = Duration::from_millis(100);
@@ -40,16 +40,16 @@ impl fmt::Debug for Baseline {
 
 /// Memory that was not released within the limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("after {waited:?}, {}", devices.iter().map(Held::to_string).collect::<Vec<_>>().join("; "))]
+#[error("after {waited:?}, {}", devices.iter().map(HeldMemory::to_string).collect::<Vec<_>>().join("; "))]
 pub struct StillHeld {
     pub waited: Duration,
     /// At least one.
-    pub devices: Vec<Held>,
+    pub devices: Vec<HeldMemory>,
 }
 
 /// A device whose memory is fuller than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldMemory {
     /// Name and UUID of the device.
     pub device: String,
     /// Bytes that are used now.
@@ -57,7 +57,7 @@ pub struct Held {
     /// Bytes that were used before the launch.
     pub before: u64,
     /// Processes that hold more memory there than before, with their bytes if the driver reports them.
-    pub owners: Vec<(Owner, Option<u64>)>,
+    pub owners: Vec<(PortOwner, Option<u64>)>,
     /// Numbers of further holders that are not visible to this process: they are in another container, or have ended
     /// while the driver still counts them.
     pub unseen: Vec<u32>,
@@ -72,7 +72,7 @@ impl StillHeld {
     }
 }
 
-impl fmt::Display for Held {
+impl fmt::Display for HeldMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, used, before, owners, unseen } = self;
         write!(f, "{device} has {} MiB in use, {} MiB before the launch; held by ", used >> 20, before >> 20)?;
@@ -122,7 +122,7 @@ impl Baseline {
             }
             let waited = begin.elapsed();
             if waited >= limit {
-                let devices = fuller.iter().map(|(before, now)| held(before, now, Owner::of)).collect();
+                let devices = fuller.iter().map(|(before, now)| held(before, now, PortOwner::of)).collect();
                 return Err(StillHeld { waited: limit, devices });
             }
             tokio::time::sleep(self.poll.min(limit.saturating_sub(waited))).await;
@@ -137,22 +137,22 @@ fn fuller<'a>(before: &'a [DeviceMemory], now: &'a [DeviceMemory]) -> Vec<(&'a D
     pairs.filter(|(before, now)| now.used > before.used.saturating_add(tolerance(now.total))).collect()
 }
 
-fn held(before: &DeviceMemory, now: &DeviceMemory, owner: impl Fn(i32) -> Option<Owner>) -> Held {
-    let is_more = |holder: &&Holder| {
+fn held(before: &DeviceMemory, now: &DeviceMemory, owner: impl Fn(i32) -> Option<PortOwner>) -> HeldMemory {
+    let is_more = |holder: &&MemoryHolder| {
         let earlier = before.holders.iter().find(|earlier| earlier.pid == holder.pid);
         // A process that had as much before is not the cause. Without numbers from the driver, only new processes are
         // listed.
         earlier.is_none_or(|earlier| holder.used.unwrap_or(0) > earlier.used.unwrap_or(u64::MAX))
     };
     let (owners, unseen) = owners(now.holders.iter().filter(is_more), owner);
-    Held { device: named(now), used: now.used, before: before.used, owners, unseen }
+    HeldMemory { device: named(now), used: now.used, before: before.used, owners, unseen }
 }
 
 /// Identifies the holders. The second list has the numbers of those that are not visible.
 fn owners<'a>(
-    holders: impl Iterator<Item = &'a Holder>,
-    owner: impl Fn(i32) -> Option<Owner>,
-) -> (Vec<(Owner, Option<u64>)>, Vec<u32>) {
+    holders: impl Iterator<Item = &'a MemoryHolder>,
+    owner: impl Fn(i32) -> Option<PortOwner>,
+) -> (Vec<(PortOwner, Option<u64>)>, Vec<u32>) {
     let (mut owners, mut unseen) = (Vec::new(), Vec::new());
     for holder in holders {
         match i32::try_from(holder.pid).ok().and_then(&owner) {
@@ -168,7 +168,7 @@ fn named(device: &DeviceMemory) -> String {
 }
 
 /// Lists the holders, for example `process 7 (python3) of user ada, not started by setpoint, 30720 MiB`.
-fn listed(owners: &[(Owner, Option<u64>)], unseen: &[u32]) -> String {
+fn listed(owners: &[(PortOwner, Option<u64>)], unseen: &[u32]) -> String {
     let mut names: Vec<String> = Vec::new();
     for (owner, bytes) in owners {
         let bytes = bytes.map(|bytes| format!(", {} MiB", bytes >> 20)).unwrap_or_default();
@@ -182,16 +182,16 @@ fn listed(owners: &[(Owner, Option<u64>)], unseen: &[u32]) -> String {
 
 /// A device on which a launch would not find the memory that it asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shortage {
+pub struct DeviceShortage {
     device: String,
     /// In bytes.
     free: u64,
     needed: u64,
-    owners: Vec<(Owner, Option<u64>)>,
+    owners: Vec<(PortOwner, Option<u64>)>,
     unseen: Vec<u32>,
 }
 
-impl fmt::Display for Shortage {
+impl fmt::Display for DeviceShortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, free, needed, owners, unseen } = self;
         let holders = listed(owners, unseen);
@@ -213,19 +213,19 @@ pub fn is_held(device: &DeviceMemory) -> bool {
 /// Returns the holders of a device's memory as text.
 #[must_use]
 pub fn holders_text(device: &DeviceMemory) -> String {
-    let (owners, unseen) = owners(device.holders.iter(), Owner::of);
+    let (owners, unseen) = owners(device.holders.iter(), PortOwner::of);
     listed(&owners, &unseen)
 }
 
 /// Returns the devices whose free memory is less than this share of their usable memory. A device that other processes
 /// hardly use is omitted, because the rules check the share itself.
 #[must_use]
-pub fn shortages(devices: &[DeviceMemory], share: f64) -> Vec<Shortage> {
+pub fn shortages(devices: &[DeviceMemory], share: f64) -> Vec<DeviceShortage> {
     let short = |device: &DeviceMemory| {
         let needed = f64_to_u64(to_f64(device.usable) * share);
         (is_held(device) && needed > device.free).then(|| {
-            let (owners, unseen) = owners(device.holders.iter(), Owner::of);
-            Shortage { device: named(device), free: device.free, needed, owners, unseen }
+            let (owners, unseen) = owners(device.holders.iter(), PortOwner::of);
+            DeviceShortage { device: named(device), free: device.free, needed, owners, unseen }
         })
     };
     devices.iter().filter_map(short).collect()
@@ -241,7 +241,7 @@ mod tests {
     use std::sync::Mutex;
 
     fn device(uuid: &str, used: u64, holders: &[(u32, Option<u64>)]) -> DeviceMemory {
-        let holders = holders.iter().map(|(pid, used)| Holder { pid: *pid, used: *used }).collect();
+        let holders = holders.iter().map(|(pid, used)| MemoryHolder { pid: *pid, used: *used }).collect();
         let id = GpuId { uuid: uuid.to_owned(), ..GpuId::default() };
         let (total, usable, free) = (80 * GIB, 80 * GIB, (80 * GIB).saturating_sub(used));
         DeviceMemory { id, name: "NVIDIA H100".to_owned(), total, usable, used, free, holders }
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn who_held_as_much_before_is_not_the_reason() {
-        let owner = |pid| Some(Owner { pid, name: "python3".to_owned(), user: "ada".to_owned(), ours: pid == 9 });
+        let owner = |pid| Some(PortOwner { pid, name: "python3".to_owned(), user: "ada".to_owned(), ours: pid == 9 });
         let before = device("GPU-1", GIB, &[(7, None), (8, Some(GIB))]);
         let now = device("GPU-1", 9 * GIB, &[(7, None), (8, Some(GIB)), (9, None)]);
         let held = held(&before, &now, owner);

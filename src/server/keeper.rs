@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-use super::family::Family;
-use super::log::Log;
+use super::family::LaunchFamily;
+use super::log::LogFile;
 
 /// The interval between two checks of the log's size. A check is one system call.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -23,21 +23,21 @@ const OLD_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The handle of the periodic task, which ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Keeper(JoinHandle<()>);
+pub(super) struct LogKeeper(JoinHandle<()>);
 
-impl Keeper {
-    pub(super) fn start(log: Arc<Log>, family: Arc<Family>) -> Self {
+impl LogKeeper {
+    pub(super) fn start(log: Arc<LogFile>, family: Arc<LaunchFamily>) -> Self {
         Self(tokio::spawn(keep(log, family)))
     }
 }
 
-impl Drop for Keeper {
+impl Drop for LogKeeper {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-async fn keep(log: Arc<Log>, family: Arc<Family>) {
+async fn keep(log: Arc<LogFile>, family: Arc<LaunchFamily>) {
     let begin = Instant::now();
     let (mut looked, mut told): (Option<Instant>, bool) = (None, false);
     loop {

@@ -34,14 +34,14 @@ const BLOCK: u64 = 64 << 10;
 
 /// A log in use.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct LogFile {
     path: PathBuf,
     file: File,
     /// The number of bytes that were cut out on a file system without holes.
     cut: Mutex<u64>,
 }
 
-impl Log {
+impl LogFile {
     /// Creates an empty log, replacing an existing one.
     pub(super) fn create(path: &Path) -> std::io::Result<Self> {
         let file = private_options().read(true).append(true).create(true).open(path)?;
@@ -130,7 +130,7 @@ pub fn read_log(path: &Path) -> String {
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
-/// Reads the two ends only, since [`Log::bound`] may have released the part between them.
+/// Reads the two ends only, since [`LogFile::bound`] may have released the part between them.
 fn excerpt(file: &File, length: u64) -> std::io::Result<Vec<u8>> {
     if length <= MOST {
         return read_at(file, 0, length);
@@ -180,8 +180,8 @@ mod tests {
 
     const FLOOD: u64 = 64 << 20;
 
-    fn flooded(directory: &Path) -> Log {
-        let log = Log::create(&directory.join("log")).unwrap();
+    fn flooded(directory: &Path) -> LogFile {
+        let log = LogFile::create(&directory.join("log")).unwrap();
         let mut engine = log.writer().unwrap();
         engine.write_all(b"the first line\n").unwrap();
         let chunk = "a line of the flood\n".repeat(1 << 14);
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn where_holes_are_not_to_be_had_the_ends_are_kept_all_the_same() {
         let directory = tempfile::tempdir().unwrap();
-        let log = Log::create(&directory.path().join("log")).unwrap();
+        let log = LogFile::create(&directory.path().join("log")).unwrap();
         let mut engine = log.writer().unwrap();
         engine.write_all(b"the first line\n").unwrap();
         let (chunk, mut written) = ("a line of the flood\n".repeat(1 << 14), 0);
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_short_log_is_kept_as_it_is() {
         let directory = tempfile::tempdir().unwrap();
-        let log = Log::create(&directory.path().join("log")).unwrap();
+        let log = LogFile::create(&directory.path().join("log")).unwrap();
         log.writer().unwrap().write_all("naïve\n".as_bytes()).unwrap();
         log.note("a word");
         assert!(!log.bound().unwrap());

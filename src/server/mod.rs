@@ -34,23 +34,23 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
-use crate::engine::{Engine, Evidence, Exit};
+use crate::engine::{Engine, EngineEvidence, ProcessExit};
 use crate::facts::{OomKills, Processors};
 use crate::trial::Failure;
-use family::Family;
-pub use gate::{Baseline, Held, Shortage, StillHeld, holders_text, is_held, shortages};
-use keeper::Keeper;
-use log::Log;
+use family::LaunchFamily;
+pub use gate::{Baseline, DeviceShortage, HeldMemory, StillHeld, holders_text, is_held, shortages};
+use keeper::LogKeeper;
+use log::LogFile;
 pub use log::read_log;
 pub use marker::Marker;
-pub use owed::Owed;
-pub use owner::Owner;
+pub use owed::OwedStop;
+pub use owner::PortOwner;
 pub use pipe::{Pipe, PipeError};
 pub use port::{Ports, RANGE as PORTS, free_port};
-use process::Entry;
+use process::ProcessEntry;
 pub use processes::Processes;
 pub use ready::{FirstRequest, OnLine, Ready, ReadyCheck, StartError};
-pub use reap::{Leftover, ProcessOrigin, Proof, end, leftovers, log_directory};
+pub use reap::{Leftover, LeftoverProof, ProcessOrigin, end, leftovers, log_directory};
 pub use short::{finish, output_of};
 pub use stop::LeftBehind;
 pub use tail::LogTail;
@@ -62,9 +62,9 @@ pub const HOST: &str = "127.0.0.1";
 
 /// A secret that no debug output shows.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ApiKey(pub String);
+pub struct ServerKey(pub String);
 
-impl std::fmt::Debug for ApiKey {
+impl std::fmt::Debug for ServerKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ApiKey(...)")
     }
@@ -89,7 +89,7 @@ pub struct Spawn {
     /// Whether the port's listener may be a program outside of the launch, such as that of a container or a tunnel.
     pub forwarded: bool,
     /// The key that the server requires.
-    pub api_key: Option<ApiKey>,
+    pub api_key: Option<ServerKey>,
     /// Whether the server speaks TLS.
     pub tls: bool,
     /// The engine of the program.
@@ -132,12 +132,12 @@ pub struct Server {
     child: Child,
     marker: Marker,
     port: u16,
-    log: Arc<Log>,
-    family: Arc<Family>,
+    log: Arc<LogFile>,
+    family: Arc<LaunchFamily>,
     /// The command and its environment variables; `None` after it has run.
     stop_command: Option<(Vec<String>, BTreeMap<String, String>)>,
     forwarded: bool,
-    api_key: Option<ApiKey>,
+    api_key: Option<ServerKey>,
     /// The plain-text port of a server that speaks TLS.
     tunnel: Option<Tunnel>,
     /// Inodes of foreign sockets that listened on the port before this server was started.
@@ -146,7 +146,7 @@ pub struct Server {
     exited: Option<ExitStatus>,
     /// Whether [`Server::stop`] has finished, with or without success.
     stopped: bool,
-    _keeper: Keeper,
+    _keeper: LogKeeper,
     /// The kernel's count of out-of-memory kills at the launch.
     oom_kills: OomKills,
     engine: Arc<dyn Engine>,
@@ -161,7 +161,7 @@ impl Server {
     /// If the log cannot be created or the program cannot be run.
     pub fn spawn(spawn: &Spawn) -> Result<Self, SpawnError> {
         let log_failed = |source| SpawnError::Log { path: spawn.log.clone(), source };
-        let log = Log::create(&spawn.log).map_err(log_failed)?;
+        let log = LogFile::create(&spawn.log).map_err(log_failed)?;
         let out = log.writer().map_err(log_failed)?;
         let err = log.writer().map_err(log_failed)?;
         let [program, arguments @ ..] = spawn.command.as_slice() else { return Err(SpawnError::NoProgram) };
@@ -181,7 +181,7 @@ impl Server {
             child,
             marker: spawn.marker.clone(),
             port: spawn.port,
-            _keeper: Keeper::start(Arc::clone(&log), Arc::clone(&family)),
+            _keeper: LogKeeper::start(Arc::clone(&log), Arc::clone(&family)),
             log,
             family,
             stop_command: spawn.stop_command.clone().map(|command| (command, spawn.env.clone())),
@@ -244,7 +244,7 @@ impl Server {
     pub fn diagnose(&self, exit: Option<ExitStatus>, under_load: bool) -> Failure {
         let (log, own_models) = (&self.log_text(), self.own_models.as_slice());
         let (exit, oom_kills) = (exit.map(Into::into), self.oom_kills());
-        self.engine.diagnose(&Evidence { log, exit, under_load, oom_kills, ended_by_tuner: false, own_models })
+        self.engine.diagnose(&EngineEvidence { log, exit, under_load, oom_kills, ended_by_tuner: false, own_models })
     }
 
     /// Returns a reader that follows the log from its beginning.
@@ -267,7 +267,11 @@ fn keep_to(command: &mut Command, processors: &Processors) -> nix::Result<()> {
 }
 
 /// Starts a marked process in a session of its own. `log` is the device and inode of the file that it writes to.
-fn start(command: &mut Command, marker: Marker, log: Option<(u64, u64)>) -> std::io::Result<(Child, Arc<Family>)> {
+fn start(
+    command: &mut Command,
+    marker: Marker,
+    log: Option<(u64, u64)>,
+) -> std::io::Result<(Child, Arc<LaunchFamily>)> {
     command.env(Marker::VARIABLE, marker.value());
     // SAFETY: `setsid` is async-signal-safe and touches no memory of the parent.
     #[expect(unsafe_code, reason = "a session of its own is the only way to reach the whole tree later")]
@@ -279,8 +283,8 @@ fn start(command: &mut Command, marker: Marker, log: Option<(u64, u64)>) -> std:
     let child = command.spawn()?;
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
     // The process exists in `/proc`, dead or alive, until its parent waits for it.
-    let leader = pid.and_then(Entry::read).ok_or_else(|| std::io::Error::other("/proc does not show it"))?;
-    let family = Family::new(leader, marker, log);
+    let leader = pid.and_then(ProcessEntry::read).ok_or_else(|| std::io::Error::other("/proc does not show it"))?;
+    let family = LaunchFamily::new(leader, marker, log);
     children.register(&family);
     Ok((child, family))
 }
@@ -288,5 +292,5 @@ fn start(command: &mut Command, marker: Marker, log: Option<(u64, u64)>) -> std:
 /// Returns an exit status in words.
 #[must_use]
 pub fn describe_exit(status: ExitStatus) -> String {
-    Exit::from(status).to_string()
+    ProcessExit::from(status).to_string()
 }

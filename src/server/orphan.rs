@@ -26,32 +26,32 @@ use nix::sys::prctl::set_child_subreaper;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, getsid};
 
-use super::family::Family;
-use super::process::{self, Entry};
+use super::family::LaunchFamily;
+use super::process::{self, ProcessEntry};
 
 /// The children of this process. There is one such list, because children belong to the process as a whole.
 #[derive(Debug, Default)]
-pub(super) struct Children {
+pub(super) struct AdoptedChildren {
     /// Whether the kernel gives orphans to the tuner and all of them are certain to be ours; `None` before the request.
     asked: Option<bool>,
     /// Living launches, helpers and short commands, by the number of their first process. Other code waits for these
     /// processes. A caller that starts one holds the lock until it is registered here.
-    families: BTreeMap<i32, Arc<Family>>,
+    families: BTreeMap<i32, Arc<LaunchFamily>>,
     /// The earliest start of the launches that have ended, in ticks since boot.
     over: Option<u64>,
 }
 
-impl Children {
+impl AdoptedChildren {
     /// Registers a family until `forget` is called for it.
-    pub(super) fn register(&mut self, family: &Arc<Family>) {
+    pub(super) fn register(&mut self, family: &Arc<LaunchFamily>) {
         self.families.insert(family.leader.pid, Arc::clone(family));
     }
 }
 
-static CHILDREN: LazyLock<Mutex<Children>> = LazyLock::new(Mutex::default);
+static CHILDREN: LazyLock<Mutex<AdoptedChildren>> = LazyLock::new(Mutex::default);
 
 /// Locks the list of children. The first call also requests orphans from the kernel.
-pub(super) fn children() -> MutexGuard<'static, Children> {
+pub(super) fn children() -> MutexGuard<'static, AdoptedChildren> {
     let mut children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
     if children.asked.is_none() {
         let own = process::own();
@@ -63,7 +63,7 @@ pub(super) fn children() -> MutexGuard<'static, Children> {
 }
 
 /// Removes a family because its first process is no longer waited for.
-pub(super) fn forget(family: &Arc<Family>) {
+pub(super) fn forget(family: &Arc<LaunchFamily>) {
     let mut children = children();
     // The number may belong to another process by now.
     if children.families.get(&family.leader.pid).is_some_and(|known| Arc::ptr_eq(known, family)) {
@@ -76,22 +76,22 @@ pub(super) fn forget(family: &Arc<Family>) {
 
 /// Living orphans of the tuner, and the families that they may belong to.
 struct Orphans {
-    living: Vec<Entry>,
-    families: Vec<Arc<Family>>,
+    living: Vec<ProcessEntry>,
+    families: Vec<Arc<LaunchFamily>>,
     /// Whether all of them are certain to be ours.
     certain: bool,
     over: Option<u64>,
 }
 
 /// Finds orphans in `entries`, an earlier reading of `/proc`. Collects those that have ended.
-fn orphans(entries: &[Entry]) -> Orphans {
+fn orphans(entries: &[ProcessEntry]) -> Orphans {
     let children = children();
     let own = process::own();
     let session = session();
     let orphans = entries
         .iter()
         .filter(|entry| entry.parent == own && entry.session != session && !children.families.contains_key(&entry.pid));
-    let (dead, living): (Vec<Entry>, Vec<_>) = orphans.partition(|entry| entry.dead);
+    let (dead, living): (Vec<ProcessEntry>, Vec<_>) = orphans.partition(|entry| entry.dead);
     for entry in dead {
         // No other code waits for it, because the tuner did not start it.
         let _ = waitpid(Pid::from_raw(entry.pid), Some(WaitPidFlag::WNOHANG));
@@ -101,20 +101,20 @@ fn orphans(entries: &[Entry]) -> Orphans {
 }
 
 /// Returns the orphans of the tuner that belong to this family. Collects the ended orphans of all families.
-pub(super) fn adopted(entries: &[Entry], family: &Arc<Family>) -> Vec<Entry> {
+pub(super) fn adopted(entries: &[ProcessEntry], family: &Arc<LaunchFamily>) -> Vec<ProcessEntry> {
     let Orphans { living, families, certain, .. } = orphans(entries);
-    let evidence = |entry: &Entry| {
+    let evidence = |entry: &ProcessEntry| {
         if entry.marker().is_some() {
             return Evidence::Marked;
         }
-        let writes_to = |family: &&Arc<Family>| family.log.is_some_and(|log| entry.holds_file(log));
+        let writes_to = |family: &&Arc<LaunchFamily>| family.log.is_some_and(|log| entry.holds_file(log));
         families.iter().find(writes_to).map_or(Evidence::None, |family| Evidence::Log(family.leader.pid))
     };
     living.into_iter().filter(|entry| owner(entry, &families, certain, evidence) == Some(family.leader.pid)).collect()
 }
 
 /// Returns the orphans of launches that have ended, which no living launch can have started.
-pub(super) fn strays() -> Vec<Entry> {
+pub(super) fn strays() -> Vec<ProcessEntry> {
     let Orphans { living, families, certain, over } = orphans(&process::all());
     let over = over.filter(|_| certain);
     living.into_iter().filter(|entry| is_stray(entry, &families, over, || entry.marker().is_some())).collect()
@@ -122,8 +122,13 @@ pub(super) fn strays() -> Vec<Entry> {
 
 /// Returns whether an orphan belongs to a launch that has ended. `over` is the earliest start of those launches; `None`
 /// if orphans are not certain to be ours.
-fn is_stray(entry: &Entry, families: &[Arc<Family>], over: Option<u64>, is_marked: impl FnOnce() -> bool) -> bool {
-    let is_ones = |family: &Arc<Family>| {
+fn is_stray(
+    entry: &ProcessEntry,
+    families: &[Arc<LaunchFamily>],
+    over: Option<u64>,
+    is_marked: impl FnOnce() -> bool,
+) -> bool {
+    let is_ones = |family: &Arc<LaunchFamily>| {
         let may_be = family.log.is_some() && family.leader.started <= entry.started;
         may_be || family.leader.pid == entry.session || family.has_seen(entry)
     };
@@ -147,10 +152,10 @@ enum Evidence {
 /// Returns the family that an orphan belongs to, by the leader's number. Returns `None` if that is uncertain or if
 /// other evidence decides it.
 fn owner(
-    entry: &Entry,
-    families: &[Arc<Family>],
+    entry: &ProcessEntry,
+    families: &[Arc<LaunchFamily>],
     certain: bool,
-    evidence: impl FnOnce(&Entry) -> Evidence,
+    evidence: impl FnOnce(&ProcessEntry) -> Evidence,
 ) -> Option<i32> {
     if families.iter().any(|family| family.leader.pid == entry.session || family.has_seen(entry)) {
         return None;
@@ -175,15 +180,15 @@ mod tests {
     use crate::server::process::tests::entry;
     use std::path::Path;
 
-    fn family(pid: i32, started: u64, log: bool) -> Arc<Family> {
+    fn family(pid: i32, started: u64, log: bool) -> Arc<LaunchFamily> {
         let marker = Marker::helper(Path::new("/none.db"), "orphan", &pid.to_string());
-        Family::new(entry(pid, 1, pid, started), marker, log.then_some((1, u64::from(pid.unsigned_abs()))))
+        LaunchFamily::new(entry(pid, 1, pid, started), marker, log.then_some((1, u64::from(pid.unsigned_abs()))))
     }
 
     #[test]
     fn an_orphan_without_a_trace_is_the_only_launchs_that_can_have_started_it() {
         let orphan = entry(900, 1, 900, 50);
-        let none = |_: &Entry| Evidence::None;
+        let none = |_: &ProcessEntry| Evidence::None;
         let (one, two, later) = (family(10, 40, true), family(20, 45, true), family(30, 60, true));
         let helper = family(40, 1, false);
         assert_eq!(owner(&orphan, &[Arc::clone(&one), Arc::clone(&helper), Arc::clone(&later)], true, none), Some(10));

@@ -12,12 +12,12 @@ const ENDING: &str = ".stop.json";
 
 /// The stop command of a launch that signals may not reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owed {
+pub struct OwedStop {
     file: PathBuf,
     pub command: Vec<String>,
 }
 
-impl Owed {
+impl OwedStop {
     /// Writes the command to a file beside the launch's log.
     ///
     /// # Errors
@@ -77,20 +77,20 @@ mod tests {
         let done = directory.path().join("done");
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let command = words(&format!("touch {}", done.display()));
-        Owed::write(&directory.path().join("trial-0003.log"), &command).unwrap();
+        OwedStop::write(&directory.path().join("trial-0003.log"), &command).unwrap();
         let failing = ["sh", "-c", "echo no such container >&2; exit 1"].map(str::to_owned);
-        Owed::write(&directory.path().join("trial-0004.log"), &failing).unwrap();
+        OwedStop::write(&directory.path().join("trial-0004.log"), &failing).unwrap();
         std::fs::write(directory.path().join("trial-0005.stop.json"), "half a li").unwrap();
         std::fs::write(directory.path().join("trial-0003.log"), "[\"rm\"]").unwrap();
 
-        let owed = Owed::of(directory.path());
+        let owed = OwedStop::of(directory.path());
         assert_eq!(owed.iter().map(|owed| owed.command.clone()).collect::<Vec<_>>(), [command, failing.to_vec()]);
         let mut owed = owed.into_iter();
         assert_eq!(owed.next().unwrap().pay(Duration::from_secs(10)).await, Ok(()));
         assert!(done.exists());
         let error = owed.next().unwrap().pay(Duration::from_secs(10)).await.unwrap_err();
         assert!(error.contains("exit code 1") && error.contains("no such container"), "{error}");
-        assert_eq!(Owed::of(directory.path()), []);
+        assert_eq!(OwedStop::of(directory.path()), []);
     }
 
     #[tokio::test]

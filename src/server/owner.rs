@@ -5,11 +5,11 @@ use std::os::unix::fs::MetadataExt;
 
 use procfs::process::{Process, all_processes};
 
-use super::process::{Entry, holds_socket};
+use super::process::{ProcessEntry, holds_socket};
 
 /// A process that holds a port or a device's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct PortOwner {
     pub pid: i32,
     /// The first word of its command line, or the name of its program.
     pub name: String,
@@ -18,7 +18,7 @@ pub struct Owner {
     pub ours: bool,
 }
 
-impl Owner {
+impl PortOwner {
     /// Reads a process from `/proc`. Returns `None` if it does not exist or is in another container.
     #[must_use]
     pub fn of(pid: i32) -> Option<Self> {
@@ -26,7 +26,7 @@ impl Owner {
         let stat = process.stat().ok()?;
         let title = process.cmdline().ok().and_then(|words| words.into_iter().next()).filter(|title| !title.is_empty());
         let user = std::fs::metadata(format!("/proc/{pid}")).map_or_else(|_| "unknown".to_owned(), |at| user(at.uid()));
-        let ours = Entry::from(&stat).marker().is_some();
+        let ours = ProcessEntry::from(&stat).marker().is_some();
         Some(Self { pid, name: title.unwrap_or(stat.comm), user, ours })
     }
 
@@ -41,7 +41,7 @@ impl Owner {
     }
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for PortOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pid, name, user, ours } = self;
         let origin = if *ours { "started by setpoint" } else { "not started by setpoint" };
@@ -73,10 +73,10 @@ mod tests {
     fn this_process_holds_its_own_socket() -> Result<(), Box<dyn std::error::Error>> {
         let listener = std::net::TcpListener::bind((crate::server::HOST, 0))?;
         let inodes = crate::server::port::listeners(listener.local_addr()?.port());
-        let owner = Owner::of_socket(&inodes).ok_or("nobody holds it")?;
+        let owner = PortOwner::of_socket(&inodes).ok_or("nobody holds it")?;
         assert_eq!(u32::try_from(owner.pid)?, std::process::id());
         assert!(!owner.ours && !owner.name.is_empty() && !owner.user.is_empty(), "{owner}");
-        assert_eq!(Owner::of_socket(&[]), None);
+        assert_eq!(PortOwner::of_socket(&[]), None);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
-use super::{Family, Marker, SpawnError, describe_exit, orphan, start, stop};
+use super::{LaunchFamily, Marker, SpawnError, describe_exit, orphan, start, stop};
 
 /// The largest length of one line in bytes. vLLM describes all its flags in 0.1 MB.
 const MOST_LINE: u64 = 8 << 20;
@@ -35,7 +35,7 @@ pub enum PipeError {
 #[derive(Debug)]
 pub struct Pipe {
     child: Child,
-    family: Arc<Family>,
+    family: Arc<LaunchFamily>,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     errors: Arc<Mutex<VecDeque<u8>>>,

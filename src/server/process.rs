@@ -13,7 +13,7 @@ use super::Marker;
 
 /// A process at the time of a snapshot. Number and start time together identify it until the machine is rebooted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Entry {
+pub(super) struct ProcessEntry {
     pub(super) pid: i32,
     /// Start time in ticks since boot.
     pub(super) started: u64,
@@ -23,7 +23,7 @@ pub(super) struct Entry {
     pub(super) dead: bool,
 }
 
-impl From<&Stat> for Entry {
+impl From<&Stat> for ProcessEntry {
     fn from(stat: &Stat) -> Self {
         // If the first thread of a process ends before the others, the process looks like a zombie but is alive.
         let dead = matches!(stat.state, 'X' | 'x') || (stat.state == 'Z' && stat.num_threads <= 1);
@@ -31,7 +31,7 @@ impl From<&Stat> for Entry {
     }
 }
 
-impl Entry {
+impl ProcessEntry {
     /// Reads the process that has this number now.
     pub(super) fn read(pid: i32) -> Option<Self> {
         Some(Self::from(&Process::new(pid).ok()?.stat().ok()?))
@@ -61,9 +61,9 @@ impl Entry {
 }
 
 /// Reads all processes, including dead ones.
-pub(super) fn all() -> Vec<Entry> {
+pub(super) fn all() -> Vec<ProcessEntry> {
     let Ok(processes) = all_processes() else { return Vec::new() };
-    processes.flatten().filter_map(|process| Some(Entry::from(&process.stat().ok()?))).collect()
+    processes.flatten().filter_map(|process| Some(ProcessEntry::from(&process.stat().ok()?))).collect()
 }
 
 /// Returns this process's own number.
@@ -73,15 +73,15 @@ pub(super) fn own() -> i32 {
 
 /// Returns the living processes that satisfy `is_root`, and all of their descendants. This process and `init` are never
 /// included.
-pub(super) fn kin(entries: &[Entry], is_root: impl Fn(&Entry) -> bool) -> Vec<Entry> {
+pub(super) fn kin(entries: &[ProcessEntry], is_root: impl Fn(&ProcessEntry) -> bool) -> Vec<ProcessEntry> {
     let own = own();
-    let mut children: BTreeMap<i32, Vec<&Entry>> = BTreeMap::new();
+    let mut children: BTreeMap<i32, Vec<&ProcessEntry>> = BTreeMap::new();
     for entry in entries {
         children.entry(entry.parent).or_default().push(entry);
     }
-    let may_be = |entry: &Entry| entry.pid > 1 && entry.pid != own;
+    let may_be = |entry: &ProcessEntry| entry.pid > 1 && entry.pid != own;
     // Dead processes count as parents, because their children may not yet have been given to another parent.
-    let mut open: Vec<&Entry> = entries.iter().filter(|entry| may_be(entry) && is_root(entry)).collect();
+    let mut open: Vec<&ProcessEntry> = entries.iter().filter(|entry| may_be(entry) && is_root(entry)).collect();
     let mut found = BTreeSet::new();
     while let Some(parent) = open.pop() {
         if found.insert(*parent) {
@@ -105,7 +105,7 @@ pub(super) fn members(sessions: &[i32], matches: impl Fn(&[u8]) -> bool) -> Vec<
         .filter(|process| process.pid != own)
         .filter(|process| {
             let Ok(stat) = process.stat() else { return false };
-            !Entry::from(&stat).dead
+            !ProcessEntry::from(&stat).dead
                 && (sessions.contains(&stat.session) || marker_of(process).is_some_and(|marker| matches(&marker)))
         })
         .collect()
@@ -130,11 +130,11 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    pub(in crate::server) fn entry(pid: i32, parent: i32, session: i32, started: u64) -> Entry {
-        Entry { pid, started, parent, session, dead: false }
+    pub(in crate::server) fn entry(pid: i32, parent: i32, session: i32, started: u64) -> ProcessEntry {
+        ProcessEntry { pid, started, parent, session, dead: false }
     }
 
-    fn pids(entries: &[Entry]) -> Vec<i32> {
+    fn pids(entries: &[ProcessEntry]) -> Vec<i32> {
         entries.iter().map(|entry| entry.pid).collect()
     }
 
@@ -144,7 +144,7 @@ pub(super) mod tests {
         let entries = [
             entry(me, 1, 1, 5),
             entry(-2, me, -2, 10),
-            Entry { pid: me + 1, ..entry(0, me, me + 1, 10) },
+            ProcessEntry { pid: me + 1, ..entry(0, me, me + 1, 10) },
             entry(me + 2, me + 1, me + 2, 11),
             entry(me + 3, me + 2, me + 3, 12),
             // Older than its parent, because the number was reused.
@@ -158,7 +158,7 @@ pub(super) mod tests {
     #[test]
     fn the_living_children_of_a_dead_process_are_kin() {
         let me = own();
-        let dead = Entry { dead: true, ..entry(me + 1, me, me + 1, 10) };
+        let dead = ProcessEntry { dead: true, ..entry(me + 1, me, me + 1, 10) };
         let entries = [dead, entry(me + 2, me + 1, me + 2, 11)];
         assert_eq!(pids(&kin(&entries, |entry| entry.session == me + 1)), [me + 2]);
     }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use procfs::process::Process;
 
-use super::{Family, Server, port, process};
+use super::{LaunchFamily, Server, port, process};
 
 /// The processes of one launch; valid for as long as the launch lives.
 #[derive(Clone, Debug)]
 pub struct Processes {
-    family: Arc<Family>,
+    family: Arc<LaunchFamily>,
     port: u16,
 }
 

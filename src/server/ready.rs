@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use procfs::process::Process;
 use serde_json::{Value as Json, json};
 
-use super::{ApiKey, LogTail, Owner, Server, port, process};
+use super::{LogTail, PortOwner, Server, ServerKey, port, process};
 use crate::engine::{Engine, ModelNameCheck};
 use crate::trial::without_controls;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
@@ -231,7 +231,7 @@ impl Server {
             None if !listeners.is_empty() => Ok(()),
             None => Err(format!("port {} answers, and nothing on this host listens on it", self.port)),
             Some(inode) => {
-                let owner = Owner::of_socket(&[*inode])
+                let owner = PortOwner::of_socket(&[*inode])
                     .map_or_else(|| "a process that is not visible from here".to_owned(), |owner| owner.to_string());
                 Err(format!("port {} answers, but its listener is {owner}, which is not of this launch", self.port))
             }
@@ -246,7 +246,7 @@ fn tell(log: &mut LogTail, started: Instant, on_line: OnLine<'_>) {
     new.lines().for_each(|line| on_line(line, at));
 }
 
-fn client(api_key: Option<&ApiKey>) -> reqwest::Result<reqwest::Client> {
+fn client(api_key: Option<&ServerKey>) -> reqwest::Result<reqwest::Client> {
     let mut headers = HeaderMap::new();
     // A key with a line end cannot be sent in a header, so no server can require it.
     if let Some(mut value) = api_key.and_then(|key| HeaderValue::try_from(format!("Bearer {}", key.0)).ok()) {

@@ -106,7 +106,7 @@ pub fn log_directory(database: &Path, study: &str) -> PathBuf {
 
 /// The evidence that a process belongs to a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Proof {
+pub enum LeftoverProof {
     Marker,
     Log,
     Kin,
@@ -115,7 +115,7 @@ pub enum Proof {
     Seen,
 }
 
-impl Proof {
+impl LeftoverProof {
     /// Returns the name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -136,7 +136,7 @@ pub struct Leftover {
     /// The process's title, or the name of its program.
     pub name: String,
     pub origin: ProcessOrigin,
-    pub proof: Proof,
+    pub proof: LeftoverProof,
     /// Time since its start; zero if the clock cannot be read.
     pub age: Duration,
     /// Start time in ticks since boot.
@@ -159,7 +159,7 @@ fn look(known: &Known, of: impl Fn(&ProcessOrigin) -> bool) -> Vec<Leftover> {
     let ticks = procfs::ticks_per_second().max(1);
     let own = i32::try_from(std::process::id()).unwrap_or(-1);
     let proven = proven(&all, known, own).into_iter().filter(|(_, (origin, _))| of(origin));
-    let leftover = |(index, (origin, proof)): (usize, (ProcessOrigin, Proof))| {
+    let leftover = |(index, (origin, proof)): (usize, (ProcessOrigin, LeftoverProof))| {
         let seen = &all[index];
         let age = uptime - to_f64(seen.started) / to_f64(ticks);
         let age = Duration::try_from_secs_f64(age).unwrap_or_default();
@@ -221,7 +221,7 @@ struct Seen {
     has_terminal: bool,
     name: String,
     /// The proof from its environment or its output.
-    own_proof: Option<(ProcessOrigin, Proof)>,
+    own_proof: Option<(ProcessOrigin, LeftoverProof)>,
 }
 
 fn snapshot() -> Vec<Seen> {
@@ -231,8 +231,9 @@ fn snapshot() -> Vec<Seen> {
         if process.uid().ok() != user {
             return None;
         }
-        let own_proof =
-            marked(&process).map(|of| (of, Proof::Marker)).or_else(|| logging(&process).map(|of| (of, Proof::Log)));
+        let own_proof = marked(&process)
+            .map(|of| (of, LeftoverProof::Marker))
+            .or_else(|| logging(&process).map(|of| (of, LeftoverProof::Log)));
         // A title overwrites the arguments.
         let title = process.cmdline().unwrap_or_default().first().map(|word| word.trim().to_owned());
         Some(Seen {
@@ -271,7 +272,7 @@ fn logging(process: &Process) -> Option<ProcessOrigin> {
 }
 
 /// Returns the processes that belong to a launch, by their index in `all`.
-fn proven(all: &[Seen], known: &Known, own: i32) -> BTreeMap<usize, (ProcessOrigin, Proof)> {
+fn proven(all: &[Seen], known: &Known, own: i32) -> BTreeMap<usize, (ProcessOrigin, LeftoverProof)> {
     let place: BTreeMap<i32, usize> = all.iter().enumerate().map(|(index, seen)| (seen.pid, index)).collect();
     let mut excluded = BTreeSet::new();
     let mut ancestor = Some(own);
@@ -279,9 +280,9 @@ fn proven(all: &[Seen], known: &Known, own: i32) -> BTreeMap<usize, (ProcessOrig
         ancestor = place.get(&pid).map(|index| all[*index].parent);
     }
     let own_session = place.get(&own).map(|index| all[*index].session);
-    let mut found: BTreeMap<usize, (ProcessOrigin, Proof)> = BTreeMap::new();
+    let mut found: BTreeMap<usize, (ProcessOrigin, LeftoverProof)> = BTreeMap::new();
     for (index, seen) in all.iter().enumerate().filter(|(_, seen)| !excluded.contains(&seen.pid)) {
-        let before = || known.get(&(seen.pid, seen.started)).map(|launch| (launch.clone(), Proof::Seen));
+        let before = || known.get(&(seen.pid, seen.started)).map(|launch| (launch.clone(), LeftoverProof::Seen));
         found.extend(seen.own_proof.clone().or_else(before).map(|proof| (index, proof)));
     }
     loop {
@@ -304,9 +305,9 @@ fn proven(all: &[Seen], known: &Known, own: i32) -> BTreeMap<usize, (ProcessOrig
             }
             let parent = place.get(&seen.parent).and_then(|parent| found.get(parent));
             if let Some((launch, _)) = parent {
-                more.push((index, (launch.clone(), Proof::Kin)));
+                more.push((index, (launch.clone(), LeftoverProof::Kin)));
             } else if let Some(launch) = sessions.get(&seen.session) {
-                more.push((index, ((*launch).clone(), Proof::Session)));
+                more.push((index, ((*launch).clone(), LeftoverProof::Session)));
             }
         }
         if more.is_empty() {

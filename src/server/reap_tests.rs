@@ -8,13 +8,13 @@ use proptest::prelude::*;
 use tokio::process::{Child, Command};
 
 use super::*;
-use crate::server::{Family, Marker, orphan, start};
+use crate::server::{LaunchFamily, Marker, orphan, start};
 
 fn launch(trial: &str) -> ProcessOrigin {
     ProcessOrigin { database: PathBuf::from("/data/a.db"), study: "chat".to_owned(), purpose: trial.to_owned() }
 }
 
-fn seen(pid: i32, parent: i32, session: i32, own_proof: Option<Proof>) -> Seen {
+fn seen(pid: i32, parent: i32, session: i32, own_proof: Option<LeftoverProof>) -> Seen {
     let own_proof = own_proof.map(|proof| (launch("1"), proof));
     Seen { pid, parent, session, started: 7, has_terminal: false, name: format!("p{pid}"), own_proof }
 }
@@ -22,11 +22,11 @@ fn seen(pid: i32, parent: i32, session: i32, own_proof: Option<Proof>) -> Seen {
 /// Far above the largest process id of Linux, so that no such process exists.
 const FREE: i32 = 1 << 24;
 
-fn found(all: &[Seen], known: &Known) -> Vec<(i32, Proof)> {
+fn found(all: &[Seen], known: &Known) -> Vec<(i32, LeftoverProof)> {
     proven(all, known, FREE + 99).into_iter().map(|(index, (_, proof))| (all[index].pid - FREE, proof)).collect()
 }
 
-fn process(pid: i32, parent: i32, session: i32, proof: Option<Proof>) -> Seen {
+fn process(pid: i32, parent: i32, session: i32, proof: Option<LeftoverProof>) -> Seen {
     seen(FREE + pid, FREE + parent, FREE + session, proof)
 }
 
@@ -49,32 +49,37 @@ fn markers_and_logs_name_the_launch() {
 #[test]
 fn a_proof_covers_kin_and_the_rest_of_its_session() {
     let all = [
-        process(1, 0, 1, Some(Proof::Log)),
+        process(1, 0, 1, Some(LeftoverProof::Log)),
         process(2, 1, 1, None),
         process(3, 2, 3, None),
         // Its parent has ended; its session is the launch's.
         process(4, 0, 1, None),
         process(5, 0, 5, None),
     ];
-    let expected = [(1, Proof::Log), (2, Proof::Kin), (3, Proof::Kin), (4, Proof::Session)];
+    let expected =
+        [(1, LeftoverProof::Log), (2, LeftoverProof::Kin), (3, LeftoverProof::Kin), (4, LeftoverProof::Session)];
     assert_eq!(found(&all, &Known::new()), expected);
     // After the leader's end, the rest of its session still belongs to one launch.
-    let orphans = [process(7, 0, 6, Some(Proof::Marker)), process(8, 0, 6, None)];
-    assert_eq!(found(&orphans, &Known::new()), [(7, Proof::Marker), (8, Proof::Session)]);
+    let orphans = [process(7, 0, 6, Some(LeftoverProof::Marker)), process(8, 0, 6, None)];
+    assert_eq!(found(&orphans, &Known::new()), [(7, LeftoverProof::Marker), (8, LeftoverProof::Session)]);
 }
 
 #[test]
 fn a_session_whose_leader_is_somebody_else_is_not_taken() {
-    let all = [process(1, 0, 1, None), process(2, 1, 1, Some(Proof::Marker)), process(3, 1, 1, None)];
-    assert_eq!(found(&all, &Known::new()), [(2, Proof::Marker)]);
-    let mut terminal = [process(7, 0, 6, Some(Proof::Marker)), process(8, 0, 6, None)];
+    let all = [process(1, 0, 1, None), process(2, 1, 1, Some(LeftoverProof::Marker)), process(3, 1, 1, None)];
+    assert_eq!(found(&all, &Known::new()), [(2, LeftoverProof::Marker)]);
+    let mut terminal = [process(7, 0, 6, Some(LeftoverProof::Marker)), process(8, 0, 6, None)];
     terminal[0].has_terminal = true;
-    assert_eq!(found(&terminal, &Known::new()), [(7, Proof::Marker)]);
+    assert_eq!(found(&terminal, &Known::new()), [(7, LeftoverProof::Marker)]);
 }
 
 #[test]
 fn who_asks_and_whom_it_descends_from_are_never_found() {
-    let all = [process(1, 0, 1, Some(Proof::Marker)), process(99, 1, 1, Some(Proof::Marker)), process(3, 1, 1, None)];
+    let all = [
+        process(1, 0, 1, Some(LeftoverProof::Marker)),
+        process(99, 1, 1, Some(LeftoverProof::Marker)),
+        process(3, 1, 1, None),
+    ];
     assert_eq!(found(&all, &Known::new()), []);
 }
 
@@ -82,14 +87,14 @@ fn who_asks_and_whom_it_descends_from_are_never_found() {
 fn what_was_proven_is_known_again_by_its_start_and_not_by_its_number() {
     let known = |started| Known::from([((FREE + 2, started), launch("1"))]);
     let all = [process(2, 0, 6, None), process(3, 0, 6, None)];
-    assert_eq!(found(&all, &known(7)), [(2, Proof::Seen), (3, Proof::Session)]);
+    assert_eq!(found(&all, &known(7)), [(2, LeftoverProof::Seen), (3, LeftoverProof::Session)]);
     assert_eq!(found(&all, &known(6)), []);
 }
 
 proptest! {
     #[test]
     fn nothing_is_found_without_a_proof_among_its_ancestors_or_in_its_session(
-        shape in prop::collection::vec((0..12_i32, 0..12_i32, prop::option::weighted(0.2, Just(Proof::Marker)), any::<bool>()), 0..12)
+        shape in prop::collection::vec((0..12_i32, 0..12_i32, prop::option::weighted(0.2, Just(LeftoverProof::Marker)), any::<bool>()), 0..12)
     ) {
         let all: Vec<Seen> = shape.iter().enumerate().map(|(index, (parent, session, proof, terminal))| {
             let pid = i32::try_from(index).unwrap();
@@ -102,10 +107,10 @@ proptest! {
             let seen = &all[*index];
             let others = || proven.keys().filter(|other| *other != index).map(|other| &all[*other]);
             let holds = match proof {
-                Proof::Marker => seen.own_proof.is_some(),
-                Proof::Kin => others().any(|other| other.pid == seen.parent),
-                Proof::Session => others().any(|other| other.session == seen.session && !other.has_terminal),
-                Proof::Log | Proof::Seen => false,
+                LeftoverProof::Marker => seen.own_proof.is_some(),
+                LeftoverProof::Kin => others().any(|other| other.pid == seen.parent),
+                LeftoverProof::Session => others().any(|other| other.session == seen.session && !other.has_terminal),
+                LeftoverProof::Log | LeftoverProof::Seen => false,
             };
             prop_assert!(holds, "{seen:?} by {proof:?}");
         }
@@ -117,7 +122,7 @@ proptest! {
 }
 
 /// A child that is killed with its test. It is registered, because servers of other tests adopt unregistered orphans.
-struct Ended(Child, Arc<Family>);
+struct Ended(Child, Arc<LaunchFamily>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -163,14 +168,14 @@ async fn a_process_without_marker_is_known_by_its_log_and_ended_with_a_child_tha
     let begin = Instant::now();
     let left = loop {
         let left = leftovers(ours);
-        if left.iter().any(|left| left.proof == Proof::Kin) || begin.elapsed() > Duration::from_secs(10) {
+        if left.iter().any(|left| left.proof == LeftoverProof::Kin) || begin.elapsed() > Duration::from_secs(10) {
             break left;
         }
         std::thread::sleep(Duration::from_millis(5));
     };
     assert!(left.iter().all(|left| left.origin.study == "chat" && left.origin.purpose == "2"), "{left:?}");
     let proofs: BTreeSet<_> = left.iter().map(|left| left.proof).collect();
-    assert!(proofs.contains(&Proof::Log) && proofs.contains(&Proof::Kin), "{left:?}");
+    assert!(proofs.contains(&LeftoverProof::Log) && proofs.contains(&LeftoverProof::Kin), "{left:?}");
 
     let ended = end(ours, Duration::from_millis(200)).await.unwrap();
     assert!(ended.len() >= left.len());

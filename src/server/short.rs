@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use super::{Family, Marker, describe_exit, orphan, start, stop};
+use super::{LaunchFamily, Marker, describe_exit, orphan, start, stop};
 
 /// Returns a marker that separates the processes of a short command from engine launches and from foreign processes.
 fn marker() -> Marker {
@@ -59,7 +59,7 @@ pub(super) async fn run_short(
 
 /// A short command in progress.
 struct Running {
-    family: Arc<Family>,
+    family: Arc<LaunchFamily>,
     ended: bool,
 }
 
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(slow, Err("\"sh\" took longer than 50ms".to_owned()));
         let prefix = Marker::study_prefix(Path::new("/"), "a short command");
         let mine = format!("{prefix}{}-", std::process::id());
-        let with_a_child = |entry: &process::Entry| {
+        let with_a_child = |entry: &process::ProcessEntry| {
             entry.marker().is_some_and(|marker| marker.starts_with(mine.as_bytes()))
                 && std::fs::read_to_string(format!("/proc/{}/cmdline", entry.pid)).is_ok_and(|it| it.contains("600"))
         };

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::process::Entry;
+use super::process::ProcessEntry;
 use super::short::run_short;
-use super::{Family, Owner, Server, orphan, port};
+use super::{LaunchFamily, PortOwner, Server, orphan, port};
 
 /// A part of a launch that still exists after its end.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum LeftBehind {
         holder.as_ref().map_or_else(|| "its holder cannot be seen".to_owned(), ToString::to_string),
         failure.as_ref().map_or_else(|| "succeeded".to_owned(), |failure| format!("failed: {failure}"))
     )]
-    Port { port: u16, marker: String, waited: Duration, holder: Option<Box<Owner>>, failure: Option<String> },
+    Port { port: u16, marker: String, waited: Duration, holder: Option<Box<PortOwner>>, failure: Option<String> },
 }
 
 const POLL: Duration = Duration::from_millis(20);
@@ -114,7 +114,7 @@ impl Server {
                 tokio::time::sleep(POLL).await;
                 continue;
             }
-            let holder = Owner::of_socket(&listeners);
+            let holder = PortOwner::of_socket(&listeners);
             let Some(ended) = stop_command else {
                 let holder =
                     holder.map_or_else(|| "a process that cannot be seen".to_owned(), |owner| owner.to_string());
@@ -128,7 +128,7 @@ impl Server {
     }
 
     /// Returns the living processes of this launch.
-    pub(super) fn members(&self) -> Vec<Entry> {
+    pub(super) fn members(&self) -> Vec<ProcessEntry> {
         self.family.members()
     }
 
@@ -152,7 +152,7 @@ impl Server {
 impl Drop for Server {
     /// Kills an abandoned launch, for instance after a second Ctrl-C or a panic. It blocks briefly: a process that is
     /// forked between a look and the signal is found by the next look. The stop command is left to the caller
-    /// ([`Owed`](super::Owed)).
+    /// ([`OwedStop`](super::OwedStop)).
     fn drop(&mut self) {
         if !self.stopped {
             kill_all(&self.family);
@@ -164,11 +164,11 @@ impl Drop for Server {
 }
 
 /// Kills every process of a launch, and blocks until none is left or `DROP_LIMIT` has passed.
-pub(super) fn kill_all(family: &Arc<Family>) {
+pub(super) fn kill_all(family: &Arc<LaunchFamily>) {
     kill_until_none(|| family.members());
 }
 
-fn kill_until_none(look: impl Fn() -> Vec<Entry>) {
+fn kill_until_none(look: impl Fn() -> Vec<ProcessEntry>) {
     let begin = Instant::now();
     while begin.elapsed() < DROP_LIMIT {
         let found = look();
@@ -180,7 +180,7 @@ fn kill_until_none(look: impl Fn() -> Vec<Entry>) {
     }
 }
 
-fn signal(entries: &[Entry], signal: Signal) {
+fn signal(entries: &[ProcessEntry], signal: Signal) {
     for entry in entries {
         entry.signal(signal);
     }

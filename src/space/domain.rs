@@ -5,7 +5,7 @@ use crate::stats::{f64_to_i32, f64_to_i64, f64_to_u32, f64_to_usize, to_f64};
 
 /// The distribution of integers over their range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scale {
+pub enum IntScale {
     Linear,
     Log,
     PowerOfTwo,
@@ -14,11 +14,11 @@ pub enum Scale {
 /// The values of a parameter. Bounds are inclusive.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Domain {
-    /// `low` and `high` are multiples of `multiple_of`, and powers of two with `Scale::PowerOfTwo`.
+    /// `low` and `high` are multiples of `multiple_of`, and powers of two with `IntScale::PowerOfTwo`.
     Int {
         low: i64,
         high: i64,
-        scale: Scale,
+        scale: IntScale,
         multiple_of: i64,
     },
     Float {
@@ -40,11 +40,11 @@ const FEWEST_STEPS: f64 = 1000.0;
 impl Domain {
     /// Creates an integer range. Its bounds move inwards to the nearest values that the scale and the multiple allow.
     #[must_use]
-    pub fn int(low: i64, high: i64, scale: Scale, multiple_of: i64) -> Self {
+    pub fn int(low: i64, high: i64, scale: IntScale, multiple_of: i64) -> Self {
         let (low, high) = match scale {
-            Scale::PowerOfTwo => (ceil_power(low), floor_power(high)),
+            IntScale::PowerOfTwo => (ceil_power(low), floor_power(high)),
             // The negated quotient of the negated bound rounds upwards.
-            Scale::Linear | Scale::Log => {
+            IntScale::Linear | IntScale::Log => {
                 (-(-low).div_euclid(multiple_of) * multiple_of, high.div_euclid(multiple_of) * multiple_of)
             }
         };
@@ -69,13 +69,13 @@ impl Domain {
         match self {
             Self::Bool => Value::Bool(unit >= 0.5),
             Self::Categorical(values) => values[f64_to_usize(unit * to_f64(values.len()))].clone(),
-            Self::Int { low, high, scale: Scale::PowerOfTwo, .. } => {
+            Self::Int { low, high, scale: IntScale::PowerOfTwo, .. } => {
                 let (first, last) = (low.ilog2(), high.ilog2());
                 Value::Int(1 << (first + f64_to_u32(unit * f64::from(last - first + 1))))
             }
             Self::Int { low, high, scale, multiple_of } => {
                 let (first, last) = (low / multiple_of, high / multiple_of);
-                let step = if *scale == Scale::Log {
+                let step = if *scale == IntScale::Log {
                     f64_to_i64(geometric(to_f64(first), to_f64(last + 1), unit))
                 } else {
                     first + f64_to_i64(unit * to_f64(last - first + 1))
@@ -95,7 +95,7 @@ impl Domain {
         let values: Vec<_> = match self {
             Self::Bool => vec![Value::Bool(false), Value::Bool(true)],
             Self::Categorical(values) => values.clone(),
-            Self::Int { low, high, scale: Scale::PowerOfTwo, .. } => {
+            Self::Int { low, high, scale: IntScale::PowerOfTwo, .. } => {
                 (low.ilog2()..=high.ilog2()).map(|exponent| Value::Int(1 << exponent)).collect()
             }
             Self::Int { low, high, multiple_of, .. } => {
@@ -121,9 +121,9 @@ impl std::fmt::Display for Domain {
             Self::Int { low, high, scale, multiple_of } => {
                 write!(f, "{low} to {high}")?;
                 match scale {
-                    Scale::PowerOfTwo => write!(f, ", powers of two")?,
-                    Scale::Log => write!(f, ", logarithmic")?,
-                    Scale::Linear => {}
+                    IntScale::PowerOfTwo => write!(f, ", powers of two")?,
+                    IntScale::Log => write!(f, ", logarithmic")?,
+                    IntScale::Linear => {}
                 }
                 if *multiple_of > 1 { write!(f, ", multiples of {multiple_of}") } else { Ok(()) }
             }
@@ -181,23 +181,23 @@ mod tests {
     #[test]
     fn bounds_move_inwards_to_what_the_grid_allows() {
         assert_eq!(
-            Domain::int(3, 1000, Scale::PowerOfTwo, 1),
-            Domain::Int { low: 4, high: 512, scale: Scale::PowerOfTwo, multiple_of: 1 }
+            Domain::int(3, 1000, IntScale::PowerOfTwo, 1),
+            Domain::Int { low: 4, high: 512, scale: IntScale::PowerOfTwo, multiple_of: 1 }
         );
         assert_eq!(
-            Domain::int(100, 1000, Scale::Linear, 64),
-            Domain::Int { low: 128, high: 960, scale: Scale::Linear, multiple_of: 64 }
+            Domain::int(100, 1000, IntScale::Linear, 64),
+            Domain::Int { low: 128, high: 960, scale: IntScale::Linear, multiple_of: 64 }
         );
-        assert!(Domain::int(513, 1000, Scale::PowerOfTwo, 1).is_empty());
+        assert!(Domain::int(513, 1000, IntScale::PowerOfTwo, 1).is_empty());
     }
 
     #[test]
     fn both_ends_of_every_range_are_reached() {
         for domain in [
-            Domain::int(1, 7, Scale::Linear, 1),
-            Domain::int(1, 8192, Scale::Log, 1),
-            Domain::int(256, 16384, Scale::Log, 256),
-            Domain::int(1, 256, Scale::PowerOfTwo, 1),
+            Domain::int(1, 7, IntScale::Linear, 1),
+            Domain::int(1, 8192, IntScale::Log, 1),
+            Domain::int(256, 16384, IntScale::Log, 256),
+            Domain::int(1, 256, IntScale::PowerOfTwo, 1),
         ] {
             let Domain::Int { low, high, .. } = domain else { continue };
             assert_eq!(domain.decode(0.0), Value::Int(low), "{domain}");
@@ -237,12 +237,12 @@ mod tests {
     proptest! {
         #[test]
         fn integers_stay_on_their_grid(unit in 0.0..1.0, low in 1_i64..5000, width in 0_i64..5000, multiple in 1_i64..300) {
-            for scale in [Scale::Linear, Scale::Log, Scale::PowerOfTwo] {
+            for scale in [IntScale::Linear, IntScale::Log, IntScale::PowerOfTwo] {
                 let domain = Domain::int(low, low + width, scale, multiple);
                 if domain.is_empty() { continue }
                 let value = domain.decode(unit).as_i64().unwrap_or_default();
                 prop_assert!((low..=low + width).contains(&value), "{value} of {domain}");
-                prop_assert!(scale == Scale::PowerOfTwo && value.count_ones() == 1 || value % multiple == 0);
+                prop_assert!(scale == IntScale::PowerOfTwo && value.count_ones() == 1 || value % multiple == 0);
             }
         }
 

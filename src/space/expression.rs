@@ -1,6 +1,6 @@
 //! Bounds that depend on the model: `model.max_len`, `4 * model.max_len`, `min(model.max_len, 8192)`.
 
-use crate::expression::{Expression, NameMatch, Vocabulary, is_word_character};
+use crate::expression::{Expression, NameMatch, NameResolver, is_word_character};
 use crate::facts::{EngineVersion, ModelShape};
 use crate::stats::to_f64;
 
@@ -40,7 +40,7 @@ impl ModelFact {
 /// The names of [`FACTS`].
 struct ModelFacts;
 
-impl Vocabulary for ModelFacts {
+impl NameResolver for ModelFacts {
     type Name = ModelFact;
 
     const EXPECTED: &'static str = "a fact of the model";

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Condition, Domain, Parameter, Scale, Space, expression};
+use super::{Condition, Domain, IntScale, Parameter, Space, expression};
 use crate::config::{Config, Value};
 use crate::document::{Document, DocumentError, FromToml, Section};
 use crate::facts::{EngineVersion, ModelShape};
@@ -135,19 +135,19 @@ fn read_parameter(table: &Section<'_>, name: &str, model: &ModelShape) -> Result
     let domain = match kind.as_str() {
         "int" => {
             let scale = match table.optional::<String>("scale")?.as_deref() {
-                None | Some("linear") => Scale::Linear,
-                Some("log") => Scale::Log,
-                Some("pow2") => Scale::PowerOfTwo,
+                None | Some("linear") => IntScale::Linear,
+                Some("log") => IntScale::Log,
+                Some("pow2") => IntScale::PowerOfTwo,
                 Some(other) => {
                     return Err(table.error("scale", format!("{other:?} is not one of linear, log, pow2"), None));
                 }
             };
             let multiple_of = table.optional::<i64>("multiple_of")?.unwrap_or(1);
-            if multiple_of < 1 || (multiple_of > 1 && scale == Scale::PowerOfTwo) {
+            if multiple_of < 1 || (multiple_of > 1 && scale == IntScale::PowerOfTwo) {
                 return Err(table.error("multiple_of", format!("{multiple_of} cannot be used with this scale"), None));
             }
             let (low, high) = (bound(table, "low", model)?, bound(table, "high", model)?);
-            if scale != Scale::Linear && low < 1.0 {
+            if scale != IntScale::Linear && low < 1.0 {
                 return Err(table.error("low", format!("a {kind} on this scale begins at 1, not at {low}"), None));
             }
             Domain::int(f64_to_i64(low.ceil()), f64_to_i64(high.floor()), scale, multiple_of)

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use crate::config::{Config, Value};
 
-pub use domain::{Domain, Scale};
+pub use domain::{Domain, IntScale};
 pub(crate) use domain::{geometric, short};
 pub(crate) use file::read_parameters;
 pub use file::{SpaceFile, built_in, built_in_for, built_in_paths};
@@ -129,8 +129,12 @@ mod tests {
         Space {
             parameters: vec![
                 parameter("enable-chunked-prefill", Domain::Bool, vec![]),
-                parameter("max-num-seqs", Domain::int(1, 1024, Scale::PowerOfTwo, 1), vec![]),
-                parameter("max-num-batched-tokens", Domain::int(512, 4096, Scale::Log, 512), vec![only_when_chunked]),
+                parameter("max-num-seqs", Domain::int(1, 1024, IntScale::PowerOfTwo, 1), vec![]),
+                parameter(
+                    "max-num-batched-tokens",
+                    Domain::int(512, 4096, IntScale::Log, 512),
+                    vec![only_when_chunked],
+                ),
             ],
             fixed: Config::new().with("gpu-memory-utilization", 0.9),
         }

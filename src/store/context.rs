@@ -106,8 +106,8 @@ mod tests {
     use crate::config::Config;
     use crate::facts::Host;
     use crate::objective::{Goal, Score};
-    use crate::store::{Begin, now};
-    use crate::trial::{Launch, Measurement, Outcome, Proposal, Trial};
+    use crate::store::{TrialBegin, now};
+    use crate::trial::{LaunchCommand, Measurement, Outcome, Proposal, Trial};
 
     fn context(release: &str) -> TrialContext {
         TrialContext { release: Some(release.to_owned()), ..TrialContext::default() }
@@ -132,9 +132,9 @@ mod tests {
         store.set_context(study.id, &context("1.0")).await.unwrap();
         measure(0, "baseline", 1.0).await;
         measure(1, "auto", 9.0).await;
-        let (config, launch) = (Config::new().with("a", 2_i64), Launch::default());
+        let (config, launch) = (Config::new().with("a", 2_i64), LaunchCommand::default());
         let proposal = Proposal { config, ..Proposal::example(2, "auto") };
-        let begin = Begin { proposal: &proposal, launch: &launch, started_at: &now(), log: directory.path() };
+        let begin = TrialBegin { proposal: &proposal, launch: &launch, started_at: &now(), log: directory.path() };
         store.begin(study.id, &begin).await.unwrap();
         write_trial_context(&mut store.pool.acquire().await.unwrap(), study.id, 2, &context("1.0.1")).await.unwrap();
         assert_eq!(store.context(&study).await.unwrap(), Some(context("1.0.1")), "as its latest server reports");

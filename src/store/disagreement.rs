@@ -4,7 +4,7 @@ use super::{Store, StoreError};
 
 /// A configuration on which a rule and the installed engine differ: a defect of the rules.
 #[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
-pub struct Difference {
+pub struct RuleDisagreement {
     /// The trial; `None` for an example from the part of the space that a rule removes.
     pub trial: Option<u32>,
     /// The configuration of an example, as [`crate::config::Config::key`] spells it. A trial has its own.
@@ -21,7 +21,7 @@ pub struct Difference {
 impl Store {
     /// Stores a difference. It is stored once per trial, even if the trial is interrupted and repeated, and once per
     /// rule.
-    pub async fn differ(&self, study: i64, difference: &Difference) -> Result<(), StoreError> {
+    pub async fn differ(&self, study: i64, difference: &RuleDisagreement) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT OR REPLACE INTO disagreements (study_id, trial, config, engine_version, engine, rule, message) \
              VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -40,7 +40,7 @@ impl Store {
     }
 
     /// Returns the differences of a study: examples, then trials by their number.
-    pub async fn differences(&self, study: i64) -> Result<Vec<Difference>, StoreError> {
+    pub async fn differences(&self, study: i64) -> Result<Vec<RuleDisagreement>, StoreError> {
         let query = "SELECT trial, config, engine_version, engine, rule, message FROM disagreements \
                      WHERE study_id = ? ORDER BY trial, rule";
         sqlx::query_as(query).bind(study).fetch_all(&self.pool).await.map_err(|error| self.error(error))
@@ -57,7 +57,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
         let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
-        let difference = |trial: Option<u32>, rule: Option<&str>| Difference {
+        let difference = |trial: Option<u32>, rule: Option<&str>| RuleDisagreement {
             trial,
             config: trial.is_none().then(|| "{}".to_owned()),
             engine_version: "0.32.0".to_owned(),

@@ -9,11 +9,11 @@ const MOST: usize = 100;
 
 /// A sampler's judgement. It refers to trials by number instead of by position in the sampler's history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Verdict {
+pub struct StoredVerdict {
     /// The sampler's name.
     pub sampler: String,
     /// Configurations that are probably feasible, the best first.
-    pub ranking: Vec<Expected>,
+    pub ranking: Vec<ExpectedConfiguration>,
     /// Remaining gain: the advantage of the best configuration of the space over the first of `ranking`, as a share of
     /// the latter's value. The 5th, 50th and 95th percentile.
     pub remaining: Option<[f64; 3]>,
@@ -23,7 +23,7 @@ pub struct Verdict {
 
 /// The model's estimate of a measured configuration, from its measurements and those of its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Expected {
+pub struct ExpectedConfiguration {
     /// The number of its first measured trial.
     pub trial: u32,
     /// The expected objective, and its standard deviation as a share of it.
@@ -35,7 +35,7 @@ pub struct Expected {
 
 impl Store {
     /// Stores the judgement of all trials that have an outcome now. An earlier judgement is replaced.
-    pub async fn judge(&self, study: i64, verdict: &Verdict) -> Result<(), StoreError> {
+    pub async fn judge(&self, study: i64, verdict: &StoredVerdict) -> Result<(), StoreError> {
         let mut kept = verdict.clone();
         kept.ranking.truncate(MOST);
         sqlx::query(
@@ -51,7 +51,7 @@ impl Store {
     }
 
     /// Returns the judgement of all trials with an outcome; `None` if there is none, or if trials have ended since.
-    pub async fn verdict(&self, study: &Study) -> Result<Option<Verdict>, StoreError> {
+    pub async fn verdict(&self, study: &Study) -> Result<Option<StoredVerdict>, StoreError> {
         let query = "SELECT judgement FROM judgements WHERE study_id = ?1 AND outcomes = \
                      (SELECT count(*) FROM trials WHERE study_id = ?1 AND state <> 'running')";
         let row: Option<(String,)> =
@@ -77,8 +77,8 @@ mod tests {
             let trial = Trial::example(number, "auto", Outcome::Measured(Measurement::default()));
             store.append(study.id, &trial, Score::Failed).await.unwrap();
         };
-        let expected = |trial| Expected { trial, value: 0.1 + 0.2, deviation: 1.0 / 3.0, feasible: 0.9 };
-        let verdict = Verdict {
+        let expected = |trial| ExpectedConfiguration { trial, value: 0.1 + 0.2, deviation: 1.0 / 3.0, feasible: 0.9 };
+        let verdict = StoredVerdict {
             sampler: "auto".to_owned(),
             ranking: (0..150).map(expected).collect(),
             remaining: Some([0.0, 0.01, 0.05]),
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(store.verdict(&study).await.unwrap(), None);
         end(0).await;
         store.judge(study.id, &verdict).await.unwrap();
-        let kept = Verdict { ranking: verdict.ranking[..MOST].to_vec(), ..verdict.clone() };
+        let kept = StoredVerdict { ranking: verdict.ranking[..MOST].to_vec(), ..verdict.clone() };
         assert_eq!(store.verdict(&study).await.unwrap(), Some(kept.clone()));
         end(1).await;
         assert_eq!(store.verdict(&study).await.unwrap(), None, "it does not know of the second trial");

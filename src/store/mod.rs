@@ -20,14 +20,14 @@ mod trial;
 
 pub use check::quick_check;
 pub use context::StoredContext;
-pub use disagreement::Difference;
+pub use disagreement::RuleDisagreement;
 pub use incident::Incident;
-pub use judgement::{Expected, Verdict};
+pub use judgement::{ExpectedConfiguration, StoredVerdict};
 pub use open::database_path;
-pub use ranking::Ranked;
+pub use ranking::RankedConfiguration;
 pub use rule_test::{FailedStart, RuleTest, RuleTestKey, RuleVerdict};
-pub use starts::{Start, StartKey};
-pub use trial::{Begin, TrialRecord};
+pub use starts::{StartKey, StoredStart};
+pub use trial::{TrialBegin, TrialRecord};
 
 use std::path::PathBuf;
 
@@ -101,7 +101,7 @@ impl Study {
 
 /// The number of trials of a study in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct StudyCounts {
     pub measured: i64,
     pub failed: i64,
     pub rejected: i64,
@@ -110,12 +110,12 @@ pub struct Counts {
 
 /// A trial and its score.
 #[derive(Clone, Debug)]
-pub struct Scored {
+pub struct ScoredTrial {
     pub trial: Trial,
     pub score: Score,
 }
 
-impl Scored {
+impl ScoredTrial {
     /// Returns whether other processes or a slowed device have disturbed its measurement.
     #[must_use]
     pub fn is_disturbed(&self) -> bool {
@@ -153,7 +153,7 @@ impl Store {
     }
 
     /// Returns every study with its counts, the newest last.
-    pub async fn studies(&self) -> Result<Vec<(Study, Counts)>, StoreError> {
+    pub async fn studies(&self) -> Result<Vec<(Study, StudyCounts)>, StoreError> {
         let rows: Vec<StudyRow> = sqlx::query_as("SELECT * FROM studies ORDER BY id")
             .fetch_all(&self.pool)
             .await
@@ -167,12 +167,17 @@ impl Store {
         Ok(studies)
     }
 
-    pub async fn counts(&self, study: i64) -> Result<Counts, StoreError> {
+    pub async fn counts(&self, study: i64) -> Result<StudyCounts, StoreError> {
         let query = "SELECT state, count(*) FROM trials WHERE study_id = ? GROUP BY state";
         let rows: Vec<(String, i64)> =
             sqlx::query_as(query).bind(study).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
         let of = |state: &str| rows.iter().find(|(name, _)| name == state).map_or(0, |(_, count)| *count);
-        Ok(Counts { measured: of("measured"), failed: of("failed"), rejected: of("rejected"), running: of("running") })
+        Ok(StudyCounts {
+            measured: of("measured"),
+            failed: of("failed"),
+            rejected: of("rejected"),
+            running: of("running"),
+        })
     }
 
     pub async fn create_study(&self, name: &str, definition: &Json, host: &Host) -> Result<Study, StoreError> {
@@ -323,8 +328,8 @@ mod tests {
     #[test]
     fn two_configurations_are_apart_only_when_no_measurements_of_theirs_overlap() {
         let ranked = |measurements, range| {
-            let first = Scored { trial: measured(0), score: Score::Feasible { value: 1.0 } };
-            Ranked { first, trials: vec![0], value: 1.0, measurements, range, expected: None }
+            let first = ScoredTrial { trial: measured(0), score: Score::Feasible { value: 1.0 } };
+            RankedConfiguration { first, trials: vec![0], value: 1.0, measurements, range, expected: None }
         };
         let (low, high, wide) = (ranked(2, (1.0, 2.0)), ranked(3, (3.0, 4.0)), ranked(2, (1.5, 3.5)));
         assert!(low.is_apart_from(&high) && high.is_apart_from(&low));

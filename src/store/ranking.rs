@@ -1,15 +1,15 @@
 //! Configurations by all their measurements. [`rank`] documents the rules of the ranking.
 
-use super::{Expected, Scored, Store, StoreError, Study, Verdict};
+use super::{ExpectedConfiguration, ScoredTrial, Store, StoreError, StoredVerdict, Study};
 use crate::objective::{ConfigValue, Goal, LaunchResult, LaunchedTrial, Score, config_value, rank};
 use crate::trial::{FailureKind, Origin, is_own_failure};
 
 /// A configuration by all its measurements. A limit exceeded in one of them, or a failed further launch, makes it
 /// infeasible.
 #[derive(Clone, Debug)]
-pub struct Ranked {
+pub struct RankedConfiguration {
     /// The trial of its first measurement.
-    pub first: Scored,
+    pub first: ScoredTrial,
     /// Numbers of its measured trials, ascending.
     pub trials: Vec<u32>,
     /// Mean of the objective over its measurements.
@@ -18,10 +18,10 @@ pub struct Ranked {
     /// The smallest and the largest of the measured values.
     pub range: (f64, f64),
     /// The estimate of a model of all measurements, if there is one.
-    pub expected: Option<Expected>,
+    pub expected: Option<ExpectedConfiguration>,
 }
 
-impl Ranked {
+impl RankedConfiguration {
     /// Returns whether the measured ranges do not overlap. One measurement alone has no spread to compare.
     #[must_use]
     pub fn is_apart_from(&self, other: &Self) -> bool {
@@ -74,7 +74,7 @@ struct Selection {
 
 impl Store {
     /// Returns the best feasible configurations of the study's present context, best first.
-    pub async fn best(&self, study: &Study, goal: Goal, most: u32) -> Result<Vec<Ranked>, StoreError> {
+    pub async fn best(&self, study: &Study, goal: Goal, most: u32) -> Result<Vec<RankedConfiguration>, StoreError> {
         self.leaders(study, goal, None, most).await
     }
 
@@ -84,9 +84,9 @@ impl Store {
         &self,
         study: &Study,
         goal: Goal,
-        verdict: Option<&Verdict>,
+        verdict: Option<&StoredVerdict>,
         most: u32,
-    ) -> Result<Vec<Ranked>, StoreError> {
+    ) -> Result<Vec<RankedConfiguration>, StoreError> {
         let judged = verdict.map_or(&[][..], |verdict| &verdict.ranking);
         let place = |first: u32| judged.iter().position(|expected| expected.trial == first);
         let context = self.present_context(study).await?;
@@ -95,26 +95,31 @@ impl Store {
         let mut leaders = Vec::new();
         for config in ranked.into_iter().take(most as usize) {
             let expected = place(config.first).map(|place| judged[place]);
-            leaders.extend(self.ranked(study, config).await?.map(|ranked| Ranked { expected, ..ranked }));
+            leaders.extend(self.ranked(study, config).await?.map(|ranked| RankedConfiguration { expected, ..ranked }));
         }
         Ok(leaders)
     }
 
     /// Returns the engine's defaults by all their measurements in the study's present context; `None` if there are
     /// none.
-    pub async fn baseline(&self, study: &Study) -> Result<Option<Ranked>, StoreError> {
+    pub async fn baseline(&self, study: &Study) -> Result<Option<RankedConfiguration>, StoreError> {
         let Some((config_key, _)) = self.config_and_context(study, 0).await? else { return Ok(None) };
         let context = self.present_context(study).await?;
         self.value_of(study, context, config_key).await
     }
 
     /// Returns a trial's configuration by all its measurements in the trial's own context; `None` if there are none.
-    pub async fn measurements_of(&self, study: &Study, number: u32) -> Result<Option<Ranked>, StoreError> {
+    pub async fn measurements_of(&self, study: &Study, number: u32) -> Result<Option<RankedConfiguration>, StoreError> {
         let Some((config_key, context)) = self.config_and_context(study, number).await? else { return Ok(None) };
         self.value_of(study, context, config_key).await
     }
 
-    async fn value_of(&self, study: &Study, context: i64, config_key: String) -> Result<Option<Ranked>, StoreError> {
+    async fn value_of(
+        &self,
+        study: &Study,
+        context: i64,
+        config_key: String,
+    ) -> Result<Option<RankedConfiguration>, StoreError> {
         let selection = Selection { context, config_key: Some(config_key.clone()) };
         match config_value(&self.launched_trials(study, &selection).await?, &config_key) {
             Some(config) => self.ranked(study, config).await,
@@ -162,12 +167,12 @@ impl Store {
         query.fetch_all(&self.pool).await.map_err(|error| self.error(error))
     }
 
-    async fn ranked(&self, study: &Study, config: ConfigValue) -> Result<Option<Ranked>, StoreError> {
+    async fn ranked(&self, study: &Study, config: ConfigValue) -> Result<Option<RankedConfiguration>, StoreError> {
         let ConfigValue { first, trials, mean: value, lowest, highest } = config;
         let Some(first) = self.trial(study, first).await? else { return Ok(None) };
         let measurements = u32::try_from(trials.len()).unwrap_or(u32::MAX);
         let range = (lowest, highest);
-        Ok(Some(Ranked { first, trials, value, measurements, range, expected: None }))
+        Ok(Some(RankedConfiguration { first, trials, value, measurements, range, expected: None }))
     }
 }
 
@@ -206,7 +211,8 @@ mod tests {
         let query = "SELECT trial, mean_value, measurements FROM v_best ORDER BY mean_value DESC, trial";
         let view = sqlx::query_as(query).fetch_all(&store.pool).await.unwrap();
         let best = store.best(&study, Goal::Maximize, u32::MAX).await.unwrap();
-        let row = |ranked: &Ranked| (ranked.first.trial.proposal.number, ranked.value, ranked.measurements);
+        let row =
+            |ranked: &RankedConfiguration| (ranked.first.trial.proposal.number, ranked.value, ranked.measurements);
         [view, best.iter().map(row).collect()]
     }
 
@@ -235,9 +241,9 @@ mod tests {
             let score = if violation > 0.0 { Score::Infeasible { violation, value } } else { kept };
             store.append(study.id, &trial, score).await.unwrap();
         }
-        let expected = |trial| Expected { trial, value: 8.5, deviation: 0.01, feasible: 1.0 };
-        let judged = |ranking| Verdict { ranking, ..Verdict::default() };
-        let numbers = async |verdict: Option<&Verdict>, most| -> Vec<u32> {
+        let expected = |trial| ExpectedConfiguration { trial, value: 8.5, deviation: 0.01, feasible: 1.0 };
+        let judged = |ranking| StoredVerdict { ranking, ..StoredVerdict::default() };
+        let numbers = async |verdict: Option<&StoredVerdict>, most| -> Vec<u32> {
             let leaders = store.leaders(&study, Goal::Maximize, verdict, most).await.unwrap();
             leaders.iter().map(|ranked| ranked.first.trial.proposal.number).collect()
         };

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::{Scored, Store, StoreError, StoredProposal, Study};
+use super::{ScoredTrial, Store, StoreError, StoredProposal, Study};
 use crate::objective::Score;
-use crate::trial::{Failure, FailureKind, Launch, Origin, Outcome, Proposal, Rejection, Trial};
+use crate::trial::{Failure, FailureKind, LaunchCommand, Origin, Outcome, Proposal, Rejection, Trial};
 
 #[derive(sqlx::FromRow)]
 pub(super) struct StudyRow {
@@ -56,7 +56,7 @@ pub(super) struct TrialRow {
 impl TrialRow {
     /// # Errors
     /// If a JSON column cannot be read.
-    pub(super) fn scored(self) -> Result<Scored, serde_json::Error> {
+    pub(super) fn scored(self) -> Result<ScoredTrial, serde_json::Error> {
         let message = self.reason.unwrap_or_default();
         let code = self.reason_code.unwrap_or_default();
         let outcome = match self.state.as_str() {
@@ -77,7 +77,7 @@ impl TrialRow {
                 config: serde_json::from_str(&self.config)?,
             },
             // Earlier versions stored values that look like secrets.
-            launch: Launch::redacted(
+            launch: LaunchCommand::redacted(
                 &serde_json::from_str::<Vec<String>>(&self.command)?,
                 serde_json::from_str(&self.env)?,
             ),
@@ -89,7 +89,7 @@ impl TrialRow {
             outcome,
             probe: self.probe,
         };
-        Ok(Scored { trial, score })
+        Ok(ScoredTrial { trial, score })
     }
 }
 
@@ -104,7 +104,7 @@ macro_rules! ended_trials {
 
 impl Store {
     /// Returns every trial with an outcome, in order.
-    pub async fn trials(&self, study: &Study) -> Result<Vec<Scored>, StoreError> {
+    pub async fn trials(&self, study: &Study) -> Result<Vec<ScoredTrial>, StoreError> {
         let query = concat!(ended_trials!(), " ORDER BY trials.number");
         let rows: Vec<TrialRow> =
             sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
@@ -112,7 +112,7 @@ impl Store {
     }
 
     /// Returns the trials of the study's present context that have an outcome, in order.
-    pub async fn present_trials(&self, study: &Study) -> Result<Vec<Scored>, StoreError> {
+    pub async fn present_trials(&self, study: &Study) -> Result<Vec<ScoredTrial>, StoreError> {
         let contexts = self.contexts(study).await?;
         let is_earlier = |number| contexts.get(&number).is_some_and(|stored| stored.is_earlier);
         let mut trials = self.trials(study).await?;
@@ -139,7 +139,7 @@ impl Store {
     }
 
     /// Returns one trial with an outcome.
-    pub async fn trial(&self, study: &Study, number: u32) -> Result<Option<Scored>, StoreError> {
+    pub async fn trial(&self, study: &Study, number: u32) -> Result<Option<ScoredTrial>, StoreError> {
         let query = concat!(ended_trials!(), " AND trials.number = ?");
         let row: Option<TrialRow> = sqlx::query_as(query)
             .bind(study.id)
@@ -150,7 +150,7 @@ impl Store {
         row.map(|row| self.scored(study, row)).transpose()
     }
 
-    fn scored(&self, study: &Study, row: TrialRow) -> Result<Scored, StoreError> {
+    fn scored(&self, study: &Study, row: TrialRow) -> Result<ScoredTrial, StoreError> {
         let number = row.number;
         row.scored().map_err(|error| self.corrupt(&study.name, number, &error))
     }

@@ -22,7 +22,7 @@ pub struct StartKey {
 
 /// One start.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Start {
+pub struct StoredStart {
     /// The configuration, with the study's own arguments.
     pub config: Config,
     /// Variables that decide the memory.
@@ -32,7 +32,7 @@ pub struct Start {
 
 impl Store {
     /// Returns the latest starts with this key, of every study, in chronological order; at most `most`.
-    pub async fn starts(&self, key: &StartKey, most: u32) -> Result<Vec<Start>, StoreError> {
+    pub async fn starts(&self, key: &StartKey, most: u32) -> Result<Vec<StoredStart>, StoreError> {
         let query = "SELECT name, number, config, env, observed FROM memory_observations AS starts JOIN studies ON studies.id = study_id \
                      WHERE fingerprint = ? AND device = ? AND engine = ? AND starts.engine_version = ? \
                      ORDER BY starts.id DESC LIMIT ?";
@@ -46,7 +46,7 @@ impl Store {
             .await
             .map_err(|error| self.error(error))?;
         let read = |config: &str, env: &str, observed: &str| {
-            Ok(Start {
+            Ok(StoredStart {
                 config: serde_json::from_str(config)?,
                 env: serde_json::from_str(env)?,
                 observed: serde_json::from_str(observed)?,
@@ -68,7 +68,7 @@ pub(super) async fn write_start(
     number: u32,
     model: &str,
     key: &StartKey,
-    start: &Start,
+    start: &StoredStart,
 ) -> sqlx::Result<()> {
     sqlx::query(
         "INSERT OR REPLACE INTO memory_observations (study_id, number, engine, engine_version, device, model, fingerprint, \
@@ -105,7 +105,7 @@ mod tests {
             device: device.to_owned(),
             fingerprint: "f".to_owned(),
         };
-        let start = |blocks| Start {
+        let start = |blocks| StoredStart {
             config: Config::new().with("max-num-seqs", 4_i64),
             env: BTreeMap::from([("A".to_owned(), "1".to_owned())]),
             observed: MemoryObservation { blocks: Some(blocks), cache_gib: Some(1.25), ..MemoryObservation::default() },

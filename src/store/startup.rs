@@ -50,7 +50,7 @@ pub(super) async fn write_startup(
 mod tests {
     use super::*;
     use crate::facts::{Host, MeasurementCondition};
-    use crate::trial::{Difference, PhaseTime};
+    use crate::trial::{FlagDifference, PhaseTime};
     use serde_json::json;
 
     #[tokio::test]
@@ -61,7 +61,7 @@ mod tests {
         let startup = |duration_s| Startup {
             phases: vec![PhaseTime { phase: "import".to_owned(), duration_s }],
             resolved: BTreeMap::from([("dtype".to_owned(), "bfloat16".to_owned())]),
-            differences: vec![Difference {
+            differences: vec![FlagDifference {
                 flag: "block-size".to_owned(),
                 asked: "16".to_owned(),
                 resolved: "32".to_owned(),

@@ -8,16 +8,16 @@ use super::replies::write_replies;
 use super::starts::write_start;
 use super::startup::write_startup;
 use super::telemetry::write_telemetry;
-use super::{Start, StartKey, Store, StoreError, json};
+use super::{StartKey, Store, StoreError, StoredStart, json};
 use crate::facts::TrialContext;
 use crate::objective::Score;
-use crate::trial::{Launch, LaunchRecords, Outcome, Proposal, Trial};
+use crate::trial::{LaunchCommand, LaunchRecords, Outcome, Proposal, Trial};
 
 /// A trial that is about to be launched.
 #[derive(Clone, Debug)]
-pub struct Begin<'a> {
+pub struct TrialBegin<'a> {
     pub proposal: &'a Proposal,
-    pub launch: &'a Launch,
+    pub launch: &'a LaunchCommand,
     pub started_at: &'a str,
     pub log: &'a std::path::Path,
 }
@@ -29,7 +29,7 @@ pub struct TrialRecord<'a> {
     pub score: Score,
     pub context: Option<&'a TrialContext>,
     /// The model's name as the engine's argument, and the observed start.
-    pub start: Option<(&'a str, &'a StartKey, &'a Start)>,
+    pub start: Option<(&'a str, &'a StartKey, &'a StoredStart)>,
     pub records: &'a LaunchRecords,
 }
 
@@ -45,7 +45,7 @@ impl<'a> TrialRecord<'a> {
 
 impl Store {
     /// Stores a trial before its launch. An interrupted trial of the same number is replaced.
-    pub async fn begin(&self, study: i64, begin: &Begin<'_>) -> Result<(), StoreError> {
+    pub async fn begin(&self, study: i64, begin: &TrialBegin<'_>) -> Result<(), StoreError> {
         let query = sqlx::query(
             "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
              started_at, log, context, accepted_changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, \
@@ -110,7 +110,7 @@ async fn write_record(connection: &mut SqliteConnection, study: i64, record: Tri
 type Insert<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
 
 /// Binds the columns from `study_id` to `env`, the first columns of both statements.
-fn bind_launch<'q>(query: Insert<'q>, study: i64, proposal: &'q Proposal, launch: &Launch) -> Insert<'q> {
+fn bind_launch<'q>(query: Insert<'q>, study: i64, proposal: &'q Proposal, launch: &LaunchCommand) -> Insert<'q> {
     query
         .bind(study)
         .bind(proposal.number)

@@ -1,7 +1,7 @@
 //! The gain of a configuration over the engine's defaults.
 
 use crate::objective::Objective;
-use crate::store::Ranked;
+use crate::store::RankedConfiguration;
 
 /// The gain of a configuration as a multiple of the engine's defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,7 +14,7 @@ pub(crate) enum Gain {
         /// Above 1 is better for either goal.
         factor: f64,
         /// The reason for which the measurements do not support the gain.
-        doubt: Option<Doubt>,
+        doubt: Option<GainDoubt>,
         /// Whether the defaults themselves exceed a limit.
         baseline_over_limit: bool,
     },
@@ -22,7 +22,7 @@ pub(crate) enum Gain {
 
 /// A reason for which a gain is not significant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doubt {
+pub(crate) enum GainDoubt {
     EachMeasuredOnce,
     ConfigurationMeasuredOnce,
     DefaultsMeasuredOnce,
@@ -31,18 +31,22 @@ pub(crate) enum Doubt {
 }
 
 impl Gain {
-    pub(super) fn of(objective: Option<&Objective>, ranked: &Ranked, baseline: Option<&Ranked>) -> Self {
+    pub(super) fn of(
+        objective: Option<&Objective>,
+        ranked: &RankedConfiguration,
+        baseline: Option<&RankedConfiguration>,
+    ) -> Self {
         let number = ranked.first.trial.proposal.number;
         if number == 0 || baseline.is_some_and(|baseline| baseline.first.trial.proposal.number == number) {
             return Self::None;
         }
         let Some((objective, baseline)) = objective.zip(baseline) else { return Self::Unknown };
         let doubt = match (ranked.measurements, baseline.measurements) {
-            (0 | 1, 0 | 1) => Some(Doubt::EachMeasuredOnce),
-            (0 | 1, _) => Some(Doubt::ConfigurationMeasuredOnce),
-            (_, 0 | 1) => Some(Doubt::DefaultsMeasuredOnce),
+            (0 | 1, 0 | 1) => Some(GainDoubt::EachMeasuredOnce),
+            (0 | 1, _) => Some(GainDoubt::ConfigurationMeasuredOnce),
+            (_, 0 | 1) => Some(GainDoubt::DefaultsMeasuredOnce),
             _ if ranked.is_apart_from(baseline) => None,
-            _ => Some(Doubt::Overlap),
+            _ => Some(GainDoubt::Overlap),
         };
         let factor = objective.gain(ranked.value, baseline.value);
         Self::Factor { factor, doubt, baseline_over_limit: !baseline.first.score.is_feasible() }
@@ -64,7 +68,7 @@ impl Gain {
     pub(crate) fn is_significant(self) -> Option<bool> {
         match self {
             Self::Factor { doubt: None, .. } => Some(true),
-            Self::Factor { doubt: Some(Doubt::Overlap), .. } => Some(false),
+            Self::Factor { doubt: Some(GainDoubt::Overlap), .. } => Some(false),
             _ => None,
         }
     }

@@ -7,18 +7,21 @@ mod order;
 mod standing;
 
 use crate::objective::{Goal, Objective};
-use crate::store::{Counts, Difference, Expected, Incident, Ranked, RuleTest, Store, StoreError, Study, Verdict};
+use crate::store::{
+    ExpectedConfiguration, Incident, RankedConfiguration, RuleDisagreement, RuleTest, Store, StoreError, StoredVerdict,
+    Study, StudyCounts,
+};
 
-pub(crate) use gain::{Doubt, Gain};
-pub(crate) use no_winner::{Furthest, NoWinner};
-pub(crate) use order::Order;
+pub(crate) use gain::{Gain, GainDoubt};
+pub(crate) use no_winner::{FurthestTrial, NoWinner};
+pub(crate) use order::RankReason;
 pub(crate) use standing::Standing;
 
 /// A configuration of a ranking, and the reason for its place.
 #[derive(Clone, Debug)]
 pub(crate) struct RankingPlace {
     pub standing: Standing,
-    pub order: Order,
+    pub order: RankReason,
 }
 
 /// The findings of a study.
@@ -26,17 +29,17 @@ pub(crate) struct RankingPlace {
 pub(crate) struct StudyReport {
     pub study: Study,
     pub objective: Option<Objective>,
-    pub counts: Counts,
+    pub counts: StudyCounts,
     /// The best feasible configurations, best first.
     pub ranking: Vec<RankingPlace>,
     /// The engine's defaults by all their measurements.
-    pub baseline: Option<Ranked>,
+    pub baseline: Option<RankedConfiguration>,
     /// The judgement of the sampler's model.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<StoredVerdict>,
     /// Launches that failed for a reason of their environment.
     pub incidents: Vec<Incident>,
     /// Configurations on which rules and engine differ.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<RuleDisagreement>,
     pub rule_tests: Vec<RuleTest>,
 }
 
@@ -48,7 +51,7 @@ impl StudyReport {
         let verdict = store.verdict(&study).await?;
         // The reason for the first place compares it with the second.
         let leaders = store.leaders(&study, goal, verdict.as_ref(), most.max(2)).await?;
-        let orders = Order::of(goal, &leaders);
+        let orders = RankReason::of(goal, &leaders);
         let mut ranking = Vec::new();
         for (ranked, order) in leaders.into_iter().zip(orders).take(most as usize) {
             ranking.push(RankingPlace { standing: Standing::read(store, &study, ranked).await?, order });
@@ -80,13 +83,13 @@ impl StudyReport {
 
     /// Returns the gain of a configuration over the engine's defaults.
     #[must_use]
-    pub(crate) fn gain(&self, ranked: &Ranked) -> Gain {
+    pub(crate) fn gain(&self, ranked: &RankedConfiguration) -> Gain {
         Gain::of(self.objective.as_ref(), ranked, self.baseline.as_ref())
     }
 
     /// Returns the sampler model's expectation for the configuration that trial `number` measured first.
     #[must_use]
-    pub(crate) fn expectation(&self, number: u32) -> Option<Expected> {
+    pub(crate) fn expectation(&self, number: u32) -> Option<ExpectedConfiguration> {
         let verdict = self.verdict.as_ref()?;
         verdict.ranking.iter().find(|expected| expected.trial == number).copied()
     }
@@ -111,7 +114,7 @@ impl StudyReport {
         Self {
             study,
             objective,
-            counts: Counts::default(),
+            counts: StudyCounts::default(),
             ranking: Vec::new(),
             baseline: None,
             verdict: None,

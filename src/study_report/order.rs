@@ -1,14 +1,14 @@
 //! The reason for the place of each configuration in a ranking.
 
 use crate::objective::Goal;
-use crate::store::{Expected, Ranked};
+use crate::store::{ExpectedConfiguration, RankedConfiguration};
 
 /// The reason for a place.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Order {
+pub(crate) enum RankReason {
     /// Measured `times` times. The model expects `rival` to be better, but not by more than the uncertainty of the
     /// difference, and the rival was measured less often.
-    Confirmed { times: u32, rival: Expected, rival_times: u32 },
+    Confirmed { times: u32, rival: ExpectedConfiguration, rival_times: u32 },
     /// By the expectation of a model of all measurements.
     Expected,
     /// The model does not rank it, so it comes after all configurations that the model ranks.
@@ -17,16 +17,16 @@ pub(crate) enum Order {
     Mean,
 }
 
-impl Order {
+impl RankReason {
     /// Returns the reason for each place of a ranking.
     #[must_use]
-    pub(crate) fn of(goal: Goal, ranking: &[Ranked]) -> Vec<Self> {
+    pub(crate) fn of(goal: Goal, ranking: &[RankedConfiguration]) -> Vec<Self> {
         let is_judged = ranking.iter().any(|ranked| ranked.expected.is_some());
-        let is_better = |one: Expected, other: Expected| match goal {
+        let is_better = |one: ExpectedConfiguration, other: ExpectedConfiguration| match goal {
             Goal::Maximize => one.value > other.value,
             Goal::Minimize => one.value < other.value,
         };
-        let order = |(place, ranked): (usize, &Ranked)| {
+        let order = |(place, ranked): (usize, &RankedConfiguration)| {
             let Some(own) = ranked.expected else { return if is_judged { Self::Unranked } else { Self::Mean } };
             let rivals = ranking.iter().skip(1).filter_map(|other| Some((other, other.expected?)));
             let better =

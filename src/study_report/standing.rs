@@ -2,14 +2,14 @@
 
 use crate::objective::Score;
 use crate::stats::to_f64;
-use crate::store::{Ranked, Scored, Store, StoreError, Study};
+use crate::store::{RankedConfiguration, ScoredTrial, Store, StoreError, Study};
 
 /// A configuration with all its measurements.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
-    pub ranked: Ranked,
+    pub ranked: RankedConfiguration,
     /// Its measured trials, in the order of their numbers.
-    pub repeats: Vec<Scored>,
+    pub repeats: Vec<ScoredTrial>,
 }
 
 /// A metric over several measurements of one configuration.
@@ -23,7 +23,7 @@ pub(crate) struct Spread {
 
 impl Standing {
     /// Reads all measurements of a configuration.
-    pub(crate) async fn read(store: &Store, study: &Study, ranked: Ranked) -> Result<Self, StoreError> {
+    pub(crate) async fn read(store: &Store, study: &Study, ranked: RankedConfiguration) -> Result<Self, StoreError> {
         let mut repeats = Vec::with_capacity(ranked.trials.len());
         for number in &ranked.trials {
             repeats.extend(store.trial(study, *number).await?);

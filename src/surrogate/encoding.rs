@@ -7,12 +7,12 @@
 use std::borrow::Borrow;
 
 use crate::config::{Config, Value};
-use crate::space::{Domain, Scale, Space, geometric, short};
+use crate::space::{Domain, IntScale, Space, geometric, short};
 use crate::stats::{f64_to_i64, f64_to_u32, f64_to_usize, to_f64};
 
 /// The kind of a coordinate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Axis {
+pub(crate) enum EncodedAxis {
     /// From 0 to 1. `step` is the distance of neighbours, 0 if there are no steps.
     Number { step: f64 },
     /// `count` values without an order.
@@ -27,7 +27,7 @@ pub(crate) struct Encoding<'a> {
     space: &'a Space,
     /// Values of parameters that a configuration does not set.
     defaults: &'a Config,
-    pub axes: Vec<Axis>,
+    pub axes: Vec<EncodedAxis>,
     /// For each condition of each parameter the index of the parameter that it tests, if that varies.
     parents: Vec<Vec<Option<usize>>>,
 }
@@ -99,18 +99,18 @@ impl<'a> Encoding<'a> {
 /// Maximum number of steps of a range that counts as stepped rather than continuous.
 const FEW_STEPS: f64 = 64.0;
 
-fn axis(domain: &Domain) -> Axis {
+fn axis(domain: &Domain) -> EncodedAxis {
     match domain {
-        Domain::Bool => Axis::Choice { count: 2 },
-        Domain::Categorical(values) => Axis::Choice { count: values.len() },
-        Domain::Float { .. } => Axis::Number { step: 0.0 },
+        Domain::Bool => EncodedAxis::Choice { count: 2 },
+        Domain::Categorical(values) => EncodedAxis::Choice { count: values.len() },
+        Domain::Float { .. } => EncodedAxis::Number { step: 0.0 },
         Domain::Int { low, high, scale, multiple_of } => {
             let steps = match scale {
-                Scale::PowerOfTwo => f64::from(high.ilog2() - low.ilog2()),
-                Scale::Linear => to_f64(high - low) / to_f64(*multiple_of),
-                Scale::Log => f64::INFINITY,
+                IntScale::PowerOfTwo => f64::from(high.ilog2() - low.ilog2()),
+                IntScale::Linear => to_f64(high - low) / to_f64(*multiple_of),
+                IntScale::Log => f64::INFINITY,
             };
-            Axis::Number { step: if steps <= FEW_STEPS { 1.0 / steps.max(1.0) } else { 0.0 } }
+            EncodedAxis::Number { step: if steps <= FEW_STEPS { 1.0 / steps.max(1.0) } else { 0.0 } }
         }
     }
 }
@@ -118,7 +118,7 @@ fn axis(domain: &Domain) -> Axis {
 /// Returns the scale of a number: its ends, and whether it is logarithmic.
 fn ends(domain: &Domain) -> Option<(f64, f64, bool)> {
     match *domain {
-        Domain::Int { low, high, scale, .. } => Some((to_f64(low), to_f64(high), scale != Scale::Linear && low > 0)),
+        Domain::Int { low, high, scale, .. } => Some((to_f64(low), to_f64(high), scale != IntScale::Linear && low > 0)),
         Domain::Float { low, high, log } => Some((low, high, log && low > 0.0)),
         Domain::Bool | Domain::Categorical(_) => None,
     }
@@ -154,7 +154,7 @@ fn value(domain: &Domain, coordinate: f64) -> Value {
     match domain {
         Domain::Bool => Value::Bool(coordinate >= 0.5),
         Domain::Categorical(values) => values[f64_to_usize(coordinate.max(0.0)).min(values.len() - 1)].clone(),
-        Domain::Int { low, high, scale: Scale::PowerOfTwo, .. } => {
+        Domain::Int { low, high, scale: IntScale::PowerOfTwo, .. } => {
             let (first, last) = (f64::from(low.ilog2()), f64::from(high.ilog2()));
             Value::Int(1 << f64_to_u32(libm::round(first + coordinate.clamp(0.0, 1.0) * (last - first))))
         }

@@ -9,9 +9,9 @@ use argmin::core::{CostFunction, Error, Executor, Gradient};
 use argmin::solver::linesearch::MoreThuenteLineSearch;
 use argmin::solver::quasinewton::LBFGS;
 
-use super::Axis;
+use super::EncodedAxis;
 use super::kernel::{Hyper, LEVEL, compare, matern, shares};
-use super::process::{Data, Expected, Scale};
+use super::process::{HyperPriors, ProcessData, TargetScale};
 use crate::stats::{Cholesky, dot};
 
 /// Maximum number of steps.
@@ -42,7 +42,7 @@ struct Likelihood<'a> {
     variances: Vec<f64>,
     /// Terms of the kernel for each axis.
     columns: Vec<Column>,
-    expected: &'a Expected,
+    expected: &'a HyperPriors,
     /// The last answer: a line search asks for cost and gradient at one place.
     last: RefCell<Option<Evaluated>>,
     evaluations: Cell<usize>,
@@ -60,7 +60,13 @@ struct Column {
 }
 
 /// Returns the most likely hyper-parameters, or the prior means if the search fails.
-pub(super) fn fit(axes: &[Axis], data: &Data, scale: Scale, expected: &Expected, moved: &[f64]) -> Hyper {
+pub(super) fn fit(
+    axes: &[EncodedAxis],
+    data: &ProcessData,
+    scale: TargetScale,
+    expected: &HyperPriors,
+    moved: &[f64],
+) -> Hyper {
     let start = prior_means(axes, expected, moved);
     if data.points.len() < 2 {
         return hyper(&start, axes.len());
@@ -80,9 +86,10 @@ fn search(likelihood: &Likelihood<'_>, start: Vec<f64>) -> Option<Vec<f64>> {
 }
 
 /// Returns the prior means of the logarithms, moved by `moved` standard deviations.
-fn prior_means(axes: &[Axis], expected: &Expected, moved: &[f64]) -> Vec<f64> {
+fn prior_means(axes: &[EncodedAxis], expected: &HyperPriors, moved: &[f64]) -> Vec<f64> {
     let mut means = vec![libm::log(expected.length); axes.len()];
-    let smooth = |axis: &Axis| libm::log(if *axis == Axis::Trend { expected.trend } else { expected.smooth });
+    let smooth =
+        |axis: &EncodedAxis| libm::log(if *axis == EncodedAxis::Trend { expected.trend } else { expected.smooth });
     means.extend(axes.iter().map(smooth));
     means.extend([libm::log(expected.rough), libm::log(expected.noise), 0.0]);
     for (index, (mean, moved)) in means.iter_mut().zip(moved).enumerate() {
@@ -92,7 +99,7 @@ fn prior_means(axes: &[Axis], expected: &Expected, moved: &[f64]) -> Vec<f64> {
 }
 
 /// Returns the standard deviation of the prior of one logarithm.
-fn deviation(index: usize, axes: usize, expected: &Expected) -> f64 {
+fn deviation(index: usize, axes: usize, expected: &HyperPriors) -> f64 {
     match index.checked_sub(axes) {
         None => expected.length_deviation,
         Some(index) if index == axes + 1 => expected.noise_deviation,
@@ -108,7 +115,13 @@ fn hyper(logs: &[f64], axes: usize) -> Hyper {
 }
 
 impl<'a> Likelihood<'a> {
-    fn new(axes: &[Axis], data: &Data, scale: Scale, expected: &'a Expected, means: Vec<f64>) -> Self {
+    fn new(
+        axes: &[EncodedAxis],
+        data: &ProcessData,
+        scale: TargetScale,
+        expected: &'a HyperPriors,
+        means: Vec<f64>,
+    ) -> Self {
         let data = data.evenly(MOST_FITTED);
         let columns = axes.iter().zip(shares(axes)).enumerate().map(|(index, (axis, share))| {
             let coordinates: Vec<_> = data.points.iter().map(|point| point[index]).collect();
@@ -220,7 +233,7 @@ impl<'a> Likelihood<'a> {
 }
 
 impl Column {
-    fn new(axis: Axis, share: f64, coordinates: &[f64]) -> Self {
+    fn new(axis: EncodedAxis, share: f64, coordinates: &[f64]) -> Self {
         let (mut apart, mut agree) = (Vec::new(), Vec::new());
         for (i, x) in coordinates.iter().enumerate() {
             for y in &coordinates[..i] {

@@ -20,7 +20,7 @@
 
 use std::f64::consts::LOG2_E;
 
-use super::encoding::{Axis, NOT_ACTIVE};
+use super::encoding::{EncodedAxis, NOT_ACTIVE};
 use crate::stats::to_f64;
 
 /// Variance of the unknown level, in units of the variance of the values.
@@ -51,7 +51,7 @@ impl Hyper {
 /// A kernel with its hyper-parameters.
 #[derive(Clone, Debug)]
 pub(super) struct Kernel {
-    axes: Vec<Axis>,
+    axes: Vec<EncodedAxis>,
     /// One over the squared length scale, and the variance of the smooth part, of each axis.
     narrowness: Vec<f64>,
     smooth: Vec<f64>,
@@ -59,7 +59,7 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    pub(super) fn new(axes: &[Axis], hyper: &Hyper) -> Self {
+    pub(super) fn new(axes: &[EncodedAxis], hyper: &Hyper) -> Self {
         let smooth = hyper.smooth.iter().zip(shares(axes)).map(|(weight, share)| weight * weight * share);
         Self {
             axes: axes.to_vec(),
@@ -69,7 +69,7 @@ impl Kernel {
         }
     }
 
-    pub(super) fn axes(&self) -> &[Axis] {
+    pub(super) fn axes(&self) -> &[EncodedAxis] {
         &self.axes
     }
 
@@ -83,17 +83,17 @@ impl Kernel {
             let x = point[index];
             let (narrow, smooth) = (self.narrowness[index], self.smooth[index]);
             match self.axes[index] {
-                Axis::Number { .. } => {
+                EncodedAxis::Number { .. } => {
                     accumulate(column, &mut squared, covariances, |y| scaled(numbers(x, y), narrow, smooth));
                 }
-                Axis::Choice { count: 0 | 1 } => {}
-                Axis::Choice { count: 2 } => {
+                EncodedAxis::Choice { count: 0 | 1 } => {}
+                EncodedAxis::Choice { count: 2 } => {
                     accumulate(column, &mut squared, covariances, |y| scaled(pairs(x, y), narrow, smooth));
                 }
-                Axis::Choice { .. } => {
+                EncodedAxis::Choice { .. } => {
                     accumulate(column, &mut squared, covariances, |y| scaled(choices(x, y), narrow, smooth));
                 }
-                Axis::Trend => accumulate(column, &mut squared, covariances, |y| (0.0, smooth * (x * y))),
+                EncodedAxis::Trend => accumulate(column, &mut squared, covariances, |y| (0.0, smooth * (x * y))),
             }
         }
         for (covariance, squared) in covariances.iter_mut().zip(&squared) {
@@ -117,22 +117,22 @@ impl Kernel {
             let (narrow, weight) = (self.narrowness[index].sqrt(), self.smooth[index].sqrt());
             let centred = 2.0 * x - 1.0;
             match axis {
-                Axis::Number { .. } => {
+                EncodedAxis::Number { .. } => {
                     rough.push(narrow * x);
                     smooth.extend([weight * centred, weight * (1.5 * centred * centred - 0.5)]);
                 }
-                Axis::Choice { count: 0 | 1 } => {}
-                Axis::Choice { count: 2 } => {
+                EncodedAxis::Choice { count: 0 | 1 } => {}
+                EncodedAxis::Choice { count: 2 } => {
                     rough.push(narrow * x);
                     smooth.push(weight * centred);
                 }
-                Axis::Choice { count } => {
+                EncodedAxis::Choice { count } => {
                     let is =
                         |choice: usize| if (x - to_f64(choice)).abs() < 0.5 && *x != NOT_ACTIVE { 1.0 } else { 0.0 };
                     rough.extend((0..*count).map(|choice| narrow * std::f64::consts::FRAC_1_SQRT_2 * is(choice)));
                     smooth.extend((0..*count).map(|choice| weight * is(choice)));
                 }
-                Axis::Trend => smooth.push(weight * x),
+                EncodedAxis::Trend => smooth.push(weight * x),
             }
         }
         (rough, smooth)
@@ -140,20 +140,21 @@ impl Kernel {
 }
 
 /// Returns `w` of each axis.
-pub(super) fn shares(axes: &[Axis]) -> impl Iterator<Item = f64> {
-    let varying = axes.iter().filter(|axis| !matches!(axis, Axis::Trend | Axis::Choice { count: 0 | 1 })).count();
+pub(super) fn shares(axes: &[EncodedAxis]) -> impl Iterator<Item = f64> {
+    let varying =
+        axes.iter().filter(|axis| !matches!(axis, EncodedAxis::Trend | EncodedAxis::Choice { count: 0 | 1 })).count();
     let share = 1.0 / to_f64(varying.max(1));
-    axes.iter().map(move |axis| if *axis == Axis::Trend { 1.0 } else { share })
+    axes.iter().map(move |axis| if *axis == EncodedAxis::Trend { 1.0 } else { share })
 }
 
 /// Returns `a` and `p . p` of two coordinates on an axis.
-pub(super) fn compare(axis: Axis, x: f64, y: f64) -> (f64, f64) {
+pub(super) fn compare(axis: EncodedAxis, x: f64, y: f64) -> (f64, f64) {
     match axis {
-        Axis::Number { .. } => numbers(x, y),
-        Axis::Choice { count: 0 | 1 } => (0.0, 0.0),
-        Axis::Choice { count: 2 } => pairs(x, y),
-        Axis::Choice { .. } => choices(x, y),
-        Axis::Trend => (0.0, x * y),
+        EncodedAxis::Number { .. } => numbers(x, y),
+        EncodedAxis::Choice { count: 0 | 1 } => (0.0, 0.0),
+        EncodedAxis::Choice { count: 2 } => pairs(x, y),
+        EncodedAxis::Choice { .. } => choices(x, y),
+        EncodedAxis::Trend => (0.0, x * y),
     }
 }
 

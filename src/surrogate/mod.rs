@@ -10,6 +10,6 @@ mod process;
 #[cfg(test)]
 mod reference;
 
-pub(crate) use encoding::{Axis, Encoding};
+pub(crate) use encoding::{EncodedAxis, Encoding};
 pub(crate) use hypervolume::{front, log_expected_improvement_2d};
-pub(crate) use process::{Belief, Data, Expected, Process};
+pub(crate) use process::{HyperPriors, PosteriorBelief, Process, ProcessData};

@@ -5,14 +5,14 @@
 
 mod draws;
 
-use super::encoding::Axis;
+use super::encoding::EncodedAxis;
 use super::fit;
 use super::kernel::{Hyper, Kernel};
 use crate::stats::{Cholesky, dot, to_f64};
 
 /// The data of a process.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Data {
+pub(crate) struct ProcessData {
     pub points: Vec<Vec<f64>>,
     pub targets: Vec<f64>,
     /// Variance of each target beside the common noise, up to a factor that is fitted.
@@ -21,7 +21,7 @@ pub(crate) struct Data {
 
 /// The priors of the hyper-parameters. Deviations are of the logarithms.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Expected {
+pub(crate) struct HyperPriors {
     /// Length scale of a number, as a share of its range, and of a choice.
     pub length: f64,
     pub length_deviation: f64,
@@ -33,7 +33,7 @@ pub(crate) struct Expected {
     pub rough: f64,
     pub smooth: f64,
     pub size_deviation: f64,
-    /// Slope of the values in each [`Axis::Trend`].
+    /// Slope of the values in each [`EncodedAxis::Trend`].
     pub trend: f64,
     /// Value of the targets far from all data.
     pub level: f64,
@@ -46,7 +46,7 @@ pub(crate) struct Expected {
 pub(crate) struct Process {
     kernel: Kernel,
     hyper: Hyper,
-    scale: Scale,
+    scale: TargetScale,
     /// Coordinates of the data, one column for each axis.
     columns: Vec<Vec<f64>>,
     factor: Cholesky,
@@ -55,7 +55,7 @@ pub(crate) struct Process {
 
 /// The posterior at a point: mean and standard deviation of the value without noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Belief {
+pub(crate) struct PosteriorBelief {
     pub mean: f64,
     pub deviation: f64,
 }
@@ -64,22 +64,27 @@ impl Process {
     /// Fits the hyper-parameters and conditions on the data. `None` if a number is not finite or if the counts of
     /// points, targets and variances differ.
     #[must_use]
-    pub(crate) fn fit(axes: &[Axis], data: &Data, expected: &Expected, moved: &[f64]) -> Option<Self> {
+    pub(crate) fn fit(axes: &[EncodedAxis], data: &ProcessData, expected: &HyperPriors, moved: &[f64]) -> Option<Self> {
         if !data.is_sound(axes.len()) {
             return None;
         }
-        let scale = Scale::of(&data.targets, expected);
+        let scale = TargetScale::of(&data.targets, expected);
         let hyper = fit::fit(axes, data, scale, expected, moved);
         Self::condition(axes, hyper, scale, data)
     }
 
     /// Conditions a process of the current hyper-parameters on other data.
     #[must_use]
-    pub(crate) fn on(&self, data: &Data) -> Option<Self> {
+    pub(crate) fn on(&self, data: &ProcessData) -> Option<Self> {
         Self::condition(self.kernel.axes(), self.hyper.clone(), self.scale, data)
     }
 
-    pub(super) fn condition(axes: &[Axis], hyper: Hyper, scale: Scale, data: &Data) -> Option<Self> {
+    pub(super) fn condition(
+        axes: &[EncodedAxis],
+        hyper: Hyper,
+        scale: TargetScale,
+        data: &ProcessData,
+    ) -> Option<Self> {
         if !data.is_sound(axes.len()) {
             return None;
         }
@@ -132,13 +137,13 @@ impl Process {
 
     /// Returns the posterior of the value at a point.
     #[must_use]
-    pub(crate) fn at(&self, point: &[f64]) -> Belief {
+    pub(crate) fn at(&self, point: &[f64]) -> PosteriorBelief {
         self.near(point).0
     }
 
     /// Like `at`, with the largest correlation of the rough part with a datum.
     #[must_use]
-    pub(crate) fn near(&self, point: &[f64]) -> (Belief, f64) {
+    pub(crate) fn near(&self, point: &[f64]) -> (PosteriorBelief, f64) {
         let mut cross = vec![0.0; self.len()];
         let alike = self.kernel.across(point, &self.columns, &mut cross);
         let mean = dot(&cross, &self.weights);
@@ -146,7 +151,7 @@ impl Process {
         let own = self.kernel.own(point);
         let variance = (own - dot(&cross, &cross)).max(1e-12 * own);
         (
-            Belief {
+            PosteriorBelief {
                 mean: self.scale.level + self.scale.spread * mean,
                 deviation: self.scale.spread * variance.sqrt(),
             },
@@ -162,13 +167,13 @@ fn columns(axes: usize, points: &[Vec<f64>]) -> Vec<Vec<f64>> {
 
 /// Level and spread of the targets. A process models them as distance from the level in units of the spread.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scale {
+pub(super) struct TargetScale {
     pub(super) level: f64,
     pub(super) spread: f64,
 }
 
-impl Scale {
-    fn of(targets: &[f64], expected: &Expected) -> Self {
+impl TargetScale {
+    fn of(targets: &[f64], expected: &HyperPriors) -> Self {
         let Some(spread) = expected.spread else {
             let n = to_f64(targets.len().max(1));
             // In units of the largest, whose square may overflow.
@@ -194,7 +199,7 @@ impl Scale {
     }
 }
 
-impl Data {
+impl ProcessData {
     /// Returns at most `most` data, evenly chosen, the first and the last included.
     #[must_use]
     pub(crate) fn evenly(&self, most: usize) -> Self {

@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 
-use super::encoding::Axis;
+use super::encoding::EncodedAxis;
 use super::kernel::Hyper;
-use super::process::{Data, Expected};
+use super::process::{HyperPriors, ProcessData};
 use crate::stats::to_f64;
 
 #[derive(Deserialize)]
@@ -28,7 +28,7 @@ pub(super) struct Case {
     pub(super) negative_log: f64,
     /// Derivatives by the logarithms of lengths, smooth, rough and noise; not for the largest case.
     pub(super) gradient: Option<Vec<f64>>,
-    pub(super) asked: Vec<Answer>,
+    pub(super) asked: Vec<ReferenceAnswer>,
 }
 
 /// A name, or the number of values of a choice.
@@ -40,7 +40,7 @@ enum Kind {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Answer {
+pub(super) struct ReferenceAnswer {
     pub(super) point: Vec<f64>,
     pub(super) mean: f64,
     pub(super) deviation: f64,
@@ -51,11 +51,11 @@ pub(super) fn reference() -> Reference {
 }
 
 impl Case {
-    pub(super) fn axes(&self) -> Vec<Axis> {
+    pub(super) fn axes(&self) -> Vec<EncodedAxis> {
         let axis = |kind: &Kind| match kind {
-            Kind::Name(name) if name == "number" => Axis::Number { step: 0.0 },
-            Kind::Name(_) => Axis::Trend,
-            Kind::Choice(count) => Axis::Choice { count: *count },
+            Kind::Name(name) if name == "number" => EncodedAxis::Number { step: 0.0 },
+            Kind::Name(_) => EncodedAxis::Trend,
+            Kind::Choice(count) => EncodedAxis::Choice { count: *count },
         };
         self.axes.iter().map(axis).collect()
     }
@@ -65,14 +65,14 @@ impl Case {
         Hyper { lengths, rough: self.rough, smooth, noise: self.noise, told: 1.0 }
     }
 
-    pub(super) fn data(&self) -> Data {
-        Data { points: self.points.clone(), targets: self.targets.clone(), variances: self.variances.clone() }
+    pub(super) fn data(&self) -> ProcessData {
+        ProcessData { points: self.points.clone(), targets: self.targets.clone(), variances: self.variances.clone() }
     }
 }
 
 /// Returns the usual priors of these tests.
-pub(super) fn expected() -> Expected {
-    Expected {
+pub(super) fn expected() -> HyperPriors {
+    HyperPriors {
         length: 0.5,
         length_deviation: 0.7,
         noise: 0.05,
@@ -109,12 +109,12 @@ impl Numbers {
     }
 
     /// Returns a point that a configuration may have.
-    pub(super) fn point(&mut self, axes: &[Axis]) -> Vec<f64> {
-        let coordinate = |axis: &Axis| match axis {
-            Axis::Number { .. } => self.uniform(),
-            Axis::Choice { count } if self.uniform() < 0.9 => (self.uniform() * to_f64(*count)).floor(),
-            Axis::Choice { .. } => 0.5,
-            Axis::Trend => self.normal(),
+    pub(super) fn point(&mut self, axes: &[EncodedAxis]) -> Vec<f64> {
+        let coordinate = |axis: &EncodedAxis| match axis {
+            EncodedAxis::Number { .. } => self.uniform(),
+            EncodedAxis::Choice { count } if self.uniform() < 0.9 => (self.uniform() * to_f64(*count)).floor(),
+            EncodedAxis::Choice { .. } => 0.5,
+            EncodedAxis::Trend => self.normal(),
         };
         axes.iter().map(coordinate).collect()
     }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::{ForeignProcess, Telemetry};
-use crate::server::Owner;
+use crate::server::PortOwner;
 use crate::stats::to_f64;
 
 /// Slowdowns that come from the machine and not from the load.
@@ -50,7 +50,7 @@ fn named(process: &ForeignProcess) -> String {
     let ForeignProcess { device, pid, memory, is_new } = process;
     let who = i32::try_from(*pid)
         .ok()
-        .and_then(Owner::of)
+        .and_then(PortOwner::of)
         .map_or_else(|| format!("process {pid}"), |owner| owner.to_string());
     let memory = memory.map(|bytes| format!(", {} MiB", bytes >> 20)).unwrap_or_default();
     let does = if *is_new { "has come to" } else { "computes on" };
@@ -60,7 +60,7 @@ fn named(process: &ForeignProcess) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::Table;
+    use crate::telemetry::SeriesTable;
     use std::time::Duration;
 
     #[test]
@@ -69,7 +69,7 @@ mod tests {
         let at = |second| began + Duration::from_secs(second);
         let window = at(10)..at(110);
         let mut telemetry = Telemetry::empty(began, Duration::from_secs(1));
-        let mut table = Table::default();
+        let mut table = SeriesTable::default();
         for second in 0..120 {
             let mut row = vec![("throttled", 1.0), ("slowed_by_power_cap", 1.0)];
             // All the time before the window, and in a twentieth of it.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::exposition;
-use super::series::Row;
+use super::series::SeriesRow;
 
 /// Combination of the values of several engines or labels into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ const SOURCES: &[Source] = &[
 
 /// Returns the series of a page, or none for a page of an unknown engine. `own` contains names of series that take
 /// precedence over the known ones.
-pub(super) fn read(page: &str, own: &BTreeMap<String, String>) -> Row {
+pub(super) fn read(page: &str, own: &BTreeMap<String, String>) -> SeriesRow {
     let names = |source: &Source| {
         let own = own.get(source.series).map(String::as_str);
         own.into_iter().chain(source.names.iter().copied()).collect::<Vec<_>>()

@@ -5,7 +5,7 @@
 
 /// One value of a page.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Sample<'a> {
+pub(super) struct PageSample<'a> {
     pub(super) name: &'a str,
     /// The unparsed text between the braces.
     pub(super) labels: &'a str,
@@ -13,11 +13,11 @@ pub(super) struct Sample<'a> {
 }
 
 /// Returns the values of a page, in its order.
-pub(super) fn samples(page: &str) -> impl Iterator<Item = Sample<'_>> {
+pub(super) fn samples(page: &str) -> impl Iterator<Item = PageSample<'_>> {
     page.lines().filter_map(sample)
 }
 
-fn sample(line: &str) -> Option<Sample<'_>> {
+fn sample(line: &str) -> Option<PageSample<'_>> {
     let line = line.trim();
     let end = line.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':')).unwrap_or(line.len());
     let (name, rest) = line.split_at(end);
@@ -33,7 +33,7 @@ fn sample(line: &str) -> Option<Sample<'_>> {
     };
     // A time stamp or an exemplar may follow.
     let value = rest.split_ascii_whitespace().next()?.parse().ok()?;
-    Some(Sample { name, labels, value })
+    Some(PageSample { name, labels, value })
 }
 
 /// Returns the first closing brace outside of quotes. A label's value may contain quotes and braces.

@@ -15,7 +15,7 @@ const AT_WORK: u32 = 5;
 
 /// The processes that compute on one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Compute {
+pub(super) struct ComputeUse {
     /// Bytes by process id, if the driver reports them.
     processes: BTreeMap<u32, Option<u64>>,
     /// The largest share of the multiprocessors since the last reading, in percent, by process id.
@@ -24,16 +24,16 @@ pub(super) struct Compute {
     last: u64,
 }
 
-impl Compute {
+impl ComputeUse {
     pub(super) fn pids(&self) -> Vec<u32> {
         self.processes.keys().copied().collect()
     }
 }
 
 /// Reads one device, with shares since `seen`. A device that cannot be read has no processes.
-pub(super) fn compute(nvml: &Nvml, id: &GpuId, seen: u64) -> Compute {
+pub(super) fn compute(nvml: &Nvml, id: &GpuId, seen: u64) -> ComputeUse {
     let read = |device: &nvml_wrapper::Device<'_>| {
-        let mut compute = Compute { last: seen, ..Compute::default() };
+        let mut compute = ComputeUse { last: seen, ..ComputeUse::default() };
         for process in device.running_compute_processes().unwrap_or_default() {
             let used = match process.used_gpu_memory {
                 nvml_wrapper::enums::device::UsedGpuMemory::Used(bytes) => Some(bytes),
@@ -54,7 +54,7 @@ pub(super) fn compute(nvml: &Nvml, id: &GpuId, seen: u64) -> Compute {
 
 /// State of the search for foreign processes between readings.
 #[derive(Debug)]
-pub(super) struct Foreign {
+pub(super) struct ForeignUse {
     /// Each device with its initial processes.
     pub(super) known: Vec<DeviceProcesses>,
     /// Of each device: the instant of the last share.
@@ -63,9 +63,9 @@ pub(super) struct Foreign {
     has_our_ids: bool,
 }
 
-impl Foreign {
+impl ForeignUse {
     /// Creates the state. `now` is the current reading of each device of `known`.
-    pub(super) fn new(known: Vec<DeviceProcesses>, now: &[Compute], pids: &[i32]) -> Self {
+    pub(super) fn new(known: Vec<DeviceProcesses>, now: &[ComputeUse], pids: &[i32]) -> Self {
         let has_our_ids = now.iter().any(|compute| compute.processes.keys().any(|pid| is_in(*pid, pids)));
         Self { seen: now.iter().map(|compute| compute.last).collect(), known, has_our_ids }
     }
@@ -76,7 +76,7 @@ impl Foreign {
 
     /// Returns the processes that disturb now. `pids` searches for the server's processes, and is called only if a
     /// candidate was found.
-    pub(super) fn find(&mut self, now: Vec<Compute>, pids: impl FnOnce() -> Vec<i32>) -> Vec<ForeignProcess> {
+    pub(super) fn find(&mut self, now: Vec<ComputeUse>, pids: impl FnOnce() -> Vec<i32>) -> Vec<ForeignProcess> {
         let mut found = Vec::new();
         for ((compute, (id, known)), seen) in now.into_iter().zip(&self.known).zip(&mut self.seen) {
             *seen = compute.last;
@@ -105,14 +105,14 @@ fn is_in(pid: u32, pids: &[i32]) -> bool {
 mod tests {
     use super::*;
 
-    fn with(processes: &[u32], shares: &[(u32, u32)]) -> Compute {
+    fn with(processes: &[u32], shares: &[(u32, u32)]) -> ComputeUse {
         let processes = processes.iter().map(|pid| (*pid, Some(1 << 30))).collect();
-        Compute { processes, shares: shares.iter().copied().collect(), last: 5 }
+        ComputeUse { processes, shares: shares.iter().copied().collect(), last: 5 }
     }
 
-    fn found(before: &Compute, now: Compute, pids: &[i32]) -> Vec<(u32, bool)> {
+    fn found(before: &ComputeUse, now: ComputeUse, pids: &[i32]) -> Vec<(u32, bool)> {
         let known = vec![(GpuId::default(), before.pids())];
-        let found = Foreign::new(known, std::slice::from_ref(before), pids).find(vec![now], || pids.to_vec());
+        let found = ForeignUse::new(known, std::slice::from_ref(before), pids).find(vec![now], || pids.to_vec());
         found.iter().map(|process| (process.pid, process.is_new)).collect()
     }
 

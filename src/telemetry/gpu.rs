@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 
-use super::foreign::{Compute, Foreign, compute};
-use super::series::Row;
+use super::foreign::{ComputeUse, ForeignUse, compute};
+use super::series::SeriesRow;
 use super::{DeviceProcesses, Devices};
 use crate::facts::{
     DeviceMemory, GpuError, GpuId, GpuSelection, NVML_LIMIT, ask, listed_gpus, read_device, with_device,
@@ -25,7 +25,7 @@ pub(super) const SLOWDOWNS: &[(u64, &str)] = &[
 
 /// One device at one instant. Unsupported values are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reading {
+pub(super) struct GpuInstant {
     /// Bytes.
     pub(super) memory_used: Option<u64>,
     /// Percent of the time that a kernel ran.
@@ -43,10 +43,10 @@ pub(super) struct Reading {
 /// Values that describe the engine only on devices of its own.
 const OF_THE_ENGINE: [&str; 3] = ["utilization", "power_w", "energy_j"];
 
-impl Reading {
+impl GpuInstant {
     /// Returns the values by name.
-    pub(super) fn row(&self) -> Row {
-        let mut row = Row::new();
+    pub(super) fn row(&self) -> SeriesRow {
+        let mut row = SeriesRow::new();
         let mut add = |name, value: Option<f64>| row.extend(value.map(|value| (name, value)));
         add("memory_gib", self.memory_used.map(gib));
         add("utilization", self.utilization.map(|percent| f64::from(percent) / 100.0));
@@ -74,14 +74,14 @@ pub(super) struct Gpus {
     ids: Vec<GpuId>,
     /// The reason for which the devices are not known to be the engine's, if they are not.
     doubt: Option<String>,
-    foreign: Foreign,
+    foreign: ForeignUse,
 }
 
 /// A reading of all devices.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     /// One for each device, in order; none if the driver does not answer.
-    pub(super) devices: Vec<Row>,
+    pub(super) devices: Vec<SeriesRow>,
     /// Foreign processes that compute on the engine's devices.
     pub(super) foreign: Vec<super::ForeignProcess>,
     /// Reasons for absent values.
@@ -108,17 +108,17 @@ impl Gpus {
             Err(error @ GpuError::Hangs { .. }) => return Err(error),
             Err(_) => return Ok(None),
         };
-        let used: Vec<_> = computes.iter().map(Compute::pids).collect();
+        let used: Vec<_> = computes.iter().map(ComputeUse::pids).collect();
         let (ids, doubt) = chosen(&all, &used, &visible, devices, pids);
         let known = |id: &GpuId| all.iter().position(|one| one == id);
         let before: Vec<_> =
             ids.iter().map(|id| known(id).map(|at| computes[at].clone()).unwrap_or_default()).collect();
-        let first = |(id, now): (&GpuId, &Compute)| {
+        let first = |(id, now): (&GpuId, &ComputeUse)| {
             let earlier = devices.known.iter().find(|(known, _)| known == id);
             (id.clone(), earlier.map_or_else(|| now.pids(), |(_, pids)| pids.clone()))
         };
         let known = ids.iter().zip(&before).map(first).collect();
-        let foreign = Foreign::new(known, &before, pids);
+        let foreign = ForeignUse::new(known, &before, pids);
         Ok((!ids.is_empty()).then_some(Self { ids, doubt, foreign }))
     }
 
@@ -156,11 +156,12 @@ impl Gpus {
         })?;
         let (readings, computes): (Vec<_>, Vec<_>) = readings.into_iter().unzip();
         let is_known = self.doubt.is_none();
-        let kept = |row: Row| row.into_iter().filter(|(name, _)| is_known || !OF_THE_ENGINE.contains(name)).collect();
+        let kept =
+            |row: SeriesRow| row.into_iter().filter(|(name, _)| is_known || !OF_THE_ENGINE.contains(name)).collect();
         let rows = readings.iter().map(|reading| kept(reading.row())).collect();
         // On a device that may be another engine's, every process may be that engine's.
         let foreign = if is_known { self.foreign.find(computes, pids) } else { Vec::new() };
-        let silent = |(_, reading): &(&GpuId, &Reading)| reading.energy_mj.is_none() && reading.power_mw.is_none();
+        let silent = |(_, reading): &(&GpuId, &GpuInstant)| reading.energy_mj.is_none() && reading.power_mw.is_none();
         let silent: Vec<_> = self.ids.iter().zip(&readings).filter(silent).map(|(id, _)| id.to_string()).collect();
         let note = || format!("energy is absent: {} report neither energy nor power of their own", silent.join(", "));
         let notes = if is_known && !silent.is_empty() { vec![note()] } else { Vec::new() };
@@ -168,9 +169,9 @@ impl Gpus {
     }
 }
 
-fn reading(nvml: &nvml_wrapper::Nvml, id: &GpuId) -> Reading {
+fn reading(nvml: &nvml_wrapper::Nvml, id: &GpuId) -> GpuInstant {
     let memory = read_device(nvml, id).ok();
-    let read = |device: &nvml_wrapper::Device<'_>| Reading {
+    let read = |device: &nvml_wrapper::Device<'_>| GpuInstant {
         memory_used: memory.as_ref().map(|memory: &DeviceMemory| memory.used),
         utilization: device.utilization_rates().ok().map(|rates| rates.gpu),
         power_mw: device.power_usage().ok(),
@@ -184,7 +185,7 @@ fn reading(nvml: &nvml_wrapper::Nvml, id: &GpuId) -> Reading {
     match id.instance {
         None => reading,
         // The device's values cover all its instances.
-        Some(_) => Reading { utilization: None, power_mw: None, energy_mj: None, ..reading },
+        Some(_) => GpuInstant { utilization: None, power_mw: None, energy_mj: None, ..reading },
     }
 }
 
@@ -223,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_reading_becomes_values_in_units_and_says_why_it_is_slow() {
-        let reading = Reading {
+        let reading = GpuInstant {
             memory_used: Some(3 << 29),
             utilization: Some(97),
             power_mw: Some(412_500),
@@ -245,9 +246,9 @@ mod tests {
             ("slowed_by_hardware_thermal", 1.0),
         ];
         assert_eq!(reading.row(), expected);
-        let idle = Reading { reasons: Some(0x01 | 0x02 | 0x100), ..Reading::default() };
+        let idle = GpuInstant { reasons: Some(0x01 | 0x02 | 0x100), ..GpuInstant::default() };
         assert_eq!(idle.row(), [("throttled", 0.0)]);
-        assert_eq!(Reading::default().row(), []);
+        assert_eq!(GpuInstant::default().row(), []);
     }
 
     fn id(index: u32) -> GpuId {

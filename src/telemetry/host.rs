@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use procfs::process::Process;
 use procfs::{Current, CurrentSI};
 
-use super::series::Row;
+use super::series::SeriesRow;
 use crate::server::Processes;
 use crate::stats::{gib, to_f64};
 
@@ -16,7 +16,7 @@ const SEARCH: Duration = Duration::from_secs(5);
 
 /// The processes of a launch and their processor time, including that of processes that have ended.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct ProcessTree {
     processes: Processes,
     searched: Option<Instant>,
     pids: Vec<i32>,
@@ -24,7 +24,7 @@ pub(super) struct Tree {
     ticks: BTreeMap<(i32, u64), u64>,
 }
 
-impl Tree {
+impl ProcessTree {
     pub(super) fn new(processes: Processes) -> Self {
         Self { processes, searched: None, pids: Vec::new(), ticks: BTreeMap::new() }
     }
@@ -49,7 +49,7 @@ impl Tree {
     /// With `exactly`, searches for the processes again and reads `pss_gib`, which divides shared memory among its
     /// users. This walks the page tables and holds the process's memory lock, so it must not run on a server under
     /// load.
-    pub(super) fn read(&mut self, exactly: bool) -> Row {
+    pub(super) fn read(&mut self, exactly: bool) -> SeriesRow {
         if exactly {
             self.searched = None;
         }
@@ -79,8 +79,8 @@ fn pss(process: &Process) -> Option<u64> {
 
 /// Reads `cpu_busy_s` and `cpu_all_s`, counters over all processors, and `memory_available_gib`. Unreadable values are
 /// left out.
-pub(super) fn read() -> Row {
-    let mut row = Row::new();
+pub(super) fn read() -> SeriesRow {
+    let mut row = SeriesRow::new();
     if let Ok(stats) = procfs::KernelStats::current() {
         let cpu = stats.total;
         let idle = cpu.idle_ms() + cpu.iowait_ms().unwrap_or(0);
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::server::{Server, Spawn};
 
-    fn value(row: &Row, name: &str) -> f64 {
+    fn value(row: &SeriesRow, name: &str) -> f64 {
         row.iter().find(|(found, _)| *found == name).map(|(_, value)| *value).unwrap()
     }
 
@@ -117,7 +117,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         // The child works, the leader waits.
         let server = launch(directory.path(), "sh -c 'while :; do :; done' & wait");
-        let mut tree = Tree::new(server.processes());
+        let mut tree = ProcessTree::new(server.processes());
         let begin = Instant::now();
         let used = loop {
             tree.searched = None;

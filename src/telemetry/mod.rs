@@ -1,6 +1,6 @@
 //! Telemetry of the server, its processes, the host and its GPUs, sampled during a load without delaying it.
 //!
-//! [`Watch::start`] samples three sources once per interval, each with its own time stamps. They are the server's page
+//! [`ServerWatch::start`] samples three sources once per interval, each with its own time stamps. They are the server's page
 //! `/metrics`, the processes of its launch together with the host, and the GPUs. [`summarize`] reduces the samples of a
 //! window to numbers.
 //!
@@ -60,15 +60,15 @@ use tokio::time::MissedTickBehavior;
 
 pub(crate) use crate::trial::SERVER_METRICS as NAMES;
 pub(crate) use activity::DeviceActivity;
-pub(crate) use series::Table;
+pub(crate) use series::SeriesTable;
 pub(crate) use summary::summarize;
 
 use crate::engine::MetricsPage;
 use crate::facts::GpuId;
 use crate::server::Processes;
 use crate::trial::ServerTelemetry;
-use reader::{Reader, Reading};
-use scrape::{Answer, Scraper};
+use reader::{HostReader, HostReading};
+use scrape::{ScrapeAnswer, Scraper};
 
 /// Default interval between samples.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
@@ -140,12 +140,12 @@ pub(crate) struct Telemetry {
     pub ended: Instant,
     pub interval: Duration,
     /// Samples of the server's page.
-    pub server: Table,
+    pub server: SeriesTable,
     /// Samples of the server's processes.
-    pub process: Table,
-    pub host: Table,
+    pub process: SeriesTable,
+    pub host: SeriesTable,
     /// Samples of each watched device.
-    pub gpus: Vec<Table>,
+    pub gpus: Vec<SeriesTable>,
     /// Number of samples of any source that were too slow or failed.
     pub missed: u64,
     /// Reasons for absent sources.
@@ -170,7 +170,7 @@ pub(crate) struct ForeignProcess {
 
 impl Telemetry {
     fn empty(began: Instant, interval: Duration) -> Self {
-        let (server, process, host) = (Table::default(), Table::default(), Table::default());
+        let (server, process, host) = (SeriesTable::default(), SeriesTable::default(), SeriesTable::default());
         Self {
             began,
             ended: began,
@@ -218,13 +218,13 @@ impl Telemetry {
         json
     }
 
-    fn add(&mut self, reading: &Reading) {
+    fn add(&mut self, reading: &HostReading) {
         for (table, row) in [(&mut self.process, &reading.process), (&mut self.host, &reading.host)] {
             if let Some(row) = row {
                 table.push(reading.at, row);
             }
         }
-        self.gpus.resize(self.gpus.len().max(reading.gpus.len()), Table::default());
+        self.gpus.resize(self.gpus.len().max(reading.gpus.len()), SeriesTable::default());
         for (table, row) in self.gpus.iter_mut().zip(&reading.gpus) {
             table.push(reading.at, row);
         }
@@ -242,36 +242,36 @@ impl Telemetry {
 
 /// A running observation. Dropping it ends it without a result.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct ServerWatch {
     stop: Option<oneshot::Sender<()>>,
-    mark: Mark,
+    mark: WindowMark,
     task: JoinHandle<Telemetry>,
 }
 
 /// Handle that requests a sample at an instant of interest. Quick, and usable on any thread.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Mark(Arc<Notify>);
+pub(crate) struct WindowMark(Arc<Notify>);
 
-impl Mark {
+impl WindowMark {
     /// Requests a sample. It leaves out the server's page, because reading it would delay the requests that begin now.
     pub(crate) fn now(&self) {
         self.0.notify_one();
     }
 }
 
-impl Watch {
+impl ServerWatch {
     /// Starts sampling on the caller's runtime. The first sample is taken at once.
     #[must_use]
     pub(crate) fn start(scope: Scope) -> Self {
         let (stop, stopped) = oneshot::channel();
-        let mark = Mark::default();
+        let mark = WindowMark::default();
         let task = tokio::spawn(sample(scope, mark.clone(), stopped));
         Self { stop: Some(stop), mark, task }
     }
 
     /// Returns a handle that requests samples.
     #[must_use]
-    pub(crate) fn mark(&self) -> Mark {
+    pub(crate) fn mark(&self) -> WindowMark {
         self.mark.clone()
     }
 
@@ -293,7 +293,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for ServerWatch {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -302,8 +302,8 @@ impl Drop for Watch {
 /// Reads the current series of a server's page, by name. Returns `None` if it does not answer in time or has none.
 pub(crate) async fn ask(base_url: &str, page: &MetricsPage) -> Option<Vec<(&'static str, f64)>> {
     match Scraper::new(base_url, page).ok()?.ask().await {
-        Answer::Values(row) => Some(row),
-        Answer::Missed | Answer::Nothing(_) => None,
+        ScrapeAnswer::Values(row) => Some(row),
+        ScrapeAnswer::Missed | ScrapeAnswer::Nothing(_) => None,
     }
 }
 
@@ -315,14 +315,14 @@ enum Why {
     Last,
 }
 
-async fn sample(scope: Scope, mark: Mark, mut stopped: oneshot::Receiver<()>) -> Telemetry {
+async fn sample(scope: Scope, mark: WindowMark, mut stopped: oneshot::Receiver<()>) -> Telemetry {
     let mut telemetry = Telemetry::empty(Instant::now(), scope.interval);
     let mut scraper = None;
     match scope.base_url.as_deref().map(|url| Scraper::new(url, &scope.page)).transpose() {
         Ok(built) => scraper = built,
         Err(error) => telemetry.notes.push(format!("no http client: {error}")),
     }
-    let mut reader = match Reader::start(&scope) {
+    let mut reader = match HostReader::start(&scope) {
         Ok(reader) => Some(reader),
         Err(error) => {
             telemetry.notes.push(format!("no thread to read this machine with: {error}"));
@@ -353,9 +353,9 @@ async fn sample(scope: Scope, mark: Mark, mut stopped: oneshot::Receiver<()>) ->
         };
         let (page, here) = tokio::join!(page, here);
         match page {
-            Some((Answer::Values(row), at)) => telemetry.server.push(at, &row),
-            Some((Answer::Missed, _)) => telemetry.missed += 1,
-            Some((Answer::Nothing(note), _)) => {
+            Some((ScrapeAnswer::Values(row), at)) => telemetry.server.push(at, &row),
+            Some((ScrapeAnswer::Missed, _)) => telemetry.missed += 1,
+            Some((ScrapeAnswer::Nothing(note), _)) => {
                 telemetry.notes.push(note);
                 scraper = None;
             }

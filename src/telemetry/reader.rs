@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::gpu::{Gpus, Rows};
-use super::host::{self, Tree};
-use super::series::Row;
+use super::host::{self, ProcessTree};
+use super::series::SeriesRow;
 use super::{DeviceProcesses, Devices, ForeignProcess, Scope};
 use crate::facts::GpuError;
 
@@ -16,11 +16,11 @@ const LIMIT: Duration = Duration::from_secs(2);
 
 /// All values of one instant.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct HostReading {
     pub(super) at: Instant,
-    pub(super) process: Option<Row>,
-    pub(super) host: Option<Row>,
-    pub(super) gpus: Vec<Row>,
+    pub(super) process: Option<SeriesRow>,
+    pub(super) host: Option<SeriesRow>,
+    pub(super) gpus: Vec<SeriesRow>,
     pub(super) foreign: Vec<ForeignProcess>,
     /// Initial processes of the devices. Only the first reading contains them.
     pub(super) known: Vec<DeviceProcesses>,
@@ -29,16 +29,16 @@ pub(super) struct Reading {
 }
 
 /// A question: whether it is the last, and the channel of the answer.
-type Question = (bool, oneshot::Sender<Reading>);
+type Question = (bool, oneshot::Sender<HostReading>);
 
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct HostReader {
     questions: mpsc::Sender<Question>,
     /// A question whose answer has not come in time.
-    late: Option<oneshot::Receiver<Reading>>,
+    late: Option<oneshot::Receiver<HostReading>>,
 }
 
-impl Reader {
+impl HostReader {
     /// Starts the thread. It ends when the reader is dropped, and is never waited for.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Reader {
     }
 
     /// Requests a reading. Returns `None` if it takes too long.
-    pub(super) async fn ask(&mut self, last: bool) -> Option<Reading> {
+    pub(super) async fn ask(&mut self, last: bool) -> Option<HostReading> {
         let mut answer = if let Some(late) = self.late.take() {
             late
         } else {
@@ -82,7 +82,7 @@ fn without_time(error: &GpuError) -> String {
 
 /// The sources of the values.
 struct Source {
-    tree: Option<Tree>,
+    tree: Option<ProcessTree>,
     host: bool,
     /// Devices to open with the first reading, when the server's processes already compute on them.
     unopened: Option<Devices>,
@@ -92,17 +92,17 @@ struct Source {
 impl Source {
     fn new(scope: &Scope) -> Self {
         Self {
-            tree: scope.processes.clone().map(Tree::new),
+            tree: scope.processes.clone().map(ProcessTree::new),
             host: scope.host,
             unopened: scope.gpus.clone(),
             gpus: None,
         }
     }
 
-    fn read(&mut self, last: bool) -> Reading {
+    fn read(&mut self, last: bool) -> HostReading {
         let (mut notes, mut known) = (Vec::new(), Vec::new());
         if let Some(devices) = self.unopened.take() {
-            let pids = self.tree.as_mut().map(Tree::pids).unwrap_or_default();
+            let pids = self.tree.as_mut().map(ProcessTree::pids).unwrap_or_default();
             match Gpus::open(&devices, pids) {
                 Ok(gpus) => self.gpus = gpus,
                 Err(error) => notes.push(format!("the GPUs are not read: {error}")),
@@ -112,7 +112,7 @@ impl Source {
         }
         let at = Instant::now();
         let Self { tree, gpus, .. } = self;
-        let mut searched = || tree.as_mut().map(Tree::searched_pids).unwrap_or_default();
+        let mut searched = || tree.as_mut().map(ProcessTree::searched_pids).unwrap_or_default();
         let Rows { devices: rows, foreign, notes: absent } = match gpus.as_mut().map(|gpus| gpus.read(&mut searched)) {
             Some(Ok(rows)) => rows,
             None => Rows::default(),
@@ -122,7 +122,7 @@ impl Source {
             }
         };
         notes.extend(absent);
-        Reading {
+        HostReading {
             at,
             gpus: rows,
             foreign,

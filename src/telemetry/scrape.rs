@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::engine;
-use super::series::Row;
+use super::series::SeriesRow;
 use crate::engine::MetricsPage;
 
 /// Maximum bytes of a page. A page of vLLM has 60 kB, and each further engine adds the same amount.
@@ -14,8 +14,8 @@ const LIMIT: Duration = Duration::from_secs(2);
 
 /// Result of a request for the page.
 #[derive(Debug, PartialEq)]
-pub(super) enum Answer {
-    Values(Row),
+pub(super) enum ScrapeAnswer {
+    Values(SeriesRow),
     /// Too slow, too large, or no answer. The next request may succeed.
     Missed,
     /// The server has no such page, for this reason.
@@ -37,29 +37,29 @@ impl Scraper {
         Ok(Self { client, url: page_url(base_url, &page.path), page: page.clone() })
     }
 
-    pub(super) async fn ask(&self) -> Answer {
-        let Ok(mut response) = self.client.get(&self.url).send().await else { return Answer::Missed };
+    pub(super) async fn ask(&self) -> ScrapeAnswer {
+        let Ok(mut response) = self.client.get(&self.url).send().await else { return ScrapeAnswer::Missed };
         let status = response.status();
         // Timeouts (408) and too many requests (429) are temporary.
         if status.is_client_error() && !matches!(status.as_u16(), 408 | 429) {
-            return Answer::Nothing(format!("{} answers with status {}", self.url, status.as_u16()));
+            return ScrapeAnswer::Nothing(format!("{} answers with status {}", self.url, status.as_u16()));
         }
         if !status.is_success() {
-            return Answer::Missed;
+            return ScrapeAnswer::Missed;
         }
         let mut body = Vec::new();
         loop {
             match response.chunk().await {
                 Ok(Some(chunk)) if body.len() + chunk.len() <= MOST_BYTES => body.extend_from_slice(&chunk),
                 Ok(None) => break,
-                _ => return Answer::Missed,
+                _ => return ScrapeAnswer::Missed,
             }
         }
         let row = engine::read(&String::from_utf8_lossy(&body), &self.page.names);
         if row.is_empty() {
-            return Answer::Nothing(format!("{} has no series of a known engine", self.url));
+            return ScrapeAnswer::Nothing(format!("{} has no series of a known engine", self.url));
         }
-        Answer::Values(row)
+        ScrapeAnswer::Values(row)
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
         url
     }
 
-    async fn ask(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Answer {
+    async fn ask(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> ScrapeAnswer {
         Scraper::new(&answering(bytes).await, &MetricsPage::usual()).unwrap().ask().await
     }
 
@@ -102,19 +102,24 @@ mod tests {
     #[tokio::test]
     async fn each_kind_of_answer_is_told_apart() {
         let values = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nvllm:num_requests_running{engine=\"0\"} 3.0\n";
-        assert_eq!(ask(values).await, Answer::Values(vec![("requests_running", 3.0)]));
-        let Answer::Nothing(why) = ask("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await else { panic!() };
+        assert_eq!(ask(values).await, ScrapeAnswer::Values(vec![("requests_running", 3.0)]));
+        let ScrapeAnswer::Nothing(why) = ask("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await else {
+            panic!()
+        };
         assert!(why.ends_with("/metrics answers with status 404"), "{why}");
         let unknown = ask("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nup 1\n").await;
-        assert!(matches!(&unknown, Answer::Nothing(why) if why.contains("no series of a known engine")), "{unknown:?}");
-        assert_eq!(ask("HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n").await, Answer::Missed);
-        assert_eq!(ask("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\ncut off").await, Answer::Missed);
+        assert!(
+            matches!(&unknown, ScrapeAnswer::Nothing(why) if why.contains("no series of a known engine")),
+            "{unknown:?}"
+        );
+        assert_eq!(ask("HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n").await, ScrapeAnswer::Missed);
+        assert_eq!(ask("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\ncut off").await, ScrapeAnswer::Missed);
         let mut endless = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n".to_vec();
         endless.resize(MOST_BYTES + 1024, b'#');
-        assert_eq!(ask(endless).await, Answer::Missed);
+        assert_eq!(ask(endless).await, ScrapeAnswer::Missed);
         let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", closed.local_addr().unwrap());
         drop(closed);
-        assert_eq!(Scraper::new(&url, &MetricsPage::usual()).unwrap().ask().await, Answer::Missed);
+        assert_eq!(Scraper::new(&url, &MetricsPage::usual()).unwrap().ask().await, ScrapeAnswer::Missed);
     }
 }

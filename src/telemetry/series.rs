@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::stats::{f64_to_i32, f64_to_i64};
 
 /// Values of one instant, by name.
-pub(super) type Row = Vec<(&'static str, f64)>;
+pub(super) type SeriesRow = Vec<(&'static str, f64)>;
 
 /// Series that only grow, except for a restart of the process that counts.
 const COUNTERS: &[&str] = &[
@@ -30,13 +30,13 @@ const COVERED: f64 = 0.9;
 
 /// Values of one source: a column for each name, all with the same instants. Missing values are NaN.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Table {
+pub(crate) struct SeriesTable {
     at: Vec<Instant>,
     columns: BTreeMap<&'static str, Vec<f64>>,
 }
 
-impl Table {
-    pub(super) fn push(&mut self, at: Instant, row: &Row) {
+impl SeriesTable {
+    pub(super) fn push(&mut self, at: Instant, row: &SeriesRow) {
         for (name, value) in row {
             let column = self.columns.entry(name).or_default();
             column.resize(self.at.len(), f64::NAN);
@@ -193,8 +193,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn table(began: Instant, name: &'static str, points: &[(u64, f64)]) -> Table {
-        let mut table = Table::default();
+    fn table(began: Instant, name: &'static str, points: &[(u64, f64)]) -> SeriesTable {
+        let mut table = SeriesTable::default();
         for (at_ms, value) in points {
             table.push(began + Duration::from_millis(*at_ms), &vec![(name, *value)]);
         }
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn missing_values_are_nulls_and_columns_keep_their_length() {
         let began = Instant::now();
-        let mut table = Table::default();
+        let mut table = SeriesTable::default();
         table.push(began, &vec![("a", 1.25)]);
         table.push(began + Duration::from_millis(1500), &vec![("preemptions", 7.0)]);
         table.push(began + Duration::from_millis(2500), &vec![("a", 123.456), ("preemptions", 9.0)]);

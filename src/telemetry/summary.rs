@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
-use super::{Table, Telemetry};
+use super::{SeriesTable, Telemetry};
 use crate::stats::{mean, to_f64};
 
 /// Returns the numbers of a window, under the names of [`NAMES`](super::NAMES). Unknown numbers are absent.
@@ -60,7 +60,7 @@ impl Summary<'_> {
         }
     }
 
-    fn gpus(&mut self, gpus: &[Table], output_tokens: u64) {
+    fn gpus(&mut self, gpus: &[SeriesTable], output_tokens: u64) {
         let window = self.window;
         let means = |name: &str| gpus.iter().filter_map(|gpu| mean(&gpu.within(name, window))).collect::<Vec<_>>();
         let most = |name: &str| max(gpus.iter().flat_map(|gpu| gpu.within(name, window)).collect());
@@ -73,7 +73,7 @@ impl Summary<'_> {
         // A sum that lacks a device would be wrong.
         let power = means("power_w");
         self.add("gpu_power_w_mean", (!power.is_empty() && power.len() == gpus.len()).then(|| power.iter().sum()));
-        let energy = |gpu: &Table| gpu.increase("energy_j", window).or_else(|| gpu.integral("power_w", window));
+        let energy = |gpu: &SeriesTable| gpu.increase("energy_j", window).or_else(|| gpu.integral("power_w", window));
         let energy = gpus.iter().map(energy).collect::<Option<Vec<_>>>().filter(|all| !all.is_empty());
         let energy = energy.map(|all| all.iter().sum::<f64>());
         self.add("energy_j", energy);
@@ -104,7 +104,7 @@ mod tests {
     /// Returns samples of ten seconds. The window is from 2 to 8.
     fn full(began: Instant) -> Telemetry {
         let mut telemetry = Telemetry::empty(began, Duration::from_secs(1));
-        telemetry.gpus = vec![Table::default(), Table::default()];
+        telemetry.gpus = vec![SeriesTable::default(), SeriesTable::default()];
         for (second, n) in (0..=10_u64).zip(0_u32..) {
             let (now, n) = (at(began, second), f64::from(n));
             // Values outside of the window differ, and must not count.
@@ -223,7 +223,7 @@ mod tests {
     fn energy_is_unknown_when_one_device_does_not_tell() {
         let began = Instant::now();
         let mut telemetry = full(began);
-        telemetry.gpus.push(Table::default());
+        telemetry.gpus.push(SeriesTable::default());
         let summary = summarize(&telemetry, &(at(began, 2)..at(began, 8)), 300);
         assert!(!summary.contains_key("energy_j") && !summary.contains_key("gpu_power_w_mean"), "{summary:?}");
         assert!(summary.contains_key("gpu_memory_gib_max"));

@@ -54,7 +54,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 #[tokio::test]
 async fn a_watch_samples_from_its_start_to_its_stop() {
     let (url, asked) = server(u64::MAX).await;
-    let watch = Watch::start(scope(Some(url), 20));
+    let watch = ServerWatch::start(scope(Some(url), 20));
     until("a third page", || asked.load(Ordering::SeqCst) >= 3).await;
     let telemetry = watch.stop().await;
     let pages = asked.load(Ordering::SeqCst);
@@ -76,7 +76,7 @@ async fn a_watch_samples_from_its_start_to_its_stop() {
 #[tokio::test]
 async fn a_page_that_hangs_is_left_out_and_counted_and_holds_nothing_up() {
     let (url, asked) = server(1).await;
-    let watch = Watch::start(scope(Some(url), 20));
+    let watch = ServerWatch::start(scope(Some(url), 20));
     until("a second question", || asked.load(Ordering::SeqCst) >= 2).await;
     let begin = Instant::now();
     let telemetry = watch.stop().await;
@@ -88,7 +88,7 @@ async fn a_page_that_hangs_is_left_out_and_counted_and_holds_nothing_up() {
 #[tokio::test]
 async fn a_mark_reads_this_machine_and_spares_the_server() {
     let (url, asked) = server(u64::MAX).await;
-    let watch = Watch::start(scope(Some(url), 3_600_000));
+    let watch = ServerWatch::start(scope(Some(url), 3_600_000));
     until("the first page", || asked.load(Ordering::SeqCst) >= 1).await;
     let mark = watch.mark();
     std::thread::spawn(move || mark.now()).join().unwrap();
@@ -112,7 +112,7 @@ async fn a_machine_without_gpus_and_a_server_without_a_page_leave_one_note() {
             count.fetch_add(1, Ordering::SeqCst);
         }
     });
-    let watch = Watch::start(Scope {
+    let watch = ServerWatch::start(Scope {
         gpus: Some(Devices { visible: None, used: 1, is_given: false, known: Vec::new() }),
         ..scope(Some(url), 3_600_000)
     });

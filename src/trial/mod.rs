@@ -17,13 +17,13 @@ use std::path::PathBuf;
 use crate::config::Config;
 
 pub use control::{for_terminal, is_control, json_for_terminal, without_controls};
-pub use measurement::{ClientReport, Direction, Distribution, Interval, Measurement, Speeds, Window};
+pub use measurement::{ClientReport, Distribution, Interval, MeasuredWindow, Measurement, MetricDirection, Speeds};
 pub use outcome::{Blame, Failure, FailureKind, Outcome, Rejection};
 pub use placement::Placement;
 pub use proposal::{Origin, Proposal};
 pub use replies::Replies;
 pub use secret::{REDACTED, is_secret, redact};
-pub use startup::{Difference, MemoryObservation, PhaseTime, Startup};
+pub use startup::{FlagDifference, MemoryObservation, PhaseTime, Startup};
 pub use telemetry::{SERVER_METRICS, SERVER_NAMES, ServerTelemetry};
 
 /// The exact command line and the environment variables that were added to the tuner's own.
@@ -31,12 +31,12 @@ pub use telemetry::{SERVER_METRICS, SERVER_NAMES, ServerTelemetry};
 /// It contains no secrets: values of variables with the name of a secret are [`REDACTED`], and [`redact`] replaces
 /// values that look like one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Launch {
+pub struct LaunchCommand {
     pub command: Vec<String>,
     pub env: BTreeMap<String, String>,
 }
 
-impl Launch {
+impl LaunchCommand {
     /// Redacts words that look like secrets. The launch itself gets the original words.
     #[must_use]
     pub fn redacted(command: &[String], env: BTreeMap<String, String>) -> Self {
@@ -61,7 +61,7 @@ impl Launch {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
     pub proposal: Proposal,
-    pub launch: Launch,
+    pub launch: LaunchCommand,
     /// RFC 3339, UTC, milliseconds.
     pub started_at: String,
     /// Seconds from spawn to readiness; `None` if the server never became ready.
@@ -134,7 +134,7 @@ impl Trial {
     pub(crate) fn of(proposal: Proposal, outcome: Outcome) -> Self {
         Self {
             proposal,
-            launch: Launch::default(),
+            launch: LaunchCommand::default(),
             started_at: "2026-01-02T03:04:05.678Z".to_owned(),
             startup_s: None,
             elapsed_s: 1.0,

@@ -19,7 +19,7 @@ pub struct Startup {
     pub resolved: BTreeMap<String, String>,
     /// Flags that the engine resolved to another value than the requested one.
     #[serde(default)]
-    pub differences: Vec<Difference>,
+    pub differences: Vec<FlagDifference>,
     /// Conditions of the host when the server was ready. Empty if it never was, and in trials of older versions.
     #[serde(default)]
     pub conditions: Vec<MeasurementCondition>,
@@ -34,13 +34,13 @@ pub struct PhaseTime {
 
 /// A flag whose explicit value the engine does not use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Difference {
+pub struct FlagDifference {
     pub flag: String,
     pub asked: String,
     pub resolved: String,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for FlagDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { flag, asked, resolved } = self;
         write!(f, "{flag} is {resolved}, asked for was {asked}")

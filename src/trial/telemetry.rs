@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::Direction;
+use super::MetricDirection;
 
 /// Telemetry of one launch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,10 +24,10 @@ macro_rules! names {
     ($($name:literal, $unit:literal, $direction:ident;)*) => {
         /// Every name of the server's side that an objective or a constraint may use, with the direction of
         /// improvement.
-        pub const SERVER_NAMES: &[(&str, Direction)] = &[$(($name, Direction::$direction)),*];
+        pub const SERVER_NAMES: &[(&str, MetricDirection)] = &[$(($name, MetricDirection::$direction)),*];
 
         /// These names with their units; a share is from 0 to 1.
-        pub const SERVER_METRICS: &[(&str, &str, Direction)] = &[$(($name, $unit, Direction::$direction)),*];
+        pub const SERVER_METRICS: &[(&str, &str, MetricDirection)] = &[$(($name, $unit, MetricDirection::$direction)),*];
     };
 }
 

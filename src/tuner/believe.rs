@@ -5,13 +5,13 @@
 
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
-use crate::job::{Job, Search, TWIN, known};
-use crate::predict::{Knowledge, On, Question};
-use crate::prior::{Belief, of_job, of_study};
-use crate::sampler::{Known, Prior};
+use crate::job::{Job, JobSearch, TWIN, known};
+use crate::predict::{Knowledge, PredictedDevice, TwinQuestion};
+use crate::prior::{PriorBelief, of_job, of_study};
+use crate::sampler::{KnownOutcome, SamplerPrior};
 use crate::store::{Store, StoreError};
 use crate::trial::Origin;
-use crate::twin::{Calibration, StartupModel, Warm};
+use crate::twin::{Calibration, StartupModel, WarmState};
 
 /// Returns the priors that a study requests, the most trusted first, with notices about them. Unavailable priors are
 /// left out with a notice, for example those of earlier studies if there is no database. The list is empty for samplers
@@ -23,8 +23,8 @@ pub async fn beliefs(
     job: &Job,
     installed: &ExecutionEnvironment,
     store: Option<&Store>,
-    search: &Search<'_>,
-) -> Result<(Vec<Prior>, Vec<String>), StoreError> {
+    search: &JobSearch<'_>,
+) -> Result<(Vec<SamplerPrior>, Vec<String>), StoreError> {
     let (mut priors, mut told) = (Vec::new(), Vec::new());
     if !job.sampler.believes() {
         return Ok((priors, told));
@@ -36,7 +36,7 @@ pub async fn beliefs(
             None => Err("earlier studies are in the database, which is not asked".to_owned()),
         };
         match belief {
-            Ok(Belief { prior, notes }) => {
+            Ok(PriorBelief { prior, notes }) => {
                 told.extend(notes.into_iter().map(|note| format!("prior {name}: {note}")));
                 priors.push(prior);
             }
@@ -47,7 +47,7 @@ pub async fn beliefs(
 }
 
 /// Returns the twin's predictions under the study's own load.
-fn twin(job: &Job, installed: &ExecutionEnvironment, search: &Search<'_>) -> Result<Belief, String> {
+fn twin(job: &Job, installed: &ExecutionEnvironment, search: &JobSearch<'_>) -> Result<PriorBelief, String> {
     let unknown = Calibration::none();
     let question = twin_question(job, installed, search.space.fixed.clone(), &unknown)?;
     let allowed = |config: &Config| search.rejection(config).is_none();
@@ -67,19 +67,19 @@ pub(super) fn twin_question<'a>(
     installed: &ExecutionEnvironment,
     config: Config,
     calibration: &'a Calibration,
-) -> Result<Question<'a>, String> {
+) -> Result<TwinQuestion<'a>, String> {
     let preset = installed.preset(job)?;
-    Ok(Question {
+    Ok(TwinQuestion {
         job,
         load: &job.load,
         config,
         version: installed.version,
-        device: On { preset, facts: installed.device },
+        device: PredictedDevice { preset, facts: installed.device },
         host: installed.host,
         knowledge: Knowledge::here(calibration),
         acceptance: None,
         starts: StartupModel::default(),
-        warm: Warm::default(),
+        warm: WarmState::default(),
     })
 }
 
@@ -88,8 +88,8 @@ async fn earlier(
     job: &Job,
     store: &Store,
     name: &str,
-    search: &Search<'_>,
-) -> Result<Result<Belief, String>, StoreError> {
+    search: &JobSearch<'_>,
+) -> Result<Result<PriorBelief, String>, StoreError> {
     let Some(study) = store.study(name).await? else {
         return Ok(Err("the database has no study of this name".to_owned()));
     };
@@ -98,10 +98,10 @@ async fn earlier(
     let alone = trials.filter(|trial| trial.proposal.origin != Origin::Interference);
     let trials: Vec<_> = alone.map(|trial| (trial.proposal.config, known(&job.objective, &trial.outcome))).collect();
     let prior = of_study(name, &trials, &search.space);
-    if !prior.points().iter().any(|(_, known)| matches!(known, Known::Measured(_))) {
+    if !prior.points().iter().any(|(_, known)| matches!(known, KnownOutcome::Measured(_))) {
         return Ok(Err("none of its measured trials is a point of this space".to_owned()));
     }
     let left_out = trials.len() - prior.points().len();
     let notes = (left_out > 0).then(|| format!("{left_out} of {} trials say nothing of this space", trials.len()));
-    Ok(Ok(Belief { prior, notes: notes.into_iter().collect() }))
+    Ok(Ok(PriorBelief { prior, notes: notes.into_iter().collect() }))
 }

@@ -10,7 +10,7 @@ use super::watchdog::computes_elsewhere;
 use crate::engine::root_line;
 use crate::execution::{ExecutionEnvironment, ReleaseSource, selected_gpus};
 use crate::facts::{
-    ContextChange, Device, DeviceContext, Host, NVML_LIMIT, TrialContext, ask_async, read_gpu_context, readable_release,
+    ContextChange, Device, Host, NVML_LIMIT, TrialContext, TrialDevices, ask_async, read_gpu_context, readable_release,
 };
 use crate::job::Job;
 use crate::trial::Trial;
@@ -29,8 +29,8 @@ pub(super) struct ContextKeeper<'r> {
 }
 
 /// Reads the devices of a study's engine. If the driver cannot be read, they are those that the study describes.
-async fn devices(job: &Job, installed: &ExecutionEnvironment) -> DeviceContext {
-    let described = DeviceContext::described(installed.device);
+async fn devices(job: &Job, installed: &ExecutionEnvironment) -> TrialDevices {
+    let described = TrialDevices::described(installed.device);
     let engine = &job.engine;
     let is_here = engine.engine.computes() && !computes_elsewhere(&engine.command);
     // A described device is not the driver's, or has no driver.

@@ -6,16 +6,16 @@ use crate::cost::expected_start_s;
 use crate::execution::ExecutionEnvironment;
 use crate::facts::{Device, HostLimits};
 use crate::job::{Job, LoadJob};
-use crate::load::Arrival;
-use crate::predict::{Knowledge, On, Outlook, Question, Span};
+use crate::load::ArrivalPattern;
+use crate::predict::{ForecastSpan, JobForecaster, Knowledge, PredictedDevice, TwinQuestion};
 use crate::stats::median;
-use crate::store::{Scored, Store, StoreError};
+use crate::store::{ScoredTrial, Store, StoreError};
 use crate::trial::{Origin, Outcome};
-use crate::twin::{Calibration, Start, StartupModel, Warm};
+use crate::twin::{Calibration, StartConditions, StartupModel, WarmState};
 
 /// The estimated cost of a study.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct StudyEstimate {
     /// Launches still to come, if the budget or the space limits them.
     pub launches: Option<u32>,
     /// Rounds of launches one after the other. The number is below `launches` if several launches run at a time.
@@ -26,21 +26,21 @@ pub struct Estimate {
     pub load_s: f64,
     /// The budget's time, in seconds.
     pub limit_s: Option<f64>,
-    pub source: Source,
+    pub source: FigureSource,
     /// The study's launches so far.
-    pub taken: Taken,
+    pub taken: TakenTime,
 }
 
 /// The number of finished launches, and their total duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Taken {
+pub struct TakenTime {
     pub launches: u32,
     pub total_s: f64,
 }
 
 /// The source of an estimate's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum FigureSource {
     /// The median of the study's measured trials, with their number.
     Study(usize),
     /// The median of the measured trials of other studies with this model and engine, with their number. The time under
@@ -52,7 +52,7 @@ pub enum Source {
     Guess,
 }
 
-impl Estimate {
+impl StudyEstimate {
     /// Returns the total seconds, if the launches or the time are limited.
     #[must_use]
     pub fn total_s(&self) -> Option<f64> {
@@ -84,9 +84,9 @@ pub async fn estimate(
     slots: &Slots,
     configurations: Option<usize>,
     store: Option<&Store>,
-) -> Result<Estimate, StoreError> {
+) -> Result<StudyEstimate, StoreError> {
     let (mut own, mut others, mut done) = (Vec::new(), Vec::new(), Done::default());
-    let mut taken = Taken::default();
+    let mut taken = TakenTime::default();
     if let Some(store) = store {
         let definition = job.definition();
         for (study, _) in store.studies().await? {
@@ -94,7 +94,7 @@ pub async fn estimate(
             if study.definition == definition && study.name == job.name {
                 let trials = store.trials(&study).await?;
                 done = Done::of(&trials);
-                taken = Taken::of(&trials);
+                taken = TakenTime::of(&trials);
                 own = costs(&trials, 1.0);
             } else if same("/model") && same("/engine/kind") {
                 let count = |key: &str| study.definition.pointer(key).and_then(serde_json::Value::as_f64);
@@ -105,11 +105,11 @@ pub async fn estimate(
         }
     }
     let (source, (startup_s, load_s)) = match (usual(&own), usual(&others)) {
-        (Some(cost), _) => (Source::Study(own.len()), cost),
-        (None, Some(cost)) => (Source::Model(others.len()), cost),
+        (Some(cost), _) => (FigureSource::Study(own.len()), cost),
+        (None, Some(cost)) => (FigureSource::Model(others.len()), cost),
         (None, None) => match simulate(job, installed) {
-            Some((preset, cost)) => (Source::Twin(preset), cost),
-            None => (Source::Guess, guess(job, installed.device)),
+            Some((preset, cost)) => (FigureSource::Twin(preset), cost),
+            None => (FigureSource::Guess, guess(job, installed.device)),
         },
     };
     // The defaults come on top of the space, and each confirmation measures two configurations again.
@@ -124,7 +124,7 @@ pub async fn estimate(
     let at_a_time = u32::try_from(slots.parallel()).unwrap_or(u32::MAX);
     let alone = u32::from(done.paid == 0) + 2 * job.budget.confirmations();
     let rounds = launches.map(|launches| rounds(launches, alone, at_a_time, done.crowd < at_a_time));
-    Ok(Estimate { launches, rounds, startup_s, load_s, limit_s, source, taken })
+    Ok(StudyEstimate { launches, rounds, startup_s, load_s, limit_s, source, taken })
 }
 
 /// The numbers of finished launches of a study.
@@ -137,7 +137,7 @@ struct Done {
 }
 
 impl Done {
-    fn of(trials: &[Scored]) -> Self {
+    fn of(trials: &[ScoredTrial]) -> Self {
         let launched = trials.iter().map(|scored| &scored.trial);
         let launched = launched.filter(|trial| !matches!(trial.outcome, Outcome::Rejected(_)));
         launched.fold(Self::default(), |done, trial| match trial.proposal.origin {
@@ -148,8 +148,8 @@ impl Done {
     }
 }
 
-impl Taken {
-    fn of(trials: &[Scored]) -> Self {
+impl TakenTime {
+    fn of(trials: &[ScoredTrial]) -> Self {
         let launched = trials.iter().map(|scored| &scored.trial);
         let launched = launched.filter(|trial| !matches!(trial.outcome, Outcome::Rejected(_)));
         launched.fold(Self::default(), |taken, trial| Self {
@@ -172,7 +172,7 @@ fn requests_of(job: &Job) -> u32 {
     job.load.total().unwrap_or(1000)
 }
 
-fn costs(trials: &[Scored], scale: f64) -> Vec<Cost> {
+fn costs(trials: &[ScoredTrial], scale: f64) -> Vec<Cost> {
     let measured = trials.iter().map(|scored| &scored.trial).filter(|trial| trial.outcome.measurement().is_some());
     measured
         .filter_map(|trial| trial.startup_s.map(|startup| (startup, (trial.elapsed_s - startup).max(0.0) * scale)))
@@ -204,19 +204,19 @@ fn simulate(job: &Job, installed: &ExecutionEnvironment) -> Option<(&'static str
     let requests = whole.min(MOST_REQUESTS);
     let load = LoadJob { requests: Some(requests), ..job.load.clone() };
     let unknown = Calibration::none();
-    let question = Question {
+    let question = TwinQuestion {
         job,
         load: &load,
         config: fixed.clone(),
         version,
-        device: On { preset, facts: device },
+        device: PredictedDevice { preset, facts: device },
         host,
         knowledge: Knowledge::here(&unknown),
         acceptance: None,
         starts: StartupModel::default(),
-        warm: Warm::default(),
+        warm: WarmState::default(),
     };
-    let outcome = Outlook::new(job).forecast(&question, Span::Own, None).ok()?.outcome;
+    let outcome = JobForecaster::new(job).forecast(&question, ForecastSpan::Own, None).ok()?.outcome;
     let measured_s = outcome.measurement()?.duration_s;
     let load_s = measured_s * f64::from(whole.saturating_add(load.warmup)) / f64::from(requests.max(1));
     let at = ExecutionEnvironment { version, host, ..installed.clone() };
@@ -230,7 +230,7 @@ pub(super) fn startup_s(job: &Job, installed: &ExecutionEnvironment, config: &Co
     let start = preset.and_then(|preset| {
         let config = job.with_arguments(config, installed.version);
         let facts = job.facts(installed.version, installed.device, installed.host);
-        Start::new(&job.model.shape, &facts.memory_launch(&config)?, preset, Warm::default()).ok()
+        StartConditions::new(&job.model.shape, &facts.memory_launch(&config)?, preset, WarmState::default()).ok()
     });
     start.map_or_else(|| guess(job, installed.device).0, |start| expected_start_s(&StartupModel::default(), &start))
 }
@@ -256,7 +256,7 @@ fn guess(job: &Job, device: Device) -> Cost {
     let requests = requests_of(job);
     let rounds = requests.div_ceil(job.load.concurrency.unwrap_or(requests).max(1));
     let arrivals = match job.load.arrival {
-        Arrival::Rate { per_s, .. } => f64::from(requests) / per_s,
+        ArrivalPattern::Rate { per_s, .. } => f64::from(requests) / per_s,
         _ => 0.0,
     };
     let load = (f64::from(rounds) * job.workload.mean_output() * token).max(arrivals);
@@ -272,8 +272,9 @@ mod tests {
     #[test]
     fn the_total_is_what_limits_first() {
         let estimate = |launches, limit_s| {
-            let (source, taken) = (Source::Guess, Taken::default());
-            Estimate { launches, rounds: launches, startup_s: 30.0, load_s: 10.0, limit_s, source, taken }.total_s()
+            let (source, taken) = (FigureSource::Guess, TakenTime::default());
+            StudyEstimate { launches, rounds: launches, startup_s: 30.0, load_s: 10.0, limit_s, source, taken }
+                .total_s()
         };
         assert_eq!(estimate(Some(10), None), Some(400.0));
         assert_eq!(estimate(Some(10), Some(100.0)), Some(100.0));
@@ -291,8 +292,10 @@ mod tests {
 
     #[test]
     fn launches_that_the_budget_does_not_pay_for_leave_it_as_it_is() {
-        let scored =
-            |origin: &'static str, outcome| Scored { trial: Trial::example(0, origin, outcome), score: Score::Failed };
+        let scored = |origin: &'static str, outcome| ScoredTrial {
+            trial: Trial::example(0, origin, outcome),
+            score: Score::Failed,
+        };
         let measured = || Outcome::Measured(Measurement::default());
         let failed = Outcome::Failed(Failure { kind: FailureKind::Crash, message: String::new() });
         let rejected = Outcome::Rejected(Rejection { rule: "R1".to_owned(), message: String::new() });
@@ -305,7 +308,7 @@ mod tests {
         ];
         assert_eq!(Done::of(&trials), Done { paid: 2, crowd: 2 });
         // Every launch took its time.
-        assert_eq!(Taken::of(&trials), Taken { launches: 4, total_s: 4.0 });
+        assert_eq!(TakenTime::of(&trials), TakenTime { launches: 4, total_s: 4.0 });
     }
 
     #[test]

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use super::{Interference, Pause, WrongRule};
+use super::{Interference, RetryPause, WrongRule};
 use crate::config::Config;
-use crate::rule::Removal;
-use crate::store::{Incident, RuleVerdict, Scored};
-use crate::trial::{Difference, Proposal};
+use crate::rule::SpaceRemoval;
+use crate::store::{Incident, RuleVerdict, ScoredTrial};
+use crate::trial::{FlagDifference, Proposal};
 
 /// Callback for events. The tuner and the load's thread call it, so it must be quick and must not block.
-pub type Observer = dyn Fn(Event) + Send + Sync;
+pub type EventObserver = dyn Fn(TunerEvent) + Send + Sync;
 
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum TunerEvent {
     /// The study was opened.
     Begin {
         study: String,
@@ -24,9 +24,9 @@ pub enum Event {
         best: Option<f64>,
     },
     /// The plan of the budget. Repeated when the plan changes.
-    Plan(Plan),
+    Plan(BudgetPlan),
     /// The part of the search space that the rules remove. Repeated when rules are set aside.
-    Space(Removal),
+    Space(SpaceRemoval),
     /// Processes that an earlier, killed run had left behind were ended.
     Swept {
         processes: usize,
@@ -70,7 +70,7 @@ pub enum Event {
     },
     Phase {
         number: u32,
-        phase: Phase,
+        phase: TrialPhase,
     },
     /// The interference between concurrent trials, if it was measured, and the number of trials that will run at a
     /// time.
@@ -96,7 +96,7 @@ pub enum Event {
     /// The engine is ready, and its resolved values differ from the requested ones.
     Differs {
         number: u32,
-        differences: Vec<Difference>,
+        differences: Vec<FlagDifference>,
     },
     /// During the measurement other processes used the engine's GPUs, or the GPUs were slowed down.
     Disturbed {
@@ -116,7 +116,7 @@ pub enum Event {
         wait: Duration,
     },
     /// The environment failed too often; the end follows.
-    Paused(Box<Pause>),
+    Paused(Box<RetryPause>),
     /// Progress of the present phase: the number of requests that have ended.
     Progress {
         number: u32,
@@ -125,17 +125,17 @@ pub enum Event {
     },
     /// A trial has its outcome and is stored; `best` is the best feasible value by then.
     Trial {
-        trial: Box<Scored>,
+        trial: Box<ScoredTrial>,
         improves: bool,
         best: Option<f64>,
         launched: u32,
     },
-    End(Ending),
+    End(StudyEnding),
 }
 
 /// The plan of a run's budget.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct BudgetPlan {
     /// Launches in all, if the budget limits them.
     pub trials: Option<u32>,
     /// Launches of the confirmation at the end.
@@ -149,7 +149,7 @@ pub struct Plan {
     pub reserve: Duration,
 }
 
-impl Plan {
+impl BudgetPlan {
     /// Returns whether the reserve differs by more than a fifth, or the expected duration of a launch by a factor of
     /// two.
     pub(super) fn differs_from(&self, shown: &Self) -> bool {
@@ -164,7 +164,7 @@ impl Plan {
 
 /// The phases of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum TrialPhase {
     Checking,
     Starting,
     WarmingUp,
@@ -174,7 +174,7 @@ pub enum Phase {
 
 /// The reason why a run ended.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Ending {
+pub enum StudyEnding {
     TrialsSpent,
     TimeSpent,
     /// Several trials in a row had too little expected gain. All gains are shares of the best value.
@@ -190,7 +190,7 @@ pub enum Ending {
     /// Every configuration of the space was tried or rejected.
     NothingLeft,
     /// The rules reject every configuration of the space.
-    NothingAllowed(Removal),
+    NothingAllowed(SpaceRemoval),
     /// The last `rejected` configurations in a row were rejected: the space seems to hold no valid one.
     NothingValid {
         rejected: usize,
@@ -202,7 +202,7 @@ pub enum Ending {
         last: String,
     },
     /// The environment failed at several launches in a row. The study waits for a person.
-    Paused(Box<Pause>),
+    Paused(Box<RetryPause>),
     Interrupted,
 }
 
@@ -214,12 +214,12 @@ pub fn left_on_the_table(remaining: [f64; 3]) -> String {
     format!("estimated remaining gain: {middle:.1} % (90 % interval {low:.1} to {high:.1})")
 }
 
-impl Phase {
+impl TrialPhase {
     /// In the order of a trial.
     pub const ALL: [Self; 5] = [Self::Checking, Self::Starting, Self::WarmingUp, Self::Measuring, Self::Stopping];
 }
 
-impl std::fmt::Display for Phase {
+impl std::fmt::Display for TrialPhase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Checking => "checking",
@@ -231,7 +231,7 @@ impl std::fmt::Display for Phase {
     }
 }
 
-impl std::fmt::Display for Ending {
+impl std::fmt::Display for StudyEnding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TrialsSpent => f.write_str("the budget of trials is spent"),

@@ -8,8 +8,8 @@ use super::run::StudyRun;
 use super::{TuneError, command_line};
 use crate::config::Config;
 use crate::objective::Score;
-use crate::store::{Begin, Incident, StoreError, TrialRecord};
-use crate::trial::{Failure, Launch, LaunchRecords, Outcome, Proposal, Rejection, Trial};
+use crate::store::{Incident, StoreError, TrialBegin, TrialRecord};
+use crate::trial::{Failure, LaunchCommand, LaunchRecords, Outcome, Proposal, Rejection, Trial};
 
 pub(super) struct Journal<'r> {
     run: &'r StudyRun<'r>,
@@ -29,15 +29,20 @@ impl<'r> Journal<'r> {
     }
 
     /// Stores the beginning of a trial's launch.
-    pub(super) async fn begin(&self, proposal: &Proposal, launch: &Launch, started_at: &str) -> Result<(), StoreError> {
+    pub(super) async fn begin(
+        &self,
+        proposal: &Proposal,
+        launch: &LaunchCommand,
+        started_at: &str,
+    ) -> Result<(), StoreError> {
         let log = &self.run.log_path(proposal.number);
-        let begin = Begin { proposal, launch, started_at, log };
+        let begin = TrialBegin { proposal, launch, started_at, log };
         self.run.store.begin(self.run.study.id, &begin).await
     }
 
     /// Returns a command with its variables, in the redacted form that the database stores.
-    fn launch(&self, command: &[String], config: &Config) -> Launch {
-        Launch::redacted(command, self.run.job.launch_env(self.run.installed.device, config))
+    fn launch(&self, command: &[String], config: &Config) -> LaunchCommand {
+        LaunchCommand::redacted(command, self.run.job.launch_env(self.run.installed.device, config))
     }
 
     /// Builds the trial of a proposal that is not launched.

@@ -6,10 +6,10 @@ use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::facts::Device;
 use crate::job::Job;
-use crate::memory::{Learned, Observation};
+use crate::memory::{LearnedMemory, StartObservation};
 use crate::rule::Facts;
 use crate::server::read_log;
-use crate::store::{Start, StartKey, Store, StoreError};
+use crate::store::{StartKey, Store, StoreError, StoredStart};
 
 /// The most starts that are read: further ones add no information.
 const MOST_STARTS: u32 = 64;
@@ -18,14 +18,14 @@ const MOST_STARTS: u32 = 64;
 ///
 /// # Errors
 /// If the database cannot be read.
-pub async fn learned(job: &Job, installed: &ExecutionEnvironment, store: &Store) -> Result<Learned, StoreError> {
+pub async fn learned(job: &Job, installed: &ExecutionEnvironment, store: &Store) -> Result<LearnedMemory, StoreError> {
     let starts = store.starts(&start_key(job, installed), MOST_STARTS).await?;
     let facts = job.facts(installed.version, installed.device, installed.host);
     let observations = starts.into_iter().filter_map(|start| {
         let launch = Facts { env: &start.env, ..facts }.memory_launch(&start.config)?;
-        Some(Observation { launch, observed: start.observed })
+        Some(StartObservation { launch, observed: start.observed })
     });
-    Ok(Learned::new(observations.collect()))
+    Ok(LearnedMemory::new(observations.collect()))
 }
 
 pub(super) fn start_key(job: &Job, installed: &ExecutionEnvironment) -> StartKey {
@@ -38,13 +38,13 @@ pub(super) fn start_key(job: &Job, installed: &ExecutionEnvironment) -> StartKey
 }
 
 /// Returns the memory figures in the log of a launch, also of a failed one; `None` if there are none.
-pub(super) fn observed_start(job: &Job, config: &Config, log: &Path) -> Option<Start> {
+pub(super) fn observed_start(job: &Job, config: &Config, log: &Path) -> Option<StoredStart> {
     let engine = &job.engine.engine;
     let observed = engine.log_reader()?.observe(&read_log(log));
     let decide = |name: &String| engine.memory_variables().contains(&name.as_str());
     let env = job.engine.environment.iter().filter(|(name, _)| decide(name));
     let env = env.map(|(name, value)| (name.clone(), value.clone())).collect();
-    observed.is_useful().then(|| Start { config: config.clone(), env, observed })
+    observed.is_useful().then(|| StoredStart { config: config.clone(), env, observed })
 }
 
 /// Returns the properties of a device that determine an engine's memory use.

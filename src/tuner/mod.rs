@@ -46,20 +46,20 @@ use crate::server::LeftBehind;
 use crate::store::{Store, StoreError, Study};
 
 pub use believe::beliefs;
-pub use estimate::{Estimate, Source, estimate};
-pub use event::{Ending, Event, Observer, Phase, Plan, left_on_the_table};
-pub use launcher::{Pause, PauseEvidence, command_line};
+pub use estimate::{FigureSource, StudyEstimate, estimate};
+pub use event::{BudgetPlan, EventObserver, StudyEnding, TrialPhase, TunerEvent, left_on_the_table};
+pub use launcher::{PauseEvidence, RetryPause, command_line};
 pub use lock::{Lock, LockError, holder};
 pub use memory::learned;
 pub use preflighter::{WrongRule, preflight_setup, question, wrong_rules};
-pub use reap::{Fate, Found, Reaped, find, reap, study_folders};
+pub use reap::{FoundLeftover, LeftoverFate, ReapSummary, find, reap, study_folders};
 pub use rule_test::{PlannedRuleTest, RuleVerdicts};
 pub use simulated::{SimulatedRun, SimulatedStudy};
 pub use slots::{Interference, Slots};
 
 /// The stop that signals have requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stop {
+pub enum StopRequest {
     #[default]
     No,
     /// End the server in order and leave.
@@ -114,7 +114,7 @@ pub enum TuneError {
 #[derive(Debug)]
 pub struct Summary {
     pub study: Study,
-    pub ending: Ending,
+    pub ending: StudyEnding,
 }
 
 /// The inputs of one run of the tuner.
@@ -126,9 +126,9 @@ pub struct Tuner<'a> {
     /// Whether the user accepts that the release, the device or the host differs from the study's.
     pub accepts_change: bool,
     /// The setup of the engine's preflight. Without it only the rules decide.
-    pub preflight: Option<preflight::Setup>,
-    pub observer: Arc<Observer>,
-    pub stop: watch::Receiver<Stop>,
+    pub preflight: Option<preflight::PreflightSetup>,
+    pub observer: Arc<EventObserver>,
+    pub stop: watch::Receiver<StopRequest>,
 }
 
 impl std::fmt::Debug for Tuner<'_> {
@@ -154,7 +154,7 @@ impl Tuner<'_> {
     }
 
     /// Runs the study. `stop` is the user's request, or the end of the budget's time.
-    async fn tune(self, stop: watch::Receiver<Stop>) -> Result<Summary, TuneError> {
+    async fn tune(self, stop: watch::Receiver<StopRequest>) -> Result<Summary, TuneError> {
         let Self { job, store, installed, slots, accepts_change, preflight, observer, stop: asked } = self;
         let time = RunTime::machine();
         let _lock = run::lock_study(job, store)?;
@@ -179,27 +179,27 @@ impl Tuner<'_> {
         let ending = ending.await;
         preflighter.stop().await;
         let ending = match ending? {
-            Ending::Interrupted if *asked.borrow() == Stop::No => Ending::TimeSpent,
+            StudyEnding::Interrupted if *asked.borrow() == StopRequest::No => StudyEnding::TimeSpent,
             ending => ending,
         };
-        run.tell(Event::End(ending.clone()));
+        run.tell(TunerEvent::End(ending.clone()));
         Ok(Summary { study: run.study, ending })
     }
 }
 
 /// Forwards the user's requests to stop. At the deadline it requests a stop itself, so that a running trial is ended.
 async fn hand_on(
-    mut asked: watch::Receiver<Stop>,
-    stop: watch::Sender<Stop>,
+    mut asked: watch::Receiver<StopRequest>,
+    stop: watch::Sender<StopRequest>,
     deadline: Option<Instant>,
 ) -> std::convert::Infallible {
-    let raise = |to: Stop| stop.send_modify(|stop| *stop = to.max(*stop));
+    let raise = |to: StopRequest| stop.send_modify(|stop| *stop = to.max(*stop));
     let time = async {
         match deadline {
             Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
             None => std::future::pending().await,
         }
-        raise(Stop::Gently);
+        raise(StopRequest::Gently);
         std::future::pending().await
     };
     let user = async {

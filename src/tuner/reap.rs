@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Lock, LockError, holder};
-use crate::server::{self, Leftover, Owed, ProcessOrigin};
+use crate::server::{self, Leftover, OwedStop, ProcessOrigin};
 
 /// Time limit of a stop command: a container gets ten seconds of grace from `docker stop`.
 pub(super) const STOP_COMMAND_LIMIT: Duration = Duration::from_secs(30);
 
 /// The state of a process that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum LeftoverFate {
     /// A living tuner, the process of this id, uses it. It is not touched.
     Running(String),
     /// No tuner uses it.
@@ -24,27 +24,27 @@ pub enum Fate {
 
 /// A process of a launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundLeftover {
     pub leftover: Leftover,
-    pub fate: Fate,
+    pub fate: LeftoverFate,
 }
 
 /// The result of a clean-up.
 #[derive(Debug, Default)]
-pub struct Reaped {
-    pub processes: Vec<Found>,
+pub struct ReapSummary {
+    pub processes: Vec<FoundLeftover>,
     /// Stop commands that a killed tuner had not run, and their results.
     pub stop_commands: Vec<(Vec<String>, Result<(), String>)>,
 }
 
 /// Finds the processes of launches that `of` accepts, and determines whether a tuner uses them. Touches nothing.
 #[must_use]
-pub fn find(of: impl Fn(&ProcessOrigin) -> bool) -> Vec<Found> {
+pub fn find(of: impl Fn(&ProcessOrigin) -> bool) -> Vec<FoundLeftover> {
     let mut holders: BTreeMap<PathBuf, Option<String>> = BTreeMap::new();
     let fate = |leftover: Leftover| {
         let directory = leftover.origin.directory();
         let held = holders.entry(directory).or_insert_with_key(|directory| holder(&directory.join("lock")));
-        Found { fate: held.clone().map_or(Fate::LeftBehind, Fate::Running), leftover }
+        FoundLeftover { fate: held.clone().map_or(LeftoverFate::LeftBehind, LeftoverFate::Running), leftover }
     };
     server::leftovers(of).into_iter().map(fate).collect()
 }
@@ -59,8 +59,8 @@ pub async fn reap(
     of: impl Fn(&ProcessOrigin) -> bool,
     folders: &[PathBuf],
     grace: Duration,
-) -> Result<Reaped, LockError> {
-    let mut reaped = Reaped::default();
+) -> Result<ReapSummary, LockError> {
+    let mut reaped = ReapSummary::default();
     let found = server::leftovers(&of);
     let mut studies: BTreeMap<PathBuf, Vec<Leftover>> =
         folders.iter().map(|folder| (folder.clone(), Vec::new())).collect();
@@ -68,30 +68,33 @@ pub async fn reap(
         studies.entry(leftover.origin.directory()).or_default().push(leftover);
     }
     for (directory, leftovers) in studies {
-        let all = |fate: &Fate| leftovers.iter().map(|leftover| (leftover.clone(), fate.clone())).collect::<Vec<_>>();
+        let all =
+            |fate: &LeftoverFate| leftovers.iter().map(|leftover| (leftover.clone(), fate.clone())).collect::<Vec<_>>();
         // A missing folder needs no lock: no tuner can use the study without it.
         let lock = directory.is_dir().then(|| Lock::acquire(&directory.join("lock"))).transpose();
         let _lock = match lock {
             Err(LockError::Held { holder, .. }) => {
-                let running = all(&Fate::Running(holder));
-                reaped.processes.extend(running.into_iter().map(|(leftover, fate)| Found { leftover, fate }));
+                let running = all(&LeftoverFate::Running(holder));
+                reaped.processes.extend(running.into_iter().map(|(leftover, fate)| FoundLeftover { leftover, fate }));
                 continue;
             }
             lock => lock?,
         };
-        for owed in Owed::of(&directory) {
+        for owed in OwedStop::of(&directory) {
             let command = owed.command.clone();
             reaped.stop_commands.push((command, owed.pay(STOP_COMMAND_LIMIT).await));
         }
         let of_study = |origin: &ProcessOrigin| origin.directory() == directory && of(origin);
         let ended = if let Ok(ended) = server::end(of_study, grace).await {
             // Processes that a stop command has ended since then are reported as well.
-            merged(all(&Fate::Ended), ended, |_| Fate::Ended)
+            merged(all(&LeftoverFate::Ended), ended, |_| LeftoverFate::Ended)
         } else {
             // These processes have survived SIGKILL.
             let left = server::leftovers(of_study);
-            let fate = |pid| if left.iter().any(|left| left.pid == pid) { Fate::Survived } else { Fate::Ended };
-            merged(all(&Fate::Ended), left.clone(), fate)
+            let fate = |pid| {
+                if left.iter().any(|left| left.pid == pid) { LeftoverFate::Survived } else { LeftoverFate::Ended }
+            };
+            merged(all(&LeftoverFate::Ended), left.clone(), fate)
         };
         reaped.processes.extend(ended);
     }
@@ -99,11 +102,15 @@ pub async fn reap(
 }
 
 /// Merges two lists of processes, each process once.
-fn merged(first: Vec<(Leftover, Fate)>, later: Vec<Leftover>, fate: impl Fn(i32) -> Fate) -> Vec<Found> {
-    let mut by_pid: BTreeMap<i32, Found> = BTreeMap::new();
+fn merged(
+    first: Vec<(Leftover, LeftoverFate)>,
+    later: Vec<Leftover>,
+    fate: impl Fn(i32) -> LeftoverFate,
+) -> Vec<FoundLeftover> {
+    let mut by_pid: BTreeMap<i32, FoundLeftover> = BTreeMap::new();
     for leftover in first.into_iter().map(|(leftover, _)| leftover).chain(later) {
         let fate = fate(leftover.pid);
-        by_pid.insert(leftover.pid, Found { leftover, fate });
+        by_pid.insert(leftover.pid, FoundLeftover { leftover, fate });
     }
     by_pid.into_values().collect()
 }

@@ -6,7 +6,7 @@
 use super::memory::start_key;
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
-use crate::job::{Job, Search};
+use crate::job::{Job, JobSearch};
 use crate::rule::{self, EngineRules, Facts, predicts};
 use crate::store::{FailedStart, RuleTest, RuleTestKey, RuleVerdict, StartKey, Store, StoreError};
 use crate::trial::{FailureKind, Outcome, Trial};
@@ -118,7 +118,7 @@ impl RuleVerdicts {
 
     /// Returns the launches that a study would test rules with, if it began now.
     #[must_use]
-    pub fn planned(&self, search: &Search<'_>, removal: &rule::Removal) -> Vec<PlannedRuleTest> {
+    pub fn planned(&self, search: &JobSearch<'_>, removal: &rule::SpaceRemoval) -> Vec<PlannedRuleTest> {
         let near = &search.space.fixed;
         let testable = search.testable(removal).into_iter();
         let undecided = testable.filter(|testable| !self.is_decided(testable.rule, &search.facts));

@@ -7,14 +7,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::time::RunTime;
-use super::{Event, Lock, LockError, Observer, Slots, Stop, TuneError, reap};
+use super::{EventObserver, Lock, LockError, Slots, StopRequest, TuneError, TunerEvent, reap};
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::facts::Host;
 use crate::job::{Job, differences};
 use crate::private_files::{create_private_directory, restrict_files};
 use crate::rule::Facts;
-use crate::server::{self, Owed, ProcessOrigin};
+use crate::server::{self, OwedStop, ProcessOrigin};
 use crate::store::{Store, Study};
 
 /// The data that all parts of a run share. It does not change while launches run.
@@ -24,28 +24,28 @@ pub(super) struct StudyRun<'a> {
     pub(super) study: Study,
     pub(super) installed: ExecutionEnvironment,
     pub(super) slots: Slots,
-    pub(super) observer: Arc<Observer>,
+    pub(super) observer: Arc<EventObserver>,
     /// The user's request to stop, or the end of the budget's time.
-    pub(super) stop: watch::Receiver<Stop>,
+    pub(super) stop: watch::Receiver<StopRequest>,
     pub(super) time: RunTime,
 }
 
 impl StudyRun<'_> {
-    pub(super) fn tell(&self, event: Event) {
+    pub(super) fn tell(&self, event: TunerEvent) {
         (self.observer)(event);
     }
 
     pub(super) fn notice(&self, text: String) {
-        self.tell(Event::Noticed { text });
+        self.tell(TunerEvent::Noticed { text });
     }
 
     /// Returns the stop that is requested at present.
-    pub(super) fn stop(&self) -> Stop {
+    pub(super) fn stop(&self) -> StopRequest {
         *self.stop.borrow()
     }
 
     /// Waits until at least this stop is requested. Never returns if the sender is gone.
-    pub(super) async fn stopped(&self, at_least: Stop) {
+    pub(super) async fn stopped(&self, at_least: StopRequest) {
         if self.stop.clone().wait_for(|stop| *stop >= at_least).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -58,7 +58,7 @@ impl StudyRun<'_> {
     ) -> Result<Option<T>, TuneError> {
         tokio::select! {
             biased;
-            () = self.stopped(Stop::Gently) => Ok(None),
+            () = self.stopped(StopRequest::Gently) => Ok(None),
             done = work => done.map(Some),
         }
     }
@@ -119,15 +119,15 @@ pub(super) fn lock_study(job: &Job, store: &Store) -> Result<Lock, TuneError> {
 /// # Errors
 /// If one of them does not end.
 pub(super) async fn end_leftovers(run: &StudyRun<'_>) -> Result<(), TuneError> {
-    for owed in Owed::of(&run.log_directory()) {
+    for owed in OwedStop::of(&run.log_directory()) {
         if let Err(error) = owed.pay(reap::STOP_COMMAND_LIMIT).await {
-            run.tell(Event::StopCommand { error });
+            run.tell(TunerEvent::StopCommand { error });
         }
     }
     let of_study = |origin: &ProcessOrigin| origin.study == run.job.name && origin.is_of(run.store.path());
     let processes = server::end(of_study, Duration::ZERO).await?.len();
     if processes > 0 {
-        run.tell(Event::Swept { processes });
+        run.tell(TunerEvent::Swept { processes });
     }
     Ok(())
 }

@@ -16,15 +16,15 @@ use super::preflighter::Preflighter;
 use super::run::StudyRun;
 use super::scheduler::Scheduler;
 use super::time::RunTime;
-use super::{Ending, Event, Observer, Slots, Stop, Summary, TuneError, run, steps};
+use super::{EventObserver, Slots, StopRequest, StudyEnding, Summary, TuneError, TunerEvent, run, steps};
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
-use crate::facts::{DeviceContext, TrialContext};
+use crate::facts::{TrialContext, TrialDevices};
 use crate::job::Job;
-use crate::predict::{Outlook, PredictError, Span};
+use crate::predict::{ForecastSpan, JobForecaster, PredictError};
 use crate::stats::to_f64;
 use crate::store::Store;
-use crate::trial::{FailureKind, Launch, Outcome, Trial};
+use crate::trial::{FailureKind, LaunchCommand, Outcome, Trial};
 use crate::twin::Calibration;
 
 /// A study whose launches the twin predicts.
@@ -37,7 +37,7 @@ pub struct SimulatedStudy<'a> {
     pub store: &'a Store,
     pub installed: ExecutionEnvironment,
     pub slots: Slots,
-    pub observer: Arc<Observer>,
+    pub observer: Arc<EventObserver>,
 }
 
 impl std::fmt::Debug for SimulatedStudy<'_> {
@@ -63,8 +63,8 @@ impl SimulatedStudy<'_> {
         let Self { job, store, installed, slots, observer } = self;
         installed.preset(job).map_err(TuneError::NoTwin)?;
         let study = run::study_row(job, store).await?;
-        let (stop, stopped) = watch::channel(Stop::No);
-        let device = DeviceContext::described(installed.device);
+        let (stop, stopped) = watch::channel(StopRequest::No);
+        let device = TrialDevices::described(installed.device);
         let run = StudyRun { job, store, study, installed, slots, observer, stop: stopped, time: RunTime::simulated() };
         let present = TrialContext { device, ..TrialContext::default() };
         let context = ContextKeeper::new(&run, false, present);
@@ -72,10 +72,10 @@ impl SimulatedStudy<'_> {
         let journal = Journal::new(&run, &context);
         let scheduler = Scheduler::open(&run, &journal, &preflighter).await?;
         let ending = match steps::take(&run, scheduler, PredictedLaunches::new(&run, stop)).await? {
-            Ending::Interrupted => Ending::TimeSpent,
+            StudyEnding::Interrupted => StudyEnding::TimeSpent,
             ending => ending,
         };
-        run.tell(Event::End(ending.clone()));
+        run.tell(TunerEvent::End(ending.clone()));
         let elapsed = run.time.elapsed();
         Ok(SimulatedRun { summary: Summary { study: run.study, ending }, elapsed })
     }
@@ -91,19 +91,19 @@ struct PredictedLaunch {
 /// Launches whose outcomes are predicted when they start.
 struct PredictedLaunches<'l> {
     run: &'l StudyRun<'l>,
-    outlook: Outlook,
+    outlook: JobForecaster,
     /// Predictions by the keys of their configurations, since confirmations repeat configurations.
     predicted: BTreeMap<String, Outcome>,
     running: Vec<PredictedLaunch>,
     ended: VecDeque<EndedOrder>,
     /// Stops the run at the end of its time.
-    stop: watch::Sender<Stop>,
+    stop: watch::Sender<StopRequest>,
 }
 
 impl<'l> PredictedLaunches<'l> {
-    fn new(run: &'l StudyRun<'l>, stop: watch::Sender<Stop>) -> Self {
+    fn new(run: &'l StudyRun<'l>, stop: watch::Sender<StopRequest>) -> Self {
         let (predicted, running, ended) = (BTreeMap::new(), Vec::new(), VecDeque::new());
-        Self { run, outlook: Outlook::new(run.job), predicted, running, ended, stop }
+        Self { run, outlook: JobForecaster::new(run.job), predicted, running, ended, stop }
     }
 
     /// Returns the trial that a launch would produce. It has no log and no processes.
@@ -118,7 +118,7 @@ impl<'l> PredictedLaunches<'l> {
         let load_s = outcome.measurement().map(|measured| measured.duration_s * warmed(measured.completed));
         let command = command_line(run.job, &run.installed, config, None)?;
         Ok(Trial {
-            launch: Launch::redacted(&command, run.job.launch_env(run.installed.device, config)),
+            launch: LaunchCommand::redacted(&command, run.job.launch_env(run.installed.device, config)),
             started_at: run.time.timestamp(),
             startup_s: load_s.map(|_| start_s),
             elapsed_s: start_s + load_s.unwrap_or(0.0),
@@ -138,7 +138,7 @@ impl<'l> PredictedLaunches<'l> {
         let calibration = Calibration::none();
         let question = twin_question(self.run.job, &self.run.installed, config.clone(), &calibration);
         let question = question.map_err(TuneError::NoTwin)?;
-        let outcome = match self.outlook.forecast(&question, Span::Own, None) {
+        let outcome = match self.outlook.forecast(&question, ForecastSpan::Own, None) {
             // A real engine does not reject a launch: it exits during its start.
             Ok(forecast) => match forecast.outcome {
                 Outcome::Rejected(refused) => failed(FailureKind::StartupExit, refused.message),
@@ -179,8 +179,8 @@ impl Launches for PredictedLaunches<'_> {
         self.run.time.advance_to(end.min(limit));
         let result = result.map(|trial| {
             if end > limit {
-                self.stop.send_replace(Stop::Gently);
-                return LaunchEnd::Ended(Ending::Interrupted);
+                self.stop.send_replace(StopRequest::Gently);
+                return LaunchEnd::Ended(StudyEnding::Interrupted);
             }
             LaunchEnd::Outcome(trial.into())
         });
@@ -216,7 +216,7 @@ mod tests {
         let study = SimulatedStudy { job, store: &store, installed, slots, observer: Arc::new(|_| {}) };
         let run = study.run().await.unwrap();
         let trials = store.trials(&run.summary.study).await.unwrap();
-        let row = |scored: crate::store::Scored| {
+        let row = |scored: crate::store::ScoredTrial| {
             let value = scored.trial.outcome.measurement().and_then(|found| found.metric(&job.objective.metric));
             let Trial { proposal, started_at, .. } = scored.trial;
             (proposal.number, proposal.config.key(), value, started_at)
@@ -229,7 +229,7 @@ mod tests {
         let mut job = quickstart();
         job.budget.trials = Some(8);
         let (run, trials) = simulate(&job).await;
-        assert_eq!((&run.summary.ending, trials.len()), (&Ending::TrialsSpent, 8));
+        assert_eq!((&run.summary.ending, trials.len()), (&StudyEnding::TrialsSpent, 8));
         assert!(trials.iter().all(|(.., value, _)| value.is_some_and(|value| value > 0.0)), "{trials:?}");
         assert!(trials.windows(2).all(|pair| pair[0].3 < pair[1].3), "one after the other: {trials:?}");
         let again = simulate(&job).await;
@@ -242,7 +242,7 @@ mod tests {
         (job.budget.trials, job.budget.time) = (None, Some(Duration::from_hours(1)));
         let begin = std::time::Instant::now();
         let (run, trials) = simulate(&job).await;
-        assert_eq!(run.summary.ending, Ending::TimeSpent);
+        assert_eq!(run.summary.ending, StudyEnding::TimeSpent);
         assert!(run.elapsed <= Duration::from_hours(1) && run.elapsed > Duration::from_mins(50), "{:?}", run.elapsed);
         assert!(trials.len() > 3 && begin.elapsed() < Duration::from_hours(1), "{}", trials.len());
     }
@@ -254,7 +254,7 @@ mod tests {
         let alone = simulate(&job).await.0.elapsed;
         job.slots.get_or_insert_default().parallel = Some(4);
         let (run, trials) = simulate(&job).await;
-        assert_eq!(run.summary.ending, Ending::TrialsSpent);
+        assert_eq!(run.summary.ending, StudyEnding::TrialsSpent);
         assert_eq!(trials.iter().filter(|(_, _, value, _)| value.is_some()).count(), 8 + 4, "four of them are unpaid");
         assert!(run.elapsed < alone, "{:?} {alone:?}", run.elapsed);
     }

@@ -2,8 +2,8 @@
 
 use super::launcher::Launches;
 use super::run::StudyRun;
-use super::scheduler::{Next, Scheduler};
-use super::{Ending, Event, Stop, TuneError};
+use super::scheduler::{NextAction, Scheduler};
+use super::{StopRequest, StudyEnding, TuneError, TunerEvent};
 
 /// Executes the steps until the run is over. Returns its ending.
 ///
@@ -13,7 +13,7 @@ pub(super) async fn take(
     run: &StudyRun<'_>,
     mut scheduler: Scheduler<'_>,
     mut launches: impl Launches,
-) -> Result<Ending, TuneError> {
+) -> Result<StudyEnding, TuneError> {
     let mut end = None;
     let mut is_told = false;
     loop {
@@ -23,7 +23,7 @@ pub(super) async fn take(
                 (Ok(None), _) | (Ok(Some(_)), Some(_)) => {}
                 (Ok(Some(ending)), None) => end = Some(Ok(ending)),
                 (Err(error), None) => end = Some(Err(error)),
-                (Err(error), Some(_)) => run.tell(Event::Also { error: error.to_string() }),
+                (Err(error), Some(_)) => run.tell(TunerEvent::Also { error: error.to_string() }),
             }
         } else if end.is_some() {
             // Running launches are measured to their end, unless the user has requested a stop.
@@ -35,29 +35,31 @@ pub(super) async fn take(
             }
         } else {
             match launches.alongside(Box::pin(scheduler.next())).await {
-                Ok(Next::Launch(order)) => launches.start(order),
-                Ok(Next::Wait) => assert!(launches.wait().await, "the scheduler waits for a launch, and none runs"),
-                Ok(Next::Propose) => {}
-                Ok(Next::End(ending)) => end = Some(Ok(ending)),
+                Ok(NextAction::Launch(order)) => launches.start(order),
+                Ok(NextAction::Wait) => {
+                    assert!(launches.wait().await, "the scheduler waits for a launch, and none runs");
+                }
+                Ok(NextAction::Propose) => {}
+                Ok(NextAction::End(ending)) => end = Some(Ok(ending)),
                 Err(error) => end = Some(Err(error)),
             }
         }
     }
-    let ending = end.unwrap_or(Ok(Ending::Interrupted))?;
-    if run.stop() < Stop::Now {
+    let ending = end.unwrap_or(Ok(StudyEnding::Interrupted))?;
+    if run.stop() < StopRequest::Now {
         scheduler.judge().await?;
     }
     Ok(ending)
 }
 
 /// Reports why no further trial begins while some still run: their end may be an hour away.
-fn tell_last(run: &StudyRun<'_>, end: Option<&Result<Ending, TuneError>>, running: usize) {
+fn tell_last(run: &StudyRun<'_>, end: Option<&Result<StudyEnding, TuneError>>, running: usize) {
     let why = match end {
         Some(Ok(ending)) => ending.to_string(),
         Some(Err(error)) => error.to_string(),
         None => return,
     };
-    if running > 0 && run.stop() == Stop::No {
-        run.tell(Event::Last { why, running });
+    if running > 0 && run.stop() == StopRequest::No {
+        run.tell(TunerEvent::Last { why, running });
     }
 }

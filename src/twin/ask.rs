@@ -6,7 +6,7 @@ use super::sequence::RequestId;
 
 /// A request to the engine.
 #[derive(Clone, Debug)]
-pub struct Ask<'a> {
+pub struct TwinRequest<'a> {
     pub id: RequestId,
     pub prompt: Tokens<'a>,
     /// Tokens that it will generate, at least one.
@@ -14,7 +14,7 @@ pub struct Ask<'a> {
     /// The request's `max_tokens`, if the reply ends by itself before that limit. The scheduler then does not know
     /// which token is the last. `None` means that `output_len` is the limit.
     pub most_output: Option<u32>,
-    /// Smaller values are served earlier under [`Order::Priority`](super::Order::Priority).
+    /// Smaller values are served earlier under [`QueueOrder::Priority`](super::QueueOrder::Priority).
     pub priority: i32,
 }
 

@@ -24,12 +24,12 @@ pub struct Item {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     pub items: Vec<Item>,
-    pub work: Work,
+    pub work: BatchWork,
 }
 
 /// The sums over a batch that the step time depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct BatchWork {
     pub sequences: u32,
     /// All tokens computed, prompt and decode.
     pub tokens: u32,

@@ -6,19 +6,19 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::ask::{AddError, Ask};
-use super::engine::{Engine, Event};
+use super::ask::{AddError, TwinRequest};
+use super::engine::{StepEvent, TwinEngine};
 use super::fleet::Fleet;
-use super::frontend::Desk;
-use super::replica::Seen;
+use super::frontend::FrontendProcess;
+use super::replica::ScheduledStep;
 use super::sequence::RequestId;
-use super::source::{Arrival, Arrivals, Asked, Next, Source, Users};
+use super::source::{Arrivals, AskedRequest, NextArrival, RequestSource, TwinArrival, Users};
 use super::step_time::StepTime;
 use crate::workload::Workload;
 
 /// One request as its client observes it, in virtual time since the start of the load.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct VirtualReply {
     /// The session's index in the workload, or the arrival's number.
     pub index: u64,
     /// The turn of the session, from 0.
@@ -35,7 +35,7 @@ pub struct Reply {
     pub tokens: u32,
 }
 
-impl Reply {
+impl VirtualReply {
     #[must_use]
     pub fn finished(&self) -> Duration {
         self.asked + self.ttft + self.gaps.iter().sum::<Duration>()
@@ -48,13 +48,13 @@ impl Reply {
 }
 
 /// Observer of a load.
-pub trait Observer {
+pub trait DriveObserver {
     /// Receives a step. Each engine's steps come in the order of its schedule, those of several engines not in order of
     /// time.
-    fn step(&mut self, _seen: &Seen) {}
+    fn step(&mut self, _seen: &ScheduledStep) {}
 
     /// Receives a reply. Replies come in the order of their ends.
-    fn reply(&mut self, _reply: Reply) {}
+    fn reply(&mut self, _reply: VirtualReply) {}
 
     /// Returns whether it has seen enough. The load then ends.
     fn is_done(&self) -> bool {
@@ -63,8 +63,8 @@ pub trait Observer {
 }
 
 /// Keeps all replies.
-impl Observer for Vec<Reply> {
-    fn reply(&mut self, reply: Reply) {
+impl DriveObserver for Vec<VirtualReply> {
+    fn reply(&mut self, reply: VirtualReply) {
         self.push(reply);
     }
 }
@@ -74,7 +74,7 @@ impl Observer for Vec<Reply> {
 pub struct Drive<'a> {
     /// One engine, or one for each data-parallel replica. Each schedules for itself, like vLLM's for models without
     /// experts.
-    pub engines: &'a mut [Engine],
+    pub engines: &'a mut [TwinEngine],
     pub step_time: &'a StepTime,
 }
 
@@ -92,7 +92,7 @@ impl Drive<'_> {
         workload: &dyn Workload,
         requests: u64,
         concurrency: u64,
-        observer: &mut dyn Observer,
+        observer: &mut dyn DriveObserver,
     ) -> Result<(), AddError> {
         self.run(&mut Users::new(workload, requests, concurrency), observer)
     }
@@ -103,8 +103,8 @@ impl Drive<'_> {
     /// If one of them cannot be served with these settings.
     pub fn open(
         &mut self,
-        arrivals: impl Iterator<Item = Arrival>,
-        observer: &mut dyn Observer,
+        arrivals: impl Iterator<Item = TwinArrival>,
+        observer: &mut dyn DriveObserver,
     ) -> Result<(), AddError> {
         self.run(&mut Arrivals::new(arrivals), observer)
     }
@@ -114,24 +114,24 @@ impl Drive<'_> {
     ///
     /// # Errors
     /// If one of the requests cannot be served with these settings.
-    pub fn run<S: Source>(&mut self, source: &mut S, observer: &mut dyn Observer) -> Result<(), AddError> {
+    pub fn run<S: RequestSource>(&mut self, source: &mut S, observer: &mut dyn DriveObserver) -> Result<(), AddError> {
         let step_time = self.step_time;
         let mut fleet = Fleet::new(self.engines.iter_mut());
         if fleet.is_empty() {
             return Ok(());
         }
-        let mut desk = Desk::new(step_time.frontend());
+        let mut desk = FrontendProcess::new(step_time.frontend());
         let mut received = VecDeque::new();
         let mut open = Open::default();
         let mut now = Duration::ZERO;
         loop {
             let due = loop {
                 match source.next(now) {
-                    Next::Ask(asked) => {
+                    NextArrival::Ask(asked) => {
                         received.push_back((desk.receive(asked.arrival.at, asked.prompt_len()), asked));
                     }
-                    Next::At(at) => break Some(at),
-                    Next::Wait => break None,
+                    NextArrival::At(at) => break Some(at),
+                    NextArrival::Wait => break None,
                 }
             };
             while let Some((_, asked)) = received.pop_front_if(|(known, _)| *known <= now) {
@@ -161,12 +161,12 @@ impl Drive<'_> {
 /// # Errors
 /// If a request of the workload cannot be served with these settings.
 pub fn drive(
-    engine: &mut Engine,
+    engine: &mut TwinEngine,
     step_time: &StepTime,
     workload: &dyn Workload,
     requests: u64,
     concurrency: u64,
-) -> Result<Vec<Reply>, AddError> {
+) -> Result<Vec<VirtualReply>, AddError> {
     let engines = std::slice::from_mut(engine);
     let mut replies = Vec::new();
     let mut drive = Drive { engines, step_time };
@@ -183,7 +183,7 @@ struct Open<U> {
 
 #[derive(Debug)]
 struct Request<U> {
-    reply: Reply,
+    reply: VirtualReply,
     last: Duration,
     user: U,
 }
@@ -195,11 +195,16 @@ impl<U> Default for Open<U> {
 }
 
 impl<U> Open<U> {
-    fn ask(&mut self, asked: Asked<U>, now: Duration, fleet: &mut Fleet<&mut Engine>) -> Result<(), AddError> {
+    fn ask(
+        &mut self,
+        asked: AskedRequest<U>,
+        now: Duration,
+        fleet: &mut Fleet<&mut TwinEngine>,
+    ) -> Result<(), AddError> {
         let prompt_len = asked.prompt_len();
-        let Asked { arrival, index, turn, user } = asked;
+        let AskedRequest { arrival, index, turn, user } = asked;
         let place = self.vacant.pop().unwrap_or(self.requests.len());
-        let ask = Ask {
+        let ask = TwinRequest {
             id: RequestId(place as u64),
             prompt: arrival.prompt,
             output_len: arrival.output_len,
@@ -208,7 +213,7 @@ impl<U> Open<U> {
         };
         let replica = fleet.ask(&ask, now)?;
         let (asked, ttft, gaps) = (arrival.at, Duration::ZERO, Vec::new());
-        let reply = Reply { index, turn, replica, asked, ttft, gaps, prompt_len, tokens: 0 };
+        let reply = VirtualReply { index, turn, replica, asked, ttft, gaps, prompt_len, tokens: 0 };
         let request = Some(Request { reply, last: asked, user });
         match self.requests.get_mut(place) {
             Some(vacant) => *vacant = request,
@@ -218,7 +223,7 @@ impl<U> Open<U> {
     }
 
     /// Records a delivery to the client. Returns the whole reply after the last token.
-    fn see(&mut self, event: &Event, now: Duration) -> Option<(Reply, U)> {
+    fn see(&mut self, event: &StepEvent, now: Duration) -> Option<(VirtualReply, U)> {
         let place = usize::try_from(event.id.0).ok()?;
         let request = self.requests.get_mut(place)?.as_mut()?;
         let gap = now.saturating_sub(request.last);

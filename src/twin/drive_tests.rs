@@ -3,24 +3,27 @@
 use std::time::Duration;
 
 use super::tests::settings;
-use super::{Arrival, DevicePreset, Drive, Engine, Observer, Reply, Scheduling, Seen, Settings, StepTime, Tokens};
+use super::{
+    DevicePreset, Drive, DriveObserver, ScheduledStep, Scheduling, Settings, StepTime, Tokens, TwinArrival, TwinEngine,
+    VirtualReply,
+};
 use super::{drive, test_model};
 use crate::config::ResolvedConfig;
-use crate::workload::{Length, Random, Spec, Surroundings, Think};
+use crate::workload::{RandomWorkload, Think, TokenLength, WorkloadSpec, WorkloadSurroundings};
 
 /// All observations of a load.
 #[derive(Debug, Default)]
 struct Log {
-    steps: Vec<Seen>,
-    replies: Vec<Reply>,
+    steps: Vec<ScheduledStep>,
+    replies: Vec<VirtualReply>,
 }
 
-impl Observer for Log {
-    fn step(&mut self, seen: &Seen) {
+impl DriveObserver for Log {
+    fn step(&mut self, seen: &ScheduledStep) {
         self.steps.push(*seen);
     }
 
-    fn reply(&mut self, reply: Reply) {
+    fn reply(&mut self, reply: VirtualReply) {
         self.replies.push(reply);
     }
 }
@@ -33,8 +36,8 @@ fn step_time(settings: &Settings) -> StepTime {
 fn open(scheduling: Scheduling, engines: usize, arrivals: &[(Duration, u32, u32)]) -> Log {
     let settings = Settings { scheduling, ..settings() };
     let step_time = step_time(&settings);
-    let mut engines: Vec<_> = (0..engines).map(|_| Engine::new(settings.clone()).unwrap()).collect();
-    let arrival = |(at, prompt_len, output_len): &(Duration, u32, u32)| Arrival {
+    let mut engines: Vec<_> = (0..engines).map(|_| TwinEngine::new(settings.clone()).unwrap()).collect();
+    let arrival = |(at, prompt_len, output_len): &(Duration, u32, u32)| TwinArrival {
         at: *at,
         prompt: Tokens::Count(*prompt_len),
         output_len: *output_len,
@@ -85,8 +88,8 @@ fn the_front_end_reads_one_request_after_the_other_and_writes_between_them() {
     let costs = step_time.frontend();
     let [request, token] =
         [costs.request_s + 4.0 * costs.prompt_token_s, costs.step_s + costs.stream_s].map(Duration::from_secs_f64);
-    let arrival = |at| Arrival { at, prompt: Tokens::Count(4), output_len: 1, priority: 0 };
-    let mut engine = [Engine::new(settings).unwrap()];
+    let arrival = |at| TwinArrival { at, prompt: Tokens::Count(4), output_len: 1, priority: 0 };
+    let mut engine = [TwinEngine::new(settings).unwrap()];
     let mut log = Log::default();
     let mut drive = Drive { engines: &mut engine, step_time: &step_time };
     drive.open([MS, MS, 50 * MS].into_iter().map(arrival), &mut log).unwrap();
@@ -141,12 +144,12 @@ fn throughput(max_num_seqs: u32) -> f64 {
         ..settings()
     };
     let step_time = step_time(&settings);
-    let workload = Random { input_len: 200, output_len: 50, vocab_size: 1000, seed: 1 };
-    let mut engine = Engine::new(settings).unwrap();
+    let workload = RandomWorkload { input_len: 200, output_len: 50, vocab_size: 1000, seed: 1 };
+    let mut engine = TwinEngine::new(settings).unwrap();
     let replies = drive(&mut engine, &step_time, &workload, 64, 32).unwrap();
     assert_eq!(replies.len(), 64);
     assert!(replies.iter().all(|reply| reply.output_len() == 50 && reply.prompt_len == 200));
-    let end = replies.iter().map(Reply::finished).max().unwrap();
+    let end = replies.iter().map(VirtualReply::finished).max().unwrap();
     64.0 * 50.0 / end.as_secs_f64()
 }
 
@@ -158,8 +161,8 @@ fn a_user_thinks_before_the_next_turn_and_then_asks_with_the_history() {
         ..settings()
     };
     let step_time = step_time(&settings);
-    let exact = Length::Exact;
-    let spec = Spec::Conversation {
+    let exact = TokenLength::Exact;
+    let spec = WorkloadSpec::Conversation {
         turns: exact(3),
         system_len: 0,
         first_len: exact(20),
@@ -167,9 +170,10 @@ fn a_user_thinks_before_the_next_turn_and_then_asks_with_the_history() {
         output_len: exact(5),
         think: Think::Fixed(Duration::from_secs(3)),
     };
-    let surroundings = Surroundings { vocab_size: Some(1000), takes_tokens: true, ..Surroundings::default() };
+    let surroundings =
+        WorkloadSurroundings { vocab_size: Some(1000), takes_tokens: true, ..WorkloadSurroundings::default() };
     let workload = spec.build(&surroundings).unwrap();
-    let mut engine = Engine::new(settings).unwrap();
+    let mut engine = TwinEngine::new(settings).unwrap();
     let replies = drive(&mut engine, &step_time, &*workload, 5, 1).unwrap();
     let seen: Vec<_> = replies.iter().map(|reply| (reply.index, reply.turn, reply.prompt_len)).collect();
     assert_eq!(seen, [(0, 0, 20), (0, 1, 35), (0, 2, 50), (1, 0, 20), (1, 1, 35)]);

@@ -1,23 +1,23 @@
 //! The engine's state: waiting and running requests, their cache blocks, and counters.
 //!
-//! The caller sets the time: [`Engine::step`] takes that of its start. Steps end in the order of their begin
-//! ([`Engine::finish`]). At most [`Scheduling::concurrent_steps`](super::Scheduling::concurrent_steps) of them may be
+//! The caller sets the time: [`TwinEngine::step`] takes that of its start. Steps end in the order of their begin
+//! ([`TwinEngine::finish`]). At most [`Scheduling::concurrent_steps`](super::Scheduling::concurrent_steps) of them may be
 //! under way.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::ask::{AddError, Ask, Tokens};
+use super::ask::{AddError, Tokens, TwinRequest};
 use super::batch::{Batch, Item};
 use super::block::{BlockId, BlockPool};
 use super::queue::Queue;
 use super::schedule_v0::Delay;
 use super::sequence::{RequestId, Sequence};
-use super::settings::{Order, Settings, SettingsError};
+use super::settings::{QueueOrder, Settings, SettingsError};
 
 /// Output of one step for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct StepEvent {
     pub id: RequestId,
     /// The newest token, counted from 1 within its request.
     pub token: u32,
@@ -56,7 +56,7 @@ pub struct Counters {
 
 /// The reason why the first waiting request is not in the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Wait {
+pub enum WaitReason {
     /// The allowed number of requests is running (`max-num-seqs`).
     Sequences,
     /// Too few blocks of the cache are free, or a request has just been preempted for lack of blocks.
@@ -70,7 +70,7 @@ pub enum Wait {
 
 /// The scheduler and the paged cache, without a clock and without a device.
 #[derive(Debug)]
-pub struct Engine {
+pub struct TwinEngine {
     pub(super) settings: Settings,
     pub(super) pool: BlockPool,
     // A slot is reused after its request has left.
@@ -91,18 +91,18 @@ pub struct Engine {
     pub(super) accepted_at: Vec<u64>,
     pub(super) delay: Delay,
     /// The result of the last step.
-    pub(super) wait: Option<Wait>,
+    pub(super) wait: Option<WaitReason>,
     /// List of an admission, kept for its memory.
     found: Vec<BlockId>,
 }
 
-impl Engine {
+impl TwinEngine {
     /// # Errors
     /// If some request within `max_model_len` could never run with these settings.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         settings.check()?;
         let drafts = settings.scheduling.speculation.map_or(0, |speculation| speculation.tokens as usize);
-        let order = if settings.resolved.v0 { Order::Arrival } else { settings.scheduling.order };
+        let order = if settings.resolved.v0 { QueueOrder::Arrival } else { settings.scheduling.order };
         Ok(Self {
             pool: BlockPool::new(settings.num_blocks),
             settings,
@@ -130,14 +130,14 @@ impl Engine {
     /// If the request does not fit into `max_model_len` or its id is in use.
     pub fn add(&mut self, id: RequestId, prompt: &[u32], output_len: u32, now: Duration) -> Result<(), AddError> {
         let prompt = Tokens::Ids(prompt.into());
-        self.enqueue(&Ask { id, prompt, output_len, most_output: None, priority: 0 }, now)
+        self.enqueue(&TwinRequest { id, prompt, output_len, most_output: None, priority: 0 }, now)
     }
 
-    /// Like [`Engine::add`], with all properties of a request.
+    /// Like [`TwinEngine::add`], with all properties of a request.
     ///
     /// # Errors
-    /// As [`Engine::add`].
-    pub fn enqueue(&mut self, ask: &Ask<'_>, now: Duration) -> Result<(), AddError> {
+    /// As [`TwinEngine::add`].
+    pub fn enqueue(&mut self, ask: &TwinRequest<'_>, now: Duration) -> Result<(), AddError> {
         let max_model_len = self.settings.max_model_len();
         let (id, output) = (ask.id, ask.output_len.max(1));
         let prompt = ask.prompt.len();
@@ -272,7 +272,7 @@ impl Engine {
 
     /// Returns why the last step did not admit the first waiting request. `None` if no request waits.
     #[must_use]
-    pub fn why_waiting(&self) -> Option<Wait> {
+    pub fn why_waiting(&self) -> Option<WaitReason> {
         self.wait.filter(|_| self.waiting() > 0)
     }
 
@@ -331,7 +331,7 @@ impl Engine {
         found
     }
 
-    /// Takes a list of [`Engine::cached`](Self::cached) back to reuse its memory.
+    /// Takes a list of [`TwinEngine::cached`](Self::cached) back to reuse its memory.
     pub(super) fn give_back(&mut self, found: Vec<BlockId>) {
         self.found = found;
     }

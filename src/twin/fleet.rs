@@ -7,10 +7,10 @@
 use std::borrow::BorrowMut;
 use std::time::Duration;
 
-use super::ask::{AddError, Ask};
-use super::batch::Work;
-use super::engine::{Engine, Event};
-use super::replica::{Balancer, Flight, Replica};
+use super::ask::{AddError, TwinRequest};
+use super::batch::BatchWork;
+use super::engine::{StepEvent, TwinEngine};
+use super::replica::{Balancer, Replica, StepFlight};
 use super::sequence::RequestId;
 
 /// One engine, or one for each data-parallel replica.
@@ -18,10 +18,10 @@ use super::sequence::RequestId;
 pub(crate) struct Fleet<E> {
     replicas: Vec<Replica<E>>,
     balancer: Balancer,
-    events: Vec<Event>,
+    events: Vec<StepEvent>,
 }
 
-impl<E: BorrowMut<Engine>> Fleet<E> {
+impl<E: BorrowMut<TwinEngine>> Fleet<E> {
     pub(crate) fn new(engines: impl IntoIterator<Item = E>) -> Self {
         let mut replicas: Vec<_> = engines.into_iter().map(Replica::new).collect();
         replicas.iter_mut().enumerate().for_each(|(index, replica)| replica.index = index);
@@ -32,7 +32,7 @@ impl<E: BorrowMut<Engine>> Fleet<E> {
         self.replicas.is_empty()
     }
 
-    pub(crate) fn engines(&self) -> impl Iterator<Item = &Engine> {
+    pub(crate) fn engines(&self) -> impl Iterator<Item = &TwinEngine> {
         self.replicas.iter().map(Replica::engine)
     }
 
@@ -43,7 +43,7 @@ impl<E: BorrowMut<Engine>> Fleet<E> {
     ///
     /// # Panics
     /// If there is no engine.
-    pub(crate) fn ask(&mut self, ask: &Ask<'_>, now: Duration) -> Result<usize, AddError> {
+    pub(crate) fn ask(&mut self, ask: &TwinRequest<'_>, now: Duration) -> Result<usize, AddError> {
         let at = self.balancer.choose();
         let replica = &mut self.replicas[at];
         if let Err(error) = replica.engine_mut().enqueue(ask, now) {
@@ -72,8 +72,8 @@ impl<E: BorrowMut<Engine>> Fleet<E> {
     pub(crate) fn fill(
         &mut self,
         now: Duration,
-        mut time: impl FnMut(&Work) -> Duration,
-        mut scheduled: impl FnMut(&Flight),
+        mut time: impl FnMut(&BatchWork) -> Duration,
+        mut scheduled: impl FnMut(&StepFlight),
     ) {
         for replica in &mut self.replicas {
             replica.fill(now, &mut time, |_, flight| scheduled(flight));
@@ -86,7 +86,7 @@ impl<E: BorrowMut<Engine>> Fleet<E> {
     }
 
     /// Ends all steps that are over by `now`, engine by engine. `ended` receives each with its engine and its events.
-    pub(crate) fn ended(&mut self, now: Duration, mut ended: impl FnMut(&Flight, &Engine, &[Event])) {
+    pub(crate) fn ended(&mut self, now: Duration, mut ended: impl FnMut(&StepFlight, &TwinEngine, &[StepEvent])) {
         self.balancer.publish(now, &self.replicas);
         for (at, replica) in self.replicas.iter_mut().enumerate() {
             while let Some(flight) = replica.ended(now) {

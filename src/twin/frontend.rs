@@ -27,12 +27,12 @@ impl Frontend {
 
 /// The state of one such process.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct FrontendProcess {
     costs: Frontend,
     free: Duration,
 }
 
-impl Desk {
+impl FrontendProcess {
     pub(crate) fn new(costs: Frontend) -> Self {
         Self { costs, free: Duration::ZERO }
     }
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn it_does_one_thing_after_the_other() {
         let costs = Frontend { request_s: 2e-3, prompt_token_s: 1e-3, step_s: 1e-3, stream_s: 3e-3 };
-        let mut desk = Desk::new(costs);
+        let mut desk = FrontendProcess::new(costs);
         assert_eq!(desk.receive(10 * MS, 4), 16 * MS);
         assert_eq!(desk.receive(11 * MS, 0), 18 * MS);
         desk.take(15 * MS);
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn none_at_all_delays_nothing() {
-        let mut desk = Desk::new(Frontend::default());
+        let mut desk = FrontendProcess::new(Frontend::default());
         assert_eq!(desk.receive(MS, 1000), MS);
         desk.take(3 * MS);
         assert_eq!(desk.write(), 3 * MS);

@@ -3,7 +3,7 @@
 use super::device::DevicePreset;
 use super::step_time::IncompleteShape;
 use crate::facts::ModelShape;
-use crate::memory::{self, Launch, LaunchTarget, Layout, Learned};
+use crate::memory::{self, CacheLayout, LaunchTarget, LearnedMemory, MemoryLaunch};
 use crate::stats::gib_to_bytes;
 
 /// The device's memory in bytes.
@@ -14,17 +14,21 @@ pub struct MemoryPlan {
     pub cache: u64,
     /// Blocks that the engine would allocate, its own reserve included.
     pub blocks: u32,
-    pub layout: Layout,
+    pub layout: CacheLayout,
 }
 
 /// Divides the memory of `device`. The device memory in `launch` is ignored.
 ///
 /// # Errors
 /// If the shape lacks a size.
-pub fn kv_blocks(model: &ModelShape, device: &DevicePreset, launch: &Launch) -> Result<MemoryPlan, IncompleteShape> {
+pub fn kv_blocks(
+    model: &ModelShape,
+    device: &DevicePreset,
+    launch: &MemoryLaunch,
+) -> Result<MemoryPlan, IncompleteShape> {
     let target = LaunchTarget { device_memory: Some(device.memory), ..launch.target };
-    let launch = Launch { target, ..launch.clone() };
-    let prediction = memory::predict(model, &launch, &Learned::default());
+    let launch = MemoryLaunch { target, ..launch.clone() };
+    let prediction = memory::predict(model, &launch, &LearnedMemory::default());
     let prediction = prediction.ok_or(IncompleteShape("sizes from which those of its cache follow"))?;
     Ok(MemoryPlan {
         weights: gib_to_bytes(prediction.weights_gib),
@@ -61,7 +65,7 @@ mod tests {
             tensor_parallel_size: 1,
             pipeline_parallel_size: 1,
         };
-        let launch = Launch::plain(target, resolved);
+        let launch = MemoryLaunch::plain(target, resolved);
         kv_blocks(&test_model(), DevicePreset::find(device).unwrap(), &launch).unwrap()
     }
 

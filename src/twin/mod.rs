@@ -35,27 +35,28 @@ mod step_time;
 #[cfg(test)]
 mod tests;
 
-pub use ask::{AddError, Ask, Tokens};
-pub use batch::{Batch, Item, Work};
+pub use ask::{AddError, Tokens, TwinRequest};
+pub use batch::{Batch, BatchWork, Item};
 pub use calibrate::{
-    CalibrateError, Calibration, Load, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
+    CalibrateError, Calibration, ObservedRun, ObservedTimes, ReplayError, ReplayedLoad, RequestTimes, calibrate,
+    prior_spread, replay,
 };
 pub use device::DevicePreset;
-pub use drive::{Drive, Observer, Reply, drive};
-pub use engine::{Counters, Engine, Event, Wait};
+pub use drive::{Drive, DriveObserver, VirtualReply, drive};
+pub use engine::{Counters, StepEvent, TwinEngine, WaitReason};
 pub(crate) use fleet::Fleet;
-pub(crate) use frontend::Desk;
 pub use frontend::Frontend;
+pub(crate) use frontend::FrontendProcess;
 pub use memory::{MemoryPlan, kv_blocks};
 pub use profile::{LayerProfile, ProfileError};
-pub(crate) use replica::Flight;
-pub use replica::Seen;
+pub use replica::ScheduledStep;
+pub(crate) use replica::StepFlight;
 pub use sequence::RequestId;
-pub use settings::{Order, Scheduling, Settings, SettingsError, Speculation};
-pub use shortage::Shortage;
-pub use source::{Arrival, Asked, Next, Source, tokens};
-pub use startup::{Forecast, Part, Start, StartupModel, Warm};
-pub use step_time::{Factor, Factors, IncompleteShape, Parallel, Parts, StepTime};
+pub use settings::{QueueOrder, Scheduling, Settings, SettingsError, Speculation};
+pub use shortage::StartShortage;
+pub use source::{AskedRequest, NextArrival, RequestSource, TwinArrival, tokens};
+pub use startup::{PhaseForecast, StartConditions, StartForecast, StartupModel, WarmState};
+pub use step_time::{Factors, IncompleteShape, Parallel, StepParts, StepTime, TermFactor};
 
 /// Returns the shape of Llama 3 8B.
 #[cfg(test)]

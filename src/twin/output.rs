@@ -1,22 +1,22 @@
 //! The end of a step: tokens that were generated, drafts that were rejected, requests that have ended.
 
 use super::batch::Batch;
-use super::engine::{Engine, Event};
+use super::engine::{StepEvent, TwinEngine};
 use super::sequence::{Sequence, mix};
 use super::settings::Speculation;
 use crate::stats::to_f64;
 
-impl Engine {
+impl TwinEngine {
     /// Ends the oldest step under way. Every request whose tokens are all computed has generated one more, and one for
     /// each accepted draft.
-    pub fn finish(&mut self, batch: &Batch) -> Vec<Event> {
+    pub fn finish(&mut self, batch: &Batch) -> Vec<StepEvent> {
         let mut events = Vec::with_capacity(batch.items.len());
         self.finish_into(batch, &mut events);
         events
     }
 
     /// Like `finish`, but into a list of the caller's. The list is emptied first.
-    pub fn finish_into(&mut self, batch: &Batch, events: &mut Vec<Event>) {
+    pub fn finish_into(&mut self, batch: &Batch, events: &mut Vec<StepEvent>) {
         events.clear();
         self.under_way = self.under_way.saturating_sub(1);
         let scheduling = &self.settings.scheduling;
@@ -67,7 +67,7 @@ impl Engine {
             let held = sequence.generated - sequence.sent;
             let sent = if last || sequence.sent == 0 || held >= interval { held } else { 0 };
             sequence.sent += sent;
-            events.push(Event { id: item.id, token: sequence.generated, tokens, sent, last });
+            events.push(StepEvent { id: item.id, token: sequence.generated, tokens, sent, last });
             let running = sequence.running;
             if running && !asynchronous {
                 sequence.drafts = speculation.map_or(0, |speculation| speculation.tokens);

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::settings::Settings;
-use super::step_time::{Curve, Grid, Measured, StepTime};
+use super::step_time::{Curve, KernelGrid, MeasuredKernels, StepTime};
 use crate::stats::f64_to_u32;
 
 /// Parts of a transformer's layer in the table, and their number in each layer: an attention's projections, a
@@ -52,7 +52,7 @@ pub enum ProfileError {
 pub struct LayerProfile {
     linear: Curve,
     sampling: Curve,
-    attention: Measured,
+    attention: MeasuredKernels,
     layers: f64,
 }
 
@@ -159,19 +159,23 @@ fn sum(
     Ok(Curve::Points(sums.unwrap_or_default().into_iter().map(|(size, sum)| (f64::from(size), sum)).collect()))
 }
 
-fn attention(cells: &Cells, tail: f64) -> Result<Measured, &'static str> {
+fn attention(cells: &Cells, tail: f64) -> Result<MeasuredKernels, &'static str> {
     let axis = |keep: &dyn Fn(&[u32; 4]) -> bool, number: usize| common(cells.keys().filter(|key| keep(key)), number);
     let decode = |key: &[u32; 4]| key[0] == 0 && key[2] > 0;
     let prompt = |key: &[u32; 4]| key[0] > 0 && key[2] == 0;
     let mixed = |key: &[u32; 4]| key[0] > 0 && key[2] > 0;
     let at = |point: [f64; 4]| cell(cells, point.map(whole));
     let none = |what| move || what;
-    Ok(Measured {
-        decode: Grid::new([axis(&decode, 2), axis(&decode, 3)], |[decodes, context]| at([0.0, 0.0, decodes, context]))
-            .ok_or_else(none("decodes alone"))?,
-        prompt: Grid::new([axis(&prompt, 0), axis(&prompt, 1)], |[chunk, context]| at([chunk, context, 0.0, 0.0]))
-            .ok_or_else(none("prompts alone"))?,
-        mixed: Grid::new([0, 1, 2, 3].map(|number| axis(&mixed, number)), at)
+    Ok(MeasuredKernels {
+        decode: KernelGrid::new([axis(&decode, 2), axis(&decode, 3)], |[decodes, context]| {
+            at([0.0, 0.0, decodes, context])
+        })
+        .ok_or_else(none("decodes alone"))?,
+        prompt: KernelGrid::new([axis(&prompt, 0), axis(&prompt, 1)], |[chunk, context]| {
+            at([chunk, context, 0.0, 0.0])
+        })
+        .ok_or_else(none("prompts alone"))?,
+        mixed: KernelGrid::new([0, 1, 2, 3].map(|number| axis(&mixed, number)), at)
             .ok_or_else(none("prompts and decodes together"))?,
         tail,
     })
@@ -226,7 +230,7 @@ mod tests {
 
     use super::*;
     use crate::config::ResolvedConfig;
-    use crate::twin::Work;
+    use crate::twin::BatchWork;
 
     fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
@@ -273,14 +277,14 @@ mod tests {
     #[test]
     fn a_step_is_the_sum_of_what_was_measured() {
         let folder = folder();
-        let work = Work {
+        let work = BatchWork {
             sequences: 9,
             tokens: 9,
             decodes: 9,
             samples: 9,
             decode_context: 9 * 150,
             decode_longest: 150,
-            ..Work::default()
+            ..BatchWork::default()
         };
         let parts = step_time(folder.path()).parts(&work);
         // Sixteen tokens are computed: two layers of eight parts, and two parts once.
@@ -293,8 +297,8 @@ mod tests {
     #[test]
     fn an_uneven_batch_is_slower_by_its_longest_context() {
         let folder = folder();
-        let even = Work { decodes: 10, decode_context: 1500, decode_longest: 150, ..Work::default() };
-        let uneven = Work { decode_longest: 200, ..even };
+        let even = BatchWork { decodes: 10, decode_context: 1500, decode_longest: 150, ..BatchWork::default() };
+        let uneven = BatchWork { decode_longest: 200, ..even };
         let time = step_time(folder.path());
         // Half of the way from 10 times 150 tokens to 10 times 200, in two layers.
         close(time.parts(&uneven).attention_s - time.parts(&even).attention_s, 500.0);
@@ -304,15 +308,20 @@ mod tests {
     fn prompts_and_decodes_are_looked_up_together_and_several_prompts_by_their_pairs() {
         let folder = folder();
         let time = step_time(folder.path());
-        let one =
-            Work { prompt_tokens: 64, prompt_pairs: 64 * 65 / 2, decodes: 10, decode_context: 1000, ..Work::default() };
+        let one = BatchWork {
+            prompt_tokens: 64,
+            prompt_pairs: 64 * 65 / 2,
+            decodes: 10,
+            decode_context: 1000,
+            ..BatchWork::default()
+        };
         close(time.parts(&one).attention_s, 2.0 * (64.0 * 64.0 + 1000.0));
-        let halves = Work { prompt_pairs: 32 * 33, ..one };
+        let halves = BatchWork { prompt_pairs: 32 * 33, ..one };
         let least = 16.0 * 16.0 + 1000.0;
         let share = f64::from(32 * 33) / f64::from(64 * 65 / 2);
         close(time.parts(&halves).attention_s, 2.0 * (least + share * (64.0 * 64.0 - 16.0 * 16.0)));
         // The cell with a context of 200 is missing: the decodes' part is extrapolated.
-        let long = Work { decode_context: 2000, ..one };
+        let long = BatchWork { decode_context: 2000, ..one };
         close(time.parts(&long).attention_s, 2.0 * (64.0 * 64.0 + 2000.0));
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use super::sequence::Sequence;
-use super::settings::Order;
+use super::settings::QueueOrder;
 
 /// The least number of entries that is worth a cleaning.
 const FEW: usize = 32;
@@ -44,10 +44,10 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(order: Order) -> Self {
+    pub(super) fn new(order: QueueOrder) -> Self {
         let line = match order {
-            Order::Arrival => Line::Arrival(VecDeque::new()),
-            Order::Priority => Line::Priority(BinaryHeap::new()),
+            QueueOrder::Arrival => Line::Arrival(VecDeque::new()),
+            QueueOrder::Priority => Line::Priority(BinaryHeap::new()),
         };
         Self { line, live: 0, tickets: 0 }
     }
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn priorities_come_before_arrivals_only_where_they_decide() {
-        for (order, expected) in [(Order::Arrival, [0, 1, 2, 3]), (Order::Priority, [2, 1, 3, 0])] {
+        for (order, expected) in [(QueueOrder::Arrival, [0, 1, 2, 3]), (QueueOrder::Priority, [2, 1, 3, 0])] {
             let mut sequences = sequences(&[5, 1, 0, 1]);
             let mut queue = Queue::new(order);
             (0..4).for_each(|slot| queue.push_back(slot, &mut sequences));
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn who_leaves_is_skipped_and_does_not_stay_in_memory() {
-        for order in [Order::Arrival, Order::Priority] {
+        for order in [QueueOrder::Arrival, QueueOrder::Priority] {
             let mut sequences = sequences(&[0; 1000]);
             let mut queue = Queue::new(order);
             (0..1000).for_each(|slot| queue.push_back(slot, &mut sequences));
@@ -194,7 +194,7 @@ mod tests {
             sequences[107].preemptions = 1;
             queue.push_front(107, &mut sequences);
             assert_eq!(queue.len(), 10);
-            let head = if order == Order::Arrival { 107 } else { 7 };
+            let head = if order == QueueOrder::Arrival { 107 } else { 7 };
             assert_eq!(queue.first(&sequences), Some(head));
             assert_eq!(drain(&mut queue, &mut sequences).len(), 10);
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::replica::Replica;
-use super::{Ask, Engine, Order, RequestId, Scheduling, Settings, Speculation, Tokens};
+use super::{QueueOrder, RequestId, Scheduling, Settings, Speculation, Tokens, TwinEngine, TwinRequest};
 use crate::config::ResolvedConfig;
 
 const ROUNDS: u64 = 26;
@@ -41,7 +41,7 @@ fn settings(recorded: &Value) -> Settings {
         },
         num_blocks: of("num_blocks"),
         scheduling: Scheduling {
-            order: if is("priority") { Order::Priority } else { Order::Arrival },
+            order: if is("priority") { QueueOrder::Priority } else { QueueOrder::Arrival },
             long_prefill_token_threshold: of("long_prefill_token_threshold"),
             long_prefill_adaptive: is("long_prefill_adaptive"),
             max_num_active_seqs: optional("max_num_active_seqs"),
@@ -62,7 +62,7 @@ fn replay(case: &Value) -> (Vec<Value>, Vec<Value>) {
     let settings = settings(&case["settings"]);
     let blocks = settings.num_blocks;
     let requests = case["requests"].as_array().unwrap();
-    let mut engine = Engine::new(settings).unwrap();
+    let mut engine = TwinEngine::new(settings).unwrap();
     let mut replica = Replica::new(&mut engine);
     let (mut steps, mut tokens) = (Vec::new(), Vec::new());
     for round in 0.. {
@@ -71,7 +71,7 @@ fn replay(case: &Value) -> (Vec<Value>, Vec<Value>) {
             let of = |name: &str| number(&request[name]);
             if u64::from(of("round")) == round {
                 let prompt: Vec<u32> = (0..of("prompt_len")).map(|token| token / 7 * of("family")).collect();
-                let ask = Ask {
+                let ask = TwinRequest {
                     id: RequestId(id),
                     prompt: Tokens::Ids(prompt.into()),
                     output_len: of("output_len"),

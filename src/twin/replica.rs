@@ -4,13 +4,13 @@ use std::borrow::BorrowMut;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::batch::{Batch, Work};
-use super::engine::{Engine, Wait};
+use super::batch::{Batch, BatchWork};
+use super::engine::{TwinEngine, WaitReason};
 use crate::stats::to_f64;
 
 /// One step, as it was scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct ScheduledStep {
     pub replica: usize,
     /// When the device begins with the step, and when its tokens are available.
     pub start: Duration,
@@ -20,30 +20,30 @@ pub struct Seen {
     /// Share of the cache's blocks in use, 0 to 1.
     pub kv_usage: f64,
     /// The reason why the waiting requests were not admitted.
-    pub wait: Option<Wait>,
-    pub work: Work,
+    pub wait: Option<WaitReason>,
+    pub work: BatchWork,
 }
 
 /// The load of one engine in the front end's view.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Load {
+pub(super) struct ReplicaLoad {
     pub(super) waiting: usize,
     pub(super) running: usize,
     /// Share of the cache's blocks in use.
     pub(super) kv_usage: f64,
 }
 
-impl Load {
-    fn of(engine: &Engine) -> Self {
+impl ReplicaLoad {
+    fn of(engine: &TwinEngine) -> Self {
         Self { waiting: engine.waiting(), running: engine.running(), kv_usage: engine.kv_usage() }
     }
 }
 
 /// A step under way.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct StepFlight {
     pub(crate) batch: Batch,
-    pub(crate) seen: Seen,
+    pub(crate) seen: ScheduledStep,
 }
 
 /// An engine, owned or borrowed, and the steps that its devices compute.
@@ -52,29 +52,29 @@ pub(super) struct Replica<E> {
     pub(super) engine: E,
     /// Its place among the replicas.
     pub(super) index: usize,
-    flights: VecDeque<Flight>,
+    flights: VecDeque<StepFlight>,
     /// When the first stage of the pipeline is free.
     free: Duration,
     /// When the last step ends.
     end: Duration,
     /// The load when the last finished step ended.
-    pub(super) reported: Load,
+    pub(super) reported: ReplicaLoad,
     /// Whether it may schedule: a step has ended, or a request came while nothing was computed.
     ready: bool,
 }
 
-impl<E: BorrowMut<Engine>> Replica<E> {
+impl<E: BorrowMut<TwinEngine>> Replica<E> {
     pub(super) fn new(engine: E) -> Self {
-        let reported = Load::of(engine.borrow());
+        let reported = ReplicaLoad::of(engine.borrow());
         let (free, end) = (Duration::ZERO, Duration::ZERO);
         Self { engine, index: 0, flights: VecDeque::new(), free, end, reported, ready: true }
     }
 
-    pub(super) fn engine(&self) -> &Engine {
+    pub(super) fn engine(&self) -> &TwinEngine {
         self.engine.borrow()
     }
 
-    pub(super) fn engine_mut(&mut self) -> &mut Engine {
+    pub(super) fn engine_mut(&mut self) -> &mut TwinEngine {
         self.engine.borrow_mut()
     }
 
@@ -89,8 +89,8 @@ impl<E: BorrowMut<Engine>> Replica<E> {
     pub(super) fn fill(
         &mut self,
         now: Duration,
-        mut time: impl FnMut(&Work) -> Duration,
-        mut scheduled: impl FnMut(&Engine, &Flight),
+        mut time: impl FnMut(&BatchWork) -> Duration,
+        mut scheduled: impl FnMut(&TwinEngine, &StepFlight),
     ) {
         let scheduling = &self.engine().settings().scheduling;
         let (most, stages) = (scheduling.concurrent_steps(), scheduling.pipeline_stages);
@@ -108,14 +108,14 @@ impl<E: BorrowMut<Engine>> Replica<E> {
                     let start = now.max(self.free);
                     self.free = start + share;
                     self.end = (start + time).max(self.end + share);
-                    let flight = Flight { seen: self.seen(start, batch.work), batch };
+                    let flight = StepFlight { seen: self.seen(start, batch.work), batch };
                     scheduled(self.engine(), &flight);
                     self.flights.push_back(flight);
                 } else if stages > 1 && !self.engine().is_idle() {
                     // An empty step also has a place in the pipeline: a request's next turn comes one place later.
                     let end = self.flights.back().map_or(now, |flight| flight.seen.end);
-                    let seen = Seen { replica: self.index, start: end, end, ..Seen::default() };
-                    self.flights.push_back(Flight { batch: Batch::default(), seen });
+                    let seen = ScheduledStep { replica: self.index, start: end, end, ..ScheduledStep::default() };
+                    self.flights.push_back(StepFlight { batch: Batch::default(), seen });
                 } else {
                     return;
                 }
@@ -127,10 +127,10 @@ impl<E: BorrowMut<Engine>> Replica<E> {
         }
     }
 
-    fn seen(&self, start: Duration, work: Work) -> Seen {
-        let Load { waiting, running, kv_usage } = Load::of(self.engine());
+    fn seen(&self, start: Duration, work: BatchWork) -> ScheduledStep {
+        let ReplicaLoad { waiting, running, kv_usage } = ReplicaLoad::of(self.engine());
         let wait = self.engine().why_waiting();
-        Seen { replica: self.index, start, end: self.end, running, waiting, kv_usage, wait, work }
+        ScheduledStep { replica: self.index, start, end: self.end, running, waiting, kv_usage, wait, work }
     }
 
     /// Removes empty steps from the head; they take no time. Returns whether there was one.
@@ -146,7 +146,7 @@ impl<E: BorrowMut<Engine>> Replica<E> {
     }
 
     /// Removes the oldest step if it has ended.
-    pub(super) fn ended(&mut self, now: Duration) -> Option<Flight> {
+    pub(super) fn ended(&mut self, now: Duration) -> Option<StepFlight> {
         self.drop_empty();
         self.flights.pop_front_if(|flight| flight.seen.end <= now)
     }
@@ -154,7 +154,7 @@ impl<E: BorrowMut<Engine>> Replica<E> {
     /// Records the end of a step: the engine may schedule, and its reported load is updated.
     pub(super) fn report(&mut self) {
         self.ready = true;
-        self.reported = Load::of(self.engine());
+        self.reported = ReplicaLoad::of(self.engine());
     }
 }
 
@@ -162,7 +162,7 @@ impl<E: BorrowMut<Engine>> Replica<E> {
 /// for one front end. Older releases add four times the waiting to the running requests.
 #[derive(Debug)]
 pub(super) struct Balancer {
-    loads: Vec<Load>,
+    loads: Vec<ReplicaLoad>,
     in_flight: Vec<usize>,
     first: usize,
     next: Duration,
@@ -173,7 +173,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 
 impl Balancer {
     pub(super) fn new(engines: usize) -> Self {
-        Self { loads: vec![Load::default(); engines], in_flight: vec![0; engines], first: 0, next: PERIOD }
+        Self { loads: vec![ReplicaLoad::default(); engines], in_flight: vec![0; engines], first: 0, next: PERIOD }
     }
 
     /// Takes over the engines' last reports at the end of a period, if it ended before `now`.
@@ -194,7 +194,7 @@ impl Balancer {
             return 0;
         }
         let score = |engine: usize| {
-            let Load { waiting, running, kv_usage } = self.loads[engine];
+            let ReplicaLoad { waiting, running, kv_usage } = self.loads[engine];
             // A queue before a full cache drains slowly.
             let penalty = to_f64(waiting) * 6.0 * (kv_usage - 0.5).max(0.0);
             to_f64(self.in_flight[engine].max(waiting + running)) + penalty
@@ -228,14 +228,14 @@ mod tests {
         let mut balancer = Balancer::new(3);
         assert_eq!([(); 6].map(|()| balancer.choose()), [0, 1, 2, 0, 1, 2]);
         (0..2).for_each(|_| balancer.ended(1));
-        balancer.loads = vec![Load::default(); 3];
+        balancer.loads = vec![ReplicaLoad::default(); 3];
         // Scores 2, 0, 2; then 2, 1, 2; then all 2, and the scan starts at the third engine.
         assert_eq!([(); 3].map(|()| balancer.choose()), [1, 1, 2]);
     }
 
     #[test]
     fn a_queue_before_a_full_cache_counts_more_than_running_requests() {
-        let load = |waiting, running, kv_usage| Load { waiting, running, kv_usage };
+        let load = |waiting, running, kv_usage| ReplicaLoad { waiting, running, kv_usage };
         let mut balancer = Balancer::new(2);
         // 10 + 4 * 6 * 0.5 = 22 against 20: the engine with more requests in all is chosen.
         balancer.loads = vec![load(4, 6, 1.0), load(0, 20, 1.0)];

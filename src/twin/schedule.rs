@@ -4,13 +4,13 @@
 //! `v1/core/kv_cache_manager.py`, for text models with one kind of attention and without connectors to other caches.
 
 use super::batch::Batch;
-use super::engine::{Engine, Wait};
-use super::settings::Order;
+use super::engine::{TwinEngine, WaitReason};
+use super::settings::QueueOrder;
 use crate::stats::f64_to_usize;
 
 /// The remaining capacity of a step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Budget {
+pub(super) struct StepBudget {
     /// Tokens that may still be scheduled.
     pub(super) tokens: u32,
     /// Inputs that still fit into the worker's buffers, including those of drafters.
@@ -21,7 +21,7 @@ pub(super) struct Budget {
     pub(super) piece: u32,
 }
 
-impl Budget {
+impl StepBudget {
     /// Returns the tokens that one more request may have, 0 if the step is full.
     fn room(&self) -> u32 {
         self.tokens.min(self.inputs.saturating_sub(self.draft_slots)).min(self.piece)
@@ -47,7 +47,7 @@ pub(super) struct Admission {
     pub(super) whole: bool,
 }
 
-impl Engine {
+impl TwinEngine {
     pub(super) fn step_v1(&mut self) -> Batch {
         let mut batch = Batch::default();
         batch.items.reserve(self.running.len() + 1);
@@ -61,12 +61,12 @@ impl Engine {
             let admission = Admission { watermark, whole: scheduling.reserve_full_isl };
             self.admit(&mut batch, &mut budget, admission);
         } else {
-            self.wait = Some(Wait::Blocks);
+            self.wait = Some(WaitReason::Blocks);
         }
         batch
     }
 
-    pub(super) fn budget(&self) -> Budget {
+    pub(super) fn budget(&self) -> StepBudget {
         let (settings, scheduling) = (&self.settings, &self.settings.scheduling);
         let inputs = settings.max_num_batched_tokens();
         // A single request starves no other and has no limit.
@@ -77,7 +77,7 @@ impl Engine {
             threshold if scheduling.long_prefill_adaptive => threshold.max(inputs / requests),
             threshold => threshold,
         };
-        Budget {
+        StepBudget {
             tokens: scheduling.max_num_scheduled_tokens.map_or(inputs, |most| most.min(inputs)),
             inputs,
             draft_slots: scheduling.speculation.map_or(0, |speculation| speculation.draft_slots),
@@ -88,7 +88,7 @@ impl Engine {
     /// Continues running requests in the order of their admission. If blocks run out, the last request of the
     /// scheduling order is preempted, if need be the one that asks for blocks. Returns whether no request was
     /// preempted.
-    pub(super) fn run(&mut self, batch: &mut Batch, budget: &mut Budget) -> bool {
+    pub(super) fn run(&mut self, batch: &mut Batch, budget: &mut StepBudget) -> bool {
         let before = self.counters.preemptions;
         let mut next = 0;
         while next < self.running.len() && budget.room() > 0 {
@@ -142,7 +142,7 @@ impl Engine {
     /// Returns the place in `running` of the next request to preempt.
     fn victim(&self) -> usize {
         let last = self.running.len() - 1;
-        if self.settings.scheduling.order == Order::Arrival {
+        if self.settings.scheduling.order == QueueOrder::Arrival {
             return last;
         }
         let key = |at: usize| {
@@ -168,7 +168,7 @@ impl Engine {
     }
 
     /// Admits requests from the head of the queue while budget, sequences and blocks last.
-    pub(super) fn admit(&mut self, batch: &mut Batch, budget: &mut Budget, admission: Admission) {
+    pub(super) fn admit(&mut self, batch: &mut Batch, budget: &mut StepBudget, admission: Admission) {
         let mut skipped = Vec::new();
         let pads = self.pads(batch);
         let continued = !batch.items.is_empty();
@@ -204,17 +204,17 @@ impl Engine {
     }
 
     /// Returns the reason that ended an admission. It applies only if a request still waits.
-    fn obstacle(&mut self, budget: &Budget, skipped: bool) -> Wait {
+    fn obstacle(&mut self, budget: &StepBudget, skipped: bool) -> WaitReason {
         if self.running.len() >= self.settings.most_running() {
-            return Wait::Sequences;
+            return WaitReason::Sequences;
         }
-        let Some(slot) = self.waiting.first(&self.sequences) else { return Wait::Turn };
+        let Some(slot) = self.waiting.first(&self.sequences) else { return WaitReason::Turn };
         let unsplit = || !self.settings.resolved.chunked_prefill && self.sequences[slot].len() > budget.room();
         match budget.room() {
-            0 => Wait::Budget,
-            _ if skipped => Wait::Turn,
-            _ if unsplit() => Wait::Budget,
-            _ => Wait::Blocks,
+            0 => WaitReason::Budget,
+            _ if skipped => WaitReason::Turn,
+            _ if unsplit() => WaitReason::Budget,
+            _ => WaitReason::Blocks,
         }
     }
 
@@ -232,7 +232,7 @@ impl Engine {
     }
 
     /// Returns the tokens of a request that can begin now, 0 if it has to wait. `found` contains its cached beginning.
-    fn first_piece(&self, slot: usize, found: &[u32], budget: &Budget, admission: Admission, padded: bool) -> u32 {
+    fn first_piece(&self, slot: usize, found: &[u32], budget: &StepBudget, admission: Admission, padded: bool) -> u32 {
         let sequence = &self.sequences[slot];
         let cached = self.tokens_of(found);
         let drafts =

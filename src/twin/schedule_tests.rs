@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::replica::Replica;
 use super::tests::{STEP, pairs, settings};
-use super::{Ask, Engine, Event, Order, RequestId, Scheduling, Settings, Speculation, Tokens, Wait};
+use super::{
+    QueueOrder, RequestId, Scheduling, Settings, Speculation, StepEvent, Tokens, TwinEngine, TwinRequest, WaitReason,
+};
 use crate::config::ResolvedConfig;
 use crate::stats::to_f64;
 
@@ -23,13 +25,13 @@ fn tight(num_blocks: u32, scheduling: Scheduling) -> Settings {
     Settings { resolved, num_blocks, ..settings }
 }
 
-fn ask(id: u64, (prompt_len, output_len, _, priority): Request) -> Ask<'static> {
-    Ask { id: RequestId(id), prompt: Tokens::Count(prompt_len), output_len, most_output: None, priority }
+fn ask(id: u64, (prompt_len, output_len, _, priority): Request) -> TwinRequest<'static> {
+    TwinRequest { id: RequestId(id), prompt: Tokens::Count(prompt_len), output_len, most_output: None, priority }
 }
 
 /// Runs the requests with the allowed number of concurrent steps. Returns the steps and all events.
-fn run(settings: Settings, requests: &[Request]) -> (Vec<Vec<(u64, u32)>>, Vec<Event>) {
-    let mut engine = Engine::new(settings).unwrap();
+fn run(settings: Settings, requests: &[Request]) -> (Vec<Vec<(u64, u32)>>, Vec<StepEvent>) {
+    let mut engine = TwinEngine::new(settings).unwrap();
     let mut replica = Replica::new(&mut engine);
     let (mut steps, mut events) = (Vec::new(), Vec::new());
     for round in 0..1000 {
@@ -68,7 +70,7 @@ fn a_long_prompt_leaves_room_for_others_only_while_there_are_others() {
 // `PriorityRequestQueue` of `request_queue.py`: smaller numbers first, then the earlier arrival.
 #[test]
 fn priorities_decide_who_is_admitted() {
-    let priority = with(Scheduling { order: Order::Priority, ..Scheduling::default() });
+    let priority = with(Scheduling { order: QueueOrder::Priority, ..Scheduling::default() });
     let one = Settings { resolved: ResolvedConfig { max_num_seqs: 1, ..priority.resolved }, ..priority };
     let requests = [(2, 1, 0, 1), (2, 1, 0, 0), (2, 1, 0, 1), (2, 1, 1, -1)];
     assert_eq!(steps(one, &requests), [vec![(1, 2)], vec![(3, 2)], vec![(0, 2)], vec![(2, 2)]]);
@@ -78,7 +80,7 @@ fn priorities_decide_who_is_admitted() {
 // this step has scheduled it already.
 #[test]
 fn the_least_urgent_is_preempted_even_out_of_the_batch() {
-    let settings = tight(4, Scheduling { order: Order::Priority, ..Scheduling::default() });
+    let settings = tight(4, Scheduling { order: QueueOrder::Priority, ..Scheduling::default() });
     assert_eq!(
         steps(settings, &[(4, 6, 0, 5), (6, 5, 1, 0)]),
         [
@@ -98,7 +100,7 @@ fn the_least_urgent_is_preempted_even_out_of_the_batch() {
 // wait for and schedules again.
 #[test]
 fn who_preempts_itself_does_not_hold_the_others_up() {
-    let settings = tight(4, Scheduling { order: Order::Priority, ..Scheduling::default() });
+    let settings = tight(4, Scheduling { order: QueueOrder::Priority, ..Scheduling::default() });
     assert_eq!(
         steps(settings, &[(6, 5, 0, 5), (4, 3, 1, 0)]),
         [vec![(0, 6)], vec![(0, 1), (1, 4)], vec![(0, 1), (1, 1)], vec![(1, 1)], vec![(0, 9)], vec![(0, 1)]]
@@ -141,8 +143,8 @@ fn asynchronous() -> Scheduling {
 #[test]
 fn asynchronous_steps_run_one_ahead_and_one_too_far_where_the_end_is_not_known() {
     for (most_output, expected) in [(None, 3), (Some(9), 4)] {
-        let mut engine = Engine::new(with(asynchronous())).unwrap();
-        engine.enqueue(&Ask { most_output, ..ask(0, (4, 3, 0, 0)) }, Duration::ZERO).unwrap();
+        let mut engine = TwinEngine::new(with(asynchronous())).unwrap();
+        engine.enqueue(&TwinRequest { most_output, ..ask(0, (4, 3, 0, 0)) }, Duration::ZERO).unwrap();
         let first = engine.step(Duration::ZERO).unwrap();
         let mut ahead = engine.step(Duration::ZERO);
         assert_eq!(ahead.as_ref().map(pairs), Some(vec![(0, 1)]), "before the first token is there");
@@ -162,7 +164,7 @@ fn asynchronous_steps_run_one_ahead_and_one_too_far_where_the_end_is_not_known()
 // `num_stale_output_tokens` of `_preempt_request` and `update_from_output`: tokens under way still count.
 #[test]
 fn a_preempted_request_keeps_the_token_that_was_under_way() {
-    let mut engine = Engine::new(Settings {
+    let mut engine = TwinEngine::new(Settings {
         resolved: ResolvedConfig { max_model_len: 12, ..tight(4, asynchronous()).resolved },
         ..tight(4, asynchronous())
     })
@@ -216,7 +218,7 @@ fn as_many_drafts_are_accepted_as_the_rate_says() {
             ..with(scheduling)
         };
         let most = long.scheduling.concurrent_steps();
-        let mut engine = Engine::new(long).unwrap();
+        let mut engine = TwinEngine::new(long).unwrap();
         engine.enqueue(&ask(0, (4, 9_000, 0, 0)), Duration::ZERO).unwrap();
         let mut flights = VecDeque::new();
         loop {
@@ -247,8 +249,8 @@ fn the_stream_interval_gathers_all_tokens_but_the_first() {
 // `step_with_batch_queue` of `v1/engine/core.py`, and `next_decode_eligible_step` of `async_scheduler.py`.
 #[test]
 fn a_pipeline_has_a_step_of_other_requests_in_each_stage() {
-    let mut engine = Engine::new(with(Scheduling { pipeline_stages: 2, ..Scheduling::default() })).unwrap();
-    let step = |engine: &mut Engine| engine.step(Duration::ZERO);
+    let mut engine = TwinEngine::new(with(Scheduling { pipeline_stages: 2, ..Scheduling::default() })).unwrap();
+    let step = |engine: &mut TwinEngine| engine.step(Duration::ZERO);
     engine.enqueue(&ask(0, (4, 2, 0, 0)), Duration::ZERO).unwrap();
     let first = step(&mut engine).unwrap();
     engine.enqueue(&ask(1, (4, 2, 0, 0)), Duration::ZERO).unwrap();
@@ -260,7 +262,7 @@ fn a_pipeline_has_a_step_of_other_requests_in_each_stage() {
     engine.finish(&second);
     assert_eq!(step(&mut engine).as_ref().map(pairs), Some(vec![(1, 1)]));
 
-    let mut engine = Engine::new(with(Scheduling { pipeline_stages: 2, ..asynchronous() })).unwrap();
+    let mut engine = TwinEngine::new(with(Scheduling { pipeline_stages: 2, ..asynchronous() })).unwrap();
     engine.enqueue(&ask(0, (4, 3, 0, 0)), Duration::ZERO).unwrap();
     assert_eq!(step(&mut engine).as_ref().map(pairs), Some(vec![(0, 4)]));
     assert!(step(&mut engine).is_none(), "a decode is scheduled in every second step");
@@ -273,7 +275,7 @@ fn aborts_are_forgotten_at_once_wherever_the_request_is() {
         resolved: ResolvedConfig { max_num_seqs: 2, ..with(asynchronous()).resolved },
         ..with(asynchronous())
     };
-    let mut engine = Engine::new(two).unwrap();
+    let mut engine = TwinEngine::new(two).unwrap();
     (0..4).for_each(|id| engine.enqueue(&ask(id, (4, 9, 0, 0)), Duration::ZERO).unwrap());
     let first = engine.step(Duration::ZERO).unwrap();
     assert!(engine.abort(RequestId(0)) && engine.abort(RequestId(2)));
@@ -289,7 +291,7 @@ fn aborts_are_forgotten_at_once_wherever_the_request_is() {
 #[test]
 fn what_keeps_the_first_of_the_queue_out_is_said_until_nobody_waits() {
     let waits = |settings: Settings, requests: &[Request]| {
-        let mut engine = Engine::new(settings).unwrap();
+        let mut engine = TwinEngine::new(settings).unwrap();
         for (id, request) in (0..).zip(requests) {
             engine.enqueue(&ask(id, *request), Duration::ZERO).unwrap();
         }
@@ -305,23 +307,23 @@ fn what_keeps_the_first_of_the_queue_out_is_said_until_nobody_waits() {
     let plain = || with(Scheduling::default());
     assert_eq!(waits(plain(), &[(4, 2, 0, 0)]), [None]);
     let one = Settings { resolved: ResolvedConfig { max_num_seqs: 1, ..plain().resolved }, ..plain() };
-    assert_eq!(waits(one, &[(4, 2, 0, 0), (4, 2, 0, 0)]), some(Wait::Sequences));
+    assert_eq!(waits(one, &[(4, 2, 0, 0), (4, 2, 0, 0)]), some(WaitReason::Sequences));
     // A budget of 16: the second prompt has no token of the first step.
-    assert_eq!(waits(plain(), &[(16, 3, 0, 0), (4, 2, 0, 0)]), some(Wait::Budget));
+    assert_eq!(waits(plain(), &[(16, 3, 0, 0), (4, 2, 0, 0)]), some(WaitReason::Budget));
     // Four blocks, three of them taken by the first.
     let tight = || tight(4, Scheduling::default());
-    assert_eq!(waits(tight(), &[(10, 4, 0, 0), (6, 2, 0, 0)]), some(Wait::Blocks));
+    assert_eq!(waits(tight(), &[(10, 4, 0, 0), (6, 2, 0, 0)]), some(WaitReason::Blocks));
     // Both fit, and then one has to give way.
-    assert_eq!(waits(tight(), &[(7, 6, 0, 0), (7, 6, 0, 0)]), [None, Some(Wait::Blocks), None]);
+    assert_eq!(waits(tight(), &[(7, 6, 0, 0), (7, 6, 0, 0)]), [None, Some(WaitReason::Blocks), None]);
     // A prompt that may not be cut does not fit beside the other.
     let whole = || Settings {
         resolved: ResolvedConfig { chunked_prefill: false, max_model_len: 16, ..plain().resolved },
         ..plain()
     };
-    assert_eq!(waits(whole(), &[(10, 3, 0, 0), (10, 2, 0, 0)]), some(Wait::Budget));
+    assert_eq!(waits(whole(), &[(10, 3, 0, 0), (10, 2, 0, 0)]), some(WaitReason::Budget));
     // V0 lets the first one decode until the second has waited for longer than two prompt steps.
     let delayed =
         Settings { resolved: ResolvedConfig { v0: true, scheduler_delay_factor: 2.0, ..whole().resolved }, ..whole() };
     let delayed = waits(delayed, &[(10, 6, 0, 0), (10, 2, 0, 0)]);
-    assert_eq!(delayed[..2], [Some(Wait::Budget), Some(Wait::Turn)], "{delayed:?}");
+    assert_eq!(delayed[..2], [Some(WaitReason::Budget), Some(WaitReason::Turn)], "{delayed:?}");
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::batch::Batch;
-use super::engine::{Engine, Wait};
-use super::schedule::{Admission, Budget};
+use super::engine::{TwinEngine, WaitReason};
+use super::schedule::{Admission, StepBudget};
 use crate::stats::f64_to_usize;
 
 /// Share of the blocks that admissions leave unused, so that decodes do not run short at once.
@@ -18,7 +18,7 @@ pub(super) struct Delay {
     prompt_latency: Duration,
 }
 
-impl Engine {
+impl TwinEngine {
     pub(super) fn step_v0(&mut self, now: Duration) -> Batch {
         let admits = self.delay_passed(now);
         let watermark = f64_to_usize(WATERMARK * f64::from(self.pool.capacity()));
@@ -26,8 +26,8 @@ impl Engine {
         let admission = Admission { watermark, whole: true };
         let mut batch = Batch::default();
         let tokens = self.settings.max_num_batched_tokens();
-        let mut budget = Budget { tokens, inputs: tokens, draft_slots: 0, piece: u32::MAX };
-        self.wait = (!admits).then_some(Wait::Turn);
+        let mut budget = StepBudget { tokens, inputs: tokens, draft_slots: 0, piece: u32::MAX };
+        self.wait = (!admits).then_some(WaitReason::Turn);
         if self.settings.resolved.chunked_prefill {
             if self.run(&mut batch, &mut budget) && admits {
                 self.admit(&mut batch, &mut budget, admission);

@@ -18,7 +18,7 @@ pub struct Settings {
 
 /// Precedence of requests, in the queue and when blocks run short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum QueueOrder {
     /// The queue is in order of arrival. The request admitted last is preempted.
     #[default]
     Arrival,
@@ -30,7 +30,7 @@ pub enum Order {
 /// and the pipeline has one stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scheduling {
-    pub order: Order,
+    pub order: QueueOrder,
     /// Most tokens of one request in one step while there are others, running or waiting; 0 for no limit.
     pub long_prefill_token_threshold: u32,
     /// Whether that limit is at least the budget divided by the number of requests.
@@ -55,7 +55,7 @@ pub struct Scheduling {
 impl Default for Scheduling {
     fn default() -> Self {
         Self {
-            order: Order::Arrival,
+            order: QueueOrder::Arrival,
             long_prefill_token_threshold: 0,
             long_prefill_adaptive: false,
             max_num_active_seqs: None,

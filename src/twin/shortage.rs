@@ -5,7 +5,7 @@ use crate::stats::gib;
 
 /// The reason why an engine would not start on this device. The engine itself finds it only during its start.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Shortage {
+pub enum StartShortage {
     #[error(transparent)]
     Shape(#[from] IncompleteShape),
     /// Since 0.10 the requested share must be free before anything is loaded.

@@ -5,12 +5,12 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use super::ask::Tokens;
-use super::drive::Reply;
-use crate::workload::{Part, Prompt, Turn, Workload};
+use super::drive::VirtualReply;
+use crate::workload::{MessagePart, Prompt, SessionTurn, Workload};
 
 /// One request of an open loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arrival {
+pub struct TwinArrival {
     /// Since the start of the load.
     pub at: Duration,
     pub prompt: Tokens<'static>,
@@ -22,16 +22,16 @@ pub struct Arrival {
 
 /// A request that is sent now.
 #[derive(Debug)]
-pub struct Asked<U> {
-    pub arrival: Arrival,
-    /// Copied into the [`Reply`].
+pub struct AskedRequest<U> {
+    pub arrival: TwinArrival,
+    /// Copied into the [`VirtualReply`].
     pub index: u64,
     pub turn: u32,
     /// Data that the source gets back with the reply.
     pub user: U,
 }
 
-impl<U> Asked<U> {
+impl<U> AskedRequest<U> {
     pub(super) fn prompt_len(&self) -> u32 {
         u32::try_from(self.arrival.prompt.len()).unwrap_or(u32::MAX)
     }
@@ -39,9 +39,9 @@ impl<U> Asked<U> {
 
 /// The next event of a source.
 #[derive(Debug)]
-pub enum Next<U> {
+pub enum NextArrival<U> {
     /// A request whose `at` is at most `now`.
-    Ask(Asked<U>),
+    Ask(AskedRequest<U>),
     /// No request before this future instant, unless a reply ends.
     At(Duration),
     /// No request unless a reply ends.
@@ -49,77 +49,82 @@ pub enum Next<U> {
 }
 
 /// A source of a load's requests.
-pub trait Source {
+pub trait RequestSource {
     /// The sender of a request.
-    type User;
+    type SourceUser;
 
     /// Returns a request that is due by `now`. It is called until none is left.
-    fn next(&mut self, now: Duration) -> Next<Self::User>;
+    fn next(&mut self, now: Duration) -> NextArrival<Self::SourceUser>;
 
     /// Delivers the whole reply to its sender at `now`. It is called when the engine has finished the reply, so `now`
     /// may lie in the future.
-    fn answered(&mut self, user: Self::User, reply: &Reply, now: Duration);
+    fn answered(&mut self, user: Self::SourceUser, reply: &VirtualReply, now: Duration);
 }
 
 /// An iterator of arrivals with a lookahead of one.
-pub(super) struct Arrivals<I: Iterator<Item = Arrival>> {
+pub(super) struct Arrivals<I: Iterator<Item = TwinArrival>> {
     rest: std::iter::Peekable<I>,
     index: u64,
 }
 
-impl<I: Iterator<Item = Arrival>> Arrivals<I> {
+impl<I: Iterator<Item = TwinArrival>> Arrivals<I> {
     pub(super) fn new(arrivals: I) -> Self {
         Self { rest: arrivals.peekable(), index: 0 }
     }
 }
 
-impl<I: Iterator<Item = Arrival>> Source for Arrivals<I> {
-    type User = ();
+impl<I: Iterator<Item = TwinArrival>> RequestSource for Arrivals<I> {
+    type SourceUser = ();
 
-    fn next(&mut self, now: Duration) -> Next<()> {
+    fn next(&mut self, now: Duration) -> NextArrival<()> {
         if let Some(arrival) = self.rest.next_if(|arrival| arrival.at <= now) {
             self.index += 1;
-            return Next::Ask(Asked { arrival, index: self.index - 1, turn: 0, user: () });
+            return NextArrival::Ask(AskedRequest { arrival, index: self.index - 1, turn: 0, user: () });
         }
-        self.rest.peek().map_or(Next::Wait, |arrival| Next::At(arrival.at))
+        self.rest.peek().map_or(NextArrival::Wait, |arrival| NextArrival::At(arrival.at))
     }
 
-    fn answered(&mut self, (): (), _: &Reply, _: Duration) {}
+    fn answered(&mut self, (): (), _: &VirtualReply, _: Duration) {}
 }
 
 /// Requests in a given order. Each is sent as soon as a user has been answered.
-pub(super) struct Listed<I: Iterator<Item = Arrival>> {
+pub(super) struct ListedArrivals<I: Iterator<Item = TwinArrival>> {
     rest: std::iter::Peekable<I>,
     /// The times of the replies to the users who are free.
     free: BinaryHeap<Reverse<Duration>>,
     index: u64,
 }
 
-impl<I: Iterator<Item = Arrival>> Listed<I> {
+impl<I: Iterator<Item = TwinArrival>> ListedArrivals<I> {
     pub(super) fn new(requests: I, users: u32) -> Self {
         let free = (0..users.max(1)).map(|_| Reverse(Duration::ZERO)).collect();
         Self { rest: requests.peekable(), free, index: 0 }
     }
 }
 
-impl<I: Iterator<Item = Arrival>> Source for Listed<I> {
-    type User = ();
+impl<I: Iterator<Item = TwinArrival>> RequestSource for ListedArrivals<I> {
+    type SourceUser = ();
 
-    fn next(&mut self, now: Duration) -> Next<()> {
+    fn next(&mut self, now: Duration) -> NextArrival<()> {
         if self.rest.peek().is_none() {
-            return Next::Wait;
+            return NextArrival::Wait;
         }
-        let Some(at) = self.free.peek().map(|free| free.0) else { return Next::Wait };
+        let Some(at) = self.free.peek().map(|free| free.0) else { return NextArrival::Wait };
         if at > now {
-            return Next::At(at);
+            return NextArrival::At(at);
         }
         self.free.pop();
-        let Some(request) = self.rest.next() else { return Next::Wait };
+        let Some(request) = self.rest.next() else { return NextArrival::Wait };
         self.index += 1;
-        Next::Ask(Asked { arrival: Arrival { at, ..request }, index: self.index - 1, turn: 0, user: () })
+        NextArrival::Ask(AskedRequest {
+            arrival: TwinArrival { at, ..request },
+            index: self.index - 1,
+            turn: 0,
+            user: (),
+        })
     }
 
-    fn answered(&mut self, (): (), _: &Reply, now: Duration) {
+    fn answered(&mut self, (): (), _: &VirtualReply, now: Duration) {
         self.free.push(Reverse(now));
     }
 }
@@ -130,7 +135,7 @@ pub(super) struct User {
     session: u64,
     turn: u32,
     /// The remaining turns.
-    turns: std::vec::IntoIter<Turn>,
+    turns: std::vec::IntoIter<SessionTurn>,
 }
 
 /// The next request of a user and its time. Equal times keep the order of insertion.
@@ -186,33 +191,33 @@ impl<'a> Users<'a> {
     }
 }
 
-impl Source for Users<'_> {
-    type User = User;
+impl RequestSource for Users<'_> {
+    type SourceUser = User;
 
-    fn next(&mut self, now: Duration) -> Next<User> {
+    fn next(&mut self, now: Duration) -> NextArrival<User> {
         if self.sent == self.requests {
-            return Next::Wait;
+            return NextArrival::Wait;
         }
-        let Some(due) = self.due.peek().map(|due| due.0.at) else { return Next::Wait };
+        let Some(due) = self.due.peek().map(|due| due.0.at) else { return NextArrival::Wait };
         if due > now {
-            return Next::At(due);
+            return NextArrival::At(due);
         }
-        let Some(Reverse(Due { at, user, .. })) = self.due.pop() else { return Next::Wait };
+        let Some(Reverse(Due { at, user, .. })) = self.due.pop() else { return NextArrival::Wait };
         let mut user = user.unwrap_or_else(|| {
             let turns = self.workload.session(self.next_session).turns.into_iter();
             self.next_session += 1;
             User { session: self.next_session - 1, turn: 0, turns }
         });
-        let Some(request) = user.turns.next().map(|turn| turn.request) else { return Next::Wait };
+        let Some(request) = user.turns.next().map(|turn| turn.request) else { return NextArrival::Wait };
         self.sent += 1;
         let (index, turn) = (user.session, user.turn);
         user.turn += 1;
         let prompt = Tokens::Ids(tokens(request.prompt).into());
-        let arrival = Arrival { at, prompt, output_len: request.output_len, priority: 0 };
-        Next::Ask(Asked { arrival, index, turn, user })
+        let arrival = TwinArrival { at, prompt, output_len: request.output_len, priority: 0 };
+        NextArrival::Ask(AskedRequest { arrival, index, turn, user })
     }
 
-    fn answered(&mut self, user: User, _: &Reply, now: Duration) {
+    fn answered(&mut self, user: User, _: &VirtualReply, now: Duration) {
         let user = Some(user).filter(|user| !user.turns.as_slice().is_empty());
         let think =
             user.as_ref().and_then(|user| user.turns.as_slice().first()).map_or(Duration::ZERO, |turn| turn.think);
@@ -234,7 +239,7 @@ pub fn tokens(prompt: Prompt) -> Vec<u32> {
         Prompt::Text(text) => of(&text, &mut tokens),
         Prompt::Messages(messages) => {
             for part in messages.iter().flat_map(|message| &message.content) {
-                if let Part::Text(text) = part {
+                if let MessagePart::Text(text) = part {
                     of(text, &mut tokens);
                 }
             }

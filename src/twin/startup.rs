@@ -15,13 +15,13 @@
 use super::device::DevicePreset;
 use super::step_time::IncompleteShape;
 use crate::facts::ModelShape;
-use crate::memory::{self, Launch, Learned};
+use crate::memory::{self, LearnedMemory, MemoryLaunch};
 use crate::stats::{gib_to_bytes, to_f64};
 use crate::trial::PhaseTime;
 
 /// State that earlier starts have left behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Warm {
+pub struct WarmState {
     /// Whether the weights are in the page cache.
     pub weights: bool,
     /// Whether the model was compiled before, with equal values of those flags that the engine's cache heeds.
@@ -30,7 +30,7 @@ pub struct Warm {
 
 /// Properties of a start that determine its duration.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Start {
+pub struct StartConditions {
     /// Bytes that one device loads.
     pub weights: u64,
     pub layers: u32,
@@ -43,19 +43,19 @@ pub struct Start {
     pub max_num_batched_tokens: u64,
     /// Operations per second that a large step reaches.
     pub compute: f64,
-    pub warm: Warm,
+    pub warm: WarmState,
 }
 
-impl Start {
+impl StartConditions {
     /// # Errors
     /// If the shape lacks a size.
     pub fn new(
         model: &ModelShape,
-        launch: &Launch,
+        launch: &MemoryLaunch,
         device: &DevicePreset,
-        warm: Warm,
+        warm: WarmState,
     ) -> Result<Self, IncompleteShape> {
-        let prediction = memory::predict(model, launch, &Learned::default());
+        let prediction = memory::predict(model, launch, &LearnedMemory::default());
         let prediction = prediction.ok_or(IncompleteShape("sizes from which those of its weights follow"))?;
         let layers = model.layers.ok_or(IncompleteShape("layers"))?;
         let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
@@ -131,7 +131,7 @@ impl Term {
     }
 
     /// Returns the seconds before any factor. `None` if this start does not have the phase.
-    fn seconds(self, start: &Start) -> Option<f64> {
+    fn seconds(self, start: &StartConditions) -> Option<f64> {
         let (weights, layers) = (to_f64(start.weights), f64::from(start.layers));
         let cells = f64::from(start.graphs) * layers;
         let (there, seconds) = match self {
@@ -210,7 +210,7 @@ const TOGETHER: f64 = 0.5;
 
 /// The estimated duration of one phase of a start.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Part {
+pub struct PhaseForecast {
     /// The name in [`PhaseTime`].
     pub phase: &'static str,
     pub median_s: f64,
@@ -218,7 +218,7 @@ pub struct Part {
     pub spread: f64,
 }
 
-impl Part {
+impl PhaseForecast {
     fn mean_s(&self) -> f64 {
         self.median_s * (self.spread * self.spread / 2.0).exp()
     }
@@ -230,23 +230,23 @@ impl Part {
 
 /// The estimated seconds from spawn to readiness.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Forecast {
+pub struct StartForecast {
     pub mean_s: f64,
     /// In 19 of 20 cases the start takes between `low_s` and `high_s`.
     pub low_s: f64,
     pub high_s: f64,
     /// In the order of a start.
-    pub parts: Vec<Part>,
+    pub parts: Vec<PhaseForecast>,
 }
 
-impl Forecast {
+impl StartForecast {
     /// Combines the parts of a start. Their sum is taken for log-normal with its own mean and variance (L. Fenton,
     /// 1960).
     #[must_use]
-    pub fn of(parts: Vec<Part>) -> Self {
-        let mean_s: f64 = parts.iter().map(Part::mean_s).sum();
+    pub fn of(parts: Vec<PhaseForecast>) -> Self {
+        let mean_s: f64 = parts.iter().map(PhaseForecast::mean_s).sum();
         let alone: f64 = parts.iter().map(|part| part.deviation_s().powi(2)).sum();
-        let together = parts.iter().map(Part::deviation_s).sum::<f64>().powi(2);
+        let together = parts.iter().map(PhaseForecast::deviation_s).sum::<f64>().powi(2);
         let variance = (1.0 - TOGETHER) * alone + TOGETHER * together;
         let square = (variance / (mean_s * mean_s).max(f64::MIN_POSITIVE)).ln_1p();
         let median = mean_s * (-square / 2.0).exp();
@@ -269,7 +269,7 @@ impl Default for StartupModel {
 
 impl StartupModel {
     /// Learns from the phases of a start that have ended. Other phases and unknown names are ignored.
-    pub fn learn(&mut self, start: &Start, phases: &[PhaseTime]) {
+    pub fn learn(&mut self, start: &StartConditions, phases: &[PhaseTime]) {
         for (belief, (term, _, _)) in self.beliefs.iter_mut().zip(TERMS) {
             let time = phases.iter().find(|time| time.phase == term.phase());
             if let Some((time, seconds)) = time.zip(term.seconds(start)).filter(|(time, _)| time.duration_s.is_finite())
@@ -280,11 +280,15 @@ impl StartupModel {
     }
 
     #[must_use]
-    pub fn predict(&self, start: &Start) -> Forecast {
+    pub fn predict(&self, start: &StartConditions) -> StartForecast {
         let part = |(belief, (term, _, _)): (&Belief, (Term, f64, f64))| {
             let seconds = term.seconds(start)?.max(SHORTEST_S);
-            Some(Part { phase: term.phase(), median_s: seconds * belief.mean.exp(), spread: belief.deviation() })
+            Some(PhaseForecast {
+                phase: term.phase(),
+                median_s: seconds * belief.mean.exp(),
+                spread: belief.deviation(),
+            })
         };
-        Forecast::of(self.beliefs.iter().zip(TERMS).filter_map(part).collect())
+        StartForecast::of(self.beliefs.iter().zip(TERMS).filter_map(part).collect())
     }
 }

@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::{Forecast, Part, Start, StartupModel, Warm};
+use super::{PhaseForecast, StartConditions, StartForecast, StartupModel, WarmState};
 use crate::trial::PhaseTime;
 
 /// The model of `examples/setup-vllm-cpu.sh`.
-const TINY: Start = Start {
+const TINY: StartConditions = StartConditions {
     weights: 10 << 20,
     layers: 4,
     cpu: true,
@@ -15,7 +15,7 @@ const TINY: Start = Start {
     whole_graphs: false,
     max_num_batched_tokens: 2048,
     compute: 180e9,
-    warm: Warm { weights: true, compiled: false },
+    warm: WarmState { weights: true, compiled: false },
 };
 
 const PHASES: [&str; 7] = ["import", "configure", "processes", "weights", "kv_cache", "server", "first_token"];
@@ -67,7 +67,7 @@ fn starts_on_a_cpu_are_predicted_from_those_before_them() {
 fn one_start_calibrates_and_later_ones_narrow() {
     let mut model = StartupModel::default();
     let width = |model: &StartupModel| {
-        let Forecast { low_s, high_s, .. } = model.predict(&TINY);
+        let StartForecast { low_s, high_s, .. } = model.predict(&TINY);
         (high_s / low_s).ln()
     };
     let slow = [60.0, 0.0, 90.0, 0.5, 8.0, 4.0, 0.1];
@@ -83,26 +83,26 @@ fn one_start_calibrates_and_later_ones_narrow() {
 #[test]
 fn a_start_with_graphs_and_a_cold_cache_has_more_to_do() {
     let model = StartupModel::default();
-    let warm = Start {
+    let warm = StartConditions {
         weights: 16 << 30,
         layers: 32,
         cpu: false,
         compiled: true,
         graphs: 67,
         compute: 250e12,
-        warm: Warm { weights: true, compiled: true },
+        warm: WarmState { weights: true, compiled: true },
         ..TINY
     };
-    let of = |start: &Start| model.predict(start).mean_s;
-    assert!(of(&warm) > of(&Start { graphs: 0, ..warm }) + 15.0);
-    assert!(of(&warm) > of(&Start { compiled: false, ..warm }) + 8.0);
-    assert!(of(&Start { warm: Warm::default(), ..warm }) > of(&warm) + 40.0);
+    let of = |start: &StartConditions| model.predict(start).mean_s;
+    assert!(of(&warm) > of(&StartConditions { graphs: 0, ..warm }) + 15.0);
+    assert!(of(&warm) > of(&StartConditions { compiled: false, ..warm }) + 8.0);
+    assert!(of(&StartConditions { warm: WarmState::default(), ..warm }) > of(&warm) + 40.0);
     let phases: Vec<_> = model.predict(&warm).parts.iter().map(|part| part.phase).collect();
     assert_eq!(phases.len(), 9, "each phase once: {phases:?}");
     // A cold compilation reveals nothing of a warm one.
     let mut taught = model.clone();
     let cold = PhaseTime { phase: "compile".to_owned(), duration_s: 500.0 };
-    taught.learn(&Start { warm: Warm::default(), ..warm }, &[cold]);
+    taught.learn(&StartConditions { warm: WarmState::default(), ..warm }, &[cold]);
     assert_eq!(taught.predict(&warm), model.predict(&warm));
 }
 
@@ -124,8 +124,8 @@ proptest! {
         for seconds in &starts {
             model.learn(&TINY, &times(seconds));
         }
-        let mean = |part: &Part| part.median_s * (part.spread * part.spread / 2.0).exp();
-        let Forecast { mean_s, low_s, high_s, parts } = model.predict(&TINY);
+        let mean = |part: &PhaseForecast| part.median_s * (part.spread * part.spread / 2.0).exp();
+        let StartForecast { mean_s, low_s, high_s, parts } = model.predict(&TINY);
         prop_assert!(0.0 < low_s && low_s < mean_s && mean_s < high_s && high_s.is_finite(), "{low_s} {mean_s} {high_s}");
         prop_assert!((parts.iter().map(mean).sum::<f64>() / mean_s - 1.0).abs() < 1e-9);
     }

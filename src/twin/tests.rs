@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use super::replica::Replica;
 use super::{
-    AddError, Ask, Batch, Counters, Engine, Order, RequestId, Scheduling, Settings, SettingsError, Speculation, Tokens,
+    AddError, Batch, Counters, QueueOrder, RequestId, Scheduling, Settings, SettingsError, Speculation, Tokens,
+    TwinEngine, TwinRequest,
 };
 use crate::config::ResolvedConfig;
 
@@ -33,8 +34,8 @@ fn prompt(id: u32, len: u32) -> Vec<u32> {
     (0..len).map(|index| id * 1000 + index).collect()
 }
 
-fn engine(settings: Settings, requests: &[(u32, u32)]) -> Engine {
-    let mut engine = Engine::new(settings).unwrap();
+fn engine(settings: Settings, requests: &[(u32, u32)]) -> TwinEngine {
+    let mut engine = TwinEngine::new(settings).unwrap();
     for (id, (prompt_len, output_len)) in (0..).zip(requests) {
         engine.add(RequestId(u64::from(id)), &prompt(id, *prompt_len), *output_len, Duration::ZERO).unwrap();
     }
@@ -42,7 +43,7 @@ fn engine(settings: Settings, requests: &[(u32, u32)]) -> Engine {
 }
 
 /// Returns the (request, tokens) pairs of every step until no work is left.
-fn run(engine: &mut Engine) -> Vec<Vec<(u64, u32)>> {
+fn run(engine: &mut TwinEngine) -> Vec<Vec<(u64, u32)>> {
     let mut steps = Vec::new();
     let mut now = Duration::ZERO;
     while let Some(batch) = engine.step(now) {
@@ -123,7 +124,7 @@ fn a_preemption_is_told_of_with_the_next_token_of_who_was_preempted() {
 #[test]
 fn a_shared_beginning_is_computed_once() {
     let caching = Settings { resolved: ResolvedConfig { prefix_caching: true, ..settings().resolved }, ..settings() };
-    let mut engine = Engine::new(caching).unwrap();
+    let mut engine = TwinEngine::new(caching).unwrap();
     let tokens: Vec<u32> = (0..12).collect();
     for id in 0..2 {
         engine.add(RequestId(id), &tokens, 1, Duration::ZERO).unwrap();
@@ -213,7 +214,7 @@ prop_compose! {
     ) -> Scheduling {
         let speculation = Speculation { tokens, acceptance, seed, lookahead, draft_slots: 0 };
         Scheduling {
-            order: if priority { Order::Priority } else { Order::Arrival },
+            order: if priority { QueueOrder::Priority } else { QueueOrder::Arrival },
             long_prefill_token_threshold,
             long_prefill_adaptive,
             max_num_active_seqs,
@@ -262,7 +263,7 @@ fn any_requests() -> impl Strategy<Value = Vec<(u32, u32, u32, u32)>> {
 }
 
 /// Checks a step that was just scheduled.
-fn check(engine: &Engine, batch: &Batch) {
+fn check(engine: &TwinEngine, batch: &Batch) {
     let settings = engine.settings();
     let tokens: u32 = batch.items.iter().map(|item| item.tokens).sum();
     assert!(tokens <= settings.max_num_batched_tokens() && tokens == batch.work.tokens);
@@ -279,7 +280,7 @@ fn check(engine: &Engine, batch: &Batch) {
 
 /// Runs a whole schedule, checks every step, returns it.
 fn checked(settings: &Settings, requests: &[(u32, u32, u32, u32)]) -> Vec<Vec<(u64, u32)>> {
-    let mut engine = Engine::new(settings.clone()).unwrap();
+    let mut engine = TwinEngine::new(settings.clone()).unwrap();
     // Tokens generated and sent.
     let mut counts: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
     let mut steps: Vec<Vec<(u64, u32)>> = Vec::new();
@@ -291,7 +292,10 @@ fn checked(settings: &Settings, requests: &[(u32, u32, u32, u32)]) -> Vec<Vec<(u
                 let prompt = (0..*prompt_len).map(|token| token / 7 * family).collect();
                 let priority = i32::try_from(*family).unwrap();
                 let (id, prompt, output_len) = (RequestId(id), Tokens::Ids(prompt), *output_len);
-                replica.engine.enqueue(&Ask { id, prompt, output_len, most_output: None, priority }, now).unwrap();
+                replica
+                    .engine
+                    .enqueue(&TwinRequest { id, prompt, output_len, most_output: None, priority }, now)
+                    .unwrap();
                 replica.wake();
             }
         }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::draw::{Purpose, rng, unit};
-use super::length::Span;
-use super::writer::{Draft, Piece, Writer};
-use super::{Message, Part, Prompt, Request, Role, Session, Turn, Workload};
+use super::draw::{DrawPurpose, rng, unit};
+use super::length::LengthSpan;
+use super::writer::{TextDraft, TextPiece, TextWriter};
+use super::{ChatMessage, MessagePart, Prompt, Request, Role, SessionTurn, UserSession, Workload};
 
 /// The time between a reply and the user's next message.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,15 +24,15 @@ pub enum Think {
 /// time on.
 #[derive(Debug)]
 pub(super) struct Conversation {
-    pub(super) writer: Writer,
+    pub(super) writer: TextWriter,
     /// Whether requests have messages with roles. Otherwise each is one prompt that contains the whole history.
     pub(super) chat: bool,
-    pub(super) turns: Span,
+    pub(super) turns: LengthSpan,
     /// Tokens of a system prompt that all sessions share. 0 means none.
     pub(super) system_len: u32,
-    pub(super) first: Span,
-    pub(super) user: Span,
-    pub(super) output: Span,
+    pub(super) first: LengthSpan,
+    pub(super) user: LengthSpan,
+    pub(super) output: LengthSpan,
     pub(super) think: Think,
 }
 
@@ -42,23 +42,23 @@ const MESSAGES: u64 = 1 << 16;
 impl Conversation {
     pub(super) const MOST_TURNS: u32 = 10_000;
 
-    fn message(&self, piece: Piece, role: Role, exact: bool) -> Message {
+    fn message(&self, piece: TextPiece, role: Role, exact: bool) -> ChatMessage {
         let mut draft = self.writer.draft();
         draft.add(piece, exact);
         let text = if let Prompt::Text(text) = draft.prompt() { text } else { String::new() };
-        Message { role, content: vec![Part::Text(text)] }
+        ChatMessage { role, content: vec![MessagePart::Text(text)] }
     }
 }
 
 /// The messages so far.
 enum History<'w> {
-    Messages(Vec<Message>),
-    Draft(Draft<'w>),
+    Messages(Vec<ChatMessage>),
+    Draft(TextDraft<'w>),
 }
 
 impl Workload for Conversation {
-    fn session(&self, index: u64) -> Session {
-        let mut choice = rng(self.writer.seed(), Purpose::Choice, index);
+    fn session(&self, index: u64) -> UserSession {
+        let mut choice = rng(self.writer.seed(), DrawPurpose::Choice, index);
         let count = self.turns.draw(&mut choice);
         let mut history = if self.chat { History::Messages(Vec::new()) } else { History::Draft(self.writer.draft()) };
         let mut say = |role, piece, exact| match &mut history {
@@ -72,13 +72,13 @@ impl Workload for Conversation {
             }
         };
         if self.system_len > 0 {
-            say(Role::System, Piece::new(Purpose::Shared, 0, self.system_len), false);
+            say(Role::System, TextPiece::new(DrawPurpose::Shared, 0, self.system_len), false);
         }
         let mut turns = Vec::with_capacity(count as usize);
         for turn in 0..count {
             let output_len = self.output.draw(&mut choice);
             let (piece, think) = if turn == 0 {
-                (Piece::new(Purpose::Prompt, index, self.first.draw(&mut choice)), Duration::ZERO)
+                (TextPiece::new(DrawPurpose::Prompt, index, self.first.draw(&mut choice)), Duration::ZERO)
             } else {
                 let stream = index.wrapping_mul(MESSAGES).wrapping_add(2 * u64::from(turn));
                 let len = self.user.draw(&mut choice);
@@ -86,16 +86,16 @@ impl Workload for Conversation {
                     Think::Fixed(time) => time,
                     Think::Exponential(mean) => mean.mul_f64(-libm::log(1.0 - unit(&mut choice))),
                 };
-                (Piece::new(Purpose::Message, stream, len), think)
+                (TextPiece::new(DrawPurpose::Message, stream, len), think)
             };
             let prompt = say(Role::User, piece, true);
-            turns.push(Turn { request: Request { prompt, output_len }, think });
+            turns.push(SessionTurn { request: Request { prompt, output_len }, think });
             if turn + 1 < count {
                 let stream = index.wrapping_mul(MESSAGES).wrapping_add(2 * u64::from(turn) + 1);
-                say(Role::Assistant, Piece::new(Purpose::Message, stream, output_len), false);
+                say(Role::Assistant, TextPiece::new(DrawPurpose::Message, stream, output_len), false);
             }
         }
-        Session { turns }
+        UserSession { turns }
     }
 
     fn longest(&self) -> u64 {

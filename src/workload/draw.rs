@@ -7,7 +7,7 @@ use crate::stats::{low_u32, to_f64};
 
 /// The purpose of a random number. Two purposes never share a stream. The values are part of every workload's sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum DrawPurpose {
     /// Tokens that belong to one session alone; the stream is the session's index.
     Prompt = 0,
     /// Lengths and other choices of a session.
@@ -27,8 +27,8 @@ pub(super) enum Purpose {
 }
 
 /// Returns the generator of one purpose and index.
-pub(super) fn rng(seed: u64, purpose: Purpose, index: u64) -> ChaCha8Rng {
-    let mut rng = if purpose == Purpose::Prompt {
+pub(super) fn rng(seed: u64, purpose: DrawPurpose, index: u64) -> ChaCha8Rng {
+    let mut rng = if purpose == DrawPurpose::Prompt {
         ChaCha8Rng::seed_from_u64(seed)
     } else {
         let mut key = [0; 32];
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_library_that_the_first_studies_were_drawn_with() {
-        let (mut own, mut library) = (rng(7, Purpose::Prompt, 3), rng(7, Purpose::Prompt, 3));
+        let (mut own, mut library) = (rng(7, DrawPurpose::Prompt, 3), rng(7, DrawPurpose::Prompt, 3));
         for range in (1..2_000).chain([u32::MAX - 5, 3_000_000_000]) {
             assert_eq!(below(&mut own, range), library.random_range(0..range), "{range}");
         }
@@ -86,8 +86,12 @@ mod tests {
     #[test]
     fn purposes_and_indices_have_streams_of_their_own() {
         let first = |purpose, index| rng(1, purpose, index).next_u64();
-        let all =
-            [first(Purpose::Prompt, 0), first(Purpose::Prompt, 1), first(Purpose::Choice, 0), first(Purpose::Order, 0)];
+        let all = [
+            first(DrawPurpose::Prompt, 0),
+            first(DrawPurpose::Prompt, 1),
+            first(DrawPurpose::Choice, 0),
+            first(DrawPurpose::Order, 0),
+        ];
         for (at, number) in all.iter().enumerate() {
             assert!(!all[..at].contains(number));
         }
@@ -95,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_unit_is_below_one_and_spread_evenly() {
-        let mut rng = rng(1, Purpose::Choice, 0);
+        let mut rng = rng(1, DrawPurpose::Choice, 0);
         let numbers: Vec<_> = (0..10_000).map(|_| unit(&mut rng)).collect();
         assert!(numbers.iter().all(|number| (0.0..1.0).contains(number)));
         let mean = numbers.iter().sum::<f64>() / 10_000.0;

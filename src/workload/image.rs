@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use rand::Rng;
 
-use super::draw::{Purpose, between, rng};
-use super::length::Span;
-use super::writer::{Piece, Writer};
-use super::{Message, Part, Prompt, Request, Role, Session, Turn, Workload};
+use super::draw::{DrawPurpose, between, rng};
+use super::length::LengthSpan;
+use super::writer::{TextPiece, TextWriter};
+use super::{ChatMessage, MessagePart, Prompt, Request, Role, SessionTurn, UserSession, Workload};
 
 /// Every request has images that no other request has, so that no cache of a multimodal encoder helps. The model
 /// determines the number of tokens of an image, so [`longest`](Workload::longest) counts the text only.
 #[derive(Debug)]
 pub(super) struct Image {
-    pub(super) writer: Writer,
+    pub(super) writer: TextWriter,
     /// Widths and heights in pixels. Each image draws one of them.
     pub(super) sizes: Vec<(u32, u32)>,
     pub(super) count: u32,
-    pub(super) input: Span,
-    pub(super) output: Span,
+    pub(super) input: LengthSpan,
+    pub(super) output: LengthSpan,
 }
 
 /// Side of the squares of one random colour that images consist of, in pixels. Squares of the size of a vision model's
@@ -30,22 +30,24 @@ impl Image {
 }
 
 impl Workload for Image {
-    fn session(&self, index: u64) -> Session {
-        let mut choice = rng(self.writer.seed(), Purpose::Choice, index);
+    fn session(&self, index: u64) -> UserSession {
+        let mut choice = rng(self.writer.seed(), DrawPurpose::Choice, index);
         let (input, output_len) = (self.input.draw(&mut choice), self.output.draw(&mut choice));
-        let mut pixels = rng(self.writer.seed(), Purpose::Pixel, index);
+        let mut pixels = rng(self.writer.seed(), DrawPurpose::Pixel, index);
         let last = u32::try_from(self.sizes.len()).unwrap_or(u32::MAX).saturating_sub(1);
         let mut content: Vec<_> = (0..self.count)
             .map(|_| {
                 let (width, height) = self.sizes[between(&mut choice, 0, last) as usize];
-                Part::Image(png(width, height, &mut pixels))
+                MessagePart::Image(png(width, height, &mut pixels))
             })
             .collect();
-        if let Prompt::Text(text) = self.writer.prompt([Piece::new(Purpose::Prompt, index, input)]) {
-            content.push(Part::Text(text));
+        if let Prompt::Text(text) = self.writer.prompt([TextPiece::new(DrawPurpose::Prompt, index, input)]) {
+            content.push(MessagePart::Text(text));
         }
-        let prompt = Prompt::Messages(vec![Message { role: Role::User, content }]);
-        Session { turns: vec![Turn { request: Request { prompt, output_len }, think: std::time::Duration::ZERO }] }
+        let prompt = Prompt::Messages(vec![ChatMessage { role: Role::User, content }]);
+        UserSession {
+            turns: vec![SessionTurn { request: Request { prompt, output_len }, think: std::time::Duration::ZERO }],
+        }
     }
 
     fn longest(&self) -> u64 {

@@ -6,9 +6,11 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::recorded::Recorded;
+use super::recorded::RecordedPrompts;
 use super::tokenizer::Tokenizer;
-use super::{LeftOut, Message, Part, Prompt, Role, Session, Surroundings, WorkloadError, json_problem};
+use super::{
+    ChatMessage, LeftOut, MessagePart, Prompt, Role, UserSession, WorkloadError, WorkloadSurroundings, json_problem,
+};
 
 /// One line. It has exactly one of `prompt` (text, or token ids), `messages` (as in `/v1/chat/completions`, text only)
 /// and `conversations`. The latter are as in ShareGPT: the first message is the prompt, the second has the length of
@@ -66,8 +68,8 @@ struct Turn {
 pub(super) fn read(
     file: &Path,
     output_len: Option<u32>,
-    surroundings: &Surroundings,
-) -> Result<Recorded, WorkloadError> {
+    surroundings: &WorkloadSurroundings,
+) -> Result<RecordedPrompts, WorkloadError> {
     let opened =
         File::open(file).map_err(|error| WorkloadError::Read { file: file.to_owned(), problem: error.to_string() })?;
     let tokenizer = surroundings.tokenizer.as_deref().map(Tokenizer::read).transpose()?;
@@ -103,14 +105,14 @@ pub(super) fn read(
             continue;
         }
         longest = longest.max(total);
-        sessions.push(Session::single(prompt, output));
+        sessions.push(UserSession::single(prompt, output));
     }
     let left_out =
         if long == 0 { Vec::new() } else { vec![LeftOut { reason: "longer than the model holds", rows: long }] };
     if sessions.is_empty() {
         return Err(WorkloadError::Empty { file: file.to_owned(), left_out });
     }
-    Ok(Recorded::new(sessions, longest, left_out))
+    Ok(RecordedPrompts::new(sessions, longest, left_out))
 }
 
 fn prompt(line: Line, chat: bool) -> Result<Prompt, &'static str> {
@@ -129,17 +131,17 @@ fn prompt(line: Line, chat: bool) -> Result<Prompt, &'static str> {
     }
 }
 
-fn message(said: Said) -> Message {
+fn message(said: Said) -> ChatMessage {
     let role = match said.role {
         Speaker::System => Role::System,
         Speaker::User => Role::User,
         Speaker::Assistant => Role::Assistant,
     };
     let content = match said.content {
-        Content::Text(text) => vec![Part::Text(text)],
-        Content::Parts(parts) => parts.into_iter().map(|part| Part::Text(part.text)).collect(),
+        Content::Text(text) => vec![MessagePart::Text(text)],
+        Content::Parts(parts) => parts.into_iter().map(|part| MessagePart::Text(part.text)).collect(),
     };
-    Message { role, content }
+    ChatMessage { role, content }
 }
 
 fn count(prompt: &Prompt, tokenizer: Option<&Tokenizer>, special: bool) -> u64 {
@@ -152,7 +154,7 @@ fn count(prompt: &Prompt, tokenizer: Option<&Tokenizer>, special: bool) -> u64 {
         Prompt::Text(prompt) => text(prompt),
         Prompt::Messages(messages) => {
             let parts = messages.iter().flat_map(|message| &message.content);
-            parts.map(|part| if let Part::Text(part) = part { text(part) } else { 0 }).sum()
+            parts.map(|part| if let MessagePart::Text(part) = part { text(part) } else { 0 }).sum()
         }
     }
 }
@@ -163,9 +165,13 @@ mod tests {
     use crate::workload::Workload;
     use crate::workload::tests::{temporary, texts, tokenizer};
 
-    fn read_text(text: &str, output_len: Option<u32>, chat: bool) -> Result<Recorded, WorkloadError> {
-        let surroundings =
-            Surroundings { tokenizer: Some(tokenizer()), takes_tokens: !chat, chat, ..Surroundings::default() };
+    fn read_text(text: &str, output_len: Option<u32>, chat: bool) -> Result<RecordedPrompts, WorkloadError> {
+        let surroundings = WorkloadSurroundings {
+            tokenizer: Some(tokenizer()),
+            takes_tokens: !chat,
+            chat,
+            ..WorkloadSurroundings::default()
+        };
         read(temporary(text).path(), output_len, &surroundings)
     }
 
@@ -186,7 +192,7 @@ mod tests {
         let text = "{\"messages\": [{\"role\": \"system\", \"content\": \"be kind\"}, \
                     {\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"hello\"}]}]}";
         let recorded = read_text(text, Some(7), true).unwrap();
-        let message = |role, text: &str| Message { role, content: vec![Part::Text(text.to_owned())] };
+        let message = |role, text: &str| ChatMessage { role, content: vec![MessagePart::Text(text.to_owned())] };
         let expected = vec![message(Role::System, "be kind"), message(Role::User, "hello")];
         assert_eq!(recorded.session(0).turns[0].request.prompt, Prompt::Messages(expected));
         let error = read_text(text, Some(7), false).unwrap_err().to_string();

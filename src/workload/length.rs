@@ -8,7 +8,7 @@ use crate::stats::f64_to_u32;
 
 /// A number of tokens (or of turns).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Length {
+pub enum TokenLength {
     Exact(u32),
     /// Drawn evenly for each request, both ends included.
     Range {
@@ -19,7 +19,7 @@ pub enum Length {
     Rest(u32),
 }
 
-impl Length {
+impl TokenLength {
     /// Returns the range that `vllm bench serve --random-range-ratio` draws from: `floor(length * (1 - ratio))` to
     /// `ceil(length * (1 + ratio))`, at least 1 (`get_sampling_params` in `vllm/benchmarks/datasets/utils.py`). Unlike
     /// there, the length includes tokens that a tokenizer adds by itself.
@@ -38,11 +38,11 @@ impl Length {
     }
 
     /// Returns the smallest and the largest number.
-    pub(super) fn resolve(self, key: &'static str, max_model_len: Option<u64>) -> Result<Span, WorkloadError> {
+    pub(super) fn resolve(self, key: &'static str, max_model_len: Option<u64>) -> Result<LengthSpan, WorkloadError> {
         let invalid = |problem: String| WorkloadError::Value { key, problem };
         let span = match self {
-            Self::Exact(length) => Span { min: length, max: length },
-            Self::Range { min, max } => Span { min, max },
+            Self::Exact(length) => LengthSpan { min: length, max: length },
+            Self::Range { min, max } => LengthSpan { min, max },
             Self::Rest(less) => {
                 let holds = max_model_len.ok_or_else(|| {
                     invalid("depends on max_model_len, which is not known: give the model's directory".to_owned())
@@ -52,7 +52,7 @@ impl Length {
                 if rest == 0 {
                     return Err(invalid(format!("max_model_len {holds} - {less} leaves nothing")));
                 }
-                Span { min: rest, max: rest }
+                LengthSpan { min: rest, max: rest }
             }
         };
         if span.min == 0 {
@@ -65,7 +65,7 @@ impl Length {
     }
 }
 
-impl std::fmt::Display for Length {
+impl std::fmt::Display for TokenLength {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Exact(length) => write!(f, "{length}"),
@@ -76,7 +76,7 @@ impl std::fmt::Display for Length {
 }
 
 /// Parses `512`, `100..200`, `max_model_len` or `max_model_len - 2048`.
-impl std::str::FromStr for Length {
+impl std::str::FromStr for TokenLength {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -99,12 +99,12 @@ impl std::str::FromStr for Length {
 
 /// A range of lengths, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct LengthSpan {
     pub(super) min: u32,
     pub(super) max: u32,
 }
 
-impl Span {
+impl LengthSpan {
     /// Draws a length. An exact length takes no random number, so that a range beside it draws the same values.
     pub(super) fn draw(self, rng: &mut ChaCha8Rng) -> u32 {
         if self.min == self.max { self.min } else { between(rng, self.min, self.max) }
@@ -121,32 +121,37 @@ mod tests {
 
     #[test]
     fn a_ratio_rounds_outward_as_vllm_bench_serve_does() {
-        assert_eq!(Length::Exact(100).around(0.25), Ok(Length::Range { min: 75, max: 125 }));
-        assert_eq!(Length::Exact(5).around(0.5), Ok(Length::Range { min: 2, max: 8 }));
-        assert_eq!(Length::Exact(1).around(0.9), Ok(Length::Range { min: 1, max: 2 }));
-        assert_eq!(Length::Exact(7).around(0.0), Ok(Length::Exact(7)));
-        assert!(Length::Exact(7).around(1.0).is_err());
+        assert_eq!(TokenLength::Exact(100).around(0.25), Ok(TokenLength::Range { min: 75, max: 125 }));
+        assert_eq!(TokenLength::Exact(5).around(0.5), Ok(TokenLength::Range { min: 2, max: 8 }));
+        assert_eq!(TokenLength::Exact(1).around(0.9), Ok(TokenLength::Range { min: 1, max: 2 }));
+        assert_eq!(TokenLength::Exact(7).around(0.0), Ok(TokenLength::Exact(7)));
+        assert!(TokenLength::Exact(7).around(1.0).is_err());
     }
 
     #[test]
     fn a_length_is_read_as_it_is_written() {
-        for length in [Length::Exact(5), Length::Range { min: 2, max: 9 }, Length::Rest(2048), Length::Rest(0)] {
+        for length in [
+            TokenLength::Exact(5),
+            TokenLength::Range { min: 2, max: 9 },
+            TokenLength::Rest(2048),
+            TokenLength::Rest(0),
+        ] {
             assert_eq!(length.to_string().parse(), Ok(length));
         }
-        assert_eq!("max_model_len".parse(), Ok(Length::Rest(0)));
+        assert_eq!("max_model_len".parse(), Ok(TokenLength::Rest(0)));
         for text in ["", "x", "3..", "max_model_len + 3", "-1"] {
-            assert!(text.parse::<Length>().is_err_and(|error| error.contains("max_model_len - 2048")), "{text}");
+            assert!(text.parse::<TokenLength>().is_err_and(|error| error.contains("max_model_len - 2048")), "{text}");
         }
     }
 
     #[test]
     fn what_the_model_leaves_is_at_least_one_token() {
-        assert_eq!(Length::Rest(2048).resolve("input_len", Some(4096)), Ok(Span { min: 2048, max: 2048 }));
+        assert_eq!(TokenLength::Rest(2048).resolve("input_len", Some(4096)), Ok(LengthSpan { min: 2048, max: 2048 }));
         for (length, holds, problem) in [
-            (Length::Rest(2048), Some(2048), "input_len: max_model_len 2048 - 2048 leaves nothing"),
-            (Length::Rest(1), None, "input_len: depends on max_model_len, which is not known"),
-            (Length::Exact(0), None, "input_len: must be at least 1"),
-            (Length::Range { min: 3, max: 2 }, None, "input_len: min 3 is larger than max 2"),
+            (TokenLength::Rest(2048), Some(2048), "input_len: max_model_len 2048 - 2048 leaves nothing"),
+            (TokenLength::Rest(1), None, "input_len: depends on max_model_len, which is not known"),
+            (TokenLength::Exact(0), None, "input_len: must be at least 1"),
+            (TokenLength::Range { min: 3, max: 2 }, None, "input_len: min 3 is larger than max 2"),
         ] {
             let error = length.resolve("input_len", holds).unwrap_err().to_string();
             assert!(error.starts_with(problem), "{error}");

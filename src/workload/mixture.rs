@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::draw::{Purpose, rng, unit};
-use super::{LeftOut, Session, Workload};
+use super::draw::{DrawPurpose, rng, unit};
+use super::{LeftOut, UserSession, Workload};
 
 /// Each index draws one of the workloads and takes its session at the same index.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Mixture {
 impl Mixture {
     /// Draws the workload of a session.
     fn part(&self, index: u64) -> &dyn Workload {
-        let mut drawn = unit(&mut rng(self.seed, Purpose::Mixture, index));
+        let mut drawn = unit(&mut rng(self.seed, DrawPurpose::Mixture, index));
         let mut parts = self.parts.iter().filter(|(weight, _)| *weight > 0.0).peekable();
         while let Some((weight, part)) = parts.next() {
             // Rounding may leave a small remainder after the last weight.
@@ -30,11 +30,11 @@ impl Mixture {
 }
 
 impl Workload for Mixture {
-    fn session(&self, index: u64) -> Session {
+    fn session(&self, index: u64) -> UserSession {
         self.part(index).session(index)
     }
 
-    fn warmup_session(&self, index: u64) -> Session {
+    fn warmup_session(&self, index: u64) -> UserSession {
         self.part(index).warmup_session(index)
     }
 

@@ -27,10 +27,10 @@ use std::time::Duration;
 
 pub use conversation::Think;
 pub use error::{LeftOut, WorkloadError};
-pub use length::Length;
-pub use random::Random;
+pub use length::TokenLength;
+pub use random::RandomWorkload;
 pub use sharegpt::Pruning;
-pub use spec::{Spec, Surroundings};
+pub use spec::{WorkloadSpec, WorkloadSurroundings};
 
 /// The prompt of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,13 +41,13 @@ pub enum Prompt {
     /// Text that is sent unchanged to `/v1/completions`, or as a user's only message to `/v1/chat/completions`.
     Text(String),
     /// Messages. Only `/v1/chat/completions` takes them.
-    Messages(Vec<Message>),
+    Messages(Vec<ChatMessage>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct ChatMessage {
     pub role: Role,
-    pub content: Vec<Part>,
+    pub content: Vec<MessagePart>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub enum Role {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum MessagePart {
     Text(String),
     /// The bytes of a PNG file.
     Image(Arc<[u8]>),
@@ -75,7 +75,7 @@ pub struct Request {
 
 /// One request of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct SessionTurn {
     pub request: Request,
     /// Time between the previous reply and this request. Zero for the first turn.
     pub think: Duration,
@@ -83,16 +83,16 @@ pub struct Turn {
 
 /// The requests of one user, one after the other. Most workloads have sessions of one turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Session {
+pub struct UserSession {
     /// At least one.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<SessionTurn>,
 }
 
-impl Session {
+impl UserSession {
     /// Returns a session of one request.
     #[must_use]
     pub fn single(prompt: Prompt, output_len: u32) -> Self {
-        Self { turns: vec![Turn { request: Request { prompt, output_len }, think: Duration::ZERO }] }
+        Self { turns: vec![SessionTurn { request: Request { prompt, output_len }, think: Duration::ZERO }] }
     }
 }
 
@@ -102,12 +102,12 @@ pub trait Workload: std::fmt::Debug + Send + Sync {
     /// Returns the session at this index. This is a pure function, so that every trial gets the same requests. A
     /// workload of finite length ([`len`](Self::len)) starts over after its end. A trace of lengths then has other
     /// tokens.
-    fn session(&self, index: u64) -> Session;
+    fn session(&self, index: u64) -> UserSession;
 
     /// Returns the session that a warm-up sends instead of [`session`](Self::session), at an index that is not
     /// measured. Prompts from a file may be equal at another index. They get another beginning here, so that the prefix
     /// cache holds none of them after the warm-up. The lengths stay. Prefixes that sessions share by design are shared.
-    fn warmup_session(&self, index: u64) -> Session {
+    fn warmup_session(&self, index: u64) -> UserSession {
         self.session(index)
     }
 
@@ -136,7 +136,7 @@ pub trait Workload: std::fmt::Debug + Send + Sync {
 pub struct WarmupSessions(pub Arc<dyn Workload>);
 
 impl Workload for WarmupSessions {
-    fn session(&self, index: u64) -> Session {
+    fn session(&self, index: u64) -> UserSession {
         self.0.warmup_session(index)
     }
 

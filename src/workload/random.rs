@@ -1,13 +1,13 @@
 //! Prompts of random token ids and fixed lengths.
 
-use super::draw::Purpose;
-use super::writer::{Piece, Writer};
-use super::{Session, Workload};
+use super::draw::DrawPurpose;
+use super::writer::{TextPiece, TextWriter};
+use super::{UserSession, Workload};
 
 /// `input_len` random token ids in, `output_len` tokens out, both for every request. Requests share no prefix, except
 /// by chance.
 #[derive(Clone, Debug)]
-pub struct Random {
+pub struct RandomWorkload {
     pub input_len: u32,
     pub output_len: u32,
     /// At least 2.
@@ -15,10 +15,10 @@ pub struct Random {
     pub seed: u64,
 }
 
-impl Workload for Random {
-    fn session(&self, index: u64) -> Session {
-        let piece = Piece::new(Purpose::Prompt, index, self.input_len);
-        Session::single(Writer::of_ids(self.seed, self.vocab_size).prompt([piece]), self.output_len)
+impl Workload for RandomWorkload {
+    fn session(&self, index: u64) -> UserSession {
+        let piece = TextPiece::new(DrawPurpose::Prompt, index, self.input_len);
+        UserSession::single(TextWriter::of_ids(self.seed, self.vocab_size).prompt([piece]), self.output_len)
     }
 
     fn longest(&self) -> u64 {
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn the_same_index_gives_the_same_request_and_another_index_another() {
-        let workload = Random { input_len: 16, output_len: 4, vocab_size: 4096, seed: 7 };
+        let workload = RandomWorkload { input_len: 16, output_len: 4, vocab_size: 4096, seed: 7 };
         assert_eq!(workload.session(3), workload.session(3));
         assert_ne!(workload.session(3), workload.session(4));
         assert_eq!(tokens(&workload, 3).len(), 16);
@@ -42,14 +42,14 @@ mod tests {
 
     #[test]
     fn ids_that_a_tokenizer_may_lack_are_left_out() {
-        let workload = Random { input_len: 4096, output_len: 4, vocab_size: 151_936, seed: 7 };
+        let workload = RandomWorkload { input_len: 4096, output_len: 4, vocab_size: 151_936, seed: 7 };
         let most = (0..40).flat_map(|index| tokens(&workload, index)).max();
         assert!(most.is_some_and(|most| (142_000..142_440).contains(&most)), "{most:?}");
     }
 
     #[test]
     fn a_tiny_vocabulary_is_enough() {
-        let workload = Random { input_len: 64, output_len: 1, vocab_size: 2, seed: 0 };
+        let workload = RandomWorkload { input_len: 64, output_len: 1, vocab_size: 2, seed: 0 };
         assert!(tokens(&workload, 0).iter().all(|token| *token < 2));
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use super::{LeftOut, Part, Prompt, Session, Workload};
+use super::{LeftOut, MessagePart, Prompt, UserSession, Workload};
 
 /// Sessions in the order of sending. After the last one they start over.
 #[derive(Debug)]
-pub(super) struct Recorded {
+pub(super) struct RecordedPrompts {
     /// At least one.
-    sessions: Vec<Session>,
+    sessions: Vec<UserSession>,
     longest: u64,
     left_out: Vec<LeftOut>,
     other: Beginning,
@@ -27,15 +27,15 @@ const LONGEST_WORD: usize = 32;
 /// Token ids below this are special in most vocabularies: padding, begin and end of a text.
 const FIRST_TOKEN: u32 = 3;
 
-impl Recorded {
-    pub(super) fn new(sessions: Vec<Session>, longest: u64, left_out: Vec<LeftOut>) -> Self {
+impl RecordedPrompts {
+    pub(super) fn new(sessions: Vec<UserSession>, longest: u64, left_out: Vec<LeftOut>) -> Self {
         let other = Beginning::of_none(&sessions);
         Self { sessions, longest, left_out, other }
     }
 }
 
 impl Beginning {
-    fn of_none(sessions: &[Session]) -> Self {
+    fn of_none(sessions: &[UserSession]) -> Self {
         let prompts = || sessions.iter().flat_map(|session| &session.turns).map(|turn| &turn.request.prompt);
         let tokens = || prompts().filter_map(|prompt| if let Prompt::Tokens(ids) = prompt { Some(ids) } else { None });
         let characters: HashSet<_> = prompts().filter_map(|prompt| first_text(prompt)?.chars().next()).collect();
@@ -60,7 +60,7 @@ impl Beginning {
             Prompt::Text(text) => Some(text),
             Prompt::Messages(messages) => {
                 messages.iter_mut().flat_map(|message| &mut message.content).find_map(|part| match part {
-                    Part::Text(text) if !text.is_empty() => Some(text),
+                    MessagePart::Text(text) if !text.is_empty() => Some(text),
                     _ => None,
                 })
             }
@@ -79,7 +79,7 @@ fn first_text(prompt: &Prompt) -> Option<&str> {
         Prompt::Text(text) => Some(text),
         Prompt::Messages(messages) => {
             messages.iter().flat_map(|message| &message.content).find_map(|part| match part {
-                Part::Text(text) if !text.is_empty() => Some(text.as_str()),
+                MessagePart::Text(text) if !text.is_empty() => Some(text.as_str()),
                 _ => None,
             })
         }
@@ -93,13 +93,13 @@ fn before_last_word(text: &str) -> usize {
     end.unwrap_or_else(|| text.char_indices().next_back().map_or(0, |(last, _)| last))
 }
 
-impl Workload for Recorded {
-    fn session(&self, index: u64) -> Session {
+impl Workload for RecordedPrompts {
+    fn session(&self, index: u64) -> UserSession {
         let index = usize::try_from(index % self.sessions.len() as u64).unwrap_or(0);
         self.sessions[index].clone()
     }
 
-    fn warmup_session(&self, index: u64) -> Session {
+    fn warmup_session(&self, index: u64) -> UserSession {
         let mut session = self.session(index);
         session.turns.iter_mut().for_each(|turn| self.other.put(&mut turn.request.prompt));
         session
@@ -121,11 +121,12 @@ impl Workload for Recorded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::{Message, Role};
+    use crate::workload::{ChatMessage, Role};
 
     fn warmed(prompts: Vec<Prompt>) -> Vec<Prompt> {
         let count = prompts.len() as u64;
-        let recorded = Recorded::new(prompts.into_iter().map(|prompt| Session::single(prompt, 5)).collect(), 9, vec![]);
+        let recorded =
+            RecordedPrompts::new(prompts.into_iter().map(|prompt| UserSession::single(prompt, 5)).collect(), 9, vec![]);
         (0..count).map(|index| recorded.warmup_session(index).turns.remove(0).request.prompt).collect()
     }
 
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn messages_of_the_warm_up_begin_as_no_other_does() {
-        let message = |text: &str| Message { role: Role::User, content: vec![Part::Text(text.to_owned())] };
+        let message = |text: &str| ChatMessage { role: Role::User, content: vec![MessagePart::Text(text.to_owned())] };
         let asked = Prompt::Messages(vec![message("be kind"), message("how")]);
         assert_eq!(warmed(vec![asked]), [Prompt::Messages(vec![message("!be"), message("how")])]);
     }

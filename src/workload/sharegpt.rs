@@ -8,9 +8,9 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 
-use super::draw::{Purpose, between, rng};
-use super::recorded::Recorded;
-use super::{LeftOut, Prompt, Session, Surroundings, WorkloadError, json_problem};
+use super::draw::{DrawPurpose, between, rng};
+use super::recorded::RecordedPrompts;
+use super::{LeftOut, Prompt, UserSession, WorkloadError, WorkloadSurroundings, json_problem};
 
 /// Limits for the conversations to take, in tokens. The defaults are those of `is_valid_sequence` in
 /// `vllm/benchmarks/datasets/datasets.py`.
@@ -73,8 +73,8 @@ pub(super) fn read(
     prompts: u32,
     output_len: Option<u32>,
     pruning: Pruning,
-    surroundings: &Surroundings,
-) -> Result<Recorded, WorkloadError> {
+    surroundings: &WorkloadSurroundings,
+) -> Result<RecordedPrompts, WorkloadError> {
     let tokenizer = surroundings.read_tokenizer()?;
     let opened =
         File::open(file).map_err(|error| WorkloadError::Read { file: file.to_owned(), problem: error.to_string() })?;
@@ -86,7 +86,7 @@ pub(super) fn read(
     let mut pairs: Vec<_> = entries.into_iter().filter_map(|entry| entry.conversations.0).collect();
     let single = all - pairs.len();
 
-    let mut order = rng(surroundings.seed, Purpose::Order, 0);
+    let mut order = rng(surroundings.seed, DrawPurpose::Order, 0);
     let (mut sessions, mut longest, mut pruned) = (Vec::new(), 0, 0);
     for at in 0..pairs.len() {
         if sessions.len() == prompts as usize {
@@ -107,7 +107,8 @@ pub(super) fn read(
             continue;
         }
         longest = longest.max(total);
-        sessions.push(Session::single(Prompt::Text(std::mem::take(prompt)), u32::try_from(output).unwrap_or(u32::MAX)));
+        sessions
+            .push(UserSession::single(Prompt::Text(std::mem::take(prompt)), u32::try_from(output).unwrap_or(u32::MAX)));
     }
     let reasons = [("with fewer than two messages", single as u64), ("too short or too long", pruned)];
     let left_out = reasons.into_iter().filter(|(_, rows)| *rows > 0);
@@ -115,7 +116,7 @@ pub(super) fn read(
     if sessions.is_empty() {
         return Err(WorkloadError::Empty { file: file.to_owned(), left_out });
     }
-    Ok(Recorded::new(sessions, longest, left_out))
+    Ok(RecordedPrompts::new(sessions, longest, left_out))
 }
 
 #[cfg(test)]
@@ -124,8 +125,9 @@ mod tests {
     use crate::workload::Workload;
     use crate::workload::tests::{temporary, texts, tokenizer};
 
-    fn take(text: &str, prompts: u32, output_len: Option<u32>, seed: u64) -> Result<Recorded, WorkloadError> {
-        let surroundings = Surroundings { seed, tokenizer: Some(tokenizer()), ..Surroundings::default() };
+    fn take(text: &str, prompts: u32, output_len: Option<u32>, seed: u64) -> Result<RecordedPrompts, WorkloadError> {
+        let surroundings =
+            WorkloadSurroundings { seed, tokenizer: Some(tokenizer()), ..WorkloadSurroundings::default() };
         read(temporary(text).path(), prompts, output_len, Pruning::default(), &surroundings)
     }
 

@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use super::conversation::{Conversation, Think};
 use super::image::Image;
-use super::length::Length;
+use super::length::TokenLength;
 use super::mixture::Mixture;
 use super::prefix::Prefix;
 use super::sharegpt::{self, Pruning};
 use super::tokenizer::Tokenizer;
-use super::trace::Trace;
-use super::writer::Writer;
+use super::trace::TraceWorkload;
+use super::writer::TextWriter;
 use super::{Workload, WorkloadError, jsonl};
 
 /// A workload before it is built. Lengths are in tokens.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Spec {
+pub enum WorkloadSpec {
     /// Random tokens. All prompts begin with the same `prefix_len` tokens, which come on top of `input_len`.
-    Random { input_len: Length, output_len: Length, prefix_len: u32 },
+    Random { input_len: TokenLength, output_len: TokenLength, prefix_len: u32 },
     /// Up to `prompts` conversations of a ShareGPT file. The reply's length is the recorded one, or `output_len`.
     ShareGpt { path: Option<PathBuf>, prompts: u32, output_len: Option<u32>, pruning: Pruning },
     /// Prompts, one JSON object for each line. `output_len` applies to lines without one.
@@ -28,25 +28,25 @@ pub enum Spec {
     /// Random tokens of recorded lengths: a trace of Azure, `BurstGPT` or Mooncake, or lengths alone.
     Trace { path: Option<PathBuf> },
     /// A `share` of the prompts, from 0 to 1, begins with one of `groups` prefixes.
-    Prefix { groups: u32, prefix_len: u32, share: f64, suffix_len: Length, output_len: Length },
+    Prefix { groups: u32, prefix_len: u32, share: f64, suffix_len: TokenLength, output_len: TokenLength },
     /// Sessions of several turns. All sessions begin with the same `system_len` tokens.
     Conversation {
-        turns: Length,
+        turns: TokenLength,
         system_len: u32,
-        first_len: Length,
-        user_len: Length,
-        output_len: Length,
+        first_len: TokenLength,
+        user_len: TokenLength,
+        output_len: TokenLength,
         think: Think,
     },
     /// `count` images of one of the sizes (width and height in pixels), then `input_len` tokens of text.
-    Image { sizes: Vec<(u32, u32)>, count: u32, input_len: Length, output_len: Length },
+    Image { sizes: Vec<(u32, u32)>, count: u32, input_len: TokenLength, output_len: TokenLength },
     /// Each session comes from one of the workloads, with a probability in proportion to its weight.
-    Mixture { parts: Vec<(f64, Spec)> },
+    Mixture { parts: Vec<(f64, WorkloadSpec)> },
 }
 
 /// The facts about server and model that a workload is built for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct WorkloadSurroundings {
     pub seed: u64,
     pub vocab_size: Option<u32>,
     /// Limit of prompt and output of a request together. Longer recorded requests are left out; others are an error.
@@ -62,20 +62,24 @@ pub struct Surroundings {
     pub approximate: bool,
 }
 
-impl Surroundings {
+impl WorkloadSurroundings {
     pub(super) fn read_tokenizer(&self) -> Result<Tokenizer, WorkloadError> {
         Tokenizer::read(self.tokenizer.as_deref().ok_or(WorkloadError::NoTokenizer)?)
     }
 }
 
-impl Spec {
+impl WorkloadSpec {
     /// The names of all kinds.
     pub const KINDS: [&str; 8] = ["random", "sharegpt", "jsonl", "trace", "prefix", "conversation", "image", "mixture"];
 
     /// Returns a workload of random tokens of fixed lengths.
     #[must_use]
     pub fn random(input_len: u32, output_len: u32) -> Self {
-        Self::Random { input_len: Length::Exact(input_len), output_len: Length::Exact(output_len), prefix_len: 0 }
+        Self::Random {
+            input_len: TokenLength::Exact(input_len),
+            output_len: TokenLength::Exact(output_len),
+            prefix_len: 0,
+        }
     }
 
     /// Returns the name in study files.
@@ -171,8 +175,8 @@ impl Spec {
     ///
     /// # Errors
     /// Names the key, or the file, line, field and value. See [`WorkloadError`].
-    pub fn build(&self, surroundings: &Surroundings) -> Result<Arc<dyn Workload>, WorkloadError> {
-        let span = |key: &'static str, length: &Length| length.resolve(key, surroundings.max_model_len);
+    pub fn build(&self, surroundings: &WorkloadSurroundings) -> Result<Arc<dyn Workload>, WorkloadError> {
+        let span = |key: &'static str, length: &TokenLength| length.resolve(key, surroundings.max_model_len);
         let file = |path: &'_ Option<PathBuf>| path.clone().ok_or(WorkloadError::NoFile { kind: self.kind() });
         Ok(match self {
             Self::Random { input_len, output_len, prefix_len } => {
@@ -182,7 +186,7 @@ impl Spec {
                 let total = u64::from(*prefix_len) + suffix.longest() + output.longest();
                 surroundings.holds(total, "input_len", sum)?;
                 let (groups, shared_len) = (u32::from(*prefix_len > 0), *prefix_len);
-                let writer = Writer::new(surroundings)?;
+                let writer = TextWriter::new(surroundings)?;
                 writer.check(suffix.min + shared_len)?;
                 Arc::new(Prefix { writer, groups, shared_len, share: 1.0, suffix, output })
             }
@@ -192,7 +196,7 @@ impl Spec {
             Self::Jsonl { path, output_len } => Arc::new(jsonl::read(&file(path)?, *output_len, surroundings)?),
             Self::Trace { path } => {
                 let file = file(path)?;
-                Arc::new(Trace::read(&file, Writer::new(surroundings)?, surroundings.max_model_len)?)
+                Arc::new(TraceWorkload::read(&file, TextWriter::new(surroundings)?, surroundings.max_model_len)?)
             }
             Self::Prefix { groups, prefix_len, share, suffix_len, output_len } => {
                 let (suffix, output) = (span("suffix_len", suffix_len)?, span("output_len", output_len)?);
@@ -205,7 +209,7 @@ impl Spec {
                 let sum = format!("prefix_len {prefix_len} + suffix_len {} + output_len {}", suffix.max, output.max);
                 let total = u64::from(prefix_len) + suffix.longest() + output.longest();
                 surroundings.holds(total, "prefix_len", sum)?;
-                let writer = Writer::new(surroundings)?;
+                let writer = TextWriter::new(surroundings)?;
                 writer.check(suffix.min)?;
                 Arc::new(Prefix { writer, groups, shared_len: prefix_len, share, suffix, output })
             }
@@ -223,7 +227,7 @@ impl Spec {
                     user: span("user_len", user_len)?,
                     output: span("output_len", output_len)?,
                     think: *think,
-                    writer: Writer::new(surroundings)?,
+                    writer: TextWriter::new(surroundings)?,
                 };
                 let sum = format!("the last of {} turns with its history", conversation.turns.max);
                 surroundings.holds(conversation.longest(), "turns", sum)?;
@@ -239,7 +243,7 @@ impl Spec {
                 let (input, output) = (span("input_len", input_len)?, span("output_len", output_len)?);
                 let sum = format!("input_len {} + output_len {}", input.max, output.max);
                 surroundings.holds(input.longest() + output.longest(), "input_len", sum)?;
-                let writer = Writer::new(surroundings)?;
+                let writer = TextWriter::new(surroundings)?;
                 writer.check(input.min)?;
                 Arc::new(Image { writer, sizes: sizes.clone(), count: *count, input, output })
             }
@@ -259,7 +263,7 @@ impl Spec {
     }
 }
 
-impl Surroundings {
+impl WorkloadSurroundings {
     fn holds(&self, longest: u64, key: &'static str, sum: String) -> Result<(), WorkloadError> {
         match self.max_model_len {
             Some(holds) if longest > holds => Err(WorkloadError::TooLong { key, sum, longest, holds }),

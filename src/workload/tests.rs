@@ -37,34 +37,34 @@ pub(super) fn texts(workload: &dyn Workload, index: u64) -> String {
     }
 }
 
-fn ids() -> Surroundings {
-    Surroundings {
+fn ids() -> WorkloadSurroundings {
+    WorkloadSurroundings {
         seed: 7,
         vocab_size: Some(4096),
         max_model_len: Some(8192),
         takes_tokens: true,
-        ..Surroundings::default()
+        ..WorkloadSurroundings::default()
     }
 }
 
-fn text(chat: bool) -> Surroundings {
-    Surroundings { tokenizer: Some(tokenizer()), takes_tokens: false, chat, ..ids() }
+fn text(chat: bool) -> WorkloadSurroundings {
+    WorkloadSurroundings { tokenizer: Some(tokenizer()), takes_tokens: false, chat, ..ids() }
 }
 
-fn exact(length: u32) -> Length {
-    Length::Exact(length)
+fn exact(length: u32) -> TokenLength {
+    TokenLength::Exact(length)
 }
 
-fn range(min: u32, max: u32) -> Length {
-    Length::Range { min, max }
+fn range(min: u32, max: u32) -> TokenLength {
+    TokenLength::Range { min, max }
 }
 
-fn prefix() -> Spec {
-    Spec::Prefix { groups: 3, prefix_len: 40, share: 0.5, suffix_len: range(10, 20), output_len: exact(5) }
+fn prefix() -> WorkloadSpec {
+    WorkloadSpec::Prefix { groups: 3, prefix_len: 40, share: 0.5, suffix_len: range(10, 20), output_len: exact(5) }
 }
 
-fn conversation() -> Spec {
-    Spec::Conversation {
+fn conversation() -> WorkloadSpec {
+    WorkloadSpec::Conversation {
         turns: range(2, 4),
         system_len: 16,
         first_len: exact(20),
@@ -74,18 +74,18 @@ fn conversation() -> Spec {
     }
 }
 
-fn image() -> Spec {
-    Spec::Image { sizes: vec![(40, 30), (64, 64)], count: 2, input_len: exact(12), output_len: exact(5) }
+fn image() -> WorkloadSpec {
+    WorkloadSpec::Image { sizes: vec![(40, 30), (64, 64)], count: 2, input_len: exact(12), output_len: exact(5) }
 }
 
-fn mixture() -> Spec {
-    Spec::Mixture { parts: vec![(3.0, Spec::random(8, 2)), (1.0, prefix())] }
+fn mixture() -> WorkloadSpec {
+    WorkloadSpec::Mixture { parts: vec![(3.0, WorkloadSpec::random(8, 2)), (1.0, prefix())] }
 }
 
 #[test]
 fn plain_random_prompts_are_those_of_the_first_studies() {
-    let built = Spec::random(6, 4).build(&ids()).unwrap();
-    let simple = Random { input_len: 6, output_len: 4, vocab_size: 4096, seed: 7 };
+    let built = WorkloadSpec::random(6, 4).build(&ids()).unwrap();
+    let simple = RandomWorkload { input_len: 6, output_len: 4, vocab_size: 4096, seed: 7 };
     for index in [0, 1, 99] {
         assert_eq!(built.session(index), simple.session(index));
     }
@@ -94,8 +94,8 @@ fn plain_random_prompts_are_those_of_the_first_studies() {
 
 #[test]
 fn a_range_beside_a_length_leaves_the_tokens_as_they_are() {
-    let spec = Spec::Random { input_len: range(3, 9), output_len: range(1, 100), prefix_len: 0 };
-    let (ranged, fixed) = (spec.build(&ids()).unwrap(), Spec::random(9, 1).build(&ids()).unwrap());
+    let spec = WorkloadSpec::Random { input_len: range(3, 9), output_len: range(1, 100), prefix_len: 0 };
+    let (ranged, fixed) = (spec.build(&ids()).unwrap(), WorkloadSpec::random(9, 1).build(&ids()).unwrap());
     for index in 0..50 {
         let (short, long) = (tokens(&*ranged, index), tokens(&*fixed, index));
         assert!((3..=9).contains(&short.len()) && long.starts_with(&short));
@@ -165,7 +165,7 @@ fn a_conversation_over_chat_has_a_message_for_each_speaker() {
     let lengths: Vec<_> = messages
         .iter()
         .map(|message| match &message.content[..] {
-            [Part::Text(text)] => read.count(text, false),
+            [MessagePart::Text(text)] => read.count(text, false),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -173,8 +173,8 @@ fn a_conversation_over_chat_has_a_message_for_each_speaker() {
     assert!((5..=9).contains(&lengths[3]));
 }
 
-fn pixels(part: &Part) -> (u32, u32, Vec<u8>) {
-    let Part::Image(file) = part else { panic!("{part:?}") };
+fn pixels(part: &MessagePart) -> (u32, u32, Vec<u8>) {
+    let MessagePart::Image(file) = part else { panic!("{part:?}") };
     let mut reader = png::Decoder::new(std::io::Cursor::new(file)).read_info().unwrap();
     let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
     let info = reader.next_frame(&mut pixels).unwrap();
@@ -188,7 +188,7 @@ fn images_have_the_sizes_asked_for_and_no_two_are_equal() {
     let mut seen = std::collections::HashSet::new();
     for index in 0..20 {
         let Prompt::Messages(messages) = prompt(&*built, index) else { panic!() };
-        let [one, two, Part::Text(_)] = &messages[0].content[..] else { panic!("{messages:?}") };
+        let [one, two, MessagePart::Text(_)] = &messages[0].content[..] else { panic!("{messages:?}") };
         for part in [one, two] {
             let (width, height, pixels) = pixels(part);
             assert!([(40, 30), (64, 64)].contains(&(width, height)));
@@ -211,8 +211,8 @@ fn a_mixture_draws_its_parts_by_weight() {
 #[test]
 fn every_kind_gives_the_same_sessions_for_ever() {
     let trace = temporary("{\"timestamp\": 0, \"input_length\": 700, \"output_length\": 5, \"hash_ids\": [46]}");
-    let trace = Spec::of_file(trace.path()).unwrap().build(&ids()).unwrap();
-    let first = |spec: Spec| tokens(&*spec.build(&ids()).unwrap(), 5)[..4].to_vec();
+    let trace = WorkloadSpec::of_file(trace.path()).unwrap().build(&ids()).unwrap();
+    let first = |spec: WorkloadSpec| tokens(&*spec.build(&ids()).unwrap(), 5)[..4].to_vec();
     let session = conversation().build(&ids()).unwrap().session(3);
     let last = session.turns.last().unwrap();
     let Prompt::Tokens(whole) = &last.request.prompt else { panic!("{last:?}") };
@@ -221,10 +221,10 @@ fn every_kind_gives_the_same_sessions_for_ever() {
         .map(|n| format!("{{\"conversations\": [{{\"value\": \"what is {n}\"}}, {{\"value\": \"it is a number\"}}]}}"))
         .collect();
     let conversations = temporary(&format!("[{}]", conversations.join(",")));
-    let share_gpt = Spec::of_file(conversations.path()).unwrap().build(&text(false)).unwrap();
+    let share_gpt = WorkloadSpec::of_file(conversations.path()).unwrap().build(&text(false)).unwrap();
     let found = [
-        format!("random {:?}", tokens(&*Spec::random(6, 4).build(&ids()).unwrap(), 0)),
-        format!("text {:?}", texts(&*Spec::random(6, 4).build(&text(false)).unwrap(), 0)),
+        format!("random {:?}", tokens(&*WorkloadSpec::random(6, 4).build(&ids()).unwrap(), 0)),
+        format!("text {:?}", texts(&*WorkloadSpec::random(6, 4).build(&text(false)).unwrap(), 0)),
         format!("prefix {:?}", first(prefix())),
         format!("conversation {} {} {:?} {:?}", session.turns.len(), whole.len(), whole[whole.len() - 1], last.think),
         format!("image {:?} {:?}", &pixels(&messages[0].content[0]).2[..3], messages[0].content[2]),
@@ -253,21 +253,25 @@ fn a_file_is_known_by_its_begin() {
         ("\n{\"timestamp\": 1, \"input_length\": 5, \"output_length\": 5}\n", "trace"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n", "trace"),
     ] {
-        assert_eq!(Spec::of_file(temporary(text).path()).unwrap().kind(), kind, "{text}");
+        assert_eq!(WorkloadSpec::of_file(temporary(text).path()).unwrap().kind(), kind, "{text}");
     }
 }
 
 #[test]
 fn what_cannot_be_built_says_what_and_how_much() {
     let cases = [
-        (Spec::random(8000, 200), ids(), "input_len 8000 + output_len 200 = 8200 tokens; the model holds 8192"),
-        (Spec::random(9, 9), Surroundings { vocab_size: None, ..ids() }, "the size of the vocabulary"),
-        (Spec::random(9, 9), Surroundings { takes_tokens: false, ..ids() }, "the model's tokenizer is not known"),
-        (Spec::Trace { path: None }, ids(), "no file is named that holds the requests of a trace workload"),
-        (Spec::Trace { path: Some("/nowhere".into()) }, ids(), "/nowhere cannot be read: No such file"),
-        (Spec::Mixture { parts: vec![(0.0, prefix())] }, ids(), "part: no part has a weight above 0"),
-        (Spec::Mixture { parts: vec![(-1.0, prefix())] }, ids(), "weight: -1 is not a number from 0 on"),
-        (Spec::random(0, 3), ids(), "input_len: must be at least 1"),
+        (WorkloadSpec::random(8000, 200), ids(), "input_len 8000 + output_len 200 = 8200 tokens; the model holds 8192"),
+        (WorkloadSpec::random(9, 9), WorkloadSurroundings { vocab_size: None, ..ids() }, "the size of the vocabulary"),
+        (
+            WorkloadSpec::random(9, 9),
+            WorkloadSurroundings { takes_tokens: false, ..ids() },
+            "the model's tokenizer is not known",
+        ),
+        (WorkloadSpec::Trace { path: None }, ids(), "no file is named that holds the requests of a trace workload"),
+        (WorkloadSpec::Trace { path: Some("/nowhere".into()) }, ids(), "/nowhere cannot be read: No such file"),
+        (WorkloadSpec::Mixture { parts: vec![(0.0, prefix())] }, ids(), "part: no part has a weight above 0"),
+        (WorkloadSpec::Mixture { parts: vec![(-1.0, prefix())] }, ids(), "weight: -1 is not a number from 0 on"),
+        (WorkloadSpec::random(0, 3), ids(), "input_len: must be at least 1"),
     ];
     for (spec, surroundings, problem) in cases {
         let error = spec.build(&surroundings).unwrap_err().to_string();
@@ -280,8 +284,8 @@ fn what_cannot_be_built_says_what_and_how_much() {
 fn the_traces_that_were_measured_are_read() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/data/traces");
     for (file, rows) in [("azure2023_conv.csv", 19_366), ("sharegpt_vicuna_lengths_20k.csv", 20_000)] {
-        let surroundings = Surroundings { max_model_len: None, ..ids() };
-        let built = Spec::of_file(&root.join(file)).unwrap().build(&surroundings).unwrap();
+        let surroundings = WorkloadSurroundings { max_model_len: None, ..ids() };
+        let built = WorkloadSpec::of_file(&root.join(file)).unwrap().build(&surroundings).unwrap();
         let left_out: u64 = built.left_out().iter().map(|left_out| left_out.rows).sum();
         assert_eq!(built.len(), Some(rows - left_out), "{file}");
         assert!((0..rows - left_out).is_sorted_by_key(|index| built.due(index)));
@@ -291,7 +295,7 @@ fn the_traces_that_were_measured_are_read() {
 proptest! {
     #[test]
     fn no_request_is_longer_than_the_longest(index in any::<u64>(), kind in 0_usize..4) {
-        let spec = [Spec::random(9, 3), prefix(), conversation(), mixture()][kind].clone();
+        let spec = [WorkloadSpec::random(9, 3), prefix(), conversation(), mixture()][kind].clone();
         let built = spec.build(&ids()).unwrap();
         for turn in built.session(index).turns {
             let Prompt::Tokens(tokens) = turn.request.prompt else { panic!() };
@@ -304,7 +308,7 @@ proptest! {
     fn different_indices_never_ask_the_same(one in any::<u64>(), other in any::<u64>(), kind in 0_usize..4) {
         prop_assume!(one != other);
         let own = |index| {
-            let spec = [Spec::random(9, 3), prefix(), conversation(), mixture()][kind].clone();
+            let spec = [WorkloadSpec::random(9, 3), prefix(), conversation(), mixture()][kind].clone();
             let mut tokens = tokens(&*spec.build(&ids()).unwrap(), index);
             // The tokens after any shared beginning.
             tokens.split_off(tokens.len() - 8)

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
 
-use super::draw::{Purpose, below, rng};
+use super::draw::{DrawPurpose, below, rng};
 use super::tokenizer::Tokenizer;
-use super::{Prompt, Surroundings, WorkloadError};
+use super::{Prompt, WorkloadError, WorkloadSurroundings};
 
 /// Token ids below this are often special (padding, end of sequence, control) and are left out.
 const FIRST_TOKEN: u32 = 256;
@@ -89,7 +89,7 @@ const USUAL_WORDS: [&str; USUAL as usize] = [
 
 /// The writer of one workload's prompts.
 #[derive(Clone, Debug)]
-pub(super) struct Writer {
+pub(super) struct TextWriter {
     seed: u64,
     form: Form,
 }
@@ -117,22 +117,22 @@ struct Words {
 
 /// A part of a prompt. Equal purposes and indices give equal tokens. A shorter piece is the begin of a longer one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
-    pub(super) purpose: Purpose,
+pub(super) struct TextPiece {
+    pub(super) purpose: DrawPurpose,
     pub(super) index: u64,
     pub(super) len: u32,
 }
 
-impl Piece {
-    pub(super) fn new(purpose: Purpose, index: u64, len: u32) -> Self {
+impl TextPiece {
+    pub(super) fn new(purpose: DrawPurpose, index: u64, len: u32) -> Self {
         Self { purpose, index, len }
     }
 }
 
-impl Writer {
+impl TextWriter {
     /// # Errors
     /// If the vocabulary's size is missing for token ids, or a tokenizer with words is missing for text.
-    pub(super) fn new(surroundings: &Surroundings) -> Result<Self, WorkloadError> {
+    pub(super) fn new(surroundings: &WorkloadSurroundings) -> Result<Self, WorkloadError> {
         let seed = surroundings.seed;
         if surroundings.takes_tokens && !surroundings.chat {
             let size = surroundings.vocab_size.filter(|size| *size >= 2).ok_or(WorkloadError::NoVocabulary)?;
@@ -164,17 +164,17 @@ impl Writer {
     }
 
     /// Returns an empty prompt.
-    pub(super) fn draft(&self) -> Draft<'_> {
+    pub(super) fn draft(&self) -> TextDraft<'_> {
         let (text, added) = match &self.form {
             Form::Ids { .. } => (Prompt::Tokens(Vec::new()), 0),
             Form::Words(words) => (Prompt::Text(String::new()), words.added),
             Form::Usual => (Prompt::Text(String::new()), 0),
         };
-        Draft { writer: self, text, len: 0, added }
+        TextDraft { writer: self, text, len: 0, added }
     }
 
     /// Returns a prompt of these pieces. It has exactly as many tokens as the pieces have together.
-    pub(super) fn prompt(&self, pieces: impl IntoIterator<Item = Piece>) -> Prompt {
+    pub(super) fn prompt(&self, pieces: impl IntoIterator<Item = TextPiece>) -> Prompt {
         let mut draft = self.draft();
         let mut pieces = pieces.into_iter().peekable();
         while let Some(piece) = pieces.next() {
@@ -192,7 +192,7 @@ impl Writer {
         // A longer text of the same words does not need a check of its own.
         let len = len.min(1024);
         for index in 0..3 {
-            if let Prompt::Text(text) = self.prompt([Piece::new(Purpose::Prompt, index, len)]) {
+            if let Prompt::Text(text) = self.prompt([TextPiece::new(DrawPurpose::Prompt, index, len)]) {
                 let asked = u64::from(len);
                 // A text without words is no prompt, even if the tokenizer adds tokens to it.
                 let got = if text.is_empty() { words.added + 1 } else { words.count(&text) };
@@ -241,18 +241,18 @@ impl Words {
 
 /// A prompt that grows, like the history of a conversation.
 #[derive(Clone, Debug)]
-pub(super) struct Draft<'w> {
-    writer: &'w Writer,
+pub(super) struct TextDraft<'w> {
+    writer: &'w TextWriter,
     text: Prompt,
     len: u64,
     /// Tokens that the tokenizer adds by itself, until a piece has made room for them.
     added: u64,
 }
 
-impl Draft<'_> {
+impl TextDraft<'_> {
     /// Adds a piece. If `exact`, the prompt so far has exactly as many tokens as its pieces have together. A shared
     /// piece of text must not be `exact`, because it would then depend on the text before it.
-    pub(super) fn add(&mut self, piece: Piece, exact: bool) {
+    pub(super) fn add(&mut self, piece: TextPiece, exact: bool) {
         self.len += u64::from(piece.len);
         let mut rng = rng(self.writer.seed, piece.purpose, piece.index);
         match (&self.writer.form, &mut self.text) {
@@ -288,10 +288,14 @@ mod tests {
     use crate::workload::tests::tokenizer;
     use proptest::prelude::*;
 
-    fn texts(special: bool) -> Writer {
-        let surroundings =
-            Surroundings { seed: 5, tokenizer: Some(tokenizer()), chat: !special, ..Surroundings::default() };
-        Writer::new(&surroundings).unwrap()
+    fn texts(special: bool) -> TextWriter {
+        let surroundings = WorkloadSurroundings {
+            seed: 5,
+            tokenizer: Some(tokenizer()),
+            chat: !special,
+            ..WorkloadSurroundings::default()
+        };
+        TextWriter::new(&surroundings).unwrap()
     }
 
     fn text(prompt: Prompt) -> String {
@@ -311,7 +315,7 @@ mod tests {
             let writer = texts(special);
             let tokenizer = Tokenizer::read(&tokenizer()).unwrap();
             for (len, shared, index) in lens {
-                let pieces = [Piece::new(Purpose::Shared, 1, shared), Piece::new(Purpose::Prompt, index, len)];
+                let pieces = [TextPiece::new(DrawPurpose::Shared, 1, shared), TextPiece::new(DrawPurpose::Prompt, index, len)];
                 prop_assert_eq!(tokenizer.count(&text(writer.prompt(pieces)), special), u64::from(len + shared));
             }
         }
@@ -321,11 +325,13 @@ mod tests {
     fn a_shared_piece_is_a_shared_begin_of_texts_too() {
         let writer = texts(true);
         let of = |index| {
-            let pieces = [Piece::new(Purpose::Shared, 1, 20), Piece::new(Purpose::Prompt, index, 20)];
+            let pieces = [TextPiece::new(DrawPurpose::Shared, 1, 20), TextPiece::new(DrawPurpose::Prompt, index, 20)];
             text(writer.prompt(pieces))
         };
         let (one, two) = (of(1), of(2));
-        let shared = text(writer.prompt([Piece::new(Purpose::Shared, 1, 20), Piece::new(Purpose::Prompt, 1, 1)]));
+        let shared = text(
+            writer.prompt([TextPiece::new(DrawPurpose::Shared, 1, 20), TextPiece::new(DrawPurpose::Prompt, 1, 1)]),
+        );
         let begin: Vec<_> = shared.split(' ').take(20).collect();
         assert!(one.starts_with(&begin.join(" ")) && two.starts_with(&begin.join(" ")));
         assert_ne!(one, two);
@@ -333,8 +339,9 @@ mod tests {
 
     #[test]
     fn texts_without_a_tokenizer_have_as_many_usual_words_as_tokens_are_asked_for() {
-        let writer = Writer::new(&Surroundings { approximate: true, ..Surroundings::default() }).unwrap();
-        let of = |index| text(writer.prompt([Piece::new(Purpose::Prompt, index, 20)]));
+        let writer =
+            TextWriter::new(&WorkloadSurroundings { approximate: true, ..WorkloadSurroundings::default() }).unwrap();
+        let of = |index| text(writer.prompt([TextPiece::new(DrawPurpose::Prompt, index, 20)]));
         assert_eq!(of(1).split_whitespace().count(), 20);
         assert!(of(1) == of(1) && of(1) != of(2) && writer.check(1).is_ok());
     }

@@ -6,7 +6,7 @@ use std::io::Write;
 use setpoint::config::{Config, Value};
 use setpoint::engines::vllm::{memory_launch, resolve_config};
 use setpoint::facts::{Device, EngineVersion, ModelShape};
-use setpoint::memory::{Launch, Learned, Observation, Prediction, predict};
+use setpoint::memory::{LearnedMemory, MemoryLaunch, MemoryPrediction, StartObservation, predict};
 use setpoint::rule::Facts;
 use setpoint::stats::{f64_to_u64, gib_to_bytes, to_f64};
 use setpoint::trial::MemoryObservation;
@@ -32,7 +32,7 @@ fn largest(values: &[f64]) -> f64 {
     values.iter().copied().fold(0.0, f64::max)
 }
 
-fn launch(model: &ModelShape, version: &str, gib: f64, v0: bool, config: &Config) -> Launch {
+fn launch(model: &ModelShape, version: &str, gib: f64, v0: bool, config: &Config) -> MemoryLaunch {
     let version: EngineVersion = version.parse().unwrap();
     let engine = if v0 { "0" } else { "1" };
     let env = BTreeMap::from([("VLLM_USE_V1".to_owned(), engine.to_owned())]);
@@ -43,8 +43,8 @@ fn launch(model: &ModelShape, version: &str, gib: f64, v0: bool, config: &Config
     memory_launch(config, &facts, &resolve_config(config, &facts))
 }
 
-fn cold(model: &ModelShape, launch: &Launch) -> Prediction {
-    predict(model, launch, &Learned::default()).unwrap()
+fn cold(model: &ModelShape, launch: &MemoryLaunch) -> MemoryPrediction {
+    predict(model, launch, &LearnedMemory::default()).unwrap()
 }
 
 /// One start on the L40S.
@@ -52,12 +52,12 @@ struct Start {
     model: String,
     /// The branch of the study. In one branch, something else held 18.7 GiB of the device.
     branch: String,
-    observation: Observation,
+    observation: StartObservation,
     tokens: f64,
 }
 
 impl Start {
-    fn error(&self, shape: &ModelShape, learned: &Learned) -> f64 {
+    fn error(&self, shape: &ModelShape, learned: &LearnedMemory) -> f64 {
         let prediction = predict(shape, &self.observation.launch, learned).unwrap();
         let tokens = to_f64(prediction.tokens());
         (tokens - self.tokens).abs() / self.tokens
@@ -111,7 +111,7 @@ fn l40s() -> Vec<Start> {
             graphs_gib: number(row, "graph_gib"),
             ..MemoryObservation::default()
         };
-        let observation = Observation { launch, observed };
+        let observation = StartObservation { launch, observed };
         Some(Start { model: name.to_owned(), branch: row["ref"].clone(), observation, tokens })
     });
     starts.collect()
@@ -122,7 +122,7 @@ fn l40s() -> Vec<Start> {
 fn starts_on_an_l40s_are_predicted_cold() {
     let starts = l40s();
     let errors = |filter: &dyn Fn(&Start) -> bool| -> Vec<f64> {
-        let cold = Learned::default();
+        let cold = LearnedMemory::default();
         starts.iter().filter(|start| filter(start)).map(|start| start.error(&model(&start.model), &cold)).collect()
     };
     let alone = errors(&|start| !start.is_shared());
@@ -162,7 +162,7 @@ fn two_observed_starts_on_an_l40s_make_the_prediction_exact() {
             let Some(other) = members.iter().find(|s| s.observation.launch != members[0].observation.launch) else {
                 continue;
             };
-            let learned = Learned::new(vec![members[0].observation.clone(), other.observation.clone()]);
+            let learned = LearnedMemory::new(vec![members[0].observation.clone(), other.observation.clone()]);
             let shape = model(&group.0);
             for start in &members {
                 // Only configurations that were not observed.

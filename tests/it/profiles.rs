@@ -1,6 +1,6 @@
 //! The built-in profiles on the simulated engine, and their limits against measured runs.
 
-use setpoint::job::Profile;
+use setpoint::job::BenchProfile;
 
 use crate::support::{Workplace, root, wait_until};
 use std::time::Duration;
@@ -10,9 +10,9 @@ const SLOWEST_FIRST_TOKEN_S: f64 = 776.5;
 
 #[test]
 fn requests_of_the_sweeps_may_take_twice_as_long_as_the_slowest_one_that_was_measured() {
-    for (name, _) in Profile::BUILT_IN {
+    for (name, _) in BenchProfile::BUILT_IN {
         let least = if name.starts_with("sweep") || name == "high" { 2.0 * SLOWEST_FIRST_TOKEN_S } else { 120.0 };
-        for run in Profile::read(name).unwrap().runs {
+        for run in BenchProfile::read(name).unwrap().runs {
             assert!(run.load.request_timeout.as_secs_f64() >= least, "{name} {}", run.name);
         }
     }

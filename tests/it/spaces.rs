@@ -9,7 +9,7 @@ use setpoint::config::{Config, Value};
 use setpoint::document::Document;
 use setpoint::engines::vllm::FLAGS;
 use setpoint::facts::{Device, ModelShape};
-use setpoint::flag::Kind;
+use setpoint::flag::FlagKind;
 use setpoint::job::Job;
 use setpoint::rule::{Facts, narrow, rejection};
 use setpoint::space::{Domain, Space, SpaceFile, built_in};
@@ -48,7 +48,7 @@ fn every_parameter_exists_in_all_releases_of_its_space_has_a_help_line_and_value
                 let help = parameter.help.as_deref().unwrap_or_default();
                 assert!(help.len() >= 20 && help.len() <= 160 && help.ends_with('.'), "{place}: {help:?}");
                 for value in parameter.domain.values(1000).unwrap_or_default() {
-                    assert_eq!(value.as_bool().is_some(), flag.kind() == Kind::Bool, "{place}");
+                    assert_eq!(value.as_bool().is_some(), flag.kind() == FlagKind::Bool, "{place}");
                     flag.check_choice(&value).unwrap_or_else(|error| panic!("{place}: {error}"));
                 }
                 for condition in &parameter.when {

@@ -9,7 +9,7 @@ use setpoint::facts::{Device, EngineVersion};
 use setpoint::rule::Facts;
 use setpoint::stats::gib_to_bytes;
 use setpoint::trial::PhaseTime;
-use setpoint::twin::{DevicePreset, Forecast, Start, StartupModel, Warm};
+use setpoint::twin::{DevicePreset, StartConditions, StartForecast, StartupModel, WarmState};
 
 use super::memory_model::{arguments, median, model, show};
 use super::support::table;
@@ -17,7 +17,7 @@ use super::support::table;
 /// One start: its inputs, and the durations of its phases from its log.
 struct Told {
     name: String,
-    start: Start,
+    start: StartConditions,
     phases: Vec<PhaseTime>,
 }
 
@@ -27,10 +27,10 @@ impl Told {
     }
 
     /// Returns the forecast for the phases that the table contains.
-    fn forecast(&self, model: &StartupModel) -> Forecast {
+    fn forecast(&self, model: &StartupModel) -> StartForecast {
         let mut parts = model.predict(&self.start).parts;
         parts.retain(|part| self.phases.iter().any(|time| time.phase == part.phase));
-        Forecast::of(parts)
+        StartForecast::of(parts)
     }
 }
 
@@ -75,9 +75,11 @@ fn told() -> Vec<Told> {
         let effective = resolve_config(&config, &facts);
         let launch = memory_launch(&config, &facts, &effective);
         let key = (row["model"].clone(), v0, compile_key(&config, &facts, &effective));
-        let warm =
-            Warm { weights: !loaded.insert(row["model"].clone()), compiled: launch.compiled && !compiled.insert(key) };
-        let start = Start::new(&shape, &launch, DevicePreset::find("l40s").unwrap(), warm).unwrap();
+        let warm = WarmState {
+            weights: !loaded.insert(row["model"].clone()),
+            compiled: launch.compiled && !compiled.insert(key),
+        };
+        let start = StartConditions::new(&shape, &launch, DevicePreset::find("l40s").unwrap(), warm).unwrap();
         let rest = if launch.compiled { "compile" } else { "kv_cache" };
         let phases = [("weights", weights), ("graphs", graphs), (rest, all - graphs)];
         let phases = phases.map(|(phase, duration_s)| PhaseTime { phase: phase.to_owned(), duration_s });
@@ -101,7 +103,7 @@ fn starts_on_an_l40s_take_as_long_as_those_before_them_say() {
         let error = (forecast.mean_s / took - 1.0).abs();
         inside += usize::from(forecast.low_s < took && took < forecast.high_s);
         if error > 0.25 {
-            let Forecast { mean_s, low_s, high_s, .. } = forecast;
+            let StartForecast { mean_s, low_s, high_s, .. } = forecast;
             show(&format!("  {}: {took:.1} s, forecast {mean_s:.1} ({low_s:.1} to {high_s:.1})", told.name));
         }
         errors.push(error);

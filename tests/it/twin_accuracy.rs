@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use setpoint::config::ResolvedConfig;
 use setpoint::facts::ModelShape;
 use setpoint::twin::{
-    Calibration, DevicePreset, Factor, LayerProfile, Load, Observed, Run, Scheduling, Settings, StepTime, Times,
-    Tokens, calibrate, replay,
+    Calibration, DevicePreset, LayerProfile, ObservedRun, ObservedTimes, ReplayedLoad, RequestTimes, Scheduling,
+    Settings, StepTime, TermFactor, Tokens, calibrate, replay,
 };
 
 use super::support::{root, shared_path};
@@ -27,7 +27,7 @@ struct Measured {
     ttft_bound: f64,
     /// The public simulator's errors in percent: TTFT, TPOT, latency.
     others: [f64; 3],
-    run: Run,
+    run: ObservedRun,
 }
 
 /// Returns the runs. Flags and cache size are from `meta.json`, except the cache size of the second run. That cache is
@@ -77,22 +77,30 @@ fn read(
         let length = |key: &str| u32::try_from(row[key].as_u64().unwrap()).unwrap();
         let at = Duration::from_secs_f64(number(row, "arrival_time") - begin);
         let since = |key| engine(row, key).saturating_sub(at);
-        let times = Times { ttft: since("first_token_ts"), latency: since("last_token_ts") };
+        let times = RequestTimes { ttft: since("first_token_ts"), latency: since("last_token_ts") };
         let prompt = Tokens::Count(length("input_toks"));
-        Observed { at, prompt, output_len: length("output_toks"), times: Some(times) }
+        ObservedTimes { at, prompt, output_len: length("output_toks"), times: Some(times) }
     });
     let requests = requests.collect();
-    let run = Run { settings, replicas: 1, prior, before: Vec::new(), load: Load::Open, requests, steps: None };
+    let run = ObservedRun {
+        settings,
+        replicas: 1,
+        prior,
+        before: Vec::new(),
+        load: ReplayedLoad::Open,
+        requests,
+        steps: None,
+    };
     Measured { name, max_num_seqs, num_blocks, ttft_bound, others, run }
 }
 
 /// Returns the means of TTFT, TPOT and latency in milliseconds over these requests.
-fn means(requests: &[Observed], times: &[Times]) -> [f64; 3] {
+fn means(requests: &[ObservedTimes], times: &[RequestTimes]) -> [f64; 3] {
     let of = |values: Vec<Duration>| {
         let count = u32::try_from(values.len()).unwrap();
         values.iter().sum::<Duration>().as_secs_f64() * 1e3 / f64::from(count)
     };
-    let tpot = |(request, times): (&Observed, &Times)| times.tpot(request.output_len);
+    let tpot = |(request, times): (&ObservedTimes, &RequestTimes)| times.tpot(request.output_len);
     [
         of(times.iter().map(|times| times.ttft).collect()),
         of(requests.iter().zip(times).filter_map(tpot).collect()),
@@ -100,14 +108,14 @@ fn means(requests: &[Observed], times: &[Times]) -> [f64; 3] {
     ]
 }
 
-fn simulate(run: &Run, step_time: &StepTime) -> Vec<Times> {
+fn simulate(run: &ObservedRun, step_time: &StepTime) -> Vec<RequestTimes> {
     replay(run, step_time).unwrap().0
 }
 
 /// Prints a table and returns the relative errors of the three means.
-fn compare(title: &str, measured: &Measured, from: usize, times: &[Times]) -> [f64; 3] {
+fn compare(title: &str, measured: &Measured, from: usize, times: &[RequestTimes]) -> [f64; 3] {
     let requests = &measured.run.requests[from..];
-    let real: Vec<Times> = requests.iter().map(|request| request.times.unwrap()).collect();
+    let real: Vec<RequestTimes> = requests.iter().map(|request| request.times.unwrap()).collect();
     let (real, twin) = (means(requests, &real), means(requests, &times[from..]));
     let errors: [f64; 3] = std::array::from_fn(|kind| twin[kind] / real[kind] - 1.0);
     show(&format!("{title}: {} ({} sequences, {} blocks)", measured.name, measured.max_num_seqs, measured.num_blocks));
@@ -140,7 +148,7 @@ fn from_profiles_and_flags_alone_the_means_are_those_that_were_measured() {
 }
 
 /// Returns the run without the times of its second half. Those requests still count as load.
-fn first_half(run: &Run) -> Run {
+fn first_half(run: &ObservedRun) -> ObservedRun {
     let mut half = run.clone();
     let middle = half.requests.len() / 2;
     for request in &mut half.requests[middle..] {
@@ -151,7 +159,7 @@ fn first_half(run: &Run) -> Run {
 
 /// Returns the relative spread of the mean latency (the standard deviation of its logarithm) over draws from a
 /// calibration.
-fn interval(run: &Run, calibration: &Calibration) -> f64 {
+fn interval(run: &ObservedRun, calibration: &Calibration) -> f64 {
     let latency = |number| {
         let step_time = run.prior.clone().scaled(calibration.draw(number));
         means(&run.requests, &simulate(run, &step_time))[2].ln()
@@ -161,11 +169,11 @@ fn interval(run: &Run, calibration: &Calibration) -> f64 {
     (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 7.0).sqrt()
 }
 
-fn assert_second_half(title: &str, measured: &Measured, run: &Run) {
+fn assert_second_half(title: &str, measured: &Measured, run: &ObservedRun) {
     let started = Instant::now();
     let calibration = calibrate(&[first_half(run)]).unwrap();
     let taken = started.elapsed().as_secs_f64();
-    for factor in Factor::ALL {
+    for factor in TermFactor::ALL {
         let (value, spread) = (calibration.factors[factor], calibration.spread[factor] * 100.0);
         show(&format!("  {:<9} {value:.3} +- {spread:.1} %", factor.name()));
     }
@@ -197,7 +205,7 @@ fn instead_of_profiles_a_preset_and_the_first_half_of_a_run_will_do() {
     let model = ModelShape::read(&root().join("tests/fixtures/models/llama-3.1-8b")).unwrap();
     let device = DevicePreset::find(measured.name).unwrap();
     let prior = StepTime::new(&model, device, &measured.run.settings).unwrap();
-    let run = Run { prior: prior.without_frontend(), ..measured.run.clone() };
+    let run = ObservedRun { prior: prior.without_frontend(), ..measured.run.clone() };
     compare("second half, preset alone", &measured, 150, &simulate(&run, &run.prior));
     assert_second_half("second half, calibrated from a preset", &measured, &run);
 }

@@ -11,8 +11,8 @@ use serde_json::Value as Json;
 use setpoint::config::Config;
 use setpoint::facts::HostLimits;
 use setpoint::job::Job;
-use setpoint::predict::{Knowledge, On, Question, Tried, learn, predict};
-use setpoint::twin::{Calibration, DevicePreset, Factor, StartupModel, Warm};
+use setpoint::predict::{Knowledge, MeasuredTrial, PredictedDevice, TwinQuestion, learn, predict};
+use setpoint::twin::{Calibration, DevicePreset, StartupModel, TermFactor, WarmState};
 
 use super::support::root;
 
@@ -54,18 +54,18 @@ fn job(directory: &tempfile::TempDir, load: &str) -> Job {
     Job::read(&file).unwrap()
 }
 
-fn question<'a>(job: &'a Job, config: Config, calibration: &'a Calibration) -> Question<'a> {
-    Question {
+fn question<'a>(job: &'a Job, config: Config, calibration: &'a Calibration) -> TwinQuestion<'a> {
+    TwinQuestion {
         job,
         load: &job.load,
         config,
         version: "0.32.0".parse().unwrap(),
-        device: On::preset(DevicePreset::find("cpu").unwrap()),
+        device: PredictedDevice::preset(DevicePreset::find("cpu").unwrap()),
         host: HostLimits::default(),
         knowledge: Knowledge::here(calibration),
         acceptance: None,
         starts: StartupModel::default(),
-        warm: Warm::default(),
+        warm: WarmState::default(),
     }
 }
 
@@ -158,14 +158,14 @@ fn two_trials_on_the_real_engine_are_enough_to_predict_others_and_their_order() 
     let directory = tempfile::tempdir().unwrap();
     let job = job(&directory, "users10");
     let unknown = Calibration::none();
-    let tried = record["calibration"].as_array().unwrap().iter().map(|trial| Tried {
+    let tried = record["calibration"].as_array().unwrap().iter().map(|trial| MeasuredTrial {
         config: config(trial),
         replies: serde_json::from_value(trial["replies"].clone()).unwrap(),
         steps: None,
         blocks: None,
     });
     let calibration = learn(&question(&job, Config::new(), &unknown), &tried.collect::<Vec<_>>()).unwrap();
-    for factor in Factor::ALL {
+    for factor in TermFactor::ALL {
         let (value, spread) = (calibration.factors[factor], calibration.spread[factor] * 100.0);
         show(&format!("  {:<9} {value:.3} +- {spread:.0} %", factor.name()));
     }

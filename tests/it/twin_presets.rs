@@ -5,8 +5,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use setpoint::facts::ModelShape;
-use setpoint::twin::{DevicePreset, Engine, Parallel, Reply, Scheduling, Settings, StepTime, drive};
-use setpoint::workload::Random;
+use setpoint::twin::{DevicePreset, Parallel, Scheduling, Settings, StepTime, TwinEngine, VirtualReply, drive};
+use setpoint::workload::RandomWorkload;
 
 use super::support::{root, table};
 
@@ -26,10 +26,10 @@ fn step_time(model: &str, device: &str, tensor: u32, async_scheduling: bool) -> 
 /// Returns the mean TPOT in milliseconds of `requests` requests. Each client sends the next one once it is answered.
 fn tpot_ms(engine: &(Settings, StepTime), len: u32, clients: u32, requests: u32) -> f64 {
     let (settings, step_time) = engine;
-    let workload = Random { input_len: len, output_len: len, vocab_size: 1000, seed: 1 };
-    let mut engine = Engine::new(settings.clone()).unwrap();
+    let workload = RandomWorkload { input_len: len, output_len: len, vocab_size: 1000, seed: 1 };
+    let mut engine = TwinEngine::new(settings.clone()).unwrap();
     let replies = drive(&mut engine, step_time, &workload, requests.into(), clients.into()).unwrap();
-    let decoding = |reply: &Reply| reply.finished().saturating_sub(reply.asked + reply.ttft);
+    let decoding = |reply: &VirtualReply| reply.finished().saturating_sub(reply.asked + reply.ttft);
     let sum: Duration = replies.iter().map(decoding).sum();
     sum.as_secs_f64() * 1e3 / f64::from(requests) / f64::from(len - 1)
 }

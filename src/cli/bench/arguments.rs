@@ -7,10 +7,10 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use jiff::SignedDuration;
 
-use crate::job::Profile;
+use crate::job::BenchProfile;
 use crate::load::Dialect;
 use crate::report::BENCH_FORMATS;
-use crate::workload::Length;
+use crate::workload::TokenLength;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Server")]
@@ -61,10 +61,10 @@ pub(super) struct WorkArgs {
     pub(super) workload: Option<String>,
     /// Tokens of a prompt: a number, a range such as 100..200, or `max_model_len - 2048` [default: 1024]
     #[arg(long, value_name = "N")]
-    pub(super) input_len: Option<Length>,
+    pub(super) input_len: Option<TokenLength>,
     /// Tokens of a reply: a number or a range [default: what the file says, else 128]
     #[arg(long, value_name = "N")]
-    pub(super) output_len: Option<Length>,
+    pub(super) output_len: Option<TokenLength>,
     /// Draw each length from this share below and above it, as --random-range-ratio of `vllm bench serve`
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(super) range_ratio: Option<f64>,
@@ -79,10 +79,10 @@ pub(super) struct WorkArgs {
     pub(super) prefix_share: Option<f64>,
     /// Requests of a conversation: a number or a range [default: 4]
     #[arg(long, value_name = "N")]
-    pub(super) turns: Option<Length>,
+    pub(super) turns: Option<TokenLength>,
     /// Tokens of a conversation's later messages [default: as --input-len]
     #[arg(long, value_name = "N")]
-    pub(super) user_len: Option<Length>,
+    pub(super) user_len: Option<TokenLength>,
     /// How long a user thinks between two turns, on average [default: not at all]
     #[arg(long, value_name = "S", value_parser = duration)]
     pub(super) think_time: Option<Duration>,
@@ -145,7 +145,7 @@ pub(super) struct LoadArgs {
     pub(super) burstiness: Option<f64>,
     /// A rate that changes linearly and then stays, such as 1:20:5m
     #[arg(long, value_name = "FROM:TO:OVER", value_parser = ramp, conflicts_with_all = ["rate", "trace_factor"])]
-    pub(super) ramp: Option<Ramp>,
+    pub(super) ramp: Option<RampArgument>,
     /// Send nothing after this time: seconds, or such as 90s or 5m; what is under way may end
     #[arg(long, value_name = "S", value_parser = duration)]
     pub(super) duration: Option<Duration>,
@@ -171,13 +171,13 @@ pub(super) struct LoadArgs {
 }
 
 fn profiles() -> String {
-    let names = Profile::BUILT_IN.map(|(name, _)| name).join(", ");
+    let names = BenchProfile::BUILT_IN.map(|(name, _)| name).join(", ");
     format!("Runs one after the other instead of one: a TOML file, or one of the built-in {names}")
 }
 
 /// A rate in requests per second that changes linearly over a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Ramp {
+pub(super) struct RampArgument {
     pub(super) from: f64,
     pub(super) to: f64,
     pub(super) over: Duration,
@@ -283,7 +283,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn ramp(text: &str) -> Result<Ramp, String> {
+fn ramp(text: &str) -> Result<RampArgument, String> {
     let parts: Vec<_> = text.split(':').collect();
     let [from, to, over] = parts[..] else {
         return Err(format!("{text:?} is not FROM:TO:OVER, such as 1:20:5m"));
@@ -292,7 +292,7 @@ fn ramp(text: &str) -> Result<Ramp, String> {
     if !(from.is_finite() && to.is_finite() && from >= 0.0 && to >= 0.0 && from + to > 0.0) {
         return Err(format!("{text:?}: rates are numbers of at least 0, not both 0"));
     }
-    Ok(Ramp { from, to, over: duration(over)? })
+    Ok(RampArgument { from, to, over: duration(over)? })
 }
 
 #[cfg(test)]
@@ -321,7 +321,7 @@ mod tests {
     fn rates_may_be_infinite_and_ramps_may_not() {
         assert_eq!([rate("inf"), rate("0.5")], [Ok(f64::INFINITY), Ok(0.5)]);
         assert!(rate("0").is_err() && rate("nan").is_err() && rate("-inf").is_err());
-        assert_eq!(ramp("1:20:5m"), Ok(Ramp { from: 1.0, to: 20.0, over: Duration::from_mins(5) }));
+        assert_eq!(ramp("1:20:5m"), Ok(RampArgument { from: 1.0, to: 20.0, over: Duration::from_mins(5) }));
         for text in ["1:20", "1:inf:5m", "0:0:5m", "1:2:0", "-1:2:3", "a:b:c"] {
             assert!(ramp(text).is_err(), "{text}");
         }

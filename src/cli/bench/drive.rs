@@ -4,20 +4,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::progress::{Display, Live};
-use crate::cli::Failure;
+use super::progress::{BenchDisplay, LiveCounts};
+use crate::cli::CommandFailure;
 use crate::cli::failure::USAGE;
-use crate::load::{self, Event, Flow, LoadError, Phase, Plan, Run, Target};
-use crate::metrics::{Recorder, Stop, Watch, WatchOptions};
+use crate::load::{self, LoadError, LoadEvent, LoadPhase, LoadPlan, LoadRun, LoadTarget, RunFlow};
+use crate::metrics::{LoadWatch, StopReason, WatchOptions, WindowRecorder};
 use crate::telemetry::{self, Scope, Telemetry};
 use crate::workload::Workload;
 
 /// The result of a driven run.
-pub(super) struct Driven {
-    pub(super) run: Run,
-    pub(super) recorder: Recorder,
+pub(super) struct DrivenLoad {
+    pub(super) run: LoadRun,
+    pub(super) recorder: WindowRecorder,
     /// The reason if the run was ended early.
-    pub(super) stop: Option<Ending>,
+    pub(super) stop: Option<BenchEnding>,
     /// The description of the overload if the server fell behind.
     pub(super) saturated: Option<String>,
     /// Observations of the server during the run.
@@ -25,7 +25,7 @@ pub(super) struct Driven {
 }
 
 /// The reason that ended a run early.
-pub(super) struct Ending {
+pub(super) struct BenchEnding {
     pub(super) text: String,
     /// Whether the numbers of the run may be used nevertheless.
     pub(super) sound: bool,
@@ -34,47 +34,47 @@ pub(super) struct Ending {
 /// The observer's state, on the load's thread until the run has ended.
 #[derive(Default)]
 struct Seen {
-    recorder: Recorder,
-    stop: Option<Ending>,
+    recorder: WindowRecorder,
+    stop: Option<BenchEnding>,
     saturated: Option<String>,
 }
 
 /// Drives the load and shows its progress.
 pub(super) async fn drive(
-    target: &Target,
+    target: &LoadTarget,
     workload: Arc<dyn Workload>,
-    plan: Plan,
+    plan: LoadPlan,
     options: WatchOptions,
     scope: Option<Scope>,
-    display: &Display,
+    display: &BenchDisplay,
     stop: watch::Receiver<bool>,
-) -> Result<Driven, Failure> {
-    let live = Live::default();
+) -> Result<DrivenLoad, CommandFailure> {
+    let live = LiveCounts::default();
     // Without `--until`, a saturated server does not end the run: the user gets the requested number or time, and a
     // note.
     let goes_on = options.until.is_none();
-    let telemetry = scope.map(telemetry::Watch::start);
-    let mark = telemetry.as_ref().map(telemetry::Watch::mark);
+    let telemetry = scope.map(telemetry::ServerWatch::start);
+    let mark = telemetry.as_ref().map(telemetry::ServerWatch::mark);
     let seen = Arc::new(Mutex::new(Seen::default()));
     let observer = {
-        let (live, seen, mut watch) = (live.clone(), Arc::clone(&seen), Watch::new(options));
-        move |event: Event<'_>| {
+        let (live, seen, mut watch) = (live.clone(), Arc::clone(&seen), LoadWatch::new(options));
+        move |event: LoadEvent<'_>| {
             live.follow(&event);
-            if let (Event::Phase { phase: Phase::Measure, .. }, Some(mark)) = (&event, &mark) {
+            if let (LoadEvent::Phase { phase: LoadPhase::Measure, .. }, Some(mark)) = (&event, &mark) {
                 mark.now();
             }
             let mut seen = lock(&seen);
             seen.recorder.on(&event);
             match watch.on(&event) {
-                Some(Stop::Saturated(text)) if goes_on => {
+                Some(StopReason::Saturated(text)) if goes_on => {
                     seen.saturated = Some(text);
-                    Flow::Continue
+                    RunFlow::Continue
                 }
                 Some(stop) => {
-                    seen.stop = Some(Ending { text: stop.to_string(), sound: is_sound(&stop) });
-                    Flow::End
+                    seen.stop = Some(BenchEnding { text: stop.to_string(), sound: is_sound(&stop) });
+                    RunFlow::End
                 }
-                None => Flow::Continue,
+                None => RunFlow::Continue,
             }
         }
     };
@@ -89,13 +89,13 @@ pub(super) async fn drive(
     };
     let run = run.map_err(|error| refused(&error))?;
     let Seen { recorder, stop, saturated } = std::mem::take(&mut *lock(&seen));
-    Ok(Driven { run, recorder, stop, saturated, telemetry })
+    Ok(DrivenLoad { run, recorder, stop, saturated, telemetry })
 }
 
 /// Returns whether a run that was stopped early is as good as a complete one. It is if it reached the requested
 /// precision, and is not if it was given up.
-fn is_sound(stop: &Stop) -> bool {
-    matches!(stop, Stop::Precise(_))
+fn is_sound(stop: &StopReason) -> bool {
+    matches!(stop, StopReason::Precise(_))
 }
 
 /// Locks the observer's state. A poisoned lock is used, because the load itself reports a panic of its thread.
@@ -103,11 +103,11 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn refused(error: &LoadError) -> Failure {
+fn refused(error: &LoadError) -> CommandFailure {
     let failure = match error {
-        LoadError::Thread(_) => Failure::unexpected(error.to_string()),
+        LoadError::Thread(_) => CommandFailure::unexpected(error.to_string()),
         // The other errors are caused by the arguments.
-        _ => Failure::new(USAGE, error.to_string()),
+        _ => CommandFailure::new(USAGE, error.to_string()),
     };
     match error.hint() {
         Some(hint) => failure.with_hint(hint),

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::arguments::WindowName;
-use super::drive::{self, Driven, Ending};
-use super::progress::Display;
-use super::{Asked, Bench, INTERRUPTION, Judge, target};
-use crate::cli::Failure;
+use super::drive::{self, BenchEnding, DrivenLoad};
+use super::progress::BenchDisplay;
+use super::{Asked, BenchCommand, INTERRUPTION, Judge, target};
+use crate::cli::CommandFailure;
 use crate::cli::failure::USAGE;
 use crate::facts::{GpuReport, GpuSelection, Host};
 use crate::job::LoadJob;
-use crate::load::{Arrival, End, Plan, Run, Target};
-use crate::metrics::{Options, Part, Slo, Until, WatchOptions, summarize};
-use crate::report::{Benchmark, number};
+use crate::load::{ArrivalPattern, LoadPlan, LoadRun, LoadTarget, RunEnd};
+use crate::metrics::{PrecisionTarget, RunPart, Slo, SummaryOptions, WatchOptions, summarize};
+use crate::report::{BenchResult, number};
 use crate::stats::to_f64;
 use crate::telemetry::{self, Scope};
 use crate::trial::Measurement;
@@ -30,22 +30,22 @@ const USUAL_METRIC: &str = "output_throughput";
 /// Share of cached prompt tokens above which a chat template cannot be the reason.
 const FOREIGN_HITS: f64 = 0.2;
 
-impl Bench {
+impl BenchCommand {
     /// Drives one run and judges it.
     pub(super) async fn measure(
         &self,
         asked: Asked,
         tokenizer: Option<&Path>,
-        display: &Display,
+        display: &BenchDisplay,
         stop: &watch::Receiver<bool>,
-    ) -> Result<(Benchmark, Run), Failure> {
+    ) -> Result<(BenchResult, LoadRun), CommandFailure> {
         let date = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
         let Asked { name, target, workload, plan, unshared, judge } = asked;
         let scope = (!self.output.no_telemetry).then(|| Scope::of_url(&target.base_url));
         let driven =
             drive::drive(&target, workload, plan.clone(), watched(&judge, &plan), scope, display, stop.clone()).await?;
-        let Driven { run, recorder, stop, saturated, telemetry } = driven;
-        let options = Options {
+        let DrivenLoad { run, recorder, stop, saturated, telemetry } = driven;
+        let options = SummaryOptions {
             goodput: judge.goodput.clone(),
             window: judge.window,
             plan: Some(&plan),
@@ -68,11 +68,11 @@ impl Bench {
         }
         let invalid = void(&judge, &measurement, &run, stop.as_ref());
         let end = match (&run.end, stop) {
-            (End::Stopped, _) => INTERRUPTION.to_owned(),
+            (RunEnd::Stopped, _) => INTERRUPTION.to_owned(),
             (_, Some(ending)) => ending.text,
-            (End::Complete | End::Observer, None) => "complete".to_owned(),
+            (RunEnd::Complete | RunEnd::Observer, None) => "complete".to_owned(),
         };
-        let benchmark = Benchmark {
+        let benchmark = BenchResult {
             name,
             date,
             backend: target.dialect.name().to_owned(),
@@ -81,20 +81,22 @@ impl Bench {
             device: self.device(&target),
             requests: plan.requests,
             rate: match plan.arrival {
-                Arrival::Rate { per_s, .. } => per_s,
+                ArrivalPattern::Rate { per_s, .. } => per_s,
                 _ => f64::INFINITY,
             },
             burstiness: match plan.arrival {
-                Arrival::Rate { burstiness, .. } | Arrival::Ramp { burstiness, .. } => burstiness,
+                ArrivalPattern::Rate { burstiness, .. } | ArrivalPattern::Ramp { burstiness, .. } => burstiness,
                 _ => self.load.burstiness.unwrap_or(1.0),
             },
             ramp: match plan.arrival {
-                Arrival::Ramp { from_per_s, to_per_s, over, .. } => Some([from_per_s, to_per_s, over.as_secs_f64()]),
+                ArrivalPattern::Ramp { from_per_s, to_per_s, over, .. } => {
+                    Some([from_per_s, to_per_s, over.as_secs_f64()])
+                }
                 _ => None,
             },
             concurrency: plan.concurrency.map(|n| n as u64),
             seed: plan.seed,
-            steady: judge.window == Part::Steady,
+            steady: judge.window == RunPart::Steady,
             invalid,
             measurement,
             end,
@@ -108,23 +110,24 @@ impl Bench {
     }
 
     /// Builds the stop and validity criteria from the arguments.
-    pub(super) fn judge(&self) -> Result<Judge, Failure> {
-        let parse =
-            |text: &String| text.parse::<Slo>().map_err(|error| Failure::new(USAGE, format!("--goodput: {error}")));
+    pub(super) fn judge(&self) -> Result<Judge, CommandFailure> {
+        let parse = |text: &String| {
+            text.parse::<Slo>().map_err(|error| CommandFailure::new(USAGE, format!("--goodput: {error}")))
+        };
         if self.judge.until_metric.is_some() && self.judge.until.is_none() && self.load.profile.is_none() {
             let message = "--until-metric says what --until is about, and there is none";
-            return Err(Failure::new(USAGE, message).with_hint("add --until 2%"));
+            return Err(CommandFailure::new(USAGE, message).with_hint("add --until 2%"));
         }
         Ok(Judge {
             goodput: self.judge.goodput.iter().map(parse).collect::<Result<_, _>>()?,
             until: self.judge.until.as_ref().map(|share| self.until(share)).transpose()?,
-            window: if self.judge.window == Some(WindowName::Steady) { Part::Steady } else { Part::Whole },
+            window: if self.judge.window == Some(WindowName::Steady) { RunPart::Steady } else { RunPart::Whole },
             max_error_rate: self.judge.max_error_rate.unwrap_or(USUAL_ERROR_RATE),
         })
     }
 
     /// Like `judge`, for a run of a profile: its own criteria replace those that the arguments omit.
-    pub(super) fn judge_of(&self, load: &LoadJob, arguments: &Judge) -> Result<Judge, Failure> {
+    pub(super) fn judge_of(&self, load: &LoadJob, arguments: &Judge) -> Result<Judge, CommandFailure> {
         let own = load.until.map(|share| self.until(&share.to_string())).transpose()?;
         Ok(Judge {
             goodput: if arguments.goodput.is_empty() { load.goodput.clone() } else { arguments.goodput.clone() },
@@ -135,9 +138,9 @@ impl Bench {
     }
 
     /// Returns the precision at which the run ends.
-    fn until(&self, share: &str) -> Result<Until, Failure> {
-        Until::parse(self.judge.until_metric.as_deref().unwrap_or(USUAL_METRIC), share).map_err(|error| {
-            let failure = Failure::new(USAGE, format!("--until: {error}"));
+    fn until(&self, share: &str) -> Result<PrecisionTarget, CommandFailure> {
+        PrecisionTarget::parse(self.judge.until_metric.as_deref().unwrap_or(USUAL_METRIC), share).map_err(|error| {
+            let failure = CommandFailure::new(USAGE, format!("--until: {error}"));
             match error.hint() {
                 Some(hint) => failure.with_hint(hint),
                 None => failure,
@@ -145,7 +148,7 @@ impl Bench {
         })
     }
 
-    fn device(&self, target: &Target) -> String {
+    fn device(&self, target: &LoadTarget) -> String {
         if let Some(device) = &self.output.device {
             return device.clone();
         }
@@ -160,11 +163,11 @@ impl Bench {
 
 /// Returns the conditions that end a run early. If a number of requests was given, the run sends them all unless its
 /// numbers would be void.
-fn watched(judge: &Judge, plan: &Plan) -> WatchOptions {
+fn watched(judge: &Judge, plan: &LoadPlan) -> WatchOptions {
     WatchOptions {
         error_rate_limit: (judge.max_error_rate < 1.0).then_some(judge.max_error_rate),
         goodput: judge.goodput.clone(),
-        open_loop: !matches!(plan.arrival, Arrival::Closed | Arrival::AtOnce),
+        open_loop: !matches!(plan.arrival, ArrivalPattern::Closed | ArrivalPattern::AtOnce),
         until: judge.until.clone(),
         total: plan.requests,
         concurrency: plan.concurrency,
@@ -173,7 +176,7 @@ fn watched(judge: &Judge, plan: &Plan) -> WatchOptions {
 }
 
 /// Returns the reasons for which the numbers must not be used. An empty list means a valid sample.
-fn void(judge: &Judge, measurement: &Measurement, run: &Run, stop: Option<&Ending>) -> Vec<String> {
+fn void(judge: &Judge, measurement: &Measurement, run: &LoadRun, stop: Option<&BenchEnding>) -> Vec<String> {
     let mut reasons = Vec::new();
     let first = run.records.iter().find_map(|record| record.result.as_ref().err());
     let total = measurement.completed + measurement.failed;
@@ -187,11 +190,11 @@ fn void(judge: &Judge, measurement: &Measurement, run: &Run, stop: Option<&Endin
     } else if measurement.completed == 0 {
         reasons.push("no request completed".to_owned());
     }
-    if let Some(until) = judge.until.as_ref().filter(|_| stop.is_none() && run.end != End::Stopped) {
+    if let Some(until) = judge.until.as_ref().filter(|_| stop.is_none() && run.end != RunEnd::Stopped) {
         let (metric, percent, completed) = (&until.metric, number(until.relative * 100.0), measurement.completed);
         reasons.push(format!("the run was too short to know {metric} to {percent} %: {completed} requests completed"));
     }
-    let asked = judge.window == Part::Steady && run.end != End::Stopped;
+    let asked = judge.window == RunPart::Steady && run.end != RunEnd::Stopped;
     if let Some(window) = measurement.window.as_ref().filter(|window| asked && !window.steady) {
         reasons.push(format!("no steady state was found: {}", window.reason));
     }
@@ -202,7 +205,7 @@ fn void(judge: &Judge, measurement: &Measurement, run: &Run, stop: Option<&Endin
 }
 
 /// Returns the measured part of a run: the measurement window if there is one, else all of it.
-fn window(run: &Run, measurement: &Measurement) -> Range<Instant> {
+fn window(run: &LoadRun, measurement: &Measurement) -> Range<Instant> {
     let at = |seconds: f64| run.began + Duration::try_from_secs_f64(seconds).unwrap_or_default();
     match &measurement.window {
         Some(window) => at(window.from_s)..at(window.to_s),
@@ -211,13 +214,13 @@ fn window(run: &Run, measurement: &Measurement) -> Range<Instant> {
 }
 
 /// Returns the name of a run such as `random_qps_inf`, `random_c64` or `trace_qps_4`, as in vLLM's nightly benchmarks.
-pub(super) fn name(kind: &str, plan: &Plan) -> String {
+pub(super) fn name(kind: &str, plan: &LoadPlan) -> String {
     let rate = match plan.arrival {
-        Arrival::Closed => return format!("{kind}_c{}", plan.concurrency.unwrap_or(1)),
-        Arrival::AtOnce => "qps_inf".to_owned(),
-        Arrival::Rate { per_s, .. } => format!("qps_{per_s}"),
-        Arrival::Ramp { from_per_s, to_per_s, .. } => format!("qps_{from_per_s}_to_{to_per_s}"),
-        Arrival::Trace { factor } => format!("x{factor}"),
+        ArrivalPattern::Closed => return format!("{kind}_c{}", plan.concurrency.unwrap_or(1)),
+        ArrivalPattern::AtOnce => "qps_inf".to_owned(),
+        ArrivalPattern::Rate { per_s, .. } => format!("qps_{per_s}"),
+        ArrivalPattern::Ramp { from_per_s, to_per_s, .. } => format!("qps_{from_per_s}_to_{to_per_s}"),
+        ArrivalPattern::Trace { factor } => format!("x{factor}"),
     };
     match plan.concurrency {
         Some(concurrency) => format!("{kind}_{rate}_c{concurrency}"),

@@ -15,18 +15,18 @@ use std::sync::Arc;
 use clap::Args;
 use tokio::sync::watch;
 
-use super::failure::{Failure, INTERRUPTED, NOT_VALID, USAGE};
+use super::failure::{CommandFailure, INTERRUPTED, NOT_VALID, USAGE};
 use super::output::print;
 use super::{Global, signal};
-use crate::job::{Profile, ProfileRun, follow, repetition};
-use crate::load::{Api, End, Plan, Target};
-use crate::metrics::{Part, Slo, Until};
-use crate::report::{BENCH_FORMATS, Benchmark, Runs, benchmark_json};
-use crate::workload::{Spec, Workload};
+use crate::job::{BenchProfile, ProfileRun, follow, repetition};
+use crate::load::{LoadPlan, LoadTarget, RequestApi, RunEnd};
+use crate::metrics::{PrecisionTarget, RunPart, Slo};
+use crate::report::{BENCH_FORMATS, BenchResult, BenchRuns, benchmark_json};
+use crate::workload::{Workload, WorkloadSpec};
 use arguments::{JudgeArgs, LoadArgs, OutputArgs, ServerArgs, WorkArgs};
-use place::Place;
-use progress::Display;
-use target::Served;
+use place::OutputPlace;
+use progress::BenchDisplay;
+use target::ServedModels;
 
 /// Asks a running server and reports throughput and latencies as `vllm bench serve` does.
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ use target::Served;
 Standard output has the results only; progress goes to standard error. Exit codes: 2 wrong arguments, 3 a data file is \
 invalid, 5 no server answers, 6 the sample is void (its numbers are written all the same), 130 interrupted (what has \
 ended by then is written).")]
-pub(super) struct Bench {
+pub(super) struct BenchCommand {
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -51,9 +51,9 @@ pub(super) struct Bench {
 struct Asked {
     /// Name in tables.
     name: String,
-    target: Target,
+    target: LoadTarget,
     workload: Arc<dyn Workload>,
-    plan: Plan,
+    plan: LoadPlan,
     /// Whether no two of its prompts have a part in common.
     unshared: bool,
     judge: Judge,
@@ -63,20 +63,20 @@ struct Asked {
 #[derive(Clone, Debug)]
 struct Judge {
     goodput: Vec<Slo>,
-    until: Option<Until>,
-    window: Part,
+    until: Option<PrecisionTarget>,
+    window: RunPart,
     max_error_rate: f64,
 }
 
-impl Bench {
-    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+impl BenchCommand {
+    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
         let format = BENCH_FORMATS.iter().find(|format| format.name == self.output.format);
-        let Some(format) = format else { return Err(Failure::new(USAGE, "unknown format")) };
-        let mut result = self.output.output.as_deref().map(|path| Place::new(path, "--output")).transpose()?;
-        let mut records = self.output.records.as_deref().map(|path| Place::new(path, "--records")).transpose()?;
+        let Some(format) = format else { return Err(CommandFailure::new(USAGE, "unknown format")) };
+        let mut result = self.output.output.as_deref().map(|path| OutputPlace::new(path, "--output")).transpose()?;
+        let mut records = self.output.records.as_deref().map(|path| OutputPlace::new(path, "--records")).transpose()?;
 
         let judge = self.judge()?;
-        let display = Display::new(global);
+        let display = BenchDisplay::new(global);
         // The first signal ends the load. The numbers so far are written.
         let mut stop = signal::follow(false, |stop| *stop = true)?;
         let (target, served) = tokio::select! {
@@ -116,19 +116,19 @@ impl Bench {
                 }
             }
             ended.push(benchmark);
-            if run.end == End::Stopped {
+            if run.end == RunEnd::Stopped {
                 break;
             }
         }
         display.finish();
         let runs = match ended.as_slice() {
-            [one] if self.load.profile.is_none() => Runs::One(one),
-            all => Runs::Profile(all),
+            [one] if self.load.profile.is_none() => BenchRuns::One(one),
+            all => BenchRuns::Profile(all),
         };
         if let Some(mut place) = result.take() {
             let json = match runs {
-                Runs::One(run) => benchmark_json(run),
-                Runs::Profile(all) => all.iter().map(benchmark_json).collect(),
+                BenchRuns::One(run) => benchmark_json(run),
+                BenchRuns::Profile(all) => all.iter().map(benchmark_json).collect(),
             };
             place.line(&format!("{json:#}"))?;
             place.keep()?;
@@ -141,16 +141,16 @@ impl Bench {
     }
 }
 
-impl Bench {
+impl BenchCommand {
     /// Returns the runs, in order.
-    fn asked(&self, target: &Target, served: &Served, judge: &Judge) -> Result<Vec<Asked>, Failure> {
+    fn asked(&self, target: &LoadTarget, served: &ServedModels, judge: &Judge) -> Result<Vec<Asked>, CommandFailure> {
         if let Some(profile) = &self.load.profile {
             return self.profile(profile, target, served, judge);
         }
         let spec = self.work.spec(self.load.num_requests.map(|n| n.saturating_add(self.load.warmup.unwrap_or(0))))?;
         let surroundings = self.work.surroundings(target, served, self.load.seed);
         let workload = spec.build(&surroundings).map_err(|error| work::failure(&error))?;
-        let trace = matches!(spec, Spec::Trace { .. });
+        let trace = matches!(spec, WorkloadSpec::Trace { .. });
         let plan = plan::of(&self.load, &*workload, trace, self.judge.until.is_some())?;
         Ok(vec![Asked {
             name: measure::name(spec.kind(), &plan),
@@ -164,15 +164,21 @@ impl Bench {
 
     /// Returns the runs of a profile. All workloads are built before the first run, so that a missing file is found at
     /// once.
-    fn profile(&self, profile: &str, target: &Target, served: &Served, judge: &Judge) -> Result<Vec<Asked>, Failure> {
+    fn profile(
+        &self,
+        profile: &str,
+        target: &LoadTarget,
+        served: &ServedModels,
+        judge: &Judge,
+    ) -> Result<Vec<Asked>, CommandFailure> {
         if let Some(flag) = self.work.described() {
-            return Err(Failure::new(USAGE, format!("--profile says itself what {flag} would say")));
+            return Err(CommandFailure::new(USAGE, format!("--profile says itself what {flag} would say")));
         }
-        let mut profile = Profile::read(profile)?;
+        let mut profile = BenchProfile::read(profile)?;
         if let Some(file) = &self.work.dataset
             && !profile.set_dataset(file)
         {
-            return Err(Failure::new(USAGE, format!("no run of profile {} needs --dataset", profile.name)));
+            return Err(CommandFailure::new(USAGE, format!("no run of profile {} needs --dataset", profile.name)));
         }
         // All runs share one set of prompts, so that no run repeats the prompts of another.
         let warmup = |run: &ProfileRun| self.load.warmup.unwrap_or(u64::from(run.load.warmup));
@@ -183,8 +189,8 @@ impl Bench {
         }
         let (mut built, mut asked, mut runs): (Vec<Built>, _, _) = (Vec::new(), 0, Vec::new());
         for run in &profile.runs {
-            let api = self.server.api.map_or(run.load.api, Api::from);
-            let target = Target { api, ..target.clone() };
+            let api = self.server.api.map_or(run.load.api, RequestApi::from);
+            let target = LoadTarget { api, ..target.clone() };
             let known = built.iter().find(|built| built.api == api && built.spec == run.spec);
             let workload = if let Some(known) = known {
                 Arc::clone(&known.workload)
@@ -196,7 +202,7 @@ impl Bench {
             };
             let own = run.load.plan(self.load.seed);
             let requests = own.requests.or_else(|| if own.duration.is_none() { workload.len() } else { None });
-            let mut plan = Plan {
+            let mut plan = LoadPlan {
                 requests,
                 warmup: warmup(run),
                 request_timeout: self.load.request_timeout.unwrap_or(own.request_timeout),
@@ -219,13 +225,13 @@ impl Bench {
 
 /// A workload that several runs of a profile share.
 struct Built {
-    api: Api,
-    spec: Spec,
+    api: RequestApi,
+    spec: WorkloadSpec,
     workload: Arc<dyn Workload>,
 }
 
 /// Returns the error that determines the exit code after the results have been written.
-fn verdict(ended: &[Benchmark]) -> Result<(), Failure> {
+fn verdict(ended: &[BenchResult]) -> Result<(), CommandFailure> {
     if ended.iter().any(|run| run.end == INTERRUPTION) {
         return Err(interrupted());
     }
@@ -241,7 +247,7 @@ fn verdict(ended: &[Benchmark]) -> Result<(), Failure> {
     if void.is_empty() {
         return Ok(());
     }
-    let failure = Failure::new(NOT_VALID, format!("the sample is void: {}", void.join("; ")));
+    let failure = CommandFailure::new(NOT_VALID, format!("the sample is void: {}", void.join("; ")));
     // vLLM's own words. Without the model's files, the vocabulary size is a guess.
     let unknown_tokens = void.iter().any(|reasons| reasons.contains("out of vocabulary"));
     Err(if unknown_tokens {
@@ -254,8 +260,8 @@ fn verdict(ended: &[Benchmark]) -> Result<(), Failure> {
 
 const INTERRUPTION: &str = "interrupted";
 
-fn interrupted() -> Failure {
-    Failure::new(INTERRUPTED, "interrupted")
+fn interrupted() -> CommandFailure {
+    CommandFailure::new(INTERRUPTED, "interrupted")
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {

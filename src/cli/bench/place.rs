@@ -4,24 +4,24 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use crate::cli::Failure;
+use crate::cli::CommandFailure;
 use crate::cli::failure::USAGE;
 
 /// A file beside its final path. It is removed unless it is [`keep`](Self::keep)ed. A device or a pipe is written
 /// directly.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct OutputPlace {
     path: PathBuf,
     part: Option<PathBuf>,
     file: BufWriter<File>,
 }
 
-impl Place {
+impl OutputPlace {
     /// # Errors
     /// If no file can be created there.
-    pub(super) fn new(path: &Path, flag: &str) -> Result<Self, Failure> {
+    pub(super) fn new(path: &Path, flag: &str) -> Result<Self, CommandFailure> {
         let refuse = |problem: String| {
-            Failure::new(USAGE, format!("{flag} {}: {problem}", path.display()))
+            CommandFailure::new(USAGE, format!("{flag} {}: {problem}", path.display()))
                 .with_hint("name a file in a directory that exists and can be written to")
         };
         if path.is_dir() {
@@ -41,13 +41,13 @@ impl Place {
         Ok(Self { path, part, file: BufWriter::new(file) })
     }
 
-    pub(super) fn line(&mut self, text: &str) -> Result<(), Failure> {
+    pub(super) fn line(&mut self, text: &str) -> Result<(), CommandFailure> {
         let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.write_all(b"\n"));
         written.map_err(|error| self.failed(&error))
     }
 
     /// Renames the file to its final path.
-    pub(super) fn keep(mut self) -> Result<(), Failure> {
+    pub(super) fn keep(mut self) -> Result<(), CommandFailure> {
         let written = self.file.flush();
         let kept = written.and_then(|()| match &self.part {
             // After a crash of the machine, the path holds either the old file or the complete new one.
@@ -57,12 +57,12 @@ impl Place {
         kept.map_err(|error| self.failed(&error))
     }
 
-    fn failed(&self, error: &std::io::Error) -> Failure {
-        Failure::unexpected(format!("cannot write {}: {error}", self.path.display()))
+    fn failed(&self, error: &std::io::Error) -> CommandFailure {
+        CommandFailure::unexpected(format!("cannot write {}: {error}", self.path.display()))
     }
 }
 
-impl Drop for Place {
+impl Drop for OutputPlace {
     fn drop(&mut self) {
         if let Some(part) = &self.part {
             // After `keep` no file has this name.
@@ -79,19 +79,19 @@ mod tests {
     fn a_file_appears_when_it_is_whole_and_not_before() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("result.json");
-        let mut place = Place::new(&path, "--output").unwrap();
+        let mut place = OutputPlace::new(&path, "--output").unwrap();
         place.line("{}").unwrap();
         assert!(!path.exists());
         place.keep().unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
-        Place::new(&path, "--output").unwrap().line("half").unwrap();
+        OutputPlace::new(&path, "--output").unwrap().line("half").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
         assert_eq!(directory.path().read_dir().unwrap().count(), 1, "nothing is left behind");
     }
 
     #[test]
     fn a_device_stays_one() {
-        let mut place = Place::new(Path::new("/dev/null"), "--output").unwrap();
+        let mut place = OutputPlace::new(Path::new("/dev/null"), "--output").unwrap();
         place.line("{}").unwrap();
         place.keep().unwrap();
         assert!(!Path::new("/dev/null").is_file());
@@ -100,8 +100,8 @@ mod tests {
     #[test]
     fn a_place_that_cannot_be_written_is_refused_at_once() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(Place::new(&directory.path().join("missing/result.json"), "--output").is_err());
-        assert!(Place::new(directory.path(), "--output").is_err());
-        assert!(Place::new(Path::new("/"), "--output").is_err());
+        assert!(OutputPlace::new(&directory.path().join("missing/result.json"), "--output").is_err());
+        assert!(OutputPlace::new(directory.path(), "--output").is_err());
+        assert!(OutputPlace::new(Path::new("/"), "--output").is_err());
     }
 }

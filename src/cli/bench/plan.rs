@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::arguments::LoadArgs;
-use crate::cli::Failure;
+use crate::cli::CommandFailure;
 use crate::cli::failure::USAGE;
-use crate::load::{Arrival, Plan};
+use crate::load::{ArrivalPattern, LoadPlan};
 use crate::workload::Workload;
 
 /// Default number of requests, as in `vllm bench serve --num-prompts`.
@@ -19,31 +19,36 @@ const PATIENCE: Duration = Duration::from_mins(30);
 
 /// Returns the plan of one run. `until`: whether the run ends by itself once its numbers are precise. `trace`: whether
 /// the arguments request a trace.
-pub(super) fn of(args: &LoadArgs, workload: &dyn Workload, trace: bool, until: bool) -> Result<Plan, Failure> {
+pub(super) fn of(
+    args: &LoadArgs,
+    workload: &dyn Workload,
+    trace: bool,
+    until: bool,
+) -> Result<LoadPlan, CommandFailure> {
     let stamped = workload.due(0).is_some();
     if args.trace_factor.is_some() && !stamped {
         let message = "--trace-factor stretches time stamps, and this workload has none";
-        return Err(Failure::new(USAGE, message).with_hint("replay a file with time stamps: --trace FILE"));
+        return Err(CommandFailure::new(USAGE, message).with_hint("replay a file with time stamps: --trace FILE"));
     }
     let arrival = arrival(args, stamped);
     if trace && !stamped && args.rate.is_none() && args.ramp.is_none() && args.concurrency.is_none() {
         let message = "--trace: the file has no time stamps, so that it does not say when to send";
-        return Err(Failure::new(USAGE, message).with_hint("add --rate R or --concurrency N"));
+        return Err(CommandFailure::new(USAGE, message).with_hint("add --rate R or --concurrency N"));
     }
     let counted = args.num_requests.or(if trace { workload.len() } else { None });
-    let paced = matches!(arrival, Arrival::Ramp { .. } | Arrival::Rate { .. });
+    let paced = matches!(arrival, ArrivalPattern::Ramp { .. } | ArrivalPattern::Rate { .. });
     if paced && counted.is_none() && args.duration.is_none() && !until {
         let message = "a rate alone does not say when to stop";
-        return Err(Failure::new(USAGE, message).with_hint("add --num-requests N, --duration S or --until 2%"));
+        return Err(CommandFailure::new(USAGE, message).with_hint("add --num-requests N, --duration S or --until 2%"));
     }
     let bounded = args.duration.is_some() || until;
     let requests = counted.or((!bounded).then_some(USUAL_REQUESTS));
-    if arrival == Arrival::AtOnce && requests.is_none() {
+    if arrival == ArrivalPattern::AtOnce && requests.is_none() {
         let message = "all requests at once, and not how many";
-        return Err(Failure::new(USAGE, message).with_hint("add --num-requests N, --concurrency N or --rate R"));
+        return Err(CommandFailure::new(USAGE, message).with_hint("add --num-requests N, --concurrency N or --rate R"));
     }
     let concurrency = args.concurrency.map(|n| n as usize);
-    Ok(Plan {
+    Ok(LoadPlan {
         arrival,
         seed: args.seed,
         concurrency,
@@ -52,19 +57,21 @@ pub(super) fn of(args: &LoadArgs, workload: &dyn Workload, trace: bool, until: b
         warmup: args.warmup.unwrap_or(0),
         request_timeout: args.request_timeout.unwrap_or(USUAL_TIMEOUT),
         allow_eos: args.allow_eos,
-        ..Plan::closed(1, 1)
+        ..LoadPlan::closed(1, 1)
     })
 }
 
-fn arrival(args: &LoadArgs, stamped: bool) -> Arrival {
+fn arrival(args: &LoadArgs, stamped: bool) -> ArrivalPattern {
     let burstiness = args.burstiness.unwrap_or(1.0);
     match (args.ramp, args.rate) {
-        (Some(ramp), _) => Arrival::Ramp { from_per_s: ramp.from, to_per_s: ramp.to, over: ramp.over, burstiness },
-        (None, Some(rate)) if rate.is_finite() => Arrival::Rate { per_s: rate, burstiness },
-        (None, None) if stamped => Arrival::Trace { factor: args.trace_factor.unwrap_or(1.0) },
-        (None, None) if args.concurrency.is_some() => Arrival::Closed,
+        (Some(ramp), _) => {
+            ArrivalPattern::Ramp { from_per_s: ramp.from, to_per_s: ramp.to, over: ramp.over, burstiness }
+        }
+        (None, Some(rate)) if rate.is_finite() => ArrivalPattern::Rate { per_s: rate, burstiness },
+        (None, None) if stamped => ArrivalPattern::Trace { factor: args.trace_factor.unwrap_or(1.0) },
+        (None, None) if args.concurrency.is_some() => ArrivalPattern::Closed,
         // A rate of `inf`, or no argument that determines the send times.
-        (None, _) => Arrival::AtOnce,
+        (None, _) => ArrivalPattern::AtOnce,
     }
 }
 
@@ -74,7 +81,7 @@ mod tests {
 
     use super::*;
     use crate::cli::bench::arguments::WorkArgs;
-    use crate::workload::{Prompt, Session};
+    use crate::workload::{Prompt, UserSession};
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -91,8 +98,8 @@ mod tests {
     }
 
     impl Workload for Made {
-        fn session(&self, _index: u64) -> Session {
-            Session::single(Prompt::Text(String::new()), 1)
+        fn session(&self, _index: u64) -> UserSession {
+            UserSession::single(Prompt::Text(String::new()), 1)
         }
 
         fn longest(&self) -> u64 {
@@ -108,7 +115,7 @@ mod tests {
         }
     }
 
-    fn plan(words: &str, stamped: bool) -> Result<Plan, Failure> {
+    fn plan(words: &str, stamped: bool) -> Result<LoadPlan, CommandFailure> {
         let line = Line::try_parse_from(["bench"].into_iter().chain(words.split_whitespace())).unwrap();
         of(&line.load, &Made { stamped }, stamped, words.contains("60s"))
     }
@@ -116,13 +123,16 @@ mod tests {
     #[test]
     fn what_is_not_said_is_as_in_vllm_bench_serve() {
         let once = plan("", false).unwrap();
-        assert_eq!((once.arrival, once.requests, once.concurrency), (Arrival::AtOnce, Some(1000), None));
+        assert_eq!((once.arrival, once.requests, once.concurrency), (ArrivalPattern::AtOnce, Some(1000), None));
         let closed = plan("--concurrency 4", false).unwrap();
-        assert_eq!((closed.arrival, closed.requests, closed.concurrency), (Arrival::Closed, Some(1000), Some(4)));
+        assert_eq!(
+            (closed.arrival, closed.requests, closed.concurrency),
+            (ArrivalPattern::Closed, Some(1000), Some(4))
+        );
         let capped = plan("--concurrency 4 --rate inf", false).unwrap();
-        assert_eq!((capped.arrival, capped.concurrency), (Arrival::AtOnce, Some(4)));
+        assert_eq!((capped.arrival, capped.concurrency), (ArrivalPattern::AtOnce, Some(4)));
         let rate = plan("--rate 2 --burstiness 0.5 --num-requests 3", false).unwrap();
-        assert_eq!(rate.arrival, Arrival::Rate { per_s: 2.0, burstiness: 0.5 });
+        assert_eq!(rate.arrival, ArrivalPattern::Rate { per_s: 2.0, burstiness: 0.5 });
     }
 
     #[test]
@@ -138,8 +148,8 @@ mod tests {
     #[test]
     fn a_trace_is_replayed_once_unless_a_rate_is_given() {
         let trace = plan("--trace-factor 0.5", true).unwrap();
-        assert_eq!((trace.arrival, trace.requests), (Arrival::Trace { factor: 0.5 }, Some(7)));
-        assert_eq!(plan("--rate inf", true).unwrap().arrival, Arrival::AtOnce);
+        assert_eq!((trace.arrival, trace.requests), (ArrivalPattern::Trace { factor: 0.5 }, Some(7)));
+        assert_eq!(plan("--rate inf", true).unwrap().arrival, ArrivalPattern::AtOnce);
         assert!(plan("--trace-factor 0.5", false).is_err());
     }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::cli::progress::{Mode, write_json, write_line};
-use crate::load::{Event, Phase, Tick};
+use crate::cli::progress::{ProgressMode, write_json, write_line};
+use crate::load::{LoadEvent, LoadPhase, ObserverTick};
 use crate::report::number;
 use crate::stats::to_f64;
 
@@ -20,16 +20,16 @@ const JSON: Duration = Duration::from_secs(1);
 
 /// Progress of the load, written by the load's thread.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Live(Arc<Mutex<State>>);
+pub(super) struct LiveCounts(Arc<Mutex<State>>);
 
 #[derive(Clone, Debug, Default)]
 struct State {
-    phase: Option<Phase>,
+    phase: Option<LoadPhase>,
     total: Option<u64>,
     done: u64,
     failed: u64,
     ttft: (Duration, u32),
-    tick: Tick,
+    tick: ObserverTick,
     began: Option<Instant>,
     /// Chunks per second over the last second.
     speed: Speed,
@@ -52,20 +52,20 @@ impl Speed {
     }
 }
 
-impl Live {
+impl LiveCounts {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic elsewhere must not end the progress display.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Updates the progress. The load's thread calls it.
-    pub(super) fn follow(&self, event: &Event<'_>) {
+    pub(super) fn follow(&self, event: &LoadEvent<'_>) {
         let mut state = self.state();
         match event {
-            Event::Phase { phase, total } => {
+            LoadEvent::Phase { phase, total } => {
                 *state = State { phase: Some(*phase), total: *total, began: Some(Instant::now()), ..State::default() };
             }
-            Event::Ended { record, .. } => {
+            LoadEvent::Ended { record, .. } => {
                 state.done += 1;
                 state.failed += u64::from(record.result.is_err());
                 if let Some(ttft) = record.ttft().filter(|_| record.result.is_ok()) {
@@ -73,21 +73,21 @@ impl Live {
                     state.ttft.1 += 1;
                 }
             }
-            Event::Tick(tick) => {
+            LoadEvent::Tick(tick) => {
                 state.tick = *tick;
                 state.speed.follow(tick.at, tick.chunks);
             }
-            Event::Warming(_) => {}
+            LoadEvent::Warming(_) => {}
         }
     }
 }
 
 /// Returns the phase's name for the display.
-fn name(phase: Option<Phase>) -> &'static str {
+fn name(phase: Option<LoadPhase>) -> &'static str {
     match phase {
-        None | Some(Phase::Prepare) => "preparing",
-        Some(Phase::Warmup) => "warming up",
-        Some(Phase::Measure) => "measuring",
+        None | Some(LoadPhase::Prepare) => "preparing",
+        Some(LoadPhase::Warmup) => "warming up",
+        Some(LoadPhase::Measure) => "measuring",
     }
 }
 
@@ -102,7 +102,7 @@ impl State {
         if self.failed > 0 {
             parts.push(format!("{} failed", self.failed));
         }
-        if self.phase == Some(Phase::Measure) {
+        if self.phase == Some(LoadPhase::Measure) {
             if self.speed.per_s > 0.0 {
                 parts.push(format!("{} tok/s", number(self.speed.per_s)));
             }
@@ -137,13 +137,13 @@ impl State {
 }
 
 /// Writes progress and notes to standard error.
-pub(super) struct Display {
-    mode: Mode,
+pub(super) struct BenchDisplay {
+    mode: ProgressMode,
 }
 
-impl Display {
+impl BenchDisplay {
     pub(super) fn new(global: &Global) -> Self {
-        Self { mode: Mode::of(global) }
+        Self { mode: ProgressMode::of(global) }
     }
 
     pub(super) fn note(&self, text: &str) {
@@ -155,12 +155,12 @@ impl Display {
     }
 
     /// Shows the load's progress until it is dropped.
-    pub(super) async fn watch(&self, live: &Live) -> Infallible {
+    pub(super) async fn watch(&self, live: &LiveCounts) -> Infallible {
         let pace = match &self.mode {
-            Mode::Quiet => return std::future::pending().await,
-            Mode::Live(_) => LIVE,
-            Mode::Lines => LINES,
-            Mode::Json => JSON,
+            ProgressMode::Quiet => return std::future::pending().await,
+            ProgressMode::Live(_) => LIVE,
+            ProgressMode::Lines => LINES,
+            ProgressMode::Json => JSON,
         };
         let (mut shown, mut last) = (None, Instant::now());
         loop {
@@ -168,7 +168,7 @@ impl Display {
             let state = live.state().clone();
             let turned = shown != state.phase;
             shown = state.phase;
-            if let Mode::Live(bar) = &self.mode {
+            if let ProgressMode::Live(bar) = &self.mode {
                 bar.set_length(state.total.unwrap_or(0).max(1));
                 bar.set_position(state.done);
                 bar.set_message(state.text());
@@ -177,7 +177,7 @@ impl Display {
             if turned || last.elapsed() >= pace {
                 last = Instant::now();
                 match &self.mode {
-                    Mode::Json => write_json(&state.json()),
+                    ProgressMode::Json => write_json(&state.json()),
                     _ => write_line(&state.text()),
                 }
             }
@@ -185,7 +185,7 @@ impl Display {
     }
 }
 
-impl Drop for Display {
+impl Drop for BenchDisplay {
     /// Removes the live line, so that no error is written behind it.
     fn drop(&mut self) {
         self.finish();
@@ -198,19 +198,29 @@ mod tests {
 
     #[test]
     fn the_line_says_where_the_load_stands() {
-        let live = Live::default();
+        let live = LiveCounts::default();
         assert_eq!(live.state().text(), "preparing");
-        live.follow(&Event::Phase { phase: Phase::Measure, total: Some(10) });
-        live.follow(&Event::Tick(Tick { at: Duration::from_secs(2), sent: 4, in_flight: 3, waiting: 1, chunks: 100 }));
+        live.follow(&LoadEvent::Phase { phase: LoadPhase::Measure, total: Some(10) });
+        live.follow(&LoadEvent::Tick(ObserverTick {
+            at: Duration::from_secs(2),
+            sent: 4,
+            in_flight: 3,
+            waiting: 1,
+            chunks: 100,
+        }));
         assert_eq!(live.state().text(), "measuring 0/10, 50 tok/s, 3 in flight, 1 waiting, 0 s");
         assert_eq!(live.state().json()["chunks_per_s"], 50.0);
     }
 
     #[test]
     fn a_phase_begins_with_counts_of_zero() {
-        let live = Live::default();
-        live.follow(&Event::Tick(Tick { at: Duration::from_secs(2), chunks: 100, ..Tick::default() }));
-        live.follow(&Event::Phase { phase: Phase::Warmup, total: None });
+        let live = LiveCounts::default();
+        live.follow(&LoadEvent::Tick(ObserverTick {
+            at: Duration::from_secs(2),
+            chunks: 100,
+            ..ObserverTick::default()
+        }));
+        live.follow(&LoadEvent::Phase { phase: LoadPhase::Warmup, total: None });
         assert_eq!(live.state().text(), "warming up, 0 s");
     }
 }

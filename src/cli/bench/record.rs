@@ -2,12 +2,12 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::load::Record;
+use crate::load::RequestRecord;
 
 /// Returns one request's record as a line of JSON. Times are in seconds since the window's start, latencies in
 /// milliseconds, and missing values are null. `chunks_ms` are the times of the content chunks after the send. A thinned
 /// record has only the first and the last of them.
-pub(super) fn line(run: &str, record: &Record) -> Json {
+pub(super) fn line(run: &str, record: &RequestRecord) -> Json {
     let ms = |duration: Option<std::time::Duration>| duration.map(|duration| duration.as_secs_f64() * 1e3);
     let chunks: Vec<f64> = record.chunks.iter().map(|at| f64::from(*at) / 1e3).collect();
     let error = record.result.as_ref().err();
@@ -27,7 +27,7 @@ pub(super) fn line(run: &str, record: &Record) -> Json {
         "ttft_ms": ms(record.ttft()),
         "e2el_ms": ms(record.e2el()),
         "chunks_ms": chunks,
-        "error": error.map(crate::load::Error::class),
+        "error": error.map(crate::load::RequestError::class),
         "message": error.map(ToString::to_string),
     })
 }

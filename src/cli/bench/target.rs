@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::{Map, Value as Json};
 
 use super::arguments::{ApiName, ServerArgs};
-use crate::cli::Failure;
+use crate::cli::CommandFailure;
 use crate::cli::failure::{ENGINE_NEVER_HEALTHY, INVALID, USAGE};
-use crate::load::{Api, ApiKey, Dialect, Target};
+use crate::load::{BearerKey, Dialect, LoadTarget, RequestApi};
 
 /// Default environment variable of the API key, as in OpenAI's own programs.
 const USUAL_KEY: &str = "OPENAI_API_KEY";
@@ -18,7 +18,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// The model's entry in `/v1/models`.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Served {
+pub(super) struct ServedModels {
     /// Limit of prompt plus output of the requested model, in tokens.
     pub(super) max_model_len: Option<u64>,
     /// The server's directory of the model, if it exists on this machine.
@@ -26,50 +26,53 @@ pub(super) struct Served {
 }
 
 /// Returns the target and the server's entry of the model.
-pub(super) async fn find(args: &ServerArgs) -> Result<(Target, Served), Failure> {
+pub(super) async fn find(args: &ServerArgs) -> Result<(LoadTarget, ServedModels), CommandFailure> {
     let mut target = from_arguments(args)?;
     let Some(models) = ask(&target).await? else {
         let Some(model) = &args.model else {
-            return Err(Failure::new(USAGE, "the server does not list its models").with_hint("give --model NAME"));
+            return Err(
+                CommandFailure::new(USAGE, "the server does not list its models").with_hint("give --model NAME")
+            );
         };
         target.model.clone_from(model);
-        return Ok((target, Served::default()));
+        return Ok((target, ServedModels::default()));
     };
     target.model = choose(args.model.as_deref(), &models)?;
     let entry = models.iter().find(|model| model["id"] == *target.model);
     Ok((target, entry.map(served).unwrap_or_default()))
 }
 
-fn served(entry: &Json) -> Served {
+fn served(entry: &Json) -> ServedModels {
     let root = entry["root"].as_str().map(PathBuf::from).filter(|root| root.is_absolute() && root.is_dir());
-    Served { max_model_len: entry["max_model_len"].as_u64(), directory: root }
+    ServedModels { max_model_len: entry["max_model_len"].as_u64(), directory: root }
 }
 
 /// Returns the requested model's name, or the only one that the server lists.
-fn choose(asked: Option<&str>, models: &[Json]) -> Result<String, Failure> {
+fn choose(asked: Option<&str>, models: &[Json]) -> Result<String, CommandFailure> {
     let names: Vec<_> = models.iter().filter_map(|model| model["id"].as_str()).collect();
     match (asked, names.as_slice()) {
         (Some(asked), names) if names.contains(&asked) => Ok(asked.to_owned()),
         (Some(asked), []) => Ok(asked.to_owned()),
-        (Some(asked), names) => Err(Failure::new(USAGE, format!("the server does not serve {asked:?}"))
+        (Some(asked), names) => Err(CommandFailure::new(USAGE, format!("the server does not serve {asked:?}"))
             .with_hint(format!("it serves {}", names.join(", ")))),
         (None, [name]) => Ok((*name).to_owned()),
-        (None, []) => Err(Failure::new(USAGE, "the server lists no model").with_hint("give --model NAME")),
-        (None, names) => Err(Failure::new(USAGE, format!("the server serves {} models", names.len()))
+        (None, []) => Err(CommandFailure::new(USAGE, "the server lists no model").with_hint("give --model NAME")),
+        (None, names) => Err(CommandFailure::new(USAGE, format!("the server serves {} models", names.len()))
             .with_hint(format!("give --model with one of {}", names.join(", ")))),
     }
 }
 
 /// Returns the entries of `/v1/models`; `None` if the server has no such list.
-async fn ask(target: &Target) -> Result<Option<Vec<Json>>, Failure> {
+async fn ask(target: &LoadTarget) -> Result<Option<Vec<Json>>, CommandFailure> {
     let base = target.base_url.trim_end_matches('/').trim_end_matches("/v1");
     let url = format!("{base}/v1/models");
     let gone = |problem: String| {
-        Failure::new(ENGINE_NEVER_HEALTHY, format!("no answer from {url}: {problem}"))
+        CommandFailure::new(ENGINE_NEVER_HEALTHY, format!("no answer from {url}: {problem}"))
             .with_hint("start the server first, wait until it is ready, and check --url")
     };
     let client = reqwest::Client::builder().no_proxy().timeout(ANSWER_LIMIT).build();
-    let client = client.map_err(|error| Failure::unexpected(format!("cannot build the http client: {error}")))?;
+    let client =
+        client.map_err(|error| CommandFailure::unexpected(format!("cannot build the http client: {error}")))?;
     let mut request = client.get(&url);
     if let Some(key) = &target.api_key {
         request = request.bearer_auth(&key.0);
@@ -82,7 +85,7 @@ async fn ask(target: &Target) -> Result<Option<Vec<Json>>, Failure> {
         // This client is built without TLS, unlike the load.
         Err(error) if error.is_builder() && url.starts_with("https:") => return Ok(None),
         Err(error) if error.is_builder() => {
-            return Err(Failure::new(
+            return Err(CommandFailure::new(
                 USAGE,
                 format!("cannot use the url {:?}: {}", target.base_url, innermost(&error)),
             ));
@@ -92,7 +95,7 @@ async fn ask(target: &Target) -> Result<Option<Vec<Json>>, Failure> {
     match response.status().as_u16() {
         200 => {}
         status @ (401 | 403) => {
-            return Err(Failure::new(USAGE, format!("{url} answers with http status {status}"))
+            return Err(CommandFailure::new(USAGE, format!("{url} answers with http status {status}"))
                 .with_hint("name the environment variable that holds the key with --api-key-env"));
         }
         status @ 500.. => return Err(gone(format!("http status {status}"))),
@@ -122,7 +125,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-impl From<ApiName> for Api {
+impl From<ApiName> for RequestApi {
     fn from(name: ApiName) -> Self {
         match name {
             ApiName::Completions => Self::Completions,
@@ -132,54 +135,54 @@ impl From<ApiName> for Api {
 }
 
 /// Returns the target without the model's name.
-fn from_arguments(args: &ServerArgs) -> Result<Target, Failure> {
+fn from_arguments(args: &ServerArgs) -> Result<LoadTarget, CommandFailure> {
     let url = args.url.trim();
     if !(url.starts_with("http://") || url.starts_with("https://")) {
         let message = format!("--url {url:?} is no http or https address");
-        return Err(Failure::new(USAGE, message).with_hint("give such as http://127.0.0.1:8000"));
+        return Err(CommandFailure::new(USAGE, message).with_hint("give such as http://127.0.0.1:8000"));
     }
     let Some(dialect) = Dialect::from_name(&args.server) else {
-        return Err(Failure::new(USAGE, format!("unknown server {:?}", args.server)));
+        return Err(CommandFailure::new(USAGE, format!("unknown server {:?}", args.server)));
     };
     if let Some(file) = args.ca_file.as_deref().filter(|file| !file.is_file()) {
-        return Err(Failure::new(INVALID, format!("--ca-file {} cannot be read", file.display())));
+        return Err(CommandFailure::new(INVALID, format!("--ca-file {} cannot be read", file.display())));
     }
-    Ok(Target {
-        api: args.api.map_or(Api::Completions, Api::from),
+    Ok(LoadTarget {
+        api: args.api.map_or(RequestApi::Completions, RequestApi::from),
         dialect,
         stream: !args.no_stream,
         api_key: key(args.api_key_env.as_deref(), |name| std::env::var(name).ok())?,
         headers: args.header.iter().map(|line| header(line)).collect::<Result<_, _>>()?,
         extra_body: args.extra_body.as_deref().map(extra_body).transpose()?.unwrap_or_default(),
         ca_file: args.ca_file.clone(),
-        ..Target::new(url, "")
+        ..LoadTarget::new(url, "")
     })
 }
 
 /// Reads the API key. A variable that the user named must exist. The default one may be absent.
-fn key(asked: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<Option<ApiKey>, Failure> {
+fn key(asked: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<Option<BearerKey>, CommandFailure> {
     let value = variable(asked.unwrap_or(USUAL_KEY)).map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
     match (asked, value) {
-        (Some(name), None) => Err(Failure::new(USAGE, format!("--api-key-env: the environment has no {name}"))
+        (Some(name), None) => Err(CommandFailure::new(USAGE, format!("--api-key-env: the environment has no {name}"))
             .with_hint("give the name of a variable that holds the key, not the key itself")),
-        (_, value) => Ok(value.map(ApiKey)),
+        (_, value) => Ok(value.map(BearerKey)),
     }
 }
 
-fn header(line: &str) -> Result<(String, String), Failure> {
+fn header(line: &str) -> Result<(String, String), CommandFailure> {
     match line.split_once(':') {
         Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.trim().to_owned())),
         // The message omits the value, which may be a secret.
-        _ => Err(Failure::new(USAGE, "--header is not of the form 'NAME: VALUE'")),
+        _ => Err(CommandFailure::new(USAGE, "--header is not of the form 'NAME: VALUE'")),
     }
 }
 
-fn extra_body(text: &str) -> Result<Map<String, Json>, Failure> {
+fn extra_body(text: &str) -> Result<Map<String, Json>, CommandFailure> {
     let hint = "give such as '{\"top_p\": 0.9}'";
     match serde_json::from_str(text) {
         Ok(Json::Object(map)) => Ok(map),
-        Ok(_) => Err(Failure::new(USAGE, "--extra-body is no JSON object").with_hint(hint)),
-        Err(error) => Err(Failure::new(USAGE, format!("--extra-body is not JSON: {error}")).with_hint(hint)),
+        Ok(_) => Err(CommandFailure::new(USAGE, "--extra-body is no JSON object").with_hint(hint)),
+        Err(error) => Err(CommandFailure::new(USAGE, format!("--extra-body is not JSON: {error}")).with_hint(hint)),
     }
 }
 
@@ -223,8 +226,8 @@ mod tests {
     #[test]
     fn a_named_key_must_be_there_and_the_usual_one_may_be() {
         let with = |wanted: &'static str| move |name: &str| (name == wanted).then(|| " secret\n".to_owned());
-        assert_eq!(key(Some("K"), with("K")).unwrap(), Some(ApiKey("secret".to_owned())));
-        assert_eq!(key(None, with(USUAL_KEY)).unwrap(), Some(ApiKey("secret".to_owned())));
+        assert_eq!(key(Some("K"), with("K")).unwrap(), Some(BearerKey("secret".to_owned())));
+        assert_eq!(key(None, with(USUAL_KEY)).unwrap(), Some(BearerKey("secret".to_owned())));
         assert_eq!(key(None, with("K")).unwrap(), None);
         assert!(key(Some("K"), with(USUAL_KEY)).is_err());
     }

@@ -4,23 +4,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::arguments::WorkArgs;
-use super::target::{Served, vocab_size};
-use crate::cli::Failure;
+use super::target::{ServedModels, vocab_size};
+use crate::cli::CommandFailure;
 use crate::cli::failure::{INVALID, USAGE};
-use crate::load::{Api, Target};
-use crate::workload::{Length, Pruning, Spec, Surroundings, Think, WorkloadError};
+use crate::load::{LoadTarget, RequestApi};
+use crate::workload::{Pruning, Think, TokenLength, WorkloadError, WorkloadSpec, WorkloadSurroundings};
 
 /// Default vocabulary size: Llama 2's. Nearly every model has at least as many tokens.
 const USUAL_VOCABULARY: u32 = 32_000;
 
 /// Default lengths, as of `vllm bench serve`'s random prompts.
-const USUAL_INPUT: Length = Length::Exact(1024);
-const USUAL_OUTPUT: Length = Length::Exact(128);
+const USUAL_INPUT: TokenLength = TokenLength::Exact(1024);
+const USUAL_OUTPUT: TokenLength = TokenLength::Exact(128);
 
 /// Defaults of prompts that share a prefix, and of conversations.
 const USUAL_PREFIX: u32 = 512;
 const USUAL_GROUPS: u32 = 8;
-const USUAL_TURNS: Length = Length::Exact(4);
+const USUAL_TURNS: TokenLength = TokenLength::Exact(4);
 
 const USUAL_IMAGE: (u32, u32) = (512, 512);
 
@@ -68,26 +68,28 @@ impl WorkArgs {
     }
 
     /// Returns the workload that the arguments describe. `prompts` is the number to take from a file of conversations.
-    pub(super) fn spec(&self, prompts: Option<u64>) -> Result<Spec, Failure> {
+    pub(super) fn spec(&self, prompts: Option<u64>) -> Result<WorkloadSpec, CommandFailure> {
         let file = self.trace.clone().or_else(|| self.dataset.clone());
         let found = match (&self.workload, &self.trace, &self.dataset) {
             (Some(kind), ..) => kind.clone(),
             (None, Some(_), _) => "trace".to_owned(),
-            (None, None, Some(dataset)) => Spec::of_file(dataset).map_err(|error| failure(&error))?.kind().to_owned(),
+            (None, None, Some(dataset)) => {
+                WorkloadSpec::of_file(dataset).map_err(|error| failure(&error))?.kind().to_owned()
+            }
             (None, None, None) => "random".to_owned(),
         };
         let kind = found.as_str();
         for (flag, kinds) in ABOUT {
             if self.is_given(flag) && !kinds.contains(&kind) {
                 let message = format!("{flag} says nothing about a {kind} workload");
-                return Err(Failure::new(USAGE, message).with_hint(format!("it is for {}", kinds.join(", "))));
+                return Err(CommandFailure::new(USAGE, message).with_hint(format!("it is for {}", kinds.join(", "))));
             }
         }
         self.of_kind(kind, file, prompts)
     }
 
-    fn of_kind(&self, kind: &str, path: Option<PathBuf>, prompts: Option<u64>) -> Result<Spec, Failure> {
-        let ratio = |length: Length| match self.range_ratio {
+    fn of_kind(&self, kind: &str, path: Option<PathBuf>, prompts: Option<u64>) -> Result<WorkloadSpec, CommandFailure> {
+        let ratio = |length: TokenLength| match self.range_ratio {
             Some(ratio) => length.around(ratio).map_err(|problem| usage(&format!("--range-ratio: {problem}"))),
             None => Ok(length),
         };
@@ -95,7 +97,7 @@ impl WorkArgs {
         let output_len = || ratio(self.output_len.unwrap_or(USUAL_OUTPUT));
         // Replies in a file have lengths of their own. An exact length replaces all of them.
         let only = match self.output_len {
-            Some(Length::Exact(length)) => Some(length),
+            Some(TokenLength::Exact(length)) => Some(length),
             Some(other) if matches!(kind, "sharegpt" | "jsonl") => {
                 return Err(usage(&format!("--output-len {other}: a {kind} workload takes a single number")));
             }
@@ -103,19 +105,19 @@ impl WorkArgs {
         };
         Ok(match kind {
             "sharegpt" => {
-                let prompts = prompts.map_or(Spec::PROMPTS, |n| u32::try_from(n).unwrap_or(u32::MAX));
-                Spec::ShareGpt { path, prompts, output_len: only, pruning: Pruning::default() }
+                let prompts = prompts.map_or(WorkloadSpec::PROMPTS, |n| u32::try_from(n).unwrap_or(u32::MAX));
+                WorkloadSpec::ShareGpt { path, prompts, output_len: only, pruning: Pruning::default() }
             }
-            "jsonl" => Spec::Jsonl { path, output_len: only },
-            "trace" => Spec::Trace { path },
-            "prefix" => Spec::Prefix {
+            "jsonl" => WorkloadSpec::Jsonl { path, output_len: only },
+            "trace" => WorkloadSpec::Trace { path },
+            "prefix" => WorkloadSpec::Prefix {
                 groups: self.prefix_groups.unwrap_or(USUAL_GROUPS),
                 prefix_len: self.prefix_len.unwrap_or(USUAL_PREFIX),
                 share: self.prefix_share.unwrap_or(1.0),
                 suffix_len: input_len()?,
                 output_len: output_len()?,
             },
-            "conversation" => Spec::Conversation {
+            "conversation" => WorkloadSpec::Conversation {
                 turns: self.turns.unwrap_or(USUAL_TURNS),
                 system_len: self.prefix_len.unwrap_or(0),
                 first_len: input_len()?,
@@ -126,13 +128,13 @@ impl WorkArgs {
                 output_len: output_len()?,
                 think: self.think_time.map_or(Think::Fixed(Duration::ZERO), Think::Exponential),
             },
-            "image" => Spec::Image {
+            "image" => WorkloadSpec::Image {
                 sizes: if self.image_size.is_empty() { vec![USUAL_IMAGE] } else { self.image_size.clone() },
                 count: self.images.unwrap_or(1),
                 input_len: input_len()?,
                 output_len: output_len()?,
             },
-            _ => Spec::Random {
+            _ => WorkloadSpec::Random {
                 input_len: input_len()?,
                 output_len: output_len()?,
                 prefix_len: self.prefix_len.unwrap_or(0),
@@ -141,33 +143,33 @@ impl WorkArgs {
     }
 
     /// Returns the model's tokenizer: the given one, or that in the directory that the server names.
-    pub(super) fn tokenizer(&self, served: &Served) -> Option<PathBuf> {
+    pub(super) fn tokenizer(&self, served: &ServedModels) -> Option<PathBuf> {
         let own = || served.directory.clone().filter(|directory| directory.join("tokenizer.json").is_file());
         self.tokenizer.clone().or_else(own)
     }
 
     /// Returns the server's capabilities and the known facts about the model.
-    pub(super) fn surroundings(&self, target: &Target, served: &Served, seed: u64) -> Surroundings {
+    pub(super) fn surroundings(&self, target: &LoadTarget, served: &ServedModels, seed: u64) -> WorkloadSurroundings {
         let directory = self.tokenizer.as_deref().or(served.directory.as_deref());
         let vocab_size = self.vocab_size.or_else(|| vocab_size(directory?));
-        Surroundings {
+        WorkloadSurroundings {
             seed,
             vocab_size: Some(vocab_size.unwrap_or(USUAL_VOCABULARY)),
             max_model_len: served.max_model_len,
             tokenizer: self.tokenizer(served),
             takes_tokens: target.dialect.takes_tokens(target.api),
-            chat: target.api == Api::Chat,
+            chat: target.api == RequestApi::Chat,
             approximate: false,
         }
     }
 }
 
-fn usage(message: &str) -> Failure {
-    Failure::new(USAGE, message)
+fn usage(message: &str) -> CommandFailure {
+    CommandFailure::new(USAGE, message)
 }
 
 /// Returns the failure of a workload: invalid data for errors in a file, wrong usage for errors in arguments.
-pub(super) fn failure(error: &WorkloadError) -> Failure {
+pub(super) fn failure(error: &WorkloadError) -> CommandFailure {
     let code = match error {
         WorkloadError::Tokenizer { .. }
         | WorkloadError::Read { .. }
@@ -181,7 +183,7 @@ pub(super) fn failure(error: &WorkloadError) -> Failure {
         WorkloadError::Api { .. } => Some("choose the other interface with --api, or another --workload"),
         _ => error.hint(),
     };
-    let failure = Failure::new(code, error.to_string());
+    let failure = CommandFailure::new(code, error.to_string());
     match hint {
         Some(hint) => failure.with_hint(hint),
         None => failure,
@@ -200,17 +202,17 @@ mod tests {
         work: WorkArgs,
     }
 
-    fn spec(words: &str) -> Result<Spec, Failure> {
+    fn spec(words: &str) -> Result<WorkloadSpec, CommandFailure> {
         Line::try_parse_from(["bench"].into_iter().chain(words.split_whitespace())).unwrap().work.spec(Some(5))
     }
 
     #[test]
     fn prompts_are_those_of_vllm_bench_serve_unless_something_else_is_said() {
-        assert_eq!(spec("").unwrap(), Spec::random(1024, 128));
-        assert_eq!(spec("--input-len 7 --output-len 3").unwrap(), Spec::random(7, 3));
+        assert_eq!(spec("").unwrap(), WorkloadSpec::random(1024, 128));
+        assert_eq!(spec("--input-len 7 --output-len 3").unwrap(), WorkloadSpec::random(7, 3));
         let around = spec("--input-len 100 --range-ratio 50%").unwrap();
-        let Spec::Random { input_len, .. } = around else { panic!("{around:?}") };
-        assert_eq!(input_len, Length::Range { min: 50, max: 150 });
+        let WorkloadSpec::Random { input_len, .. } = around else { panic!("{around:?}") };
+        assert_eq!(input_len, TokenLength::Range { min: 50, max: 150 });
     }
 
     #[test]
@@ -219,9 +221,9 @@ mod tests {
         let path = directory.path().join("prompts");
         std::fs::write(&path, "{\"prompt\": \"hello\"}\n").unwrap();
         let dataset = format!("--dataset {}", path.display());
-        assert_eq!(spec(&dataset).unwrap(), Spec::Jsonl { path: Some(path.clone()), output_len: None });
+        assert_eq!(spec(&dataset).unwrap(), WorkloadSpec::Jsonl { path: Some(path.clone()), output_len: None });
         let trace = spec(&format!("--trace {}", path.display())).unwrap();
-        assert_eq!(trace, Spec::Trace { path: Some(path) });
+        assert_eq!(trace, WorkloadSpec::Trace { path: Some(path) });
         assert!(spec("--dataset /no/such/file").is_err());
     }
 
@@ -238,8 +240,8 @@ mod tests {
     fn every_kind_of_the_command_line_is_one_of_the_workloads() {
         for (kind, _) in crate::cli::bench::arguments::KINDS {
             assert_eq!(spec(&format!("--workload {kind}")).unwrap().kind(), *kind);
-            assert!(Spec::KINDS.contains(kind));
+            assert!(WorkloadSpec::KINDS.contains(kind));
         }
-        assert!(ABOUT.iter().all(|(_, kinds)| kinds.iter().all(|kind| Spec::KINDS.contains(kind))));
+        assert!(ABOUT.iter().all(|(_, kinds)| kinds.iter().all(|kind| WorkloadSpec::KINDS.contains(kind))));
     }
 }

@@ -12,11 +12,11 @@ use tokio::io::{AsyncBufReadExt, Lines};
 
 use super::engine::no_preflight;
 use crate::cli::Global;
-use crate::cli::failure::{Failure, INVALID};
+use crate::cli::failure::{CommandFailure, INVALID};
 use crate::cli::output::{note, print};
 use crate::config::Config;
 use crate::flag::FlagTable;
-use crate::preflight::{Disagreement, Preflight, PreflightError, Verdict, judge};
+use crate::preflight::{Disagreement, Preflight, PreflightError, PreflightVerdict, judge};
 use crate::rule::{self, Facts, Finding, Severity};
 use crate::stats::to_f64;
 
@@ -31,7 +31,7 @@ struct Line {
 
 /// The facts, the flags and the engine of a check.
 #[derive(Clone, Copy)]
-pub(super) struct Check<'a> {
+pub(super) struct ArgumentCheck<'a> {
     pub(super) facts: &'a Facts<'a>,
     pub(super) table: FlagTable,
     /// The model's name as the engine receives it.
@@ -50,7 +50,7 @@ struct Tally {
 }
 
 /// Prints one verdict per line. A broken line ends the check, after the answers to the lines before it.
-pub(super) async fn run(file: &Path, check: Check<'_>, global: &Global) -> Result<(), Failure> {
+pub(super) async fn run(file: &Path, check: ArgumentCheck<'_>, global: &Global) -> Result<(), CommandFailure> {
     let name = if is_standard_input(file) { "standard input".to_owned() } else { file.display().to_string() };
     let opened = open(file).map_err(|error| unreadable(&name, &error))?;
     let Some(preflight) = check.preflight else { return run_alone(&name, opened, check) };
@@ -73,7 +73,7 @@ pub(super) async fn run(file: &Path, check: Check<'_>, global: &Global) -> Resul
 
 /// Checks the lines with the rules only. They take microseconds per line, so the input and output are buffered. The
 /// output is flushed whenever the reader would wait.
-fn run_alone(name: &str, opened: std::fs::File, check: Check<'_>) -> Result<(), Failure> {
+fn run_alone(name: &str, opened: std::fs::File, check: ArgumentCheck<'_>) -> Result<(), CommandFailure> {
     let mut answers = BufWriter::new(std::io::stdout().lock());
     let result = answer_all(name, BufReader::new(opened), check, &mut answers);
     answers.flush()?;
@@ -83,9 +83,9 @@ fn run_alone(name: &str, opened: std::fs::File, check: Check<'_>) -> Result<(), 
 fn answer_all(
     name: &str,
     mut lines: BufReader<std::fs::File>,
-    check: Check<'_>,
+    check: ArgumentCheck<'_>,
     answers: &mut impl Write,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let mut text = String::new();
     for number in 1_usize.. {
         if lines.buffer().is_empty() {
@@ -108,9 +108,9 @@ fn answer_all(
     Ok(())
 }
 
-fn read(text: &str, place: &dyn std::fmt::Display) -> Result<Line, Failure> {
+fn read(text: &str, place: &dyn std::fmt::Display) -> Result<Line, CommandFailure> {
     serde_json::from_str(text).map_err(|error| {
-        Failure::new(INVALID, format!("{place}: {error}"))
+        CommandFailure::new(INVALID, format!("{place}: {error}"))
             .with_hint(r#"each line is an object such as {"args": ["--max-num-seqs", "64"]}"#)
     })
 }
@@ -152,7 +152,7 @@ fn open(file: &Path) -> std::io::Result<std::fs::File> {
 fn lines(
     name: &str,
     lines: Lines<tokio::io::BufReader<tokio::fs::File>>,
-) -> impl Stream<Item = Result<(String, String), Failure>> {
+) -> impl Stream<Item = Result<(String, String), CommandFailure>> {
     unfold((lines, 0_usize), move |(mut lines, mut number)| async move {
         loop {
             number += 1;
@@ -167,8 +167,8 @@ fn lines(
     })
 }
 
-fn unreadable(name: &str, error: &std::io::Error) -> Failure {
-    Failure::new(INVALID, format!("cannot read {name}: {error}"))
+fn unreadable(name: &str, error: &std::io::Error) -> CommandFailure {
+    CommandFailure::new(INVALID, format!("cannot read {name}: {error}"))
 }
 
 impl Tally {
@@ -193,13 +193,13 @@ impl Tally {
     }
 }
 
-impl Check<'_> {
+impl ArgumentCheck<'_> {
     /// Returns the answer to one line and, if the engine answered, its disagreement with the rules.
     async fn answer(
         self,
         args: &[String],
         preflight: &Preflight,
-    ) -> Result<(Json, Option<Option<Disagreement>>), Failure> {
+    ) -> Result<(Json, Option<Option<Disagreement>>), CommandFailure> {
         let args = without_model(args);
         let (config, findings) = self.findings(args);
         match self.ask(preflight, args).await {
@@ -213,10 +213,10 @@ impl Check<'_> {
                 let (finding, disagreement) = judge(findings, &engine);
                 let mut answer = self.describe(&config, finding.as_ref(), Some(preflight)).await;
                 answer["engine"] = match engine {
-                    Verdict::Accept { warnings, .. } => {
+                    PreflightVerdict::Accept { warnings, .. } => {
                         json!({"verdict": "accept", "message": null, "warnings": warnings})
                     }
-                    Verdict::Reject { stage, message } => {
+                    PreflightVerdict::Reject { stage, message } => {
                         json!({"verdict": "reject", "stage": stage.name(), "message": message})
                     }
                 };
@@ -264,7 +264,7 @@ impl Check<'_> {
         }
     }
 
-    async fn ask(self, preflight: &Preflight, args: &[String]) -> Result<Verdict, PreflightError> {
+    async fn ask(self, preflight: &Preflight, args: &[String]) -> Result<PreflightVerdict, PreflightError> {
         let line: Vec<_> = std::iter::once(self.model.to_owned()).chain(args.iter().cloned()).collect();
         preflight.ask(&line, &BTreeMap::new()).await
     }

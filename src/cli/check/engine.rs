@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::cli::Global;
-use crate::cli::failure::{Failure, INVALID};
+use crate::cli::failure::{CommandFailure, INVALID};
 use crate::cli::output::note;
 use crate::engine::PreflightProgram;
 use crate::execution::ExecutionEnvironment;
 use crate::job::Job;
-use crate::preflight::{Disagreement, Limits, Preflight, PreflightError, Setup, judge};
-use crate::rule::{Finding, Removal};
+use crate::preflight::{Disagreement, Preflight, PreflightError, PreflightLimits, PreflightSetup, judge};
+use crate::rule::{Finding, SpaceRemoval};
 use crate::server::Marker;
 use crate::tuner::{WrongRule, preflight_setup, wrong_rules};
 
@@ -26,20 +26,20 @@ pub(super) fn start(
     model: &str,
     env: BTreeMap<String, String>,
 ) -> Preflight {
-    let (warm_up, limits) = (vec![model.to_owned()], Limits::default());
-    Preflight::start(Setup { program, python, env, marker: marker(), warm_up, limits })
+    let (warm_up, limits) = (vec![model.to_owned()], PreflightLimits::default());
+    Preflight::start(PreflightSetup { program, python, env, marker: marker(), warm_up, limits })
 }
 
 /// Returns the failure of a check whose engine cannot be asked.
-pub(super) fn no_preflight(error: &PreflightError) -> Failure {
-    Failure::new(INVALID, format!("--preflight: {error}")).with_hint(
+pub(super) fn no_preflight(error: &PreflightError) -> CommandFailure {
+    CommandFailure::new(INVALID, format!("--preflight: {error}")).with_hint(
         "name the Python of the environment that has the engine installed and working, for instance .venv/bin/python, \
          or leave --preflight out: the rules then stand alone",
     )
 }
 
 /// The installed engine's answer about a study.
-pub(super) struct Answer {
+pub(super) struct PreflightAnswer {
     /// One line: the verdict on the defaults, or the reason for which the engine was not asked.
     pub(super) text: String,
     /// Rules that the engine contradicts. `None` if it was not asked.
@@ -55,12 +55,12 @@ pub(super) async fn ask(
     job: &Job,
     installed: &ExecutionEnvironment,
     findings: Vec<Finding>,
-    removal: &Removal,
+    removal: &SpaceRemoval,
     global: &Global,
-) -> Result<Option<Answer>, Failure> {
-    let silent = |reason: String| Ok(Some(Answer { text: format!("none: {reason}"), wrong: None }));
+) -> Result<Option<PreflightAnswer>, CommandFailure> {
+    let silent = |reason: String| Ok(Some(PreflightAnswer { text: format!("none: {reason}"), wrong: None }));
     let setup = match preflight_setup(job, installed, Path::new("")) {
-        Ok(Some(setup)) => Setup { marker: marker(), ..setup },
+        Ok(Some(setup)) => PreflightSetup { marker: marker(), ..setup },
         Ok(None) => return Ok(None),
         Err(reason) => return silent(reason),
     };
@@ -94,5 +94,5 @@ pub(super) async fn ask(
         Ok(wrong) => format!("; rules that it contradicts: {} of {asked}", wrong.len()),
     };
     let text = format!("{verdict} ({product} {}, as installed){disagreement}{rules}", engine.version);
-    Ok(Some(Answer { text, wrong: wrong.ok() }))
+    Ok(Some(PreflightAnswer { text, wrong: wrong.ok() }))
 }

@@ -2,15 +2,15 @@
 
 use serde_json::{Value as Json, json};
 
-use super::study::Checked;
+use super::study::CheckedStudy;
 use crate::cli::progress::coarse;
 use crate::config::Config;
 use crate::execution::{ExecutionEnvironment, ReleaseSource};
 use crate::facts::Device;
-use crate::memory::Prediction;
-use crate::rule::{Finding, Narrowing, RISK, Removal};
+use crate::memory::MemoryPrediction;
+use crate::rule::{Finding, RISK, RangeNarrowing, SpaceRemoval};
 use crate::space::{Condition, Domain, Parameter};
-use crate::tuner::{Estimate, PlannedRuleTest, Source, WrongRule};
+use crate::tuner::{FigureSource, PlannedRuleTest, StudyEstimate, WrongRule};
 
 /// Width of a line in characters, including its label of [`LABEL`] characters.
 const WIDTH: usize = 80;
@@ -39,7 +39,7 @@ impl Page {
 }
 
 /// Renders the results for people, at most 80 columns wide as far as words allow.
-pub(super) fn as_text(checked: &Checked<'_>, explain: bool) -> String {
+pub(super) fn as_text(checked: &CheckedStudy<'_>, explain: bool) -> String {
     let (job, search) = (checked.job, &checked.search);
     let fixed = &search.space.fixed;
     let mut page = Page(Vec::new());
@@ -95,7 +95,7 @@ pub(super) fn as_text(checked: &Checked<'_>, explain: bool) -> String {
     page.0.join("\n")
 }
 
-fn add_removal(page: &mut Page, checked: &Checked<'_>) {
+fn add_removal(page: &mut Page, checked: &CheckedStudy<'_>) {
     let removal = &checked.removal;
     let of = if removal.complete { "" } else { "a sample of " };
     let remaining = percent(removal.remaining_share());
@@ -130,7 +130,7 @@ fn defaults(finding: Option<&Finding>) -> String {
 
 /// Returns a line such as
 /// `KV cache of 191,300 tokens +- 2 % (1.46 requests of 131,072 tokens) with the defaults; 3.1 % of the space may not start`.
-fn memory_line(memory: &Prediction, removal: &Removal) -> String {
+fn memory_line(memory: &MemoryPrediction, removal: &SpaceRemoval) -> String {
     let cache = if memory.blocks() == 0 {
         "no room for a KV cache".to_owned()
     } else {
@@ -157,7 +157,7 @@ fn grouped(number: u64) -> String {
     groups.collect::<Vec<_>>().join(",")
 }
 
-fn reasons(narrowing: &Narrowing) -> String {
+fn reasons(narrowing: &RangeNarrowing) -> String {
     // The message continues with advice, which does not fit here.
     let first = |message: &str| message.split(". ").next().unwrap_or_default().trim_end_matches('.').to_owned();
     let reasons = narrowing.reasons.iter().map(|(rule, message)| format!("{rule}: {}", first(message)));
@@ -173,7 +173,7 @@ fn when(parameter: &Parameter) -> String {
     parameter.when.iter().map(condition).collect()
 }
 
-fn duration(estimate: &Estimate) -> String {
+fn duration(estimate: &StudyEstimate) -> String {
     let spell = |seconds: f64| coarse(std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default());
     let total = estimate.total_s().map_or_else(|| "unlimited".to_owned(), |total| format!("about {}", spell(total)));
     let launches = estimate.launches.map_or_else(String::new, |launches| format!(" for {launches} launches"));
@@ -181,12 +181,14 @@ fn duration(estimate: &Estimate) -> String {
     let share = estimate.startup_share();
     let (largest, what) = if share >= 0.5 { (share, "start-up") } else { (1.0 - share, "load") };
     let source = match estimate.source {
-        Source::Twin(preset) => format!(
+        FigureSource::Twin(preset) => format!(
             "simulated with the preset of {preset}, not calibrated: no earlier trial with this model is in the database"
         ),
-        Source::Study(trials) => format!("the median of {trials} trials of this study"),
-        Source::Model(trials) => format!("the median of {trials} trials of other studies with this model"),
-        Source::Guess => "a guess from rough figures: no earlier trial with this model is in the database".to_owned(),
+        FigureSource::Study(trials) => format!("the median of {trials} trials of this study"),
+        FigureSource::Model(trials) => format!("the median of {trials} trials of other studies with this model"),
+        FigureSource::Guess => {
+            "a guess from rough figures: no earlier trial with this model is in the database".to_owned()
+        }
     };
     if estimate.launches == Some(0) && estimate.taken.launches > 0 {
         return format!(
@@ -228,7 +230,7 @@ fn describe(installed: &ExecutionEnvironment) -> String {
 }
 
 /// Renders the results for programs, as one document.
-pub(super) fn as_json(checked: &Checked<'_>) -> Json {
+pub(super) fn as_json(checked: &CheckedStudy<'_>) -> Json {
     let (job, search, removal) = (checked.job, &checked.search, &checked.removal);
     let narrowings = &search.narrowings;
     let has_release = checked.installed.release_from != ReleaseSource::Unversioned;
@@ -308,7 +310,7 @@ pub(super) fn as_json(checked: &Checked<'_>) -> Json {
     })
 }
 
-fn memory_json(memory: &Prediction, removal: &Removal) -> Json {
+fn memory_json(memory: &MemoryPrediction, removal: &SpaceRemoval) -> Json {
     json!({
         "weights_gib": memory.weights_gib,
         "activations_gib": memory.activations_gib,
@@ -323,12 +325,12 @@ fn memory_json(memory: &Prediction, removal: &Removal) -> Json {
     })
 }
 
-fn duration_json(estimate: &Estimate) -> Json {
+fn duration_json(estimate: &StudyEstimate) -> Json {
     let (source, trials) = match estimate.source {
-        Source::Study(trials) => ("study", trials),
-        Source::Model(trials) => ("model", trials),
-        Source::Twin(_) => ("twin", 0),
-        Source::Guess => ("guess", 0),
+        FigureSource::Study(trials) => ("study", trials),
+        FigureSource::Model(trials) => ("model", trials),
+        FigureSource::Twin(_) => ("twin", 0),
+        FigureSource::Guess => ("guess", 0),
     };
     json!({
         "total_s": estimate.total_s(),

@@ -6,7 +6,7 @@ use super::Finding;
 use crate::cli::{Global, reap};
 use crate::server::log_directory;
 use crate::store::{database_path, quick_check};
-use crate::tuner::{Fate, find, holder};
+use crate::tuner::{LeftoverFate, find, holder};
 
 pub(super) async fn look(global: &Global) -> Vec<Finding> {
     let database = database_path(&global.db);
@@ -40,7 +40,7 @@ async fn studies(database: &Path) -> Vec<Finding> {
 
 fn leftovers(global: &Global) -> Finding {
     let found = find(reap::of(global, false));
-    match found.iter().filter(|found| found.fate == Fate::LeftBehind).count() {
+    match found.iter().filter(|found| found.fate == LeftoverFate::LeftBehind).count() {
         0 => Finding::ok("leftovers", "none"),
         left => Finding::warn(
             "leftovers",

@@ -2,9 +2,9 @@
 
 use super::Finding;
 use crate::execution::ExecutionEnvironment;
-use crate::facts::{Device, DeviceMemory, GpuError, GpuReading, GpuReport, Holder, NVML_LIMIT, ask};
+use crate::facts::{Device, DeviceMemory, GpuError, GpuReading, GpuReport, MemoryHolder, NVML_LIMIT, ask};
 use crate::job::Job;
-use crate::server::Owner;
+use crate::server::PortOwner;
 use crate::stats::gib_text;
 
 /// Limit of the memory that a driver and a desktop take of an idle device.
@@ -61,7 +61,7 @@ fn told(reading: &DeviceMemory, driver: &str, owner: &dyn Fn(u32) -> String) -> 
     if *used <= IDLE && holders.is_empty() {
         return Finding::ok("device", text);
     }
-    let holder = |Holder { pid, used }: &Holder| {
+    let holder = |MemoryHolder { pid, used }: &MemoryHolder| {
         let bytes = used.map(|bytes| format!(" ({})", gib_text(bytes))).unwrap_or_default();
         format!("{}{bytes}", owner(*pid))
     };
@@ -76,7 +76,7 @@ fn told(reading: &DeviceMemory, driver: &str, owner: &dyn Fn(u32) -> String) -> 
 
 /// Describes a process.
 fn owner(pid: u32) -> String {
-    let owner = i32::try_from(pid).ok().and_then(Owner::of);
+    let owner = i32::try_from(pid).ok().and_then(PortOwner::of);
     owner.map_or_else(|| format!("process {pid}"), |owner| owner.to_string())
 }
 
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!((finding.state, finding.text.as_str()), {
             (State::Ok, "GPU 0: A100, 79.4 GiB of 80.0 GiB free, driver 570.1")
         });
-        let holders = [(42, Some(69 << 30)), (43, None)].map(|(pid, used)| Holder { pid, used }).to_vec();
+        let holders = [(42, Some(69 << 30)), (43, None)].map(|(pid, used)| MemoryHolder { pid, used }).to_vec();
         let held = DeviceMemory { used: 70 << 30, holders, ..idle.clone() };
         let finding = told(&held, "570.1", &owner);
         assert_eq!(finding.state, State::Warn);

@@ -11,7 +11,7 @@ use crate::engine::resolve_program;
 use crate::engines;
 use crate::execution::{ExecutionEnvironment, ReleaseSource};
 use crate::job::Job;
-use crate::preflight::{Limits, Preflight, Setup};
+use crate::preflight::{Preflight, PreflightLimits, PreflightSetup};
 use crate::server::{Marker, output_of};
 use crate::tuner::preflight_setup;
 
@@ -31,7 +31,7 @@ pub(super) async fn look(study: Option<(&Job, &ExecutionEnvironment)>, global: &
     findings
 }
 
-fn of_study(job: &Job, installed: &ExecutionEnvironment) -> (Vec<Finding>, Option<Setup>) {
+fn of_study(job: &Job, installed: &ExecutionEnvironment) -> (Vec<Finding>, Option<PreflightSetup>) {
     let engine = &job.engine;
     if let Some(error) = engine.missing_program(&job.file) {
         let hint = error.hint.unwrap_or_default();
@@ -52,7 +52,7 @@ fn of_study(job: &Job, installed: &ExecutionEnvironment) -> (Vec<Finding>, Optio
         "state engine.version, so that flags are checked as that release has them",
     )];
     let setup = match preflight_setup(job, installed, Path::new("")) {
-        Ok(setup) => setup.map(|setup| Setup { marker: marker(), ..setup }),
+        Ok(setup) => setup.map(|setup| PreflightSetup { marker: marker(), ..setup }),
         Err(reason) => {
             findings.push(Finding::ok("preflight", format!("none: {reason}")));
             None
@@ -62,7 +62,7 @@ fn of_study(job: &Job, installed: &ExecutionEnvironment) -> (Vec<Finding>, Optio
 }
 
 /// Checks the engine that a shell would start.
-async fn of_path() -> (Vec<Finding>, Option<Setup>) {
+async fn of_path() -> (Vec<Finding>, Option<PreflightSetup>) {
     let engine = engines::assumed();
     let (name, command) = (engine.kind(), engine.default_command().unwrap_or_default());
     let Some(program) = command.first().and_then(|program| resolve_program(program)) else {
@@ -83,18 +83,18 @@ async fn of_path() -> (Vec<Finding>, Option<Setup>) {
     };
     let preflight = engine.preflight().zip(engine.preflight_python(&command));
     // The engine refuses a path that does not exist without using the network. A refusal is an answer too.
-    let setup = |(program, python)| Setup {
+    let setup = |(program, python)| PreflightSetup {
         program,
         python,
         env: BTreeMap::new(),
         marker: marker(),
         warm_up: vec!["/nonexistent".to_owned()],
-        limits: Limits::default(),
+        limits: PreflightLimits::default(),
     };
     (vec![finding], preflight.map(setup))
 }
 
-async fn asked(setup: Setup) -> Finding {
+async fn asked(setup: PreflightSetup) -> Finding {
     let (engine, python, begin) = (setup.program.engine, setup.python.clone(), Instant::now());
     let preflight = Preflight::start(setup);
     let ready = preflight.ready().await;

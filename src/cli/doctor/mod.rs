@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::failure::{Failure, UNEXPECTED};
+use super::failure::{CommandFailure, UNEXPECTED};
 use super::output::{print_json, print_styled};
 use super::{Format, Global};
 use crate::execution::detect;
@@ -23,7 +23,7 @@ use crate::trial::without_controls;
 
 /// The exit code is 0 where nothing fails, and 1 otherwise; warnings do not count.
 #[derive(Debug, Args)]
-pub(super) struct Doctor {
+pub(super) struct DoctorCommand {
     /// A study file: its engine, model and device are looked at. Without it, the `vllm` of the PATH is.
     study: Option<PathBuf>,
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -91,8 +91,8 @@ impl State {
     }
 }
 
-impl Doctor {
-    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+impl DoctorCommand {
+    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
         let job = self.study.as_deref().map(Job::read).transpose()?;
         let installed = match &job {
             Some(job) => Some(detect(job).await),
@@ -116,7 +116,7 @@ impl Doctor {
             }
         }
         let failed = findings.iter().filter(|finding| finding.state == State::Fail).count();
-        if failed == 0 { Ok(()) } else { Err(Failure::new(UNEXPECTED, format!("{failed} checks failed"))) }
+        if failed == 0 { Ok(()) } else { Err(CommandFailure::new(UNEXPECTED, format!("{failed} checks failed"))) }
     }
 }
 

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::failure::{Failure, INVALID};
+use crate::cli::failure::{CommandFailure, INVALID};
 use crate::cost::{LaunchSurroundings, ObservedLaunch, StartHistory};
 use crate::job::Job;
-use crate::predict::{LaunchNoise, MOST_TRIALS, Question, Tried, learn};
+use crate::predict::{LaunchNoise, MOST_TRIALS, MeasuredTrial, TwinQuestion, learn};
 use crate::stats::f64_to_u64;
-use crate::store::{Scored, Store, Study};
+use crate::store::{ScoredTrial, Store, Study};
 use crate::trial::{Measurement, Outcome, Startup};
-use crate::twin::{Calibration, Factor};
+use crate::twin::{Calibration, TermFactor};
 
 /// A calibration, and the number of trials that it is based on.
-pub(super) struct Learned {
+pub(super) struct LearnedCalibration {
     pub(super) calibration: Calibration,
     pub(super) starts: StartHistory,
     pub(super) trials: usize,
@@ -20,7 +20,7 @@ pub(super) struct Learned {
     pub(super) noise: Option<LaunchNoise>,
 }
 
-impl Learned {
+impl LearnedCalibration {
     pub(super) fn nothing() -> Self {
         Self { calibration: Calibration::none(), starts: StartHistory::default(), trials: 0, noise: None }
     }
@@ -30,9 +30,13 @@ impl Learned {
 ///
 /// # Errors
 /// If there is no such study, its engine or model differs, or its trials do not suffice for a calibration.
-pub(super) async fn calibrate(store: &Store, name: &str, question: &Question<'_>) -> Result<Learned, Failure> {
+pub(super) async fn calibrate(
+    store: &Store,
+    name: &str,
+    question: &TwinQuestion<'_>,
+) -> Result<LearnedCalibration, CommandFailure> {
     let Some(study) = store.study(name).await? else {
-        return Err(Failure::new(INVALID, format!("there is no study {name:?} in {}", store.path().display()))
+        return Err(CommandFailure::new(INVALID, format!("there is no study {name:?} in {}", store.path().display()))
             .with_hint("`setpoint studies` lists those that there are"));
     };
     same_engine(&study, question.job)?;
@@ -51,22 +55,22 @@ pub(super) async fn calibrate(store: &Store, name: &str, question: &Question<'_>
     }
     if all.is_empty() {
         let problem = format!("no measured trial of study {name} tells when its requests were answered");
-        return Err(Failure::new(INVALID, problem)
+        return Err(CommandFailure::new(INVALID, problem)
             .with_hint("`setpoint tune` keeps that of every trial that it measures now; run the study further"));
     }
     let calibration = learn(question, &all).map_err(|error| {
-        Failure::new(INVALID, format!("study {name} does not calibrate: {error}"))
+        CommandFailure::new(INVALID, format!("study {name} does not calibrate: {error}"))
             .with_hint("leave --calibrate out; the ranges are then those of an unknown machine")
     })?;
     let starts = StartHistory::learn(&around(question), &started);
     let simulated = !question.job.engine.engine.computes();
     let noise = Some(LaunchNoise::of(repeated.values().map(Vec::as_slice), simulated));
-    Ok(Learned { calibration, starts, trials: all.len().min(MOST_TRIALS), noise })
+    Ok(LearnedCalibration { calibration, starts, trials: all.len().min(MOST_TRIALS), noise })
 }
 
 /// Returns the facts that the launches of a question depend on.
-pub(super) fn around<'a>(question: &Question<'a>) -> LaunchSurroundings<'a> {
-    let Question { job, version, device, host, .. } = question;
+pub(super) fn around<'a>(question: &TwinQuestion<'a>) -> LaunchSurroundings<'a> {
+    let TwinQuestion { job, version, device, host, .. } = question;
     LaunchSurroundings {
         facts: job.facts(*version, device.facts, *host),
         preset: device.preset,
@@ -75,19 +79,19 @@ pub(super) fn around<'a>(question: &Question<'a>) -> LaunchSurroundings<'a> {
 }
 
 /// Describes the calibration in one line.
-pub(super) fn told(learned: &Learned, study: &str) -> String {
-    let Learned { calibration, trials, .. } = learned;
-    let factor = |factor: Factor| {
+pub(super) fn told(learned: &LearnedCalibration, study: &str) -> String {
+    let LearnedCalibration { calibration, trials, .. } = learned;
+    let factor = |factor: TermFactor| {
         let (value, spread) = (calibration.factors[factor], calibration.spread[factor] * 100.0);
         format!("{} {value:.2} +- {spread:.0} %", factor.name())
     };
-    let factors: Vec<_> = Factor::ALL.into_iter().map(factor).collect();
+    let factors: Vec<_> = TermFactor::ALL.into_iter().map(factor).collect();
     let trials = if *trials == 1 { "one trial".to_owned() } else { format!("{trials} trials") };
     format!("calibrated on {trials} of {study}; times as multiples of the preset's: {}", factors.join(", "))
 }
 
 /// Checks that model, engine kind, arguments and environment are equal. The twin takes them from the study file.
-fn same_engine(study: &Study, job: &Job) -> Result<(), Failure> {
+fn same_engine(study: &Study, job: &Job) -> Result<(), CommandFailure> {
     let (theirs, ours) = (&study.definition, job.definition());
     for pointer in ["/model", "/engine/kind", "/engine/args", "/engine/env"] {
         let (there, here) = (theirs.pointer(pointer), ours.pointer(pointer));
@@ -96,7 +100,7 @@ fn same_engine(study: &Study, job: &Job) -> Result<(), Failure> {
             let show =
                 |value: Option<&serde_json::Value>| value.map_or_else(|| "nothing".to_owned(), ToString::to_string);
             let problem = format!("{key} of study {} is {}, here it is {}", study.name, show(there), show(here));
-            return Err(Failure::new(INVALID, problem)
+            return Err(CommandFailure::new(INVALID, problem)
                 .with_hint("calibrate from a study of the same engine and model; load and space may differ"));
         }
     }
@@ -108,9 +112,9 @@ fn same_engine(study: &Study, job: &Job) -> Result<(), Failure> {
 async fn tried(
     store: &Store,
     study: &Study,
-    scored: Scored,
+    scored: ScoredTrial,
     startup: Option<Startup>,
-) -> Result<Option<Tried>, Failure> {
+) -> Result<Option<MeasuredTrial>, CommandFailure> {
     let trial = scored.trial;
     let Outcome::Measured(measurement) = &trial.outcome else { return Ok(None) };
     if store.placement(study, trial.proposal.number).await?.is_some_and(|placement| !placement.alone) {
@@ -120,5 +124,5 @@ async fn tried(
     let blocks = startup.as_ref().and_then(|startup| startup.resolved.get("num-gpu-blocks"));
     let steps = measurement.server.get("engine_steps").map(|steps| f64_to_u64(steps.round()));
     let blocks = blocks.and_then(|blocks| blocks.parse().ok());
-    Ok(Some(Tried { config: trial.proposal.config, replies, steps, blocks }))
+    Ok(Some(MeasuredTrial { config: trial.proposal.config, replies, steps, blocks }))
 }

@@ -1,12 +1,12 @@
 //! Reads `--config`: configurations as JSON, over the values that the study sets in every launch.
 
-use crate::cli::failure::{Failure, INVALID};
+use crate::cli::failure::{CommandFailure, INVALID};
 use crate::config::Config;
 use crate::facts::EngineVersion;
 use crate::job::Job;
 
 /// Returns the configurations, each with the study's fixed values. Without `--config`, returns the fixed values alone.
-pub(super) fn read(texts: &[String], job: &Job, version: EngineVersion) -> Result<Vec<Config>, Failure> {
+pub(super) fn read(texts: &[String], job: &Job, version: EngineVersion) -> Result<Vec<Config>, CommandFailure> {
     let fixed = &job.parameters().fixed;
     if texts.is_empty() {
         return Ok(vec![fixed.clone()]);
@@ -14,8 +14,8 @@ pub(super) fn read(texts: &[String], job: &Job, version: EngineVersion) -> Resul
     texts.iter().map(|text| Ok(fixed.merged(&one(text, job, version)?))).collect()
 }
 
-fn one(text: &str, job: &Job, version: EngineVersion) -> Result<Config, Failure> {
-    let invalid = |problem: String| Failure::new(INVALID, format!("--config {text}: {problem}"));
+fn one(text: &str, job: &Job, version: EngineVersion) -> Result<Config, CommandFailure> {
+    let invalid = |problem: String| CommandFailure::new(INVALID, format!("--config {text}: {problem}"));
     let given: Config = serde_json::from_str(text).map_err(|error| {
         invalid(error.to_string()).with_hint("write flags and their values, such as '{\"max-num-seqs\": 64}'")
     })?;

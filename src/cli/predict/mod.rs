@@ -9,25 +9,25 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use self::calibrate::Learned;
-use self::release::{Release, ReleaseOrigin};
-use super::failure::{Failure, INVALID, NOTHING_FEASIBLE};
+use self::calibrate::LearnedCalibration;
+use self::release::{PredictedRelease, ReleaseOrigin};
+use super::failure::{CommandFailure, INVALID, NOTHING_FEASIBLE};
 use super::output::{note, print, print_json};
 use super::{Format, Global};
 use crate::config::Config;
-use crate::engine::Simulated;
+use crate::engine::SimulatedLaunch;
 use crate::execution::{prediction_device, preset_named, with_stated_count};
 use crate::facts::EngineVersion;
 use crate::job::{Job, LoadJob};
-use crate::load::Arrival;
-use crate::predict::{Knowledge, On, Question, compare, predict};
-use crate::report::{Predicted, Predictions, predictions_json, predictions_page, predictions_text};
+use crate::load::ArrivalPattern;
+use crate::predict::{Knowledge, PredictedDevice, TwinQuestion, compare, predict};
+use crate::report::{PredictedConfiguration, Predictions, predictions_json, predictions_page, predictions_text};
 use crate::store::Store;
 use crate::trial::Outcome;
-use crate::twin::{Calibration, DevicePreset, StartupModel, Warm};
+use crate::twin::{Calibration, DevicePreset, StartupModel, WarmState};
 
 #[derive(Debug, Args)]
-pub(super) struct Predict {
+pub(super) struct PredictCommand {
     /// The study file.
     study: PathBuf,
     /// Flags and values over the study's fixed ones, such as '{"max-num-seqs": 64}', as often as needed; without one, the
@@ -65,31 +65,27 @@ pub(super) struct Predict {
 }
 
 /// Returns the engine and its release for the page of a prediction.
-fn engine_text(job: &Job, simulated: Option<Simulated>, release: &Release) -> String {
+fn engine_text(job: &Job, simulated: Option<SimulatedLaunch>, release: &PredictedRelease) -> String {
     let engine = &job.engine.engine;
     let Some(simulated) = simulated else { return format!("{} {release}", engine.kind()) };
     let (product, version, scale) = (engine.product(), release.version, simulated.time_scale);
     format!("simulated {product} {version}, {scale} times as fast as its device")
 }
 
-impl Predict {
-    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+impl PredictCommand {
+    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
         let job = Job::read(&self.study)?;
-        let kind = job.engine.engine.kind();
-        if job.engine.engine.twin().is_none() {
-            let message = format!("nothing simulates an engine of kind {kind:?}, so nothing can be predicted");
-            let hint = format!("measure it instead: `setpoint tune {}`", self.study.display());
-            return Err(Failure::new(INVALID, message).with_hint(hint));
-        }
+        self.check_twin(&job)?;
         let simulated = job.engine.engine.simulated(&job.engine.args);
-        let release = Release::find(self.engine_version, &job, simulated, self.calibrate.as_deref(), global).await?;
+        let release =
+            PredictedRelease::find(self.engine_version, &job, simulated, self.calibrate.as_deref(), global).await?;
         let version = release.version;
         job.check_release(version)?;
         let configs = configs::read(&self.configs, &job, version)?;
         let load = self.load(&job)?;
         let (here, host) = prediction_device(&job, self.device.as_deref())?;
         let unknown = Calibration::none();
-        let question = Question {
+        let question = TwinQuestion {
             job: &job,
             load: &load,
             config: Config::new(),
@@ -99,10 +95,10 @@ impl Predict {
             knowledge: Knowledge::here(&unknown),
             acceptance: self.acceptance,
             starts: StartupModel::default(),
-            warm: Warm::default(),
+            warm: WarmState::default(),
         };
         let learned = match &self.calibrate {
-            None => Learned::nothing(),
+            None => LearnedCalibration::nothing(),
             Some(study) => {
                 let store = Store::open(&global.db, false).await?;
                 let learned = calibrate::calibrate(&store, study, &question).await;
@@ -113,10 +109,10 @@ impl Predict {
             }
         };
         let calibration = &learned.calibration;
-        let question = Question { starts: learned.starts.model.clone(), ..question };
+        let question = TwinQuestion { starts: learned.starts.model.clone(), ..question };
         let mut devices = vec![(here, Knowledge::here(calibration).with_noise(learned.noise.as_ref()))];
         for name in self.on.iter().filter(|name| !name.eq_ignore_ascii_case(here.preset.name)) {
-            let there = with_stated_count(On::preset(preset_named(name)?), &job);
+            let there = with_stated_count(PredictedDevice::preset(preset_named(name)?), &job);
             devices.push((there, Knowledge::elsewhere(calibration).with_noise(learned.noise.as_ref())));
         }
         let mut all = Vec::new();
@@ -125,14 +121,19 @@ impl Predict {
         {
             // Earlier launches on this machine left the model's weights and compiled code in its caches.
             let warm = learned.starts.warm(&calibrate::around(&question), config);
-            let question =
-                Question { config: config.clone(), device: *device, knowledge: *knowledge, warm, ..question.clone() };
+            let question = TwinQuestion {
+                config: config.clone(),
+                device: *device,
+                knowledge: *knowledge,
+                warm,
+                ..question.clone()
+            };
             let prediction = predict(&question).map_err(|error| {
                 let hint = error.hint().map(str::to_owned);
-                let failure = Failure::new(INVALID, format!("{}: {error}", job.file.display()));
-                hint.into_iter().fold(failure, Failure::with_hint)
+                let failure = CommandFailure::new(INVALID, format!("{}: {error}", job.file.display()));
+                hint.into_iter().fold(failure, CommandFailure::with_hint)
             })?;
-            all.push(Predicted {
+            all.push(PredictedConfiguration {
                 config: config.without(&job.parameters().fixed),
                 device: device.preset,
                 elsewhere: device.preset.name != here.preset.name,
@@ -166,25 +167,36 @@ impl Predict {
         if predictions.all.iter().any(|one| matches!(one.prediction.outcome, Outcome::Measured(_))) {
             return Ok(());
         }
-        Err(Failure::new(NOTHING_FEASIBLE, "none of the configurations would serve the load")
+        Err(CommandFailure::new(NOTHING_FEASIBLE, "none of the configurations would serve the load")
             .with_hint("the reason of each is printed; `setpoint check` says more of what the rules remove"))
     }
 
+    /// Fails if the twin does not simulate the study's engine.
+    fn check_twin(&self, job: &Job) -> Result<(), CommandFailure> {
+        let engine = &job.engine.engine;
+        if engine.twin().is_some() {
+            return Ok(());
+        }
+        let message = format!("nothing simulates an engine of kind {:?}, so nothing can be predicted", engine.kind());
+        let hint = format!("measure it instead: `setpoint tune {}`", self.study.display());
+        Err(CommandFailure::new(INVALID, message).with_hint(hint))
+    }
+
     /// Returns the study's load, or the one of the command line.
-    fn load(&self, job: &Job) -> Result<LoadJob, Failure> {
+    fn load(&self, job: &Job) -> Result<LoadJob, CommandFailure> {
         let mut load = job.load.clone();
         if self.rate.is_none() && self.concurrency.is_none() {
             return Ok(load);
         }
-        let own = load.concurrency.filter(|_| load.arrival == Arrival::Closed);
+        let own = load.concurrency.filter(|_| load.arrival == ArrivalPattern::Closed);
         let burstiness = match load.arrival {
-            Arrival::Rate { burstiness, .. } | Arrival::Ramp { burstiness, .. } => burstiness,
-            Arrival::Closed | Arrival::AtOnce | Arrival::Trace { .. } => 1.0,
+            ArrivalPattern::Rate { burstiness, .. } | ArrivalPattern::Ramp { burstiness, .. } => burstiness,
+            ArrivalPattern::Closed | ArrivalPattern::AtOnce | ArrivalPattern::Trace { .. } => 1.0,
         };
         load.arrival = match self.rate {
-            None => Arrival::Closed,
-            Some(per_s) if per_s.is_infinite() => Arrival::AtOnce,
-            Some(per_s) => Arrival::Rate { per_s, burstiness },
+            None => ArrivalPattern::Closed,
+            Some(per_s) if per_s.is_infinite() => ArrivalPattern::AtOnce,
+            Some(per_s) => ArrivalPattern::Rate { per_s, burstiness },
         };
         // The number of users of a closed loop is no limit of the requests in flight of an open one.
         load.concurrency = self.concurrency.or(load.concurrency.filter(|_| own.is_none()));
@@ -196,14 +208,15 @@ impl Predict {
         }
         if load.requests.is_none() && load.duration.is_none() {
             let message = "the study's load says neither how many requests there are nor how long it lasts";
-            return Err(Failure::new(INVALID, message).with_hint("give load.requests or load.duration"));
+            return Err(CommandFailure::new(INVALID, message).with_hint("give load.requests or load.duration"));
         }
         Ok(load)
     }
 }
 
-fn write(file: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(file, text).map_err(|error| Failure::unexpected(format!("cannot write {}: {error}", file.display())))
+fn write(file: &Path, text: &str) -> Result<(), CommandFailure> {
+    std::fs::write(file, text)
+        .map_err(|error| CommandFailure::unexpected(format!("cannot write {}: {error}", file.display())))
 }
 
 /// Parses a rate in requests per second. Infinity means all at once.

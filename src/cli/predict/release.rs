@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::cli::Global;
-use crate::cli::failure::Failure;
-use crate::engine::Simulated;
+use crate::cli::failure::CommandFailure;
+use crate::engine::SimulatedLaunch;
 use crate::facts::EngineVersion;
 use crate::job::Job;
 use crate::server;
@@ -15,7 +15,7 @@ const PROBE_LIMIT: Duration = Duration::from_secs(20);
 
 /// A release with its origin.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Release {
+pub(super) struct PredictedRelease {
     pub(super) version: EngineVersion,
     pub(super) origin: ReleaseOrigin,
 }
@@ -33,16 +33,16 @@ pub(super) enum ReleaseOrigin {
     Assumed,
 }
 
-impl Release {
+impl PredictedRelease {
     /// Returns the stated release. Without one, returns the first known of these: that of the calibrating study's
     /// trials, of the study's own trials, of the installed engine, the newest known one.
     pub(super) async fn find(
         stated: Option<EngineVersion>,
         job: &Job,
-        simulated: Option<Simulated>,
+        simulated: Option<SimulatedLaunch>,
         calibrate: Option<&str>,
         global: &Global,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let simulated = simulated.map(|simulated| simulated.version);
         if let Some(version) = stated.or(job.engine.version).or(simulated) {
             return Ok(Self { version, origin: ReleaseOrigin::Stated });
@@ -61,7 +61,7 @@ impl Release {
     }
 }
 
-impl std::fmt::Display for Release {
+impl std::fmt::Display for PredictedRelease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let version = self.version;
         match &self.origin {
@@ -81,7 +81,7 @@ async fn of_trials(
     job: &Job,
     calibrate: Option<&str>,
     global: &Global,
-) -> Result<Option<(EngineVersion, String)>, Failure> {
+) -> Result<Option<(EngineVersion, String)>, CommandFailure> {
     let store = match Store::open(&global.db, false).await {
         Ok(store) => store,
         // Predictions need no database. `--calibrate` reports a missing one.

@@ -3,18 +3,18 @@
 use serde_json::{Value as Json, json};
 
 use crate::report;
-use crate::rule::Removed;
+use crate::rule::RemovedByRule;
 use crate::trial::Proposal;
-use crate::tuner::{Event, WrongRule};
+use crate::tuner::{TunerEvent, WrongRule};
 
 /// Returns the event as JSON. `None` for events that only `verbose` reports.
 #[expect(clippy::too_many_lines, reason = "one arm for each event")]
-pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
+pub(super) fn event_json(event: &TunerEvent, verbose: bool) -> Option<Json> {
     Some(match event {
-        Event::Begin { study, stored, launched, best } => {
+        TunerEvent::Begin { study, stored, launched, best } => {
             json!({"event": "begin", "study": study, "stored": stored, "launched": launched, "best": best})
         }
-        Event::Plan(plan) => json!({
+        TunerEvent::Plan(plan) => json!({
             "event": "plan",
             "trials": plan.trials,
             "confirmations": plan.confirmations,
@@ -23,10 +23,11 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
             "launch_s": plan.launch.map(|launch| launch.as_secs_f64()),
             "reserve_s": plan.reserve.as_secs_f64(),
         }),
-        Event::Space(removal) => {
-            let share = |removed: &Removed| (removed.rule.to_owned(), json!(removal.share(removed.configurations)));
+        TunerEvent::Space(removal) => {
+            let share =
+                |removed: &RemovedByRule| (removed.rule.to_owned(), json!(removal.share(removed.configurations)));
             let rules: serde_json::Map<_, _> = removal.rules.iter().map(share).collect();
-            let example = |removed: &Removed| {
+            let example = |removed: &RemovedByRule| {
                 (removed.rule.to_owned(), json!({"config": removed.config, "message": removed.example}))
             };
             let examples: serde_json::Map<_, _> = removal.rules.iter().map(example).collect();
@@ -37,14 +38,14 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
                 "examples": examples,
             })
         }
-        Event::Swept { processes } => json!({"event": "swept", "processes": processes}),
-        Event::StopCommand { error } => json!({"event": "note", "text": format!("engine.stop_command: {error}")}),
-        Event::Preflight { text } | Event::Noticed { text } => json!({"event": "note", "text": text}),
-        Event::Held { text } => json!({"event": "held", "text": text}),
-        Event::WrongRule(WrongRule { rule, config, message }) => {
+        TunerEvent::Swept { processes } => json!({"event": "swept", "processes": processes}),
+        TunerEvent::StopCommand { error } => json!({"event": "note", "text": format!("engine.stop_command: {error}")}),
+        TunerEvent::Preflight { text } | TunerEvent::Noticed { text } => json!({"event": "note", "text": text}),
+        TunerEvent::Held { text } => json!({"event": "held", "text": text}),
+        TunerEvent::WrongRule(WrongRule { rule, config, message }) => {
             json!({"event": "wrong_rule", "rule": rule, "config": config, "message": message})
         }
-        Event::RuleTested { number, rule, verdict, config, message, failure } => json!({
+        TunerEvent::RuleTested { number, rule, verdict, config, message, failure } => json!({
             "event": "rule_tested",
             "trial": number,
             "rule": rule,
@@ -53,21 +54,21 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
             "message": message,
             "failure": failure,
         }),
-        Event::RuleLeftAside { rule, study, number } => {
+        TunerEvent::RuleLeftAside { rule, study, number } => {
             json!({"event": "rule_left_aside", "rule": rule, "study": study, "trial": number})
         }
-        Event::Launch(Proposal { number, origin, why, config, .. }) => {
+        TunerEvent::Launch(Proposal { number, origin, why, config, .. }) => {
             json!({"event": "launch", "trial": number, "proposed_by": origin.name(), "config": config, "why": why})
         }
-        Event::Phase { number, phase } => json!({"event": "phase", "trial": number, "phase": phase.to_string()}),
-        Event::Differs { number, differences } => {
+        TunerEvent::Phase { number, phase } => json!({"event": "phase", "trial": number, "phase": phase.to_string()}),
+        TunerEvent::Differs { number, differences } => {
             json!({"event": "differs", "trial": number, "differences": differences})
         }
-        Event::Disturbed { number, reasons, is_repeated } => {
+        TunerEvent::Disturbed { number, reasons, is_repeated } => {
             json!({"event": "disturbed", "trial": number, "reasons": reasons, "repeated": is_repeated})
         }
-        Event::Void { number, reasons } => json!({"event": "void", "trial": number, "reasons": reasons}),
-        Event::Interference { found, at_a_time } => json!({
+        TunerEvent::Void { number, reasons } => json!({"event": "void", "trial": number, "reasons": reasons}),
+        TunerEvent::Interference { found, at_a_time } => json!({
             "event": "interference",
             "alone": found.as_ref().map(|found| found.alone),
             "together": found.as_ref().map(|found| &found.together),
@@ -76,18 +77,18 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
             "limit": found.as_ref().map(|found| found.limit),
             "at_a_time": at_a_time,
         }),
-        Event::SetAside { number, slots, why } => {
+        TunerEvent::SetAside { number, slots, why } => {
             json!({"event": "set_aside", "trial": number, "slots": slots, "why": why})
         }
-        Event::Last { why, running } => json!({"event": "last", "why": why, "running": running}),
-        Event::Also { error } => json!({"event": "note", "text": error}),
-        Event::Retry { incident, wait } => {
+        TunerEvent::Last { why, running } => json!({"event": "last", "why": why, "running": running}),
+        TunerEvent::Also { error } => json!({"event": "note", "text": error}),
+        TunerEvent::Retry { incident, wait } => {
             let mut json = report::incident_json(incident);
             json["event"] = "retry".into();
             json["wait_s"] = wait.as_secs_f64().into();
             json
         }
-        Event::Paused(pause) => json!({
+        TunerEvent::Paused(pause) => json!({
             "event": "pause",
             "failures": pause.failures,
             "since": pause.since,
@@ -95,11 +96,11 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
             "reason": pause.to_string(),
             "hint": pause.hint,
         }),
-        Event::Progress { .. } if !verbose => return None,
-        Event::Progress { number, done, total } => {
+        TunerEvent::Progress { .. } if !verbose => return None,
+        TunerEvent::Progress { number, done, total } => {
             json!({"event": "progress", "trial": number, "done": done, "total": total})
         }
-        Event::Trial { trial, improves, .. } => json!({
+        TunerEvent::Trial { trial, improves, .. } => json!({
             "event": "trial",
             "trial": trial.trial.proposal.number,
             "state": trial.trial.outcome.name(),
@@ -109,6 +110,6 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
             "reason": trial.trial.outcome.reason(),
             "elapsed_s": trial.trial.elapsed_s,
         }),
-        Event::End(ending) => json!({"event": "end", "reason": ending.to_string()}),
+        TunerEvent::End(ending) => json!({"event": "end", "reason": ending.to_string()}),
     })
 }

@@ -15,26 +15,26 @@ use crate::cli::output::shown;
 use crate::config::Config;
 use crate::job::Job;
 use crate::report::number;
-use crate::rule::Removed;
-use crate::store::{Incident, RuleVerdict, Scored};
+use crate::rule::RemovedByRule;
+use crate::store::{Incident, RuleVerdict, ScoredTrial};
 use crate::trial::{Blame, Origin, Outcome, Proposal};
 use crate::trial::{json_for_terminal, without_controls};
-use crate::tuner::{Ending, Event, Interference, Plan, WrongRule};
+use crate::tuner::{BudgetPlan, Interference, StudyEnding, TunerEvent, WrongRule};
 use json::event_json;
-use state::{Open, State};
+use state::{OpenTrial, ProgressState};
 
 /// The receiver of events from the tuner and from the load's thread.
-pub(super) struct Progress {
-    mode: Mode,
+pub(super) struct ProgressLine {
+    mode: ProgressMode,
     verbose: bool,
     metric: String,
     /// Values that every trial sets. The lines omit them.
     fixed: Config,
-    state: Mutex<State>,
+    state: Mutex<ProgressState>,
 }
 
 /// The form of the output on standard error.
-pub(super) enum Mode {
+pub(super) enum ProgressMode {
     Quiet,
     /// One line that changes.
     Live(ProgressBar),
@@ -42,7 +42,7 @@ pub(super) enum Mode {
     Json,
 }
 
-impl Mode {
+impl ProgressMode {
     pub(super) fn of(global: &Global) -> Self {
         match (global.quiet, global.log_format.is_json(), std::io::stderr().is_terminal()) {
             (true, ..) => Self::Quiet,
@@ -70,14 +70,14 @@ impl Mode {
     }
 }
 
-impl Progress {
+impl ProgressLine {
     pub(super) fn new(global: &Global, job: &Job) -> Self {
         Self {
-            mode: Mode::of(global),
+            mode: ProgressMode::of(global),
             verbose: global.verbose,
             metric: job.objective.metric.clone(),
             fixed: job.parameters().fixed.clone(),
-            state: Mutex::new(State::new(job.budget.trials)),
+            state: Mutex::new(ProgressState::new(job.budget.trials)),
         }
     }
 
@@ -91,30 +91,30 @@ impl Progress {
         self.mode.finish();
     }
 
-    pub(super) fn on(&self, event: &Event) {
+    pub(super) fn on(&self, event: &TunerEvent) {
         let live = {
             // A panic elsewhere must not end the progress display.
             let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             state.follow(event);
-            let sum = |of: fn(&Open) -> usize| state.open.values().map(of).sum::<usize>() as u64;
-            let is_live = matches!(self.mode, Mode::Live(_));
+            let sum = |of: fn(&OpenTrial) -> usize| state.open.values().map(of).sum::<usize>() as u64;
+            let is_live = matches!(self.mode, ProgressMode::Live(_));
             is_live.then(|| (sum(|open| open.total).max(1), sum(|open| open.done), state.live_text()))
         };
         // The lock is released before the write, because the loads of other trials report their requests meanwhile. A
         // slow terminal must not delay them.
         match &self.mode {
-            Mode::Quiet => {}
-            Mode::Json => {
+            ProgressMode::Quiet => {}
+            ProgressMode::Json => {
                 if let Some(line) = event_json(event, self.verbose) {
                     write_json(&line);
                 }
             }
-            Mode::Lines => {
+            ProgressMode::Lines => {
                 if let Some(line) = self.line(event) {
                     write_line(&line);
                 }
             }
-            Mode::Live(bar) => {
+            ProgressMode::Live(bar) => {
                 if let Some(line) = self.line(event) {
                     bar.println(shown(&line));
                 }
@@ -128,37 +128,37 @@ impl Progress {
     }
 
     /// Returns the line for an event, without colour or cursor movement.
-    fn line(&self, event: &Event) -> Option<String> {
+    fn line(&self, event: &TunerEvent) -> Option<String> {
         match event {
-            Event::Begin { study, stored: 0, .. } => Some(format!("study {study}: new")),
-            Event::Begin { study, stored, launched, best } => {
+            TunerEvent::Begin { study, stored: 0, .. } => Some(format!("study {study}: new")),
+            TunerEvent::Begin { study, stored, launched, best } => {
                 let best = best.map(|best| format!(", best {} {}", self.metric, number(best))).unwrap_or_default();
                 Some(format!("study {study}: going on after {stored} trials, {launched} of them launched{best}"))
             }
-            Event::Plan(plan) => Some(plan_line(plan)),
-            Event::Space(removal) if removal.rules.is_empty() => None,
-            Event::Space(removal) => {
+            TunerEvent::Plan(plan) => Some(plan_line(plan)),
+            TunerEvent::Space(removal) if removal.rules.is_empty() => None,
+            TunerEvent::Space(removal) => {
                 let gone = 100.0 * (1.0 - removal.remaining_share());
                 let mut lines = vec![format!("the rules remove {gone:.1} % of the space: {}", removal.by_rule())];
                 lines.extend(removal.rules.iter().map(|removed| {
-                    let Removed { rule, config, example, .. } = removed;
+                    let RemovedByRule { rule, config, example, .. } = removed;
                     format!("  {rule} removes for instance {}: {example}", config.without(&self.fixed))
                 }));
                 Some(lines.join("\n"))
             }
-            Event::Swept { processes } => {
+            TunerEvent::Swept { processes } => {
                 Some(format!("ended {processes} processes that a killed run had left behind"))
             }
-            Event::StopCommand { error } => Some(format!("engine.stop_command: {error}")),
-            Event::Preflight { text } => Some(format!("no preflight: {text}")),
-            Event::Held { text } => Some(format!("device memory: {text}")),
-            Event::WrongRule(WrongRule { rule, config, message }) => {
+            TunerEvent::StopCommand { error } => Some(format!("engine.stop_command: {error}")),
+            TunerEvent::Preflight { text } => Some(format!("no preflight: {text}")),
+            TunerEvent::Held { text } => Some(format!("device memory: {text}")),
+            TunerEvent::WrongRule(WrongRule { rule, config, message }) => {
                 let config = config.without(&self.fixed);
                 Some(format!(
                     "rule {rule} is set aside: the installed engine accepts {config}, of which it says: {message}"
                 ))
             }
-            Event::RuleTested { number, rule, verdict, config, message, failure } => {
+            TunerEvent::RuleTested { number, rule, verdict, config, message, failure } => {
                 let failure = failure.as_deref().unwrap_or_default();
                 Some(match verdict {
                     RuleVerdict::Refuted => format!(
@@ -175,33 +175,33 @@ impl Progress {
                     }
                 })
             }
-            Event::RuleLeftAside { rule, study, number } => {
+            TunerEvent::RuleLeftAside { rule, study, number } => {
                 Some(format!("rule {rule} is set aside: trial {number} of study {study} served what it rejects"))
             }
-            Event::Launch(Proposal { number, origin, why, config, .. }) => {
+            TunerEvent::Launch(Proposal { number, origin, why, config, .. }) => {
                 let again = if *origin == Origin::Confirmation { " again, to confirm," } else { "" };
                 let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
                 Some(format!("trial {number}: launching{again} {}{why}", config.without(&self.fixed)))
             }
-            Event::Noticed { text } => Some(text.clone()),
-            Event::Differs { number, differences } => {
+            TunerEvent::Noticed { text } => Some(text.clone()),
+            TunerEvent::Differs { number, differences } => {
                 let told: Vec<_> = differences.iter().map(ToString::to_string).collect();
                 Some(format!("trial {number}: the engine runs with other values: {}", told.join("; ")))
             }
-            Event::Disturbed { number, reasons, is_repeated: true } => {
+            TunerEvent::Disturbed { number, reasons, is_repeated: true } => {
                 Some(format!("trial {number}: measuring again, the engine's GPUs were disturbed: {reasons}"))
             }
-            Event::Disturbed { number, reasons, is_repeated: false } => {
+            TunerEvent::Disturbed { number, reasons, is_repeated: false } => {
                 Some(format!("trial {number}: the measurement stays marked as disturbed: {reasons}"))
             }
-            Event::Void { number, reasons } => {
+            TunerEvent::Void { number, reasons } => {
                 Some(format!("trial {number}: measuring again, the load generator was the bottleneck: {reasons}"))
             }
-            Event::Interference { found, at_a_time } => Some(interference_line(found.as_ref(), *at_a_time)),
-            Event::SetAside { number, slots, why } => {
+            TunerEvent::Interference { found, at_a_time } => Some(interference_line(found.as_ref(), *at_a_time)),
+            TunerEvent::SetAside { number, slots, why } => {
                 Some(format!("trial {number}: {why}; nothing more is launched on {}", list(slots)))
             }
-            Event::Last { why, running } => {
+            TunerEvent::Last { why, running } => {
                 let trials = if *running == 1 {
                     "1 trial is measured to its end"
                 } else {
@@ -209,8 +209,8 @@ impl Progress {
                 };
                 Some(format!("no further trial begins: {why}; {trials}"))
             }
-            Event::Also { error } => Some(format!("moreover: {error}")),
-            Event::Retry { incident, wait } => {
+            TunerEvent::Also { error } => Some(format!("moreover: {error}")),
+            TunerEvent::Retry { incident, wait } => {
                 let Incident { number, failure, .. } = &**incident;
                 // A failure that is not the environment's is retried only because neighbours may have caused it.
                 let (whose, when) = match (failure.kind.blame(), wait.is_zero()) {
@@ -220,18 +220,18 @@ impl Progress {
                 };
                 Some(format!("trial {number}: {whose}, {}: {}; launching again {when}", failure.kind, failure.message))
             }
-            Event::Phase { number, phase } if self.verbose => Some(format!("trial {number}: {phase}")),
+            TunerEvent::Phase { number, phase } if self.verbose => Some(format!("trial {number}: {phase}")),
             // The error that follows an interruption or a pause contains the reason.
-            Event::Phase { .. }
-            | Event::Progress { .. }
-            | Event::Paused(_)
-            | Event::End(Ending::Interrupted | Ending::Paused(_)) => None,
-            Event::Trial { trial, improves, .. } => self.trial_line(trial, *improves),
-            Event::End(ending) => Some(format!("done: {ending}")),
+            TunerEvent::Phase { .. }
+            | TunerEvent::Progress { .. }
+            | TunerEvent::Paused(_)
+            | TunerEvent::End(StudyEnding::Interrupted | StudyEnding::Paused(_)) => None,
+            TunerEvent::Trial { trial, improves, .. } => self.trial_line(trial, *improves),
+            TunerEvent::End(ending) => Some(format!("done: {ending}")),
         }
     }
 
-    fn trial_line(&self, scored: &Scored, improves: bool) -> Option<String> {
+    fn trial_line(&self, scored: &ScoredTrial, improves: bool) -> Option<String> {
         let trial = &scored.trial;
         match &trial.outcome {
             Outcome::Rejected(rejection) if self.verbose || trial.proposal.origin == Origin::Baseline => Some(format!(
@@ -262,7 +262,7 @@ impl Progress {
 
 /// Returns a line such as
 /// `plan: 8.0 h; the last 2 launches measure the best and the defaults again, for which 24 min are reserved`.
-fn plan_line(plan: &Plan) -> String {
+fn plan_line(plan: &BudgetPlan) -> String {
     let trials = plan.trials.map(|trials| format!("{trials} launches in all"));
     let time = plan.time.map(coarse);
     let budget: Vec<_> = trials.into_iter().chain(time).collect();

@@ -5,55 +5,55 @@ use std::time::{Duration, Instant};
 
 use super::coarse;
 use crate::report::number;
-use crate::tuner::{Event, Phase, Plan};
+use crate::tuner::{BudgetPlan, TrialPhase, TunerEvent};
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct ProgressState {
     /// Trials to launch, if the budget limits them.
     trials: Option<u32>,
     /// Number of the trial of the last event.
     number: u32,
     launched: u32,
     /// Trials without an outcome.
-    pub(super) open: BTreeMap<u32, Open>,
+    pub(super) open: BTreeMap<u32, OpenTrial>,
     best: Option<f64>,
     /// Trials launched in this run, and the run's start, for the estimate of the remaining time.
     launched_here: u32,
     began: Option<Instant>,
-    plan: Option<Plan>,
+    plan: Option<BudgetPlan>,
 }
 
 /// State of a trial without an outcome: its phase, and the number of the phase's requests that have ended.
 #[derive(Default)]
-pub(super) struct Open {
-    phase: Option<Phase>,
+pub(super) struct OpenTrial {
+    phase: Option<TrialPhase>,
     pub(super) done: usize,
     pub(super) total: usize,
 }
 
-impl State {
+impl ProgressState {
     pub(super) fn new(trials: Option<u32>) -> Self {
         Self { trials, ..Self::default() }
     }
 
-    pub(super) fn follow(&mut self, event: &Event) {
+    pub(super) fn follow(&mut self, event: &TunerEvent) {
         match event {
-            Event::Begin { stored, launched, best, .. } => {
+            TunerEvent::Begin { stored, launched, best, .. } => {
                 self.number = u32::try_from(*stored).unwrap_or(u32::MAX);
                 self.launched = *launched;
                 self.best = *best;
                 self.began = Some(Instant::now());
             }
-            Event::Launch(proposal) => self.number = proposal.number,
-            Event::Phase { number, phase } => {
+            TunerEvent::Launch(proposal) => self.number = proposal.number,
+            TunerEvent::Phase { number, phase } => {
                 self.number = *number;
-                self.open.insert(*number, Open { phase: Some(*phase), ..Open::default() });
+                self.open.insert(*number, OpenTrial { phase: Some(*phase), ..OpenTrial::default() });
             }
-            Event::Progress { number, done, total } => {
+            TunerEvent::Progress { number, done, total } => {
                 let open = self.open.entry(*number).or_default();
                 (open.done, open.total) = (*done, *total);
             }
-            Event::Trial { trial, best, launched, .. } => {
+            TunerEvent::Trial { trial, best, launched, .. } => {
                 self.open.remove(&trial.trial.proposal.number);
                 // The next trial is checked before it is launched.
                 self.number = trial.trial.proposal.number + 1;
@@ -61,26 +61,26 @@ impl State {
                 self.launched = *launched;
                 self.best = *best;
             }
-            Event::Plan(plan) => self.plan = Some(plan.clone()),
-            Event::Space(_)
-            | Event::Swept { .. }
-            | Event::StopCommand { .. }
-            | Event::Preflight { .. }
-            | Event::Held { .. }
-            | Event::WrongRule(_)
-            | Event::RuleTested { .. }
-            | Event::RuleLeftAside { .. }
-            | Event::Differs { .. }
-            | Event::Void { .. }
-            | Event::Disturbed { .. }
-            | Event::Retry { .. }
-            | Event::Paused(_)
-            | Event::Interference { .. }
-            | Event::SetAside { .. }
-            | Event::Last { .. }
-            | Event::Also { .. }
-            | Event::Noticed { .. }
-            | Event::End(_) => {}
+            TunerEvent::Plan(plan) => self.plan = Some(plan.clone()),
+            TunerEvent::Space(_)
+            | TunerEvent::Swept { .. }
+            | TunerEvent::StopCommand { .. }
+            | TunerEvent::Preflight { .. }
+            | TunerEvent::Held { .. }
+            | TunerEvent::WrongRule(_)
+            | TunerEvent::RuleTested { .. }
+            | TunerEvent::RuleLeftAside { .. }
+            | TunerEvent::Differs { .. }
+            | TunerEvent::Void { .. }
+            | TunerEvent::Disturbed { .. }
+            | TunerEvent::Retry { .. }
+            | TunerEvent::Paused(_)
+            | TunerEvent::Interference { .. }
+            | TunerEvent::SetAside { .. }
+            | TunerEvent::Last { .. }
+            | TunerEvent::Also { .. }
+            | TunerEvent::Noticed { .. }
+            | TunerEvent::End(_) => {}
         }
     }
 
@@ -104,7 +104,8 @@ impl State {
             several => {
                 let last = self.launched.saturating_add(u32::try_from(several).unwrap_or(u32::MAX)).min(most);
                 let count = |phase| self.open.values().filter(|open| open.phase == Some(phase)).count();
-                let phases = Phase::ALL.map(|phase| (phase, count(phase))).into_iter().filter(|(_, count)| *count > 0);
+                let phases =
+                    TrialPhase::ALL.map(|phase| (phase, count(phase))).into_iter().filter(|(_, count)| *count > 0);
                 let phases: Vec<_> = phases.map(|(phase, count)| format!("{count} {phase}")).collect();
                 format!("{several} trials, launches {first} to {last}{of}, {}", phases.join(", "))
             }
@@ -132,14 +133,14 @@ mod tests {
 
     #[test]
     fn one_trial_is_told_with_its_phase_and_several_by_their_number_in_each() {
-        let mut state = State::new(Some(16));
-        state.follow(&Event::Begin { study: "s".to_owned(), stored: 2, launched: 2, best: Some(1234.0) });
+        let mut state = ProgressState::new(Some(16));
+        state.follow(&TunerEvent::Begin { study: "s".to_owned(), stored: 2, launched: 2, best: Some(1234.0) });
         assert_eq!(state.live_text(), "trial 2, launch 3 of 16, best 1234");
-        state.follow(&Event::Phase { number: 2, phase: Phase::Starting });
+        state.follow(&TunerEvent::Phase { number: 2, phase: TrialPhase::Starting });
         assert_eq!(state.live_text(), "trial 2, launch 3 of 16, starting, best 1234");
         for number in 3..5 {
-            state.follow(&Event::Phase { number, phase: Phase::Measuring });
-            state.follow(&Event::Progress { number, done: 5, total: 10 });
+            state.follow(&TunerEvent::Phase { number, phase: TrialPhase::Measuring });
+            state.follow(&TunerEvent::Progress { number, done: 5, total: 10 });
         }
         assert_eq!(state.live_text(), "3 trials, launches 3 to 5 of 16, 1 starting, 2 measuring, best 1234");
         assert_eq!(state.open.values().map(|open| open.done).sum::<usize>(), 10);

@@ -4,7 +4,7 @@ use regex::Regex;
 
 use super::regex;
 use crate::document::{DocumentError, Section, nearest};
-use crate::engine::{Evidence, Exit};
+use crate::engine::{EngineEvidence, ProcessExit};
 use crate::trial::{Failure, FailureKind, redact, without_controls};
 
 /// A pattern for a line of the log, and the kind of failure that it indicates.
@@ -33,7 +33,7 @@ impl FailurePattern {
 const MOST_TEXT: usize = 400;
 
 /// Returns the failure of the first pattern that matches a line. If none matches, the exit and the phase decide.
-pub(super) fn diagnose(evidence: &Evidence<'_>, patterns: &[FailurePattern]) -> Failure {
+pub(super) fn diagnose(evidence: &EngineEvidence<'_>, patterns: &[FailurePattern]) -> Failure {
     let lines = || evidence.log.lines().filter(|line| !line.trim().is_empty());
     let by_pattern = || {
         let mut matches =
@@ -41,7 +41,7 @@ pub(super) fn diagnose(evidence: &Evidence<'_>, patterns: &[FailurePattern]) -> 
         matches.next().map(|(one, line)| Failure { kind: one.kind, message: line.trim().to_owned() })
     };
     // A KILL by the kernel takes precedence over the log.
-    let is_killed = evidence.exit == Some(Exit::Signal(9)) && !evidence.ended_by_tuner;
+    let is_killed = evidence.exit == Some(ProcessExit::Signal(9)) && !evidence.ended_by_tuner;
     let failure = if is_killed { None } else { by_pattern() };
     let Failure { kind, message } = failure.unwrap_or_else(|| evidence.by_exit(lines().next_back()));
     let message = redact(&without_controls(&message)).chars().take(MOST_TEXT).collect();

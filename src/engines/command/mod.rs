@@ -13,12 +13,12 @@ use regex::Regex;
 use serde_json::{Value as Json, json};
 
 use self::failures::FailurePattern;
-use self::spelling::{FlagStyle, Rendered, Spelling};
+use self::spelling::{FlagStyle, ParameterSpelling, RenderedFlags};
 use super::EngineKind;
 use crate::config::Config;
 use crate::document::{DocumentError, Section, nearest};
 use crate::engine::{
-    Engine, Evidence, LaunchSpec, MetricsPage, ModelNameCheck, PlaceholderError, QUANTITIES, Readiness, asks_for,
+    Engine, EngineEvidence, LaunchSpec, MetricsPage, ModelNameCheck, PlaceholderError, QUANTITIES, Readiness, asks_for,
     check_command_word, is_variable, substitute,
 };
 use crate::flag::FlagError;
@@ -45,7 +45,7 @@ const DIALECT: &str = "openai";
 #[derive(Debug)]
 struct CommandEngine {
     style: FlagStyle,
-    spellings: BTreeMap<String, Spelling>,
+    spellings: BTreeMap<String, ParameterSpelling>,
     dialect: String,
     readiness: Readiness,
     metrics: Option<MetricsPage>,
@@ -68,7 +68,7 @@ fn read(section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
         })?,
     };
     let spellings = section.optional_section("flags", |table| {
-        table.keys().map(|name| Ok((name.to_owned(), table.required::<Spelling>(name)?))).collect()
+        table.keys().map(|name| Ok((name.to_owned(), table.required::<ParameterSpelling>(name)?))).collect()
     })?;
     let metric_names = section.optional_section("metric_names", read_metric_names)?;
     let metrics = match (path(section, "metrics")?, metric_names) {
@@ -158,7 +158,7 @@ impl Engine for CommandEngine {
 
     /// Returns the study's arguments with the flags at their placeholder, or at the end of the command.
     fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError> {
-        let flags = Rendered::of(spec.config, self.style, &self.spellings).words;
+        let flags = RenderedFlags::of(spec.config, self.style, &self.spellings).words;
         let fill = |word: &String| {
             let word = [substitute(word, MODEL, spec.model)];
             spec.launch.map_or_else(|| word.to_vec(), |(_, filling)| filling.words(&word))
@@ -180,7 +180,7 @@ impl Engine for CommandEngine {
     }
 
     fn variables(&self, config: &Config) -> BTreeMap<String, String> {
-        Rendered::of(config, self.style, &self.spellings).variables
+        RenderedFlags::of(config, self.style, &self.spellings).variables
     }
 
     fn definition(&self) -> Option<Json> {
@@ -188,7 +188,7 @@ impl Engine for CommandEngine {
         Some(json!({"flag_style": self.style.name(), "flags": spellings, "dialect": self.dialect}))
     }
 
-    fn diagnose(&self, evidence: &Evidence<'_>) -> Failure {
+    fn diagnose(&self, evidence: &EngineEvidence<'_>) -> Failure {
         failures::diagnose(evidence, &self.failures)
     }
 

@@ -42,8 +42,8 @@ impl FlagStyle {
     }
 
     /// Returns the default spelling of a parameter.
-    fn spelling(self, name: &str) -> Spelling {
-        Spelling::Name(match self {
+    fn spelling(self, name: &str) -> ParameterSpelling {
+        ParameterSpelling::Name(match self {
             Self::Separate | Self::Equals => format!("--{name}"),
             Self::Short => format!("-{name}"),
             Self::Environment => format!("{ENVIRONMENT}{}", name.to_uppercase().replace(['-', '.'], "_")),
@@ -53,14 +53,14 @@ impl FlagStyle {
 
 /// The study's spelling of one parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Spelling {
+pub(super) enum ParameterSpelling {
     /// A flag, or `env:NAME`. A flag that ends with `=` has its value attached.
     Name(String),
     /// The arguments of a switch that is on and of one that is off. An empty text is no argument.
     Switch { on: String, off: String },
 }
 
-impl FromToml for Spelling {
+impl FromToml for ParameterSpelling {
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         if let Some(name) = value.as_str() {
             let is_usable = name.strip_prefix(ENVIRONMENT).map_or(!name.trim().is_empty(), is_variable);
@@ -79,7 +79,7 @@ impl FromToml for Spelling {
     }
 }
 
-impl Spelling {
+impl ParameterSpelling {
     pub(super) fn definition(&self) -> Json {
         match self {
             Self::Name(name) => json!(name),
@@ -90,14 +90,14 @@ impl Spelling {
 
 /// A configuration in the form that a server receives.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Rendered {
+pub(super) struct RenderedFlags {
     pub(super) words: Vec<String>,
     pub(super) variables: BTreeMap<String, String>,
 }
 
-impl Rendered {
+impl RenderedFlags {
     /// Renders every parameter in the order of its name.
-    pub(super) fn of(config: &Config, style: FlagStyle, spellings: &BTreeMap<String, Spelling>) -> Self {
+    pub(super) fn of(config: &Config, style: FlagStyle, spellings: &BTreeMap<String, ParameterSpelling>) -> Self {
         let mut rendered = Self::default();
         for (name, value) in config.iter() {
             let spelling = spellings.get(name).cloned().unwrap_or_else(|| style.spelling(name));
@@ -106,15 +106,15 @@ impl Rendered {
         rendered
     }
 
-    fn add(&mut self, spelling: &Spelling, style: FlagStyle, value: &Value) {
+    fn add(&mut self, spelling: &ParameterSpelling, style: FlagStyle, value: &Value) {
         let name = match spelling {
-            Spelling::Switch { on, off } => {
+            ParameterSpelling::Switch { on, off } => {
                 let is_on = value.as_bool().unwrap_or_else(|| value.to_string() == "on");
                 let word = if is_on { on } else { off };
                 self.words.extend(word.split_whitespace().map(str::to_owned));
                 return;
             }
-            Spelling::Name(name) => name,
+            ParameterSpelling::Name(name) => name,
         };
         if let Some(variable) = name.strip_prefix(ENVIRONMENT) {
             self.variables.insert(variable.to_owned(), value.to_string());
@@ -140,10 +140,10 @@ impl Rendered {
 mod tests {
     use super::*;
 
-    fn rendered(style: FlagStyle, spellings: &[(&str, Spelling)]) -> Rendered {
+    fn rendered(style: FlagStyle, spellings: &[(&str, ParameterSpelling)]) -> RenderedFlags {
         let config = Config::new().with("threads", 2_i64).with("fast", true).with("cache-reuse", false).with("p", 0.5);
         let spellings = spellings.iter().map(|(name, spelling)| ((*name).to_owned(), spelling.clone())).collect();
-        Rendered::of(&config, style, &spellings)
+        RenderedFlags::of(&config, style, &spellings)
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(words(FlagStyle::Separate), "--no-cache-reuse --fast --p 0.5 --threads 2");
         assert_eq!(words(FlagStyle::Equals), "--no-cache-reuse --fast --p=0.5 --threads=2");
         assert_eq!(words(FlagStyle::Short), "-fast -p 0.5 -threads 2", "what is off is left out");
-        let Rendered { words, variables } = rendered(FlagStyle::Environment, &[]);
+        let RenderedFlags { words, variables } = rendered(FlagStyle::Environment, &[]);
         let expected = [("CACHE_REUSE", "false"), ("FAST", "true"), ("P", "0.5"), ("THREADS", "2")];
         assert_eq!(variables, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
         assert!(words.is_empty());
@@ -160,15 +160,15 @@ mod tests {
 
     #[test]
     fn single_parameters_can_be_spelt_in_their_own_way() {
-        let switch = |on: &str, off: &str| Spelling::Switch { on: on.to_owned(), off: off.to_owned() };
-        let name = |text: &str| Spelling::Name(text.to_owned());
+        let switch = |on: &str, off: &str| ParameterSpelling::Switch { on: on.to_owned(), off: off.to_owned() };
+        let name = |text: &str| ParameterSpelling::Name(text.to_owned());
         let spellings = [
             ("threads", name("-t")),
             ("fast", switch("--mode fast", "")),
             ("cache-reuse", switch("", "--cache off")),
             ("p", name("env:OMP_P")),
         ];
-        let Rendered { words, variables } = rendered(FlagStyle::Separate, &spellings);
+        let RenderedFlags { words, variables } = rendered(FlagStyle::Separate, &spellings);
         assert_eq!(words.join(" "), "--cache off --mode fast -t 2");
         assert_eq!(variables, BTreeMap::from([("OMP_P".to_owned(), "0.5".to_owned())]));
         assert_eq!(rendered(FlagStyle::Short, &[("p", name("--p="))]).words.join(" "), "-fast --p=0.5 -threads 2");

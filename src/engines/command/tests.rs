@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::document::Document;
-use crate::engine::Exit;
+use crate::engine::ProcessExit;
 use crate::facts::EngineVersion;
 use crate::trial::FailureKind;
 
@@ -16,8 +16,15 @@ fn line(engine: &dyn Engine, command: &[&str], args: &[&str]) -> String {
     let [command, args] = [command, args].map(|words| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
     let (devices, processors) = ("all".to_owned(), "0".to_owned());
     let (name, log) = ("n".to_owned(), PathBuf::from("/log"));
-    let filling =
-        crate::engine::Filling { port: 8123, name, log, trial: 1, devices, processors, variables: Vec::new() };
+    let filling = crate::engine::PlaceholderValues {
+        port: 8123,
+        name,
+        log,
+        trial: 1,
+        devices,
+        processors,
+        variables: Vec::new(),
+    };
     let spec = LaunchSpec {
         command: &command,
         model: "/a.gguf",
@@ -50,16 +57,16 @@ fn a_failure_is_that_of_the_first_pattern_or_follows_from_the_exit() {
     );
     let of = |log: &str, exit, under_load| {
         let evidence =
-            Evidence { log, exit: Some(exit), under_load, oom_kills: 0, ended_by_tuner: false, own_models: &[] };
+            EngineEvidence { log, exit: Some(exit), under_load, oom_kills: 0, ended_by_tuner: false, own_models: &[] };
         let Failure { kind, message } = engine.diagnose(&evidence);
         (kind, message)
     };
     let expected = (FailureKind::InvalidArgument, "bad flag -x".to_owned());
-    assert_eq!(of("start\nbad flag -x\nbye\n", Exit::Code(1), false), expected);
+    assert_eq!(of("start\nbad flag -x\nbye\n", ProcessExit::Code(1), false), expected);
     let expected = (FailureKind::StartupExit, "exit code 3; bye".to_owned());
-    assert_eq!(of("start\nbye\n\n", Exit::Code(3), false), expected);
-    assert_eq!(of("", Exit::Signal(11), true), (FailureKind::Crash, "signal 11; its log is empty".to_owned()));
-    assert_eq!(of("no room", Exit::Signal(9), true).0, FailureKind::Killed);
+    assert_eq!(of("start\nbye\n\n", ProcessExit::Code(3), false), expected);
+    assert_eq!(of("", ProcessExit::Signal(11), true), (FailureKind::Crash, "signal 11; its log is empty".to_owned()));
+    assert_eq!(of("no room", ProcessExit::Signal(9), true).0, FailureKind::Killed);
 }
 
 #[test]

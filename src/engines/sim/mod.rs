@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::EngineKind;
-use super::vllm::Vllm;
+use super::vllm::VllmEngine;
 use crate::config::Config;
-use crate::engine::{Engine, Evidence, LaunchSpec, LogReader, MetricsPage, Readiness, Simulated, TwinModel};
+use crate::engine::{
+    Engine, EngineEvidence, LaunchSpec, LogReader, MetricsPage, Readiness, SimulatedLaunch, TwinModel,
+};
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
 use crate::rule::EngineRules;
@@ -22,14 +24,14 @@ pub(super) static ENGINE: EngineKind =
     EngineKind { name: KIND, variables: &[], read: |_| Ok(engine()), built_in: Some(engine) };
 
 #[derive(Debug)]
-pub(super) struct Sim;
+pub(super) struct SimEngine;
 
 fn engine() -> Arc<dyn Engine> {
-    Arc::new(Sim)
+    Arc::new(SimEngine)
 }
 
-/// Most methods delegate to `Vllm`, because the simulated engine has vLLM's flags, log lines, pages and processes.
-impl Engine for Sim {
+/// Most methods delegate to `VllmEngine`, because the simulated engine has vLLM's flags, log lines, pages and processes.
+impl Engine for SimEngine {
     fn kind(&self) -> &'static str {
         KIND
     }
@@ -40,11 +42,11 @@ impl Engine for Sim {
     }
 
     fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError> {
-        Vllm.command_line(spec)
+        VllmEngine.command_line(spec)
     }
 
     fn flags(&self) -> Option<&'static FlagBook> {
-        Vllm.flags()
+        VllmEngine.flags()
     }
 
     fn inline_config_file(
@@ -53,51 +55,51 @@ impl Engine for Sim {
         version: EngineVersion,
         find: &dyn Fn(&str) -> Option<PathBuf>,
     ) -> Result<Vec<String>, String> {
-        Vllm.inline_config_file(words, version, find)
+        VllmEngine.inline_config_file(words, version, find)
     }
 
     fn passes_config_file(&self, command: &[String]) -> bool {
-        Vllm.passes_config_file(command)
+        VllmEngine.passes_config_file(command)
     }
 
     fn rules(&self) -> Option<&'static dyn EngineRules> {
-        Vllm.rules()
+        VllmEngine.rules()
     }
 
     fn twin(&self) -> Option<&'static dyn TwinModel> {
-        Vllm.twin()
+        VllmEngine.twin()
     }
 
     fn log_reader(&self) -> Option<&dyn LogReader> {
-        Vllm.log_reader()
+        VllmEngine.log_reader()
     }
 
-    fn diagnose(&self, evidence: &Evidence<'_>) -> Failure {
-        Vllm.diagnose(evidence)
+    fn diagnose(&self, evidence: &EngineEvidence<'_>) -> Failure {
+        VllmEngine.diagnose(evidence)
     }
 
     fn readiness(&self) -> Readiness {
-        Vllm.readiness()
+        VllmEngine.readiness()
     }
 
     fn dialect(&self) -> &'static str {
-        Vllm.dialect()
+        VllmEngine.dialect()
     }
 
     fn metrics(&self) -> Option<MetricsPage> {
-        Vllm.metrics()
+        VllmEngine.metrics()
     }
 
     fn api_key_variable(&self) -> Option<&str> {
-        Vllm.api_key_variable()
+        VllmEngine.api_key_variable()
     }
 
     fn memory_variables(&self) -> &'static [&'static str] {
-        Vllm.memory_variables()
+        VllmEngine.memory_variables()
     }
 
     fn process_title(&self) -> Option<&'static str> {
-        Vllm.process_title()
+        VllmEngine.process_title()
     }
 
     fn version_args(&self, version: EngineVersion) -> Vec<String> {
@@ -105,24 +107,24 @@ impl Engine for Sim {
     }
 
     fn port_variable(&self, config: &Config) -> Option<&'static str> {
-        Vllm.port_variable(config)
+        VllmEngine.port_variable(config)
     }
 
     fn device(&self, args: &[String], _: Option<&str>) -> Option<Device> {
-        process::Options::simulated(args).map(|simulated| simulated.device.device())
+        process::SimOptions::simulated(args).map(|simulated| simulated.device.device())
     }
 
     fn computes(&self) -> bool {
         false
     }
 
-    fn simulated(&self, args: &[String]) -> Option<Simulated> {
-        process::Options::simulated(args)
+    fn simulated(&self, args: &[String]) -> Option<SimulatedLaunch> {
+        process::SimOptions::simulated(args)
     }
 
     /// Returns whether a space of this engine fits; those for vLLM do, because the flags are vLLM's.
     fn takes_space_of(&self, kind: &str) -> bool {
-        kind == self.kind() || Vllm.takes_space_of(kind)
+        kind == self.kind() || VllmEngine.takes_space_of(kind)
     }
 }
 
@@ -135,7 +137,7 @@ mod tests {
     fn the_device_is_read_as_the_simulated_engine_reads_it() {
         let device = |line: &str| {
             let args: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-            Sim.device(&args, None)
+            SimEngine.device(&args, None)
         };
         let preset = |name| DevicePreset::find(name).map(DevicePreset::device);
         assert_eq!(device(""), preset(DevicePreset::DEFAULT));

@@ -9,7 +9,7 @@ pub(super) mod engine;
 use crate::config::{Config, ResolvedConfig, Value};
 use crate::facts::{Device, EngineVersion};
 use crate::rule::Facts;
-use class::Class;
+use class::DeviceClass;
 
 /// Returns the values that the engine works with: those of `config`, and defaults for the other flags.
 #[must_use]
@@ -27,7 +27,7 @@ pub fn resolve_config(config: &Config, facts: &Facts<'_>) -> ResolvedConfig {
     let whole = version >= EngineVersion::V0_12 && facts.model.encoder_decoder;
     let chunked_prefill = !whole && chunks(config, facts, v0, max_model_len);
 
-    let class = Class::of(facts, v0, tensor_parallel_size.saturating_mul(pipeline_parallel_size));
+    let class = DeviceClass::of(facts, v0, tensor_parallel_size.saturating_mul(pipeline_parallel_size));
     let scale =
         u64::from(version >= EngineVersion::V0_20 && config.get_str("performance-mode") == Some("throughput")) + 1;
     let explicit_seqs = number("max-num-seqs");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::config::{Config, ResolvedConfig};
 use crate::facts::EngineVersion;
-use crate::memory::{Launch, LaunchTarget};
+use crate::memory::{LaunchTarget, MemoryLaunch};
 use crate::stats::gib_to_bytes;
 
 /// Returns the properties of a launch that decide its memory. `env` are the variables of the launch.
@@ -13,7 +13,7 @@ pub(in crate::engines::vllm) fn read_launch(
     resolved: ResolvedConfig,
     config: &Config,
     env: &BTreeMap<String, String>,
-) -> Launch {
+) -> MemoryLaunch {
     let since = |minor| target.version >= EngineVersion::new(0, minor, 0);
     let number = |name: &str| config.get_i64(name).and_then(|value| u64::try_from(value).ok());
     let on = |name: &str| config.get_bool(name);
@@ -23,7 +23,7 @@ pub(in crate::engines::vllm) fn read_launch(
     let cache_dtype = config.get_str("kv-cache-dtype").unwrap_or("auto");
     let eager = on("enforce-eager").unwrap_or(false) || level(config) == Some(0) && !resolved.v0;
     let asynchronous = !target.cpu && on("async-scheduling").unwrap_or(resolved.pipeline_parallel_size <= 1);
-    Launch {
+    MemoryLaunch {
         target,
         resolved,
         eager,
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use crate::twin::Settings;
 
-    fn launch(cpu: bool, config: &Config, space: Option<&str>) -> Launch {
+    fn launch(cpu: bool, config: &Config, space: Option<&str>) -> MemoryLaunch {
         let version = EngineVersion::V0_32;
         let env = space.map(|gib| ("VLLM_CPU_KVCACHE_SPACE".to_owned(), gib.to_owned())).into_iter().collect();
         read_launch(LaunchTarget { version, cpu, device_memory: None }, Settings::default().resolved, config, &env)

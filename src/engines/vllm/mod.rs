@@ -22,7 +22,7 @@ pub use self::twin::TWIN;
 use super::EngineKind;
 use crate::config::Config;
 use crate::engine::{
-    Engine, Evidence, LaunchSpec, LogReader, MetricsPage, ModelNameCheck, PreflightProgram, Readiness, TwinModel,
+    Engine, EngineEvidence, LaunchSpec, LogReader, MetricsPage, ModelNameCheck, PreflightProgram, Readiness, TwinModel,
     python_of,
 };
 use crate::facts::{Device, EngineVersion};
@@ -38,14 +38,14 @@ pub(super) static ENGINE: EngineKind =
     EngineKind { name: KIND, variables: &["VLLM_"], read: |_| Ok(engine()), built_in: Some(engine) };
 
 pub(super) fn engine() -> Arc<dyn Engine> {
-    Arc::new(Vllm)
+    Arc::new(VllmEngine)
 }
 
 /// The variable with vLLM's API key (`vllm/envs.py`). Unlike an argument it is not visible in a list of processes.
 pub(crate) const API_KEY_VARIABLE: &str = "VLLM_API_KEY";
 
 #[derive(Debug)]
-pub(super) struct Vllm;
+pub(super) struct VllmEngine;
 
 /// Reads the package's metadata, which takes milliseconds. `vllm --version` would import the engine first.
 const PRINT_VERSION: &str = "import importlib.metadata; print(importlib.metadata.version('vllm'))";
@@ -53,7 +53,7 @@ const PRINT_VERSION: &str = "import importlib.metadata; print(importlib.metadata
 /// Wrappers that run the engine on this machine and in the same environment.
 const TRANSPARENT: [&str; 6] = ["chrt", "ionice", "nice", "numactl", "stdbuf", "taskset"];
 
-impl Engine for Vllm {
+impl Engine for VllmEngine {
     fn kind(&self) -> &'static str {
         KIND
     }
@@ -91,7 +91,7 @@ impl Engine for Vllm {
         Some(&VllmLog)
     }
 
-    fn diagnose(&self, evidence: &Evidence<'_>) -> Failure {
+    fn diagnose(&self, evidence: &EngineEvidence<'_>) -> Failure {
         diagnose(evidence)
     }
 
@@ -169,8 +169,8 @@ mod tests {
 
     #[test]
     fn engines_that_would_look_for_a_port_at_the_same_time_are_not_told_where() {
-        assert_eq!(Vllm.port_variable(&Config::new().with("tensor-parallel-size", 4_i64)), Some("VLLM_PORT"));
-        assert_eq!(Vllm.port_variable(&Config::new().with("data-parallel-size", 2_i64)), None);
+        assert_eq!(VllmEngine.port_variable(&Config::new().with("tensor-parallel-size", 4_i64)), Some("VLLM_PORT"));
+        assert_eq!(VllmEngine.port_variable(&Config::new().with("data-parallel-size", 2_i64)), None);
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
             ("docker run image".to_owned(), None),
         ] {
             let words: Vec<_> = command.split(' ').map(str::to_owned).collect();
-            assert_eq!(Vllm.preflight_python(&words).as_deref(), expected, "{command}");
+            assert_eq!(VllmEngine.preflight_python(&words).as_deref(), expected, "{command}");
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use serde_json::Value as Json;
 
-use super::json::Keys;
+use super::json::ShapeKeys;
 
 /// Names of the key/value heads: most families, Falcon, `ChatGLM`.
 const KV_HEADS: [&str; 4] = ["num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num"];
@@ -12,7 +12,7 @@ const KV_HEADS: [&str; 4] = ["num_key_value_heads", "num_kv_heads", "n_head_kv",
 /// Returns the number of key/value heads: as many as attention heads if none are named. The second value lists unusable
 /// keys.
 pub(super) fn kv_heads(text: &Json, kind: Option<&str>, attention_heads: Option<u64>) -> (Option<u64>, Vec<String>) {
-    let keys = Keys::new(text);
+    let keys = ShapeKeys::new(text);
     let shares_one =
         keys.flag("multi_query").unwrap_or(false) && !keys.flag("new_decoder_architecture").unwrap_or(false);
     let heads = match kind {
@@ -21,7 +21,7 @@ pub(super) fn kv_heads(text: &Json, kind: Option<&str>, attention_heads: Option<
         Some("chatglm") if keys.flag("multi_query_attention") == Some(false) => attention_heads,
         Some("mpt" | "dbrx") => {
             let nested = text.get("attn_config").unwrap_or(&Json::Null);
-            let nested = Keys::new(nested);
+            let nested = ShapeKeys::new(nested);
             let heads = nested.size_or(&["kv_n_heads"], || attention_heads);
             return (heads, nested.unread());
         }

@@ -31,12 +31,12 @@ enum Found {
 }
 
 /// A reader of values that collects the keys with unusable values.
-pub(super) struct Keys<'j> {
+pub(super) struct ShapeKeys<'j> {
     json: &'j Json,
     unread: RefCell<Vec<String>>,
 }
 
-impl<'j> Keys<'j> {
+impl<'j> ShapeKeys<'j> {
     pub(super) fn new(json: &'j Json) -> Self {
         Self { json, unread: RefCell::default() }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::json::Keys;
+use super::json::ShapeKeys;
 use crate::facts::EngineVersion;
 use crate::stats::{f64_to_u64, to_f64};
 
@@ -27,7 +27,7 @@ const LARGEST_FACTOR: f64 = 1e6;
 
 /// The inputs for a model's length, in tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Lengths {
+pub struct ContextLengths {
     /// The smallest length that `config.json` states.
     pub stated: Option<u64>,
     /// `original_max_position_embeddings`, beside the other lengths.
@@ -44,14 +44,14 @@ pub struct RopeScaling {
     pub original: Option<u64>,
 }
 
-impl Lengths {
+impl ContextLengths {
     /// Creates lengths of exactly `tokens`.
     #[must_use]
     pub fn of(tokens: u64) -> Self {
         Self { stated: Some(tokens), ..Self::default() }
     }
 
-    pub(super) fn read(text: &Json, keys: &Keys<'_>) -> Self {
+    pub(super) fn read(text: &Json, keys: &ShapeKeys<'_>) -> Self {
         // If present, `model_max_length` decides alone, even if it is the longer one.
         let stated = keys.size(&["model_max_length"]).or_else(|| keys.smallest(&KEYS));
         let scaling = ["rope_scaling", "rope_parameters"].iter().find_map(|key| {
@@ -60,7 +60,7 @@ impl Lengths {
             let scaling = text.get(key).filter(|scaling| scaling.is_object() && !gemma3)?;
             let kind = scaling.get("rope_type").or_else(|| scaling.get("type")).and_then(Json::as_str)?;
             let factor = scaling.get("factor").and_then(Json::as_f64).filter(|f| *f > 0.0 && *f <= LARGEST_FACTOR);
-            let original = Keys::new(scaling).size(&["original_max_position_embeddings"]);
+            let original = ShapeKeys::new(scaling).size(&["original_max_position_embeddings"]);
             Some(RopeScaling { kind: kind.to_owned(), factor: factor.unwrap_or(1.0), original })
         });
         let original = text.get("original_max_position_embeddings").and_then(Json::as_u64);
@@ -108,7 +108,7 @@ mod tests {
     use serde_json::json;
 
     fn longest(config: &Json, version: &str) -> u64 {
-        Lengths::read(config, &Keys::new(config)).longest(version.parse().unwrap())
+        ContextLengths::read(config, &ShapeKeys::new(config)).longest(version.parse().unwrap())
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
         let config = json!({
             "max_position_embeddings": 16384, "original_max_position_embeddings": 2048, "rope_scaling": scaling
         });
-        let lengths = Lengths::read(&config, &Keys::new(&config));
+        let lengths = ContextLengths::read(&config, &ShapeKeys::new(&config));
         let at = |version: &str| version.parse().map(|version| (lengths.usual(version), lengths.longest(version)));
         assert_eq!((at("0.12.0"), at("0.32.0")), (Ok((16384, 16384)), Ok((2048, 16384))));
     }

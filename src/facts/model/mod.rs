@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value as Json;
 
 use crate::facts::EngineVersion;
-use json::Keys;
-pub use length::Lengths;
+use json::ShapeKeys;
+pub use length::ContextLengths;
 use quantization::Quantization;
-pub use unchecked::Unchecked;
+pub use unchecked::UncheckedFact;
 
 /// The shape of a model, for rules, ranges, the memory model and the twin. A key that `config.json` lacks, or whose
 /// value is absurd, is `None` and listed in `unread`. It is never guessed.
@@ -48,7 +48,7 @@ pub struct ModelShape {
     /// The sizes of multi-head latent attention, if the model caches latent vectors instead of keys and values.
     pub latent: Option<LatentAttention>,
     /// Mixture of experts.
-    pub experts: Option<Experts>,
+    pub experts: Option<ExpertLayers>,
     /// The checkpoint's own quantisation method, such as `awq` or `fp8`.
     pub quantization: Option<String>,
     /// Bits of one quantised weight, if the checkpoint states them.
@@ -65,7 +65,7 @@ pub struct ModelShape {
     pub checkpoint_bytes: Option<u64>,
     /// Names of the weight files in the directory of `config.json`; `None` if there are none.
     pub weight_files: Option<Vec<String>>,
-    pub lengths: Lengths,
+    pub lengths: ContextLengths,
     /// Keys whose values could not be used, each with the reason.
     pub unread: Vec<String>,
 }
@@ -86,7 +86,7 @@ impl LatentAttention {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Experts {
+pub struct ExpertLayers {
     /// Routed experts of a layer.
     pub count: u64,
     pub intermediate_size: Option<u64>,
@@ -163,14 +163,15 @@ impl ModelShape {
     #[must_use]
     pub fn from_json(json: &Json) -> Self {
         let text = json::language_model(json);
-        let keys = Keys::new(text);
+        let keys = ShapeKeys::new(text);
         let model_type = json.get("model_type").and_then(Json::as_str).map(str::to_owned);
         let kind = text.get("model_type").and_then(Json::as_str).or(model_type.as_deref());
         let hidden_size = keys.size(&["hidden_size", "n_embd", "d_model"]);
         let attention_heads =
             keys.size(&["num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads"]);
         let layers = keys.size(&["num_hidden_layers", "n_layer", "num_layers", "n_layers"]);
-        let dtype = keys.text(&["dtype", "torch_dtype"]).or_else(|| Keys::new(json).text(&["dtype", "torch_dtype"]));
+        let dtype =
+            keys.text(&["dtype", "torch_dtype"]).or_else(|| ShapeKeys::new(json).text(&["dtype", "torch_dtype"]));
         // Qwen2 states a window that it does not use.
         let uses_window = text.get("use_sliding_window").and_then(Json::as_bool).unwrap_or(true);
         let sliding_window = keys.size(&["sliding_window"]).filter(|_| uses_window);
@@ -213,7 +214,7 @@ impl ModelShape {
                 kv_lora_rank,
                 qk_rope_head_dim: keys.size(&["qk_rope_head_dim"]).unwrap_or(0),
             }),
-            experts: expert_count.map(|count| Experts {
+            experts: expert_count.map(|count| ExpertLayers {
                 count,
                 intermediate_size: keys.size(&["moe_intermediate_size", "expert_ffn_hidden_size"]),
                 per_token: keys.size(&[
@@ -237,7 +238,7 @@ impl ModelShape {
             irregular_cache: attention::caches_otherwise(text, kind),
             checkpoint_bytes: None,
             weight_files: None,
-            lengths: Lengths::read(text, &keys),
+            lengths: ContextLengths::read(text, &keys),
             model_type,
             unread: Vec::new(),
         };
@@ -330,7 +331,7 @@ mod tests {
             "kv_lora_rank": 512, "qk_rope_head_dim": 64, "quantization_config": {"quant_method": "FP8"}
         }));
         let experts =
-            Experts { count: 256, intermediate_size: Some(2048), per_token: None, shared: 1, dense_layers: 3 };
+            ExpertLayers { count: 256, intermediate_size: Some(2048), per_token: None, shared: 1, dense_layers: 3 };
         assert_eq!(shape.experts, Some(experts));
         assert_eq!(shape.latent, Some(LatentAttention { kv_lora_rank: 512, qk_rope_head_dim: 64 }));
         assert_eq!(shape.quantization.as_deref(), Some("fp8"));

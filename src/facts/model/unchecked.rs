@@ -6,13 +6,13 @@ use super::ModelShape;
 
 /// A check that is left out, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unchecked {
+pub struct UncheckedFact {
     /// The name of the check.
     pub check: &'static str,
     pub reason: String,
 }
 
-impl fmt::Display for Unchecked {
+impl fmt::Display for UncheckedFact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.check, self.reason)
     }
@@ -21,7 +21,7 @@ impl fmt::Display for Unchecked {
 impl ModelShape {
     /// Returns the checks that are impossible for this shape, with the missing keys of each.
     #[must_use]
-    pub fn unchecked(&self) -> Vec<Unchecked> {
+    pub fn unchecked(&self) -> Vec<UncheckedFact> {
         let heads = [("num_attention_heads", self.attention_heads.is_some())];
         let kv_heads = [("num_key_value_heads", self.kv_heads.is_some())];
         let memory = [
@@ -46,11 +46,11 @@ impl ModelShape {
             other
                 .into_iter()
                 .filter(|(applies, _)| *applies)
-                .map(|(_, reason)| Unchecked { check: "memory of the device", reason: reason.to_owned() }),
+                .map(|(_, reason)| UncheckedFact { check: "memory of the device", reason: reason.to_owned() }),
         );
         if self.lengths.stated.is_none() {
             let reason = "config.json states no length, and the engine's assumption is taken".to_owned();
-            unchecked.push(Unchecked { check: "the model's own length", reason });
+            unchecked.push(UncheckedFact { check: "the model's own length", reason });
         }
         unchecked
     }
@@ -60,10 +60,10 @@ impl ModelShape {
     }
 }
 
-fn lacking(check: &'static str, keys: &[(&str, bool)]) -> Option<Unchecked> {
+fn lacking(check: &'static str, keys: &[(&str, bool)]) -> Option<UncheckedFact> {
     let missing: Vec<_> = keys.iter().filter(|(_, known)| !known).map(|(key, _)| *key).collect();
     let reason = || format!("config.json does not give {}", missing.join(", "));
-    (!missing.is_empty()).then(|| Unchecked { check, reason: reason() })
+    (!missing.is_empty()).then(|| UncheckedFact { check, reason: reason() })
 }
 
 #[cfg(test)]

@@ -1,23 +1,23 @@
 //! One streamed chunk of a completion, reduced to the parts of its JSON that a measurement needs.
 
 use super::Dialect;
-use super::wire::{Choices, ErrorBody, Wire};
-use crate::load::Error;
+use super::wire::{ErrorBody, WireChoices, WireChunk};
+use crate::load::RequestError;
 
 /// The content of one event, without its texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Chunk {
+pub(super) struct ReplyChunk {
     /// The largest content of any of its choices.
-    pub(super) said: Said,
+    pub(super) said: ChunkContent,
     /// Whether a choice has a role, like the first chunk of a chat, which precedes the first token.
     pub(super) role: bool,
-    pub(super) finish: Finish,
-    pub(super) usage: Option<Usage>,
+    pub(super) finish: ChoiceFinish,
+    pub(super) usage: Option<TokenUsage>,
 }
 
 /// Content of a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Said {
+pub(super) enum ChunkContent {
     /// Absent or null.
     #[default]
     Nothing,
@@ -28,7 +28,7 @@ pub(super) enum Said {
 
 /// Finish reason of a choice, reduced to three cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Finish {
+pub(super) enum ChoiceFinish {
     /// No reason. TGI sends an empty one in every chunk of a completion but the last (its `router/src/server.rs`).
     #[default]
     No,
@@ -40,7 +40,7 @@ pub(super) enum Finish {
 
 /// Token counts of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Usage {
+pub(super) struct TokenUsage {
     pub(super) prompt: u32,
     pub(super) output: u32,
     /// Prompt tokens that were in the server's prefix cache.
@@ -56,7 +56,7 @@ pub(super) enum NotAChunk {
     Unparsable(String),
 }
 
-impl From<NotAChunk> for Error {
+impl From<NotAChunk> for RequestError {
     fn from(failure: NotAChunk) -> Self {
         match failure {
             NotAChunk::Error(message) => Self::Server(message),
@@ -65,13 +65,13 @@ impl From<NotAChunk> for Error {
     }
 }
 
-impl Chunk {
+impl ReplyChunk {
     /// Reads the data of one event. An event that has neither choices nor usage nor an error is an empty chunk.
     ///
     /// # Errors
     /// If the event reports an error or cannot be parsed.
     pub(super) fn parse(data: &[u8]) -> Result<Self, NotAChunk> {
-        let wire: Wire<'_> = serde_json::from_slice(data)
+        let wire: WireChunk<'_> = serde_json::from_slice(data)
             .map_err(|error| NotAChunk::Unparsable(format!("{error} in {:?}", excerpt(data))))?;
         match wire.error {
             Some(ErrorBody::Text(text) | ErrorBody::Object { message: text }) => {
@@ -83,14 +83,14 @@ impl Chunk {
         if let (Some(message), None, None) = (&wire.message, &wire.choices, &wire.usage) {
             return Err(NotAChunk::Error(excerpt(message.0.as_bytes())));
         }
-        let Choices { said, role, finish } = wire.choices.unwrap_or_default();
+        let WireChoices { said, role, finish } = wire.choices.unwrap_or_default();
         // llama.cpp can send its timings with every token. Only those of the last chunk count.
-        let timings = wire.timings.map(Usage::from);
+        let timings = wire.timings.map(TokenUsage::from);
         let cached = timings.and_then(|timings| timings.cached);
-        let timings = timings.filter(|_| finish != Finish::No);
-        let usage = match wire.usage.map(Usage::from) {
+        let timings = timings.filter(|_| finish != ChoiceFinish::No);
+        let usage = match wire.usage.map(TokenUsage::from) {
             // llama.cpp reports cached tokens only in its timings.
-            Some(usage) => Some(Usage { cached: usage.cached.or(cached), ..usage }),
+            Some(usage) => Some(TokenUsage { cached: usage.cached.or(cached), ..usage }),
             None => timings,
         };
         Ok(Self { said, role, finish, usage })
@@ -101,9 +101,9 @@ impl Chunk {
     /// only the finish reason.
     pub(super) fn has_token(&self, dialect: Dialect) -> bool {
         match self.said {
-            Said::Something => true,
-            Said::Empty => !self.role && (self.finish == Finish::No || !dialect.finishes_apart()),
-            Said::Nothing => false,
+            ChunkContent::Something => true,
+            ChunkContent::Empty => !self.role && (self.finish == ChoiceFinish::No || !dialect.finishes_apart()),
+            ChunkContent::Nothing => false,
         }
     }
 }
@@ -111,7 +111,7 @@ impl Chunk {
 /// Returns the message of an HTTP error's body: the server's own message if the body is JSON, otherwise its beginning.
 #[must_use]
 pub(in crate::load) fn message_of(body: &[u8]) -> String {
-    match Chunk::parse(body) {
+    match ReplyChunk::parse(body) {
         Err(NotAChunk::Error(message)) => message,
         _ => excerpt(body),
     }
@@ -129,8 +129,8 @@ pub(super) fn excerpt(text: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Chunk {
-        Chunk::parse(text.as_bytes()).unwrap()
+    fn parse(text: &str) -> ReplyChunk {
+        ReplyChunk::parse(text.as_bytes()).unwrap()
     }
 
     /// Returns whether each dialect counts the chunk as a token, in the order of `Dialect::ALL`.
@@ -181,16 +181,19 @@ mod tests {
     fn an_empty_finish_reason_is_none_and_an_abort_is_no_end() {
         let finish =
             |reason: &str| parse(&format!(r#"{{"choices":[{{"text":"a","finish_reason":{reason}}}]}}"#)).finish;
-        assert_eq!([finish("null"), finish("\"\"")], [Finish::No; 2]);
-        assert_eq!([finish("\"stop\""), finish("\"eos_token\""), finish(r#"{"type":"length"}"#)], [Finish::Yes; 3]);
-        assert_eq!([finish("\"abort\""), finish("\"error\"")], [Finish::Aborted; 2]);
+        assert_eq!([finish("null"), finish("\"\"")], [ChoiceFinish::No; 2]);
+        assert_eq!(
+            [finish("\"stop\""), finish("\"eos_token\""), finish(r#"{"type":"length"}"#)],
+            [ChoiceFinish::Yes; 3]
+        );
+        assert_eq!([finish("\"abort\""), finish("\"error\"")], [ChoiceFinish::Aborted; 2]);
     }
 
     #[test]
     fn counts_are_read_in_every_form() {
-        let usage = |prompt, output, cached| Some(Usage { prompt, output, cached });
+        let usage = |prompt, output, cached| Some(TokenUsage { prompt, output, cached });
         let chunk = parse(r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}"#);
-        assert_eq!(chunk, Chunk { usage: usage(3, 2, None), ..Chunk::default() });
+        assert_eq!(chunk, ReplyChunk { usage: usage(3, 2, None), ..ReplyChunk::default() });
         let detailed =
             r#"{"usage":{"prompt_tokens":9,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":8}}}"#;
         assert_eq!(parse(detailed).usage, usage(9, 1, Some(8)));
@@ -212,15 +215,19 @@ mod tests {
             r#"{"error":"engine \"dead\""}"#,
             r#"{"object":"error","message":"engine \"dead\"","code":400}"#,
         ] {
-            assert_eq!(Chunk::parse(text.as_bytes()), Err(NotAChunk::Error("engine \"dead\"".to_owned())), "{text}");
+            assert_eq!(
+                ReplyChunk::parse(text.as_bytes()),
+                Err(NotAChunk::Error("engine \"dead\"".to_owned())),
+                "{text}"
+            );
         }
-        assert_eq!(Chunk::parse(br#"{"error":5}"#), Err(NotAChunk::Error(r#"{"error":5}"#.to_owned())));
-        assert_eq!(Chunk::parse(br#"{"error":null,"choices":[]}"#), Ok(Chunk::default()));
+        assert_eq!(ReplyChunk::parse(br#"{"error":5}"#), Err(NotAChunk::Error(r#"{"error":5}"#.to_owned())));
+        assert_eq!(ReplyChunk::parse(br#"{"error":null,"choices":[]}"#), Ok(ReplyChunk::default()));
     }
 
     #[test]
     fn what_is_not_a_chunk_says_what_was_seen() {
-        let Err(NotAChunk::Unparsable(seen)) = Chunk::parse(b"<html>") else { panic!("parsed") };
+        let Err(NotAChunk::Unparsable(seen)) = ReplyChunk::parse(b"<html>") else { panic!("parsed") };
         assert!(seen.contains("<html>"), "{seen}");
     }
 

@@ -1,6 +1,6 @@
 //! Differences between servers of OpenAI's interface that a load generator notices.
 
-use crate::load::Api;
+use crate::load::RequestApi;
 
 /// The server behind the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +41,8 @@ impl Dialect {
     /// `tokenize_input_prompts` in `tools/server/server-common.cpp`. OpenAI: the reference of `/v1/completions`. TGI
     /// takes only texts (`Prompt` in `router/src/lib.rs`). No chat endpoint takes them.
     #[must_use]
-    pub fn takes_tokens(self, api: Api) -> bool {
-        api == Api::Completions && self != Self::Tgi
+    pub fn takes_tokens(self, api: RequestApi) -> bool {
+        api == RequestApi::Completions && self != Self::Tgi
     }
 
     /// Returns whether the server supports `ignore_eos`. Replies can then be forced to an exact number of tokens.
@@ -57,8 +57,8 @@ impl Dialect {
 
     /// Returns the field that bounds the output. OpenAI's reference of the chat calls `max_tokens` deprecated, and its
     /// reasoning models reject it. The other servers support `max_tokens` in every release.
-    pub(super) fn length_field(self, api: Api) -> &'static str {
-        if self == Self::OpenAi && api == Api::Chat { "max_completion_tokens" } else { "max_tokens" }
+    pub(super) fn length_field(self, api: RequestApi) -> &'static str {
+        if self == Self::OpenAi && api == RequestApi::Chat { "max_completion_tokens" } else { "max_tokens" }
     }
 
     /// Returns whether every reply has token counts if the request asks for them. A reply without counts is then
@@ -95,7 +95,7 @@ mod tests {
     fn every_dialect_is_found_by_its_name() {
         for dialect in Dialect::ALL {
             assert_eq!(Dialect::from_name(dialect.name()), Some(dialect));
-            assert!(!dialect.takes_tokens(Api::Chat));
+            assert!(!dialect.takes_tokens(RequestApi::Chat));
         }
         assert_eq!(Dialect::from_name("VLLM"), None);
     }

@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
     use crate::load::Dialect;
-    use crate::load::protocol::chunk::{Chunk, Finish};
+    use crate::load::protocol::chunk::{ChoiceFinish, ReplyChunk};
 
     #[test]
     fn the_chunks_of_every_server_are_recognised() {
@@ -257,8 +257,8 @@ mod tests {
         #[test]
         fn a_yes_agrees_with_the_parser(chunk in chunk()) {
             if is_token(chunk.as_bytes()) {
-                let parsed = Chunk::parse(chunk.as_bytes()).unwrap();
-                prop_assert_eq!((parsed.finish, parsed.usage), (Finish::No, None), "{}", chunk);
+                let parsed = ReplyChunk::parse(chunk.as_bytes()).unwrap();
+                prop_assert_eq!((parsed.finish, parsed.usage), (ChoiceFinish::No, None), "{}", chunk);
                 prop_assert!(Dialect::ALL.iter().all(|dialect| parsed.has_token(*dialect)), "{}", chunk);
             }
         }

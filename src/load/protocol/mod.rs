@@ -13,14 +13,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value as Json, json};
 
-use super::{Api, Error, LoadError, Target};
-use crate::workload::{Message, Part, Prompt, Request, Role};
+use super::{LoadError, LoadTarget, RequestApi, RequestError};
+use crate::workload::{ChatMessage, MessagePart, Prompt, Request, Role};
 
 pub(super) use chunk::message_of;
 pub use dialect::Dialect;
-pub(super) use reply::Reply;
+pub(super) use reply::ReplyState;
 
-use reply::{Length, Rules};
+use reply::{ReplyLength, ReplyRules};
 
 /// Fields that the workload and the target decide. Other values would change the requested replies.
 const OWN: [(&str, &str); 5] = [
@@ -39,20 +39,20 @@ pub(super) const MESSAGES: &str = "prompts of messages";
 
 /// Format of the requests and replies of one server. Created once per run.
 #[derive(Clone, Debug)]
-pub(super) struct Protocol {
-    api: Api,
+pub(super) struct ServerProtocol {
+    api: RequestApi,
     dialect: Dialect,
     stream: bool,
-    length: Length,
+    length: ReplyLength,
     /// The body's fields that all requests share, as JSON without the closing brace.
     head: Vec<u8>,
 }
 
-impl Protocol {
+impl ServerProtocol {
     /// # Errors
     /// If `extra_body` replaces a field that the workload decides.
-    pub(super) fn new(target: &Target, allow_eos: bool) -> Result<Self, LoadError> {
-        let &Target { api, dialect, stream, .. } = target;
+    pub(super) fn new(target: &LoadTarget, allow_eos: bool) -> Result<Self, LoadError> {
+        let &LoadTarget { api, dialect, stream, .. } = target;
         for (field, reason) in OWN {
             if target.extra_body.contains_key(field) {
                 return Err(LoadError::ExtraBody { field, reason });
@@ -71,8 +71,11 @@ impl Protocol {
             fields.insert("ignore_eos".to_owned(), json!(exact));
         }
         fields.extend(target.extra_body.clone());
-        let length =
-            if exact && fields.get("ignore_eos") == Some(&json!(true)) { Length::Exact } else { Length::AtMost };
+        let length = if exact && fields.get("ignore_eos") == Some(&json!(true)) {
+            ReplyLength::Exact
+        } else {
+            ReplyLength::AtMost
+        };
         let mut head = Json::Object(fields).to_string().into_bytes();
         head.pop();
         Ok(Self { api, dialect, stream, length, head })
@@ -81,8 +84,8 @@ impl Protocol {
     /// Returns the path of the requests.
     pub(super) fn path(&self) -> &'static str {
         match self.api {
-            Api::Completions => COMPLETIONS,
-            Api::Chat => CHAT,
+            RequestApi::Completions => COMPLETIONS,
+            RequestApi::Chat => CHAT,
         }
     }
 
@@ -105,15 +108,15 @@ impl Protocol {
                 body.extend_from_slice(b",\"prompt\":");
                 serde_json::to_writer(&mut body, tokens).map_err(std::io::Error::from)
             }
-            (Api::Completions, Prompt::Text(text)) => {
+            (RequestApi::Completions, Prompt::Text(text)) => {
                 body.extend_from_slice(b",\"prompt\":");
                 string(&mut body, text)
             }
-            (Api::Chat, Prompt::Text(text)) => {
+            (RequestApi::Chat, Prompt::Text(text)) => {
                 body.extend_from_slice(b",\"messages\":[{\"role\":\"user\",\"content\":");
                 string(&mut body, text).map(|()| body.extend_from_slice(b"}]"))
             }
-            (Api::Chat, Prompt::Messages(messages)) => {
+            (RequestApi::Chat, Prompt::Messages(messages)) => {
                 body.extend_from_slice(b",\"messages\":[");
                 let written = messages.iter().enumerate().try_for_each(|(index, one)| {
                     if index > 0 {
@@ -125,7 +128,7 @@ impl Protocol {
                 written
             }
             (_, Prompt::Tokens(_)) => return Err(self.refuse(TOKENS)),
-            (Api::Completions, Prompt::Messages(_)) => return Err(self.refuse(MESSAGES)),
+            (RequestApi::Completions, Prompt::Messages(_)) => return Err(self.refuse(MESSAGES)),
         };
         written.map_err(LoadError::Body)?;
         body.push(b'}');
@@ -137,8 +140,11 @@ impl Protocol {
     }
 
     /// Returns the reader of the reply to a request for `asked` tokens.
-    pub(super) fn reply(&self, asked: u32) -> Reply {
-        Reply::new(Rules { api: self.api, dialect: self.dialect, stream: self.stream, length: self.length }, asked)
+    pub(super) fn reply(&self, asked: u32) -> ReplyState {
+        ReplyState::new(
+            ReplyRules { api: self.api, dialect: self.dialect, stream: self.stream, length: self.length },
+            asked,
+        )
     }
 }
 
@@ -152,10 +158,10 @@ fn size(prompt: &Prompt) -> usize {
     }
 }
 
-fn part_size(part: &Part) -> usize {
+fn part_size(part: &MessagePart) -> usize {
     match part {
-        Part::Text(text) => text.len() + text.len() / 16 + 64,
-        Part::Image(png) => png.len() / 3 * 4 + 128,
+        MessagePart::Text(text) => text.len() + text.len() / 16 + 64,
+        MessagePart::Image(png) => png.len() / 3 * 4 + 128,
     }
 }
 
@@ -163,7 +169,7 @@ fn string(body: &mut Vec<u8>, text: &str) -> std::io::Result<()> {
     serde_json::to_writer(body, text).map_err(std::io::Error::from)
 }
 
-fn message(body: &mut Vec<u8>, message: &Message) -> std::io::Result<()> {
+fn message(body: &mut Vec<u8>, message: &ChatMessage) -> std::io::Result<()> {
     let role = match message.role {
         Role::System => "system",
         Role::User => "user",
@@ -171,7 +177,7 @@ fn message(body: &mut Vec<u8>, message: &Message) -> std::io::Result<()> {
     };
     write!(body, "{{\"role\":\"{role}\",\"content\":")?;
     // A single text is sent as a string: not every server and template accepts a list of one.
-    if let [Part::Text(text)] = &message.content[..] {
+    if let [MessagePart::Text(text)] = &message.content[..] {
         string(body, text)?;
     } else {
         body.push(b'[');
@@ -180,12 +186,12 @@ fn message(body: &mut Vec<u8>, message: &Message) -> std::io::Result<()> {
                 body.push(b',');
             }
             match part {
-                Part::Text(text) => {
+                MessagePart::Text(text) => {
                     body.extend_from_slice(b"{\"type\":\"text\",\"text\":");
                     string(body, text)?;
                     body.push(b'}');
                 }
-                Part::Image(png) => {
+                MessagePart::Image(png) => {
                     body.extend_from_slice(b"{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:image/png;base64,");
                     body.extend_from_slice(BASE64.encode(png).as_bytes());
                     body.extend_from_slice(b"\"}}");
@@ -202,8 +208,8 @@ fn message(body: &mut Vec<u8>, message: &Message) -> std::io::Result<()> {
 /// the tokens of its prompt and output, and the verdict. Only for fuzzing.
 #[doc(hidden)]
 #[must_use]
-pub fn read(target: &Target, asked: u32, pieces: &[&[u8]]) -> Option<(usize, [u32; 2], Result<(), Error>)> {
-    let mut reply = Protocol::new(target, false).ok()?.reply(asked);
+pub fn read(target: &LoadTarget, asked: u32, pieces: &[&[u8]]) -> Option<(usize, [u32; 2], Result<(), RequestError>)> {
+    let mut reply = ServerProtocol::new(target, false).ok()?.reply(asked);
     for piece in pieces {
         reply.feed(0, piece);
     }
@@ -215,10 +221,10 @@ pub fn read(target: &Target, asked: u32, pieces: &[&[u8]]) -> Option<(usize, [u3
 mod tests {
     use super::*;
 
-    fn body(change: impl FnOnce(&mut Target), allow_eos: bool, prompt: Prompt) -> Result<Json, LoadError> {
-        let mut target = Target::new("http://127.0.0.1:1", "a \"model\"");
+    fn body(change: impl FnOnce(&mut LoadTarget), allow_eos: bool, prompt: Prompt) -> Result<Json, LoadError> {
+        let mut target = LoadTarget::new("http://127.0.0.1:1", "a \"model\"");
         change(&mut target);
-        let body = Protocol::new(&target, allow_eos)?.body(&Request { prompt, output_len: 8 })?;
+        let body = ServerProtocol::new(&target, allow_eos)?.body(&Request { prompt, output_len: 8 })?;
         Ok(serde_json::from_slice(&body).unwrap())
     }
 
@@ -226,7 +232,7 @@ mod tests {
         Prompt::Tokens(vec![5, 600, 70_000])
     }
 
-    fn dialect(dialect: Dialect, api: Api) -> impl FnOnce(&mut Target) {
+    fn dialect(dialect: Dialect, api: RequestApi) -> impl FnOnce(&mut LoadTarget) {
         move |target| (target.dialect, target.api) = (dialect, api)
     }
 
@@ -243,7 +249,7 @@ mod tests {
     fn a_text_is_a_prompt_or_the_only_message_of_a_user() {
         let text = || Prompt::Text("say \"é\"\n".to_owned());
         assert_eq!(body(|_| {}, false, text()).unwrap()["prompt"], "say \"é\"\n");
-        let chat = body(dialect(Dialect::OpenAi, Api::Chat), false, text()).unwrap();
+        let chat = body(dialect(Dialect::OpenAi, RequestApi::Chat), false, text()).unwrap();
         let expected = json!({
             "model": "a \"model\"", "messages": [{"role": "user", "content": "say \"é\"\n"}], "temperature": 0,
             "max_completion_tokens": 8, "stream": true, "stream_options": {"include_usage": true},
@@ -253,10 +259,13 @@ mod tests {
 
     #[test]
     fn images_are_data_urls_beside_their_text() {
-        let content = vec![Part::Text("what is \"this\"?".to_owned()), Part::Image([0x89, b'P', b'N', b'G'].into())];
-        let system = Message { role: Role::System, content: vec![Part::Text("be brief".to_owned())] };
-        let prompt = Prompt::Messages(vec![system, Message { role: Role::User, content }]);
-        let chat = body(dialect(Dialect::Vllm, Api::Chat), false, prompt).unwrap();
+        let content = vec![
+            MessagePart::Text("what is \"this\"?".to_owned()),
+            MessagePart::Image([0x89, b'P', b'N', b'G'].into()),
+        ];
+        let system = ChatMessage { role: Role::System, content: vec![MessagePart::Text("be brief".to_owned())] };
+        let prompt = Prompt::Messages(vec![system, ChatMessage { role: Role::User, content }]);
+        let chat = body(dialect(Dialect::Vllm, RequestApi::Chat), false, prompt).unwrap();
         let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}});
         let text = json!({"type": "text", "text": "what is \"this\"?"});
         let expected = json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": [text, image]}]);
@@ -273,9 +282,9 @@ mod tests {
             (Dialect::OpenAi, None),
         ] {
             let text = || Prompt::Text("a".to_owned());
-            let asked = body(dialect(server, Api::Chat), false, text()).unwrap();
+            let asked = body(dialect(server, RequestApi::Chat), false, text()).unwrap();
             assert_eq!(asked.get("ignore_eos").and_then(Json::as_bool), told, "{server:?}");
-            let allowed = body(dialect(server, Api::Chat), true, text()).unwrap();
+            let allowed = body(dialect(server, RequestApi::Chat), true, text()).unwrap();
             assert_eq!(allowed.get("ignore_eos").and_then(Json::as_bool), told.map(|_| false), "{server:?}");
         }
     }
@@ -284,13 +293,13 @@ mod tests {
     fn what_a_server_does_not_take_is_refused_by_name() {
         let refused = |server, api, prompt| body(dialect(server, api), false, prompt).unwrap_err().to_string();
         let at = |path: &str| format!("a vllm server takes no prompts of token ids at {path}");
-        assert_eq!(refused(Dialect::Vllm, Api::Chat, tokens()), at("/v1/chat/completions"));
+        assert_eq!(refused(Dialect::Vllm, RequestApi::Chat, tokens()), at("/v1/chat/completions"));
         assert_eq!(
-            refused(Dialect::Tgi, Api::Completions, tokens()),
+            refused(Dialect::Tgi, RequestApi::Completions, tokens()),
             "a tgi server takes no prompts of token ids at /v1/completions"
         );
         assert_eq!(
-            refused(Dialect::Vllm, Api::Completions, Prompt::Messages(Vec::new())),
+            refused(Dialect::Vllm, RequestApi::Completions, Prompt::Messages(Vec::new())),
             "a vllm server takes no prompts of messages at /v1/completions"
         );
     }

@@ -1,9 +1,9 @@
 //! Incremental reader of one reply: arrival times, counts and, at the end, the verdict.
 
-use super::chunk::{Chunk, Finish, NotAChunk, Said, Usage, excerpt, message_of};
-use super::sse::{Field, Parser};
+use super::chunk::{ChoiceFinish, ChunkContent, NotAChunk, ReplyChunk, TokenUsage, excerpt, message_of};
+use super::sse::{SseField, SseParser};
 use super::{Dialect, glance};
-use crate::load::{Api, Error};
+use crate::load::{RequestApi, RequestError};
 
 /// Maximum bytes of a collected event. An event with 20 candidates and their probabilities has some KiB. Thousands of
 /// streams are open at once, so their sum matters.
@@ -17,16 +17,16 @@ const ROOM: u32 = 256;
 
 /// Rules for the reading and checking of replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::load) struct Rules {
-    pub(in crate::load) api: Api,
+pub(in crate::load) struct ReplyRules {
+    pub(in crate::load) api: RequestApi,
     pub(in crate::load) dialect: Dialect,
     pub(in crate::load) stream: bool,
-    pub(in crate::load) length: Length,
+    pub(in crate::load) length: ReplyLength,
 }
 
 /// Required number of tokens of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::load) enum Length {
+pub(in crate::load) enum ReplyLength {
     /// The requested number.
     Exact,
     /// The requested number or fewer.
@@ -35,40 +35,40 @@ pub(in crate::load) enum Length {
 
 /// The received part of a reply. It survives a timeout, so that the record of a failed request contains its progress.
 #[derive(Debug)]
-pub(in crate::load) struct Reply {
-    rules: Rules,
+pub(in crate::load) struct ReplyState {
+    rules: ReplyRules,
     asked: u32,
-    parser: Parser,
+    parser: SseParser,
     /// Received bytes of a reply that is not streamed.
     document: Vec<u8>,
     /// Arrival times of content chunks, in microseconds after the send.
     pub(in crate::load) chunks: Vec<u32>,
-    usage: Option<Usage>,
+    usage: Option<TokenUsage>,
     /// Bytes of the response's body.
     bytes: usize,
     /// Arrival of the last bytes, in microseconds after the send.
     last: u32,
-    finish: Finish,
+    finish: ChoiceFinish,
     /// Whether any event has arrived.
     begun: bool,
     done: bool,
     /// The first failure that the stream itself reported.
-    error: Option<Error>,
+    error: Option<RequestError>,
 }
 
-impl Reply {
-    pub(in crate::load) fn new(rules: Rules, asked: u32) -> Self {
+impl ReplyState {
+    pub(in crate::load) fn new(rules: ReplyRules, asked: u32) -> Self {
         let room = if rules.stream { asked.min(ROOM) } else { 1 };
         Self {
             rules,
             asked,
-            parser: Parser::default(),
+            parser: SseParser::default(),
             document: Vec::new(),
             chunks: Vec::with_capacity(room as usize),
             usage: None,
             bytes: 0,
             last: 0,
-            finish: Finish::No,
+            finish: ChoiceFinish::No,
             begun: false,
             done: false,
             error: None,
@@ -86,7 +86,7 @@ impl Reply {
             ("a reply", document.len(), LONGEST_DOCUMENT)
         };
         if held + bytes.len() > longest && held > 0 {
-            error.get_or_insert_with(|| Error::Protocol(format!("{what} of more than {longest} bytes")));
+            error.get_or_insert_with(|| RequestError::Protocol(format!("{what} of more than {longest} bytes")));
             // Further bytes are not collected.
             return;
         }
@@ -99,8 +99,8 @@ impl Reply {
             if *done {
                 return;
             }
-            if field == Field::Error {
-                error.get_or_insert_with(|| Error::Server(message_of(data)));
+            if field == SseField::Error {
+                error.get_or_insert_with(|| RequestError::Server(message_of(data)));
                 return;
             }
             if glance::is_token(data) {
@@ -115,7 +115,7 @@ impl Reply {
             if data.is_empty() {
                 return;
             }
-            match Chunk::parse(data) {
+            match ReplyChunk::parse(data) {
                 Ok(chunk) => {
                     if chunk.has_token(rules.dialect) {
                         chunks.push(at_us);
@@ -160,7 +160,7 @@ impl Reply {
     ///
     /// An error reported by the reply takes precedence over missing parts: after an error event, everything else is
     /// missing too.
-    pub(in crate::load) fn finish(&mut self, lost: Option<Error>) -> Result<(), Error> {
+    pub(in crate::load) fn finish(&mut self, lost: Option<RequestError>) -> Result<(), RequestError> {
         if lost.is_none() {
             if self.rules.stream {
                 // llama.cpp's stream may end without an empty line after `[DONE]`.
@@ -172,8 +172,8 @@ impl Reply {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
-        if self.finish == Finish::Aborted {
-            return Err(Error::Server("the reply ended with finish_reason \"abort\" or \"error\"".to_owned()));
+        if self.finish == ChoiceFinish::Aborted {
+            return Err(RequestError::Server("the reply ended with finish_reason \"abort\" or \"error\"".to_owned()));
         }
         // A connection that breaks after `[DONE]` has lost nothing.
         if let Some(lost) = lost.filter(|_| !(self.done && self.is_whole())) {
@@ -186,38 +186,38 @@ impl Reply {
         let fits = match self.rules.length {
             // The number of chunks is not exactly the number of tokens.
             _ if self.usage.is_none() => true,
-            Length::Exact => got == asked,
-            Length::AtMost => got <= asked,
+            ReplyLength::Exact => got == asked,
+            ReplyLength::AtMost => got <= asked,
         };
-        if fits { Ok(()) } else { Err(Error::WrongLength { asked, got }) }
+        if fits { Ok(()) } else { Err(RequestError::WrongLength { asked, got }) }
     }
 
     /// Returns the required parts, each with whether it is present.
     fn parts(&self) -> [(bool, &'static str); 3] {
-        let Rules { dialect, stream, .. } = self.rules;
+        let ReplyRules { dialect, stream, .. } = self.rules;
         let counted = self.usage.is_some() || stream && !dialect.always_counts();
         let done = self.done || !(stream && dialect.always_says_done());
-        [(self.finish == Finish::Yes, "finish_reason"), (counted, "usage"), (done, "[DONE]")]
+        [(self.finish == ChoiceFinish::Yes, "finish_reason"), (counted, "usage"), (done, "[DONE]")]
     }
 
     fn is_whole(&self) -> bool {
         self.parts().iter().all(|(there, _)| *there)
     }
 
-    fn missing(&self) -> Error {
+    fn missing(&self) -> RequestError {
         if self.rules.stream && self.bytes > 0 && !self.begun {
             return self.no_stream();
         }
         let missing: Vec<&str> = self.parts().iter().filter(|(there, _)| !there).map(|(_, name)| *name).collect();
-        Error::Truncated(format!("{} after {} chunks", missing.join(", "), self.chunks.len()))
+        RequestError::Truncated(format!("{} after {} chunks", missing.join(", "), self.chunks.len()))
     }
 
     /// Returns the error for a body without any event. The body may be an error document.
-    fn no_stream(&self) -> Error {
+    fn no_stream(&self) -> RequestError {
         let seen = self.parser.line();
-        match Chunk::parse(seen) {
-            Err(NotAChunk::Error(message)) => Error::Server(message),
-            _ => Error::Protocol(format!("no event in a body of {} bytes: {:?}", self.bytes, excerpt(seen))),
+        match ReplyChunk::parse(seen) {
+            Err(NotAChunk::Error(message)) => RequestError::Server(message),
+            _ => RequestError::Protocol(format!("no event in a body of {} bytes: {:?}", self.bytes, excerpt(seen))),
         }
     }
 
@@ -226,9 +226,9 @@ impl Reply {
         if self.document.is_empty() {
             return;
         }
-        match Chunk::parse(&self.document) {
+        match ReplyChunk::parse(&self.document) {
             Ok(chunk) => {
-                if chunk.said > Said::Nothing {
+                if chunk.said > ChunkContent::Nothing {
                     self.chunks.push(self.last);
                 }
                 (self.finish, self.usage) = (chunk.finish, chunk.usage);
@@ -250,25 +250,26 @@ mod tests {
     const ERROR: &str = "data: {\"error\":{\"message\":\"dead\",\"code\":500}}\n\n";
     const DONE: &str = "data: [DONE]\n\n";
 
-    const RULES: Rules = Rules { api: Api::Completions, dialect: Dialect::Vllm, stream: true, length: Length::Exact };
+    const RULES: ReplyRules =
+        ReplyRules { api: RequestApi::Completions, dialect: Dialect::Vllm, stream: true, length: ReplyLength::Exact };
 
-    fn read(rules: Rules, asked: u32, events: &[&str]) -> Reply {
-        let mut reply = Reply::new(rules, asked);
+    fn read(rules: ReplyRules, asked: u32, events: &[&str]) -> ReplyState {
+        let mut reply = ReplyState::new(rules, asked);
         for (at, event) in (0..).zip(events) {
             reply.feed(at, event.as_bytes());
         }
         reply
     }
 
-    fn verdict(events: &[&str], lost: Option<Error>) -> Result<(), Error> {
+    fn verdict(events: &[&str], lost: Option<RequestError>) -> Result<(), RequestError> {
         read(RULES, 4, events).finish(lost)
     }
 
     #[test]
     fn what_is_collected_of_a_reply_is_bounded() {
-        let whole = Rules { stream: false, ..RULES };
+        let whole = ReplyRules { stream: false, ..RULES };
         for (rules, what, longest) in [(RULES, "an event", LONGEST_EVENT), (whole, "a reply", LONGEST_DOCUMENT)] {
-            let mut reply = Reply::new(rules, 4);
+            let mut reply = ReplyState::new(rules, 4);
             let piece = format!("data: {}", "x".repeat(1 << 16));
             for at in 0..300 {
                 reply.feed(at, piece.as_bytes());
@@ -281,7 +282,7 @@ mod tests {
 
     #[test]
     fn tokens_are_counted_by_usage_and_not_by_chunks() {
-        let mut reply = Reply::new(RULES, 4);
+        let mut reply = ReplyState::new(RULES, 4);
         reply.feed(7, TOKEN.as_bytes());
         reply.feed(9, [LAST, USAGE, DONE].concat().as_bytes());
         assert_eq!(reply.chunks, [7, 9]);
@@ -293,31 +294,31 @@ mod tests {
     #[test]
     fn the_length_must_be_what_the_server_can_be_made_to_give() {
         let whole = [TOKEN, LAST, USAGE, DONE];
-        let wrong = |asked| Err(Error::WrongLength { asked, got: 4 });
+        let wrong = |asked| Err(RequestError::WrongLength { asked, got: 4 });
         assert_eq!(read(RULES, 5, &whole).finish(None), wrong(5));
-        let most = Rules { length: Length::AtMost, ..RULES };
+        let most = ReplyRules { length: ReplyLength::AtMost, ..RULES };
         assert_eq!(read(most, 5, &whole).finish(None), Ok(()));
         assert_eq!(read(most, 3, &whole).finish(None), wrong(3));
     }
 
     #[test]
     fn an_error_event_after_the_first_token_is_a_failure() {
-        assert_eq!(verdict(&[TOKEN, ERROR, DONE], None), Err(Error::Server("dead".to_owned())));
+        assert_eq!(verdict(&[TOKEN, ERROR, DONE], None), Err(RequestError::Server("dead".to_owned())));
         let line = "error: {\"code\":500,\"message\":\"dead\",\"type\":\"server_error\"}\n\n";
-        assert_eq!(verdict(&[TOKEN, line], None), Err(Error::Server("dead".to_owned())));
+        assert_eq!(verdict(&[TOKEN, line], None), Err(RequestError::Server("dead".to_owned())));
     }
 
     #[test]
     fn an_aborted_reply_is_no_short_one() {
         let aborted = LAST.replace("length", "abort");
-        let most = Rules { length: Length::AtMost, ..RULES };
+        let most = ReplyRules { length: ReplyLength::AtMost, ..RULES };
         let mut reply = read(most, 4, &[TOKEN, &aborted, USAGE, DONE]);
-        assert!(matches!(reply.finish(None), Err(Error::Server(text)) if text.contains("abort")));
+        assert!(matches!(reply.finish(None), Err(RequestError::Server(text)) if text.contains("abort")));
     }
 
     #[test]
     fn each_missing_part_is_named() {
-        let truncated = |text: &str| Err(Error::Truncated(text.to_owned()));
+        let truncated = |text: &str| Err(RequestError::Truncated(text.to_owned()));
         assert_eq!(verdict(&[TOKEN, LAST, USAGE], None), truncated("[DONE] after 2 chunks"));
         assert_eq!(verdict(&[TOKEN, LAST, DONE], None), truncated("usage after 2 chunks"));
         assert_eq!(verdict(&[TOKEN, USAGE, DONE], None), truncated("finish_reason after 1 chunks"));
@@ -326,19 +327,19 @@ mod tests {
 
     #[test]
     fn a_lost_connection_matters_only_before_the_end() {
-        let lost = Some(Error::Reset("gone".to_owned()));
-        assert_eq!(verdict(&[TOKEN], lost.clone()), Err(Error::Reset("gone".to_owned())));
+        let lost = Some(RequestError::Reset("gone".to_owned()));
+        assert_eq!(verdict(&[TOKEN], lost.clone()), Err(RequestError::Reset("gone".to_owned())));
         assert_eq!(verdict(&[TOKEN, LAST, USAGE, DONE], lost.clone()), Ok(()));
         // If `[DONE]` may be missing, only the end of the body proves that nothing was lost.
-        let tgi = Rules { dialect: Dialect::Tgi, length: Length::AtMost, ..RULES };
-        assert_eq!(read(tgi, 4, &[TOKEN, LAST]).finish(lost), Err(Error::Reset("gone".to_owned())));
+        let tgi = ReplyRules { dialect: Dialect::Tgi, length: ReplyLength::AtMost, ..RULES };
+        assert_eq!(read(tgi, 4, &[TOKEN, LAST]).finish(lost), Err(RequestError::Reset("gone".to_owned())));
         assert_eq!(read(tgi, 4, &[TOKEN, LAST]).finish(None), Ok(()));
     }
 
     #[test]
     fn without_counts_of_the_server_chunks_are_counted() {
         for dialect in Dialect::ALL {
-            let mut reply = read(Rules { dialect, ..RULES }, 4, &[TOKEN, TOKEN, LAST, DONE]);
+            let mut reply = read(ReplyRules { dialect, ..RULES }, 4, &[TOKEN, TOKEN, LAST, DONE]);
             let counted = if dialect.always_counts() { 0 } else { 3 };
             assert_eq!(reply.output_tokens(), counted, "{dialect:?}");
             assert_eq!(reply.finish(None).is_ok(), counted == 3, "{dialect:?}");
@@ -349,7 +350,7 @@ mod tests {
     fn the_end_counts_without_its_empty_line_once_the_body_has_ended() {
         for end in ["data: [DONE]", "data: [DONE]\n", "data:[DONE]\r\n"] {
             assert_eq!(verdict(&[TOKEN, LAST, USAGE, end], None), Ok(()), "{end:?}");
-            let lost = Error::Reset("gone".to_owned());
+            let lost = RequestError::Reset("gone".to_owned());
             assert_eq!(verdict(&[TOKEN, LAST, USAGE, end], Some(lost.clone())), Err(lost), "{end:?}");
         }
         assert!(verdict(&[TOKEN, LAST, USAGE, "data: [DO"], None).is_err());
@@ -368,15 +369,15 @@ mod tests {
 
     #[test]
     fn a_body_that_is_no_event_stream_is_not_understood_unless_it_is_an_error() {
-        let Err(Error::Protocol(seen)) = verdict(&["{\"ok\":1}"], None) else { panic!("understood") };
+        let Err(RequestError::Protocol(seen)) = verdict(&["{\"ok\":1}"], None) else { panic!("understood") };
         assert_eq!(seen, r#"no event in a body of 8 bytes: "{\"ok\":1}""#);
         let error = verdict(&["{\"object\":\"error\",\"message\":\"dead\"}"], None);
-        assert_eq!(error, Err(Error::Server("dead".to_owned())));
+        assert_eq!(error, Err(RequestError::Server("dead".to_owned())));
     }
 
     #[test]
     fn a_document_has_one_chunk_at_its_last_byte() {
-        let rules = Rules { stream: false, ..RULES };
+        let rules = ReplyRules { stream: false, ..RULES };
         let document = r#"{"choices":[{"text":"a b c d","finish_reason":"length"}],
             "usage":{"prompt_tokens":9,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":8}}}"#;
         let mut reply = read(rules, 4, &[&document[..30], &document[30..50], &document[50..]]);
@@ -390,13 +391,13 @@ mod tests {
 
     #[test]
     fn a_bad_document_says_what_is_wrong_with_it() {
-        let bad = |text: &str| read(Rules { stream: false, ..RULES }, 4, &[text]).finish(None).unwrap_err();
-        assert_eq!(bad(r#"{"error":{"message":"dead"}}"#), Error::Server("dead".to_owned()));
-        assert!(matches!(bad(r#"{"choices":[{"text""#), Error::Protocol(seen) if seen.contains("EOF")));
-        assert!(matches!(bad(&[TOKEN, DONE].concat()), Error::Protocol(seen) if seen.contains("data: ")));
+        let bad = |text: &str| read(ReplyRules { stream: false, ..RULES }, 4, &[text]).finish(None).unwrap_err();
+        assert_eq!(bad(r#"{"error":{"message":"dead"}}"#), RequestError::Server("dead".to_owned()));
+        assert!(matches!(bad(r#"{"choices":[{"text""#), RequestError::Protocol(seen) if seen.contains("EOF")));
+        assert!(matches!(bad(&[TOKEN, DONE].concat()), RequestError::Protocol(seen) if seen.contains("data: ")));
         let partial = r#"{"choices":[{"text":"a","finish_reason":"length"}]}"#;
-        assert_eq!(bad(partial), Error::Truncated("usage after 1 chunks".to_owned()));
-        assert_eq!(bad(""), Error::Truncated("finish_reason, usage after 0 chunks".to_owned()));
+        assert_eq!(bad(partial), RequestError::Truncated("usage after 1 chunks".to_owned()));
+        assert_eq!(bad(""), RequestError::Truncated("finish_reason, usage after 0 chunks".to_owned()));
     }
 
     proptest! {
@@ -412,7 +413,7 @@ mod tests {
             cuts.extend([0, body.len()]);
             cuts.sort_unstable();
             let packets: Vec<&str> = cuts.windows(2).map(|pair| &body[pair[0]..pair[1]]).collect();
-            let rules = Rules { stream, ..RULES };
+            let rules = ReplyRules { stream, ..RULES };
             let (mut split, mut whole) = (read(rules, 4, &packets), read(rules, 4, &[&body]));
             prop_assert_eq!(split.finish(None), whole.finish(None));
             prop_assert_eq!(split.chunks.len(), whole.chunks.len());

@@ -9,7 +9,7 @@ use memchr::memchr2;
 
 /// A field of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Field {
+pub(super) enum SseField {
     Data,
     /// A line `error: ...`, passed on at once: llama.cpp wrote them in the middle of a stream until September 2025
     /// (`server_sent_event(sink, "error", ...)` in its `tools/server/server.cpp`).
@@ -18,7 +18,7 @@ pub(super) enum Field {
 
 /// The state between two chunks.
 #[derive(Debug, Default)]
-pub(super) struct Parser {
+pub(super) struct SseParser {
     /// The start of a line whose end has not arrived.
     line: Vec<u8>,
     /// The `data` lines of the current event, joined with LF.
@@ -30,10 +30,10 @@ pub(super) struct Parser {
     started: bool,
 }
 
-impl Parser {
+impl SseParser {
     /// Reads one chunk and calls `each` with the data of every event that it completes.
     #[inline]
-    pub(super) fn feed(&mut self, mut chunk: &[u8], mut each: impl FnMut(Field, &[u8])) {
+    pub(super) fn feed(&mut self, mut chunk: &[u8], mut each: impl FnMut(SseField, &[u8])) {
         // The first `data` line of the current event, while it lies in this chunk.
         let mut whole: Option<&[u8]> = None;
         while !chunk.is_empty() {
@@ -113,11 +113,11 @@ impl Parser {
         }
     }
 
-    fn dispatch(&mut self, whole: Option<&[u8]>, each: &mut impl FnMut(Field, &[u8])) {
+    fn dispatch(&mut self, whole: Option<&[u8]>, each: &mut impl FnMut(SseField, &[u8])) {
         if let Some(data) = whole {
-            each(Field::Data, data);
+            each(SseField::Data, data);
         } else if std::mem::take(&mut self.has_data) {
-            each(Field::Data, &self.data);
+            each(SseField::Data, &self.data);
             self.data.clear();
         }
     }
@@ -125,9 +125,9 @@ impl Parser {
 
 /// Passes on the value of an `error` line. Ignores other lines.
 #[cold]
-fn report(line: &[u8], each: &mut impl FnMut(Field, &[u8])) {
+fn report(line: &[u8], each: &mut impl FnMut(SseField, &[u8])) {
     if let Some(error) = value_of(b"error", line).filter(|error| !error.is_empty()) {
-        each(Field::Error, error);
+        each(SseField::Error, error);
     }
 }
 
@@ -148,11 +148,11 @@ mod tests {
     use super::*;
 
     fn events(chunks: &[&[u8]]) -> Vec<String> {
-        let mut parser = Parser::default();
+        let mut parser = SseParser::default();
         let mut events = Vec::new();
         for chunk in chunks {
             parser.feed(chunk, |field, data| {
-                let mark = if field == Field::Error { "!" } else { "" };
+                let mark = if field == SseField::Error { "!" } else { "" };
                 events.push(format!("{mark}{}", String::from_utf8_lossy(data)));
             });
         }

@@ -6,34 +6,34 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::chunk::{Finish, Said, Usage};
+use super::chunk::{ChoiceFinish, ChunkContent, TokenUsage};
 
 #[derive(Deserialize)]
-pub(super) struct Wire<'a> {
+pub(super) struct WireChunk<'a> {
     #[serde(default)]
-    pub(super) choices: Option<Choices>,
+    pub(super) choices: Option<WireChoices>,
     #[serde(default)]
     pub(super) usage: Option<WireUsage>,
     /// llama.cpp's own counts, in the chunk that finishes.
     #[serde(default)]
-    pub(super) timings: Option<Timings>,
+    pub(super) timings: Option<WireTimings>,
     #[serde(default, borrow)]
     pub(super) error: Option<ErrorBody<'a>>,
     /// vLLM up to 0.10 has no `error` object: the event itself is one, `{"object": "error", "message": ...}`.
     #[serde(default, borrow)]
-    pub(super) message: Option<Text<'a>>,
+    pub(super) message: Option<WireText<'a>>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+pub(super) struct WireText<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum ErrorBody<'a> {
-    Text(#[serde(borrow)] Text<'a>),
+    Text(#[serde(borrow)] WireText<'a>),
     Object {
         #[serde(borrow)]
-        message: Text<'a>,
+        message: WireText<'a>,
     },
     Other(IgnoredAny),
 }
@@ -53,7 +53,7 @@ struct Details {
 /// `result_timings` in llama.cpp's `tools/server/server-task.cpp`: `prompt_n` are the tokens that were computed,
 /// `cache_n` those that were in the cache. Unset counts are negative.
 #[derive(Deserialize)]
-pub(super) struct Timings {
+pub(super) struct WireTimings {
     #[serde(default, rename = "cache_n")]
     cached: Option<i64>,
     #[serde(default, rename = "prompt_n")]
@@ -62,7 +62,7 @@ pub(super) struct Timings {
     predicted: i64,
 }
 
-impl From<WireUsage> for Usage {
+impl From<WireUsage> for TokenUsage {
     fn from(wire: WireUsage) -> Self {
         Self {
             prompt: wire.prompt_tokens.unwrap_or(0),
@@ -72,8 +72,8 @@ impl From<WireUsage> for Usage {
     }
 }
 
-impl From<Timings> for Usage {
-    fn from(timings: Timings) -> Self {
+impl From<WireTimings> for TokenUsage {
+    fn from(timings: WireTimings) -> Self {
         let count = |count: i64| u32::try_from(count).unwrap_or(0);
         let cached = timings.cached.map(count);
         Self {
@@ -86,18 +86,18 @@ impl From<Timings> for Usage {
 
 /// The choices of a chunk, read without an allocation.
 #[derive(Default)]
-pub(super) struct Choices {
-    pub(super) said: Said,
+pub(super) struct WireChoices {
+    pub(super) said: ChunkContent,
     pub(super) role: bool,
-    pub(super) finish: Finish,
+    pub(super) finish: ChoiceFinish,
 }
 
 #[derive(Deserialize)]
 struct Choice {
     #[serde(default)]
-    finish_reason: Option<Finish>,
+    finish_reason: Option<ChoiceFinish>,
     #[serde(default)]
-    text: Option<Said>,
+    text: Option<ChunkContent>,
     /// Part of the message of a streamed chat.
     #[serde(default)]
     delta: Option<Delta>,
@@ -109,21 +109,21 @@ struct Choice {
 #[derive(Default, Deserialize)]
 struct Delta {
     #[serde(default)]
-    role: Option<Said>,
+    role: Option<ChunkContent>,
     #[serde(default)]
-    content: Option<Said>,
+    content: Option<ChunkContent>,
     /// vLLM up to 0.11, SGLang, llama.cpp.
     #[serde(default)]
-    reasoning_content: Option<Said>,
+    reasoning_content: Option<ChunkContent>,
     /// vLLM from 0.12 on.
     #[serde(default)]
-    reasoning: Option<Said>,
+    reasoning: Option<ChunkContent>,
     #[serde(default)]
-    tool_calls: Option<Said>,
+    tool_calls: Option<ChunkContent>,
 }
 
 impl Choice {
-    fn said(&self) -> Said {
+    fn said(&self) -> ChunkContent {
         let delta = self.delta.as_ref().or(self.message.as_ref());
         let of = |delta: &Delta| [delta.content, delta.reasoning_content, delta.reasoning, delta.tool_calls];
         let parts = delta.map(of).unwrap_or_default();
@@ -135,18 +135,18 @@ impl Choice {
     }
 }
 
-impl<'de> Deserialize<'de> for Choices {
+impl<'de> Deserialize<'de> for WireChoices {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Each;
         impl<'de> Visitor<'de> for Each {
-            type Value = Choices;
+            type Value = WireChoices;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an array of choices")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Choices, A::Error> {
-                let mut choices = Choices::default();
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<WireChoices, A::Error> {
+                let mut choices = WireChoices::default();
                 while let Some(choice) = seq.next_element::<Choice>()? {
                     choices.said = choices.said.max(choice.said());
                     choices.role |= choice.role();
@@ -159,24 +159,24 @@ impl<'de> Deserialize<'de> for Choices {
     }
 }
 
-impl<'de> Deserialize<'de> for Said {
+impl<'de> Deserialize<'de> for ChunkContent {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Amount;
         impl<'de> Visitor<'de> for Amount {
-            type Value = Said;
+            type Value = ChunkContent;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string or a list")
             }
 
-            fn visit_bytes<E: Error>(self, text: &[u8]) -> Result<Said, E> {
-                Ok(if text.is_empty() { Said::Empty } else { Said::Something })
+            fn visit_bytes<E: Error>(self, text: &[u8]) -> Result<ChunkContent, E> {
+                Ok(if text.is_empty() { ChunkContent::Empty } else { ChunkContent::Something })
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Said, A::Error> {
-                let mut said = Said::Empty;
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<ChunkContent, A::Error> {
+                let mut said = ChunkContent::Empty;
                 while seq.next_element::<IgnoredAny>()?.is_some() {
-                    said = Said::Something;
+                    said = ChunkContent::Something;
                 }
                 Ok(said)
             }
@@ -186,28 +186,28 @@ impl<'de> Deserialize<'de> for Said {
     }
 }
 
-impl<'de> Deserialize<'de> for Finish {
+impl<'de> Deserialize<'de> for ChoiceFinish {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reason;
         impl<'de> Visitor<'de> for Reason {
-            type Value = Finish;
+            type Value = ChoiceFinish;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a finish reason")
             }
 
-            fn visit_str<E: Error>(self, reason: &str) -> Result<Finish, E> {
+            fn visit_str<E: Error>(self, reason: &str) -> Result<ChoiceFinish, E> {
                 Ok(match reason {
-                    "" => Finish::No,
-                    "abort" | "error" => Finish::Aborted,
-                    _ => Finish::Yes,
+                    "" => ChoiceFinish::No,
+                    "abort" | "error" => ChoiceFinish::Aborted,
+                    _ => ChoiceFinish::Yes,
                 })
             }
 
             /// Accepts an object, which SGLang's own interface sends here.
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Finish, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ChoiceFinish, A::Error> {
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Finish::Yes)
+                Ok(ChoiceFinish::Yes)
             }
         }
         deserializer.deserialize_any(Reason)

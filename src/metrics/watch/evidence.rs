@@ -1,12 +1,12 @@
 //! Evidence that a limit can no longer be kept: arithmetic certainty and sequential tests.
 
-use crate::load::Record;
+use crate::load::RequestRecord;
 use crate::metrics::confidence::{batch_means_at, batched};
 use crate::metrics::mser5;
-use crate::objective::{Constraint, Limit};
+use crate::objective::{Constraint, MetricLimit};
 use crate::stats::to_f64;
 
-use super::until::{Bins, Quantity, percentile_of};
+use super::until::{QuantileBins, WatchedQuantity, percentile_of};
 
 /// Probability of error.
 const ALPHA: f64 = 0.001;
@@ -42,38 +42,38 @@ pub(super) fn exceeds(bad: u64, seen: u64, limit: f64) -> bool {
 
 /// Evidence against one limit.
 #[derive(Debug)]
-pub(super) struct Evidence {
+pub(super) struct LimitEvidence {
     limit: Constraint,
-    quantity: Quantity,
+    quantity: WatchedQuantity,
     /// The limited percentile, 0 to 100. `None` for the mean.
     percentile: Option<f64>,
     seen: u64,
     /// Requests beyond the limit.
     bad: u64,
     sum: f64,
-    bins: Bins,
+    bins: QuantileBins,
     last: std::time::Duration,
 }
 
-impl Evidence {
+impl LimitEvidence {
     /// Creates empty evidence. Returns `None` for a limit that cannot be judged during a run.
     pub(super) fn new(limit: &Constraint) -> Option<Self> {
         let (statistic, quantity) =
-            Quantity::split(&limit.metric).filter(|(_, quantity)| *quantity != Quantity::Itl)?;
+            WatchedQuantity::split(&limit.metric).filter(|(_, quantity)| *quantity != WatchedQuantity::Itl)?;
         let percentile = percentile_of(statistic);
         if percentile.is_none() && statistic != "mean" {
             return None;
         }
-        let (limit, bins) = (limit.clone(), Bins::new());
+        let (limit, bins) = (limit.clone(), QuantileBins::new());
         Some(Self { limit, quantity, percentile, seen: 0, bad: 0, sum: 0.0, bins, last: std::time::Duration::ZERO })
     }
 
     /// Records a completed request.
-    pub(super) fn ended(&mut self, record: &Record) {
+    pub(super) fn ended(&mut self, record: &RequestRecord) {
         let Some((value, _)) = self.quantity.of(record) else { return };
         let beyond = match self.limit.limit {
-            Limit::AtMost(limit) => value > limit,
-            Limit::AtLeast(limit) => value < limit,
+            MetricLimit::AtMost(limit) => value > limit,
+            MetricLimit::AtLeast(limit) => value < limit,
         };
         self.seen += 1;
         self.bad += u64::from(beyond);
@@ -90,13 +90,13 @@ impl Evidence {
             // The percentile is interpolated from the place below its rank, so that place must be beyond the limit
             // already. If fewer than `total` requests complete, fewer bad ones are enough.
             (Some(p), limit) => {
-                let p = if matches!(limit, Limit::AtMost(_)) { p } else { 100.0 - p };
+                let p = if matches!(limit, MetricLimit::AtMost(_)) { p } else { 100.0 - p };
                 let rank = (p / 100.0 * (all - 1.0)).floor();
                 let bad = to_f64(self.bad);
                 bad >= all - rank
             }
-            (None, Limit::AtMost(limit)) => self.sum > limit * all,
-            (None, Limit::AtLeast(_)) => false,
+            (None, MetricLimit::AtMost(limit)) => self.sum > limit * all,
+            (None, MetricLimit::AtLeast(_)) => false,
         };
         broken.then(|| {
             let how = match self.percentile {
@@ -110,15 +110,15 @@ impl Evidence {
     /// Returns the reason that the limit is broken, certain by 99.9 %, for a run without a known end.
     pub(super) fn likely(&self) -> Option<String> {
         let broken = match (self.percentile, self.limit.limit) {
-            (Some(p), Limit::AtMost(_)) => exceeds(self.bad, self.seen, 1.0 - p / 100.0),
-            (Some(p), Limit::AtLeast(_)) => exceeds(self.bad, self.seen, p / 100.0),
+            (Some(p), MetricLimit::AtMost(_)) => exceeds(self.bad, self.seen, 1.0 - p / 100.0),
+            (Some(p), MetricLimit::AtLeast(_)) => exceeds(self.bad, self.seen, p / 100.0),
             (None, limit) => {
                 let past = self.bins.past(self.last);
                 let series: Vec<f64> = past.iter().map(|(y, x)| if *x > 0.0 { y / x } else { 0.0 }).collect();
                 let estimate = batch_means_at(&batched(&past[mser5(&series)?..], 20), Z)?;
                 match limit {
-                    Limit::AtMost(limit) => estimate.value - estimate.half > limit,
-                    Limit::AtLeast(limit) => estimate.value + estimate.half < limit,
+                    MetricLimit::AtMost(limit) => estimate.value - estimate.half > limit,
+                    MetricLimit::AtLeast(limit) => estimate.value + estimate.half < limit,
                 }
             }
         };

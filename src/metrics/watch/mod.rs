@@ -12,18 +12,18 @@ mod until;
 use std::fmt;
 use std::time::Duration;
 
-use crate::load::{Error, Event, Phase, Record, Tick};
+use crate::load::{LoadEvent, LoadPhase, ObserverTick, RequestError, RequestRecord};
 use crate::objective::Constraint;
 use crate::stats::to_f64;
 
 use super::histogram::Histogram;
 use super::{Slo, milliseconds};
 
-use evidence::{Evidence, exceeds};
+use evidence::{LimitEvidence, exceeds};
 use saturation::Saturation;
-use until::Progress;
+use until::PrecisionProgress;
 
-pub(crate) use until::Until;
+pub(crate) use until::PrecisionTarget;
 
 /// Minimum number of successive failed connects until the server counts as gone.
 const GONE: usize = 20;
@@ -32,7 +32,7 @@ const GONE: usize = 20;
 #[derive(Clone, Debug)]
 pub(crate) struct WatchOptions {
     /// The sufficient precision.
-    pub until: Option<Until>,
+    pub until: Option<PrecisionTarget>,
     /// Minimum number of completed requests. Before it and `min_time`, only certainty ends a run. The load's plan
     /// contains the maximum length.
     pub min_requests: u64,
@@ -71,7 +71,7 @@ impl Default for WatchOptions {
 
 /// The reason to end a run now, with a sentence for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum StopReason {
     /// The metric has the requested precision.
     Precise(String),
     ErrorRate(String),
@@ -82,7 +82,7 @@ pub(crate) enum Stop {
     ServerGone(String),
 }
 
-impl fmt::Display for Stop {
+impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Precise(text)
         | Self::ErrorRate(text)
@@ -95,15 +95,15 @@ impl fmt::Display for Stop {
 
 /// The state of the watch. Its size does not depend on the run's length.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct LoadWatch {
     options: WatchOptions,
     completed: u64,
     failed: u64,
     /// Failed connects since the last request with another outcome.
     unreachable: usize,
     e2el_ns: Histogram,
-    progress: Option<Progress>,
-    evidence: Vec<Evidence>,
+    progress: Option<PrecisionProgress>,
+    evidence: Vec<LimitEvidence>,
     saturation: Saturation,
     /// The latest instant of the measurement window in any event.
     now: Duration,
@@ -111,11 +111,11 @@ pub(crate) struct Watch {
     looked: Option<u64>,
 }
 
-impl Watch {
+impl LoadWatch {
     #[must_use]
     pub(crate) fn new(options: WatchOptions) -> Self {
-        let progress = options.until.clone().map(Progress::new);
-        let evidence = options.limits.iter().filter_map(Evidence::new).collect();
+        let progress = options.until.clone().map(PrecisionProgress::new);
+        let evidence = options.limits.iter().filter_map(LimitEvidence::new).collect();
         Self {
             options,
             completed: 0,
@@ -132,23 +132,24 @@ impl Watch {
 
     /// Records an event of the load, and returns the reason if the run should end. Only the measurement window counts.
     /// Quick enough for the load's thread: costly checks run once a second, over a few hundred numbers.
-    pub(crate) fn on(&mut self, event: &Event<'_>) -> Option<Stop> {
+    pub(crate) fn on(&mut self, event: &LoadEvent<'_>) -> Option<StopReason> {
         match event {
-            Event::Ended { phase: Phase::Measure, record } => {
+            LoadEvent::Ended { phase: LoadPhase::Measure, record } => {
                 self.ended(record);
                 self.certain(record).or_else(|| self.look())
             }
-            Event::Tick(tick) => {
+            LoadEvent::Tick(tick) => {
                 self.tick(tick);
                 self.look()
             }
-            Event::Ended { .. } | Event::Phase { .. } | Event::Warming(_) => None,
+            LoadEvent::Ended { .. } | LoadEvent::Phase { .. } | LoadEvent::Warming(_) => None,
         }
     }
 
-    fn ended(&mut self, record: &Record) {
+    fn ended(&mut self, record: &RequestRecord) {
         self.now = self.now.max(record.end);
-        self.unreachable = if matches!(record.result, Err(Error::Connect(_))) { self.unreachable + 1 } else { 0 };
+        self.unreachable =
+            if matches!(record.result, Err(RequestError::Connect(_))) { self.unreachable + 1 } else { 0 };
         if record.result.is_err() {
             self.failed += 1;
             return;
@@ -163,7 +164,7 @@ impl Watch {
         self.evidence.iter_mut().for_each(|evidence| evidence.ended(record));
     }
 
-    fn tick(&mut self, tick: &Tick) {
+    fn tick(&mut self, tick: &ObserverTick) {
         self.now = self.now.max(tick.at);
         if let Some(progress) = &mut self.progress {
             progress.tick(tick);
@@ -172,17 +173,17 @@ impl Watch {
     }
 
     /// Checks the conditions that one more request can make certain.
-    fn certain(&self, record: &Record) -> Option<Stop> {
+    fn certain(&self, record: &RequestRecord) -> Option<StopReason> {
         if record.result.is_ok() {
             return self
                 .evidence
                 .iter()
                 .find_map(|evidence| evidence.certain(self.options.total?))
-                .map(Stop::SloImpossible);
+                .map(StopReason::SloImpossible);
         }
         if self.unreachable >= GONE.max(self.options.concurrency.unwrap_or(0)) {
             let last = record.result.as_ref().err().map(ToString::to_string).unwrap_or_default();
-            return Some(Stop::ServerGone(format!(
+            return Some(StopReason::ServerGone(format!(
                 "the server is gone: the last {} requests could not connect ({last})",
                 self.unreachable
             )));
@@ -193,14 +194,14 @@ impl Watch {
         if let Some(total) = self.options.total {
             let most = limit * to_f64(total);
             if failed > most {
-                return Some(Stop::ErrorRate(format!(
+                return Some(StopReason::ErrorRate(format!(
                     "{} of {total} requests have failed: more than {percent} % whatever becomes of the others",
                     self.failed
                 )));
             }
         }
         exceeds(self.failed, seen, limit).then(|| {
-            Stop::ErrorRate(format!(
+            StopReason::ErrorRate(format!(
                 "{} of {seen} requests have failed ({:.1} %), and it is certain by 99.9 % that the error rate is above {percent} %",
                 self.failed,
                 share * 100.0
@@ -209,7 +210,7 @@ impl Watch {
     }
 
     /// Runs the costly checks, at most once a second.
-    fn look(&mut self) -> Option<Stop> {
+    fn look(&mut self) -> Option<StopReason> {
         let second = self.now.as_secs();
         if self.looked.is_some_and(|looked| looked >= second) {
             return None;
@@ -221,17 +222,17 @@ impl Watch {
         if self.options.open_loop {
             let median = self.e2el_ns.percentile(50.0).unwrap_or(0.0) / 1e9;
             if let Some(text) = self.saturation.verdict(median) {
-                return Some(Stop::Saturated(text));
+                return Some(StopReason::Saturated(text));
             }
         }
         if self.options.total.is_none()
-            && let Some(text) = self.evidence.iter().find_map(Evidence::likely)
+            && let Some(text) = self.evidence.iter().find_map(LimitEvidence::likely)
         {
-            return Some(Stop::SloImpossible(text));
+            return Some(StopReason::SloImpossible(text));
         }
         let (half, until) = (self.progress.as_ref()?.relative(self.now)?, self.options.until.as_ref()?);
         (half <= until.relative).then(|| {
-            Stop::Precise(format!(
+            StopReason::Precise(format!(
                 "{} is known to +-{:.2} % (95 % confidence), {} % were asked for: after {} requests in {:.1} s",
                 until.metric,
                 half * 100.0,

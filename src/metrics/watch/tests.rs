@@ -5,31 +5,31 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::metrics::example::record;
-use crate::objective::Limit;
+use crate::objective::MetricLimit;
 
-fn ended(watch: &mut Watch, record: &Record) -> Option<Stop> {
-    watch.on(&Event::Ended { phase: Phase::Measure, record })
+fn ended(watch: &mut LoadWatch, record: &RequestRecord) -> Option<StopReason> {
+    watch.on(&LoadEvent::Ended { phase: LoadPhase::Measure, record })
 }
 
-fn failed(error: Error) -> Record {
-    Record { result: Err(error), ..record(0, &[]) }
+fn failed(error: RequestError) -> RequestRecord {
+    RequestRecord { result: Err(error), ..record(0, &[]) }
 }
 
-fn limit(metric: &str, limit: Limit) -> Constraint {
+fn limit(metric: &str, limit: MetricLimit) -> Constraint {
     Constraint { metric: metric.to_owned(), limit }
 }
 
 /// Feeds requests that end every 50 ms, with 100 ms to the first token and noisy chunk times, and a tick after each.
 /// Returns the reason to end, and the number of requests until then.
-fn watch_requests(watch: &mut Watch, n: u64, noise: u32) -> Option<(Stop, u64)> {
+fn watch_requests(watch: &mut LoadWatch, n: u64, noise: u32) -> Option<(StopReason, u64)> {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let mut chunks = 0;
     (0..n).find_map(|i| {
         let first = 100 + rng.random_range(0..=noise);
         let record = record(i * 50, &[first, first + 20, first + 40]);
         chunks += 3 + u64::from(rng.random_range(0..=noise / 50));
-        let tick = Tick { at: Duration::from_millis(i * 50), chunks, ..Tick::default() };
-        let stop = ended(watch, &record).or_else(|| watch.on(&Event::Tick(tick)));
+        let tick = ObserverTick { at: Duration::from_millis(i * 50), chunks, ..ObserverTick::default() };
+        let stop = ended(watch, &record).or_else(|| watch.on(&LoadEvent::Tick(tick)));
         Some((stop?, i + 1))
     })
 }
@@ -37,13 +37,17 @@ fn watch_requests(watch: &mut Watch, n: u64, noise: u32) -> Option<(Stop, u64)> 
 #[test]
 fn a_run_ends_when_its_number_is_precise_enough() {
     for metric in ["mean_ttft_ms", "output_throughput", "request_throughput", "p90_ttft_ms", "mean_output_speed"] {
-        let until = |share| Some(Until::parse(metric, share).unwrap());
+        let until = |share| Some(PrecisionTarget::parse(metric, share).unwrap());
         let run = |share| {
-            watch_requests(&mut Watch::new(WatchOptions { until: until(share), ..WatchOptions::default() }), 4000, 100)
+            watch_requests(
+                &mut LoadWatch::new(WatchOptions { until: until(share), ..WatchOptions::default() }),
+                4000,
+                100,
+            )
         };
         let (stop, loose) = run("10%").unwrap();
         assert!(
-            matches!(&stop, Stop::Precise(text) if text.starts_with(metric) && text.contains("10 % were")),
+            matches!(&stop, StopReason::Precise(text) if text.starts_with(metric) && text.contains("10 % were")),
             "{stop}"
         );
         let tight = run("1%").map_or(4000, |(_, after)| after);
@@ -53,9 +57,9 @@ fn a_run_ends_when_its_number_is_precise_enough() {
 
 #[test]
 fn a_precise_number_lies_where_it_says() {
-    let until = Some(Until::parse("mean_ttft_ms", "2%").unwrap());
+    let until = Some(PrecisionTarget::parse("mean_ttft_ms", "2%").unwrap());
     let (_, after) =
-        watch_requests(&mut Watch::new(WatchOptions { until, ..WatchOptions::default() }), 4000, 200).unwrap();
+        watch_requests(&mut LoadWatch::new(WatchOptions { until, ..WatchOptions::default() }), 4000, 200).unwrap();
     // The mean of the same requests is 200 ms; four intervals of 2 % contain it for certain.
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let sum: u32 = (0..after).map(|_| (100 + rng.random_range(0..=200), rng.random_range(0..=4_u32)).0).sum();
@@ -66,52 +70,55 @@ fn a_precise_number_lies_where_it_says() {
 #[test]
 fn nothing_ends_a_run_that_is_well_and_not_yet_precise() {
     let options = WatchOptions {
-        until: Some(Until::parse("mean_ttft_ms", "0.01%").unwrap()),
+        until: Some(PrecisionTarget::parse("mean_ttft_ms", "0.01%").unwrap()),
         error_rate_limit: Some(0.05),
-        limits: vec![limit("p99_ttft_ms", Limit::AtMost(200.0)), limit("mean_tpot_ms", Limit::AtMost(21.0))],
+        limits: vec![
+            limit("p99_ttft_ms", MetricLimit::AtMost(200.0)),
+            limit("mean_tpot_ms", MetricLimit::AtMost(21.0)),
+        ],
         open_loop: true,
         ..WatchOptions::default()
     };
-    assert_eq!(watch_requests(&mut Watch::new(options), 3000, 100), None);
+    assert_eq!(watch_requests(&mut LoadWatch::new(options), 3000, 100), None);
 }
 
 #[test]
 fn a_server_where_nobody_listens_is_gone() {
-    let refused = failed(Error::Connect("refused".into()));
-    let mut watch = Watch::new(WatchOptions { concurrency: Some(32), ..WatchOptions::default() });
+    let refused = failed(RequestError::Connect("refused".into()));
+    let mut watch = LoadWatch::new(WatchOptions { concurrency: Some(32), ..WatchOptions::default() });
     assert!((0..31).all(|_| ended(&mut watch, &refused).is_none()));
     assert!(ended(&mut watch, &record(0, &[5])).is_none());
     assert!((0..31).all(|_| ended(&mut watch, &refused).is_none()));
-    let Some(Stop::ServerGone(text)) = ended(&mut watch, &refused) else { panic!("goes on") };
+    let Some(StopReason::ServerGone(text)) = ended(&mut watch, &refused) else { panic!("goes on") };
     assert!(text.contains("the last 32 requests") && text.contains("refused"), "{text}");
 }
 
 #[test]
 fn an_error_rate_that_is_certain_ends_a_run_and_one_failure_does_not() {
     let options = |total| WatchOptions { error_rate_limit: Some(0.05), total, ..WatchOptions::default() };
-    let reset = failed(Error::Reset(String::new()));
+    let reset = failed(RequestError::Reset(String::new()));
     let after = |total| {
-        let mut watch = Watch::new(options(total));
+        let mut watch = LoadWatch::new(options(total));
         (0..200).for_each(|_| assert_eq!(ended(&mut watch, &record(0, &[5])), None));
         (1..).find_map(|n| Some((n, ended(&mut watch, &reset)?))).unwrap()
     };
-    let (n, Stop::ErrorRate(text)) = after(Some(220)) else { panic!("another reason") };
+    let (n, StopReason::ErrorRate(text)) = after(Some(220)) else { panic!("another reason") };
     assert!(n == 12 && text.starts_with("12 of 220 requests have failed: more than 5 %"), "{n}: {text}");
-    let (n, Stop::ErrorRate(text)) = after(None) else { panic!("another reason") };
+    let (n, StopReason::ErrorRate(text)) = after(None) else { panic!("another reason") };
     assert!((15..40).contains(&n) && text.contains("99.9 %"), "{n}: {text}");
-    let mut watch = Watch::new(options(None));
+    let mut watch = LoadWatch::new(options(None));
     assert_eq!(ended(&mut watch, &reset), None);
 }
 
 #[test]
 fn a_limit_that_can_no_longer_be_kept_ends_a_run() {
-    let after = |metric: &str, at_most: Limit, total, chunks: &[u32]| {
+    let after = |metric: &str, at_most: MetricLimit, total, chunks: &[u32]| {
         let limits = vec![limit(metric, at_most)];
-        let mut watch = Watch::new(WatchOptions { limits, total, ..WatchOptions::default() });
+        let mut watch = LoadWatch::new(WatchOptions { limits, total, ..WatchOptions::default() });
         (1..2000_u64).find_map(|n| Some((n, ended(&mut watch, &record(n * 50, chunks))?)))
     };
     // Of 200, the 198th is below the rank of the P99: three of them above make it certain.
-    let (n, stop) = after("p99_ttft_ms", Limit::AtMost(90.0), Some(200), &[100, 120]).unwrap();
+    let (n, stop) = after("p99_ttft_ms", MetricLimit::AtMost(90.0), Some(200), &[100, 120]).unwrap();
     assert_eq!(
         (n, stop.to_string()),
         (
@@ -120,39 +127,39 @@ fn a_limit_that_can_no_longer_be_kept_ends_a_run() {
                 .to_owned()
         )
     );
-    let (n, _) = after("mean_ttft_ms", Limit::AtMost(50.0), Some(200), &[100, 120]).unwrap();
+    let (n, _) = after("mean_ttft_ms", MetricLimit::AtMost(50.0), Some(200), &[100, 120]).unwrap();
     assert_eq!(n, 101);
-    let (n, _) = after("p1_output_speed", Limit::AtLeast(60.0), Some(200), &[100, 120]).unwrap();
+    let (n, _) = after("p1_output_speed", MetricLimit::AtLeast(60.0), Some(200), &[100, 120]).unwrap();
     assert_eq!(n, 3);
     // Without a known end, only significant evidence counts, and only after enough requests.
-    for (metric, at_most) in [("p99_ttft_ms", Limit::AtMost(90.0)), ("mean_e2el_ms", Limit::AtMost(90.0))] {
+    for (metric, at_most) in [("p99_ttft_ms", MetricLimit::AtMost(90.0)), ("mean_e2el_ms", MetricLimit::AtMost(90.0))] {
         let (n, stop) = after(metric, at_most, None, &[100, 120]).unwrap();
         assert!(n >= 100 && stop.to_string().contains("certain by 99.9 %"), "{n}: {stop}");
     }
-    assert_eq!(after("p99_ttft_ms", Limit::AtMost(110.0), Some(200), &[100, 120]), None);
-    assert_eq!(after("output_throughput", Limit::AtLeast(1e9), None, &[100, 120]), None);
+    assert_eq!(after("p99_ttft_ms", MetricLimit::AtMost(110.0), Some(200), &[100, 120]), None);
+    assert_eq!(after("output_throughput", MetricLimit::AtLeast(1e9), None, &[100, 120]), None);
 }
 
 #[test]
 fn only_an_open_loop_falls_behind() {
     // Forty requests arrive per second, and ten are answered.
     let run = |open_loop| {
-        let mut watch = Watch::new(WatchOptions { open_loop, ..WatchOptions::default() });
+        let mut watch = LoadWatch::new(WatchOptions { open_loop, ..WatchOptions::default() });
         (1..600_u32).find_map(|tick| {
             let at = Duration::from_millis(u64::from(tick) * 100);
-            let done = Record { due: at / 2, sent: at / 2, end: at, ..record(0, &[10]) };
-            let queue = Tick { at, in_flight: 8, waiting: 3 * tick as usize, ..Tick::default() };
-            ended(&mut watch, &done).or_else(|| watch.on(&Event::Tick(queue)))
+            let done = RequestRecord { due: at / 2, sent: at / 2, end: at, ..record(0, &[10]) };
+            let queue = ObserverTick { at, in_flight: 8, waiting: 3 * tick as usize, ..ObserverTick::default() };
+            ended(&mut watch, &done).or_else(|| watch.on(&LoadEvent::Tick(queue)))
         })
     };
-    let Some(Stop::Saturated(text)) = run(true) else { panic!("goes on") };
+    let Some(StopReason::Saturated(text)) = run(true) else { panic!("goes on") };
     assert!(text.contains("40.0") && text.contains("falls behind"), "{text}");
     assert_eq!(run(false), None);
 }
 
 #[test]
 fn the_warm_up_is_not_watched() {
-    let mut watch = Watch::new(WatchOptions::default());
-    let refused = failed(Error::Connect(String::new()));
-    assert!((0..100).all(|_| watch.on(&Event::Ended { phase: Phase::Warmup, record: &refused }).is_none()));
+    let mut watch = LoadWatch::new(WatchOptions::default());
+    let refused = failed(RequestError::Connect(String::new()));
+    assert!((0..100).all(|_| watch.on(&LoadEvent::Ended { phase: LoadPhase::Warmup, record: &refused }).is_none()));
 }

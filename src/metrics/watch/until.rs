@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::load::{Record, Tick};
+use crate::load::{ObserverTick, RequestRecord};
 use crate::metrics::confidence::{batch_means, batched, bounds};
 use crate::metrics::histogram::Histogram;
 use crate::metrics::{Latency, Slo, milliseconds, mser5, tpot_ms};
@@ -10,7 +10,7 @@ use crate::stats::{f64_to_u64, f64_to_usize, to_f64};
 
 /// The sufficient precision of a metric: half of the 95 % confidence interval, as a share of the value.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Until {
+pub(crate) struct PrecisionTarget {
     pub metric: String,
     pub relative: f64,
 }
@@ -35,7 +35,7 @@ impl UntilError {
     }
 }
 
-impl Until {
+impl PrecisionTarget {
     /// Parses a precision of a metric, such as `2%` or `0.02`.
     ///
     /// # Errors
@@ -59,17 +59,17 @@ impl Until {
 
 /// The contribution of each request to a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Quantity {
+pub(super) enum WatchedQuantity {
     Latency(Latency),
     Itl,
     /// Tokens per second.
     Speed,
 }
 
-impl Quantity {
+impl WatchedQuantity {
     /// Returns the sum of this quantity's values in a completed request, in milliseconds or tokens per second, and
     /// their number.
-    pub(super) fn of(self, record: &Record) -> Option<(f64, f64)> {
+    pub(super) fn of(self, record: &RequestRecord) -> Option<(f64, f64)> {
         match self {
             Self::Latency(latency) => latency.of(record).map(|value| (value, 1.0)),
             Self::Itl if record.thinned => None,
@@ -111,8 +111,8 @@ enum Sample {
     Good,
     OutputTokens,
     Tokens,
-    Mean(Quantity),
-    Percentile(Quantity, f64),
+    Mean(WatchedQuantity),
+    Percentile(WatchedQuantity, f64),
 }
 
 impl Sample {
@@ -122,10 +122,10 @@ impl Sample {
             "request_goodput" => Self::Good,
             "output_throughput" => Self::OutputTokens,
             "total_token_throughput" => Self::Tokens,
-            _ => match Quantity::split(metric)? {
+            _ => match WatchedQuantity::split(metric)? {
                 ("mean", quantity) => Self::Mean(quantity),
                 // Gaps within a request depend on each other: their percentiles have no interval.
-                (_, Quantity::Itl) => return None,
+                (_, WatchedQuantity::Itl) => return None,
                 (statistic, quantity) => Self::Percentile(quantity, percentile_of(statistic)?),
             },
         })
@@ -134,12 +134,12 @@ impl Sample {
 
 /// Sums over equal intervals of the run, at most `MOST`. When they are used up, neighbours are joined.
 #[derive(Clone, Debug)]
-pub(super) struct Bins {
+pub(super) struct QuantileBins {
     width_s: f64,
     sums: Vec<(f64, f64)>,
 }
 
-impl Bins {
+impl QuantileBins {
     const MOST: usize = 400;
     /// Initial width of an interval: the time between two ticks.
     const FIRST_S: f64 = 0.1;
@@ -175,29 +175,29 @@ impl Bins {
 
 /// The sums of one metric so far.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct PrecisionProgress {
     sample: Option<Sample>,
-    bins: Bins,
+    bins: QuantileBins,
     /// Chunks over time, used to find the end of the warm-up.
-    chunks: Bins,
+    chunks: QuantileBins,
     counted: u64,
     /// Millionths of milliseconds, or of tokens per second.
     values: Histogram,
 }
 
-impl Progress {
+impl PrecisionProgress {
     #[expect(clippy::needless_pass_by_value, reason = "the precision is asked for once")]
-    pub(super) fn new(until: Until) -> Self {
+    pub(super) fn new(until: PrecisionTarget) -> Self {
         Self {
             sample: Sample::of(&until.metric),
-            bins: Bins::new(),
-            chunks: Bins::new(),
+            bins: QuantileBins::new(),
+            chunks: QuantileBins::new(),
             counted: 0,
             values: Histogram::default(),
         }
     }
 
-    pub(super) fn tick(&mut self, tick: &Tick) {
+    pub(super) fn tick(&mut self, tick: &ObserverTick) {
         let more = to_f64(tick.chunks.saturating_sub(self.counted));
         self.counted = tick.chunks;
         // The chunks arrived before the tick, half a tick earlier on average.
@@ -205,7 +205,7 @@ impl Progress {
         self.chunks.add(at, more, 1.0);
     }
 
-    pub(super) fn ended(&mut self, record: &Record, goodput: &[Slo]) {
+    pub(super) fn ended(&mut self, record: &RequestRecord, goodput: &[Slo]) {
         let tokens = f64::from(record.prompt_tokens) + f64::from(record.output_tokens);
         let (y, x) = match self.sample {
             Some(Sample::Requests) => (1.0, 0.0),
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn precisions_are_read_as_people_write_them() {
-        let until = |share: &str| Until::parse("output_throughput", share);
+        let until = |share: &str| PrecisionTarget::parse("output_throughput", share);
         assert_eq!(until("2%").unwrap().relative.to_bits(), 0.02_f64.to_bits());
         assert_eq!(until("0.05").unwrap().relative.to_bits(), 0.05_f64.to_bits());
         for share in ["", "0", "100%", "-1%", "2", "x%", "nan"] {
@@ -275,23 +275,23 @@ mod tests {
     #[test]
     fn a_metric_without_an_interval_is_refused() {
         for metric in ["p99_itl_ms", "std_ttft_ms", "failed", "duration", "mean_x_ms", ""] {
-            assert_eq!(Until::parse(metric, "2%"), Err(UntilError::Metric(metric.to_owned())));
+            assert_eq!(PrecisionTarget::parse(metric, "2%"), Err(UntilError::Metric(metric.to_owned())));
         }
         for metric in ["mean_itl_ms", "p99_ttft_ms", "median_e2el_ms", "p1_output_speed", "request_goodput"] {
-            assert!(Until::parse(metric, "2%").is_ok() && Measurement::is_known(metric), "{metric}");
+            assert!(PrecisionTarget::parse(metric, "2%").is_ok() && Measurement::is_known(metric), "{metric}");
         }
     }
 
     #[test]
     fn joining_bins_loses_nothing() {
-        let mut bins = Bins::new();
+        let mut bins = QuantileBins::new();
         for i in 0..10_000_u64 {
             bins.add(Duration::from_millis(i * 37), 2.0, 1.0);
         }
         let past = bins.past(Duration::from_secs(100_000));
         let sums = past.iter().fold((0.0, 0.0), |(y, x), bin| (y + bin.0, x + bin.1));
         assert_eq!(sums, (20_000.0, 10_000.0));
-        assert_eq!(past.len(), Bins::MOST);
+        assert_eq!(past.len(), QuantileBins::MOST);
         assert!((bins.width_s - 1.6).abs() < 1e-12);
         // Every interval that is over contains the amount that corresponds to its length.
         let over = bins.past(Duration::from_secs(320));

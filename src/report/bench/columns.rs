@@ -5,21 +5,21 @@
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::table::{COLUMNS, Column};
-use super::{Benchmark, Runs};
+use super::table::{BenchColumn, COLUMNS};
+use super::{BenchResult, BenchRuns};
 
-pub(super) fn write(runs: Runs<'_>) -> String {
+pub(super) fn write(runs: BenchRuns<'_>) -> String {
     // A map with texts as keys and finite numbers as values always serializes.
     serde_json::to_string(&Tables(runs.all())).unwrap_or_default()
 }
 
 /// The three tables. They are serialized directly and not through a JSON value, because the order of the columns
 /// matters.
-struct Tables<'a>(&'a [Benchmark]);
+struct Tables<'a>(&'a [BenchResult]);
 
-struct Serving<'a>(&'a [Benchmark]);
+struct Serving<'a>(&'a [BenchResult]);
 
-struct Cells<'a>(&'a [Benchmark], Column);
+struct Cells<'a>(&'a [BenchResult], BenchColumn);
 
 struct Empty;
 

@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Benchmark, Runs};
+use super::{BenchResult, BenchRuns};
 
 /// Writes one object for one run, or an array for a profile.
-pub(super) fn write(runs: Runs<'_>) -> String {
+pub(super) fn write(runs: BenchRuns<'_>) -> String {
     let json = match runs {
-        Runs::One(run) => benchmark_json(run),
-        Runs::Profile(all) => all.iter().map(benchmark_json).collect(),
+        BenchRuns::One(run) => benchmark_json(run),
+        BenchRuns::Profile(all) => all.iter().map(benchmark_json).collect(),
     };
     format!("{json:#}")
 }
@@ -20,7 +20,7 @@ pub(super) fn write(runs: Runs<'_>) -> String {
 /// class), `client`, `window`, `confidence` and `server` are additional too. A missing latency is absent, not 0. A rate
 /// or a burstiness without a limit is the text `inf`, as in `vllm bench serve`.
 #[must_use]
-pub(crate) fn benchmark_json(run: &Benchmark) -> Json {
+pub(crate) fn benchmark_json(run: &BenchResult) -> Json {
     let mut map = match serde_json::to_value(&run.measurement) {
         Ok(Json::Object(map)) => map,
         // A measurement is an object of finite numbers.

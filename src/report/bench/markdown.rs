@@ -5,12 +5,12 @@
 
 use serde_json::Value as Json;
 
-use super::Runs;
+use super::BenchRuns;
 use super::table::COLUMNS;
 
 const PADDING: usize = 2;
 
-pub(super) fn write(runs: Runs<'_>) -> String {
+pub(super) fn write(runs: BenchRuns<'_>) -> String {
     let rows = runs.all();
     let columns: Vec<_> = COLUMNS
         .iter()

@@ -19,7 +19,7 @@ pub(super) use text::client_line;
 
 /// One run with its settings and its measurement.
 #[derive(Clone, Debug)]
-pub(crate) struct Benchmark {
+pub(crate) struct BenchResult {
     /// Name of the run in tables.
     pub name: String,
     /// The run's start in local time, as `vllm bench serve` writes it: `20260131-235959`.
@@ -59,7 +59,7 @@ pub(crate) struct Benchmark {
     pub server_series: Option<Json>,
 }
 
-impl Benchmark {
+impl BenchResult {
     /// Returns whether the numbers may be used.
     #[must_use]
     pub(crate) fn is_valid(&self) -> bool {
@@ -69,14 +69,14 @@ impl Benchmark {
 
 /// The runs of one command.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Runs<'a> {
-    One(&'a Benchmark),
+pub(crate) enum BenchRuns<'a> {
+    One(&'a BenchResult),
     /// The runs of a profile, in order.
-    Profile(&'a [Benchmark]),
+    Profile(&'a [BenchResult]),
 }
 
-impl<'a> Runs<'a> {
-    fn all(self) -> &'a [Benchmark] {
+impl<'a> BenchRuns<'a> {
+    fn all(self) -> &'a [BenchResult] {
         match self {
             Self::One(run) => std::slice::from_ref(run),
             Self::Profile(runs) => runs,
@@ -89,7 +89,7 @@ pub(crate) struct BenchFormat {
     pub name: &'static str,
     /// One line for `--help`.
     pub help: &'static str,
-    pub write: fn(Runs<'_>) -> String,
+    pub write: fn(BenchRuns<'_>) -> String,
 }
 
 impl std::fmt::Debug for BenchFormat {

@@ -5,11 +5,11 @@
 
 use serde_json::Value as Json;
 
-use super::Benchmark;
+use super::BenchResult;
 
 /// The content of a column.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Column {
+pub(super) enum BenchColumn {
     Name,
     Device,
     /// A count.
@@ -18,27 +18,27 @@ pub(super) enum Column {
     Metric(&'static str),
 }
 
-pub(super) const COLUMNS: &[(&str, Column)] = &[
-    ("Test name", Column::Name),
-    ("GPU", Column::Device),
-    ("# of req.", Column::Completed),
-    ("Tput (req/s)", Column::Metric("request_throughput")),
-    ("Output Tput (tok/s)", Column::Metric("output_throughput")),
-    ("Total Tput (tok/s)", Column::Metric("total_token_throughput")),
-    ("Mean TTFT (ms)", Column::Metric("mean_ttft_ms")),
-    ("Median TTFT (ms)", Column::Metric("median_ttft_ms")),
-    ("P99 TTFT (ms)", Column::Metric("p99_ttft_ms")),
-    ("Mean TPOT (ms)", Column::Metric("mean_tpot_ms")),
-    ("Median TPOT (ms)", Column::Metric("median_tpot_ms")),
-    ("P99 TPOT (ms)", Column::Metric("p99_tpot_ms")),
-    ("Mean ITL (ms)", Column::Metric("mean_itl_ms")),
-    ("Median ITL (ms)", Column::Metric("median_itl_ms")),
-    ("P99 ITL (ms)", Column::Metric("p99_itl_ms")),
+pub(super) const COLUMNS: &[(&str, BenchColumn)] = &[
+    ("Test name", BenchColumn::Name),
+    ("GPU", BenchColumn::Device),
+    ("# of req.", BenchColumn::Completed),
+    ("Tput (req/s)", BenchColumn::Metric("request_throughput")),
+    ("Output Tput (tok/s)", BenchColumn::Metric("output_throughput")),
+    ("Total Tput (tok/s)", BenchColumn::Metric("total_token_throughput")),
+    ("Mean TTFT (ms)", BenchColumn::Metric("mean_ttft_ms")),
+    ("Median TTFT (ms)", BenchColumn::Metric("median_ttft_ms")),
+    ("P99 TTFT (ms)", BenchColumn::Metric("p99_ttft_ms")),
+    ("Mean TPOT (ms)", BenchColumn::Metric("mean_tpot_ms")),
+    ("Median TPOT (ms)", BenchColumn::Metric("median_tpot_ms")),
+    ("P99 TPOT (ms)", BenchColumn::Metric("p99_tpot_ms")),
+    ("Mean ITL (ms)", BenchColumn::Metric("mean_itl_ms")),
+    ("Median ITL (ms)", BenchColumn::Metric("median_itl_ms")),
+    ("P99 ITL (ms)", BenchColumn::Metric("p99_itl_ms")),
 ];
 
-impl Column {
+impl BenchColumn {
     /// Returns a text, a number, or null if the run lacks the value.
-    pub(super) fn of(self, run: &Benchmark) -> Json {
+    pub(super) fn of(self, run: &BenchResult) -> Json {
         match self {
             Self::Name => run.name.as_str().into(),
             Self::Device => run.device.as_str().into(),

@@ -6,7 +6,7 @@ use super::markdown::general;
 use super::*;
 use crate::trial::Distribution;
 
-fn run() -> Benchmark {
+fn run() -> BenchResult {
     let distribution = |mean: f64| Distribution {
         mean,
         median: mean - 0.5,
@@ -15,7 +15,7 @@ fn run() -> Benchmark {
         p95: mean + 2.0,
         p99: mean + 3.0,
     };
-    Benchmark {
+    BenchResult {
         name: "random_inf".to_owned(),
         date: "20260131-235959".to_owned(),
         backend: "vllm".to_owned(),
@@ -58,7 +58,7 @@ fn format(name: &str) -> &'static BenchFormat {
 
 #[test]
 fn the_text_is_that_of_vllm_bench_serve_and_a_few_lines_more() {
-    insta::assert_snapshot!((format("text").write)(Runs::One(&run())));
+    insta::assert_snapshot!((format("text").write)(BenchRuns::One(&run())));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_rate_a_void_sample_and_missing_latencies_have_their_lines() {
     (run.end, run.unfinished, run.unsent) = ("interrupted".to_owned(), 3, 4);
     run.invalid = vec!["too many errors".to_owned(), "too few samples".to_owned()];
     run.measurement = Measurement { duration_s: 1.0, completed: 1, ..Measurement::default() };
-    insta::assert_snapshot!((format("text").write)(Runs::One(&run)));
+    insta::assert_snapshot!((format("text").write)(BenchRuns::One(&run)));
 }
 
 #[test]
@@ -78,13 +78,13 @@ fn the_markdown_is_what_tabulate_writes() {
     second.measurement.duration_s = 200.0;
     second.measurement.itl_ms = None;
     let runs = [run(), second];
-    insta::assert_snapshot!((format("markdown").write)(Runs::Profile(&runs)));
+    insta::assert_snapshot!((format("markdown").write)(BenchRuns::Profile(&runs)));
 }
 
 #[test]
 fn the_columns_have_one_entry_for_each_run_in_the_tables_order() {
-    let runs = [run(), Benchmark { measurement: Measurement::default(), ..run() }];
-    let text = (format("columns").write)(Runs::Profile(&runs));
+    let runs = [run(), BenchResult { measurement: Measurement::default(), ..run() }];
+    let text = (format("columns").write)(BenchRuns::Profile(&runs));
     assert!(
         text.starts_with(r#"{"latency":{},"throughput":{},"serving":{"Test name":{"0":"random_inf","1":"#),
         "{text}"
@@ -97,8 +97,8 @@ fn the_columns_have_one_entry_for_each_run_in_the_tables_order() {
 #[test]
 fn one_run_is_an_object_and_a_profile_an_array() {
     let runs = [run()];
-    let one: Json = serde_json::from_str(&(format("json").write)(Runs::One(&runs[0]))).unwrap();
-    let all: Json = serde_json::from_str(&(format("json").write)(Runs::Profile(&runs))).unwrap();
+    let one: Json = serde_json::from_str(&(format("json").write)(BenchRuns::One(&runs[0]))).unwrap();
+    let all: Json = serde_json::from_str(&(format("json").write)(BenchRuns::Profile(&runs))).unwrap();
     assert_eq!(all, Json::Array(vec![one.clone()]));
     assert_eq!(one["request_rate"], "inf");
     assert_eq!(one["num_prompts"], 200);

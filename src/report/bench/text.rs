@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use super::{Benchmark, Runs};
+use super::{BenchResult, BenchRuns};
 use crate::report::number;
 use crate::report::telemetry::with_unit;
 use crate::trial::ClientReport;
@@ -27,16 +27,16 @@ const SERVER: [(&str, &str); 7] = [
     ("energy_per_output_token_j", "for an output token"),
 ];
 
-pub(super) fn write(runs: Runs<'_>) -> String {
+pub(super) fn write(runs: BenchRuns<'_>) -> String {
     match runs {
-        Runs::One(run) => block(run),
-        Runs::Profile(all) => {
+        BenchRuns::One(run) => block(run),
+        BenchRuns::Profile(all) => {
             all.iter().map(|run| format!("{}\n{}", run.name, block(run))).collect::<Vec<_>>().join("\n\n")
         }
     }
 }
 
-fn block(run: &Benchmark) -> String {
+fn block(run: &BenchResult) -> String {
     let measurement = &run.measurement;
     let metric = |name: &str| measurement.metric(name);
     let mut block = Block(String::new());
@@ -80,7 +80,7 @@ fn block(run: &Benchmark) -> String {
 }
 
 /// Returns the lines that `vllm bench serve` does not have.
-fn ours(run: &Benchmark) -> Vec<(&'static str, String)> {
+fn ours(run: &BenchResult) -> Vec<(&'static str, String)> {
     let measurement = &run.measurement;
     let mut lines = Vec::new();
     let of = |statistic: &str| measurement.metric(&format!("{statistic}_e2el_ms"));

@@ -2,11 +2,13 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Predicted, Predictions, describe_load};
+use super::{PredictedConfiguration, Predictions, describe_load};
 use crate::load::HighestLoad;
-use crate::predict::{Highest, Knob, Limit, Limits, Series, Served, Term, wait_name, waits};
+use crate::predict::{
+    BatchSeries, LoadKnob, LoadLimit, LoadLimits, PredictedHighest, ServedLoad, StepTerm, wait_name, waits,
+};
 use crate::trial::Outcome;
-use crate::twin::{Forecast, Part};
+use crate::twin::{PhaseForecast, StartForecast};
 
 /// Returns one document, with the best prediction first.
 #[must_use]
@@ -22,7 +24,7 @@ pub(crate) fn predictions_json(predictions: &Predictions<'_>) -> Json {
     })
 }
 
-fn predicted_json(predicted: &Predicted, objective: &str) -> Json {
+fn predicted_json(predicted: &PredictedConfiguration, objective: &str) -> Json {
     let prediction = &predicted.prediction;
     let mut object = json!({
         "config": predicted.config,
@@ -53,7 +55,7 @@ fn predicted_json(predicted: &Predicted, objective: &str) -> Json {
     object
 }
 
-fn served_json(served: &Served) -> Map<String, Json> {
+fn served_json(served: &ServedLoad) -> Map<String, Json> {
     let fields = [
         ("intervals", json!(served.intervals)),
         ("draws", json!(served.draws)),
@@ -78,15 +80,15 @@ fn served_json(served: &Served) -> Map<String, Json> {
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn limits_json(limits: &Limits) -> Json {
+fn limits_json(limits: &LoadLimits) -> Json {
     let kind = match limits.main {
-        Limit::Queue(_) => "queue",
-        Limit::Load(_) => "load",
-        Limit::FrontEnd => "front end",
-        Limit::Idle => "idle",
+        LoadLimit::Queue(_) => "queue",
+        LoadLimit::Load(_) => "load",
+        LoadLimit::FrontEnd => "front end",
+        LoadLimit::Idle => "idle",
     };
     let waits = waits(&limits.shares).map(|(wait, share)| (wait_name(wait).to_owned(), json!(share)));
-    let terms = Term::ALL.into_iter().zip(limits.shares.terms);
+    let terms = StepTerm::ALL.into_iter().zip(limits.shares.terms);
     let terms = terms.map(|(term, share)| (term.name().to_owned(), json!(share)));
     json!({
         "kind": kind,
@@ -101,11 +103,11 @@ fn limits_json(limits: &Limits) -> Json {
     })
 }
 
-fn highest_json(highest: &Highest) -> Json {
+fn highest_json(highest: &PredictedHighest) -> Json {
     let knob = match highest.knob {
-        Knob::Concurrency => "concurrency",
-        Knob::Rate => "rate_per_s",
-        Knob::Speed => "trace_speed",
+        LoadKnob::Concurrency => "concurrency",
+        LoadKnob::Rate => "rate_per_s",
+        LoadKnob::Speed => "trace_speed",
     };
     json!({
         "of": knob,
@@ -117,15 +119,15 @@ fn highest_json(highest: &Highest) -> Json {
     })
 }
 
-fn startup_json(startup: &Forecast) -> Json {
-    let phase = |part: &Part| json!({"phase": part.phase, "median_s": part.median_s});
+fn startup_json(startup: &StartForecast) -> Json {
+    let phase = |part: &PhaseForecast| json!({"phase": part.phase, "median_s": part.median_s});
     let phases: Vec<Json> = startup.parts.iter().map(phase).collect();
     json!({"mean_s": startup.mean_s, "interval_s": [startup.low_s, startup.high_s], "phases": phases})
 }
 
 /// Returns the series as columns, which are shorter than a list of points.
-fn series_json(series: &Series) -> Json {
-    let column = |of: fn(&crate::predict::Point) -> f64| {
+fn series_json(series: &BatchSeries) -> Json {
+    let column = |of: fn(&crate::predict::SeriesPoint) -> f64| {
         let rounded = series.points.iter().map(|point| (of(point) * 1e4).round() / 1e4);
         rounded.collect::<Vec<_>>()
     };

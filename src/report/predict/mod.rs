@@ -8,9 +8,9 @@ mod text;
 use crate::config::Config;
 use crate::facts::EngineVersion;
 use crate::job::LoadJob;
-use crate::load::Arrival;
+use crate::load::ArrivalPattern;
 use crate::objective::Objective;
-use crate::predict::{LaunchNoise, Prediction};
+use crate::predict::{LaunchNoise, TwinPrediction};
 use crate::twin::DevicePreset;
 
 pub(crate) use json::predictions_json;
@@ -29,12 +29,12 @@ pub(crate) struct Predictions<'a> {
     pub version_assumed: bool,
     pub load: &'a LoadJob,
     /// The predictions, best first.
-    pub all: Vec<Predicted>,
+    pub all: Vec<PredictedConfiguration>,
 }
 
 /// The prediction of one configuration on one device.
 #[derive(Debug)]
-pub(crate) struct Predicted {
+pub(crate) struct PredictedConfiguration {
     /// The requested configuration, without the values that the study sets in every launch.
     pub config: Config,
     pub device: &'static DevicePreset,
@@ -44,10 +44,10 @@ pub(crate) struct Predicted {
     pub calibrated: bool,
     /// The noise between launches that the ranges contain.
     pub noise: Option<LaunchNoise>,
-    pub prediction: Prediction,
+    pub prediction: TwinPrediction,
 }
 
-impl Predicted {
+impl PredictedConfiguration {
     /// Returns `feasible`, `over a limit`, or the predicted outcome of the trial.
     fn state(&self) -> &'static str {
         match (&self.prediction.outcome, self.prediction.score.is_feasible()) {
@@ -94,13 +94,15 @@ fn describe(noise: &LaunchNoise, objective: &str) -> String {
 /// Returns a text such as `closed loop of 64, 96 requests`.
 fn describe_load(load: &LoadJob) -> String {
     let arrival = match &load.arrival {
-        Arrival::Closed => format!("closed loop of {}", load.concurrency.unwrap_or(1)),
-        Arrival::AtOnce => "all at once".to_owned(),
-        Arrival::Rate { per_s, .. } => format!("{per_s} arrivals/s"),
-        Arrival::Ramp { from_per_s, to_per_s, .. } => format!("{from_per_s} to {to_per_s} arrivals/s"),
-        Arrival::Trace { factor } => format!("a trace, {} times as fast as recorded", super::number(1.0 / factor)),
+        ArrivalPattern::Closed => format!("closed loop of {}", load.concurrency.unwrap_or(1)),
+        ArrivalPattern::AtOnce => "all at once".to_owned(),
+        ArrivalPattern::Rate { per_s, .. } => format!("{per_s} arrivals/s"),
+        ArrivalPattern::Ramp { from_per_s, to_per_s, .. } => format!("{from_per_s} to {to_per_s} arrivals/s"),
+        ArrivalPattern::Trace { factor } => {
+            format!("a trace, {} times as fast as recorded", super::number(1.0 / factor))
+        }
     };
-    let places = load.concurrency.filter(|_| load.arrival != Arrival::Closed);
+    let places = load.concurrency.filter(|_| load.arrival != ArrivalPattern::Closed);
     let places = places.map(|places| format!(", at most {places} at a time"));
     let requests = load.requests.map(|requests| format!(", {requests} requests"));
     let duration = load.duration.map(|duration| format!(", {} s", super::number(duration.as_secs_f64())));

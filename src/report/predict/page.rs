@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::plot::{Line, Panel, svg};
+use super::plot::{PlotLine, PlotPanel, svg};
 use super::text::predictions_text;
-use super::{Predicted, Predictions};
-use crate::predict::{Point, Series};
+use super::{PredictedConfiguration, Predictions};
+use crate::predict::{BatchSeries, SeriesPoint};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -31,7 +31,7 @@ pub(crate) fn predictions_page(predictions: &Predictions<'_>) -> String {
     page
 }
 
-fn section(rank: usize, predicted: &Predicted, objective: &str, page: &mut String) {
+fn section(rank: usize, predicted: &PredictedConfiguration, objective: &str, page: &mut String) {
     let heading = escaped(&format!("{rank}. {} on {}", predicted.config, predicted.device.name));
     // Writing to a string cannot fail.
     let _ = writeln!(page, "<section>\n<h2>{heading}</h2>");
@@ -49,11 +49,14 @@ fn section(rank: usize, predicted: &Predicted, objective: &str, page: &mut Strin
     page.push_str("</section>\n");
 }
 
-fn panels(series: &Series) -> [Panel; 3] {
-    let line =
-        |name, filled, of: fn(&Point) -> f64| Line { name, filled, values: series.points.iter().map(of).collect() };
+fn panels(series: &BatchSeries) -> [PlotPanel; 3] {
+    let line = |name, filled, of: fn(&SeriesPoint) -> f64| PlotLine {
+        name,
+        filled,
+        values: series.points.iter().map(of).collect(),
+    };
     let panel =
-        |title, unit, lines, mark, least_top| Panel { title, unit, step_s: series.step_s, lines, mark, least_top };
+        |title, unit, lines, mark, least_top| PlotPanel { title, unit, step_s: series.step_s, lines, mark, least_top };
     [
         panel(
             "Requests in the engine",

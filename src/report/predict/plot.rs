@@ -17,7 +17,7 @@ const TOP: f64 = 26.0;
 const BOTTOM: f64 = 38.0;
 
 /// One line of a panel: values over time.
-pub(super) struct Line {
+pub(super) struct PlotLine {
     /// Class in the page's style, and name in the legend.
     pub(super) name: &'static str,
     pub(super) values: Vec<f64>,
@@ -25,14 +25,14 @@ pub(super) struct Line {
     pub(super) filled: bool,
 }
 
-pub(super) struct Panel {
+pub(super) struct PlotPanel {
     pub(super) title: &'static str,
     /// Unit of the values.
     pub(super) unit: &'static str,
     /// Seconds between two values.
     pub(super) step_s: f64,
     /// Lines in the order of drawing.
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<PlotLine>,
     /// A marked level, with its name.
     pub(super) mark: Option<(&'static str, f64)>,
     /// Least end of the vertical axis.
@@ -40,7 +40,7 @@ pub(super) struct Panel {
 }
 
 /// Returns the panel as an element of a page.
-pub(super) fn svg(panel: &Panel) -> String {
+pub(super) fn svg(panel: &PlotPanel) -> String {
     let values = panel.lines.iter().flat_map(|line| &line.values).copied();
     let mark = panel.mark.map_or(0.0, |(_, level)| level);
     let highest = values.fold(panel.least_top.max(mark), f64::max);
@@ -91,7 +91,7 @@ pub(super) fn svg(panel: &Panel) -> String {
     svg
 }
 
-fn drawn(line: &Line, step_s: f64, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64, bottom: f64) -> String {
+fn drawn(line: &PlotLine, step_s: f64, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64, bottom: f64) -> String {
     let mut path = String::new();
     for (index, value) in line.values.iter().enumerate() {
         let (from, to) = (to_f64(index) * step_s, to_f64(index + 1) * step_s);
@@ -155,8 +155,8 @@ mod tests {
         fn whatever_the_values_nothing_is_drawn_outside(
             values in prop::collection::vec(0.0_f64..1e7, 0..50), step_s in 1e-3_f64..1e3,
         ) {
-            let lines = vec![Line { name: "running", values, filled: true }];
-            let panel = Panel { title: "t", unit: "u", step_s, lines, mark: Some(("budget", 10.0)), least_top: 1.0 };
+            let lines = vec![PlotLine { name: "running", values, filled: true }];
+            let panel = PlotPanel { title: "t", unit: "u", step_s, lines, mark: Some(("budget", 10.0)), least_top: 1.0 };
             let svg = svg(&panel);
             prop_assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
             let area = svg.lines().find(|line| line.contains("area")).unwrap();

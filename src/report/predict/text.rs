@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::{Predicted, Predictions, describe_load, shown};
+use super::{PredictedConfiguration, Predictions, describe_load, shown};
 use crate::load::HighestLoad;
-use crate::predict::{Highest, Knob, Limit, Limits, Served, Term, wait_name, waits};
+use crate::predict::{LoadKnob, LoadLimit, LoadLimits, PredictedHighest, ServedLoad, StepTerm, wait_name, waits};
 use crate::report::number;
 use crate::report::table::table;
-use crate::twin::Forecast;
+use crate::twin::StartForecast;
 
 /// Returns a ranked table and the details of each row.
 #[must_use]
@@ -41,7 +41,7 @@ pub(crate) fn predictions_text(predictions: &Predictions<'_>) -> String {
 }
 
 /// Returns the values of the limited metrics, or the state if there are none.
-fn kept(predictions: &Predictions<'_>, predicted: &Predicted) -> String {
+fn kept(predictions: &Predictions<'_>, predicted: &PredictedConfiguration) -> String {
     let Some(measurement) = predicted.prediction.outcome.measurement() else { return predicted.state().to_owned() };
     let values = predictions.objective.constraints.iter().map(|limit| match measurement.metric(&limit.metric) {
         Some(value) if limit.violation(measurement) > 0.0 => format!("{} (over)", number(value)),
@@ -51,7 +51,7 @@ fn kept(predictions: &Predictions<'_>, predicted: &Predicted) -> String {
     values.collect::<Vec<_>>().join(", ")
 }
 
-fn details(predictions: &Predictions<'_>, predicted: &Predicted, text: &mut String) {
+fn details(predictions: &Predictions<'_>, predicted: &PredictedConfiguration, text: &mut String) {
     // Writing to a string cannot fail.
     let mut line = |name: &str, value: String| _ = writeln!(text, "   {name:<24}{value}");
     let outcome = &predicted.prediction.outcome;
@@ -102,25 +102,25 @@ fn details(predictions: &Predictions<'_>, predicted: &Predicted, text: &mut Stri
 }
 
 /// Returns a text such as `offered load (weights)`.
-fn short(limits: &Limits) -> String {
+fn short(limits: &LoadLimits) -> String {
     let name = limits.main.name();
-    if let Limit::Load(term) = limits.main { format!("{name} ({})", term.name()) } else { name.to_owned() }
+    if let LoadLimit::Load(term) = limits.main { format!("{name} ({})", term.name()) } else { name.to_owned() }
 }
 
-fn limited(served: &Served) -> String {
+fn limited(served: &ServedLoad) -> String {
     let limits = &served.limits;
     let (name, share) = (limits.main.name(), percent(limits.share));
     match limits.main {
-        Limit::Queue(_) => format!("{name}: requests waited for it {share} of the busy time"),
-        Limit::Load(term) => {
+        LoadLimit::Queue(_) => format!("{name}: requests waited for it {share} of the busy time"),
+        LoadLimit::Load(term) => {
             format!("{name}: nobody waits, and {} takes {share} of the steps' time", term.name())
         }
-        Limit::FrontEnd => format!("{name}: {share} of a request's time are spent there"),
-        Limit::Idle => format!("{name}: the engine is idle for {share} of the time"),
+        LoadLimit::FrontEnd => format!("{name}: {share} of a request's time are spent there"),
+        LoadLimit::Idle => format!("{name}: the engine is idle for {share} of the time"),
     }
 }
 
-fn waited(served: &Served) -> String {
+fn waited(served: &ServedLoad) -> String {
     let shares = waits(&served.limits.shares).filter(|(_, share)| *share >= 5e-4);
     let mut parts: Vec<String> =
         shares.map(|(wait, share)| format!("{} {}", wait_name(wait), percent(share))).collect();
@@ -129,16 +129,16 @@ fn waited(served: &Served) -> String {
     parts.join(", ")
 }
 
-fn terms(served: &Served) -> String {
-    let mut terms: Vec<_> = Term::ALL.into_iter().zip(served.limits.shares.terms).collect();
+fn terms(served: &ServedLoad) -> String {
+    let mut terms: Vec<_> = StepTerm::ALL.into_iter().zip(served.limits.shares.terms).collect();
     terms.sort_by(|a, b| b.1.total_cmp(&a.1));
     let shown = terms.iter().filter(|(_, share)| *share >= 5e-3);
     shown.map(|(term, share)| format!("{} {}", term.name(), percent(*share))).collect::<Vec<_>>().join(", ")
 }
 
 /// Describes the highest load that keeps the limits, or that the study has no limits.
-fn highest(predictions: &Predictions<'_>, served: &Served) -> String {
-    let Some(Highest { knob, value, interval, .. }) = &served.highest else {
+fn highest(predictions: &Predictions<'_>, served: &ServedLoad) -> String {
+    let Some(PredictedHighest { knob, value, interval, .. }) = &served.highest else {
         return "no constraint in the study, so that there is none to keep".to_owned();
     };
     let limits = predictions.objective.constraints.iter().filter(|limit| !served.unknown.contains(&limit.metric));
@@ -147,7 +147,7 @@ fn highest(predictions: &Predictions<'_>, served: &Served) -> String {
     let good = goodput.map(|limit| format!("{limit} for {}", percent(crate::predict::GOOD)));
     limits.extend(good);
     let (limits, unit) = (limits.join(", "), knob.unit());
-    let load = |value: f64| if *knob == Knob::Concurrency { format!("{value:.0}") } else { number(value) };
+    let load = |value: f64| if *knob == LoadKnob::Concurrency { format!("{value:.0}") } else { number(value) };
     let range = interval.map(|(low, high)| format!(" ({} to {})", load(low), load(high))).unwrap_or_default();
     match value {
         HighestLoad::At(value) => format!("{} {unit}{range} with {limits}", load(*value)),
@@ -157,11 +157,11 @@ fn highest(predictions: &Predictions<'_>, served: &Served) -> String {
 }
 
 /// Returns a text such as `41 s (25 to 60 in 19 of 20 cases): import 12, weights 6`.
-fn started(startup: &Forecast) -> String {
+fn started(startup: &StartForecast) -> String {
     let parts = startup.parts.iter().filter(|part| part.median_s >= 0.5);
     let parts: Vec<String> =
         parts.map(|part| format!("{} {:.0}", part.phase.replace('_', " "), part.median_s)).collect();
-    let Forecast { mean_s, low_s, high_s, .. } = startup;
+    let StartForecast { mean_s, low_s, high_s, .. } = startup;
     format!("{mean_s:.0} s ({low_s:.0} to {high_s:.0} in 19 of 20 cases): {}", parts.join(", "))
 }
 

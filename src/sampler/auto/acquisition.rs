@@ -6,8 +6,8 @@
 //! optimization", 1998. Two objectives use the expected hypervolume improvement. Three or more use the improvement of a
 //! weighted distance from the best of each (J. Knowles, "`ParEGO`", 2006), with weights drawn for each suggestion.
 
-use super::models::{Models, Outlook};
-use super::table::Table;
+use super::models::{Models, PointOutlook};
+use super::table::HistoryTable;
 use crate::stats::normal;
 use crate::surrogate::{front, log_expected_improvement_2d};
 
@@ -61,7 +61,7 @@ pub(super) struct Acquisition<'a> {
 impl<'a> Acquisition<'a> {
     /// Creates the acquisition. `weights` are those of the objectives, used with three or more. With `doubts` the
     /// models' deviations are taken to be larger.
-    pub(super) fn new(models: &'a Models<'a>, table: &Table, weights: &[f64], doubts: bool) -> Self {
+    pub(super) fn new(models: &'a Models<'a>, table: &HistoryTable, weights: &[f64], doubts: bool) -> Self {
         // A pending trial counts as its expected value. Otherwise its neighbours would promise the same gain again.
         let points = table.measured.iter().map(|(_, point)| point).chain(&table.pending);
         let probable: Vec<_> = points
@@ -103,7 +103,7 @@ pub(super) fn gain(models: &Models<'_>, point: &[f64], over: f64) -> f64 {
     first.map_or(0.0, |first| libm::exp(improvement(first.mean - over, first.deviation)) * outlook.feasible())
 }
 
-fn means(outlook: &Outlook) -> Vec<f64> {
+fn means(outlook: &PointOutlook) -> Vec<f64> {
     outlook.objectives.iter().map(|belief| belief.mean).collect()
 }
 
@@ -132,7 +132,7 @@ impl Incumbent {
     }
 
     /// Returns the logarithm of the expected improvement, without the probabilities of the constraints.
-    fn log_gain(&self, outlook: &Outlook) -> f64 {
+    fn log_gain(&self, outlook: &PointOutlook) -> f64 {
         let Some(first) = outlook.objectives.first() else { return 0.0 };
         match self {
             Self::Nothing(level) => VALUE_WEIGHT * (first.mean - level),
@@ -182,11 +182,11 @@ fn improvement(mean: f64, deviation: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::surrogate::Belief;
+    use crate::surrogate::PosteriorBelief;
 
-    fn outlook(means: [f64; 3], deviations: [f64; 3]) -> Outlook {
-        let beliefs = means.into_iter().zip(deviations).map(|(mean, deviation)| Belief { mean, deviation });
-        Outlook { objectives: beliefs.collect(), log_feasible: 0.0, serves: 1.0, alike: 0.0 }
+    fn outlook(means: [f64; 3], deviations: [f64; 3]) -> PointOutlook {
+        let beliefs = means.into_iter().zip(deviations).map(|(mean, deviation)| PosteriorBelief { mean, deviation });
+        PointOutlook { objectives: beliefs.collect(), log_feasible: 0.0, serves: 1.0, alike: 0.0 }
     }
 
     #[test]

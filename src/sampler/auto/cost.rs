@@ -5,29 +5,29 @@
 
 use super::models::of_values;
 use crate::config::Config;
-use crate::sampler::{Ask, Known, Past};
-use crate::surrogate::{Data, Encoding, Process};
+use crate::sampler::{KnownOutcome, PastTrial, SamplerAsk};
+use crate::surrogate::{Encoding, Process, ProcessData};
 
 /// Maximum number of costs in the fit, evenly chosen.
 const MOST_TOLD: usize = 150;
 
-pub(super) enum Cost<'a> {
+pub(super) enum ExpectedCost<'a> {
     /// The cost is unknown or the same everywhere.
     Equal,
     Said(&'a dyn Fn(&Config) -> f64),
-    Learnt(Box<Learnt>),
+    Learnt(Box<LearntCost>),
 }
 
 /// A process of the logarithms of the costs, and the range of the observed logarithms.
-pub(super) struct Learnt {
+pub(super) struct LearntCost {
     process: Process,
     range: [f64; 2],
 }
 
-impl<'a> Cost<'a> {
+impl<'a> ExpectedCost<'a> {
     /// Returns the question's own cost, or else a cost learnt from the earlier trials.
-    pub(super) fn of(ask: &Ask<'a>, encoding: &Encoding<'_>) -> Self {
-        let learnt = || Learnt::of(ask, encoding).map_or(Self::Equal, |learnt| Self::Learnt(learnt.into()));
+    pub(super) fn of(ask: &SamplerAsk<'a>, encoding: &Encoding<'_>) -> Self {
+        let learnt = || LearntCost::of(ask, encoding).map_or(Self::Equal, |learnt| Self::Learnt(learnt.into()));
         ask.cost.map_or_else(learnt, Self::Said)
     }
 
@@ -45,14 +45,14 @@ impl<'a> Cost<'a> {
     }
 }
 
-impl Learnt {
+impl LearntCost {
     /// Fits a process to the costs of the history. `None` if no measured trial has a cost, or if all costs are equal.
-    fn of(ask: &Ask<'_>, encoding: &Encoding<'_>) -> Option<Self> {
-        let told = |past: &Past| {
+    fn of(ask: &SamplerAsk<'_>, encoding: &Encoding<'_>) -> Option<Self> {
+        let told = |past: &PastTrial| {
             let failed = match past.known {
-                Known::Measured(_) => false,
-                Known::Failed => true,
-                Known::Pending | Known::Lost | Known::Rejected => return None,
+                KnownOutcome::Measured(_) => false,
+                KnownOutcome::Failed => true,
+                KnownOutcome::Pending | KnownOutcome::Lost | KnownOutcome::Rejected => return None,
             };
             Some((encoding.point(&past.config)?, log(past.cost?)?, failed))
         };
@@ -73,7 +73,7 @@ impl Learnt {
         }
         let variances = vec![0.0; told.len()];
         let (points, targets) = told.into_iter().map(|(point, cost, _)| (point, cost)).unzip();
-        let data = Data { points, targets, variances }.evenly(MOST_TOLD);
+        let data = ProcessData { points, targets, variances }.evenly(MOST_TOLD);
         Some(Self { process: Process::fit(&encoding.axes, &data, &of_values(), &[])?, range })
     }
 

@@ -18,16 +18,18 @@ use rand_chacha::ChaCha8Rng;
 
 use self::dependence::{around, dependence};
 use self::effects::effects;
-use self::sample::{Region, Sample};
+use self::sample::{Region, SobolSample};
 use self::support::Support;
 use super::models::{of_crashes, of_values};
-use super::table::{Column, Table};
+use super::table::{HistoryTable, TargetColumn};
 use super::units::Units;
 use crate::config::Config;
-use crate::sampler::explanation::{About, Explanation, Importance, Interaction, Kind, Share};
-use crate::sampler::{Ask, Measured};
+use crate::sampler::explanation::{
+    ExplainedNumber, Explanation, Interaction, NumberKind, ParameterImportance, VarianceShare,
+};
+use crate::sampler::{MeasuredNumbers, SamplerAsk};
 use crate::stats::{mean, normal, to_f64};
-use crate::surrogate::{Data, Encoding, Process};
+use crate::surrogate::{Encoding, Process, ProcessData};
 
 /// Number of posterior samples, over all sets of hyper-parameters.
 const DRAWS: usize = 32;
@@ -42,10 +44,10 @@ const LEAST_PAIR: f64 = 0.005;
 
 /// Explains the effects of the parameters. `None` before the first measurement, if no parameter varies, or if no
 /// configuration is allowed.
-pub(super) fn explain(ask: &Ask<'_>) -> Option<Explanation> {
+pub(super) fn explain(ask: &SamplerAsk<'_>) -> Option<Explanation> {
     let encoding = Encoding::new(ask.space, ask.defaults);
     let known = ask.history.iter().enumerate().map(|(place, past)| (place, &past.config, &past.known));
-    let table = Table::new(&encoding, &Units::of(ask), known);
+    let table = HistoryTable::new(&encoding, &Units::of(ask), known);
     if table.measured.is_empty() || ask.space.dimensions() == 0 {
         return None;
     }
@@ -54,20 +56,20 @@ pub(super) fn explain(ask: &Ask<'_>) -> Option<Explanation> {
         .then(|| Process::fit(&encoding.axes, &table.crashes.data.evenly(MOST_DATA), &of_crashes(), &[]))
         .flatten();
     let mut region = Region { ask, encoding: &encoding, crash: crash.as_ref() };
-    let sample = Sample::new(&region).or_else(|| {
+    let sample = SobolSample::new(&region).or_else(|| {
         // A model that expects no configuration to serve is of no use here.
         region.crash = None;
-        Sample::new(&region)
+        SobolSample::new(&region)
     })?;
     let objectives = ask.aim.objectives.iter().zip(&table.objectives).zip(&table.units.objectives);
     let objectives = objectives.map(|((target, column), measure)| {
         let told = move |modelled: f64| measure.value(modelled);
-        ModelledNumber { name: &target.name, of: Kind::Objective, column, told: Box::new(told) }
+        ModelledNumber { name: &target.name, of: NumberKind::Objective, column, told: Box::new(told) }
     });
     let limits = ask.aim.constraints.iter().zip(&table.constraints).zip(&table.units.limits);
     let limits = limits.map(|((name, column), unit)| {
         let told = move |modelled: f64| unit.excess(modelled);
-        ModelledNumber { name, of: Kind::Limit, column, told: Box::new(told) }
+        ModelledNumber { name, of: NumberKind::Limit, column, told: Box::new(told) }
     });
     let measured = table.measured.iter().map(|(place, _)| ask.defaults.merged(&ask.history[*place].config));
     let configs: Vec<Config> = measured.collect();
@@ -85,7 +87,7 @@ pub(super) fn explain(ask: &Ask<'_>) -> Option<Explanation> {
 
 /// Fits the most likely process of the data first, then others that the priors of the hyper-parameters allow. The most
 /// likely one alone is too sure with few data.
-fn assume(encoding: &Encoding<'_>, data: &Data) -> Vec<Process> {
+fn assume(encoding: &Encoding<'_>, data: &ProcessData) -> Vec<Process> {
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let hyper_parameters = 2 * encoding.axes.len() + 2;
     let likely = Process::fit(&encoding.axes, data, &of_values(), &[]);
@@ -99,8 +101,8 @@ fn assume(encoding: &Encoding<'_>, data: &Data) -> Vec<Process> {
 /// An objective or a constraint, with the measurements that its model is fitted to.
 struct ModelledNumber<'a> {
     name: &'a str,
-    of: Kind,
-    column: &'a Column,
+    of: NumberKind,
+    column: &'a TargetColumn,
     /// Converts a modelled value into the unit of the user.
     told: Box<dyn Fn(f64) -> f64 + 'a>,
 }
@@ -108,12 +110,12 @@ struct ModelledNumber<'a> {
 /// Explains one number.
 fn about(
     region: &Region<'_, '_>,
-    sample: &Sample,
+    sample: &SobolSample,
     number: &ModelledNumber<'_>,
     processes: &[Process],
     configs: &[Config],
     best: Option<&Config>,
-) -> About {
+) -> ExplainedNumber {
     let process = &processes[0];
     let draws: Vec<_> =
         (0..).zip(processes).map(|(seed, process)| process.draws(DRAWS / processes.len(), seed)).collect();
@@ -136,7 +138,7 @@ fn about(
     let squares: Vec<_> = differences.iter().map(|difference| difference * difference).collect();
     let missed = mean(&squares).unwrap_or(0.0);
     let support = Support { configs, missed };
-    let parameters = region.ask.space.parameters.iter().enumerate().map(|(index, parameter)| Importance {
+    let parameters = region.ask.space.parameters.iter().enumerate().map(|(index, parameter)| ParameterImportance {
         parameter: parameter.name.clone(),
         alone: share(&effects.alone[index]),
         total: share(&effects.total[index]),
@@ -156,13 +158,13 @@ fn about(
     let measured = column.data.targets.len();
     let held_out_r2 = held_out_r2(&column.data.evenly(MOST_DATA).targets, process);
     let explained = effects.variance.first().copied().filter(|variance| *variance > least).unwrap_or(0.0);
-    About {
+    ExplainedNumber {
         name: (*name).to_owned(),
         of: *of,
         measured,
         held_out_r2,
         unknown: unlearnt / (explained + unlearnt),
-        doubts: About::doubts(measured, region.ask.space.dimensions(), held_out_r2),
+        doubts: ExplainedNumber::doubts(measured, region.ask.space.dimensions(), held_out_r2),
         parameters,
         pairs,
     }
@@ -180,10 +182,10 @@ fn held_out_r2(targets: &[f64], process: &Process) -> Option<f64> {
 }
 
 /// Returns the measured configuration with the highest expected value among those that kept every constraint.
-fn best_of(ask: &Ask<'_>, table: &Table, process: &Process) -> Option<Config> {
+fn best_of(ask: &SamplerAsk<'_>, table: &HistoryTable, process: &Process) -> Option<Config> {
     let feasible = table.measured.iter().filter_map(|(place, point)| {
         let past = &ask.history[*place];
-        past.measured().is_some_and(Measured::is_feasible).then(|| (process.mean(point), past))
+        past.measured().is_some_and(MeasuredNumbers::is_feasible).then(|| (process.mean(point), past))
     });
     let (_, past) = feasible.max_by(|a, b| a.0.total_cmp(&b.0))?;
     // A parameter that a configuration does not set has the engine's default.
@@ -192,13 +194,13 @@ fn best_of(ask: &Ask<'_>, table: &Table, process: &Process) -> Option<Config> {
 }
 
 /// Returns the share of the mean and the interval of nine of ten samples.
-fn share(shares: &[f64]) -> Share {
-    let Some((share, draws)) = shares.split_first() else { return Share::default() };
+fn share(shares: &[f64]) -> VarianceShare {
+    let Some((share, draws)) = shares.split_first() else { return VarianceShare::default() };
     let mut sorted = draws.to_vec();
     sorted.sort_by(f64::total_cmp);
     let tail = sorted.len() / 20;
     let end = |place: Option<&f64>| place.copied().unwrap_or(*share);
     // The mean is one of the functions that fit.
     let low = end(sorted.get(tail)).min(*share);
-    Share { share: *share, low, high: end(sorted.iter().rev().nth(tail)).max(*share) }
+    VarianceShare { share: *share, low, high: end(sorted.iter().rev().nth(tail)).max(*share) }
 }

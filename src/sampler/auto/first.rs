@@ -11,13 +11,15 @@ use std::collections::HashMap;
 use super::measure::Measure;
 use super::models::WRONG_VALUES;
 use super::neglected::is_same;
-use super::table::Table;
+use super::table::HistoryTable;
 use super::units::Units;
 use crate::config::Config;
 use crate::objective::Goal;
-use crate::sampler::{Ask, Known, Measured, Prior, Suggestion, Target, sequence, sobol};
+use crate::sampler::{
+    KnownOutcome, MeasuredNumbers, ObjectiveTarget, SamplerAsk, SamplerPrior, Suggestion, sequence, sobol,
+};
 use crate::stats::to_f64;
-use crate::surrogate::{Axis, Encoding, front};
+use crate::surrogate::{EncodedAxis, Encoding, front};
 
 /// Number of points spread over the space if no prior has a feasible point.
 pub(super) const SPREAD: usize = 5;
@@ -31,29 +33,29 @@ const NEARLY: f64 = 0.05;
 const FAILURE: f64 = 0.5;
 
 /// A configuration that is among a prior's best ones.
-pub(super) struct Believed<'a> {
-    prior: &'a Prior,
+pub(super) struct PredictedPoint<'a> {
+    prior: &'a SamplerPrior,
     config: &'a Config,
     point: Vec<f64>,
-    said: &'a Measured,
+    said: &'a MeasuredNumbers,
     /// Sum of the deviations of the constraints; 0 if the prior is not computed.
     doubt: f64,
     /// Outcome of the configuration, if it was tried.
-    known: Option<&'a Known>,
+    known: Option<&'a KnownOutcome>,
 }
 
 /// The best feasible configurations of the priors.
-pub(super) struct Beliefs<'a> {
+pub(super) struct PredictedPoints<'a> {
     /// Configurations of the priors that are not refuted, beginning with the best one of the first prior.
-    pub(super) trusted: Vec<Believed<'a>>,
+    pub(super) trusted: Vec<PredictedPoint<'a>>,
     /// Number of trials that refuted priors. The other configurations of a refuted prior are left out.
     pub(super) refuted: usize,
 }
 
-impl<'a> Beliefs<'a> {
+impl<'a> PredictedPoints<'a> {
     /// Selects the configurations that are nearly as good as the best one or, with several objectives, those that are
     /// not dominated.
-    pub(super) fn of(ask: &'a Ask<'_>, encoding: &Encoding<'_>) -> Self {
+    pub(super) fn of(ask: &'a SamplerAsk<'_>, encoding: &Encoding<'_>) -> Self {
         let measures = Units::of(ask).objectives;
         let known: HashMap<_, _> = ask.history.iter().map(|past| (past.config.key(), &past.known)).collect();
         let mut beliefs = Self { trusted: Vec::new(), refuted: 0 };
@@ -70,17 +72,17 @@ impl<'a> Beliefs<'a> {
 }
 
 fn best<'a>(
-    prior: &'a Prior,
+    prior: &'a SamplerPrior,
     measures: &[Measure],
     encoding: &Encoding<'_>,
-    known: &HashMap<String, &'a Known>,
-) -> Vec<Believed<'a>> {
+    known: &HashMap<String, &'a KnownOutcome>,
+) -> Vec<PredictedPoint<'a>> {
     let found = prior.points().iter().filter_map(|(config, said)| {
         let gains = gains(measures, said)?;
         let said = said.measured()?;
         let doubts = said.excesses.iter().filter_map(|excess| excess.deviation.filter(|_| prior.is_computed()));
         let (point, known) = (encoding.point(config)?, known.get(&config.key()).copied());
-        Some((gains, Believed { prior, config, point, said, doubt: doubts.sum(), known }))
+        Some((gains, PredictedPoint { prior, config, point, said, doubt: doubts.sum(), known }))
     });
     let mut found: Vec<_> = found.collect();
     found.sort_by(|(a, _), (b, _)| b[0].total_cmp(&a[0]));
@@ -99,10 +101,11 @@ fn best<'a>(
 /// Returns whether the measurements refute a prior's predictions for its best points. They do if the total error
 /// exceeds that of `BELIEVED` points with the usual error of a prior. A difference that all points share does not
 /// count: a level is easily learnt.
-fn are_refuted(best: &[Believed<'_>], measures: &[Measure]) -> bool {
-    let failed = best.iter().filter(|one| matches!(one.known, Some(Known::Failed | Known::Rejected))).count();
+fn are_refuted(best: &[PredictedPoint<'_>], measures: &[Measure]) -> bool {
+    let failed =
+        best.iter().filter(|one| matches!(one.known, Some(KnownOutcome::Failed | KnownOutcome::Rejected))).count();
     let of_objective = |(index, measure): (usize, &Measure)| {
-        let difference = |one: &Believed<'_>| {
+        let difference = |one: &PredictedPoint<'_>| {
             let [measured, said] = [one.known?.measured()?, one.said].map(|of| of.values.get(index));
             Some(measure.modelled(measured?.value) - measure.modelled(said?.value)).filter(|of| of.is_finite())
         };
@@ -115,7 +118,7 @@ fn are_refuted(best: &[Believed<'_>], measures: &[Measure]) -> bool {
 }
 
 /// Returns the modelled objectives, larger is better. `None` if a constraint is exceeded or a value is not finite.
-fn gains(measures: &[Measure], known: &Known) -> Option<Vec<f64>> {
+fn gains(measures: &[Measure], known: &KnownOutcome) -> Option<Vec<f64>> {
     let measured = known.measured()?;
     let readings = measured.values.iter().zip(measures);
     let gains: Vec<_> = readings.map(|(reading, measure)| measure.modelled(reading.value)).collect();
@@ -125,10 +128,10 @@ fn gains(measures: &[Measure], known: &Known) -> Option<Vec<f64>> {
 /// Returns the first point while none was tried, then the one whose constraints are most certain, then the one farthest
 /// from all known points.
 pub(super) fn next(
-    ask: &Ask<'_>,
+    ask: &SamplerAsk<'_>,
     encoding: &Encoding<'_>,
-    table: &Table,
-    trusted: &[Believed<'_>],
+    table: &HistoryTable,
+    trusted: &[PredictedPoint<'_>],
 ) -> Option<Suggestion> {
     let nearest = |point: &[f64]| {
         let known = table.points().map(|known| apart(&encoding.axes, known, point));
@@ -136,7 +139,7 @@ pub(super) fn next(
     };
     let (tried, left): (Vec<_>, Vec<_>) = trusted.iter().partition(|one| one.known.is_some());
     let surest = tried.len() == 1 && left.iter().any(|one| !is_same(one.doubt, tried[0].doubt));
-    let rank = |one: &Believed<'_>| match tried.len() {
+    let rank = |one: &PredictedPoint<'_>| match tried.len() {
         0 => (0.0, 0.0),
         1 if surest => (-one.doubt, nearest(&one.point)),
         _ => (0.0, nearest(&one.point)),
@@ -156,8 +159,8 @@ pub(super) fn next(
 
 /// Describes how far a prediction is from the best one of the same prior. The values themselves are left out: no
 /// measurement has corrected them, and beside measured values they would look like a step back.
-fn below_best(one: &Believed<'_>, trusted: &[Believed<'_>], target: &Target) -> String {
-    let value = |of: &Believed<'_>| of.said.values.first().map(|reading| reading.value);
+fn below_best(one: &PredictedPoint<'_>, trusted: &[PredictedPoint<'_>], target: &ObjectiveTarget) -> String {
+    let value = |of: &PredictedPoint<'_>| of.said.values.first().map(|reading| reading.value);
     let same = trusted.iter().filter(|other| other.prior.name == one.prior.name).filter_map(value);
     let (best, side) = match target.goal {
         Goal::Maximize => (same.reduce(f64::max), "below"),
@@ -172,18 +175,18 @@ fn below_best(one: &Believed<'_>, trusted: &[Believed<'_>], target: &Target) -> 
 }
 
 /// Returns the distance of two points: the sum over the parameters of at most 1 each.
-pub(super) fn apart(axes: &[Axis], a: &[f64], b: &[f64]) -> f64 {
+pub(super) fn apart(axes: &[EncodedAxis], a: &[f64], b: &[f64]) -> f64 {
     let coordinates = axes.iter().zip(a.iter().zip(b));
     let differences = coordinates.map(|(axis, (a, b))| match axis {
-        Axis::Choice { .. } => f64::from(!is_same(*a, *b)),
-        Axis::Number { .. } | Axis::Trend => (a - b).abs(),
+        EncodedAxis::Choice { .. } => f64::from(!is_same(*a, *b)),
+        EncodedAxis::Number { .. } | EncodedAxis::Trend => (a - b).abs(),
     });
     differences.sum()
 }
 
 /// Returns the next point of an even sequence. The first `SPREAD + refuted` points lie in the inner part of the space,
 /// where `refuted` is the number of trials that refuted priors.
-pub(super) fn spread(ask: &Ask<'_>, refuted: usize) -> Option<Suggestion> {
+pub(super) fn spread(ask: &SamplerAsk<'_>, refuted: usize) -> Option<Suggestion> {
     let dimensions = ask.space.dimensions();
     let inner = |index: usize| {
         let point = sobol::point(index, dimensions, ask.seed);

@@ -7,13 +7,13 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::assume;
-use super::left::{self, Left};
-use super::models::{Models, Outlook, WRONG_LIMITS, WRONG_VALUES};
-use super::opinion::Opinion;
-use super::table::Table;
-use crate::sampler::{Ask, Judgement, Known, Pick};
+use super::left::{self, RemainingGain};
+use super::models::{Models, PointOutlook, WRONG_LIMITS, WRONG_VALUES};
+use super::opinion::PriorOpinion;
+use super::table::HistoryTable;
+use crate::sampler::{Judgement, KnownOutcome, Pick, SamplerAsk};
 use crate::stats::to_f64;
-use crate::surrogate::{Belief, Encoding, front};
+use crate::surrogate::{Encoding, PosteriorBelief, front};
 
 /// Least probability of keeping every constraint for a configuration to be picked.
 const PROBABLY: f64 = 0.75;
@@ -23,16 +23,16 @@ const TOLD_APART: f64 = 2.0;
 const ENOUGH: usize = 8;
 const OF_USE: f64 = 0.3;
 
-pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
+pub(super) fn judge(ask: &SamplerAsk<'_>) -> Option<Judgement> {
     let encoding = Encoding::new(ask.space, ask.defaults);
     // Pending trials have no measurement.
-    let table = Table { pending: Vec::new(), ..Table::of(ask, &encoding) };
+    let table = HistoryTable { pending: Vec::new(), ..HistoryTable::of(ask, &encoding) };
     if table.measured.is_empty() {
         return None;
     }
-    let opinions = Opinion::all(ask, &encoding);
+    let opinions = PriorOpinion::all(ask, &encoding);
     let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
-    let ended = ask.history.iter().filter(|past| !matches!(past.known, Known::Pending)).count();
+    let ended = ask.history.iter().filter(|past| !matches!(past.known, KnownOutcome::Pending)).count();
     rng.set_stream(u64::MAX - ended as u64);
     let mut models = assume(&mut rng, &encoding, &table, &opinions);
     let modelled = models[0].objectives.len();
@@ -45,7 +45,7 @@ pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
         let front = undominated(&table, &ranking);
         return Some(Judgement { pick, ranking, front, remaining: None, next_gain: None, notes });
     };
-    let Left { remaining, next_gain } = left::of(ask, &encoding, &table, &models, best, &mut rng);
+    let RemainingGain { remaining, next_gain } = left::of(ask, &encoding, &table, &models, best, &mut rng);
     Some(Judgement { pick, ranking, front: Vec::new(), remaining, next_gain, notes })
 }
 
@@ -62,7 +62,7 @@ struct Ranked {
 /// Returns the measured configurations that are probably feasible, the best expected one first. A configuration that
 /// does not differ significantly from it and was measured more often goes before it. Several objectives are ordered by
 /// their sum, each in units of its spread.
-fn ranking(ask: &Ask<'_>, table: &Table, models: &[Models<'_>]) -> Vec<Pick> {
+fn ranking(ask: &SamplerAsk<'_>, table: &HistoryTable, models: &[Models<'_>]) -> Vec<Pick> {
     let mut times: HashMap<String, usize> = HashMap::new();
     for (place, _) in &table.measured {
         *times.entry(ask.history[*place].config.key()).or_default() += 1;
@@ -97,22 +97,22 @@ fn ranking(ask: &Ask<'_>, table: &Table, models: &[Models<'_>]) -> Vec<Pick> {
 
 /// Returns the objectives' distributions at a point over all hyper-parameter sets, and the probability that it serves
 /// and keeps every constraint. The most likely set alone would be too sure.
-fn believed(models: &[Models<'_>], point: &[f64]) -> (Vec<Belief>, f64) {
+fn believed(models: &[Models<'_>], point: &[f64]) -> (Vec<PosteriorBelief>, f64) {
     let outlooks: Vec<_> = models.iter().map(|models| models.at(point)).collect();
-    let average = |of: &dyn Fn(&Outlook) -> f64| outlooks.iter().map(of).sum::<f64>() / to_f64(outlooks.len());
+    let average = |of: &dyn Fn(&PointOutlook) -> f64| outlooks.iter().map(of).sum::<f64>() / to_f64(outlooks.len());
     let belief = |index: usize| {
         let mean = average(&|outlook| outlook.objectives[index].mean);
         let variance = average(&|outlook| {
-            let Belief { mean: own, deviation } = outlook.objectives[index];
+            let PosteriorBelief { mean: own, deviation } = outlook.objectives[index];
             deviation * deviation + (own - mean) * (own - mean)
         });
-        Belief { mean, deviation: variance.sqrt() }
+        PosteriorBelief { mean, deviation: variance.sqrt() }
     };
-    ((0..models[0].objectives.len()).map(belief).collect(), average(&Outlook::feasible))
+    ((0..models[0].objectives.len()).map(belief).collect(), average(&PointOutlook::feasible))
 }
 
 /// Returns the configurations that no other is expected to beat in all modelled objectives.
-fn undominated(table: &Table, ranking: &[Pick]) -> Vec<Pick> {
+fn undominated(table: &HistoryTable, ranking: &[Pick]) -> Vec<Pick> {
     let expected = |pick: &Pick| -> Vec<f64> {
         let values = pick.values.iter().zip(&table.units.objectives);
         values.filter_map(|(value, measure)| value.map(|(value, _)| measure.modelled(value))).collect()
@@ -138,7 +138,7 @@ fn surest_first(ranked: &mut [Ranked]) {
 }
 
 /// Returns a note for each prediction of a prior that the measurements contradict.
-fn notes(ask: &Ask<'_>, table: &Table, opinions: &[Arc<Opinion>]) -> Vec<String> {
+fn notes(ask: &SamplerAsk<'_>, table: &HistoryTable, opinions: &[Arc<PriorOpinion>]) -> Vec<String> {
     let mut notes = Vec::new();
     for (prior, opinion) in ask.priors.iter().zip(opinions) {
         let objectives = ask.aim.objectives.iter().map(|target| &target.name);

@@ -5,11 +5,11 @@ use rand_chacha::ChaCha8Rng;
 
 use super::acquisition::gain;
 use super::around;
-use super::cost::Cost;
-use super::models::{Models, Outlook};
-use super::search::Search;
-use super::table::Table;
-use crate::sampler::Ask;
+use super::cost::ExpectedCost;
+use super::models::{Models, PointOutlook};
+use super::search::PointSearch;
+use super::table::HistoryTable;
+use crate::sampler::SamplerAsk;
 use crate::stats::to_f64;
 use crate::surrogate::Encoding;
 
@@ -18,7 +18,7 @@ const RIVALS: usize = 60;
 const DRAWS: usize = 300;
 
 /// Gains as shares of the pick's expected value. `None` if they are not finite.
-pub(super) struct Left {
+pub(super) struct RemainingGain {
     /// The 5th, 50th and 95th percentile of the gain of the best configuration of the space.
     pub(super) remaining: Option<[f64; 3]>,
     pub(super) next_gain: Option<f64>,
@@ -26,17 +26,17 @@ pub(super) struct Left {
 
 /// Estimates the gain of the only objective over the point of the pick.
 pub(super) fn of(
-    ask: &Ask<'_>,
+    ask: &SamplerAsk<'_>,
     encoding: &Encoding<'_>,
-    table: &Table,
+    table: &HistoryTable,
     models: &[Models<'_>],
     pick: &[f64],
     rng: &mut ChaCha8Rng,
-) -> Left {
+) -> RemainingGain {
     let likely = &models[0];
     // Without costs: the search is over when no trial is worthwhile, not when only the cheap ones are not.
-    let search = Search::new(ask, encoding, Cost::Equal);
-    let hopes = |outlook: &Outlook| {
+    let search = PointSearch::new(ask, encoding, ExpectedCost::Equal);
+    let hopes = |outlook: &PointOutlook| {
         let belief = outlook.objectives[0];
         belief.mean + 2.0 * belief.deviation + libm::log(outlook.feasible().max(1e-6))
     };
@@ -56,7 +56,7 @@ pub(super) fn of(
     let points: Vec<_> = std::iter::once(pick.to_vec()).chain(rivals.into_iter().map(|(_, point)| point)).collect();
     let share = |gain: f64| table.units.objectives[likely.objectives[0].index].share(gain, expected[0]);
     let remaining = remaining(rng, models, &points).map(|gains| gains.map(share));
-    Left {
+    RemainingGain {
         remaining: remaining.filter(|shares| shares.iter().all(|share| share.is_finite())),
         next_gain: next.map(|(point, _)| share(gains(models.len(), &point))).filter(|share| share.is_finite()),
     }

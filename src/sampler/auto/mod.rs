@@ -1,7 +1,7 @@
 //! Bayesian optimization of launch parameters: few trials, mixed parameters, noise, constraints, and configurations
 //! that do not serve.
 //!
-//! 1. [`first`]: the first few points are spread over the inner part of the space. With a [`Prior`](super::Prior) they
+//! 1. [`first`]: the first few points are spread over the inner part of the space. With a [`SamplerPrior`](super::SamplerPrior) they
 //!    are some of the points that it predicts to be best.
 //! 2. [`models`]: a Gaussian process for each objective, each constraint and for whether a configuration serves.
 //!    Several sets of hyper-parameters are used. Each is as likely as the data and the hyper-parameters' priors allow.
@@ -32,15 +32,15 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use self::acquisition::Acquisition;
-use self::cost::Cost;
-use self::first::Beliefs;
+use self::cost::ExpectedCost;
+use self::first::PredictedPoints;
 use self::models::Models;
 use self::neglected::neglected;
-use self::opinion::Opinion;
-pub(super) use self::opinion::Opinions;
-use self::search::Search;
-use self::table::Table;
-use super::{Ask, Explanation, Judgement, Sampler, Suggestion};
+use self::opinion::PriorOpinion;
+pub(super) use self::opinion::PriorOpinions;
+use self::search::PointSearch;
+use self::table::HistoryTable;
+use super::{Explanation, Judgement, Sampler, SamplerAsk, Suggestion};
 use crate::stats::normal;
 use crate::surrogate::Encoding;
 
@@ -82,16 +82,16 @@ impl Sampler for Auto {
         true
     }
 
-    fn explain(&self, ask: &Ask<'_>) -> Option<Explanation> {
+    fn explain(&self, ask: &SamplerAsk<'_>) -> Option<Explanation> {
         explain::explain(ask)
     }
 
-    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+    fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         let encoding = Encoding::new(ask.space, ask.defaults);
-        let table = Table::of(ask, &encoding);
+        let table = HistoryTable::of(ask, &encoding);
         let asked = table.points().count();
         if asked < first::BELIEVED + first::SPREAD {
-            let beliefs = Beliefs::of(ask, &encoding);
+            let beliefs = PredictedPoints::of(ask, &encoding);
             if asked < first::BELIEVED
                 && let Some(suggestion) = first::next(ask, &encoding, &table, &beliefs.trusted)
             {
@@ -101,7 +101,7 @@ impl Sampler for Auto {
                 return first::spread(ask, beliefs.refuted);
             }
         }
-        let opinions = Opinion::all(ask, &encoding);
+        let opinions = PriorOpinion::all(ask, &encoding);
         let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
         rng.set_stream(ask.history.len() as u64);
         let weights: Vec<f64> = weights(&mut rng, ask.aim.objectives.len());
@@ -109,7 +109,7 @@ impl Sampler for Auto {
         let place = if ask.left.is_some_and(|left| left <= ENDING) { 0 } else { ask.history.len() % TURNS };
         let acquisitions: Vec<_> =
             models.iter().map(|models| Acquisition::new(models, &table, &weights, place == DOUBT_AT)).collect();
-        let search = Search::new(ask, &encoding, Cost::of(ask, &encoding));
+        let search = PointSearch::new(ask, &encoding, ExpectedCost::of(ask, &encoding));
         let around = around(ask, &encoding, &table, &models[0]);
         if place == NEGLECTED_AT
             && let Some(best) = around.first()
@@ -134,7 +134,7 @@ impl Sampler for Auto {
         Some(Suggestion { config, why })
     }
 
-    fn judge(&self, ask: &Ask<'_>) -> Option<Judgement> {
+    fn judge(&self, ask: &SamplerAsk<'_>) -> Option<Judgement> {
         judge::judge(ask)
     }
 }
@@ -147,11 +147,11 @@ impl Sampler for Auto {
 fn assume<'a>(
     rng: &mut ChaCha8Rng,
     encoding: &Encoding<'_>,
-    table: &Table,
-    opinions: &'a [Arc<Opinion>],
+    table: &HistoryTable,
+    opinions: &'a [Arc<PriorOpinion>],
 ) -> Vec<Models<'a>> {
     let count = if table.points().count() < MANY_TRIALS { ASSUMPTIONS } else { 1 };
-    let doubted = |opinion: &&Arc<Opinion>| opinion.doubts.iter().any(Option::is_some);
+    let doubted = |opinion: &&Arc<PriorOpinion>| opinion.doubts.iter().any(Option::is_some);
     let trends = opinions.len() + opinions.iter().filter(doubted).count();
     let hyper_parameters = 2 * (encoding.axes.len() + trends) + 2;
     let mut models = vec![Models::fit(&encoding.axes, table, opinions, &[])];
@@ -170,7 +170,7 @@ fn weights(rng: &mut ChaCha8Rng, count: usize) -> Vec<f64> {
 }
 
 /// Returns the best measured points, followed by the best points of the priors.
-fn around(ask: &Ask<'_>, encoding: &Encoding<'_>, table: &Table, models: &Models<'_>) -> Vec<Vec<f64>> {
+fn around(ask: &SamplerAsk<'_>, encoding: &Encoding<'_>, table: &HistoryTable, models: &Models<'_>) -> Vec<Vec<f64>> {
     let rank = |point: &Vec<f64>| {
         let outlook = models.at(point);
         let value = outlook.objectives.first().map_or(0.0, |belief| belief.mean);

@@ -8,10 +8,10 @@
 
 use std::sync::Arc;
 
-use super::opinion::{Opinion, Trend};
-use super::table::{Column, Table};
+use super::opinion::{PriorOpinion, Trend};
+use super::table::{HistoryTable, TargetColumn};
 use crate::stats::{normal, to_f64};
-use crate::surrogate::{Axis, Belief, Data, Expected, Process};
+use crate::surrogate::{EncodedAxis, HyperPriors, PosteriorBelief, Process, ProcessData};
 
 /// A constraint decides nothing if every measurement keeps it by this margin.
 const FAR_WITHIN: f64 = -0.7;
@@ -41,8 +41,8 @@ pub(super) struct Model<'a> {
 
 /// The prediction for one point.
 #[derive(Clone, Debug)]
-pub(super) struct Outlook {
-    pub(super) objectives: Vec<Belief>,
+pub(super) struct PointOutlook {
+    pub(super) objectives: Vec<PosteriorBelief>,
     /// Logarithm of the probability that every constraint is kept.
     pub(super) log_feasible: f64,
     /// Probability that the configuration serves.
@@ -51,7 +51,7 @@ pub(super) struct Outlook {
     pub(super) alike: f64,
 }
 
-impl Outlook {
+impl PointOutlook {
     /// Returns the probability that the configuration serves and keeps every constraint.
     pub(super) fn feasible(&self) -> f64 {
         libm::exp(self.log_feasible) * self.serves
@@ -61,7 +61,7 @@ impl Outlook {
 /// The inputs that all models of a question share.
 #[derive(Clone, Copy)]
 struct Common<'t> {
-    axes: &'t [Axis],
+    axes: &'t [EncodedAxis],
     pending: &'t [Vec<f64>],
     /// Assumed excess of a pending trial over its expectation, in deviations.
     caution: f64,
@@ -72,14 +72,14 @@ impl<'a> Model<'a> {
     fn fit(
         common: &Common<'_>,
         index: usize,
-        column: &Column,
+        column: &TargetColumn,
         trends: Vec<&'a Trend>,
-        expected: Expected,
+        expected: HyperPriors,
         wrong: Option<f64>,
     ) -> Option<Self> {
         let mut axes = common.axes.to_vec();
-        axes.extend(trends.iter().map(|_| Axis::Trend));
-        let mut data = Data { variances: column.data.variances.clone(), ..Data::default() };
+        axes.extend(trends.iter().map(|_| EncodedAxis::Trend));
+        let mut data = ProcessData { variances: column.data.variances.clone(), ..ProcessData::default() };
         for (point, target) in column.data.points.iter().zip(&column.data.targets) {
             let (point, said) = extended(&trends, point);
             data.points.push(point);
@@ -103,10 +103,10 @@ impl<'a> Model<'a> {
     }
 
     /// Returns the distribution at a point, and the largest correlation with a known point.
-    pub(super) fn near(&self, point: &[f64]) -> (Belief, f64) {
+    pub(super) fn near(&self, point: &[f64]) -> (PosteriorBelief, f64) {
         let (point, said) = extended(&self.trends, point);
         let (belief, alike) = self.process.near(&point);
-        (Belief { mean: belief.mean + said, ..belief }, alike)
+        (PosteriorBelief { mean: belief.mean + said, ..belief }, alike)
     }
 }
 
@@ -125,12 +125,12 @@ impl Model<'_> {
 
 /// Returns `expected` with the level and spread of the residuals, shrunk towards 0 and the usual error `wrong`. The
 /// residuals of a few measurements close to each other are smaller than those of the whole space will be.
-fn doubted(expected: Expected, data: &Data, wrong: f64) -> Expected {
+fn doubted(expected: HyperPriors, data: &ProcessData, wrong: f64) -> HyperPriors {
     let count = to_f64(data.targets.len());
     let mean = data.targets.iter().sum::<f64>() / count.max(1.0);
     let squares: f64 = data.targets.iter().map(|target| (target - mean) * (target - mean)).sum();
     let variance = (squares + PRIOR_WEIGHT * wrong * wrong) / (count + PRIOR_WEIGHT);
-    Expected { spread: Some(variance.sqrt()), level: mean * count / (count + 0.5), ..expected }
+    HyperPriors { spread: Some(variance.sqrt()), level: mean * count / (count + 0.5), ..expected }
 }
 
 /// Returns a point extended by the priors' predictions for it, in units of their spread, and the first prediction.
@@ -144,20 +144,25 @@ fn extended(trends: &[&Trend], point: &[f64]) -> (Vec<f64>, f64) {
 impl<'a> Models<'a> {
     /// Fits the models. `moved` are distances from the means of the hyper-parameters' priors, in their standard
     /// deviations. It is empty for the most likely models.
-    pub(super) fn fit(axes: &[Axis], table: &Table, opinions: &'a [Arc<Opinion>], moved: &[f64]) -> Self {
+    pub(super) fn fit(
+        axes: &[EncodedAxis],
+        table: &HistoryTable,
+        opinions: &'a [Arc<PriorOpinion>],
+        moved: &[f64],
+    ) -> Self {
         let common = Common { axes, pending: &table.pending, caution: 0.0, moved };
         // A constraint that may well be missed must not count as measured at its expected value. The models would be
         // certain that it is kept nearby, and all concurrent trials would take the same risk.
         let of_limits = Common { caution: CAUTION, ..common };
-        let trends = |of: &dyn Fn(&'a Opinion) -> Option<&'a Trend>| -> Vec<_> {
+        let trends = |of: &dyn Fn(&'a PriorOpinion) -> Option<&'a Trend>| -> Vec<_> {
             opinions.iter().filter_map(|opinion| of(opinion)).collect()
         };
-        let objective = |(index, column): (usize, &Column)| {
+        let objective = |(index, column): (usize, &TargetColumn)| {
             let trends = trends(&|opinion| opinion.objectives.get(index)?.as_ref());
             let is_known = !column.data.targets.is_empty() || !trends.is_empty();
             is_known.then(|| Model::fit(&common, index, column, trends, of_values(), Some(WRONG_VALUES))).flatten()
         };
-        let constraint = |(index, column): (usize, &Column)| {
+        let constraint = |(index, column): (usize, &TargetColumn)| {
             let mut trends = trends(&|opinion| opinion.constraints.get(index)?.as_ref());
             if !trends.is_empty() {
                 trends.extend(opinions.iter().filter_map(|opinion| opinion.doubts.get(index)?.as_ref()));
@@ -179,17 +184,17 @@ impl<'a> Models<'a> {
         }
     }
 
-    pub(super) fn at(&self, point: &[f64]) -> Outlook {
+    pub(super) fn at(&self, point: &[f64]) -> PointOutlook {
         self.wider(point, 1.0)
     }
 
     /// Like `at`, but with deviations that are `wider` times as large.
-    pub(super) fn wider(&self, point: &[f64], wider: f64) -> Outlook {
+    pub(super) fn wider(&self, point: &[f64], wider: f64) -> PointOutlook {
         let mut alike: f64 = 0.0;
         let objectives = self.objectives.iter().map(|model| {
             let (belief, nearest) = model.near(point);
             alike = alike.max(nearest);
-            Belief { deviation: wider * belief.deviation, ..belief }
+            PosteriorBelief { deviation: wider * belief.deviation, ..belief }
         });
         let objectives = objectives.collect();
         let kept = |model: &Model<'_>| {
@@ -200,14 +205,14 @@ impl<'a> Models<'a> {
             let (belief, _) = model.near(point);
             normal::cdf(-belief.mean / belief.deviation)
         });
-        Outlook { objectives, log_feasible: self.constraints.iter().map(kept).sum(), serves, alike }
+        PointOutlook { objectives, log_feasible: self.constraints.iter().map(kept).sum(), serves, alike }
     }
 }
 
 /// Hyper-parameter priors for objectives and excesses, mostly logarithms. Length scales are far shorter than the
 /// default of most libraries, because launch parameters have cliffs.
-pub(super) fn of_values() -> Expected {
-    Expected {
+pub(super) fn of_values() -> HyperPriors {
+    HyperPriors {
         length: 1.0,
         length_deviation: 1.0,
         noise: 0.03,
@@ -223,8 +228,8 @@ pub(super) fn of_values() -> Expected {
 
 /// Hyper-parameter priors for labels: 1 if the configuration did not serve, -1 if it did. The border between the two is
 /// sharp, and most configurations serve.
-pub(super) fn of_crashes() -> Expected {
-    Expected {
+pub(super) fn of_crashes() -> HyperPriors {
+    HyperPriors {
         length: 0.5,
         length_deviation: 0.7,
         noise: 0.1,

@@ -6,11 +6,11 @@
 use super::acquisition::Acquisition;
 use super::first::apart;
 use super::models::Models;
-use super::search::Search;
-use super::table::Table;
+use super::search::PointSearch;
+use super::table::HistoryTable;
 use crate::config::Config;
 use crate::stats::to_f64;
-use crate::surrogate::{Axis, Encoding};
+use crate::surrogate::{EncodedAxis, Encoding};
 
 /// Maximum number of values for a number to be enumerated like a choice.
 const FEW_VALUES: u8 = 12;
@@ -20,7 +20,7 @@ const SERVING: f64 = 0.5;
 const SAME: f64 = 1e-6;
 
 /// The best point with another coordinate on one axis.
-pub(super) struct Neglected {
+pub(super) struct NeglectedValue {
     pub(super) axis: usize,
     pub(super) point: Vec<f64>,
     pub(super) config: Config,
@@ -33,13 +33,13 @@ pub(super) struct Neglected {
 /// Returns the value that was tried least near `best`, over all parameters with few values. Several such values are
 /// ranked by their acquisition.
 pub(super) fn neglected(
-    search: &Search<'_, '_>,
+    search: &PointSearch<'_, '_>,
     encoding: &Encoding<'_>,
-    table: &Table,
+    table: &HistoryTable,
     models: &Models<'_>,
     acquisition: &Acquisition<'_>,
     best: &[f64],
-) -> Option<Neglected> {
+) -> Option<NeglectedValue> {
     let changed = |(axis, coordinate): (usize, f64)| {
         let mut point = best.to_vec();
         point[axis] = coordinate;
@@ -53,22 +53,23 @@ pub(super) fn neglected(
         let same = table.points().filter(|known| is_same(known[axis], coordinate));
         let tried = same.map(|known| libm::exp(-apart(&encoding.axes, known, &point))).sum();
         let promise = acquisition.score(&point);
-        Some(Neglected { axis, point, config, tried, promise })
+        Some(NeglectedValue { axis, point, config, tried, promise })
     };
     let axes = encoding.axes.iter().enumerate();
     let all = axes.flat_map(|(axis, kind)| coordinates(*kind).into_iter().map(move |coordinate| (axis, coordinate)));
-    let order = |a: &Neglected, b: &Neglected| a.tried.total_cmp(&b.tried).then(b.promise.total_cmp(&a.promise));
+    let order =
+        |a: &NeglectedValue, b: &NeglectedValue| a.tried.total_cmp(&b.tried).then(b.promise.total_cmp(&a.promise));
     all.filter_map(changed).min_by(order)
 }
 
 /// Returns all coordinates of an axis if they are few, otherwise none.
-fn coordinates(axis: Axis) -> Vec<f64> {
+fn coordinates(axis: EncodedAxis) -> Vec<f64> {
     match axis {
-        Axis::Choice { count } => (0..count).map(to_f64).collect(),
-        Axis::Number { step } if step * f64::from(FEW_VALUES) > 1.0 => {
+        EncodedAxis::Choice { count } => (0..count).map(to_f64).collect(),
+        EncodedAxis::Number { step } if step * f64::from(FEW_VALUES) > 1.0 => {
             (0..FEW_VALUES).map(|index| f64::from(index) * step).take_while(|at| *at < 1.0 + SAME).collect()
         }
-        Axis::Number { .. } | Axis::Trend => Vec::new(),
+        EncodedAxis::Number { .. } | EncodedAxis::Trend => Vec::new(),
     }
 }
 

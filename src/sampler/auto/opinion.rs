@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::models::of_values;
-use super::table::{Column, Table};
+use super::table::{HistoryTable, TargetColumn};
 use super::units::Units;
 use crate::config::Config;
 use crate::objective::Goal;
-use crate::sampler::{Ask, Known, Prior};
+use crate::sampler::{KnownOutcome, SamplerAsk, SamplerPrior};
 use crate::stats::to_f64;
-use crate::surrogate::{Axis, Data, Encoding, Process};
+use crate::surrogate::{EncodedAxis, Encoding, Process, ProcessData};
 
 /// Maximum number of points of a prior in the fit, evenly chosen.
 const MOST_POINTS: usize = 300;
@@ -18,7 +18,7 @@ const LEAST_SPREAD: f64 = 1e-9;
 
 /// A prior's surrogates.
 #[derive(Clone, Debug, Default)]
-pub(in crate::sampler) struct Opinion {
+pub(in crate::sampler) struct PriorOpinion {
     pub(super) objectives: Vec<Option<Trend>>,
     pub(super) constraints: Vec<Option<Trend>>,
     /// The prior's uncertainty about each constraint, if it varies over the space.
@@ -43,13 +43,13 @@ impl Clone for Trend {
 }
 
 impl Trend {
-    fn new(axes: &[Axis], data: &Data) -> Option<Self> {
+    fn new(axes: &[EncodedAxis], data: &ProcessData) -> Option<Self> {
         let said = data.evenly(MOST_POINTS);
         let used = said.targets.len();
         if used < 2 {
             return None;
         }
-        let data = Data { variances: vec![0.0; used], ..said };
+        let data = ProcessData { variances: vec![0.0; used], ..said };
         let level = data.targets.iter().sum::<f64>() / to_f64(used);
         let variance =
             data.targets.iter().map(|target| (target - level) * (target - level)).sum::<f64>() / to_f64(used);
@@ -79,23 +79,23 @@ impl Trend {
 
 /// Cache of the last opinion of a prior, with its units. A fit takes longer than the rest of a question.
 #[derive(Debug, Default)]
-pub(in crate::sampler) struct Opinions(Mutex<Option<(Units, Arc<Opinion>)>>);
+pub(in crate::sampler) struct PriorOpinions(Mutex<Option<(Units, Arc<PriorOpinion>)>>);
 
-impl Clone for Opinions {
+impl Clone for PriorOpinions {
     fn clone(&self) -> Self {
         Self(Mutex::new(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()))
     }
 }
 
-impl Opinion {
+impl PriorOpinion {
     /// Returns the opinions of all priors of a question.
-    pub(super) fn all(ask: &Ask<'_>, encoding: &Encoding<'_>) -> Vec<Arc<Self>> {
+    pub(super) fn all(ask: &SamplerAsk<'_>, encoding: &Encoding<'_>) -> Vec<Arc<Self>> {
         let units = Units::of(ask);
         ask.priors.iter().map(|prior| Self::of(prior, encoding, &units)).collect()
     }
 
     /// Returns the opinion of a prior, fitted to its points in the space.
-    fn of(prior: &Prior, encoding: &Encoding<'_>, units: &Units) -> Arc<Self> {
+    fn of(prior: &SamplerPrior, encoding: &Encoding<'_>, units: &Units) -> Arc<Self> {
         let mut last = prior.opinions.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
             // The units depend on the history: an earlier question may have had others.
@@ -108,12 +108,12 @@ impl Opinion {
         }
     }
 
-    fn new(prior: &Prior, encoding: &Encoding<'_>, units: &Units) -> Self {
+    fn new(prior: &SamplerPrior, encoding: &Encoding<'_>, units: &Units) -> Self {
         let points = prior.points().iter().enumerate();
         let known = points.map(|(place, (config, known))| (place, config, known));
-        let table = Table::new(encoding, units, known);
+        let table = HistoryTable::new(encoding, units, known);
         let trends =
-            |columns: &[Column]| columns.iter().map(|column| Trend::new(&encoding.axes, &column.data)).collect();
+            |columns: &[TargetColumn]| columns.iter().map(|column| Trend::new(&encoding.axes, &column.data)).collect();
         let doubts = table.constraints.iter().map(|column| Trend::new(&encoding.axes, &column.data.deviations()));
         Self {
             objectives: trends(&table.objectives),
@@ -125,9 +125,9 @@ impl Opinion {
 }
 
 /// Returns the best points of a prior: feasible ones or those with the least excess, then by the first objective.
-pub(super) fn best(prior: &Prior, ask: &Ask<'_>, encoding: &Encoding<'_>, most: usize) -> Vec<Vec<f64>> {
+pub(super) fn best(prior: &SamplerPrior, ask: &SamplerAsk<'_>, encoding: &Encoding<'_>, most: usize) -> Vec<Vec<f64>> {
     let Some(target) = ask.aim.objectives.first() else { return Vec::new() };
-    let rank = |(config, known): &(Config, Known)| {
+    let rank = |(config, known): &(Config, KnownOutcome)| {
         let measured = known.measured()?;
         let excess: f64 = measured.excesses.iter().map(|excess| excess.value.max(0.0)).sum();
         let value = Some(measured.values.first()?.value).filter(|value| !value.is_nan())?;

@@ -9,11 +9,11 @@ use std::collections::HashSet;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::cost::Cost;
+use super::cost::ExpectedCost;
 use crate::config::Config;
-use crate::sampler::Ask;
+use crate::sampler::SamplerAsk;
 use crate::stats::to_f64;
-use crate::surrogate::{Axis, Encoding};
+use crate::surrogate::{EncodedAxis, Encoding};
 
 /// Number of points drawn from the whole space, and number drawn near known points.
 const RANDOM: usize = 500;
@@ -27,10 +27,10 @@ const STEPS: usize = 20;
 /// Lengths of a number's moves, as a share of its range.
 const REACHES: [f64; 3] = [0.02, 0.08, 0.25];
 
-pub(super) struct Search<'a, 's> {
-    pub(super) ask: &'a Ask<'a>,
+pub(super) struct PointSearch<'a, 's> {
+    pub(super) ask: &'a SamplerAsk<'a>,
     pub(super) encoding: &'a Encoding<'s>,
-    cost: Cost<'a>,
+    cost: ExpectedCost<'a>,
     seen: HashSet<String>,
     /// All configurations, if they are at most `FEW`.
     finite: OnceCell<Option<Vec<Config>>>,
@@ -44,8 +44,8 @@ struct Candidate {
     config: Config,
 }
 
-impl<'a, 's> Search<'a, 's> {
-    pub(super) fn new(ask: &'a Ask<'a>, encoding: &'a Encoding<'s>, cost: Cost<'a>) -> Self {
+impl<'a, 's> PointSearch<'a, 's> {
+    pub(super) fn new(ask: &'a SamplerAsk<'a>, encoding: &'a Encoding<'s>, cost: ExpectedCost<'a>) -> Self {
         Self { ask, encoding, cost, seen: ask.seen(), finite: OnceCell::new() }
     }
 
@@ -122,10 +122,10 @@ impl<'a, 's> Search<'a, 's> {
     }
 
     fn random(&self, rng: &mut ChaCha8Rng) -> Vec<f64> {
-        let coordinate = |axis: &Axis| match axis {
-            Axis::Number { .. } => rng.random::<f64>(),
-            Axis::Choice { count } => choice(rng, *count),
-            Axis::Trend => 0.0,
+        let coordinate = |axis: &EncodedAxis| match axis {
+            EncodedAxis::Number { .. } => rng.random::<f64>(),
+            EncodedAxis::Choice { count } => choice(rng, *count),
+            EncodedAxis::Trend => 0.0,
         };
         self.encoding.axes.iter().map(coordinate).collect()
     }
@@ -138,13 +138,13 @@ impl<'a, 's> Search<'a, 's> {
         for (coordinate, axis) in point.iter_mut().zip(&self.encoding.axes) {
             if rng.random::<f64>() < chance {
                 *coordinate = match axis {
-                    Axis::Number { step } => {
+                    EncodedAxis::Number { step } => {
                         // The sum of three uniform numbers is nearly normal.
                         let sum: f64 = (0..3).map(|_| rng.random::<f64>() - 0.5).sum();
                         (*coordinate + 2.0 * sum * reach.max(*step)).clamp(0.0, 1.0)
                     }
-                    Axis::Choice { count } => choice(rng, *count),
-                    Axis::Trend => *coordinate,
+                    EncodedAxis::Choice { count } => choice(rng, *count),
+                    EncodedAxis::Trend => *coordinate,
                 };
             }
         }
@@ -189,9 +189,9 @@ impl<'a, 's> Search<'a, 's> {
         };
         for (index, axis) in self.encoding.axes.iter().enumerate() {
             match axis {
-                Axis::Trend => {}
-                Axis::Choice { count } => (0..*count).for_each(|choice| with(index, to_f64(choice))),
-                Axis::Number { step } => {
+                EncodedAxis::Trend => {}
+                EncodedAxis::Choice { count } => (0..*count).for_each(|choice| with(index, to_f64(choice))),
+                EncodedAxis::Number { step } => {
                     let reaches = if *step > 0.0 { vec![*step, 2.0 * step] } else { REACHES.to_vec() };
                     for reach in reaches {
                         with(index, (point[index] + reach).min(1.0));

@@ -5,20 +5,20 @@ use std::collections::BTreeSet;
 use super::units::Units;
 use crate::config::Config;
 use crate::objective::Goal;
-use crate::sampler::{Ask, Known};
+use crate::sampler::{KnownOutcome, SamplerAsk};
 use crate::stats::to_f64;
-use crate::surrogate::{Data, Encoding};
+use crate::surrogate::{Encoding, ProcessData};
 
 /// The history as input of the models.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct HistoryTable {
     /// For each objective in the units of its [`Measure`]: larger is better.
-    pub(super) objectives: Vec<Column>,
+    pub(super) objectives: Vec<TargetColumn>,
     pub(super) units: Units,
     /// For each constraint: at most 0 is feasible.
-    pub(super) constraints: Vec<Column>,
+    pub(super) constraints: Vec<TargetColumn>,
     /// 1 if the configuration did not serve, -1 if it did.
-    pub(super) crashes: Column,
+    pub(super) crashes: TargetColumn,
     /// Points of the pending trials.
     pub(super) pending: Vec<Vec<f64>>,
     /// Points of the measured trials, each with its index in the history.
@@ -27,11 +27,11 @@ pub(super) struct Table {
 
 /// The targets of one model.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Column {
-    pub(super) data: Data,
+pub(super) struct TargetColumn {
+    pub(super) data: ProcessData,
 }
 
-impl Column {
+impl TargetColumn {
     pub(super) fn mean(&self) -> f64 {
         self.data.targets.iter().sum::<f64>() / to_f64(self.data.targets.len().max(1))
     }
@@ -60,9 +60,9 @@ const MOST_TRIALS: usize = 250;
 /// Number of the best trials among these; the others are chosen evenly. Pending trials are added.
 const BEST_TRIALS: usize = 100;
 
-impl Table {
+impl HistoryTable {
     /// Builds the table of a question's history.
-    pub(super) fn of(ask: &Ask<'_>, encoding: &Encoding<'_>) -> Self {
+    pub(super) fn of(ask: &SamplerAsk<'_>, encoding: &Encoding<'_>) -> Self {
         let places = chosen(ask);
         let known = places.iter().map(|place| (*place, &ask.history[*place].config, &ask.history[*place].known));
         Self::new(encoding, &Units::of(ask), known)
@@ -77,23 +77,23 @@ impl Table {
     pub(super) fn new<'k>(
         encoding: &Encoding<'_>,
         units: &Units,
-        known: impl Iterator<Item = (usize, &'k Config, &'k Known)>,
+        known: impl Iterator<Item = (usize, &'k Config, &'k KnownOutcome)>,
     ) -> Self {
         let mut table = Self {
-            objectives: vec![Column::default(); units.objectives.len()],
-            constraints: vec![Column::default(); units.limits.len()],
+            objectives: vec![TargetColumn::default(); units.objectives.len()],
+            constraints: vec![TargetColumn::default(); units.limits.len()],
             units: units.clone(),
-            crashes: Column::default(),
+            crashes: TargetColumn::default(),
             pending: Vec::new(),
             measured: Vec::new(),
         };
         for (place, config, known) in known {
             let Some(point) = encoding.point(config) else { continue };
             match known {
-                Known::Pending => table.pending.push(point),
-                Known::Lost => {}
-                Known::Rejected | Known::Failed => table.crashes.push(&point, 1.0, None),
-                Known::Measured(measured) => {
+                KnownOutcome::Pending => table.pending.push(point),
+                KnownOutcome::Lost => {}
+                KnownOutcome::Rejected | KnownOutcome::Failed => table.crashes.push(&point, 1.0, None),
+                KnownOutcome::Measured(measured) => {
                     table.crashes.push(&point, -1.0, None);
                     let readings = measured.values.iter().zip(&units.objectives);
                     for (column, (reading, measure)) in table.objectives.iter_mut().zip(readings) {
@@ -123,7 +123,7 @@ impl Table {
 
 /// Returns the indices of the selected trials, ascending: all, or the best, the pending ones and an even choice of the
 /// others.
-fn chosen(ask: &Ask<'_>) -> Vec<usize> {
+fn chosen(ask: &SamplerAsk<'_>) -> Vec<usize> {
     let all = ask.history.len();
     if all <= MOST_TRIALS {
         return (0..all).collect();
@@ -141,7 +141,7 @@ fn chosen(ask: &Ask<'_>) -> Vec<usize> {
     let others = MOST_TRIALS - places.len();
     places.extend((0..others).map(|at| at * (all - 1) / (others - 1)));
     // A pending trial that is left out would be proposed again.
-    places.extend((0..all).filter(|place| matches!(ask.history[*place].known, Known::Pending)));
+    places.extend((0..all).filter(|place| matches!(ask.history[*place].known, KnownOutcome::Pending)));
     places.into_iter().collect()
 }
 

@@ -7,8 +7,10 @@ mod verdict;
 use super::*;
 use crate::config::{Config, Value};
 use crate::objective::Goal;
-use crate::sampler::{Aim, Known, Measured, Past, Prior, Reading, Target};
-use crate::space::{Domain, Parameter, Scale, Space};
+use crate::sampler::{
+    KnownOutcome, MeasuredNumbers, NumberReading, ObjectiveTarget, PastTrial, SamplerPrior, SearchAim,
+};
+use crate::space::{Domain, IntScale, Parameter, Space};
 
 /// Two choices of four and seven values, and a number.
 fn space() -> Space {
@@ -16,41 +18,46 @@ fn space() -> Space {
     let backends = ["a", "b", "c", "d"].map(Value::from);
     let parameters = vec![
         parameter("backend", Domain::Categorical(backends.into())),
-        parameter("tokens", Domain::int(512, 32_768, Scale::PowerOfTwo, 1)),
+        parameter("tokens", Domain::int(512, 32_768, IntScale::PowerOfTwo, 1)),
         parameter("share", Domain::Float { low: 0.0, high: 1.0, log: false }),
     ];
     Space { parameters, fixed: Config::new() }
 }
 
-fn aim(goals: &[Goal]) -> Aim {
-    let target = |(at, goal): (usize, &Goal)| Target { name: format!("objective {at}"), goal: *goal };
-    Aim { objectives: goals.iter().enumerate().map(target).collect(), constraints: vec!["ttft_p99".to_owned()] }
+fn aim(goals: &[Goal]) -> SearchAim {
+    let target = |(at, goal): (usize, &Goal)| ObjectiveTarget { name: format!("objective {at}"), goal: *goal };
+    SearchAim { objectives: goals.iter().enumerate().map(target).collect(), constraints: vec!["ttft_p99".to_owned()] }
 }
 
 fn config(backend: &str, tokens: i64, share: f64) -> Config {
     Config::new().with("backend", backend).with("tokens", tokens).with("share", share)
 }
 
-fn measured(values: &[f64], excess: f64) -> Known {
-    let values = values.iter().map(|value| Reading::exact(*value)).collect();
-    Known::Measured(Measured { values, excesses: vec![Reading::exact(excess)] })
+fn measured(values: &[f64], excess: f64) -> KnownOutcome {
+    let values = values.iter().map(|value| NumberReading::exact(*value)).collect();
+    KnownOutcome::Measured(MeasuredNumbers { values, excesses: vec![NumberReading::exact(excess)] })
 }
 
 /// Returns successive suggestions if every trial has an average outcome.
-fn suggested(priors: &[Prior], goals: &[Goal], count: usize) -> Vec<Suggestion> {
+fn suggested(priors: &[SamplerPrior], goals: &[Goal], count: usize) -> Vec<Suggestion> {
     let middle = measured(&vec![50.0; goals.len()], -0.1);
     suggested_when(priors, goals, count, &|_| middle.clone())
 }
 
 /// Like `suggested`, but with the outcome `told(n)` of the n-th trial.
-fn suggested_when(priors: &[Prior], goals: &[Goal], count: usize, told: &dyn Fn(usize) -> Known) -> Vec<Suggestion> {
+fn suggested_when(
+    priors: &[SamplerPrior],
+    goals: &[Goal],
+    count: usize,
+    told: &dyn Fn(usize) -> KnownOutcome,
+) -> Vec<Suggestion> {
     let (space, aim) = (space(), aim(goals));
     let mut history = Vec::new();
     let mut suggestions = Vec::new();
     for at in 0..count {
-        let ask = Ask { priors, ..Ask::new(&space, &aim, &history, 7, &|_| true) };
+        let ask = SamplerAsk { priors, ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) };
         let suggestion = Auto.ask(&ask).unwrap();
-        history.push(Past::new("auto", suggestion.config.clone(), told(at)));
+        history.push(PastTrial::new("auto", suggestion.config.clone(), told(at)));
         suggestions.push(suggestion);
     }
     suggestions
@@ -67,10 +74,10 @@ fn the_first_points_are_nearly_the_best_of_a_prior_and_differ() {
         // Better and infeasible; worse; failed.
         (config("c", 2048, 0.1), measured(&[120.0], 0.1)),
         (config("d", 2048, 0.9), measured(&[90.0], -0.5)),
-        (config("d", 4096, 0.9), Known::Failed),
+        (config("d", 4096, 0.9), KnownOutcome::Failed),
     ];
     points.rotate_left(3);
-    let suggestions = suggested(&[Prior::new("the twin", points)], &[Goal::Maximize], 4);
+    let suggestions = suggested(&[SamplerPrior::new("the twin", points)], &[Goal::Maximize], 4);
     let configs: Vec<_> = suggestions.iter().map(|suggestion| suggestion.config.clone()).collect();
     assert_eq!(configs[..3], [config("a", 1024, 0.5), config("b", 32_768, 0.5), config("b", 1024, 0.5)]);
     assert_eq!(configs[3].get("backend"), Some(&Value::from("a")));
@@ -81,10 +88,10 @@ fn the_first_points_are_nearly_the_best_of_a_prior_and_differ() {
 }
 
 /// Returns the outcome with this deviation of its excess.
-fn unsure(known: Known, deviation: f64) -> Known {
-    let Known::Measured(mut measured) = known else { return known };
+fn unsure(known: KnownOutcome, deviation: f64) -> KnownOutcome {
+    let KnownOutcome::Measured(mut measured) = known else { return known };
     measured.excesses[0].deviation = Some(deviation);
-    Known::Measured(measured)
+    KnownOutcome::Measured(measured)
 }
 
 #[test]
@@ -97,7 +104,7 @@ fn the_second_point_is_the_one_whose_limits_a_computed_prior_is_surest_of() {
         (config("c", 2048, 0.1), unsure(measured(&[80.0], -0.5), 0.0)),
         (config("d", 2048, 0.1), unsure(measured(&[99.0], 0.1), 0.0)),
     ];
-    let suggestions = suggested(&[Prior::computed("the twin", points.clone())], &[Goal::Maximize], 3);
+    let suggestions = suggested(&[SamplerPrior::computed("the twin", points.clone())], &[Goal::Maximize], 3);
     let configs: Vec<_> = suggestions.iter().map(|suggestion| suggestion.config.clone()).collect();
     assert_eq!(configs, [config("a", 1024, 0.5), config("a", 1024, 0.52), config("b", 32_768, 0.5)]);
     let why = "tried because the twin finds it among the best and is surest of its limits: its prediction of objective 0 is \
@@ -105,12 +112,12 @@ fn the_second_point_is_the_one_whose_limits_a_computed_prior_is_surest_of() {
     assert_eq!(suggestions[1].why, why);
     assert_eq!(suggestions[0].why, "tried because the twin finds it best");
     // Other trials before, such as a study's engine defaults, do not change the first suggestion.
-    let (space, aim, priors) = (space(), aim(&[Goal::Maximize]), [Prior::computed("the twin", points.clone())]);
-    let history = [Past::new("baseline", config("d", 512, 1.0), measured(&[50.0], -0.5))];
-    let ask = Ask { priors: &priors, ..Ask::new(&space, &aim, &history, 7, &|_| true) };
+    let (space, aim, priors) = (space(), aim(&[Goal::Maximize]), [SamplerPrior::computed("the twin", points.clone())]);
+    let history = [PastTrial::new("baseline", config("d", 512, 1.0), measured(&[50.0], -0.5))];
+    let ask = SamplerAsk { priors: &priors, ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) };
     assert_eq!(Auto.ask(&ask).unwrap().config, config("a", 1024, 0.5));
     // The deviations of measurements are noise.
-    let suggestions = suggested(&[Prior::new("a study", points)], &[Goal::Maximize], 2);
+    let suggestions = suggested(&[SamplerPrior::new("a study", points)], &[Goal::Maximize], 2);
     assert_eq!(suggestions[1].config, config("b", 32_768, 0.5));
 }
 
@@ -134,13 +141,13 @@ fn where_a_computed_prior_is_wrong_in_a_limit_it_is_wrong_by_as_many_deviations_
     let tried = [(0, 3, 0.9), (1, 3, 0.1), (0, 1, 0.5), (2, 2, 0.9), (3, 3, 0.9), (1, 0, 0.5)];
     let history = tried.map(|(backend, tokens, share)| {
         let excess = -0.3 * share + 0.8 * doubt(backend, tokens, share);
-        Past::new("auto", at(backend, tokens, share), measured(&[100.0], excess))
+        PastTrial::new("auto", at(backend, tokens, share), measured(&[100.0], excess))
     });
-    let missed = |prior: Prior| {
+    let missed = |prior: SamplerPrior| {
         let priors = [prior];
-        let ask = Ask { priors: &priors, ..Ask::new(&space, &aim, &history, 7, &|_| true) };
-        let table = Table::of(&ask, &encoding);
-        let opinions = Opinion::all(&ask, &encoding);
+        let ask = SamplerAsk { priors: &priors, ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) };
+        let table = HistoryTable::of(&ask, &encoding);
+        let opinions = PriorOpinion::all(&ask, &encoding);
         let models = Models::fit(&encoding.axes, &table, &opinions, &[]);
         let misses = all.clone().map(|(backend, tokens, share)| {
             let point = encoding.point(&at(backend, tokens, share)).unwrap();
@@ -150,7 +157,7 @@ fn where_a_computed_prior_is_wrong_in_a_limit_it_is_wrong_by_as_many_deviations_
         misses.fold(0.0, f64::max)
     };
     let (computed, noise) =
-        (missed(Prior::computed("twin", points.clone())), missed(Prior::new("study", points.clone())));
+        (missed(SamplerPrior::computed("twin", points.clone())), missed(SamplerPrior::new("study", points.clone())));
     assert!(computed < 0.15 && noise > 2.0 * computed, "{computed} and {noise}");
 }
 
@@ -162,7 +169,7 @@ fn of_two_objectives_the_first_points_are_what_nothing_beats() {
         (config("c", 2048, 0.5), measured(&[50.0, 55.0], -0.5)),
         (config("d", 4096, 0.5), measured(&[45.0, 45.0], -0.5)),
     ];
-    let suggestions = suggested(&[Prior::new("a study", points)], &[Goal::Maximize, Goal::Minimize], 3);
+    let suggestions = suggested(&[SamplerPrior::new("a study", points)], &[Goal::Maximize, Goal::Minimize], 3);
     let mut backends: Vec<_> =
         suggestions.iter().map(|suggestion| suggestion.config.get("backend").unwrap().to_string()).collect();
     assert_eq!(backends[0], "a");
@@ -180,17 +187,17 @@ fn a_prior_that_knows_nothing_within_the_limits_does_not_choose_the_first_points
     ];
     let alone = suggested(&[], &[Goal::Maximize], 5);
     assert!(alone.iter().all(|suggestion| suggestion.why.starts_with("spread over the space")));
-    assert_eq!(suggested(&[Prior::new("the twin", beyond)], &[Goal::Maximize], 5), alone);
+    assert_eq!(suggested(&[SamplerPrior::new("the twin", beyond)], &[Goal::Maximize], 5), alone);
 }
 
 /// Counts the reasons of the first nine suggestions when the first trials have these outcomes.
-fn reasons(goals: &[Goal], told: &[Known]) -> [usize; 2] {
+fn reasons(goals: &[Goal], told: &[KnownOutcome]) -> [usize; 2] {
     // With two objectives no configuration dominates another.
     let said = |more: f64| measured(&[100.0 + more, 100.0 - more][..goals.len()], -0.5);
     let points = [("a", 0.0), ("b", -1.0), ("c", -2.0), ("d", -3.0)];
     let points = points.map(|(backend, more)| (config(backend, 1024, 0.5), said(more)));
     let told = |at: usize| told.get(at).cloned().unwrap_or_else(|| measured(&[100.0; 2][..goals.len()], -0.1));
-    let suggestions = suggested_when(&[Prior::new("the twin", points.into())], goals, 10, &told);
+    let suggestions = suggested_when(&[SamplerPrior::new("the twin", points.into())], goals, 10, &told);
     let count = |start: &str| suggestions.iter().filter(|suggestion| suggestion.why.starts_with(start)).count();
     let refuted = "spread over the space, because what was believed to be best turned out otherwise";
     assert!(suggestions[9].why.contains("is expected at"), "then models decide: {}", suggestions[9].why);
@@ -216,11 +223,14 @@ fn after_a_prior_that_is_wrong_of_its_best_the_search_is_spread() {
 #[test]
 fn two_failures_of_a_priors_best_refute_it_and_one_does_not() {
     let one = [Goal::Maximize];
-    assert_eq!(reasons(&one, &[Known::Failed, Known::Failed]), [2, 5]);
-    assert_eq!(reasons(&one, &[Known::Failed, Known::Rejected]), [2, 5]);
-    assert_eq!(reasons(&one, &[Known::Failed]), [4, 0]);
+    assert_eq!(reasons(&one, &[KnownOutcome::Failed, KnownOutcome::Failed]), [2, 5]);
+    assert_eq!(reasons(&one, &[KnownOutcome::Failed, KnownOutcome::Rejected]), [2, 5]);
+    assert_eq!(reasons(&one, &[KnownOutcome::Failed]), [4, 0]);
     // An unknown outcome is no evidence. A lost trial counts as tried, but not as known.
-    assert_eq!(reasons(&one, &[Known::Failed, Known::Pending, Known::Pending, Known::Pending]), [4, 0]);
+    assert_eq!(
+        reasons(&one, &[KnownOutcome::Failed, KnownOutcome::Pending, KnownOutcome::Pending, KnownOutcome::Pending]),
+        [4, 0]
+    );
     assert_eq!(reasons(&one, &[measured(&[f64::NAN], -0.1), measured(&[100.0], -0.1)]), [4, 0]);
 }
 
@@ -228,10 +238,10 @@ fn two_failures_of_a_priors_best_refute_it_and_one_does_not() {
 fn another_prior_is_not_refuted_by_what_refutes_the_first() {
     let said = |name: &str, value: f64, backends: [&str; 2]| {
         let points = backends.map(|backend| (config(backend, 1024, 0.5), measured(&[value], -0.5)));
-        Prior::new(name, points.into())
+        SamplerPrior::new(name, points.into())
     };
     let priors = [said("study one", 100.0, ["a", "b"]), said("study two", 90.0, ["c", "d"])];
-    let failed = |at: usize| if at < 2 { Known::Failed } else { measured(&[90.0], -0.1) };
+    let failed = |at: usize| if at < 2 { KnownOutcome::Failed } else { measured(&[90.0], -0.1) };
     let suggestions = suggested_when(&priors, &[Goal::Maximize], 5, &failed);
     let whys: Vec<_> = suggestions.iter().map(|suggestion| suggestion.why.as_str()).collect();
     assert_eq!(whys[0], "tried because study one finds it best");
@@ -241,8 +251,8 @@ fn another_prior_is_not_refuted_by_what_refutes_the_first() {
 }
 
 /// Twenty trials: two of the backends with two numbers of tokens, and a failed one of another backend.
-fn narrow_history() -> Vec<Past> {
-    let past = |config, known| Past::new("auto", config, known);
+fn narrow_history() -> Vec<PastTrial> {
+    let past = |config, known| PastTrial::new("auto", config, known);
     let mut history: Vec<_> = (0..19_u8)
         .map(|at| {
             let share = f64::from(at) / 19.0;
@@ -250,7 +260,7 @@ fn narrow_history() -> Vec<Past> {
             past(config, measured(&[100.0 - 120.0 * (share - 0.5).abs()], -0.5))
         })
         .collect();
-    history.push(past(config("c", 2048, 0.5), Known::Failed));
+    history.push(past(config("c", 2048, 0.5), KnownOutcome::Failed));
     history
 }
 
@@ -258,7 +268,7 @@ fn narrow_history() -> Vec<Past> {
 fn the_best_is_tried_with_the_values_that_were_tried_least() {
     let (space, aim, history) = (space(), aim(&[Goal::Maximize]), narrow_history());
     assert_eq!(history.len() % TURNS, NEGLECTED_AT);
-    let suggestion = Auto.ask(&Ask::new(&space, &aim, &history, 7, &|_| true)).unwrap();
+    let suggestion = Auto.ask(&SamplerAsk::new(&space, &aim, &history, 7, &|_| true)).unwrap();
     let tried = |name: &str, value: &Value| history.iter().any(|past| past.config.get(name) == Some(value));
     let of = |name: &str| suggestion.config.get(name).unwrap();
     // Backend `d` and five numbers of tokens are new. Only one of the two is changed.
@@ -268,8 +278,8 @@ fn the_best_is_tried_with_the_values_that_were_tried_least() {
         _ => panic!("{}", suggestion.config),
     };
     let share = suggestion.config.get_f64("share").unwrap();
-    let is_best = |past: &Past| past.measured().is_some_and(|measured| measured.values[0].value > 90.0);
-    let same = |past: &Past| (past.config.get_f64("share").unwrap() - share).abs() < 1e-3;
+    let is_best = |past: &PastTrial| past.measured().is_some_and(|measured| measured.values[0].value > 90.0);
+    let same = |past: &PastTrial| (past.config.get_f64("share").unwrap() - share).abs() < 1e-3;
     assert!(history.iter().any(|past| is_best(past) && same(past)), "{}", suggestion.config);
     let why = format!("the best so far with another {changed}, which was tried least near it; ");
     assert!(suggestion.why.starts_with(&why), "{} does not begin with {why}", suggestion.why);
@@ -282,7 +292,7 @@ fn what_is_refused_is_not_insisted_on() {
         config.get("backend").is_some_and(|backend| *backend == Value::from("a"))
             && config.get_i64("tokens") == Some(1024)
     };
-    let suggestion = Auto.ask(&Ask::new(&space, &aim, &history, 7, &allowed)).unwrap();
+    let suggestion = Auto.ask(&SamplerAsk::new(&space, &aim, &history, 7, &allowed)).unwrap();
     assert!(allowed(&suggestion.config), "{}", suggestion.config);
 }
 
@@ -291,9 +301,9 @@ fn a_turn_of_doubt_is_named_and_the_usual_one_is_not() {
     let (space, aim, mut history) = (space(), aim(&[Goal::Maximize]), narrow_history());
     let mut whys = Vec::new();
     while history.len() < 20 + TURNS {
-        let suggestion = Auto.ask(&Ask::new(&space, &aim, &history, 7, &|_| true)).unwrap();
+        let suggestion = Auto.ask(&SamplerAsk::new(&space, &aim, &history, 7, &|_| true)).unwrap();
         whys.push((history.len() % TURNS, suggestion.why));
-        history.push(Past::new("auto", suggestion.config, measured(&[70.0], -0.5)));
+        history.push(PastTrial::new("auto", suggestion.config, measured(&[70.0], -0.5)));
     }
     for (place, why) in whys {
         assert_eq!(why.starts_with("tried where the models may be wrong"), place == DOUBT_AT, "{why}");
@@ -306,7 +316,7 @@ fn the_last_six_trials_explore_no_more() {
     let (space, aim, mut history) = (space(), aim(&[Goal::Maximize]), narrow_history());
     let mut explored = Vec::new();
     for left in (1..=2 * ENDING).rev() {
-        let ask = Ask { left: Some(left), ..Ask::new(&space, &aim, &history, 7, &|_| true) };
+        let ask = SamplerAsk { left: Some(left), ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) };
         let Suggestion { config, why } = Auto.ask(&ask).unwrap();
         if ["tried where the models may be wrong", "the best so far with another "]
             .iter()
@@ -314,7 +324,7 @@ fn the_last_six_trials_explore_no_more() {
         {
             explored.push(left);
         }
-        history.push(Past::new("auto", config, measured(&[70.0], -0.5)));
+        history.push(PastTrial::new("auto", config, measured(&[70.0], -0.5)));
     }
     assert_eq!(explored.len(), 2, "each turn once in six: {explored:?}");
     assert!(explored.iter().all(|left| *left > ENDING), "{explored:?}");
@@ -324,7 +334,10 @@ fn the_last_six_trials_explore_no_more() {
 fn what_is_expected_is_told_from_the_low_to_the_high_end() {
     for goal in [Goal::Maximize, Goal::Minimize] {
         let (space, aim, history) = (space(), aim(&[goal]), narrow_history());
-        let why = Auto.ask(&Ask { left: Some(1), ..Ask::new(&space, &aim, &history, 7, &|_| true) }).unwrap().why;
+        let why = Auto
+            .ask(&SamplerAsk { left: Some(1), ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) })
+            .unwrap()
+            .why;
         let (_, expected) = why.split_once("is expected at ").unwrap();
         let numbers: Vec<f64> = expected.split(['(', ')', ' ']).filter_map(|word| word.parse().ok()).take(3).collect();
         assert!(numbers.len() == 3 && numbers[1] < numbers[0] && numbers[0] < numbers[2], "{goal:?}: {why}");
@@ -334,14 +347,14 @@ fn what_is_expected_is_told_from_the_low_to_the_high_end() {
 #[test]
 fn what_is_under_way_is_to_be_improved_on_as_well() {
     let (space, aim) = (space(), aim(&[Goal::Maximize]));
-    let past = |share: f64, known| Past::new("auto", config("a", 1024, share), known);
+    let past = |share: f64, known| PastTrial::new("auto", config("a", 1024, share), known);
     let measured = |share: f64| past(share, measured(&[100.0 * (1.0 + share)], -1.0));
     let mut history: Vec<_> = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5].into_iter().map(measured).collect();
-    history.push(past(0.8, Known::Pending));
-    let gain = |history: &[Past], share: f64| {
-        let ask = Ask::new(&space, &aim, history, 7, &|_| true);
+    history.push(past(0.8, KnownOutcome::Pending));
+    let gain = |history: &[PastTrial], share: f64| {
+        let ask = SamplerAsk::new(&space, &aim, history, 7, &|_| true);
         let encoding = Encoding::new(&space, ask.defaults);
-        let table = Table::of(&ask, &encoding);
+        let table = HistoryTable::of(&ask, &encoding);
         let models = Models::fit(&encoding.axes, &table, &[], &[]);
         let acquisition = Acquisition::new(&models, &table, &[1.0], false);
         libm::exp(acquisition.score(&encoding.point(&config("a", 1024, share)).unwrap()))
@@ -350,7 +363,7 @@ fn what_is_under_way_is_to_be_improved_on_as_well() {
     assert!(alone > 0.1, "promises {alone} where nothing is under way");
     let beside = gain(&history, 0.75);
     assert!(beside < 0.2 * alone, "promises {beside} beside what is expected to be better, {alone} without");
-    history[6].known = Known::Lost;
+    history[6].known = KnownOutcome::Lost;
     let lost = gain(&history, 0.75);
     assert!((lost - alone).abs() < 1e-9, "what says nothing is not to be improved on: {lost} and {alone}");
 }
@@ -358,19 +371,19 @@ fn what_is_under_way_is_to_be_improved_on_as_well() {
 #[test]
 fn what_is_under_way_makes_nothing_beside_it_safer() {
     let (space, aim) = (space(), aim(&[Goal::Maximize]));
-    let past = |share: f64, known| Past::new("auto", config("a", 1024, share), known);
+    let past = |share: f64, known| PastTrial::new("auto", config("a", 1024, share), known);
     let within = [0.0, 0.1, 0.2, 0.3].map(|share| past(share, measured(&[100.0], -0.2)));
     let beyond = [0.9, 1.0].map(|share| past(share, measured(&[100.0], 0.2)));
     let mut history: Vec<_> = within.into_iter().chain(beyond).collect();
-    let keeps = |history: &[Past], share: f64| {
-        let ask = Ask::new(&space, &aim, history, 7, &|_| true);
+    let keeps = |history: &[PastTrial], share: f64| {
+        let ask = SamplerAsk::new(&space, &aim, history, 7, &|_| true);
         let encoding = Encoding::new(&space, ask.defaults);
-        let models = Models::fit(&encoding.axes, &Table::of(&ask, &encoding), &[], &[]);
+        let models = Models::fit(&encoding.axes, &HistoryTable::of(&ask, &encoding), &[], &[]);
         libm::exp(models.at(&encoding.point(&config("a", 1024, share)).unwrap()).log_feasible)
     };
     let alone = keeps(&history, 0.58);
     assert!((0.4..0.9).contains(&alone), "keeps the limit with {alone}");
-    history.push(past(0.56, Known::Pending));
+    history.push(past(0.56, KnownOutcome::Pending));
     let beside = keeps(&history, 0.58);
     assert!(beside < alone, "keeps it with {beside} beside a trial that may miss it, {alone} without");
     let far = keeps(&history, 0.1);
@@ -380,26 +393,26 @@ fn what_is_under_way_makes_nothing_beside_it_safer() {
 #[test]
 fn what_is_under_way_says_nothing_of_what_was_measured() {
     let (space, aim) = (space(), aim(&[Goal::Maximize]));
-    let past = |share: f64, known| Past::new("auto", config("a", 1024, share), known);
+    let past = |share: f64, known| PastTrial::new("auto", config("a", 1024, share), known);
     let mut history: Vec<_> =
         [0.0, 0.2, 0.4, 0.8].map(|share| past(share, measured(&[100.0 * (1.0 + share)], share - 0.5))).into();
-    let picked = |history: &[Past]| {
-        let pick = Auto.judge(&Ask::new(&space, &aim, history, 7, &|_| true)).unwrap().pick.unwrap();
+    let picked = |history: &[PastTrial]| {
+        let pick = Auto.judge(&SamplerAsk::new(&space, &aim, history, 7, &|_| true)).unwrap().pick.unwrap();
         (pick.place, pick.values, pick.feasible)
     };
     let before = picked(&history);
-    history.extend([0.38, 0.42].map(|share| past(share, Known::Pending)));
+    history.extend([0.38, 0.42].map(|share| past(share, KnownOutcome::Pending)));
     assert_eq!(picked(&history), before);
 }
 
 #[test]
 fn what_was_measured_again_shows_whether_it_is_as_uncertain_as_was_said() {
-    let (space, aim) = (space(), Aim { constraints: Vec::new(), ..aim(&[Goal::Maximize]) });
+    let (space, aim) = (space(), SearchAim { constraints: Vec::new(), ..aim(&[Goal::Maximize]) });
     // Each window reports a deviation of 10 %.
     let past = |share: f64, off: f64| {
-        let reading = Reading { value: (100.0 + 20.0 * share) * (1.0 + off), deviation: Some(0.1) };
-        let known = Known::Measured(Measured { values: vec![reading], excesses: Vec::new() });
-        Past::new("auto", config("a", 1024, share), known)
+        let reading = NumberReading { value: (100.0 + 20.0 * share) * (1.0 + off), deviation: Some(0.1) };
+        let known = KnownOutcome::Measured(MeasuredNumbers { values: vec![reading], excesses: Vec::new() });
+        PastTrial::new("auto", config("a", 1024, share), known)
     };
     let expected = |again: f64| {
         let shares = (0..12_u8).map(|at| f64::from(at) / 11.0);
@@ -407,7 +420,7 @@ fn what_was_measured_again_shows_whether_it_is_as_uncertain_as_was_said() {
         let once = shares.clone().zip(signs.into_iter().cycle()).map(|(share, sign)| past(share, sign * again));
         let twice = shares.zip(signs.into_iter().cycle()).map(|(share, sign)| past(share, -sign * again));
         let history: Vec<_> = once.chain(twice).collect();
-        let judgement = Auto.judge(&Ask::new(&space, &aim, &history, 7, &|_| true)).unwrap();
+        let judgement = Auto.judge(&SamplerAsk::new(&space, &aim, &history, 7, &|_| true)).unwrap();
         judgement.pick.unwrap().values[0].unwrap().1
     };
     let (agreed, differed) = (expected(0.001), expected(0.1));
@@ -423,12 +436,12 @@ fn of_what_cannot_be_told_apart_what_was_measured_again_is_picked() {
         let mut history: Vec<_> = (0..12_u8)
             .map(|at| {
                 let share = f64::from(at) / 11.0;
-                Past::new("auto", config("a", 1024, share), measured(&[value(share)], -0.5))
+                PastTrial::new("auto", config("a", 1024, share), measured(&[value(share)], -0.5))
             })
             .collect();
         let again = history[place].clone();
-        history.push(Past { origin: "confirmation".into(), ..again });
-        let ask = Ask::new(&space, &aim, &history, 7, &|_| true);
+        history.push(PastTrial { origin: "confirmation".into(), ..again });
+        let ask = SamplerAsk::new(&space, &aim, &history, 7, &|_| true);
         let pick = Auto.judge(&ask).unwrap().pick.unwrap();
         history.iter().position(|past| past.config == history[pick.place].config).unwrap()
     };

@@ -2,7 +2,7 @@
 
 use super::limit::LimitUnit;
 use super::measure::Measure;
-use crate::sampler::{Ask, Measured, Prior, Reading, Target};
+use crate::sampler::{MeasuredNumbers, NumberReading, ObjectiveTarget, SamplerAsk, SamplerPrior};
 
 /// Units of a question: of objectives by all measured and predicted values, of constraints by the measured ones.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -12,12 +12,12 @@ pub(super) struct Units {
 }
 
 impl Units {
-    pub(super) fn of(ask: &Ask<'_>) -> Self {
-        let measured: Vec<&Measured> = ask.history.iter().filter_map(|past| past.known.measured()).collect();
-        let points = ask.priors.iter().flat_map(Prior::points);
-        let believed: Vec<&Measured> = points.filter_map(|(_, known)| known.measured()).collect();
-        let objective = |(index, target): (usize, &Target)| {
-            let of = |known: &[&Measured]| finite(known, |measured| measured.values.get(index));
+    pub(super) fn of(ask: &SamplerAsk<'_>) -> Self {
+        let measured: Vec<&MeasuredNumbers> = ask.history.iter().filter_map(|past| past.known.measured()).collect();
+        let points = ask.priors.iter().flat_map(SamplerPrior::points);
+        let believed: Vec<&MeasuredNumbers> = points.filter_map(|(_, known)| known.measured()).collect();
+        let objective = |(index, target): (usize, &ObjectiveTarget)| {
+            let of = |known: &[&MeasuredNumbers]| finite(known, |measured| measured.values.get(index));
             Measure::new(target.goal, [of(&measured), of(&believed)].concat())
         };
         // A wrong prior's predictions for a constraint must not make the measured excesses small.
@@ -30,7 +30,7 @@ impl Units {
 }
 
 /// Returns the finite values of some readings.
-fn finite(known: &[&Measured], reading: impl Fn(&Measured) -> Option<&Reading>) -> Vec<f64> {
+fn finite(known: &[&MeasuredNumbers], reading: impl Fn(&MeasuredNumbers) -> Option<&NumberReading>) -> Vec<f64> {
     let values = known.iter().filter_map(|measured| reading(measured)).map(|reading| reading.value);
     values.filter(|value| value.is_finite()).collect()
 }

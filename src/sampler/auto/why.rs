@@ -2,11 +2,17 @@
 
 use super::Turn;
 use super::models::Models;
-use super::table::Table;
-use crate::sampler::Ask;
+use super::table::HistoryTable;
+use crate::sampler::SamplerAsk;
 
 /// Describes the expectation at a chosen point and the purpose of its trial.
-pub(super) fn of(ask: &Ask<'_>, table: &Table, models: &Models<'_>, point: &[f64], turn: &Turn) -> String {
+pub(super) fn of(
+    ask: &SamplerAsk<'_>,
+    table: &HistoryTable,
+    models: &Models<'_>,
+    point: &[f64],
+    turn: &Turn,
+) -> String {
     let outlook = models.at(point);
     let mut parts = Vec::new();
     for (model, belief) in models.objectives.iter().zip(&outlook.objectives) {

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::{Config, Value};
-use crate::sampler::{Aim, Known, Past};
-use crate::space::{Condition, Domain, Parameter, Scale, Space};
+use crate::sampler::{KnownOutcome, PastTrial, SearchAim};
+use crate::space::{Condition, Domain, IntScale, Parameter, Space};
 
 fn parameter(name: &str, domain: Domain, when: Vec<Condition>) -> Parameter {
     Parameter { name: name.to_owned(), domain, when, help: None }
@@ -20,12 +20,12 @@ fn numbers(count: usize) -> Space {
 }
 
 fn walk(space: &Space, seed: u64, most: usize) -> Vec<Config> {
-    let mut history: Vec<Past> = Vec::new();
-    let aim = Aim::default();
+    let mut history: Vec<PastTrial> = Vec::new();
+    let aim = SearchAim::default();
     while history.len() < most
-        && let Some(suggestion) = Grid.ask(&Ask::new(space, &aim, &history, seed, &|_| true))
+        && let Some(suggestion) = GridSampler.ask(&SamplerAsk::new(space, &aim, &history, seed, &|_| true))
     {
-        history.push(Past::new("grid", suggestion.config, Known::Pending));
+        history.push(PastTrial::new("grid", suggestion.config, KnownOutcome::Pending));
     }
     history.into_iter().map(|past| past.config).collect()
 }
@@ -49,10 +49,10 @@ fn a_number_has_its_ends_first_then_its_middle_then_the_quarters() {
 fn levels_follow_the_scale_of_a_number_and_all_choices_are_there_at_once() {
     let values = |domain: Domain, refinement| Levels::new(&domain, refinement, LAST).values;
     let ints = |numbers: &[i64]| numbers.iter().copied().map(Value::Int).collect::<Vec<_>>();
-    assert_eq!(values(Domain::int(1, 1024, Scale::PowerOfTwo, 1), 1), ints(&[1, 32, 1024]));
-    assert_eq!(values(Domain::int(64, 640, Scale::Linear, 64), 0), ints(&[64, 640]));
-    assert_eq!(values(Domain::int(1, 3, Scale::Linear, 1), 9), ints(&[1, 2, 3]));
-    assert_eq!(values(Domain::int(1, 9999, Scale::Log, 1), 1), ints(&[1, 100, 9999]));
+    assert_eq!(values(Domain::int(1, 1024, IntScale::PowerOfTwo, 1), 1), ints(&[1, 32, 1024]));
+    assert_eq!(values(Domain::int(64, 640, IntScale::Linear, 64), 0), ints(&[64, 640]));
+    assert_eq!(values(Domain::int(1, 3, IntScale::Linear, 1), 9), ints(&[1, 2, 3]));
+    assert_eq!(values(Domain::int(1, 9999, IntScale::Log, 1), 1), ints(&[1, 100, 9999]));
     assert_eq!(values(Domain::Categorical(ints(&[5, 3, 4])), 0), ints(&[5, 3, 4]));
 }
 
@@ -91,7 +91,7 @@ fn inactive_parameters_do_not_multiply_the_points() {
     }
     let space = Space { parameters, fixed: Config::new() };
     let levels: Vec<_> = space.parameters.iter().map(|parameter| Levels::new(&parameter.domain, 0, LAST)).collect();
-    assert_eq!(Tree::new(&space, &levels).count(), Some(80));
+    assert_eq!(GridTree::new(&space, &levels).count(), Some(80));
     let ends = |config: &Config| config.iter().all(|(name, value)| name == "kind" || value.as_f64() != Some(0.5));
     let configs = walk(&space, 3, 100);
     assert!(configs[..80].iter().all(ends));
@@ -101,7 +101,7 @@ fn inactive_parameters_do_not_multiply_the_points() {
 #[test]
 fn a_finite_space_ends_with_its_last_value_also_where_levels_would_pass_it_over() {
     let space =
-        Space { parameters: vec![parameter("n", Domain::int(1, 200, Scale::Log, 1), vec![])], fixed: Config::new() };
+        Space { parameters: vec![parameter("n", Domain::int(1, 200, IntScale::Log, 1), vec![])], fixed: Config::new() };
     let values: HashSet<_> = walk(&space, 3, 1000).iter().filter_map(|config| config.get_i64("n")).collect();
     assert_eq!(values.len(), 200);
 }

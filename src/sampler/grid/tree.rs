@@ -10,7 +10,7 @@ use super::level::Levels;
 use crate::config::{Config, Value};
 use crate::space::{Condition, Space};
 
-pub(super) struct Tree<'a> {
+pub(super) struct GridTree<'a> {
     pub(super) levels: &'a [Levels],
     space: &'a Space,
     /// Every condition of the space once; a set of them is a mask.
@@ -27,7 +27,7 @@ const MOST_COMBINATIONS: u64 = 1 << 62;
 /// Maximum number of sets of conditions for combinations to be counted.
 const MOST_SETS: usize = 1 << 14;
 
-impl<'a> Tree<'a> {
+impl<'a> GridTree<'a> {
     pub(super) fn new(space: &'a Space, levels: &'a [Levels]) -> Self {
         let mut conditions: Vec<&Condition> = Vec::new();
         let mut needed = Vec::new();

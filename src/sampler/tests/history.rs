@@ -5,44 +5,44 @@ use std::cell::Cell;
 use super::*;
 use crate::stats::to_f64;
 
-fn target(name: &str, goal: Goal) -> Target {
-    Target { name: name.to_owned(), goal }
+fn target(name: &str, goal: Goal) -> ObjectiveTarget {
+    ObjectiveTarget { name: name.to_owned(), goal }
 }
 
-fn aim_of(goals: &[Goal], constraints: usize) -> Aim {
+fn aim_of(goals: &[Goal], constraints: usize) -> SearchAim {
     let constraints = (0..constraints).map(|index| format!("limit {index}")).collect();
-    Aim { objectives: goals.iter().map(|goal| target("metric", *goal)).collect(), constraints }
+    SearchAim { objectives: goals.iter().map(|goal| target("metric", *goal)).collect(), constraints }
 }
 
-fn readings(numbers: &[f64]) -> Vec<Reading> {
-    numbers.iter().copied().map(Reading::exact).collect()
+fn readings(numbers: &[f64]) -> Vec<NumberReading> {
+    numbers.iter().copied().map(NumberReading::exact).collect()
 }
 
-fn measured(values: &[f64], excesses: &[f64]) -> Known {
-    Known::Measured(Measured { values: readings(values), excesses: readings(excesses) })
+fn measured(values: &[f64], excesses: &[f64]) -> KnownOutcome {
+    KnownOutcome::Measured(MeasuredNumbers { values: readings(values), excesses: readings(excesses) })
 }
 
 /// Returns a point of a space in an even but irregular order, with its outcome.
-fn past(space: &Space, index: usize, known: Known) -> Past {
+fn past(space: &Space, index: usize, known: KnownOutcome) -> PastTrial {
     let coordinate = |dimension: usize| {
         let steps = [0.618_033_988_749_895, 0.754_877_666_246_693, 0.569_840_290_998_053, 0.819_172_513_396_164];
         let number = f64::from(u32::try_from(index).unwrap()) + 0.5;
         (number * (steps[dimension % 4] + f64::from(u32::try_from(dimension).unwrap()).sqrt())).fract()
     };
     let point: Vec<_> = (0..space.dimensions()).map(coordinate).collect();
-    Past::new("random", space.decode(&point), known)
+    PastTrial::new("random", space.decode(&point), known)
 }
 
 /// Asks every sampler twice for a suggestion after a dozen trials with these outcomes.
-fn survives(what: &str, aim: &Aim, known: impl Fn(usize) -> Known) {
+fn survives(what: &str, aim: &SearchAim, known: impl Fn(usize) -> KnownOutcome) {
     let space = mixed_space();
     let history: Vec<_> = (0..12).map(|index| past(&space, index, known(index))).collect();
     survives_history(what, aim, &space, &history);
 }
 
-fn survives_history(what: &str, aim: &Aim, space: &Space, history: &[Past]) {
+fn survives_history(what: &str, aim: &SearchAim, space: &Space, history: &[PastTrial]) {
     for sampler in SAMPLERS {
-        let ask = Ask::new(space, aim, history, 3, &|_| true);
+        let ask = SamplerAsk::new(space, aim, history, 3, &|_| true);
         let suggestion = sampler.ask(&ask).unwrap_or_else(|| panic!("{} has none: {what}", sampler.name()));
         assert_eq!(complaint(&ask, &suggestion), None, "{}: {what}", sampler.name());
         assert_eq!(sampler.ask(&ask), Some(suggestion), "{} changes its mind: {what}", sampler.name());
@@ -50,7 +50,7 @@ fn survives_history(what: &str, aim: &Aim, space: &Space, history: &[Past]) {
 }
 
 /// Returns the first fault of a judgement, independent of the sampler and the history.
-fn flaw(ask: &Ask<'_>, judgement: &Judgement) -> Option<&'static str> {
+fn flaw(ask: &SamplerAsk<'_>, judgement: &Judgement) -> Option<&'static str> {
     let is_measured = |pick: &Pick| ask.history[pick.place].measured().is_some();
     let picks = || judgement.pick.iter().chain(&judgement.ranking).chain(&judgement.front);
     let ordered = |[low, middle, high]: [f64; 3]| 0.0 <= low && low <= middle && middle <= high;
@@ -74,10 +74,10 @@ fn flaw(ask: &Ask<'_>, judgement: &Judgement) -> Option<&'static str> {
 #[test]
 fn whatever_came_of_trials_a_judgement_holds_together() {
     let space = finite_space();
-    let judged = |what: &str, aim: &Aim, known: &dyn Fn(usize) -> Known| {
+    let judged = |what: &str, aim: &SearchAim, known: &dyn Fn(usize) -> KnownOutcome| {
         let history: Vec<_> = (0..7).map(|index| past(&space, index, known(index))).collect();
         for sampler in SAMPLERS {
-            let ask = Ask::new(&space, aim, &history, 3, &|_| true);
+            let ask = SamplerAsk::new(&space, aim, &history, 3, &|_| true);
             if let Some(judgement) = sampler.judge(&ask) {
                 assert_eq!(flaw(&ask, &judgement), None, "{}: {what}: {judgement:?}", sampler.name());
                 assert_eq!(sampler.judge(&ask), Some(judgement), "{} changes its mind: {what}", sampler.name());
@@ -86,8 +86,8 @@ fn whatever_came_of_trials_a_judgement_holds_together() {
     };
     for goal in [UP, DOWN] {
         let aim = aim_of(&[goal], 1);
-        judged("all failed", &aim, &|_| Known::Failed);
-        judged("all under way", &aim, &|_| Known::Pending);
+        judged("all failed", &aim, &|_| KnownOutcome::Failed);
+        judged("all under way", &aim, &|_| KnownOutcome::Pending);
         judged("all beyond the limit", &aim, &|index| measured(&[5.0], &[0.1 + to_f64(index)]));
         judged("nothing measured", &aim, &|_| measured(&[f64::NAN], &[f64::NAN]));
         judged("constant", &aim, &|_| measured(&[7.0], &[-0.1]));
@@ -112,15 +112,15 @@ const DOWN: Goal = Goal::Minimize;
 #[test]
 fn trials_without_numbers_are_survived() {
     let aim = aim_of(&[UP], 2);
-    survives("all failed", &aim, |_| Known::Failed);
-    survives("all rejected", &aim, |_| Known::Rejected);
-    survives("all under way", &aim, |_| Known::Pending);
-    survives("all lost", &aim, |_| Known::Lost);
+    survives("all failed", &aim, |_| KnownOutcome::Failed);
+    survives("all rejected", &aim, |_| KnownOutcome::Rejected);
+    survives("all under way", &aim, |_| KnownOutcome::Pending);
+    survives("all lost", &aim, |_| KnownOutcome::Lost);
     survives("of every kind", &aim, |index| match index % 5 {
-        0 => Known::Failed,
-        1 => Known::Rejected,
-        2 => Known::Pending,
-        3 => Known::Lost,
+        0 => KnownOutcome::Failed,
+        1 => KnownOutcome::Rejected,
+        2 => KnownOutcome::Pending,
+        3 => KnownOutcome::Lost,
         _ => measured(&[1.0], &[-0.1, 0.1]),
     });
 }
@@ -185,8 +185,11 @@ fn any_deviations_are_survived() {
     let aim = aim_of(&[UP], 1);
     for deviation in [0.0, 0.03, 1e300, 1e-300, -1.0, f64::NAN, f64::INFINITY] {
         survives(&format!("deviation {deviation}"), &aim, |index| {
-            let reading = |value| Reading { value, deviation: Some(deviation) };
-            Known::Measured(Measured { values: vec![reading(1.0 + to_f64(index))], excesses: vec![reading(-0.2)] })
+            let reading = |value| NumberReading { value, deviation: Some(deviation) };
+            KnownOutcome::Measured(MeasuredNumbers {
+                values: vec![reading(1.0 + to_f64(index))],
+                excesses: vec![reading(-0.2)],
+            })
         });
     }
 }
@@ -207,7 +210,7 @@ fn configurations_that_are_not_of_the_space_are_survived() {
     ];
     let foreign = |index: usize| foreign[index % foreign.len()].clone();
     let only: Vec<_> = (0..12)
-        .map(|index| Past { config: foreign(index), ..past(&space, index, measured(&[1.0], &[-0.1])) })
+        .map(|index| PastTrial { config: foreign(index), ..past(&space, index, measured(&[1.0], &[-0.1])) })
         .collect();
     survives_history("only foreign configurations", &aim, &space, &only);
     let some: Vec<_> =
@@ -222,7 +225,9 @@ fn a_configuration_that_was_measured_again_and_again_is_survived() {
     let again = |index: usize| past(&space, index / 6, measured(&[10.0 + to_f64(index % 3)], &[-0.1]));
     survives_history("repeated", &aim, &space, &(0..18).map(again).collect::<Vec<_>>());
     let once_failed: Vec<_> = (0..12)
-        .map(|index| past(&space, index / 6, if index % 2 == 0 { Known::Failed } else { measured(&[1.0], &[0.1]) }))
+        .map(|index| {
+            past(&space, index / 6, if index % 2 == 0 { KnownOutcome::Failed } else { measured(&[1.0], &[0.1]) })
+        })
         .collect();
     survives_history("measured and failed", &aim, &space, &once_failed);
 }
@@ -231,22 +236,25 @@ fn a_configuration_that_was_measured_again_and_again_is_survived() {
 fn whatever_is_said_besides_the_history_is_survived() {
     let space = mixed_space();
     let aim = aim_of(&[UP], 1);
-    let known = [measured(&[2.0], &[-0.5]), Known::Failed, measured(&[f64::NAN], &[]), measured(&[1e300], &[1e300])];
-    let points =
-        known.into_iter().enumerate().map(|(index, known)| (past(&space, 50 + index, Known::Pending).config, known));
-    let points: Vec<_> = points.chain([(Config::new(), Known::Pending)]).collect();
-    let priors = [Prior::default(), Prior::new("twin", points)];
+    let known =
+        [measured(&[2.0], &[-0.5]), KnownOutcome::Failed, measured(&[f64::NAN], &[]), measured(&[1e300], &[1e300])];
+    let points = known
+        .into_iter()
+        .enumerate()
+        .map(|(index, known)| (past(&space, 50 + index, KnownOutcome::Pending).config, known));
+    let points: Vec<_> = points.chain([(Config::new(), KnownOutcome::Pending)]).collect();
+    let priors = [SamplerPrior::default(), SamplerPrior::new("twin", points)];
     let defaults = Config::new().with("seqs", 256_i64).with("chunked", true).with("steps", "none");
     let history: Vec<_> = (0..12).map(|index| past(&space, index, measured(&[to_f64(index)], &[-0.1]))).collect();
     for cost in [1.0, 0.0, -1.0, f64::NAN, f64::INFINITY] {
         for sampler in SAMPLERS {
             for length in [1, 12] {
-                let ask = Ask {
+                let ask = SamplerAsk {
                     defaults: &defaults,
                     priors: &priors,
                     left: Some(3),
                     cost: Some(&|_| cost),
-                    ..Ask::new(&space, &aim, &history[..length], 3, &|_| true)
+                    ..SamplerAsk::new(&space, &aim, &history[..length], 3, &|_| true)
                 };
                 let suggestion = sampler.ask(&ask).unwrap_or_else(|| panic!("{} has none", sampler.name()));
                 assert_eq!(complaint(&ask, &suggestion), None, "{} with cost {cost}", sampler.name());
@@ -260,9 +268,9 @@ fn trials_of_whatever_cost_are_survived() {
     let space = mixed_space();
     let aim = aim_of(&[UP], 1);
     let costs = [Some(1e300), Some(1e-300), Some(f64::NAN), Some(-1.0), Some(0.0), Some(f64::INFINITY), None];
-    let costing = |index: usize| Past {
+    let costing = |index: usize| PastTrial {
         cost: costs[index % costs.len()],
-        ..past(&space, index, if index == 3 { Known::Failed } else { measured(&[to_f64(index)], &[-0.1]) })
+        ..past(&space, index, if index == 3 { KnownOutcome::Failed } else { measured(&[to_f64(index)], &[-0.1]) })
     };
     survives_history("costs", &aim, &space, &(0..16).map(costing).collect::<Vec<_>>());
 }
@@ -276,13 +284,13 @@ fn a_study_that_measures_goes_on_as_if_it_had_not_stopped() {
             (0..11).map(|index| past(&space, index, measured(&[to_f64(index)], &[-0.1]))).collect();
         let mut answers = Vec::new();
         for _ in 0..3 {
-            let suggestion = sampler.ask(&Ask::new(&space, &aim, &history, 8, &|_| true)).unwrap();
+            let suggestion = sampler.ask(&SamplerAsk::new(&space, &aim, &history, 8, &|_| true)).unwrap();
             answers.push(suggestion.config.clone());
             let known = measured(&[3.0], &[0.1]);
-            history.push(Past::new(sampler.name(), suggestion.config, known));
+            history.push(PastTrial::new(sampler.name(), suggestion.config, known));
         }
         // The sampler keeps no state: its answer depends on the given history only.
-        let again = sampler.ask(&Ask::new(&space, &aim, &history[..12], 8, &|_| true)).unwrap();
+        let again = sampler.ask(&SamplerAsk::new(&space, &aim, &history[..12], 8, &|_| true)).unwrap();
         assert_eq!(again.config, answers[1], "{}", sampler.name());
     }
 }
@@ -292,19 +300,19 @@ fn ten_thousand_trials_cost_a_bounded_number_of_looks() {
     let space = mixed_space();
     let aim = aim_of(&[UP], 1);
     let known = |index: usize| match index % 5 {
-        0 => Known::Failed,
+        0 => KnownOutcome::Failed,
         1 => measured(&[to_f64(index % 17)], &[0.3]),
         _ => measured(&[to_f64(index % 13)], &[-0.3]),
     };
     for sampler in SAMPLERS {
-        let of = |index| Past { origin: Origin::from_name(sampler.name()), ..past(&space, index, known(index)) };
+        let of = |index| PastTrial { origin: Origin::from_name(sampler.name()), ..past(&space, index, known(index)) };
         let history: Vec<_> = (0..10_000).map(of).collect();
         let looks = Cell::new(0_usize);
         let allowed = |_: &Config| {
             looks.set(looks.get() + 1);
             true
         };
-        let ask = Ask::new(&space, &aim, &history, 3, &allowed);
+        let ask = SamplerAsk::new(&space, &aim, &history, 3, &allowed);
         let suggestion = sampler.ask(&ask).unwrap_or_else(|| panic!("{} has none", sampler.name()));
         assert!(looks.get() <= 20_000, "{} asks {} times", sampler.name(), looks.get());
         assert_eq!(complaint(&ask, &suggestion), None, "{}", sampler.name());

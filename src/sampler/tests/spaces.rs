@@ -35,9 +35,9 @@ fn domain(plan: &Plan) -> Domain {
         0 => Domain::Bool,
         1 => Domain::Categorical((0..=plan.width % 4).map(|index| Value::from(format!("choice {index}"))).collect()),
         2 => Domain::Categorical(vec![Value::Bool(true), Value::Int(3), Value::Float(0.5), Value::from("auto")]),
-        3 => Domain::int(low - 100, multiple_high, Scale::Linear, plan.multiple),
-        4 => Domain::int(low, multiple_high, Scale::Log, plan.multiple),
-        5 => Domain::int(low, 2 * high, Scale::PowerOfTwo, 1),
+        3 => Domain::int(low - 100, multiple_high, IntScale::Linear, plan.multiple),
+        4 => Domain::int(low, multiple_high, IntScale::Log, plan.multiple),
+        5 => Domain::int(low, 2 * high, IntScale::PowerOfTwo, 1),
         6 => Domain::Float { low: to_f64(low) * 1e-3, high: to_f64(high), log: true },
         _ => Domain::Float { low: -to_f64(low), high: to_f64(high), log: false },
     }
@@ -64,24 +64,24 @@ fn space() -> impl Strategy<Value = Space> {
 }
 
 /// The outcome of a trial, and its point.
-fn trial() -> impl Strategy<Value = (Vec<f64>, Known)> {
+fn trial() -> impl Strategy<Value = (Vec<f64>, KnownOutcome)> {
     let number =
         prop_oneof![8 => -5.0..5.0, 1 => Just(f64::NAN), 1 => Just(f64::INFINITY), 1 => Just(0.0), 1 => Just(1e300)];
-    let numbers = proptest::collection::vec(number.prop_map(Reading::exact), 0..4);
+    let numbers = proptest::collection::vec(number.prop_map(NumberReading::exact), 0..4);
     let known = prop_oneof![
-        1 => Just(Known::Pending),
-        1 => Just(Known::Lost),
-        1 => Just(Known::Rejected),
-        2 => Just(Known::Failed),
-        8 => (numbers.clone(), numbers).prop_map(|(values, excesses)| Known::Measured(Measured { values, excesses })),
+        1 => Just(KnownOutcome::Pending),
+        1 => Just(KnownOutcome::Lost),
+        1 => Just(KnownOutcome::Rejected),
+        2 => Just(KnownOutcome::Failed),
+        8 => (numbers.clone(), numbers).prop_map(|(values, excesses)| KnownOutcome::Measured(MeasuredNumbers { values, excesses })),
     ];
     (proptest::collection::vec(0.0..1.0, 7), known)
 }
 
-fn any_aim() -> impl Strategy<Value = Aim> {
+fn any_aim() -> impl Strategy<Value = SearchAim> {
     let goal = prop_oneof![Just(Goal::Maximize), Just(Goal::Minimize)];
-    (proptest::collection::vec(goal, 0..4), 0..3_usize).prop_map(|(goals, constraints)| Aim {
-        objectives: goals.into_iter().map(|goal| Target { name: "metric".to_owned(), goal }).collect(),
+    (proptest::collection::vec(goal, 0..4), 0..3_usize).prop_map(|(goals, constraints)| SearchAim {
+        objectives: goals.into_iter().map(|goal| ObjectiveTarget { name: "metric".to_owned(), goal }).collect(),
         constraints: (0..constraints).map(|index| format!("limit {index}")).collect(),
     })
 }
@@ -111,9 +111,9 @@ proptest! {
             let hash = config.key().bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
             (hash >> 20).is_multiple_of(share)
         };
-        let past = |(point, known): &(Vec<f64>, Known)| Past::new("random", space.decode(point), known.clone());
+        let past = |(point, known): &(Vec<f64>, KnownOutcome)| PastTrial::new("random", space.decode(point), known.clone());
         let history: Vec<_> = trials.iter().map(past).collect();
-        let ask = Ask::new(&space, &aim, &history, seed, &allowed);
+        let ask = SamplerAsk::new(&space, &aim, &history, seed, &allowed);
         let is_new = |config: &Config| allowed(config) && !history.iter().any(|past| past.config.key() == config.key());
         // If a space cannot be listed, a point of a fixed walk proves that a configuration is left.
         let listed = space.enumerate(FEW);

@@ -1,19 +1,19 @@
 //! Parameters as coordinates of a density.
 
 use crate::config::{Config, Value};
-use crate::sampler::Ask;
-use crate::space::{Domain, Scale};
+use crate::sampler::SamplerAsk;
+use crate::space::{Domain, IntScale};
 use crate::stats::to_f64;
 
 /// One parameter. The position of a choice is its index, that of a number the coordinate that decodes to it.
 #[derive(Debug)]
-pub(super) struct Axis<'a> {
+pub(super) struct ParzenAxis<'a> {
     domain: &'a Domain,
-    pub(super) kind: Kind,
+    pub(super) kind: AxisKind,
 }
 
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum AxisKind {
     Choice {
         count: usize,
     },
@@ -29,14 +29,14 @@ pub(super) type Position = Vec<Option<f64>>;
 /// Maximum number of values in a range for its density to have steps.
 const FEW_VALUES: usize = 64;
 
-impl<'a> Axis<'a> {
+impl<'a> ParzenAxis<'a> {
     pub(super) fn new(domain: &'a Domain) -> Self {
         let kind = match domain {
-            Domain::Bool => Kind::Choice { count: 2 },
-            Domain::Categorical(values) => Kind::Choice { count: values.len() },
+            Domain::Bool => AxisKind::Choice { count: 2 },
+            Domain::Categorical(values) => AxisKind::Choice { count: values.len() },
             Domain::Int { .. } | Domain::Float { .. } => {
                 let values = domain.values(FEW_VALUES).unwrap_or_default();
-                Kind::Number { cells: values.iter().filter_map(|value| coordinate(domain, value)).collect() }
+                AxisKind::Number { cells: values.iter().filter_map(|value| coordinate(domain, value)).collect() }
             }
         };
         Self { domain, kind }
@@ -46,8 +46,8 @@ impl<'a> Axis<'a> {
     /// of another kind.
     fn position(&self, value: &Value) -> Option<f64> {
         match &self.kind {
-            Kind::Choice { .. } => index(self.domain, value),
-            Kind::Number { cells } => {
+            AxisKind::Choice { .. } => index(self.domain, value),
+            AxisKind::Number { cells } => {
                 let at = coordinate(self.domain, value)?;
                 let above = cells.partition_point(|cell| *cell < at);
                 let beside =
@@ -61,9 +61,9 @@ impl<'a> Axis<'a> {
 
 /// Returns the position of a configuration. A parameter that it does not set has the engine's default, if that is
 /// known.
-pub(super) fn position(ask: &Ask<'_>, axes: &[Axis<'_>], config: &Config) -> Position {
+pub(super) fn position(ask: &SamplerAsk<'_>, axes: &[ParzenAxis<'_>], config: &Config) -> Position {
     let get = |name: &str| config.get(name).or_else(|| ask.defaults.get(name));
-    let of = |(index, axis): (usize, &Axis<'_>)| {
+    let of = |(index, axis): (usize, &ParzenAxis<'_>)| {
         let parameter = &ask.space.parameters[index];
         let holds = |parent: &str, values: &[Value]| get(parent).is_some_and(|value| values.contains(value));
         let is_active = parameter.when.iter().all(|condition| holds(&condition.parameter, &condition.values));
@@ -86,7 +86,7 @@ fn coordinate(domain: &Domain, value: &Value) -> Option<f64> {
     let number = value.as_f64().filter(|number| number.is_finite())?;
     let coordinate = match *domain {
         Domain::Bool | Domain::Categorical(_) => return None,
-        Domain::Int { low, high, scale: Scale::PowerOfTwo, .. } => {
+        Domain::Int { low, high, scale: IntScale::PowerOfTwo, .. } => {
             let first = f64::from(low.ilog2());
             let exponent = libm::log2(number.max(to_f64(low)));
             (exponent - first + 0.5) / (f64::from(high.ilog2()) - first + 1.0)
@@ -95,7 +95,7 @@ fn coordinate(domain: &Domain, value: &Value) -> Option<f64> {
             let multiple = to_f64(multiple_of);
             let (first, last) = (to_f64(low) / multiple, to_f64(high) / multiple);
             let step = (number / multiple).max(first) + 0.5;
-            if scale == Scale::Log {
+            if scale == IntScale::Log {
                 libm::log(step / first) / libm::log((last + 1.0) / first)
             } else {
                 (step - first) / (last - first + 1.0)
@@ -118,10 +118,10 @@ mod tests {
         fn a_value_decodes_from_its_own_position(unit in 0.0..1.0, low in 1_i64..500, width in 0_i64..5000) {
             let float = |log| Domain::Float { low: to_f64(low), high: to_f64(low + width) + 0.5, log };
             let domains = [
-                Domain::int(low, low + width, Scale::Linear, 1),
-                Domain::int(low, low + width, Scale::Log, 1),
-                Domain::int(low, low + width, Scale::PowerOfTwo, 1),
-                Domain::int(low, low + width, Scale::Linear, 7),
+                Domain::int(low, low + width, IntScale::Linear, 1),
+                Domain::int(low, low + width, IntScale::Log, 1),
+                Domain::int(low, low + width, IntScale::PowerOfTwo, 1),
+                Domain::int(low, low + width, IntScale::Linear, 7),
                 float(true),
                 float(false),
             ];
@@ -138,12 +138,12 @@ mod tests {
 
     #[test]
     fn foreign_values_lie_at_the_nearest_end_or_nowhere() {
-        let domain = Domain::int(1, 1024, Scale::PowerOfTwo, 1);
-        let axis = Axis::new(&domain);
+        let domain = Domain::int(1, 1024, IntScale::PowerOfTwo, 1);
+        let axis = ParzenAxis::new(&domain);
         assert_eq!(axis.position(&Value::Int(4096)), axis.position(&Value::Int(1024)));
         assert_eq!(axis.position(&Value::Int(-5)), axis.position(&Value::Int(1)));
         assert_eq!(axis.position(&Value::Int(3)), axis.position(&Value::Int(4)));
         assert_eq!(axis.position(&Value::from("auto")), None);
-        assert_eq!(Axis::new(&Domain::Bool).position(&Value::Int(1)), None);
+        assert_eq!(ParzenAxis::new(&Domain::Bool).position(&Value::Int(1)), None);
     }
 }

@@ -17,9 +17,9 @@ use std::collections::HashSet;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Ask, Sampler, Suggestion, random, sequence};
-use axis::Axis;
-use order::Parts;
+use super::{Sampler, SamplerAsk, Suggestion, random, sequence};
+use axis::ParzenAxis;
+use order::HistoryParts;
 use parzen::Parzen;
 
 pub(super) struct Tpe;
@@ -40,7 +40,7 @@ impl Sampler for Tpe {
         "where good trials are dense and others are not; quick with any number of trials"
     }
 
-    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+    fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         model(ask).or_else(|| {
             let config = sequence::first_unseen(ask, self.name(), |index| random::point(ask, index))?;
             Some(Suggestion { config, why: "a uniform point, while too little is known".to_owned() })
@@ -49,12 +49,12 @@ impl Sampler for Tpe {
 }
 
 /// Returns the suggestion of the two densities. `None` if there are too few trials, or if no draw is new and allowed.
-fn model(ask: &Ask<'_>) -> Option<Suggestion> {
-    let parts = Parts::of(ask.aim, ask.history)?;
+fn model(ask: &SamplerAsk<'_>) -> Option<Suggestion> {
+    let parts = HistoryParts::of(ask.aim, ask.history)?;
     if parts.known < STARTUP {
         return None;
     }
-    let axes: Vec<_> = ask.space.parameters.iter().map(|parameter| Axis::new(&parameter.domain)).collect();
+    let axes: Vec<_> = ask.space.parameters.iter().map(|parameter| ParzenAxis::new(&parameter.domain)).collect();
     let position = |place: &usize| axis::position(ask, &axes, &ask.history[*place].config);
     let good = Parzen::even(&axes, &parts.good.iter().map(position).collect::<Vec<_>>());
     let rest = Parzen::fading(&axes, &parts.rest.iter().map(position).collect::<Vec<_>>());
@@ -77,7 +77,7 @@ fn model(ask: &Ask<'_>) -> Option<Suggestion> {
 }
 
 /// Draws distinct configurations from a density that are new and allowed.
-fn candidates(ask: &Ask<'_>, density: &Parzen<'_>) -> Vec<crate::config::Config> {
+fn candidates(ask: &SamplerAsk<'_>, density: &Parzen<'_>) -> Vec<crate::config::Config> {
     let mut looked_at: HashSet<_> = ask.seen();
     let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
     // A stream for each length of the history makes the answer depend on the history alone.

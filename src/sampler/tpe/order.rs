@@ -1,12 +1,12 @@
 //! The division of trials into good ones and others.
 
 use crate::objective::Goal;
-use crate::sampler::{Aim, Known, Measured, Past};
+use crate::sampler::{KnownOutcome, MeasuredNumbers, PastTrial, SearchAim};
 use crate::surrogate;
 
 /// Indices in the history, ascending.
 #[derive(Debug, PartialEq)]
-pub(super) struct Parts {
+pub(super) struct HistoryParts {
     pub(super) good: Vec<usize>,
     /// All others, including failed and pending trials, so that parallel questions get different answers.
     pub(super) rest: Vec<usize>,
@@ -18,11 +18,12 @@ pub(super) struct Parts {
 const ONE_GOOD_IN: usize = 10;
 const MOST_GOOD: usize = 25;
 
-impl Parts {
+impl HistoryParts {
     /// Divides the history. Feasible trials are ranked by the objectives, then infeasible ones by the sum of the
     /// excesses. Trials without numbers are never good. Without good trials the result is `None`.
-    pub(super) fn of(aim: &Aim, history: &[Past]) -> Option<Self> {
-        let known = history.iter().filter(|past| !matches!(past.known, Known::Pending | Known::Lost)).count();
+    pub(super) fn of(aim: &SearchAim, history: &[PastTrial]) -> Option<Self> {
+        let known =
+            history.iter().filter(|past| !matches!(past.known, KnownOutcome::Pending | KnownOutcome::Lost)).count();
         let (mut within, mut beyond) = (Vec::new(), Vec::new());
         for (place, past) in history.iter().enumerate() {
             if let Some((excess, gains)) = past.measured().and_then(|measured| standing(aim, measured)) {
@@ -41,8 +42,8 @@ impl Parts {
 
 /// Returns the total excess over the constraints, and the objectives with larger as better. `None` if an objective was
 /// not measured. An excess that was not measured is infinite.
-fn standing(aim: &Aim, measured: &Measured) -> Option<(f64, Vec<f64>)> {
-    let gain = |(index, target): (usize, &crate::sampler::Target)| {
+fn standing(aim: &SearchAim, measured: &MeasuredNumbers) -> Option<(f64, Vec<f64>)> {
+    let gain = |(index, target): (usize, &crate::sampler::ObjectiveTarget)| {
         let value = measured.values.get(index)?.value;
         let gain = match target.goal {
             Goal::Maximize => value,
@@ -114,30 +115,30 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::sampler::{Reading, Target};
+    use crate::sampler::{NumberReading, ObjectiveTarget};
 
-    fn aim(goals: &[Goal], constraints: usize) -> Aim {
-        let target = |goal: &Goal| Target { name: "m".to_owned(), goal: *goal };
-        Aim {
+    fn aim(goals: &[Goal], constraints: usize) -> SearchAim {
+        let target = |goal: &Goal| ObjectiveTarget { name: "m".to_owned(), goal: *goal };
+        SearchAim {
             objectives: goals.iter().map(target).collect(),
             constraints: (0..constraints).map(|index| format!("c{index}")).collect(),
         }
     }
 
-    fn past(known: Known) -> Past {
-        Past::new("tpe", Config::new(), known)
+    fn past(known: KnownOutcome) -> PastTrial {
+        PastTrial::new("tpe", Config::new(), known)
     }
 
-    fn measured(values: &[f64], excesses: &[f64]) -> Past {
-        let readings = |numbers: &[f64]| numbers.iter().copied().map(Reading::exact).collect();
-        past(Known::Measured(Measured { values: readings(values), excesses: readings(excesses) }))
+    fn measured(values: &[f64], excesses: &[f64]) -> PastTrial {
+        let readings = |numbers: &[f64]| numbers.iter().copied().map(NumberReading::exact).collect();
+        past(KnownOutcome::Measured(MeasuredNumbers { values: readings(values), excesses: readings(excesses) }))
     }
 
     #[test]
     fn within_the_limits_comes_before_beyond_them_and_both_before_no_numbers() {
         let aim = aim(&[Goal::Minimize], 2);
         let mut history = vec![
-            past(Known::Failed),
+            past(KnownOutcome::Failed),
             measured(&[1.0], &[0.5, 0.1]),
             measured(&[9.0], &[-0.5, 0.0]),
             measured(&[1.0], &[0.2, -9.0]),
@@ -145,25 +146,25 @@ mod tests {
             measured(&[f64::NAN], &[-1.0, -1.0]),
             measured(&[2.0], &[f64::NAN, -1.0]),
             measured(&[8.0], &[-0.5, 0.0]),
-            past(Known::Pending),
-            past(Known::Rejected),
+            past(KnownOutcome::Pending),
+            past(KnownOutcome::Rejected),
         ];
         // Collects the indices as they become good: each round adds one good trial.
         let mut order = Vec::new();
         for _ in 0..9 {
-            let parts = Parts::of(&aim, &history).unwrap();
+            let parts = HistoryParts::of(&aim, &history).unwrap();
             order.extend(parts.good.into_iter().filter(|place| !order.contains(place)).collect::<Vec<_>>());
-            history.extend(vec![past(Known::Failed); 10]);
+            history.extend(vec![past(KnownOutcome::Failed); 10]);
         }
         assert_eq!(order, [7, 2, 3, 1, 4, 6]);
-        assert_eq!(Parts::of(&aim, &[past(Known::Failed), past(Known::Pending)]), None);
+        assert_eq!(HistoryParts::of(&aim, &[past(KnownOutcome::Failed), past(KnownOutcome::Pending)]), None);
     }
 
     #[test]
     fn what_is_under_way_is_not_good_whatever_else_there_is() {
         let aim = aim(&[Goal::Maximize], 0);
-        let history = [past(Known::Pending), measured(&[1.0], &[]), past(Known::Lost)];
-        assert_eq!(Parts::of(&aim, &history), Some(Parts { good: vec![1], rest: vec![0, 2], known: 1 }));
+        let history = [past(KnownOutcome::Pending), measured(&[1.0], &[]), past(KnownOutcome::Lost)];
+        assert_eq!(HistoryParts::of(&aim, &history), Some(HistoryParts { good: vec![1], rest: vec![0, 2], known: 1 }));
     }
 
     #[test]
@@ -171,7 +172,7 @@ mod tests {
         let aim = aim(&[Goal::Maximize, Goal::Minimize], 0);
         let mut history: Vec<_> = [0.0, 0.48, 0.5, 0.52, 1.0].map(|x| measured(&[x, x], &[])).into();
         history.extend((0..20).map(|index| measured(&[-1.0, 2.0 + f64::from(index)], &[])));
-        let parts = Parts::of(&aim, &history).unwrap();
+        let parts = HistoryParts::of(&aim, &history).unwrap();
         assert_eq!(parts.good, [0, 1, 4]);
         assert_eq!((parts.known, parts.rest.len()), (25, 22));
     }
@@ -186,7 +187,7 @@ mod tests {
             let scale = if huge { 5e307 } else { 1e-300 };
             let numbers: Vec<_> = values.iter().map(|pair| pair.map(|value| f64::from(value) * scale)).collect();
             let history: Vec<_> = numbers.iter().map(|pair| measured(pair, &[])).collect();
-            let parts = Parts::of(&aim, &history).unwrap();
+            let parts = HistoryParts::of(&aim, &history).unwrap();
             prop_assert_eq!(parts.good.len(), values.len().div_ceil(10));
             for (&good, &other) in parts.good.iter().flat_map(|good| parts.rest.iter().map(move |rest| (good, rest))) {
                 let (good, other) = (numbers[good], numbers[other]);

@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::axis::{Axis, Kind, Position};
+use super::axis::{AxisKind, ParzenAxis, Position};
 use crate::stats::normal;
 use crate::stats::to_f64;
 
@@ -12,7 +12,7 @@ use crate::stats::to_f64;
 /// that its trial lacks.
 #[derive(Debug)]
 pub(super) struct Parzen<'a> {
-    axes: &'a [Axis<'a>],
+    axes: &'a [ParzenAxis<'a>],
     /// For each parameter the part of each kernel: the density is computed parameter by parameter.
     columns: Vec<Vec<Part>>,
     /// Weights of the kernels and, last, of the flat one. They sum to 1.
@@ -31,14 +31,14 @@ const NOT_FADING: usize = 25;
 
 impl<'a> Parzen<'a> {
     /// Creates a density with equal weights of all trials.
-    pub(super) fn even(axes: &'a [Axis<'a>], trials: &[Position]) -> Self {
+    pub(super) fn even(axes: &'a [ParzenAxis<'a>], trials: &[Position]) -> Self {
         let weights = vec![1.0; trials.len()];
         Self::new(axes, trials, weights)
     }
 
     /// Creates a density with smaller weights of older trials. They grow in number and resemble the candidates less and
     /// less.
-    pub(super) fn fading(axes: &'a [Axis<'a>], trials: &[Position]) -> Self {
+    pub(super) fn fading(axes: &'a [ParzenAxis<'a>], trials: &[Position]) -> Self {
         let count = trials.len();
         let old = count.saturating_sub(NOT_FADING);
         let weight = |place: usize| {
@@ -51,7 +51,7 @@ impl<'a> Parzen<'a> {
 
     /// Creates a density. The widths are Optuna's for densities of several parameters: `0.2 n^(-1 / (d + 4))` of the
     /// range, and no less than `1 / (n + 1)` of it while trials are few.
-    fn new(axes: &'a [Axis<'a>], trials: &[Position], mut weights: Vec<f64>) -> Self {
+    fn new(axes: &'a [ParzenAxis<'a>], trials: &[Position], mut weights: Vec<f64>) -> Self {
         let count = to_f64(trials.len().max(1));
         let width = (0.2 * libm::pow(count, -1.0 / (to_f64(axes.len()) + 4.0))).max(1.0 / (count + 1.0).min(100.0));
         weights.push(1.0);
@@ -64,16 +64,16 @@ impl<'a> Parzen<'a> {
         let sums: Vec<Vec<(f64, f64)>> = axes
             .iter()
             .map(|axis| match &axis.kind {
-                Kind::Number { cells } => cells.iter().map(|&at| (at, log_sum(cells, at, width))).collect(),
-                Kind::Choice { .. } => Vec::new(),
+                AxisKind::Number { cells } => cells.iter().map(|&at| (at, log_sum(cells, at, width))).collect(),
+                AxisKind::Choice { .. } => Vec::new(),
             })
             .collect();
         let part = |index: usize, at: Option<f64>| -> Part {
             let at = at?;
             let sum = match &axes[index].kind {
-                Kind::Choice { count } => libm::log(1.0 + to_f64(*count) * blur),
-                Kind::Number { cells } if cells.is_empty() => log_mass(at, width),
-                Kind::Number { .. } => {
+                AxisKind::Choice { count } => libm::log(1.0 + to_f64(*count) * blur),
+                AxisKind::Number { cells } if cells.is_empty() => log_mass(at, width),
+                AxisKind::Number { .. } => {
                     let place = sums[index].partition_point(|(cell, _)| *cell < at);
                     sums[index].get(place).map_or(0.0, |(_, sum)| *sum)
                 }
@@ -94,10 +94,10 @@ impl<'a> Parzen<'a> {
             let flat = flat(axis);
             let parts = logs.iter_mut().zip(column);
             match axis.kind {
-                Kind::Choice { .. } => parts.for_each(|(log, part)| {
+                AxisKind::Choice { .. } => parts.for_each(|(log, part)| {
                     *log += part.map_or(flat, |(place, sum)| if same(at, place) { near - sum } else { far - sum });
                 }),
-                Kind::Number { .. } => parts.for_each(|(log, part)| {
+                AxisKind::Number { .. } => parts.for_each(|(log, part)| {
                     *log += part.map_or(flat, |(place, sum)| squared(at, place, self.width) - sum);
                 }),
             }
@@ -126,15 +126,15 @@ impl<'a> Parzen<'a> {
             .collect()
     }
 
-    fn draw_near(&self, kind: &Kind, place: f64, rng: &mut ChaCha8Rng) -> f64 {
+    fn draw_near(&self, kind: &AxisKind, place: f64, rng: &mut ChaCha8Rng) -> f64 {
         match kind {
-            Kind::Choice { count } => {
+            AxisKind::Choice { count } => {
                 let count = to_f64(*count);
                 let own = 1.0 / (1.0 + count * self.blur);
                 if rng.random::<f64>() < own { (place + 0.5) / count } else { rng.random() }
             }
             // For any position in the range at least a third of the draws lies between the ends.
-            Kind::Number { .. } => loop {
+            AxisKind::Number { .. } => loop {
                 let drawn = place + self.width * normal::draw(rng);
                 if (0.0..1.0).contains(&drawn) {
                     return drawn;
@@ -144,10 +144,10 @@ impl<'a> Parzen<'a> {
     }
 }
 
-fn flat(axis: &Axis<'_>) -> f64 {
+fn flat(axis: &ParzenAxis<'_>) -> f64 {
     match &axis.kind {
-        Kind::Choice { count } => -libm::log(to_f64(*count)),
-        Kind::Number { cells } => -libm::log(to_f64(cells.len().max(1))),
+        AxisKind::Choice { count } => -libm::log(to_f64(*count)),
+        AxisKind::Number { cells } => -libm::log(to_f64(cells.len().max(1))),
     }
 }
 
@@ -176,14 +176,14 @@ fn log_mass(place: f64, width: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::config::Value;
-    use crate::space::{Domain, Scale};
+    use crate::space::{Domain, IntScale};
     use rand::SeedableRng;
 
     fn domains() -> [Domain; 3] {
         let choices = ["a", "b", "c"].map(Value::from).into();
         [
             Domain::Categorical(choices),
-            Domain::int(1, 16, Scale::PowerOfTwo, 1),
+            Domain::int(1, 16, IntScale::PowerOfTwo, 1),
             Domain::Float { low: 0.0, high: 1.0, log: false },
         ]
     }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_density_sums_to_one_with_and_without_missing_parameters() {
         let domains = domains();
-        let axes: Vec<_> = domains.iter().map(Axis::new).collect();
+        let axes: Vec<_> = domains.iter().map(ParzenAxis::new).collect();
         let trials = vec![vec![Some(0.0), Some(0.1), Some(0.0)], vec![Some(2.0), None, Some(0.7)], vec![None; 3]];
         for density in [Parzen::even(&axes, &trials), Parzen::fading(&axes, &trials), Parzen::even(&axes, &[])] {
             for with_float in [true, false] {
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn draws_are_as_frequent_as_the_density_says() {
         let domains = domains();
-        let axes: Vec<_> = domains[..1].iter().chain(&domains[2..]).map(Axis::new).collect();
+        let axes: Vec<_> = domains[..1].iter().chain(&domains[2..]).map(ParzenAxis::new).collect();
         let density = Parzen::even(&axes, &[vec![Some(1.0), Some(0.2)], vec![Some(1.0), Some(0.9)]]);
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         let draws: Vec<_> = (0..20_000).map(|_| density.draw(&mut rng)).collect();

@@ -3,8 +3,8 @@
 use super::*;
 use crate::config::{Config, Value};
 use crate::objective::Goal;
-use crate::sampler::{Aim, Known, Measured, Past, Reading, Target};
-use crate::space::{Condition, Domain, Parameter, Scale, Space};
+use crate::sampler::{KnownOutcome, MeasuredNumbers, NumberReading, ObjectiveTarget, PastTrial, SearchAim};
+use crate::space::{Condition, Domain, IntScale, Parameter, Space};
 
 fn space() -> Space {
     let parameter = |name: &str, domain, when| Parameter { name: name.to_owned(), domain, when, help: None };
@@ -12,41 +12,41 @@ fn space() -> Space {
     let parameters = vec![
         parameter("mode", Domain::Categorical(["fast", "slow", "off"].map(Value::from).into()), vec![]),
         parameter("x", Domain::Float { low: 0.0, high: 1.0, log: false }, vec![]),
-        parameter("n", Domain::int(1, 1024, Scale::PowerOfTwo, 1), fast),
+        parameter("n", Domain::int(1, 1024, IntScale::PowerOfTwo, 1), fast),
     ];
     Space { parameters, fixed: Config::new() }
 }
 
 /// Returns 0, the best value, at `mode=fast`, `n=64` and `x=0.3`. An `x` above 0.8 is infeasible, and `mode=off` fails.
-fn measure(config: &Config) -> Known {
+fn measure(config: &Config) -> KnownOutcome {
     let x = config.get_f64("x").unwrap_or(0.5);
     let n = match config.get_str("mode") {
-        Some("off") => return Known::Failed,
+        Some("off") => return KnownOutcome::Failed,
         Some("fast") => config.get_f64("n").map_or(3.0, |n| (n.log2() - 6.0).abs() / 5.0),
         _ => 3.0,
     };
-    let values = vec![Reading::exact(n + (x - 0.3).abs() * 4.0)];
-    Known::Measured(Measured { values, excesses: vec![Reading::exact(x - 0.8)] })
+    let values = vec![NumberReading::exact(n + (x - 0.3).abs() * 4.0)];
+    KnownOutcome::Measured(MeasuredNumbers { values, excesses: vec![NumberReading::exact(x - 0.8)] })
 }
 
-fn aim() -> Aim {
-    let target = Target { name: "loss".to_owned(), goal: Goal::Minimize };
-    Aim { objectives: vec![target], constraints: vec!["x".to_owned()] }
+fn aim() -> SearchAim {
+    let target = ObjectiveTarget { name: "loss".to_owned(), goal: Goal::Minimize };
+    SearchAim { objectives: vec![target], constraints: vec!["x".to_owned()] }
 }
 
-fn study(sampler: &dyn Sampler, seed: u64, trials: usize) -> Vec<Past> {
+fn study(sampler: &dyn Sampler, seed: u64, trials: usize) -> Vec<PastTrial> {
     let (space, aim) = (space(), aim());
-    let mut history: Vec<Past> = Vec::new();
+    let mut history: Vec<PastTrial> = Vec::new();
     while history.len() < trials {
-        let suggestion = sampler.ask(&Ask::new(&space, &aim, &history, seed, &|_| true)).unwrap();
+        let suggestion = sampler.ask(&SamplerAsk::new(&space, &aim, &history, seed, &|_| true)).unwrap();
         let known = measure(&suggestion.config);
-        history.push(Past::new(sampler.name(), suggestion.config, known));
+        history.push(PastTrial::new(sampler.name(), suggestion.config, known));
     }
     history
 }
 
-fn least(history: &[Past]) -> f64 {
-    let values = history.iter().filter_map(Past::measured).filter(|measured| measured.is_feasible());
+fn least(history: &[PastTrial]) -> f64 {
+    let values = history.iter().filter_map(PastTrial::measured).filter(|measured| measured.is_feasible());
     values.map(|measured| measured.values[0].value).fold(f64::INFINITY, f64::min)
 }
 
@@ -54,7 +54,7 @@ fn least(history: &[Past]) -> f64 {
 fn it_finds_what_random_points_do_not() {
     let seeds = 0..8;
     let sum = |sampler: &dyn Sampler| seeds.clone().map(|seed| least(&study(sampler, seed, 60))).sum::<f64>();
-    let (learnt, random) = (sum(&Tpe), sum(&random::Random));
+    let (learnt, random) = (sum(&Tpe), sum(&random::RandomSampler));
     assert!(learnt < 0.5 * random, "{learnt} is not half of {random}");
 }
 
@@ -63,8 +63,8 @@ fn failures_become_rare_and_the_limit_is_kept() {
     for seed in 0..4 {
         let history = study(&Tpe, seed, 60);
         let late = &history[30..];
-        let failed = late.iter().filter(|past| past.known == Known::Failed).count();
-        let beyond = late.iter().filter_map(Past::measured).filter(|measured| !measured.is_feasible()).count();
+        let failed = late.iter().filter(|past| past.known == KnownOutcome::Failed).count();
+        let beyond = late.iter().filter_map(PastTrial::measured).filter(|measured| !measured.is_feasible()).count();
         // A third of the space does not start, and a fifth of the rest is infeasible.
         assert!(failed <= 5 && beyond <= 5, "{failed} failed and {beyond} beyond the limit with seed {seed}");
     }
@@ -74,7 +74,7 @@ fn failures_become_rare_and_the_limit_is_kept() {
 fn the_reason_tells_how_many_trials_were_learnt_from() {
     let (space, aim) = (space(), aim());
     let history = study(&Tpe, 2, 25);
-    let why = |history: &[Past]| Tpe.ask(&Ask::new(&space, &aim, history, 2, &|_| true)).unwrap().why;
+    let why = |history: &[PastTrial]| Tpe.ask(&SamplerAsk::new(&space, &aim, history, 2, &|_| true)).unwrap().why;
     assert_eq!(why(&history[..5]), "a uniform point, while too little is known");
     assert!(
         why(&history).ends_with(" times as common among the best 3 of 25 as among the others"),

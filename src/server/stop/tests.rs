@@ -88,11 +88,11 @@ async fn a_daemon_that_has_left_session_environment_and_parents_is_ended() {
     let server = launch(directory.path(), &format!("{DAEMON} echo up; exec sleep 600"), 5);
     until(&server, "up").await;
     until(&server, "daemon").await;
-    let daemon = Entry::read(number(&server, "daemon")).unwrap();
+    let daemon = ProcessEntry::read(number(&server, "daemon")).unwrap();
     assert_eq!((daemon.parent, daemon.session), (process::own(), daemon.pid), "the kernel gave it to the tuner");
     assert_eq!(daemon.marker(), None);
     server.stop(Duration::from_secs(5)).await.unwrap();
-    let now = Entry::read(daemon.pid);
+    let now = ProcessEntry::read(daemon.pid);
     assert!(now.is_none_or(|now| now.dead || now.started != daemon.started), "{now:?}");
 }
 
@@ -121,7 +121,7 @@ async fn who_was_seen_once_is_ended_whatever_it_does_afterwards() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     server.stop(Duration::from_secs(5)).await.unwrap();
-    assert!(Entry::read(escaped.pid).is_none_or(|now| now.dead || now.started != escaped.started));
+    assert!(ProcessEntry::read(escaped.pid).is_none_or(|now| now.dead || now.started != escaped.started));
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn zombies_that_come_to_the_tuner_are_collected() {
     until(&server, "orphan").await;
     let orphan = number(&server, "orphan");
     let begin = Instant::now();
-    while Entry::read(orphan).is_some_and(|entry| entry.parent == process::own()) {
+    while ProcessEntry::read(orphan).is_some_and(|entry| entry.parent == process::own()) {
         assert!(begin.elapsed() < Duration::from_secs(10), "the orphan stays a zombie");
         assert!(!server.processes().pids().is_empty());
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -155,7 +155,7 @@ async fn two_servers_do_not_touch_each_other() {
     assert!(ones.contains(&daemons[0]) && twos.contains(&daemons[1]), "{daemons:?} {ones:?} {twos:?}");
     assert!(ones.iter().all(|pid| !twos.contains(pid)));
     one.stop(Duration::from_secs(5)).await.unwrap();
-    let still = |pid: &i32| Entry::read(*pid).is_some_and(|entry| !entry.dead);
+    let still = |pid: &i32| ProcessEntry::read(*pid).is_some_and(|entry| !entry.dead);
     assert!(!ones.iter().any(still), "the first is gone");
     assert!(still(&daemons[1]) && still(&two.family.leader.pid), "the second lives");
     two.stop(Duration::from_secs(5)).await.unwrap();
@@ -192,7 +192,7 @@ async fn orphans_without_a_trace_are_ended_with_the_last_of_the_launches_that_ma
     drop((one, two));
     // Launches of other tests may have started the orphans as well; they also end.
     let begin = Instant::now();
-    while daemons.iter().any(|pid| Entry::read(*pid).is_some_and(|entry| !entry.dead)) {
+    while daemons.iter().any(|pid| ProcessEntry::read(*pid).is_some_and(|entry| !entry.dead)) {
         assert!(begin.elapsed() < Duration::from_mins(1), "{daemons:?} are left");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

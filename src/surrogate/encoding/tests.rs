@@ -18,9 +18,9 @@ fn domain() -> impl Strategy<Value = Domain> {
             0 => Domain::Bool,
             1 => Domain::Categorical((0..=width % 4).map(|index| Value::from(format!("choice {index}"))).collect()),
             2 => Domain::Categorical(vec![Value::Bool(true), Value::Int(3), Value::Float(0.5), Value::from("auto")]),
-            3 => Domain::int(low - 100, high + multiple, Scale::Linear, multiple),
-            4 => Domain::int(low, high + multiple, Scale::Log, multiple),
-            5 => Domain::int(low, 2 * high, Scale::PowerOfTwo, 1),
+            3 => Domain::int(low - 100, high + multiple, IntScale::Linear, multiple),
+            4 => Domain::int(low, high + multiple, IntScale::Log, multiple),
+            5 => Domain::int(low, 2 * high, IntScale::PowerOfTwo, 1),
             6 => Domain::Float { low: to_f64(low) * 1e-3, high: to_f64(high), log: true },
             _ => Domain::Float { low: -to_f64(low), high: to_f64(high), log: false },
         }
@@ -57,9 +57,9 @@ fn defaults(space: &Space, at: f64) -> Config {
 
 /// Returns coordinates as a search makes them: positions of numbers, indices of choices.
 fn searched(encoding: &Encoding<'_>, at: &[f64]) -> Vec<f64> {
-    let coordinate = |(axis, at): (&Axis, &f64)| match axis {
-        Axis::Choice { count } => (at * to_f64(*count)).floor(),
-        Axis::Number { .. } | Axis::Trend => *at,
+    let coordinate = |(axis, at): (&EncodedAxis, &f64)| match axis {
+        EncodedAxis::Choice { count } => (at * to_f64(*count)).floor(),
+        EncodedAxis::Number { .. } | EncodedAxis::Trend => *at,
     };
     encoding.axes.iter().zip(at).map(coordinate).collect()
 }
@@ -76,9 +76,9 @@ proptest! {
         prop_assert_eq!(encoding.config(&point).key(), config.key());
         for (axis, coordinate) in encoding.axes.iter().zip(&point) {
             let is_inside = match axis {
-                Axis::Choice { count } => *coordinate == NOT_ACTIVE || (coordinate.fract() == 0.0 && *coordinate < to_f64(*count)),
-                Axis::Number { .. } => (0.0..=1.0).contains(coordinate),
-                Axis::Trend => false,
+                EncodedAxis::Choice { count } => *coordinate == NOT_ACTIVE || (coordinate.fract() == 0.0 && *coordinate < to_f64(*count)),
+                EncodedAxis::Number { .. } => (0.0..=1.0).contains(coordinate),
+                EncodedAxis::Trend => false,
             };
             prop_assert!(is_inside, "{:?} of {:?}", coordinate, axis);
         }
@@ -107,7 +107,7 @@ fn nested() -> Space {
     let parameters = vec![
         parameter("switch", Domain::Bool, vec![]),
         parameter("mode", Domain::Categorical(["a", "b"].map(Value::from).into()), when("switch", true.into())),
-        parameter("size", Domain::int(1, 9, Scale::Linear, 1), when("mode", Value::from("b"))),
+        parameter("size", Domain::int(1, 9, IntScale::Linear, 1), when("mode", Value::from("b"))),
     ];
     Space { parameters, fixed: Config::new() }
 }
@@ -137,9 +137,9 @@ fn a_configuration_without_a_parameter_that_has_no_default_has_no_point() {
 #[test]
 fn a_default_outside_of_the_range_lies_at_its_end() {
     let parameters = vec![
-        parameter("seqs", Domain::int(8, 128, Scale::Log, 8), vec![]),
+        parameter("seqs", Domain::int(8, 128, IntScale::Log, 8), vec![]),
         parameter("share", Domain::Float { low: 0.5, high: 0.9, log: false }, vec![]),
-        parameter("only", Domain::int(4, 4, Scale::Linear, 1), vec![]),
+        parameter("only", Domain::int(4, 4, IntScale::Linear, 1), vec![]),
     ];
     let space = Space { parameters, fixed: Config::new() };
     let point = |seqs: i64, share: f64| {

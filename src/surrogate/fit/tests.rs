@@ -19,7 +19,7 @@ fn likelihood_and_gradient_are_those_of_dense_systems_of_fifty_digits() {
         let likelihood = Likelihood::new(
             &case.axes(),
             &case.data(),
-            Scale { level: case.level, spread: case.spread },
+            TargetScale { level: case.level, spread: case.spread },
             &expected,
             logs.clone(),
         );
@@ -33,16 +33,23 @@ fn likelihood_and_gradient_are_those_of_dense_systems_of_fifty_digits() {
     reference().processes.iter().for_each(compare);
 }
 
-fn axes() -> Vec<Axis> {
-    let number = Axis::Number { step: 0.0 };
-    vec![number, Axis::Choice { count: 2 }, Axis::Choice { count: 3 }, number, Axis::Choice { count: 1 }, Axis::Trend]
+fn axes() -> Vec<EncodedAxis> {
+    let number = EncodedAxis::Number { step: 0.0 };
+    vec![
+        number,
+        EncodedAxis::Choice { count: 2 },
+        EncodedAxis::Choice { count: 3 },
+        number,
+        EncodedAxis::Choice { count: 1 },
+        EncodedAxis::Trend,
+    ]
 }
 
-fn random_data(numbers: &mut Numbers, axes: &[Axis], count: usize) -> Data {
+fn random_data(numbers: &mut Numbers, axes: &[EncodedAxis], count: usize) -> ProcessData {
     let points: Vec<_> = (0..count).map(|_| numbers.point(axes)).collect();
     let targets = points.iter().map(|point| libm::sin(6.0 * point[0]) + point[1] + 0.2 * numbers.normal()).collect();
     let variances = (0..count).map(|_| 0.02 * numbers.uniform()).collect();
-    Data { points, targets, variances }
+    ProcessData { points, targets, variances }
 }
 
 proptest! {
@@ -53,7 +60,7 @@ proptest! {
         let (axes, expected, mut numbers) = (axes(), expected(), Numbers::new(seed));
         let data = random_data(&mut numbers, &axes, count);
         let means = prior_means(&axes, &expected, &[]);
-        let likelihood = Likelihood::new(&axes, &data, Scale { level: 0.3, spread: 0.8 }, &expected, means.clone());
+        let likelihood = Likelihood::new(&axes, &data, TargetScale { level: 0.3, spread: 0.8 }, &expected, means.clone());
         let at: Vec<_> = means.iter().map(|mean| mean + 0.7 * numbers.normal()).collect();
         let (_, gradient) = likelihood.evaluate(&at);
         let step = 1e-5;
@@ -75,9 +82,9 @@ proptest! {
         let data = random_data(&mut numbers, &axes, count);
         let moved: Vec<_> = (0..2 * axes.len() + 2).map(|_| if moved { numbers.normal() } else { 0.0 }).collect();
         let start = prior_means(&axes, &expected, &moved);
-        let likelihood = Likelihood::new(&axes, &data, Scale { level: 0.3, spread: 0.8 }, &expected, start.clone());
+        let likelihood = Likelihood::new(&axes, &data, TargetScale { level: 0.3, spread: 0.8 }, &expected, start.clone());
         let (before, slopes) = likelihood.evaluate(&start);
-        let found = fit(&axes, &data, Scale { level: 0.3, spread: 0.8 }, &expected, &moved);
+        let found = fit(&axes, &data, TargetScale { level: 0.3, spread: 0.8 }, &expected, &moved);
         let after = likelihood.evaluate(&logs(&found)).0;
         let steepness = dot(&slopes, &slopes).sqrt();
         prop_assert!(after <= before + 1e-9, "{after} after {before}");
@@ -86,7 +93,7 @@ proptest! {
 }
 
 /// Returns a sample of a process at random points, with noise.
-fn drawn(axes: &[Axis], hyper: &Hyper, count: usize, seed: u64) -> Data {
+fn drawn(axes: &[EncodedAxis], hyper: &Hyper, count: usize, seed: u64) -> ProcessData {
     let mut numbers = Numbers::new(seed);
     let points: Vec<_> = (0..count).map(|_| numbers.point(axes)).collect();
     let kernel = Kernel::new(axes, hyper);
@@ -98,15 +105,15 @@ fn drawn(axes: &[Axis], hyper: &Hyper, count: usize, seed: u64) -> Data {
         rows[i * count + i] += hyper.noise_variance(0.0);
     }
     let targets = Cholesky::new(count, rows).unwrap().times(&normals);
-    Data { points, targets, variances: vec![0.0; count] }
+    ProcessData { points, targets, variances: vec![0.0; count] }
 }
 
 #[test]
 fn length_scales_and_noise_of_a_drawn_function_are_found_again() {
-    let axes = [Axis::Number { step: 0.0 }, Axis::Number { step: 0.0 }];
+    let axes = [EncodedAxis::Number { step: 0.0 }, EncodedAxis::Number { step: 0.0 }];
     let truth = Hyper { lengths: vec![0.2, 1.2], rough: 1.0, smooth: vec![0.3, 0.3], noise: 0.1, told: 1.0 };
     // Wide priors, so that the data decide the result.
-    let expected = Expected {
+    let expected = HyperPriors {
         length_deviation: 2.0,
         noise: 0.3,
         noise_deviation: 2.0,
@@ -116,7 +123,7 @@ fn length_scales_and_noise_of_a_drawn_function_are_found_again() {
     };
     for seed in 0..5 {
         let data = drawn(&axes, &truth, 100, seed);
-        let found = fit(&axes, &data, Scale { level: 0.0, spread: 1.0 }, &expected, &[]);
+        let found = fit(&axes, &data, TargetScale { level: 0.0, spread: 1.0 }, &expected, &[]);
         let within = |found: f64, truth: f64, factor: f64| found < truth * factor && found > truth / factor;
         assert!(within(found.lengths[0], 0.2, 1.6), "{seed}: {found:?}");
         assert!(within(found.lengths[1], 1.2, 2.5), "{seed}: {found:?}");
@@ -126,14 +133,14 @@ fn length_scales_and_noise_of_a_drawn_function_are_found_again() {
 
 #[test]
 fn deviations_that_come_with_the_targets_count_as_far_as_the_targets_bear_them_out() {
-    let axes = [Axis::Number { step: 0.0 }, Axis::Number { step: 0.0 }];
+    let axes = [EncodedAxis::Number { step: 0.0 }, EncodedAxis::Number { step: 0.0 }];
     let truth = Hyper { lengths: vec![0.5, 1.2], rough: 1.0, smooth: vec![0.3, 0.3], noise: 0.1, told: 1.0 };
-    let quiet = Expected { noise: 0.01, spread: Some(1.0), ..expected() };
+    let quiet = HyperPriors { noise: 0.01, spread: Some(1.0), ..expected() };
     for seed in 0..5 {
         let of = |deviation: f64| {
             let data = drawn(&axes, &truth, 60, seed);
-            let data = Data { variances: vec![deviation * deviation; 60], ..data };
-            let Hyper { noise, told, .. } = fit(&axes, &data, Scale { level: 0.0, spread: 1.0 }, &quiet, &[]);
+            let data = ProcessData { variances: vec![deviation * deviation; 60], ..data };
+            let Hyper { noise, told, .. } = fit(&axes, &data, TargetScale { level: 0.0, spread: 1.0 }, &quiet, &[]);
             (told, libm::sqrt(noise * noise + told * told * deviation * deviation))
         };
         for (deviation, least, most) in [(0.1, 0.5, 1.5), (1.0, 0.0, 0.2), (0.02, 1.2, 10.0)] {
@@ -146,12 +153,13 @@ fn deviations_that_come_with_the_targets_count_as_far_as_the_targets_bear_them_o
 
 #[test]
 fn more_data_than_are_fitted_are_chosen_evenly_and_with_the_last() {
-    let axes = [Axis::Number { step: 0.0 }];
+    let axes = [EncodedAxis::Number { step: 0.0 }];
     let count = 3 * MOST_FITTED + 7;
     let points: Vec<_> = (0..count).map(|at| vec![f64::from(u32::try_from(at).unwrap())]).collect();
-    let data = Data { targets: points.iter().map(|point| point[0]).collect(), variances: vec![0.0; count], points };
+    let data =
+        ProcessData { targets: points.iter().map(|point| point[0]).collect(), variances: vec![0.0; count], points };
     let expected = expected();
-    let likelihood = Likelihood::new(&axes, &data, Scale { level: 0.0, spread: 1.0 }, &expected, vec![0.0; 4]);
+    let likelihood = Likelihood::new(&axes, &data, TargetScale { level: 0.0, spread: 1.0 }, &expected, vec![0.0; 4]);
     let chosen = &likelihood.targets;
     assert_eq!(chosen.len(), MOST_FITTED);
     assert_eq!((chosen[0], chosen[MOST_FITTED - 1]), (0.0, data.targets[count - 1]));

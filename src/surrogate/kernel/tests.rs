@@ -8,15 +8,15 @@ use super::*;
 use crate::surrogate::reference::Numbers;
 
 /// One axis or more of every kind.
-fn axes() -> Vec<Axis> {
-    let choice = |count| Axis::Choice { count };
+fn axes() -> Vec<EncodedAxis> {
+    let choice = |count| EncodedAxis::Choice { count };
     vec![
-        Axis::Number { step: 0.0 },
+        EncodedAxis::Number { step: 0.0 },
         choice(2),
         choice(1),
         choice(3),
-        Axis::Trend,
-        Axis::Number { step: 0.1 },
+        EncodedAxis::Trend,
+        EncodedAxis::Number { step: 0.1 },
         choice(5),
     ]
 }
@@ -73,7 +73,7 @@ fn the_exponential_function_is_exact_at_0_and_small_far_out() {
 
 #[test]
 fn the_nearest_of_several_says_how_alike_a_point_is() {
-    let axes = [Axis::Number { step: 0.0 }];
+    let axes = [EncodedAxis::Number { step: 0.0 }];
     let kernel =
         Kernel::new(&axes, &Hyper { lengths: vec![0.5], smooth: vec![1.0], rough: 1.0, noise: 0.0, told: 1.0 });
     let mut covariances = [0.0; 3];

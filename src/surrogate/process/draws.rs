@@ -137,9 +137,9 @@ impl Draws<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::surrogate::{Axis, Data, Expected, Process};
+    use crate::surrogate::{EncodedAxis, HyperPriors, Process, ProcessData};
 
-    const EXPECTED: Expected = Expected {
+    const EXPECTED: HyperPriors = HyperPriors {
         length: 0.5,
         length_deviation: 0.5,
         noise: 0.1,
@@ -152,10 +152,11 @@ mod tests {
         spread: None,
     };
 
-    const AXES: [Axis; 3] = [Axis::Number { step: 0.0 }, Axis::Number { step: 0.0 }, Axis::Choice { count: 3 }];
+    const AXES: [EncodedAxis; 3] =
+        [EncodedAxis::Number { step: 0.0 }, EncodedAxis::Number { step: 0.0 }, EncodedAxis::Choice { count: 3 }];
 
     /// Returns points spread over the axes, with a value that differs from place to place.
-    fn data(count: u32) -> Data {
+    fn data(count: u32) -> ProcessData {
         let point = |i: u32| {
             let place = f64::from(i);
             vec![(place * 0.618).fract(), (place * 0.414).fract(), f64::from(i % 3)]
@@ -163,7 +164,7 @@ mod tests {
         let points: Vec<_> = (0..count).map(point).collect();
         let value = |p: &Vec<f64>| libm::sin(5.0 * p[0]) + p[1] * p[2] + 0.1 * libm::sin(99.0 * p[1]);
         let targets = points.iter().map(value).collect();
-        Data { points, targets, variances: vec![0.0; count as usize] }
+        ProcessData { points, targets, variances: vec![0.0; count as usize] }
     }
 
     #[test]
@@ -194,7 +195,7 @@ mod tests {
         let missed = process.held_out();
         for left_out in [vec![0], vec![3], vec![7, 8, 9]] {
             let keep: Vec<_> = (0..10).filter(|i| !left_out.contains(i)).collect();
-            let others = Data {
+            let others = ProcessData {
                 points: keep.iter().map(|i| data.points[*i].clone()).collect(),
                 targets: keep.iter().map(|i| data.targets[*i]).collect(),
                 variances: keep.iter().map(|i| data.variances[*i]).collect(),

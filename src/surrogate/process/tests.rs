@@ -12,7 +12,8 @@ fn beliefs_are_those_of_dense_systems_of_fifty_digits() {
     for case in reference().processes {
         let (axes, data) = (case.axes(), case.data());
         let process =
-            Process::condition(&axes, case.hyper(), Scale { level: case.level, spread: case.spread }, &data).unwrap();
+            Process::condition(&axes, case.hyper(), TargetScale { level: case.level, spread: case.spread }, &data)
+                .unwrap();
         for answer in &case.asked {
             let belief = process.at(&answer.point);
             let place = format!("{} at {:?}", case.name, answer.point);
@@ -27,22 +28,23 @@ fn beliefs_are_those_of_dense_systems_of_fifty_digits() {
 fn a_measured_point_is_as_alike_as_can_be() {
     for case in reference().processes {
         let data = case.data();
-        let process = Process::condition(&case.axes(), case.hyper(), Scale { level: 0.0, spread: 1.0 }, &data).unwrap();
+        let process =
+            Process::condition(&case.axes(), case.hyper(), TargetScale { level: 0.0, spread: 1.0 }, &data).unwrap();
         for point in &data.points {
             assert_eq!(process.near(point).1, 1.0, "{}", case.name);
         }
     }
 }
 
-fn numbers_and_choices() -> Vec<Axis> {
-    let number = Axis::Number { step: 0.0 };
-    vec![number, Axis::Choice { count: 2 }, Axis::Choice { count: 3 }, number, Axis::Trend]
+fn numbers_and_choices() -> Vec<EncodedAxis> {
+    let number = EncodedAxis::Number { step: 0.0 };
+    vec![number, EncodedAxis::Choice { count: 2 }, EncodedAxis::Choice { count: 3 }, number, EncodedAxis::Trend]
 }
 
-fn random_data(numbers: &mut Numbers, axes: &[Axis], count: usize) -> Data {
+fn random_data(numbers: &mut Numbers, axes: &[EncodedAxis], count: usize) -> ProcessData {
     let points: Vec<_> = (0..count).map(|_| numbers.point(axes)).collect();
     let targets = points.iter().map(|point| 2.0 * point[0] - point[1] + 0.1 * numbers.normal()).collect();
-    Data { points, targets, variances: vec![0.0; count] }
+    ProcessData { points, targets, variances: vec![0.0; count] }
 }
 
 #[test]
@@ -72,7 +74,8 @@ fn pending_points_leave_the_belief_and_take_the_doubt() {
 #[test]
 fn without_data_everything_is_as_expected() {
     let axes = numbers_and_choices();
-    let process = Process::fit(&axes, &Data::default(), &Expected { level: 2.0, spread: Some(3.0), ..expected() }, &[]);
+    let process =
+        Process::fit(&axes, &ProcessData::default(), &HyperPriors { level: 2.0, spread: Some(3.0), ..expected() }, &[]);
     let (belief, alike) = process.unwrap().near(&[0.5, 1.0, 2.0, 0.1, 0.0]);
     assert_eq!((belief.mean, alike), (2.0, 0.0));
     assert!(belief.deviation > 3.0);
@@ -93,13 +96,13 @@ fn what_is_no_number_does_not_get_in() {
             assert!(process.on(&case).is_none());
         }
     }
-    let shorter = Data { variances: vec![0.0; 5], ..data.clone() };
+    let shorter = ProcessData { variances: vec![0.0; 5], ..data.clone() };
     assert!(Process::fit(&axes, &shorter, &expected(), &[]).is_none());
     assert!(Process::fit(&axes[1..], &data, &expected(), &[]).is_none());
 }
 
 /// Returns whether every answer is a finite number.
-fn is_finite(process: &Process, numbers: &mut Numbers, axes: &[Axis]) -> bool {
+fn is_finite(process: &Process, numbers: &mut Numbers, axes: &[EncodedAxis]) -> bool {
     (0..5).all(|_| {
         let (belief, alike) = process.near(&numbers.point(axes));
         belief.mean.is_finite() && belief.deviation.is_finite() && belief.deviation > 0.0 && alike.is_finite()
@@ -111,18 +114,22 @@ fn data_that_teach_little_give_numbers_all_the_same() {
     let (axes, mut numbers) = (numbers_and_choices(), Numbers::new(5));
     let data = random_data(&mut numbers, &axes, 12);
     let point = data.points[0].clone();
-    let with = |targets: &dyn Fn(f64) -> f64, variance: f64| Data {
+    let with = |targets: &dyn Fn(f64) -> f64, variance: f64| ProcessData {
         points: data.points.clone(),
         targets: data.targets.iter().map(|target| targets(*target)).collect(),
         variances: vec![variance; 12],
     };
-    let two = |a: f64, b: f64| Data { points: vec![point.clone(); 2], targets: vec![a, b], variances: vec![0.0; 2] };
+    let two =
+        |a: f64, b: f64| ProcessData { points: vec![point.clone(); 2], targets: vec![a, b], variances: vec![0.0; 2] };
     let cases = [
-        ("one datum", Data { points: vec![point.clone()], targets: vec![4.0], variances: vec![0.0] }),
-        ("all points equal", Data { points: vec![point.clone(); 12], ..data.clone() }),
+        ("one datum", ProcessData { points: vec![point.clone()], targets: vec![4.0], variances: vec![0.0] }),
+        ("all points equal", ProcessData { points: vec![point.clone(); 12], ..data.clone() }),
         ("all targets equal", with(&|_| 7.0, 0.0)),
         ("all targets 0", with(&|_| 0.0, 0.0)),
-        ("all equal", Data { points: vec![point.clone(); 40], targets: vec![1.0; 40], variances: vec![0.0; 40] }),
+        (
+            "all equal",
+            ProcessData { points: vec![point.clone(); 40], targets: vec![1.0; 40], variances: vec![0.0; 40] },
+        ),
         ("two equal points", two(1.0, 1.0)),
         ("two equal points that differ", two(-1.0, 1.0)),
         ("two equal points far apart", two(-1e200, 1e200)),
@@ -133,7 +140,7 @@ fn data_that_teach_little_give_numbers_all_the_same() {
         ("one far out", with(&|target| if target > 1.0 { 1e150 } else { target }, 0.0)),
     ];
     for spread in [None, Some(1.0)] {
-        let expected = Expected { spread, ..expected() };
+        let expected = HyperPriors { spread, ..expected() };
         for (name, data) in &cases {
             let process = Process::fit(&axes, data, &expected, &[]);
             let process = process.unwrap_or_else(|| panic!("{name}, {spread:?}: no process"));
@@ -152,10 +159,10 @@ proptest! {
         let mut data = random_data(&mut numbers, &axes, count);
         let unit = libm::pow(10.0, f64::from(unit));
         data.targets.iter_mut().for_each(|target| *target *= unit);
-        let expected = Expected { noise: 0.05 * f64::min(unit, 1.0), ..expected() };
+        let expected = HyperPriors { noise: 0.05 * f64::min(unit, 1.0), ..expected() };
         let process = Process::fit(&axes, &data, &expected, &[]).unwrap();
         prop_assert!(is_finite(&process, &mut numbers, &axes));
-        let Scale { spread, .. } = Scale::of(&data.targets, &expected);
+        let TargetScale { spread, .. } = TargetScale::of(&data.targets, &expected);
         for (point, target) in data.points.iter().zip(&data.targets) {
             let miss = (process.mean(point) - target).abs();
             prop_assert!(miss <= 6.0 * process.noise() + 0.05 * spread, "{miss} with noise {}", process.noise());

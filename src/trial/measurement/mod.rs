@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::SERVER_NAMES;
 use crate::stats::to_f64;
 
-pub use part::{ClientReport, Distribution, Interval, Speeds, Window};
+pub use part::{ClientReport, Distribution, Interval, MeasuredWindow, Speeds};
 
 /// One measurement window. The definitions are those of `vllm bench serve`; `metrics` documents them.
 ///
@@ -49,7 +49,7 @@ pub struct Measurement {
     /// Intervals that contain the true value of a metric with 95 % confidence, by the metric's name.
     pub confidence: BTreeMap<String, Interval>,
     /// The part of the run that was measured.
-    pub window: Option<Window>,
+    pub window: Option<MeasuredWindow>,
     /// The load generator's report on its own influence.
     pub client: Option<ClientReport>,
     /// Values of the server and its host in this window, by the names of [`SERVER_NAMES`].
@@ -64,7 +64,7 @@ pub struct Measurement {
 
 /// The direction of improvement of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum MetricDirection {
     Maximize,
     Minimize,
 }
@@ -149,12 +149,12 @@ impl Measurement {
 
     /// Returns the direction of improvement of the metric of this name; `None` for an unknown name.
     #[must_use]
-    pub fn direction(name: &str) -> Option<Direction> {
+    pub fn direction(name: &str) -> Option<MetricDirection> {
         if let Some((_, direction)) = SERVER_NAMES.iter().find(|(known, _)| *known == name) {
             return Some(*direction);
         }
         let smaller = name.ends_with("_ms") || matches!(name, "failed" | "duration" | "std_output_speed");
-        let direction = if smaller { Direction::Minimize } else { Direction::Maximize };
+        let direction = if smaller { MetricDirection::Minimize } else { MetricDirection::Maximize };
         Self::NAMES.contains(&name).then_some(direction)
     }
 

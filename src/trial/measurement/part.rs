@@ -52,7 +52,7 @@ impl From<Interval> for (Option<f64>, Option<f64>) {
 
 /// The part of a run that was measured, in seconds since the run's first instant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Window {
+pub struct MeasuredWindow {
     pub from_s: f64,
     pub to_s: f64,
     /// Whether warm-up and drain were cut off.
@@ -61,7 +61,7 @@ pub struct Window {
     pub reason: String,
 }
 
-impl Window {
+impl MeasuredWindow {
     /// Returns whether this instant, in seconds since the run's first, is within the window; both ends are.
     #[must_use]
     pub fn holds(&self, at_s: f64) -> bool {

@@ -24,7 +24,7 @@ fn example() -> Measurement {
         lateness_ms: Some(Distribution { mean: 0.25, ..distribution }),
         errors: BTreeMap::from([("timeout".to_owned(), 2)]),
         confidence: BTreeMap::from([("p99_ttft_ms".to_owned(), Interval { low: Some(2.5), high: None })]),
-        window: Some(Window { from_s: 1.0, to_s: 5.0, steady: true, reason: "found".to_owned() }),
+        window: Some(MeasuredWindow { from_s: 1.0, to_s: 5.0, steady: true, reason: "found".to_owned() }),
         client: Some(ClientReport { cpu_s: 1.5, p99_lag_ms: Some(0.5), valid: true, ..ClientReport::default() }),
         server: BTreeMap::from([("anything".to_owned(), 0.5)]),
         disturbed: vec!["process 7 has come to GPU 0".to_owned()],
@@ -76,11 +76,11 @@ fn every_name_has_a_direction_and_a_value_in_a_full_measurement() {
         assert!(measurement.metric(name).is_some(), "{name}");
         assert!(Measurement::direction(name).is_some(), "{name}");
     }
-    assert_eq!(Measurement::direction("p99_ttft_ms"), Some(Direction::Minimize));
-    assert_eq!(Measurement::direction("failed"), Some(Direction::Minimize));
-    assert_eq!(Measurement::direction("output_throughput"), Some(Direction::Maximize));
-    assert_eq!(Measurement::direction("p1_output_speed"), Some(Direction::Maximize));
-    assert_eq!(Measurement::direction("std_output_speed"), Some(Direction::Minimize));
+    assert_eq!(Measurement::direction("p99_ttft_ms"), Some(MetricDirection::Minimize));
+    assert_eq!(Measurement::direction("failed"), Some(MetricDirection::Minimize));
+    assert_eq!(Measurement::direction("output_throughput"), Some(MetricDirection::Maximize));
+    assert_eq!(Measurement::direction("p1_output_speed"), Some(MetricDirection::Maximize));
+    assert_eq!(Measurement::direction("std_output_speed"), Some(MetricDirection::Minimize));
 }
 
 #[test]

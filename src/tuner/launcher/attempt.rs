@@ -11,16 +11,18 @@ use super::devices::{gpu_conditions, launch_devices};
 use super::failure::{DEATH_LIMIT, conclude, crash, failed, start_failure, with_end};
 use super::load_test::LoadTest;
 use crate::config::Config;
-use crate::engine::{Filling, LogReader, Timeline, own_models};
+use crate::engine::{LogReader, PhaseTimeline, PlaceholderValues, own_models};
 use crate::facts::MeasurementCondition;
-use crate::server::{self, LeftBehind, Marker, Owed, Ready, ReadyCheck, Server, Spawn, SpawnError, StartError, finish};
+use crate::server::{
+    self, LeftBehind, Marker, OwedStop, Ready, ReadyCheck, Server, Spawn, SpawnError, StartError, finish,
+};
 use crate::trial::{FailureKind, LaunchRecords, Outcome, PhaseTime, Startup};
 use crate::tuner::run::StudyRun;
-use crate::tuner::slots::Place;
+use crate::tuner::slots::SlotPlace;
 use crate::tuner::watchdog::{
-    Alarm, BEREAVED_GRACE, WatchScope, Watchdog, computes_elsewhere, computes_on_another_host,
+    BEREAVED_GRACE, WatchScope, Watchdog, WatchdogAlarm, computes_elsewhere, computes_on_another_host,
 };
-use crate::tuner::{Event, Phase, Stop, TuneError};
+use crate::tuner::{StopRequest, TrialPhase, TuneError, TunerEvent};
 
 /// Grace period of an interrupted server before it is killed.
 const INTERRUPTED_GRACE: Duration = Duration::from_secs(5);
@@ -49,15 +51,15 @@ impl LaunchReport {
 /// The reason why a server did not become ready.
 enum StartEnd {
     Failed(StartError),
-    Alarm(Alarm),
+    Alarm(WatchdogAlarm),
 }
 
 /// One launch of a configuration.
 pub(super) struct LaunchAttempt<'l> {
     pub(super) launcher: &'l Launcher<'l>,
     pub(super) config: &'l Config,
-    pub(super) place: &'l Place,
-    pub(super) filling: &'l Filling,
+    pub(super) place: &'l SlotPlace,
+    pub(super) filling: &'l PlaceholderValues,
 }
 
 impl LaunchAttempt<'_> {
@@ -65,8 +67,8 @@ impl LaunchAttempt<'_> {
         self.launcher.run
     }
 
-    fn enter(&self, phase: Phase) {
-        self.study().tell(Event::Phase { number: self.place.trial, phase });
+    fn enter(&self, phase: TrialPhase) {
+        self.study().tell(TunerEvent::Phase { number: self.place.trial, phase });
     }
 
     /// Starts the server, measures it, and ends it. Returns `None` if the user requests a stop meanwhile.
@@ -82,13 +84,13 @@ impl LaunchAttempt<'_> {
         let (engine, filling) = (&run.job.engine, self.filling);
         let stop_command = engine.stop_command.as_ref().map(|words| filling.words(words));
         // The stop command is written down first, so that the next tuner runs it if this one is killed.
-        let owed = stop_command.as_deref().map(|command| Owed::write(&filling.log, command)).transpose();
+        let owed = stop_command.as_deref().map(|command| OwedStop::write(&filling.log, command)).transpose();
         let owed = owed.map_err(|source| TuneError::Log { path: filling.log.clone(), source })?;
         let mut server = match Server::spawn(&self.spawn(command, variables, stop_command)) {
             Ok(server) => server,
             Err(SpawnError::Log { path, source }) => return Err(TuneError::Log { path, source }),
             Err(error) => {
-                owed.into_iter().for_each(Owed::settle);
+                owed.into_iter().for_each(OwedStop::settle);
                 let outcome = failed(FailureKind::Spawn, error.to_string());
                 return Ok(Some(LaunchReport::new(outcome, LaunchRecords::default())));
             }
@@ -101,10 +103,10 @@ impl LaunchAttempt<'_> {
         let watchdog = Watchdog::start(self.watch_scope(&server), server.plain_url());
         let measured = tokio::select! {
             biased;
-            () = run.stopped(Stop::Gently) => None,
+            () = run.stopped(StopRequest::Gently) => None,
             measured = self.measure(&mut server, &watchdog) => Some(measured),
         };
-        self.enter(Phase::Stopping);
+        self.enter(TrialPhase::Stopping);
         let grace = if measured.is_some() { engine.stop_timeout } else { INTERRUPTED_GRACE };
         let grace = watchdog.grace(grace);
         let grace = if server.has_exited() { grace.min(BEREAVED_GRACE) } else { grace };
@@ -113,7 +115,7 @@ impl LaunchAttempt<'_> {
         let stopped = tokio::select! {
             biased;
             // Dropping the server kills it at once.
-            () = run.stopped(Stop::Now) => {
+            () = run.stopped(StopRequest::Now) => {
                 // The stop command ends processes that the signals did not reach. If it fails, the next run repeats it.
                 if let Some(owed) = owed
                     && finish(&owed.command, INTERRUPTED_GRACE).await.is_ok()
@@ -153,7 +155,7 @@ impl LaunchAttempt<'_> {
             processors: self.place.processors.clone(),
             stop_command,
             forwarded: engine.forwarded,
-            api_key: engine.api_key().map(|key| server::ApiKey(key.to_owned())),
+            api_key: engine.api_key().map(|key| server::ServerKey(key.to_owned())),
             tls: run.job.speaks_tls(run.installed.version),
             engine: Arc::clone(&engine.engine),
         }
@@ -198,7 +200,7 @@ impl LaunchAttempt<'_> {
             alarm = watchdog.alarm() => Err(StartEnd::Alarm(alarm)),
         };
         let end = ready.as_ref().map_or_else(|_| spawned.elapsed(), |ready| ready.startup);
-        let phases = timeline.map_or_else(Vec::new, |timeline: Timeline| timeline.end(end));
+        let phases = timeline.map_or_else(Vec::new, |timeline: PhaseTimeline| timeline.end(end));
         let failure = match ready {
             Ok(ready) => {
                 self.launcher.context.check_reported_release(self.place.trial, ready.version.as_deref())?;
@@ -268,7 +270,7 @@ impl LaunchAttempt<'_> {
         let asked = run.whole(self.config);
         let differences = reader.differences(&asked, &seen);
         if !differences.is_empty() {
-            run.tell(Event::Differs { number: self.place.trial, differences: differences.clone() });
+            run.tell(TunerEvent::Differs { number: self.place.trial, differences: differences.clone() });
         }
         Startup { phases, resolved: seen.shown(&asked), differences, conditions }
     }

@@ -6,15 +6,15 @@ use std::path::Path;
 use super::devices::visible_devices;
 
 use crate::config::Config;
-use crate::engine::{Filling, LaunchSpec};
+use crate::engine::{LaunchSpec, PlaceholderValues};
 use crate::execution::ExecutionEnvironment;
 use crate::facts::Processors;
 use crate::flag::FlagError;
 use crate::job::Job;
-use crate::load::Api;
+use crate::load::RequestApi;
 use crate::server::{FirstRequest, HOST, Marker, Ports};
 use crate::tuner::run::StudyRun;
-use crate::tuner::slots::Place;
+use crate::tuner::slots::SlotPlace;
 
 /// Returns the command line of a configuration. Without a launch, placeholders stay and the address is the engine's own
 /// default.
@@ -25,7 +25,7 @@ pub fn command_line(
     job: &Job,
     installed: &ExecutionEnvironment,
     config: &Config,
-    filling: Option<&Filling>,
+    filling: Option<&PlaceholderValues>,
 ) -> Result<Vec<String>, FlagError> {
     let engine = &job.engine;
     let mut args = engine.args.clone();
@@ -37,7 +37,12 @@ pub fn command_line(
 }
 
 /// Returns the environment variables of a launch that follow from its devices and slots.
-pub(super) fn variables(run: &StudyRun<'_>, place: &Place, ports: &Ports, config: &Config) -> BTreeMap<String, String> {
+pub(super) fn variables(
+    run: &StudyRun<'_>,
+    place: &SlotPlace,
+    ports: &Ports,
+    config: &Config,
+) -> BTreeMap<String, String> {
     let engine = &run.job.engine.engine;
     let whole = run.whole(config);
     let mut variables = place.variables(ports, engine.port_variable(&whole));
@@ -49,11 +54,11 @@ pub(super) fn variables(run: &StudyRun<'_>, place: &Place, ports: &Ports, config
 /// Returns the values of a launch for the placeholders in the study's words.
 pub(super) fn filling(
     run: &StudyRun<'_>,
-    place: &Place,
+    place: &SlotPlace,
     ports: &Ports,
     log: &Path,
     own: &BTreeMap<String, String>,
-) -> Filling {
+) -> PlaceholderValues {
     let trial = place.trial;
     // Two launches of a trial are two containers. The first may not have ended yet.
     let (study, unique) = (&run.job.name, rand::random::<u32>());
@@ -63,7 +68,7 @@ pub(super) fn filling(
     let devices = place.devices.clone().or_else(|| visible_devices(run, place).flatten());
     let devices = devices.unwrap_or_else(|| "all".to_owned());
     let processors = place.processors.clone().unwrap_or_else(Processors::allowed).to_string();
-    Filling { port: ports.serving(), name, log: log.to_owned(), trial, devices, processors, variables }
+    PlaceholderValues { port: ports.serving(), name, log: log.to_owned(), trial, devices, processors, variables }
 }
 
 /// Returns the request that proves that a server generates tokens.
@@ -72,9 +77,9 @@ pub(super) fn first_request(job: &Job) -> FirstRequest {
     match api {
         // Engines with rules serve both interfaces, so the first request is one of tokens.
         _ if engine.engine.rules().is_some() => FirstRequest::Tokens,
-        Api::Chat => FirstRequest::Chat,
-        Api::Completions if engine.dialect.takes_tokens(api) => FirstRequest::Tokens,
-        Api::Completions => FirstRequest::Text,
+        RequestApi::Chat => FirstRequest::Chat,
+        RequestApi::Completions if engine.dialect.takes_tokens(api) => FirstRequest::Tokens,
+        RequestApi::Completions => FirstRequest::Text,
     }
 }
 

@@ -8,12 +8,12 @@ use crate::facts::{Device, DeviceMemory, Gpu, GpuSelection, MeasurementCondition
 use crate::server::{holders_text, is_held};
 use crate::telemetry::Devices;
 use crate::tuner::run::StudyRun;
-use crate::tuner::slots::Place;
+use crate::tuner::slots::SlotPlace;
 use crate::tuner::watchdog::computes_elsewhere;
 
 /// Returns the GPUs that a launch of this configuration computes on; `None` for the simulated engine and for engines on
 /// a CPU.
-pub(super) fn launch_devices(run: &StudyRun<'_>, place: &Place, config: &Config) -> Option<Devices> {
+pub(super) fn launch_devices(run: &StudyRun<'_>, place: &SlotPlace, config: &Config) -> Option<Devices> {
     let visible = visible_devices(run, place)?;
     // A container may have other devices under equal numbers.
     let is_here = place.devices.is_some() || !computes_elsewhere(&run.job.engine.command);
@@ -23,7 +23,7 @@ pub(super) fn launch_devices(run: &StudyRun<'_>, place: &Place, config: &Config)
 
 /// Returns the engine's `CUDA_VISIBLE_DEVICES`, if it computes on GPUs.
 #[expect(clippy::option_option, reason = "an engine on GPUs may have no such variable")]
-pub(super) fn visible_devices(run: &StudyRun<'_>, place: &Place) -> Option<Option<String>> {
+pub(super) fn visible_devices(run: &StudyRun<'_>, place: &SlotPlace) -> Option<Option<String>> {
     let engine = &run.job.engine;
     let on_gpu = matches!(run.installed.device, Device::Cuda(_)) && engine.engine.computes();
     let given = || engine.environment.get("CUDA_VISIBLE_DEVICES").cloned();
@@ -32,7 +32,7 @@ pub(super) fn visible_devices(run: &StudyRun<'_>, place: &Place) -> Option<Optio
 
 /// Returns the settings of the engine's GPUs that may distort measurements. The list is empty if the engine computes
 /// elsewhere or the driver does not answer. The telemetry of the load reports a silent driver.
-pub(super) async fn gpu_conditions(run: &StudyRun<'_>, place: &Place) -> Vec<MeasurementCondition> {
+pub(super) async fn gpu_conditions(run: &StudyRun<'_>, place: &SlotPlace) -> Vec<MeasurementCondition> {
     let Some(visible) = visible_devices(run, place) else { return Vec::new() };
     if place.devices.is_none() && computes_elsewhere(&run.job.engine.command) {
         return Vec::new();

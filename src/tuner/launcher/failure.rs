@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::server::{Server, StartError};
 use crate::trial::{Failure, FailureKind, Outcome};
-use crate::tuner::watchdog::Alarm;
+use crate::tuner::watchdog::WatchdogAlarm;
 
 /// The time that an unhealthy engine may take to end: vLLM's watchdog checks its engine every 5 s.
 pub(super) const DEATH_LIMIT: Duration = Duration::from_secs(7);
@@ -56,9 +56,9 @@ pub(super) fn crash(server: &Server, status: ExitStatus) -> Failure {
 
 /// Returns the failure of an alarm. Waits for the engine's end first, because its log may then name the cause. `ready`
 /// states whether its server was ready.
-pub(in crate::tuner) async fn conclude(server: &mut Server, alarm: Alarm, ready: bool) -> Failure {
+pub(in crate::tuner) async fn conclude(server: &mut Server, alarm: WatchdogAlarm, ready: bool) -> Failure {
     match alarm {
-        Alarm::Death { who, status } => {
+        WatchdogAlarm::Death { who, status } => {
             let leader = tokio::time::timeout(DEATH_LIMIT, server.exited()).await;
             // After a signal to another process the leader exits with a code of its own, often 0. The signal is
             // therefore preferred.
@@ -69,7 +69,7 @@ pub(in crate::tuner) async fn conclude(server: &mut Server, alarm: Alarm, ready:
             };
             Failure { message: format!("{who} ended; {}", failure.message), ..failure }
         }
-        Alarm::Silence { silent, in_flight, reason } => {
+        WatchdogAlarm::Silence { silent, in_flight, reason } => {
             let healthy = tokio::time::timeout(HEALTH_LIMIT, server.is_healthy()).await == Ok(true);
             let health = if healthy { "answers" } else { "does not answer" };
             let message = format!(
@@ -78,6 +78,6 @@ pub(in crate::tuner) async fn conclude(server: &mut Server, alarm: Alarm, ready:
             );
             Failure { kind: FailureKind::Hang, message }
         }
-        Alarm::End { kind, message } => Failure { kind, message },
+        WatchdogAlarm::End { kind, message } => Failure { kind, message },
     }
 }

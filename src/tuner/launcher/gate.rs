@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use super::devices::launch_devices;
 use crate::config::Config;
 use crate::facts::{DeviceMemoryReader, GpuError};
-use crate::server::{Baseline, Shortage, StillHeld, shortages};
+use crate::server::{Baseline, DeviceShortage, StillHeld, shortages};
 use crate::tuner::context::ContextKeeper;
 use crate::tuner::run::StudyRun;
-use crate::tuner::slots::{MemoryLevel, Place};
-use crate::tuner::{Event, Stop};
+use crate::tuner::slots::{MemoryLevel, SlotPlace};
+use crate::tuner::{StopRequest, TunerEvent};
 
 /// Time limit for the driver to release the memory of an ended process. It normally takes a second or two.
 const RELEASE_LIMIT: Duration = Duration::from_secs(20);
@@ -34,7 +34,7 @@ impl<'r> MemoryGate<'r> {
 
     /// Returns the memory level before a launch, for each slot that has a device of its own. The list is empty if the
     /// engine computes on no GPU of this machine. A driver that does not answer is reported once.
-    pub(super) async fn levels_before(&self, place: &Place, config: &Config) -> Vec<MemoryLevel> {
+    pub(super) async fn levels_before(&self, place: &SlotPlace, config: &Config) -> Vec<MemoryLevel> {
         let mut levels = Vec::new();
         for (slot, reader) in self.memory_readers(place, config).await {
             match Baseline::take(&reader).await {
@@ -47,7 +47,7 @@ impl<'r> MemoryGate<'r> {
 
     /// Returns the readers of a launch's devices, by slots. Without slots of its own, a launch uses the first visible
     /// devices.
-    async fn memory_readers(&self, place: &Place, config: &Config) -> Vec<(usize, DeviceMemoryReader)> {
+    async fn memory_readers(&self, place: &SlotPlace, config: &Config) -> Vec<(usize, DeviceMemoryReader)> {
         let Some(devices) = launch_devices(self.run, place, config) else { return Vec::new() };
         let wanted: Vec<_> = match &place.devices {
             Some(own) => {
@@ -72,7 +72,7 @@ impl<'r> MemoryGate<'r> {
 
     /// Waits after the end of a launch. Memory that is still in use is reported, and the next launch on these slots
     /// waits for it: the outcome of this launch is stored first.
-    pub(super) async fn wait_for_release(&self, place: &mut Place, levels: Vec<MemoryLevel>) {
+    pub(super) async fn wait_for_release(&self, place: &mut SlotPlace, levels: Vec<MemoryLevel>) {
         let begin = Instant::now();
         for level in levels {
             let limit = RELEASE_LIMIT.saturating_sub(begin.elapsed());
@@ -85,7 +85,7 @@ impl<'r> MemoryGate<'r> {
 
     /// Waits before a launch: first for the memory of an earlier launch, then for as much as this one requests. Returns
     /// whether to go on with the launch.
-    pub(super) async fn wait_for_memory(&self, place: &mut Place, config: &Config) -> bool {
+    pub(super) async fn wait_for_memory(&self, place: &mut SlotPlace, config: &Config) -> bool {
         let begin = Instant::now();
         for MemoryLevel { baseline, .. } in std::mem::take(&mut place.held) {
             match self.released(&baseline, HELD_LIMIT.saturating_sub(begin.elapsed())).await {
@@ -96,13 +96,13 @@ impl<'r> MemoryGate<'r> {
         }
         tokio::select! {
             biased;
-            () = self.run.stopped(Stop::Gently) => false,
+            () = self.run.stopped(StopRequest::Gently) => false,
             () = self.enough_memory(place, config, begin) => true,
         }
     }
 
     /// Waits while others use memory that the launch requests. Does not wait if the driver does not answer.
-    async fn enough_memory(&self, place: &Place, config: &Config, begin: Instant) {
+    async fn enough_memory(&self, place: &SlotPlace, config: &Config, begin: Instant) {
         // The memory use of other engines is not known.
         let Some(resolved) = self.run.facts().resolve(&self.run.whole(config)) else { return };
         let share = resolved.gpu_memory_utilization;
@@ -116,13 +116,13 @@ impl<'r> MemoryGate<'r> {
             if short.is_empty() {
                 return;
             }
-            let text = short.iter().map(Shortage::to_string).collect::<Vec<_>>().join("; ");
+            let text = short.iter().map(DeviceShortage::to_string).collect::<Vec<_>>().join("; ");
             let is_over = begin.elapsed() >= HELD_LIMIT;
             let consequence =
                 if is_over { "launching all the same" } else { "the launch waits, for 5 minutes at most" };
             // Numbers change while it waits, but one line is enough.
             if is_over || told.replace(text.clone()).is_none() {
-                self.run.tell(Event::Held { text: format!("{text}; {consequence}") });
+                self.run.tell(TunerEvent::Held { text: format!("{text}; {consequence}") });
             }
             if is_over {
                 return;
@@ -135,12 +135,12 @@ impl<'r> MemoryGate<'r> {
     async fn released(&self, baseline: &Baseline, limit: Duration) -> Option<Result<(), StillHeld>> {
         tokio::select! {
             biased;
-            () = self.run.stopped(Stop::Gently) => None,
+            () = self.run.stopped(StopRequest::Gently) => None,
             released = baseline.released(limit) => Some(released),
         }
     }
 
     fn tell(&self, held: &StillHeld, consequence: &str) {
-        self.run.tell(Event::Held { text: format!("{held}; {consequence}") });
+        self.run.tell(TunerEvent::Held { text: format!("{held}; {consequence}") });
     }
 }

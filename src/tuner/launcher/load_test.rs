@@ -11,8 +11,8 @@ use super::failure::{conclude, crash, failed};
 use crate::config::Config;
 use crate::engine::MetricsPage;
 use crate::job::{follow, repeated};
-use crate::load::{self, Arrival, Flow, Plan, Target};
-use crate::metrics::{self, Options, Part, Recorder, Until, WatchOptions, summarize};
+use crate::load::{self, ArrivalPattern, LoadPlan, LoadTarget, RunFlow};
+use crate::metrics::{self, PrecisionTarget, RunPart, SummaryOptions, WatchOptions, WindowRecorder, summarize};
 use crate::server::Server;
 use crate::telemetry::{self, DeviceProcesses, Devices, Scope};
 use crate::trial::{
@@ -20,9 +20,9 @@ use crate::trial::{
 };
 use crate::tuner::context::ContextKeeper;
 use crate::tuner::run::StudyRun;
-use crate::tuner::slots::Place;
+use crate::tuner::slots::SlotPlace;
 use crate::tuner::watchdog::Watchdog;
-use crate::tuner::{Event, Phase, TuneError};
+use crate::tuner::{TrialPhase, TuneError, TunerEvent};
 
 /// The most samples on one server, until one has no flaw.
 const SAMPLES: u64 = 2;
@@ -30,8 +30,8 @@ const SAMPLES: u64 = 2;
 /// The observer's records of a load. The load's thread writes them until the run has ended.
 #[derive(Default)]
 struct Seen {
-    recorder: Recorder,
-    stop: Option<metrics::Stop>,
+    recorder: WindowRecorder,
+    stop: Option<metrics::StopReason>,
 }
 
 /// The load on one ready server.
@@ -39,7 +39,7 @@ pub(super) struct LoadTest<'l> {
     pub(super) run: &'l StudyRun<'l>,
     pub(super) context: &'l ContextKeeper<'l>,
     pub(super) config: &'l Config,
-    pub(super) place: &'l Place,
+    pub(super) place: &'l SlotPlace,
     pub(super) watchdog: &'l Watchdog,
 }
 
@@ -70,10 +70,10 @@ impl LoadTest<'_> {
             let number = self.place.trial;
             match flaw {
                 SampleFlaw::ClientBound if is_last => {}
-                SampleFlaw::ClientBound => self.run.tell(Event::Void { number, reasons: reasons.clone() }),
+                SampleFlaw::ClientBound => self.run.tell(TunerEvent::Void { number, reasons: reasons.clone() }),
                 SampleFlaw::Disturbed => {
                     let (reasons, is_repeated) = (reasons.clone(), !is_last);
-                    self.run.tell(Event::Disturbed { number, reasons, is_repeated });
+                    self.run.tell(TunerEvent::Disturbed { number, reasons, is_repeated });
                 }
             }
             if is_last && flaw == SampleFlaw::Disturbed {
@@ -96,13 +96,13 @@ impl LoadTest<'_> {
         &self,
         server: &mut Server,
         model: &str,
-        plan: &Plan,
+        plan: &LoadPlan,
         known: &mut Vec<DeviceProcesses>,
     ) -> Result<LaunchReport, TuneError> {
         let (halt, halted) = watch::channel(false);
         let job = self.run.job;
         let target = self.target(server, model);
-        let telemetry = telemetry::Watch::start(self.telemetry_scope(server, known));
+        let telemetry = telemetry::ServerWatch::start(self.telemetry_scope(server, known));
         let seen = Arc::new(Mutex::new(Seen::default()));
         let follow = self.follower(plan, &seen, telemetry.mark());
         let run = tokio::select! {
@@ -124,10 +124,10 @@ impl LoadTest<'_> {
         let telemetry = telemetry.stop().await;
         known.clone_from(&telemetry.known);
         let Seen { recorder, stop } = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
-        let options = Options {
+        let options = SummaryOptions {
             goodput: job.load.goodput.clone(),
             // An early end aborts requests, and a window over the whole load would lack them.
-            window: if stop.is_some() { Part::Steady } else { job.load.window },
+            window: if stop.is_some() { RunPart::Steady } else { job.load.window },
             plan: Some(plan),
             recorder: Some(&recorder),
         };
@@ -150,63 +150,63 @@ impl LoadTest<'_> {
         })
     }
 
-    fn target(&self, server: &Server, model: &str) -> Target {
+    fn target(&self, server: &Server, model: &str) -> LoadTarget {
         let job = self.run.job;
-        let api_key = job.engine.api_key().map(|key| load::ApiKey(key.to_owned()));
+        let api_key = job.engine.api_key().map(|key| load::BearerKey(key.to_owned()));
         let (api, dialect) = (job.load.api, job.engine.dialect);
-        Target { api, dialect, api_key, own_server: true, ..Target::new(server.base_url(), model) }
+        LoadTarget { api, dialect, api_key, own_server: true, ..LoadTarget::new(server.base_url(), model) }
     }
 
     /// Returns the observer of a load. The load's thread calls it. It reports progress, feeds the watchdog, and records
     /// arrivals in `seen`. It ends the load as soon as the outcome is certain.
     fn follower(
         &self,
-        plan: &Plan,
+        plan: &LoadPlan,
         seen: &Arc<Mutex<Seen>>,
-        mark: telemetry::Mark,
-    ) -> impl FnMut(load::Event<'_>) -> Flow + Send + 'static {
+        mark: telemetry::WindowMark,
+    ) -> impl FnMut(load::LoadEvent<'_>) -> RunFlow + Send + 'static {
         let (observer, seen, pulse) =
             (Arc::clone(&self.run.observer), Arc::clone(seen), Arc::clone(&self.watchdog.pulse));
         let number = self.place.trial;
-        let mut watch = metrics::Watch::new(self.watch_options(plan));
+        let mut watch = metrics::LoadWatch::new(self.watch_options(plan));
         let (mut done, mut of) = (0, 0);
-        move |event: load::Event<'_>| {
-            let enter = |phase| observer(Event::Phase { number, phase });
+        move |event: load::LoadEvent<'_>| {
+            let enter = |phase| observer(TunerEvent::Phase { number, phase });
             match event {
-                load::Event::Phase { phase, total } => {
+                load::LoadEvent::Phase { phase, total } => {
                     (done, of) = (0, usize::try_from(total.unwrap_or(0)).unwrap_or(usize::MAX));
                     match phase {
-                        load::Phase::Prepare => {}
-                        load::Phase::Warmup => enter(Phase::WarmingUp),
-                        load::Phase::Measure => {
+                        load::LoadPhase::Prepare => {}
+                        load::LoadPhase::Warmup => enter(TrialPhase::WarmingUp),
+                        load::LoadPhase::Measure => {
                             mark.now();
-                            enter(Phase::Measuring);
+                            enter(TrialPhase::Measuring);
                         }
                     }
                 }
-                load::Event::Ended { .. } => {
+                load::LoadEvent::Ended { .. } => {
                     done += 1;
-                    observer(Event::Progress { number, done, total: of });
+                    observer(TunerEvent::Progress { number, done, total: of });
                 }
-                load::Event::Tick(_) | load::Event::Warming(_) => {}
+                load::LoadEvent::Tick(_) | load::LoadEvent::Warming(_) => {}
             }
             pulse.on(&event, Instant::now());
             let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
             seen.recorder.on(&event);
             seen.stop = watch.on(&event);
-            if seen.stop.is_some() { Flow::End } else { Flow::Continue }
+            if seen.stop.is_some() { RunFlow::End } else { RunFlow::Continue }
         }
     }
 
     /// Returns the conditions that end a load early.
-    fn watch_options(&self, plan: &Plan) -> WatchOptions {
+    fn watch_options(&self, plan: &LoadPlan) -> WatchOptions {
         let (load, objective) = (&self.run.job.load, &self.run.job.objective);
         WatchOptions {
-            until: load.until.map(|relative| Until { metric: objective.metric.clone(), relative }),
+            until: load.until.map(|relative| PrecisionTarget { metric: objective.metric.clone(), relative }),
             error_rate_limit: Some(load.max_error_rate),
             limits: objective.constraints.clone(),
             goodput: load.goodput.clone(),
-            open_loop: !matches!(load.arrival, Arrival::Closed | Arrival::AtOnce),
+            open_loop: !matches!(load.arrival, ArrivalPattern::Closed | ArrivalPattern::AtOnce),
             total: plan.requests,
             concurrency: plan.concurrency,
             ..WatchOptions::default()

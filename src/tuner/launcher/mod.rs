@@ -17,16 +17,16 @@ use self::attempt::LaunchAttempt;
 use self::command::{filling, variables};
 use self::gate::MemoryGate;
 use self::longest_step::StepForecast;
-use self::retry::Patience;
+use self::retry::RetryPatience;
 use super::context::ContextKeeper;
 use super::journal::Journal;
 use super::preflighter::Preflighter;
 use super::run::StudyRun;
 use super::scheduler::PendingTrial;
-use super::slots::Place;
-use super::{Ending, Event, Phase, TuneError};
+use super::slots::SlotPlace;
+use super::{StudyEnding, TrialPhase, TuneError, TunerEvent};
 use crate::server::LeftBehind;
-use crate::trial::{FailureKind, Launch, LaunchRecords, Trial};
+use crate::trial::{FailureKind, LaunchCommand, LaunchRecords, Trial};
 
 pub use self::command::command_line;
 pub(super) use self::devices::device_without_leftovers;
@@ -35,8 +35,8 @@ pub(super) use self::failure::conclude;
 pub(super) use self::failure::failed;
 pub(super) use self::processes::{Launches, ProcessLaunches};
 pub(super) use self::remedy::remedy;
-pub(super) use self::retry::Unresolved;
-pub use self::retry::{Pause, PauseEvidence};
+pub(super) use self::retry::UnresolvedFailure;
+pub use self::retry::{PauseEvidence, RetryPause};
 
 /// The most repetitions of a launch, on another port, because its port was in use.
 const MOST_COLLISIONS: usize = 3;
@@ -44,7 +44,7 @@ const MOST_COLLISIONS: usize = 3;
 /// A trial and the slots that it is launched on.
 pub(super) struct LaunchOrder {
     pub(super) pending: PendingTrial,
-    pub(super) place: Place,
+    pub(super) place: SlotPlace,
 }
 
 /// A finished trial that is not stored yet.
@@ -67,9 +67,9 @@ impl From<Trial> for EndedTrial {
 pub(super) enum LaunchEnd {
     Outcome(EndedTrial),
     /// The environment failed until the retries were exhausted.
-    Unresolved(Box<Unresolved>),
+    Unresolved(Box<UnresolvedFailure>),
     /// The run ends. The next run launches the trial again.
-    Ended(Ending),
+    Ended(StudyEnding),
 }
 
 /// A finished order with its result.
@@ -110,16 +110,16 @@ impl<'r> Launcher<'r> {
 
     /// Launches a configuration and measures it. If its environment fails it is launched again, until the retries are
     /// exhausted.
-    async fn launch(&self, pending: &PendingTrial, place: &mut Place) -> Result<LaunchEnd, TuneError> {
+    async fn launch(&self, pending: &PendingTrial, place: &mut SlotPlace) -> Result<LaunchEnd, TuneError> {
         let run = self.run;
         let proposal = &pending.proposal;
         let (number, config) = (proposal.number, &proposal.config);
         let log = run.log_path(number);
         let mut collisions = 0;
-        let mut patience = Patience::new(run, self.journal, pending);
+        let mut patience = RetryPatience::new(run, self.journal, pending);
         loop {
             if !self.gate.wait_for_memory(place, config).await {
-                return Ok(LaunchEnd::Ended(Ending::Interrupted));
+                return Ok(LaunchEnd::Ended(StudyEnding::Interrupted));
             }
             // Taken in this order, the stored end of a trial (its begin plus its duration) is never later than the real
             // one.
@@ -128,16 +128,17 @@ impl<'r> Launcher<'r> {
             let variables = variables(run, place, &ports, config);
             let filling = filling(run, place, &ports, &log, &variables);
             let command = command_line(run.job, &run.installed, config, Some(&filling))?;
-            let launch = Launch::redacted(&command, filling.values(run.job.launch_env(run.installed.device, config)));
+            let launch =
+                LaunchCommand::redacted(&command, filling.values(run.job.launch_env(run.installed.device, config)));
             self.journal.begin(proposal, &launch, &started_at).await?;
             if let Some(placement) = place.placement(&ports) {
                 run.store.place(run.study.id, number, &placement).await?;
             }
-            run.tell(Event::Phase { number, phase: Phase::Starting });
+            run.tell(TunerEvent::Phase { number, phase: TrialPhase::Starting });
             let baselines = self.gate.levels_before(place, config).await;
             let attempt = LaunchAttempt { launcher: self, config, place: &*place, filling: &filling };
             let Some(report) = attempt.run(command, variables).await? else {
-                return Ok(LaunchEnd::Ended(Ending::Interrupted));
+                return Ok(LaunchEnd::Ended(StudyEnding::Interrupted));
             };
             if report.left_behind.is_none() {
                 self.gate.wait_for_release(place, baselines).await;

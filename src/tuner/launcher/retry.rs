@@ -10,13 +10,13 @@ use crate::trial::{Blame, Failure, Origin, Outcome, Trial};
 use crate::tuner::journal::Journal;
 use crate::tuner::run::StudyRun;
 use crate::tuner::scheduler::{FailureClass, PendingTrial};
-use crate::tuner::{Ending, Event, Stop, TuneError};
+use crate::tuner::{StopRequest, StudyEnding, TuneError, TunerEvent};
 
 /// The factor between two consecutive waits.
 const LONGER: u32 = 5;
 
 /// Decides after each launch of a trial whether it is launched again.
-pub(super) struct Patience<'l> {
+pub(super) struct RetryPatience<'l> {
     run: &'l StudyRun<'l>,
     journal: &'l Journal<'l>,
     failures: FailuresInRow,
@@ -35,7 +35,7 @@ struct FailuresInRow {
 
 /// A launch whose environment failed until the retries were exhausted. Its incidents are stored, and its trial has no
 /// outcome.
-pub(in crate::tuner) struct Unresolved {
+pub(in crate::tuner) struct UnresolvedFailure {
     /// The trial, with the last failure as its outcome.
     pub(in crate::tuner) ended: EndedTrial,
     pub(in crate::tuner) last: Incident,
@@ -47,7 +47,7 @@ pub(in crate::tuner) struct Unresolved {
 
 /// A study that waits for a person.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pause {
+pub struct RetryPause {
     /// Launches that failed in a row.
     pub failures: u32,
     /// Time of the first of them, as the database writes it.
@@ -69,7 +69,7 @@ pub enum PauseEvidence {
     NothingWorks,
 }
 
-impl<'l> Patience<'l> {
+impl<'l> RetryPatience<'l> {
     pub(super) fn new(run: &'l StudyRun<'l>, journal: &'l Journal<'l>, pending: &PendingTrial) -> Self {
         let (most, own) = (pending.most_failures, Arc::clone(&pending.own_failures));
         Self { run, journal, failures: FailuresInRow { most, own, ..FailuresInRow::default() } }
@@ -91,7 +91,7 @@ pub(in crate::tuner) fn incident(outcome: &Outcome) -> Option<&Failure> {
     outcome.failure().filter(|failure| failure.kind.blame() == Blame::Environment)
 }
 
-impl Patience<'_> {
+impl RetryPatience<'_> {
     /// Decides about an ended launch. Returns `None`, after the wait between the two launches, if the trial is to be
     /// launched again.
     ///
@@ -121,19 +121,19 @@ impl Patience<'_> {
             let since = self.failures.since.take().unwrap_or_else(|| last.at.clone());
             let trial = Trial { log: last.log.clone(), ..ended.trial };
             let ended = EndedTrial { trial, ..ended };
-            let unresolved = Unresolved { ended, last, failures: self.failures.count, since };
+            let unresolved = UnresolvedFailure { ended, last, failures: self.failures.count, since };
             return Ok(Some(LaunchEnd::Unresolved(Box::new(unresolved))));
         };
-        self.run.tell(Event::Retry { incident: Box::new(last), wait });
+        self.run.tell(TunerEvent::Retry { incident: Box::new(last), wait });
         Ok(tokio::select! {
             biased;
-            () = self.run.stopped(Stop::Gently) => Some(LaunchEnd::Ended(Ending::Interrupted)),
+            () = self.run.stopped(StopRequest::Gently) => Some(LaunchEnd::Ended(StudyEnding::Interrupted)),
             () = tokio::time::sleep(wait) => None,
         })
     }
 }
 
-impl std::fmt::Display for Pause {
+impl std::fmt::Display for RetryPause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { failures, since, last, evidence, .. } = self;
         let Failure { kind, message } = &last.failure;

@@ -8,16 +8,18 @@ use std::path::Path;
 use tokio::sync::RwLock;
 
 use super::run::StudyRun;
-use super::{Event, TuneError, command_line};
+use super::{TuneError, TunerEvent, command_line};
 use crate::config::Config;
-use crate::engine::Filling;
+use crate::engine::PlaceholderValues;
 use crate::execution::ExecutionEnvironment;
 use crate::flag::FlagError;
-use crate::job::{Job, Search};
-use crate::preflight::{Disagreement, Limits, Preflight, PreflightError, Setup, Verdict, judge};
+use crate::job::{Job, JobSearch};
+use crate::preflight::{
+    Disagreement, Preflight, PreflightError, PreflightLimits, PreflightSetup, PreflightVerdict, judge,
+};
 use crate::rule::Finding;
 use crate::server::Marker;
-use crate::store::Difference;
+use crate::store::RuleDisagreement;
 
 pub use self::wrong_rule::{WrongRule, wrong_rules};
 
@@ -25,7 +27,11 @@ pub use self::wrong_rule::{WrongRule, wrong_rules};
 ///
 /// # Errors
 /// The reason why only the rules decide.
-pub fn preflight_setup(job: &Job, installed: &ExecutionEnvironment, database: &Path) -> Result<Option<Setup>, String> {
+pub fn preflight_setup(
+    job: &Job,
+    installed: &ExecutionEnvironment,
+    database: &Path,
+) -> Result<Option<PreflightSetup>, String> {
     let engine = &job.engine;
     let Some(program) = engine.engine.preflight() else { return Ok(None) };
     if !engine.preflight {
@@ -38,7 +44,7 @@ pub fn preflight_setup(job: &Job, installed: &ExecutionEnvironment, database: &P
     let marker = Marker::helper(database, &job.name, "preflight");
     let mut env = engine.env.clone();
     env.extend(job.device_order(installed.device));
-    Ok(Some(Setup { program, python, env, marker, warm_up, limits: Limits::default() }))
+    Ok(Some(PreflightSetup { program, python, env, marker, warm_up, limits: PreflightLimits::default() }))
 }
 
 /// Returns a launch's arguments behind `vllm serve`.
@@ -53,7 +59,7 @@ pub fn question(job: &Job, installed: &ExecutionEnvironment, config: &Config) ->
     // The parser expects a number in place of `{port}`, so the values are like those of a launch.
     let (name, log) = ("setpoint".to_owned(), "/dev/null".into());
     let (devices, processors) = ("all".to_owned(), "0".to_owned());
-    Ok(Filling { port: 8000, name, log, trial: 0, devices, processors, variables: Vec::new() }.words(&words))
+    Ok(PlaceholderValues { port: 8000, name, log, trial: 0, devices, processors, variables: Vec::new() }.words(&words))
 }
 
 /// Checks configurations with the rules and the installed engine.
@@ -66,7 +72,7 @@ pub(super) struct Preflighter<'r> {
 /// The preflight of a run: absent, not started yet, or running.
 #[derive(Debug, Default)]
 struct State {
-    setup: Option<Setup>,
+    setup: Option<PreflightSetup>,
     preflight: Option<Preflight>,
     /// The release of the installed engine, once it has been compared with the study.
     compared: Option<String>,
@@ -86,7 +92,7 @@ impl State {
 
 impl<'r> Preflighter<'r> {
     /// Creates a preflighter. Without `setup` only the rules decide.
-    pub(super) fn new(run: &'r StudyRun<'r>, setup: Option<Setup>) -> Self {
+    pub(super) fn new(run: &'r StudyRun<'r>, setup: Option<PreflightSetup>) -> Self {
         Self { run, state: State { setup, ..State::default() }.into() }
     }
 
@@ -133,7 +139,7 @@ impl<'r> Preflighter<'r> {
         &self,
         number: u32,
         config: &Config,
-        search: &Search<'_>,
+        search: &JobSearch<'_>,
     ) -> Result<Option<Finding>, TuneError> {
         let findings = search.findings(config);
         let severity = findings.first().map(|finding| finding.severity).filter(|severity| severity.rejects());
@@ -151,13 +157,13 @@ impl<'r> Preflighter<'r> {
             Some(Disagreement::FalseAcceptance(missed)) => ("reject", None, missed.message),
         };
         let (trial, engine) = (Some(number), engine.to_owned());
-        let difference = Difference { trial, config: None, engine_version, engine, rule, message };
+        let difference = RuleDisagreement { trial, config: None, engine_version, engine, rule, message };
         self.run.store.differ(self.run.study.id, &difference).await?;
         Ok(finding.filter(|finding| finding.severity.rejects()))
     }
 
     /// Returns the engine's verdict and release; `None` if it does not answer.
-    async fn ask(&self, config: &Config) -> Result<Option<(Verdict, String)>, TuneError> {
+    async fn ask(&self, config: &Config) -> Result<Option<(PreflightVerdict, String)>, TuneError> {
         if self.run.job.engine.engine.preflight().is_none() {
             return Ok(None);
         }
@@ -192,7 +198,7 @@ impl<'r> Preflighter<'r> {
         let served = defaults.is_some_and(|scored| scored.trial.startup_s.is_some());
         if let (Some((_, message)), true) = (installed.warm_up.rejection(), served) {
             let text = format!("it refuses the defaults, which the engine has just served: {message}");
-            self.run.tell(Event::Preflight { text });
+            self.run.tell(TunerEvent::Preflight { text });
             state.stop().await;
             return Ok(None);
         }
@@ -204,7 +210,7 @@ impl<'r> Preflighter<'r> {
     /// Reports a missing answer. Stops the preflight if it can never answer.
     async fn unanswered(&self, state: &mut State, error: &PreflightError) {
         let consequence = if error.is_final() { "; from here on the rules stand alone" } else { "" };
-        self.run.tell(Event::Preflight { text: format!("{error}{consequence}") });
+        self.run.tell(TunerEvent::Preflight { text: format!("{error}{consequence}") });
         if error.is_final() {
             state.stop().await;
         }

@@ -8,9 +8,9 @@ use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::job::Job;
 use crate::preflight::{Preflight, PreflightError};
-use crate::rule::Removal;
-use crate::store::Difference;
-use crate::tuner::{Event, TuneError};
+use crate::rule::SpaceRemoval;
+use crate::store::RuleDisagreement;
+use crate::tuner::{TuneError, TunerEvent};
 
 /// A rule that rejects a configuration which the installed engine accepts.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub struct WrongRule {
 pub async fn wrong_rules(
     job: &Job,
     installed: &ExecutionEnvironment,
-    removal: &Removal,
+    removal: &SpaceRemoval,
     preflight: &Preflight,
 ) -> Result<Vec<WrongRule>, PreflightError> {
     let mut wrong = Vec::new();
@@ -50,7 +50,7 @@ impl Preflighter<'_> {
     /// something. They are reported again.
     pub(in crate::tuner) async fn contradicted_before(
         &self,
-        removal: &Removal,
+        removal: &SpaceRemoval,
     ) -> Result<&'static [&'static str], TuneError> {
         if self.is_absent().await {
             return Ok(&[]);
@@ -67,7 +67,7 @@ impl Preflighter<'_> {
                 let config = stored.config.as_deref().and_then(|key| serde_json::from_str(key).ok());
                 let config = config.unwrap_or_else(|| removed.config.clone());
                 let found = WrongRule { rule: removed.rule, config, message: stored.message };
-                self.run.tell(Event::WrongRule(found));
+                self.run.tell(TunerEvent::WrongRule(found));
                 wrong.push(removed.rule);
             }
         }
@@ -77,7 +77,7 @@ impl Preflighter<'_> {
 
     /// Returns the rules to set aside, after they are stored and reported. The list is empty if the engine does not
     /// answer.
-    pub(in crate::tuner) async fn contradicted(&self, removal: &Removal) -> Result<Vec<&'static str>, TuneError> {
+    pub(in crate::tuner) async fn contradicted(&self, removal: &SpaceRemoval) -> Result<Vec<&'static str>, TuneError> {
         let mut state = self.state.write().await;
         let Some(engine_version) = self.compared(&mut state).await? else { return Ok(Vec::new()) };
         let Some(preflight) = &state.preflight else { return Ok(Vec::new()) };
@@ -89,7 +89,7 @@ impl Preflighter<'_> {
             }
         };
         for found in &wrong {
-            let difference = Difference {
+            let difference = RuleDisagreement {
                 trial: None,
                 config: Some(found.config.key()),
                 engine_version: engine_version.clone(),
@@ -98,7 +98,7 @@ impl Preflighter<'_> {
                 message: found.message.clone(),
             };
             self.run.store.differ(self.run.study.id, &difference).await?;
-            self.run.tell(Event::WrongRule(found.clone()));
+            self.run.tell(TunerEvent::WrongRule(found.clone()));
         }
         Ok(wrong.into_iter().map(|found| found.rule).collect())
     }

@@ -16,7 +16,7 @@ const USUAL: f64 = 75.0;
 
 /// The clock of a run.
 #[derive(Debug)]
-pub(super) struct Clock {
+pub(super) struct RunClock {
     time: RunTime,
     /// The budget's time, from the beginning of the run to its end.
     limit: Option<Duration>,
@@ -30,7 +30,7 @@ pub(super) struct Clock {
     last_end: Option<Timestamp>,
 }
 
-impl Clock {
+impl RunClock {
     pub(super) fn new(time: RunTime, limit: Option<Duration>, expected: Option<Duration>) -> Self {
         Self { time, limit, expected, launches: Vec::new(), between: Vec::new(), last_end: None }
     }
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn launches_take_as_long_as_most_of_the_study_have_and_a_known_configuration_as_long_as_its_own() {
-        let mut clock = Clock::new(RunTime::machine(), None, Some(90 * SECOND));
+        let mut clock = RunClock::new(RunTime::machine(), None, Some(90 * SECOND));
         assert_eq!(clock.launch(), 90 * SECOND);
         for (seqs, elapsed_s) in [(1, 10.0), (2, 20.0), (3, 30.0), (4, 40.0), (5, 50.0), (2, 22.0)] {
             clock.learn(&launch(seqs, elapsed_s));
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_reserve_has_room_for_what_happens_between_launches() {
-        let mut clock = Clock::new(RunTime::machine(), None, None);
+        let mut clock = RunClock::new(RunTime::machine(), None, None);
         // 8 s of launch and 2 s until the next one.
         for start in ["2026-01-02T03:00:00Z", "2026-01-02T03:00:10Z", "2026-01-02T03:00:20Z"] {
             clock.learn_now(&Trial { started_at: start.to_owned(), ..launch(1, 8.0) });
@@ -143,8 +143,8 @@ mod tests {
 
     #[test]
     fn without_a_limit_everything_fits_and_at_its_end_nothing() {
-        assert!(Clock::new(RunTime::machine(), None, None).has(Duration::MAX));
-        let clock = Clock::new(RunTime::simulated(), Some(60 * SECOND), None);
+        assert!(RunClock::new(RunTime::machine(), None, None).has(Duration::MAX));
+        let clock = RunClock::new(RunTime::simulated(), Some(60 * SECOND), None);
         assert!(clock.has(59 * SECOND) && !clock.has(61 * SECOND));
         clock.time.advance_to(60 * SECOND);
         assert!(!clock.has(Duration::ZERO), "an unknown duration needs some time as well");

@@ -3,7 +3,7 @@
 
 use super::Scheduler;
 use crate::config::Config;
-use crate::sampler::{Past, Suggestion};
+use crate::sampler::{PastTrial, Suggestion};
 use crate::trial::Origin;
 use crate::tuner::TuneError;
 
@@ -28,7 +28,7 @@ impl Scheduler<'_> {
         };
         let challenger = challenger.map(|ranked| (ranked.first.trial.proposal.config, why));
         let beside = "again, beside the best: what changed meanwhile meets both alike";
-        let of = |past: &&Past, config: &Config| {
+        let of = |past: &&PastTrial, config: &Config| {
             past.config == *config && past.origin.is_ranked() && past.origin != Origin::Probe
         };
         let launches = |config: &Config| self.history.iter().filter(|past| of(past, config)).count();

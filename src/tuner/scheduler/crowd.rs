@@ -4,7 +4,7 @@ use super::Scheduler;
 use crate::config::Config;
 use crate::trial::Origin;
 use crate::tuner::slots::Interference;
-use crate::tuner::{Event, TuneError};
+use crate::tuner::{TuneError, TunerEvent};
 
 impl Scheduler<'_> {
     /// Returns the defaults if interference trials are still missing.
@@ -37,7 +37,7 @@ impl Scheduler<'_> {
             // There is nothing to compare if the defaults have failed, or take every slot.
             _ => slots.parallel(),
         };
-        self.run.tell(Event::Interference { found: interference.filter(|_| crowd > 1), at_a_time });
+        self.run.tell(TunerEvent::Interference { found: interference.filter(|_| crowd > 1), at_a_time });
         self.at_a_time = Some(at_a_time);
         Ok(())
     }

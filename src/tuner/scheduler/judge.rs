@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{Scheduler, Spent};
-use crate::job::{Enough, Question};
-use crate::sampler::{Judgement, Known, Past};
-use crate::store::{Expected, Verdict};
+use super::{Scheduler, SpentCosts};
+use crate::job::{SamplerQuestion, StopRule};
+use crate::sampler::{Judgement, KnownOutcome, PastTrial};
+use crate::store::{ExpectedConfiguration, StoredVerdict};
 use crate::trial::Origin;
-use crate::tuner::{Ending, Event, TuneError};
+use crate::tuner::{StudyEnding, TuneError, TunerEvent};
 
 /// Computes the answer to a question on a thread of its own.
-pub(super) async fn aside<T: Send + 'static>(question: &Arc<Question>, ask: fn(&Question) -> T) -> T {
+pub(super) async fn aside<T: Send + 'static>(question: &Arc<SamplerQuestion>, ask: fn(&SamplerQuestion) -> T) -> T {
     let question = Arc::clone(question);
     match tokio::task::spawn_blocking(move || ask(&question)).await {
         Ok(answer) => answer,
@@ -21,7 +21,7 @@ pub(super) async fn aside<T: Send + 'static>(question: &Arc<Question>, ask: fn(&
 
 /// Returns whether the sampler sees a trial. Probes and tests of rules count only if they were measured: their failures
 /// concern the environment or the rule.
-fn is_shown(past: &Past) -> bool {
+fn is_shown(past: &PastTrial) -> bool {
     match past.origin {
         Origin::Probe | Origin::RuleTest => past.measured().is_some(),
         _ => past.origin.is_ranked(),
@@ -30,10 +30,10 @@ fn is_shown(past: &Past) -> bool {
 
 /// Returns whether the last `enough.trials` trials, including the next one, each had an expected gain below
 /// `enough.gain`.
-fn is_enough(enough: Enough, next_gain: f64, history: &[Past]) -> bool {
+fn is_enough(enough: StopRule, next_gain: f64, history: &[PastTrial]) -> bool {
     let before = enough.trials.saturating_sub(1) as usize;
     // Only launched trials count.
-    let launched = |past: &&Past| past.origin.is_searched() && !matches!(past.known, Known::Rejected);
+    let launched = |past: &&PastTrial| past.origin.is_searched() && !matches!(past.known, KnownOutcome::Rejected);
     let gains = history.iter().rev().filter(launched).map(|past| past.expected_gain);
     let small = gains.take(before).take_while(|gain| gain.is_some_and(|gain| gain < enough.gain)).count();
     next_gain < enough.gain && small == before
@@ -41,11 +41,11 @@ fn is_enough(enough: Enough, next_gain: f64, history: &[Past]) -> bool {
 
 impl Scheduler<'_> {
     /// Builds the question to the sampler. The history is in the order of numbers, independent of the order of ends.
-    pub(super) async fn question(&self) -> Arc<Question> {
+    pub(super) async fn question(&self) -> Arc<SamplerQuestion> {
         let absent = self.preflighter.absent().await;
         let search = self.scope.search.knowing(&self.known, absent.as_ref());
         let shown = self.history.iter().filter(|past| is_shown(past)).cloned().collect();
-        let launches = self.spent.as_ref().map(Spent::launches);
+        let launches = self.spent.as_ref().map(SpentCosts::launches);
         let left = self.run.job.budget.left(self.launches());
         search.question(shown, self.priors.clone()).costing(launches).ending(left).into()
     }
@@ -56,14 +56,17 @@ impl Scheduler<'_> {
         self.judge_by(&question).await.map(drop)
     }
 
-    pub(super) async fn judge_by(&mut self, question: &Arc<Question>) -> Result<Option<Verdict>, TuneError> {
+    pub(super) async fn judge_by(
+        &mut self,
+        question: &Arc<SamplerQuestion>,
+    ) -> Result<Option<StoredVerdict>, TuneError> {
         if !self.history.iter().any(|past| is_shown(past) && past.measured().is_some()) {
             return Ok(None);
         }
-        let Some(judgement) = aside(question, Question::judge).await else { return Ok(None) };
+        let Some(judgement) = aside(question, SamplerQuestion::judge).await else { return Ok(None) };
         for text in &judgement.notes {
             if self.noticed.insert(text.clone()) {
-                self.run.tell(Event::Noticed { text: text.clone() });
+                self.run.tell(TunerEvent::Noticed { text: text.clone() });
             }
         }
         let verdict = self.verdict(question.asked(), &judgement);
@@ -72,14 +75,14 @@ impl Scheduler<'_> {
     }
 
     /// Replaces the places in the sampler's history by the trials' numbers.
-    fn verdict(&self, sampler: &str, judgement: &Judgement) -> Verdict {
+    fn verdict(&self, sampler: &str, judgement: &Judgement) -> StoredVerdict {
         let shown = self.history.iter().enumerate().filter(|(_, past)| is_shown(past));
         let numbers: Vec<_> = shown.map(|(number, _)| u32::try_from(number).unwrap_or(u32::MAX)).collect();
         let expected = |pick: &crate::sampler::Pick| {
             let (value, deviation) = (*pick.values.first()?)?;
-            Some(Expected { trial: *numbers.get(pick.place)?, value, deviation, feasible: pick.feasible })
+            Some(ExpectedConfiguration { trial: *numbers.get(pick.place)?, value, deviation, feasible: pick.feasible })
         };
-        Verdict {
+        StoredVerdict {
             sampler: sampler.to_owned(),
             ranking: judgement.ranking.iter().filter_map(expected).collect(),
             remaining: judgement.remaining,
@@ -88,11 +91,11 @@ impl Scheduler<'_> {
     }
 
     /// Returns the ending of the search if a further trial no longer pays.
-    pub(super) fn converged(&self, verdict: &Verdict) -> Option<Ending> {
+    pub(super) fn converged(&self, verdict: &StoredVerdict) -> Option<StudyEnding> {
         let (enough, next_gain) = (self.run.job.budget.enough, verdict.next_gain?);
         let is_enough = is_enough(enough, next_gain, &self.history);
         let (below, trials, remaining) = (enough.gain, enough.trials, verdict.remaining);
-        is_enough.then_some(Ending::Converged { next_gain, below, trials, remaining })
+        is_enough.then_some(StudyEnding::Converged { next_gain, below, trials, remaining })
     }
 }
 
@@ -103,23 +106,24 @@ mod tests {
 
     #[test]
     fn a_search_ends_after_some_expectations_in_a_row_that_are_all_small() {
-        let enough = Enough { gain: 0.01, trials: 3 };
-        let past = |origin: &'static str, known, expected_gain| Past {
+        let enough = StopRule { gain: 0.01, trials: 3 };
+        let past = |origin: &'static str, known, expected_gain| PastTrial {
             expected_gain,
-            ..Past::new(origin, Config::new(), known)
+            ..PastTrial::new(origin, Config::new(), known)
         };
-        let ends = |trials: &[Past], next| is_enough(enough, next, trials);
-        let (small, large) = (past("a", Known::Failed, Some(0.001)), past("a", Known::Failed, Some(0.1)));
-        let unknown = past("a", Known::Failed, None);
-        let (rejected, confirmed) = (past("a", Known::Rejected, Some(0.1)), past("confirmation", Known::Failed, None));
-        let baseline = past("baseline", Known::Pending, None);
+        let ends = |trials: &[PastTrial], next| is_enough(enough, next, trials);
+        let (small, large) = (past("a", KnownOutcome::Failed, Some(0.001)), past("a", KnownOutcome::Failed, Some(0.1)));
+        let unknown = past("a", KnownOutcome::Failed, None);
+        let (rejected, confirmed) =
+            (past("a", KnownOutcome::Rejected, Some(0.1)), past("confirmation", KnownOutcome::Failed, None));
+        let baseline = past("baseline", KnownOutcome::Pending, None);
         assert!(ends(&[baseline.clone(), large.clone(), small.clone(), small.clone()], 0.001));
         assert!(ends(&[small.clone(), rejected.clone(), small.clone(), rejected.clone(), confirmed.clone()], 0.001));
         assert!(!ends(&[small.clone(), small.clone()], 0.01), "the next one is not below");
         assert!(!ends(&[small.clone(), large, small.clone()], 0.001));
         assert!(!ends(&[small.clone(), unknown, small.clone()], 0.001));
         assert!(!ends(&[baseline, small.clone()], 0.001), "too few");
-        assert!(is_enough(Enough { trials: 1, ..enough }, 0.001, &[]));
-        assert!(!is_enough(Enough { gain: 0.0, trials: 1 }, 0.0, &[]), "it is switched off");
+        assert!(is_enough(StopRule { trials: 1, ..enough }, 0.001, &[]));
+        assert!(!is_enough(StopRule { gain: 0.0, trials: 1 }, 0.0, &[]), "it is switched off");
     }
 }

@@ -3,20 +3,20 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::tests::{Bench, Chances, finish, pretended, scheduler_of, settle};
+use super::tests::{EndOrder, SchedulerBench, finish, pretended, scheduler_of, settle};
 use super::*;
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::facts::{Host, HostLimits};
-use crate::sampler::{Ask, Judgement, Known, Measured, Pick, Sampler, Suggestion};
+use crate::sampler::{Judgement, KnownOutcome, MeasuredNumbers, Pick, Sampler, SamplerAsk, Suggestion};
 use crate::stats::to_f64;
-use crate::store::Verdict;
+use crate::store::StoredVerdict;
 use crate::trial::{Measurement, PhaseTime, Startup};
 
 /// A sampler that derives its suggestions from the measured values, and expects less gain from each further trial.
 struct Learner;
 
-fn value(measured: &Measured) -> f64 {
+fn value(measured: &MeasuredNumbers) -> f64 {
     measured.values[0].value
 }
 
@@ -29,7 +29,7 @@ impl Sampler for Learner {
         "for tests"
     }
 
-    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+    fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         assert!(
             ask.history.iter().all(|past| past.origin != Origin::Interference),
             "neighbours teach nothing of a configuration"
@@ -38,11 +38,11 @@ impl Sampler for Learner {
         let mut sum = 7_u64;
         for (place, past) in ask.history.iter().enumerate() {
             let told = match &past.known {
-                Known::Measured(measured) => value(measured).to_bits(),
-                Known::Failed => 1,
-                Known::Rejected => 2,
-                Known::Pending => 3,
-                Known::Lost => 4,
+                KnownOutcome::Measured(measured) => value(measured).to_bits(),
+                KnownOutcome::Failed => 1,
+                KnownOutcome::Rejected => 2,
+                KnownOutcome::Pending => 3,
+                KnownOutcome::Lost => 4,
             };
             sum = sum.wrapping_mul(31).wrapping_add(told).wrapping_add(place as u64);
         }
@@ -55,11 +55,12 @@ impl Sampler for Learner {
     }
 
     /// Ranks the second best measurement first.
-    fn judge(&self, ask: &Ask<'_>) -> Option<Judgement> {
+    fn judge(&self, ask: &SamplerAsk<'_>) -> Option<Judgement> {
         let measured = ask.history.iter().enumerate().filter_map(|(place, past)| Some((place, past.measured()?)));
         let mut ranking: Vec<_> = measured
             .filter(|(place, _)| {
-                let is_first = |past: &Past| past.config == ask.history[*place].config && past.measured().is_some();
+                let is_first =
+                    |past: &PastTrial| past.config == ask.history[*place].config && past.measured().is_some();
                 ask.history.iter().position(is_first) == Some(*place)
             })
             .map(|(place, measured)| Pick { place, values: vec![Some((value(measured), 0.01))], feasible: 1.0 })
@@ -80,14 +81,14 @@ impl Sampler for Learner {
     }
 }
 
-async fn bench(budget: &str, devices: usize) -> Bench {
-    let mut bench = Bench::new(budget, devices, 200).await;
+async fn bench(budget: &str, devices: usize) -> SchedulerBench {
+    let mut bench = SchedulerBench::new(budget, devices, 200).await;
     bench.job.sampler = &Learner;
     bench
 }
 
 /// Returns all decisions of a study, with their reasons and expected gains.
-async fn told(bench: &Bench) -> (Vec<String>, Option<Verdict>) {
+async fn told(bench: &SchedulerBench) -> (Vec<String>, Option<StoredVerdict>) {
     let rows = bench.store.proposals(&bench.study).await.unwrap();
     (rows.iter().map(|row| format!("{row:?}")).collect(), bench.store.verdict(&bench.study).await.unwrap())
 }
@@ -95,7 +96,7 @@ async fn told(bench: &Bench) -> (Vec<String>, Option<Verdict>) {
 #[tokio::test]
 async fn one_at_a_time_a_study_that_is_killed_and_taken_up_again_learns_as_an_undisturbed_one() {
     let undisturbed = bench("trials = 14", 1).await;
-    assert_eq!(finish(&undisturbed, 0, Chances::default()).await, Ending::TrialsSpent);
+    assert_eq!(finish(&undisturbed, 0, EndOrder::default()).await, StudyEnding::TrialsSpent);
     let expected = told(&undisturbed).await;
     let rows = undisturbed.store.proposals(&undisturbed.study).await.unwrap();
     let states: Vec<_> = rows.iter().map(|row| row.state.clone()).collect();
@@ -111,8 +112,8 @@ async fn one_at_a_time_a_study_that_is_killed_and_taken_up_again_learns_as_an_un
     assert!(has("failed") && has("measured"), "it learns of both: {states:?}");
     for seed in 1..6 {
         let disturbed = bench("trials = 14", 1).await;
-        let chances = Chances { killed: 0.1, ..Chances::default() };
-        assert_eq!(finish(&disturbed, seed, chances).await, Ending::TrialsSpent);
+        let chances = EndOrder { killed: 0.1, ..EndOrder::default() };
+        assert_eq!(finish(&disturbed, seed, chances).await, StudyEnding::TrialsSpent);
         assert_eq!(told(&disturbed).await.0, expected.0, "seed {seed}");
     }
 }
@@ -120,8 +121,8 @@ async fn one_at_a_time_a_study_that_is_killed_and_taken_up_again_learns_as_an_un
 #[tokio::test]
 async fn several_at_a_time_ask_with_what_is_known_and_never_twice_for_the_same() {
     let bench = bench("trials = 24", 8).await;
-    let chances = Chances { killed: 0.02, paused: 0.02, ..Chances::default() };
-    assert_eq!(finish(&bench, 3, chances).await, Ending::TrialsSpent);
+    let chances = EndOrder { killed: 0.02, paused: 0.02, ..EndOrder::default() };
+    assert_eq!(finish(&bench, 3, chances).await, StudyEnding::TrialsSpent);
     let rows = bench.store.proposals(&bench.study).await.unwrap();
     let mut searched: Vec<_> = rows
         .iter()
@@ -137,8 +138,8 @@ async fn several_at_a_time_ask_with_what_is_known_and_never_twice_for_the_same()
 #[tokio::test]
 async fn a_search_that_no_longer_pays_ends_with_its_confirmation_and_stays_ended() {
     let mut bench = bench("trials = 100", 1).await;
-    let ending = finish(&bench, 1, Chances { killed: 0.02, ..Chances::default() }).await;
-    let Ending::Converged { next_gain, below, trials: 5, remaining } = ending.clone() else { panic!("{ending}") };
+    let ending = finish(&bench, 1, EndOrder { killed: 0.02, ..EndOrder::default() }).await;
+    let StudyEnding::Converged { next_gain, below, trials: 5, remaining } = ending.clone() else { panic!("{ending}") };
     assert!(next_gain < 0.005 && (below - 0.005).abs() < 1e-12 && remaining == Some([0.0, 0.01, 0.02]));
     assert!(ending.to_string().ends_with("estimated remaining gain: 1.0 % (90 % interval 0.0 to 2.0)"), "{ending}");
     let rows = bench.store.proposals(&bench.study).await.unwrap();
@@ -155,11 +156,11 @@ async fn a_search_that_no_longer_pays_ends_with_its_confirmation_and_stays_ended
     assert_eq!(leaders[0].measurements, 2);
 
     let before = bench.decided().await;
-    assert_eq!(finish(&bench, 2, Chances::default()).await, ending);
+    assert_eq!(finish(&bench, 2, EndOrder::default()).await, ending);
     assert_eq!(bench.decided().await, before);
     bench.job.budget.enough.gain = 0.0;
     bench.job.budget.trials = Some(40);
-    assert_eq!(finish(&bench, 3, Chances::default()).await, Ending::TrialsSpent, "it is switched off");
+    assert_eq!(finish(&bench, 3, EndOrder::default()).await, StudyEnding::TrialsSpent, "it is switched off");
 }
 
 #[tokio::test]
@@ -168,7 +169,7 @@ async fn what_the_sampler_has_noticed_is_told_once() {
     let mut run = bench.study_run().await;
     let (sender, told) = std::sync::mpsc::channel();
     run.observer = Arc::new(move |event| {
-        if let Event::Noticed { text } = event {
+        if let TunerEvent::Noticed { text } = event {
             // The receiver may be gone after the test.
             let _ = sender.send(text);
         }
@@ -176,13 +177,13 @@ async fn what_the_sampler_has_noticed_is_told_once() {
     let mut scheduler = scheduler_of(run).await;
     loop {
         match scheduler.next().await.unwrap() {
-            Next::Launch(LaunchOrder { pending, place }) => {
-                let result = pretended(&pending.proposal, &place, Chances::default());
+            NextAction::Launch(LaunchOrder { pending, place }) => {
+                let result = pretended(&pending.proposal, &place, EndOrder::default());
                 assert_eq!(settle(&mut scheduler, LaunchOrder { pending, place }, result).await, None);
             }
-            Next::Propose => {}
-            Next::Wait => panic!("nothing runs"),
-            Next::End(ending) => break assert_eq!(ending, Ending::TrialsSpent),
+            NextAction::Propose => {}
+            NextAction::Wait => panic!("nothing runs"),
+            NextAction::End(ending) => break assert_eq!(ending, StudyEnding::TrialsSpent),
         }
     }
     assert_eq!(told.try_iter().collect::<Vec<_>>(), ["seen"]);
@@ -202,7 +203,7 @@ impl Sampler for Patient {
         "for tests"
     }
 
-    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+    fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         let begin = Instant::now();
         while !ELSEWHERE.load(Ordering::SeqCst) {
             assert!(begin.elapsed() < Duration::from_secs(20), "the loop waits for the sampler");
@@ -214,16 +215,16 @@ impl Sampler for Patient {
 
 #[tokio::test]
 async fn launches_are_looked_after_while_the_sampler_thinks() {
-    let mut bench = Bench::new("trials = 6", 1, 200).await;
+    let mut bench = SchedulerBench::new("trials = 6", 1, 200).await;
     bench.job.sampler = &Patient;
     let mut scheduler = bench.scheduler().await;
-    let Next::Launch(LaunchOrder { pending, place }) = scheduler.next().await.unwrap() else {
+    let NextAction::Launch(LaunchOrder { pending, place }) = scheduler.next().await.unwrap() else {
         panic!("the defaults come first")
     };
-    let result = pretended(&pending.proposal, &place, Chances::default());
+    let result = pretended(&pending.proposal, &place, EndOrder::default());
     assert_eq!(settle(&mut scheduler, LaunchOrder { pending, place }, result).await, None);
     let (next, ()) = tokio::join!(scheduler.next(), async { ELSEWHERE.store(true, Ordering::SeqCst) });
-    assert!(matches!(next.unwrap(), Next::Launch(..)));
+    assert!(matches!(next.unwrap(), NextAction::Launch(..)));
 }
 
 /// A sampler that names its priors as the reason of each suggestion.
@@ -242,7 +243,7 @@ impl Sampler for Believer {
         true
     }
 
-    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+    fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         let told = ask.priors.iter().map(|prior| format!("{} {}", prior.name, !prior.points().is_empty()));
         let why = told.collect::<Vec<_>>().join(", ");
         Learner.ask(ask).map(|suggestion| Suggestion { why, ..suggestion })
@@ -251,7 +252,7 @@ impl Sampler for Believer {
 
 #[tokio::test]
 async fn the_twin_and_earlier_studies_tell_the_sampler_what_they_believe_and_do_so_again_in_a_later_run() {
-    let mut bench = Bench::new("trials = 6", 1, 16).await;
+    let mut bench = SchedulerBench::new("trials = 6", 1, 16).await;
     bench.job.sampler = &Believer;
     bench.job.priors = ["twin", "earlier", "absent", "elsewhere"].map(str::to_owned).to_vec();
     for (name, flag) in [("earlier", "max-num-seqs"), ("elsewhere", "block-size")] {
@@ -266,7 +267,7 @@ async fn the_twin_and_earlier_studies_tell_the_sampler_what_they_believe_and_do_
     let mut run = bench.study_run().await;
     let (sender, told) = std::sync::mpsc::channel();
     run.observer = Arc::new(move |event| {
-        if let Event::Noticed { text } = event {
+        if let TunerEvent::Noticed { text } = event {
             // The receiver may be gone after the test.
             let _ = sender.send(text);
         }
@@ -275,12 +276,14 @@ async fn the_twin_and_earlier_studies_tell_the_sampler_what_they_believe_and_do_
     let told: Vec<_> = told.try_iter().filter(|text| text.starts_with("no prior")).collect();
     assert_eq!(told[0], "no prior absent: the database has no study of this name");
     assert_eq!(told[1], "no prior elsewhere: none of its measured trials is a point of this space");
-    let Next::Launch(LaunchOrder { pending, place }) = scheduler.next().await.unwrap() else {
+    let NextAction::Launch(LaunchOrder { pending, place }) = scheduler.next().await.unwrap() else {
         panic!("the defaults come first")
     };
-    let result = pretended(&pending.proposal, &place, Chances::default());
+    let result = pretended(&pending.proposal, &place, EndOrder::default());
     assert_eq!(settle(&mut scheduler, LaunchOrder { pending, place }, result).await, None);
-    let Next::Launch(LaunchOrder { pending, .. }) = scheduler.next().await.unwrap() else { panic!("nothing runs") };
+    let NextAction::Launch(LaunchOrder { pending, .. }) = scheduler.next().await.unwrap() else {
+        panic!("nothing runs")
+    };
     assert_eq!(pending.proposal.why.as_deref(), Some("the twin true, study earlier true"));
     let again = bench.scheduler().await;
     assert_eq!(again.priors, scheduler.priors);
@@ -299,7 +302,7 @@ impl Sampler for Thrifty {
         "for tests"
     }
 
-    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+    fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         let cost = |config: &Config| ask.cost.map_or(0.0, |cost| cost(config));
         let free = ask.space.enumerate(10_000)?.into_iter();
         let free =
@@ -310,8 +313,8 @@ impl Sampler for Thrifty {
 }
 
 /// A launch on a CPU, whose compilation takes longer with more sequences.
-fn compiled(proposal: &Proposal, place: &Place) -> EndedTrial {
-    let trial = Trial { elapsed_s: 31.5, ..pretended(proposal, place, Chances::default()) };
+fn compiled(proposal: &Proposal, place: &SlotPlace) -> EndedTrial {
+    let trial = Trial { elapsed_s: 31.5, ..pretended(proposal, place, EndOrder::default()) };
     let compile_s = 10.0 + to_f64(proposal.config.get_i64("max-num-seqs").unwrap_or(0));
     let phase = |phase: &str, duration_s| PhaseTime { phase: phase.to_owned(), duration_s };
     let phases =
@@ -326,23 +329,23 @@ async fn what_launches_are_expected_to_cost_follows_from_what_is_stored() {
     let engine = r#"{ kind = "vllm", command = ["true"], version = "0.32.0", device = "cpu", env = { VLLM_CPU_KVCACHE_SPACE = "1" } }"#;
     let mut expected = None;
     for is_interrupted in [false, true] {
-        let mut bench = Bench::of(engine, "trials = 10, confirm = 0", 1, 8).await;
+        let mut bench = SchedulerBench::of(engine, "trials = 10, confirm = 0", 1, 8).await;
         bench.job.sampler = &Thrifty;
         let installed = ExecutionEnvironment { host: HostLimits::default(), ..bench.study_run().await.installed };
         let open = async || scheduler_of(StudyRun { installed: installed.clone(), ..bench.study_run().await }).await;
         let mut scheduler = open().await;
         loop {
             match scheduler.next().await.unwrap() {
-                Next::Launch(LaunchOrder { pending, place }) => {
+                NextAction::Launch(LaunchOrder { pending, place }) => {
                     let result = Ok(LaunchEnd::Outcome(compiled(&pending.proposal, &place)));
                     assert_eq!(
                         scheduler.settle(EndedOrder { order: LaunchOrder { pending, place }, result }).await.unwrap(),
                         None
                     );
                 }
-                Next::Propose => {}
-                Next::Wait => panic!("nothing runs"),
-                Next::End(ending) => break assert_eq!(ending, Ending::TrialsSpent),
+                NextAction::Propose => {}
+                NextAction::Wait => panic!("nothing runs"),
+                NextAction::End(ending) => break assert_eq!(ending, StudyEnding::TrialsSpent),
             }
             if is_interrupted {
                 scheduler = open().await;

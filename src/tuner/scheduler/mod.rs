@@ -17,24 +17,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::broken::{FailedStarts, MOST_FAILED_STARTS};
-use self::clock::Clock;
+use self::clock::RunClock;
 use self::probe::Probe;
-use self::spent::Spent;
+use self::spent::SpentCosts;
 pub(super) use self::suspicion::FailureClass;
 use self::suspicion::Suspicion;
-use super::estimate::{Source, estimate};
+use super::estimate::{FigureSource, estimate};
 use super::journal::Journal;
 use super::launcher::{EndedOrder, EndedTrial, LaunchEnd, LaunchOrder};
 use super::preflighter::Preflighter;
 use super::run::StudyRun;
-use super::slots::{Place, Pool};
-use super::{Ending, Event, Phase, Plan, Stop, TuneError, beliefs, learned};
-use crate::job::{Search, past};
-use crate::memory::Learned;
-use crate::rule::{Finding, Removal};
-use crate::sampler::{Past, Prior};
+use super::slots::{Pool, SlotPlace};
+use super::{BudgetPlan, StopRequest, StudyEnding, TrialPhase, TuneError, TunerEvent, beliefs, learned};
+use crate::job::{JobSearch, past};
+use crate::memory::LearnedMemory;
+use crate::rule::{Finding, SpaceRemoval};
+use crate::sampler::{PastTrial, SamplerPrior};
 use crate::server::LeftBehind;
-use crate::store::{Scored, StoredProposal};
+use crate::store::{ScoredTrial, StoredProposal};
 use crate::trial::{FailureKind, Origin, Outcome, Proposal, Rejection, Trial};
 
 /// Rejected configurations in a row after which the space counts as empty of valid ones.
@@ -58,19 +58,19 @@ pub(super) struct PendingTrial {
 }
 
 /// The next step of a run.
-pub(super) enum Next {
+pub(super) enum NextAction {
     Launch(LaunchOrder),
     /// A proposal was rejected before launch.
     Propose,
     /// Nothing, until one of the running launches has ended.
     Wait,
-    End(Ending),
+    End(StudyEnding),
 }
 
 /// The search space under the present rules.
 struct Scope<'a> {
-    search: Search<'a>,
-    removal: Removal,
+    search: JobSearch<'a>,
+    removal: SpaceRemoval,
     /// Whether the rules reject every configuration.
     empty: bool,
 }
@@ -83,19 +83,19 @@ pub(super) struct Scheduler<'r> {
     /// Whether the installed engine was already asked about wrong rules.
     rules_asked: bool,
     scope: Scope<'r>,
-    known: Learned,
-    clock: Clock,
+    known: LearnedMemory,
+    clock: RunClock,
     /// The key of the best feasible configuration.
     best_key: Option<String>,
     /// The plan that was last shown.
-    plan: Option<Plan>,
+    plan: Option<BudgetPlan>,
     /// Every proposal, in the order of their numbers.
-    history: Vec<Past>,
+    history: Vec<PastTrial>,
     /// Priors from the twin and from earlier studies.
-    priors: Vec<Prior>,
+    priors: Vec<SamplerPrior>,
     /// Costs of the study's launches; `None` for the simulated engine, and if the twin cannot simulate this engine's
     /// start.
-    spent: Option<Spent>,
+    spent: Option<SpentCosts>,
     /// Notices of the sampler's model that were already shown.
     noticed: BTreeSet<String>,
     /// Trials that an earlier run has left without an outcome, and trials that found no free slots yet.
@@ -138,9 +138,9 @@ impl<'r> Scheduler<'r> {
         let launched = u32::try_from(proposed.iter().filter(was).count()).unwrap_or(u32::MAX);
         let measured_any = proposed.iter().any(|row| row.state == "measured" && !row.is_earlier);
         let outcomes = run.store.present_trials(study).await?;
-        let spent = Spent::read(run, &outcomes).await?;
+        let spent = SpentCosts::read(run, &outcomes).await?;
         let launches: Vec<Trial> = outcomes.iter().map(|scored| scored.trial.clone()).collect();
-        let mut clock = Clock::new(run.time.clone(), job.budget.time, expected_launch(run).await?);
+        let mut clock = RunClock::new(run.time.clone(), job.budget.time, expected_launch(run).await?);
         for trial in &launches {
             clock.learn(trial);
         }
@@ -148,7 +148,7 @@ impl<'r> Scheduler<'r> {
         let best = run.store.best(study, job.objective.goal, 1).await?.pop();
         let best_key = best.as_ref().map(|best| best.first.trial.proposal.config.key());
         let best = best.map(|best| best.value);
-        run.tell(Event::Begin { study: job.name.clone(), stored, launched, best });
+        run.tell(TunerEvent::Begin { study: job.name.clone(), stored, launched, best });
         let installed = &run.installed;
         let search = job.search(installed.version, installed.device, installed.host);
         let scope = scope(run, Box::pin(rule_test::leave_refuted_aside(run, search)).await?);
@@ -198,13 +198,13 @@ impl<'r> Scheduler<'r> {
     }
 
     /// Returns the next step, given the running launches.
-    pub(super) async fn next(&mut self) -> Result<Next, TuneError> {
-        if self.run.stop() > Stop::No {
-            return Ok(Next::End(Ending::Interrupted));
+    pub(super) async fn next(&mut self) -> Result<NextAction, TuneError> {
+        if self.run.stop() > StopRequest::No {
+            return Ok(NextAction::End(StudyEnding::Interrupted));
         }
         let most = self.at_a_time.unwrap_or_else(|| self.run.slots.parallel());
         if self.running.len() >= most || self.running.values().any(|running| running.alone) {
-            return Ok(Next::Wait);
+            return Ok(NextAction::Wait);
         }
         if self.at_a_time.is_none() && self.running.is_empty() {
             self.judge_interference().await?;
@@ -244,11 +244,11 @@ impl<'r> Scheduler<'r> {
 
     fn checking(&self, number: usize) {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
-        self.run.tell(Event::Phase { number, phase: Phase::Checking });
+        self.run.tell(TunerEvent::Phase { number, phase: TrialPhase::Checking });
     }
 
     /// Checks a proposal and finds slots for it.
-    async fn admit(&mut self, mut pending: PendingTrial) -> Result<Next, TuneError> {
+    async fn admit(&mut self, mut pending: PendingTrial) -> Result<NextAction, TuneError> {
         let absent = self.preflighter.absent().await;
         let mut aside = self.scope.search.facts.distrusted.to_vec();
         let tested = Box::pin(self.tested_rule(&pending.proposal)).await?;
@@ -259,24 +259,24 @@ impl<'r> Scheduler<'r> {
         }
         let needed = self.pool.needed(search.devices_needed(&pending.proposal.config));
         // A measurement outweighs the rules and the preflight.
-        let has_worked = |past: &Past| past.config == pending.proposal.config && past.measured().is_some();
+        let has_worked = |past: &PastTrial| past.config == pending.proposal.config && past.measured().is_some();
         if !pending.checked && !self.history.iter().any(has_worked) {
             let Proposal { number, config, .. } = &pending.proposal;
             self.checking(*number as usize);
             let work = self.preflighter.rejection(*number, config, &search);
             let Some(rejection) = self.run.unless_stopped(work).await? else {
                 self.waiting.push_front(pending);
-                return Ok(Next::End(Ending::Interrupted));
+                return Ok(NextAction::End(StudyEnding::Interrupted));
             };
             if self.scope.empty
                 && rejection.is_none()
                 && tested.is_none()
                 && Box::pin(self.find_rule_test()).await?.is_none()
             {
-                return Ok(Next::End(Ending::NothingAllowed(self.scope.removal.clone())));
+                return Ok(NextAction::End(StudyEnding::NothingAllowed(self.scope.removal.clone())));
             }
             if let Some(finding) = rejection {
-                return Ok(self.reject(pending.proposal, finding).await?.map_or(Next::Propose, Next::End));
+                return Ok(self.reject(pending.proposal, finding).await?.map_or(NextAction::Propose, NextAction::End));
             }
             pending.checked = true;
         }
@@ -298,34 +298,34 @@ impl<'r> Scheduler<'r> {
             // Its number is taken, and a later trial may be stored before it is launched.
             self.journal.reserve(&pending.proposal).await?;
             self.waiting.push_front(pending);
-            return Ok(Next::Wait);
+            return Ok(NextAction::Wait);
         };
         self.begin(pending, place).await
     }
 
     /// Stores a proposal as running, and returns its launch.
-    async fn begin(&mut self, mut pending: PendingTrial, place: Place) -> Result<Next, TuneError> {
+    async fn begin(&mut self, mut pending: PendingTrial, place: SlotPlace) -> Result<NextAction, TuneError> {
         self.rejected_in_row = 0;
         pending.own_failures = self.suspicion.own();
         let proposal = &pending.proposal;
         self.journal.reserve(proposal).await?;
         let running = RunningTrial { alone: place.alone, is_paid: proposal.origin.is_paid() };
         self.running.insert(proposal.number, running);
-        self.run.tell(Event::Launch(proposal.clone()));
-        Ok(Next::Launch(LaunchOrder { pending, place }))
+        self.run.tell(TunerEvent::Launch(proposal.clone()));
+        Ok(NextAction::Launch(LaunchOrder { pending, place }))
     }
 
-    async fn reject(&mut self, proposal: Proposal, finding: Finding) -> Result<Option<Ending>, TuneError> {
+    async fn reject(&mut self, proposal: Proposal, finding: Finding) -> Result<Option<StudyEnding>, TuneError> {
         let rejection = Rejection { rule: finding.rule.to_owned(), message: finding.message };
         self.rejected_in_row += 1;
         let trial = self.journal.rejected(proposal, rejection);
         let scored = self.record(trial.into()).await?;
         let (rejected, last) = (self.rejected_in_row, scored.trial.outcome.reason().unwrap_or_default());
-        Ok((rejected >= MOST_REJECTED).then_some(Ending::NothingValid { rejected, last }))
+        Ok((rejected >= MOST_REJECTED).then_some(StudyEnding::NothingValid { rejected, last }))
     }
 
     /// Processes the end of a launch. Returns an ending if the run is to end.
-    pub(super) async fn settle(&mut self, ended: EndedOrder) -> Result<Option<Ending>, TuneError> {
+    pub(super) async fn settle(&mut self, ended: EndedOrder) -> Result<Option<StudyEnding>, TuneError> {
         let EndedOrder { order: LaunchOrder { pending, place }, result } = ended;
         let number = pending.proposal.number;
         self.running.remove(&number);
@@ -369,7 +369,7 @@ impl<'r> Scheduler<'r> {
         }
         let (failures, last) = (self.failed_starts.most(), scored.trial.outcome.reason().unwrap_or_default());
         let broken = !self.measured_any && self.probes.is_empty() && failures >= MOST_FAILED_STARTS;
-        Ok(broken.then_some(Ending::EngineBroken { failures, last }))
+        Ok(broken.then_some(StudyEnding::EngineBroken { failures, last }))
     }
 
     /// Decides whether a trial is repeated without neighbours, and stores its failure as an incident if so. All
@@ -382,7 +382,7 @@ impl<'r> Scheduler<'r> {
             return Ok(false);
         };
         let incident = self.journal.append_incident(trial.proposal.number, failure, trial.log.as_deref()).await?;
-        self.run.tell(Event::Retry { incident: Box::new(incident), wait: Duration::ZERO });
+        self.run.tell(TunerEvent::Retry { incident: Box::new(incident), wait: Duration::ZERO });
         Ok(true)
     }
 
@@ -396,12 +396,12 @@ impl<'r> Scheduler<'r> {
         if self.pool.usable() == 0 {
             return Err(left_behind.into());
         }
-        self.run.tell(Event::SetAside { number, slots, why: left_behind.to_string() });
+        self.run.tell(TunerEvent::SetAside { number, slots, why: left_behind.to_string() });
         Ok(())
     }
 
     /// Stores an outcome, learns from it, and reports it.
-    async fn record(&mut self, ended: EndedTrial) -> Result<Scored, TuneError> {
+    async fn record(&mut self, ended: EndedTrial) -> Result<ScoredTrial, TuneError> {
         let EndedTrial { trial, records, .. } = ended;
         let (run, goal) = (self.run, self.run.job.objective.goal);
         let score = run.job.objective.score(&trial.outcome);
@@ -419,13 +419,13 @@ impl<'r> Scheduler<'r> {
             self.known = learned(run.job, &run.installed, run.store).await?;
         }
         self.count(&trial);
-        let scored = Scored { trial, score };
+        let scored = ScoredTrial { trial, score };
         let best = run.store.best(&self.run.study, goal, 1).await?.pop();
         let improves =
             best.as_ref().is_some_and(|best| best.first.trial.proposal.number == scored.trial.proposal.number);
         self.best_key = best.as_ref().map(|best| best.first.trial.proposal.config.key());
         let (best, launched) = (best.map(|best| best.value), self.launched);
-        run.tell(Event::Trial { trial: Box::new(scored.clone()), improves, best, launched });
+        run.tell(TunerEvent::Trial { trial: Box::new(scored.clone()), improves, best, launched });
         self.show_plan();
         Box::pin(self.conclude_rule_test(&scored)).await?;
         Ok(scored)
@@ -442,7 +442,7 @@ impl<'r> Scheduler<'r> {
 }
 
 /// Returns the priors that the study requests, and reports their notices.
-async fn priors(run: &StudyRun<'_>, search: &Search<'_>) -> Result<Vec<Prior>, TuneError> {
+async fn priors(run: &StudyRun<'_>, search: &JobSearch<'_>) -> Result<Vec<SamplerPrior>, TuneError> {
     let (priors, notes) = beliefs(run.job, &run.installed, Some(run.store), search).await?;
     for text in notes {
         run.notice(text);
@@ -457,14 +457,14 @@ async fn expected_launch(run: &StudyRun<'_>) -> Result<Option<Duration>, TuneErr
     }
     let estimate = estimate(run.job, &run.installed, &run.slots, None, Some(run.store)).await?;
     let seconds = (estimate.startup_s + estimate.load_s).clamp(0.0, MOST_EXPECTED.as_secs_f64());
-    Ok((estimate.source != Source::Guess).then(|| Duration::from_secs_f64(seconds)))
+    Ok((estimate.source != FigureSource::Guess).then(|| Duration::from_secs_f64(seconds)))
 }
 
 /// Computes the search space under the present rules, and reports the removed part.
-fn scope<'s>(run: &StudyRun<'_>, search: Search<'s>) -> Scope<'s> {
+fn scope<'s>(run: &StudyRun<'_>, search: JobSearch<'s>) -> Scope<'s> {
     let removal = search.removal();
     let empty = search.is_empty(&removal);
-    run.tell(Event::Space(removal.clone()));
+    run.tell(TunerEvent::Space(removal.clone()));
     Scope { search, removal, empty }
 }
 

@@ -1,14 +1,14 @@
 //! Probes: after failures in a row, a configuration that is known to work is launched again. If it starts, the failures
 //! belonged to their configurations. If it fails, the environment has changed.
 
-use super::suspicion::{Alarm, FailedTrial};
-use super::{FailedStarts, Next, PendingTrial, Scheduler};
+use super::suspicion::{FailedTrial, SuspicionAlarm};
+use super::{FailedStarts, NextAction, PendingTrial, Scheduler};
 use crate::config::Config;
-use crate::sampler::{Known, Past, Suggestion};
+use crate::sampler::{KnownOutcome, PastTrial, Suggestion};
 use crate::store::Incident;
 use crate::trial::{Origin, Outcome, Proposal, Trial};
-use crate::tuner::launcher::{EndedTrial, LaunchEnd, PauseEvidence, Unresolved, remedy};
-use crate::tuner::{Ending, Event, Pause, TuneError, learned};
+use crate::tuner::launcher::{EndedTrial, LaunchEnd, PauseEvidence, UnresolvedFailure, remedy};
+use crate::tuner::{RetryPause, StudyEnding, TuneError, TunerEvent, learned};
 
 /// Configurations of the ranking that a probe chooses from.
 const BEST: u32 = 50;
@@ -17,9 +17,9 @@ const BEST: u32 = 50;
 pub(super) struct Probe {
     /// The slots with failed launches.
     slots: Vec<usize>,
-    alarm: Alarm,
+    alarm: SuspicionAlarm,
     /// The trial whose environment failed until the retries were exhausted. It has no outcome until the probe has one.
-    on_hold: Option<(PendingTrial, Box<Unresolved>)>,
+    on_hold: Option<(PendingTrial, Box<UnresolvedFailure>)>,
     /// The probe's own number, once it is launched.
     number: Option<u32>,
 }
@@ -103,14 +103,14 @@ impl Scheduler<'_> {
         trial: &Trial,
         slots: Vec<usize>,
         launches: u32,
-    ) -> Result<Option<Ending>, TuneError> {
+    ) -> Result<Option<StudyEnding>, TuneError> {
         match &trial.outcome {
             Outcome::Rejected(_) => {}
             Outcome::Measured(_) => self.suspicion.clear(&slots),
             Outcome::Failed(_) if !trial.proposal.origin.blames_configuration() => {}
             Outcome::Failed(failure) => {
                 let config = &trial.proposal.config;
-                let same = |past: &Past| {
+                let same = |past: &PastTrial| {
                     past.config == *config && past.origin != Origin::Interference && past.measured().is_some()
                 };
                 let failed = failed_trial(trial, failure.clone(), self.history.iter().any(same));
@@ -131,18 +131,19 @@ impl Scheduler<'_> {
         &mut self,
         pending: PendingTrial,
         slots: Vec<usize>,
-        unresolved: Box<Unresolved>,
-    ) -> Result<Option<Ending>, TuneError> {
-        let Unresolved { last, failures, since, .. } = &*unresolved;
+        unresolved: Box<UnresolvedFailure>,
+    ) -> Result<Option<StudyEnding>, TuneError> {
+        let UnresolvedFailure { last, failures, since, .. } = &*unresolved;
         let was_ready = unresolved.ended.trial.startup_s.is_some();
-        let alarm = Alarm { failure: last.failure.clone(), launches: *failures, since: since.clone(), was_ready };
+        let alarm =
+            SuspicionAlarm { failure: last.failure.clone(), launches: *failures, since: since.clone(), was_ready };
         self.plan(Probe { slots, alarm, on_hold: Some((pending, unresolved)), number: None });
         self.conclude_without_probes().await
     }
 
     /// Blames the environment without a probe if no configuration is left for one. That is so if nothing has ever been
     /// measured, and the defaults have failed too.
-    async fn conclude_without_probes(&mut self) -> Result<Option<Ending>, TuneError> {
+    async fn conclude_without_probes(&mut self) -> Result<Option<StudyEnding>, TuneError> {
         while let Some(at) = self.probes.iter().position(|probe| probe.number.is_none()) {
             if self.probe_config(&self.probes[at]).await?.is_some() {
                 return Ok(None);
@@ -183,7 +184,7 @@ impl Scheduler<'_> {
         let unfailed = |config: &&Config| !failed.contains(&config.key());
         let best = known_good.iter().find(|config| unfailed(config) && fits(config));
         let best = best.or_else(|| known_good.iter().find(unfailed)).or_else(|| known_good.first());
-        let defaults = self.defaults().filter(|past| !matches!(past.known, Known::Rejected));
+        let defaults = self.defaults().filter(|past| !matches!(past.known, KnownOutcome::Rejected));
         let defaults = defaults.map(|past| &past.config).filter(|config| !failed.contains(&config.key()));
         Ok(best.or(defaults).cloned())
     }
@@ -199,17 +200,17 @@ impl Scheduler<'_> {
     }
 
     /// Launches a planned probe; `None` if there is none. Probes are outside of the budget of trials.
-    pub(super) async fn launch_probe(&mut self) -> Result<Option<Next>, TuneError> {
+    pub(super) async fn launch_probe(&mut self) -> Result<Option<NextAction>, TuneError> {
         let Some(at) = self.probes.iter().position(|probe| probe.number.is_none()) else { return Ok(None) };
         let Some(config) = self.probe_config(&self.probes[at]).await? else { return Ok(None) };
         let probe = &mut self.probes[at];
         let number = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
         let needed = self.pool.needed(self.scope.search.devices_needed(&config));
         let Some(place) = self.pool.take_with(number, &probe.slots, needed, false) else {
-            return Ok((!self.running.is_empty()).then_some(Next::Wait));
+            return Ok((!self.running.is_empty()).then_some(NextAction::Wait));
         };
         probe.number = Some(number);
-        let Alarm { failure, launches, .. } = &probe.alarm;
+        let SuspicionAlarm { failure, launches, .. } = &probe.alarm;
         let why = format!(
             "{launches} {} failed alike ({}: {}): does a configuration that is known to work still start?",
             if *launches == 1 { "launch" } else { "launches in a row" },
@@ -227,13 +228,18 @@ impl Scheduler<'_> {
         pending: PendingTrial,
         slots: Vec<usize>,
         end: LaunchEnd,
-    ) -> Result<Option<Ending>, TuneError> {
+    ) -> Result<Option<StudyEnding>, TuneError> {
         let number = pending.proposal.number;
         let at = self.probes.iter().position(|probe| probe.number == Some(number));
         // The probe was left without an outcome by an earlier run.
         let without_alarm = |last: &Incident| Probe {
             slots: slots.clone(),
-            alarm: Alarm { failure: last.failure.clone(), launches: 1, since: last.at.clone(), was_ready: false },
+            alarm: SuspicionAlarm {
+                failure: last.failure.clone(),
+                launches: 1,
+                since: last.at.clone(),
+                was_ready: false,
+            },
             on_hold: None,
             number: None,
         };
@@ -276,7 +282,7 @@ impl Scheduler<'_> {
         };
         let mut failed = self.suspicion.take(&probe.slots);
         if let Some((held, unresolved)) = probe.on_hold {
-            let Unresolved { ended, failures, since, .. } = *unresolved;
+            let UnresolvedFailure { ended, failures, since, .. } = *unresolved;
             let trial = Trial { probe: Some(number), ..ended.trial };
             let failure = probe.alarm.failure.clone();
             let own = FailedTrial { launches: failures, since, ..failed_trial(&trial, failure, false) };
@@ -294,7 +300,7 @@ impl Scheduler<'_> {
         let names = names(&numbers);
         let text =
             format!("trial {number}, a probe, has started: the failures of {names} are their configurations' own");
-        self.run.tell(Event::Noticed { text });
+        self.run.tell(TunerEvent::Noticed { text });
         Ok(())
     }
 
@@ -305,7 +311,7 @@ impl Scheduler<'_> {
         probe: Probe,
         last: Incident,
         failed_probe: Option<PendingTrial>,
-    ) -> Result<Option<Ending>, TuneError> {
+    ) -> Result<Option<StudyEnding>, TuneError> {
         let failures = probe.alarm.launches + u32::from(failed_probe.is_some());
         self.withdraw(&probe.slots).await?;
         if let Some((held, _)) = probe.on_hold {
@@ -319,19 +325,19 @@ impl Scheduler<'_> {
         self.waiting.make_contiguous().sort_by_key(|waiting| waiting.proposal.number);
         self.waiting.extend(failed_probe);
         let hint = remedy(self.run, &last.failure);
-        let pause = Box::new(Pause { failures, since: probe.alarm.since, last, evidence, hint });
+        let pause = Box::new(RetryPause { failures, since: probe.alarm.since, last, evidence, hint });
         self.pool.set_aside(&probe.slots, true);
         if self.pool.usable() > 0 {
             let failure = &pause.last.failure;
             let why = format!("{failures} launches failed in a row, {}: {}", failure.kind, failure.message);
             let (number, slots) = (pause.last.number, probe.slots);
-            self.run.tell(Event::SetAside { number, slots, why });
+            self.run.tell(TunerEvent::SetAside { number, slots, why });
             return Ok(None);
         }
         self.pool.restore_all();
         self.paused = true;
-        self.run.tell(Event::Paused(pause.clone()));
-        Ok(Some(Ending::Paused(pause)))
+        self.run.tell(TunerEvent::Paused(pause.clone()));
+        Ok(Some(StudyEnding::Paused(pause)))
     }
 
     /// Withdraws the outcomes of the trials that failed on these slots since the last success there.
@@ -351,7 +357,7 @@ impl Scheduler<'_> {
             let proposal = trial.proposal;
             self.launched = self.launched.saturating_sub(u32::from(proposal.origin.is_paid()));
             if let Some(past) = self.history.get_mut(proposal.number as usize) {
-                *past = Past::pending(proposal.clone());
+                *past = PastTrial::pending(proposal.clone());
             }
             if let Some(spent) = &mut self.spent {
                 spent.forget(proposal.number);

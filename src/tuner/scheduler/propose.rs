@@ -5,22 +5,22 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Next, PendingTrial, Scheduler};
+use super::{NextAction, PendingTrial, Scheduler};
 use crate::config::Config;
-use crate::job::{Question, past};
+use crate::job::{SamplerQuestion, past};
 use crate::objective::Objective;
-use crate::sampler::{Known, Past, Suggestion};
-use crate::store::{Scored, StoredProposal};
+use crate::sampler::{KnownOutcome, PastTrial, Suggestion};
+use crate::store::{ScoredTrial, StoredProposal};
 use crate::trial::{Origin, Proposal};
-use crate::tuner::{Ending, Event, Plan, TuneError};
+use crate::tuner::{BudgetPlan, StudyEnding, TuneError, TunerEvent};
 
 /// Reads the rows of a study at the beginning of a run: every proposal, and those without an outcome. Trials of an
 /// earlier run that have no outcome are launched again under their numbers. A number that was never stored is skipped.
 pub(super) fn read(
     proposed: Vec<StoredProposal>,
-    outcomes: Vec<Scored>,
+    outcomes: Vec<ScoredTrial>,
     objective: &Objective,
-) -> (Vec<Past>, VecDeque<PendingTrial>) {
+) -> (Vec<PastTrial>, VecDeque<PendingTrial>) {
     let mut outcomes: BTreeMap<_, _> =
         outcomes.into_iter().map(|scored| (scored.trial.proposal.number, past(objective, scored.trial))).collect();
     let (mut history, mut open) = (Vec::new(), VecDeque::new());
@@ -28,13 +28,13 @@ pub(super) fn read(
         let StoredProposal { proposal, state, is_earlier } = row;
         // The index in the history is the trial's number.
         while history.len() < proposal.number as usize {
-            history.push(Past::new(Origin::EarlierContext, Config::new(), Known::Lost));
+            history.push(PastTrial::new(Origin::EarlierContext, Config::new(), KnownOutcome::Lost));
         }
         if is_earlier {
-            history.push(Past::new(Origin::EarlierContext, proposal.config, Known::Lost));
+            history.push(PastTrial::new(Origin::EarlierContext, proposal.config, KnownOutcome::Lost));
             continue;
         }
-        history.push(outcomes.remove(&proposal.number).unwrap_or_else(|| Past::pending(proposal.clone())));
+        history.push(outcomes.remove(&proposal.number).unwrap_or_else(|| PastTrial::pending(proposal.clone())));
         if state == "running" {
             open.push_back(PendingTrial::new(proposal));
         }
@@ -60,34 +60,35 @@ impl Scheduler<'_> {
     }
 
     /// Returns a new proposal, or the next step if there is none.
-    pub(super) async fn propose(&mut self) -> Result<ControlFlow<Next, PendingTrial>, TuneError> {
+    pub(super) async fn propose(&mut self) -> Result<ControlFlow<NextAction, PendingTrial>, TuneError> {
         let job = self.run.job;
         let idle = self.running.is_empty();
-        let end = |ending: Ending| ControlFlow::Break(if idle { Next::End(ending) } else { Next::Wait });
+        let end =
+            |ending: StudyEnding| ControlFlow::Break(if idle { NextAction::End(ending) } else { NextAction::Wait });
         let launched = self.launches();
         if job.budget.trials.is_some_and(|trials| launched >= trials) {
-            return Ok(end(Ending::TrialsSpent));
+            return Ok(end(StudyEnding::TrialsSpent));
         }
         if self.is_time_spent() {
-            return Ok(end(Ending::TimeSpent));
+            return Ok(end(StudyEnding::TimeSpent));
         }
         // The defaults are launched with any time left: without them there is nothing to compare with.
         let is_short = !self.history.is_empty() && !self.clock.has(self.clock.launch() + self.reserve());
         if is_short && !self.has_challenger() {
-            return Ok(end(Ending::TimeSpent));
+            return Ok(end(StudyEnding::TimeSpent));
         }
         let number = self.history.len();
         let crowd = self.crowd();
         // The interference decides how to go on.
         if crowd.is_none() && self.at_a_time.is_none() && number > 0 {
-            return Ok(ControlFlow::Break(Next::Wait));
+            return Ok(ControlFlow::Break(NextAction::Wait));
         }
         // The rules are not checked before the first launch of a run, which starts while the engine is still being
         // imported. It is the defaults, or, in a resumed study, the next suggestion under the stored verdicts.
         let is_asked = number > 1 && !self.scope.empty && !self.preflighter.has_begun().await;
         let is_due = !self.rules_asked && !is_asked && (number > 0 || self.scope.empty);
         if is_due && !self.doubt().await? {
-            return Ok(end(Ending::Interrupted));
+            return Ok(end(StudyEnding::Interrupted));
         }
         if let Some(config) = crowd {
             let why = "the defaults on all slots at once: what neighbours cost each other".to_owned();
@@ -95,7 +96,7 @@ impl Scheduler<'_> {
         }
         if Box::pin(self.is_rule_test_due()).await? {
             if !idle {
-                return Ok(ControlFlow::Break(Next::Wait));
+                return Ok(ControlFlow::Break(NextAction::Wait));
             }
             if let Some(suggestion) = Box::pin(self.begin_rule_test()).await? {
                 return Ok(self.proposal(Origin::RuleTest, suggestion, None));
@@ -114,7 +115,7 @@ impl Scheduler<'_> {
         }
         // The confirmation, and the end of the search, depend on all outcomes.
         if !idle {
-            return Ok(ControlFlow::Break(Next::Wait));
+            return Ok(ControlFlow::Break(NextAction::Wait));
         }
         let rounds = match &converged {
             Some(_) => job.budget.confirmations_after_search(),
@@ -122,7 +123,7 @@ impl Scheduler<'_> {
         };
         if let Some(suggestion) = self.confirmation(rounds).await? {
             if !self.clock.has(self.clock.launch_of(&suggestion.config.key())) {
-                return Ok(end(Ending::TimeSpent));
+                return Ok(end(StudyEnding::TimeSpent));
             }
             return Ok(self.proposal(Origin::Confirmation, suggestion, None));
         }
@@ -131,18 +132,18 @@ impl Scheduler<'_> {
         }
         // A further trial may become the best, and then has to be confirmed as well.
         if !self.clock.has(self.clock.launch() + self.reserve()) {
-            return Ok(end(Ending::TimeSpent));
+            return Ok(end(StudyEnding::TimeSpent));
         }
         // Time and launches that the confirmation does not need go back to the search.
         if confirming && let Some((origin, suggestion)) = suggestion(&question).await {
             return Ok(self.proposal(origin, suggestion, gain));
         }
         let removal = self.scope.removal.clone();
-        Ok(end(if self.scope.empty { Ending::NothingAllowed(removal) } else { Ending::NothingLeft }))
+        Ok(end(if self.scope.empty { StudyEnding::NothingAllowed(removal) } else { StudyEnding::NothingLeft }))
     }
 
     /// Returns the engine's defaults in the present context.
-    pub(super) fn defaults(&self) -> Option<&Past> {
+    pub(super) fn defaults(&self) -> Option<&PastTrial> {
         self.history.iter().find(|past| past.origin == Origin::Baseline)
     }
 
@@ -178,7 +179,7 @@ impl Scheduler<'_> {
         let rounds = self.run.job.budget.confirmations();
         let keys = [defaults.unwrap_or_default(), best];
         let launched = |key: &str| {
-            let confirms = |past: &&Past| past.origin == Origin::Confirmation && past.config.key() == key;
+            let confirms = |past: &&PastTrial| past.origin == Origin::Confirmation && past.config.key() == key;
             self.history.iter().filter(confirms).count()
         };
         let owed: Vec<_> = keys.iter().filter(|key| launched(key) < rounds as usize).map(String::as_str).collect();
@@ -197,7 +198,7 @@ impl Scheduler<'_> {
     /// Shows the plan of the budget, at first and when it has changed enough.
     pub(super) fn show_plan(&mut self) {
         let budget = &self.run.job.budget;
-        let plan = Plan {
+        let plan = BudgetPlan {
             trials: budget.trials,
             confirmations: 2 * budget.confirmations(),
             time: self.clock.limit(),
@@ -206,7 +207,7 @@ impl Scheduler<'_> {
             reserve: self.reserve(),
         };
         if self.plan.as_ref().is_none_or(|shown| plan.differs_from(shown)) {
-            self.run.tell(Event::Plan(plan.clone()));
+            self.run.tell(TunerEvent::Plan(plan.clone()));
             self.plan = Some(plan);
         }
     }
@@ -217,7 +218,7 @@ impl Scheduler<'_> {
         origin: Origin,
         suggestion: Suggestion,
         expected_gain: Option<f64>,
-    ) -> ControlFlow<Next, PendingTrial> {
+    ) -> ControlFlow<NextAction, PendingTrial> {
         ControlFlow::Continue(PendingTrial::new(self.number(origin, suggestion, expected_gain)))
     }
 
@@ -227,12 +228,12 @@ impl Scheduler<'_> {
         let Suggestion { config, why } = suggestion;
         let why = Some(why).filter(|why| !why.is_empty());
         let proposal = Proposal { number, origin, why, expected_gain, config };
-        self.history.push(Past::pending(proposal.clone()));
+        self.history.push(PastTrial::pending(proposal.clone()));
         proposal
     }
 }
 
 /// Returns the sampler's suggestion. A model of many trials takes a second, and the launches are monitored meanwhile.
-async fn suggestion(question: &Arc<Question>) -> Option<(Origin, Suggestion)> {
-    super::judge::aside(question, Question::next).await
+async fn suggestion(question: &Arc<SamplerQuestion>) -> Option<(Origin, Suggestion)> {
+    super::judge::aside(question, SamplerQuestion::next).await
 }

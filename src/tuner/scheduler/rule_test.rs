@@ -6,14 +6,14 @@
 use super::{Scheduler, scope};
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
-use crate::job::{Job, Search};
+use crate::job::{Job, JobSearch};
 use crate::rule::Severity;
-use crate::sampler::{Known, Suggestion};
-use crate::store::{RuleVerdict, Scored, Store, Study};
+use crate::sampler::{KnownOutcome, Suggestion};
+use crate::store::{RuleVerdict, ScoredTrial, Store, Study};
 use crate::trial::{Origin, Proposal};
 use crate::tuner::rule_test::{MOST_RULE_TESTS, rule_test_key};
 use crate::tuner::run::StudyRun;
-use crate::tuner::{Event, PlannedRuleTest, RuleVerdicts, TuneError};
+use crate::tuner::{PlannedRuleTest, RuleVerdicts, TuneError, TunerEvent};
 
 /// Leaks the list, because the facts need it to the end of the run. A run sets aside a handful of rules.
 pub(super) fn lasting(rules: Vec<&'static str>) -> &'static [&'static str] {
@@ -24,7 +24,7 @@ pub(super) fn lasting(rules: Vec<&'static str>) -> &'static [&'static str] {
 async fn complete(job: &Job, installed: &ExecutionEnvironment, store: &Store, study: &Study) -> Result<(), TuneError> {
     let verdicts = RuleVerdicts::read(job, installed, store).await?;
     for test in verdicts.open(&study.name) {
-        let Some(Scored { trial, .. }) = store.trial(study, test.number).await? else { continue };
+        let Some(ScoredTrial { trial, .. }) = store.trial(study, test.number).await? else { continue };
         if trial.proposal.origin == Origin::RuleTest {
             let (found, failure) = (verdicts.conclude(&test.rule, &trial), trial.outcome.reason());
             store.end_rule_test(study.id, trial.proposal.number, found, failure.as_deref()).await?;
@@ -34,13 +34,16 @@ async fn complete(job: &Job, installed: &ExecutionEnvironment, store: &Store, st
 }
 
 /// Sets aside the rules that starts have refuted on this release and device class, and reports each.
-pub(super) async fn leave_refuted_aside<'s>(run: &StudyRun<'_>, search: Search<'s>) -> Result<Search<'s>, TuneError> {
+pub(super) async fn leave_refuted_aside<'s>(
+    run: &StudyRun<'_>,
+    search: JobSearch<'s>,
+) -> Result<JobSearch<'s>, TuneError> {
     let (job, installed, store) = (run.job, &run.installed, run.store);
     complete(job, installed, store, &run.study).await?;
     let verdicts = RuleVerdicts::read(job, installed, store).await?;
     for (rule, test) in verdicts.refuted() {
         let (study, number) = (test.study.clone(), test.number);
-        run.tell(Event::RuleLeftAside { rule, study, number });
+        run.tell(TunerEvent::RuleLeftAside { rule, study, number });
     }
     let aside = verdicts.left_aside();
     Ok(if aside.is_empty() { search } else { search.distrusting(lasting(aside)) })
@@ -62,8 +65,9 @@ impl Scheduler<'_> {
     }
 
     async fn due_rules(&self) -> Result<Vec<crate::rule::TestableRule>, TuneError> {
-        let is_launched =
-            |past: &&crate::sampler::Past| past.origin == Origin::RuleTest && !matches!(past.known, Known::Rejected);
+        let is_launched = |past: &&crate::sampler::PastTrial| {
+            past.origin == Origin::RuleTest && !matches!(past.known, KnownOutcome::Rejected)
+        };
         if self.history.iter().filter(is_launched).count() >= MOST_RULE_TESTS {
             return Ok(Vec::new());
         }
@@ -104,7 +108,7 @@ impl Scheduler<'_> {
         let (slots, left) = (&self.run.slots, self.pool.left() as u64);
         let fits = |config: &Config| slots.describe().is_none() || search.devices_needed(config) <= left;
         let is_refused = |config: &Config| {
-            let refused = |past: &&crate::sampler::Past| matches!(past.known, Known::Rejected);
+            let refused = |past: &&crate::sampler::PastTrial| matches!(past.known, KnownOutcome::Rejected);
             self.history.iter().filter(refused).any(|past| past.origin == Origin::RuleTest && past.config == *config)
         };
         let mut untestable = Vec::new();
@@ -148,7 +152,7 @@ impl Scheduler<'_> {
     }
 
     /// Stores the verdict of a trial that tested a rule, and sets a refuted rule aside.
-    pub(super) async fn conclude_rule_test(&mut self, scored: &Scored) -> Result<(), TuneError> {
+    pub(super) async fn conclude_rule_test(&mut self, scored: &ScoredTrial) -> Result<(), TuneError> {
         let trial = &scored.trial;
         if trial.proposal.origin != Origin::RuleTest {
             return Ok(());
@@ -160,7 +164,7 @@ impl Scheduler<'_> {
         let (verdict, failure) = (verdicts.conclude(rule, trial), trial.outcome.reason());
         store.end_rule_test(self.run.study.id, trial.proposal.number, verdict, failure.as_deref()).await?;
         let (number, config, message) = (trial.proposal.number, trial.proposal.config.clone(), test.message.clone());
-        self.run.tell(Event::RuleTested { number, rule, verdict, config, message, failure });
+        self.run.tell(TunerEvent::RuleTested { number, rule, verdict, config, message, failure });
         if verdict == RuleVerdict::Refuted {
             self.set_rules_aside(&[rule]);
         }
@@ -172,7 +176,7 @@ impl Scheduler<'_> {
         let (first, later) = self.history.split_first()?;
         let search = &self.scope.search;
         let is_late = |id: &&str| search.facts.rules().any(|rule| rule.id == *id && rule.severity == Severity::Late);
-        let is_freed = matches!(first.known, Known::Rejected) && search.facts.distrusted.iter().any(is_late);
+        let is_freed = matches!(first.known, KnownOutcome::Rejected) && search.facts.distrusted.iter().any(is_late);
         let is_known = later.iter().any(|past| past.origin == Origin::Baseline || past.config == first.config);
         let absent_rejection = || search.knowing(&self.known, None).rejection(&first.config).is_none();
         (is_freed && !is_known && absent_rejection()).then(|| Suggestion {

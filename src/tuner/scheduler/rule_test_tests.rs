@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::tests::{Bench, Chances, finish, pretended, scheduler_of, settle};
+use super::tests::{EndOrder, SchedulerBench, finish, pretended, scheduler_of, settle};
 use super::*;
 use crate::config::Config;
 use crate::facts::{Host, TrialContext};
@@ -34,11 +34,11 @@ fn wrong(_: &Proposal) -> Outcome {
 }
 
 /// Runs to the end. Trials run one at a time.
-async fn run(bench: &Bench, outcome: impl Fn(&Proposal) -> Outcome) -> Ending {
+async fn run(bench: &SchedulerBench, outcome: impl Fn(&Proposal) -> Outcome) -> StudyEnding {
     let mut scheduler = bench.scheduler().await;
     for _ in 0..10_000 {
         match scheduler.next().await.unwrap() {
-            Next::Launch(LaunchOrder { pending, place }) => {
+            NextAction::Launch(LaunchOrder { pending, place }) => {
                 let proposal = &pending.proposal;
                 if proposal.origin == Origin::RuleTest {
                     assert!(place.alone && scheduler.running.len() == 1, "{proposal:?}");
@@ -48,21 +48,21 @@ async fn run(bench: &Bench, outcome: impl Fn(&Proposal) -> Outcome) -> Ending {
                     return ending;
                 }
             }
-            Next::End(ending) => return ending,
-            Next::Wait => panic!("it waits for nothing"),
-            Next::Propose => {}
+            NextAction::End(ending) => return ending,
+            NextAction::Wait => panic!("it waits for nothing"),
+            NextAction::Propose => {}
         }
     }
     panic!("it does not end");
 }
 
-fn launched(proposal: &Proposal, place: &Place, outcome: Outcome) -> Trial {
+fn launched(proposal: &Proposal, place: &SlotPlace, outcome: Outcome) -> Trial {
     let startup_s = matches!(outcome, Outcome::Measured(_)).then_some(1.0);
-    Trial { startup_s, outcome, ..pretended(proposal, place, Chances::default()) }
+    Trial { startup_s, outcome, ..pretended(proposal, place, EndOrder::default()) }
 }
 
 /// Returns the rule, the verdict and the configuration of each test.
-async fn tested(bench: &Bench) -> Vec<(String, Option<RuleVerdict>, Config)> {
+async fn tested(bench: &SchedulerBench) -> Vec<(String, Option<RuleVerdict>, Config)> {
     let run = bench.study_run().await;
     let key = crate::tuner::rule_test::rule_test_key(&bench.job, &run.installed);
     let mut tests = Vec::new();
@@ -79,14 +79,14 @@ async fn tested(bench: &Bench) -> Vec<(String, Option<RuleVerdict>, Config)> {
 }
 
 /// Adds an equal study under another name.
-async fn another(bench: &mut Bench) {
+async fn another(bench: &mut SchedulerBench) {
     bench.job.name.push('2');
     let definition = bench.job.definition();
     bench.study = bench.store.create_study(&bench.job.name, &definition, &Host::detect()).await.unwrap();
 }
 
 /// Returns origin and configuration of each launch.
-async fn launches(bench: &Bench) -> Vec<(Origin, Config)> {
+async fn launches(bench: &SchedulerBench) -> Vec<(Origin, Config)> {
     let all = bench.store.proposals(&bench.study).await.unwrap();
     let launched = all.into_iter().filter(|row| row.state != "rejected").map(|row| row.proposal);
     launched.map(|proposal| (proposal.origin, proposal.config)).collect()
@@ -94,8 +94,8 @@ async fn launches(bench: &Bench) -> Vec<(Origin, Config)> {
 
 #[tokio::test]
 async fn a_rule_that_a_start_refutes_is_set_aside_in_every_study_of_the_database() {
-    let mut bench = Bench::of(SMALL, "trials = 12, confirm = 0", 4, 400).await;
-    assert_eq!(run(&bench, wrong).await, Ending::TrialsSpent);
+    let mut bench = SchedulerBench::of(SMALL, "trials = 12, confirm = 0", 4, 400).await;
+    assert_eq!(run(&bench, wrong).await, StudyEnding::TrialsSpent);
     let found = tested(&bench).await;
     assert_eq!(found.len(), 1);
     assert_eq!((&*found[0].0, found[0].1), ("R7", Some(RuleVerdict::Refuted)));
@@ -113,12 +113,13 @@ async fn a_rule_that_a_start_refutes_is_set_aside_in_every_study_of_the_database
     let mut run = bench.study_run().await;
     let teller = Arc::clone(&told);
     run.observer = Arc::new(move |event| {
-        if let Event::RuleLeftAside { rule, study, number } = event {
+        if let TunerEvent::RuleLeftAside { rule, study, number } = event {
             teller.lock().unwrap().push((rule, study, number));
         }
     });
     let mut scheduler = scheduler_of(run).await;
-    let Next::Launch(LaunchOrder { pending: PendingTrial { proposal, .. }, .. }) = scheduler.next().await.unwrap()
+    let NextAction::Launch(LaunchOrder { pending: PendingTrial { proposal, .. }, .. }) =
+        scheduler.next().await.unwrap()
     else {
         panic!("the defaults come first")
     };
@@ -131,12 +132,12 @@ async fn a_rule_that_a_start_refutes_is_set_aside_in_every_study_of_the_database
 
 #[tokio::test]
 async fn a_rule_that_a_start_confirms_stays_and_is_not_tested_again() {
-    let mut bench = Bench::of(SMALL, "trials = 12, confirm = 0", 4, 400).await;
+    let mut bench = SchedulerBench::of(SMALL, "trials = 12, confirm = 0", 4, 400).await;
     for study in 0..2 {
         if study > 0 {
             another(&mut bench).await;
         }
-        assert_eq!(run(&bench, right).await, Ending::TrialsSpent);
+        assert_eq!(run(&bench, right).await, StudyEnding::TrialsSpent);
         let on_one: Vec<_> = launches(&bench).await.into_iter().filter(|(_, config)| is_on_one(config)).collect();
         assert_eq!(on_one.len(), 1 - study, "{on_one:?}");
         let found = tested(&bench).await;
@@ -149,12 +150,12 @@ async fn a_rule_that_a_start_confirms_stays_and_is_not_tested_again() {
 
 #[tokio::test]
 async fn a_test_without_a_verdict_is_repeated_once_and_ends_neither_the_study_nor_its_patience() {
-    let bench = Bench::of(SMALL, "trials = 12, confirm = 0", 4, 400).await;
+    let bench = SchedulerBench::of(SMALL, "trials = 12, confirm = 0", 4, 400).await;
     let lost = |proposal: &Proposal| {
         let is_lost = is_on_one(&proposal.config);
         if is_lost { failed(FailureKind::StartupExit, "a driver is gone".to_owned()) } else { measured() }
     };
-    assert_eq!(run(&bench, lost).await, Ending::TrialsSpent);
+    assert_eq!(run(&bench, lost).await, StudyEnding::TrialsSpent);
     let found = tested(&bench).await;
     let verdicts: Vec<_> = found.iter().map(|test| test.1).collect();
     assert_eq!(verdicts, [Some(RuleVerdict::Inconclusive); 2], "{found:?}");
@@ -168,13 +169,13 @@ async fn a_space_that_late_rules_empty_is_not_given_up_before_their_tests() {
     let engine = "{ kind = \"sim\", gpu_memory_gib = 12 }";
     let space = "fixed = { max-model-len = 2048 }\n\
                  parameters.max-num-seqs = { kind = \"int\", low = 1, high = 64 }\n";
-    let bench = Bench::with_space(engine, "trials = 6, confirm = 0", 1, space).await;
-    assert_eq!(run(&bench, wrong).await, Ending::TrialsSpent);
+    let bench = SchedulerBench::with_space(engine, "trials = 6, confirm = 0", 1, space).await;
+    assert_eq!(run(&bench, wrong).await, StudyEnding::TrialsSpent);
     assert_eq!(launches(&bench).await.len(), 6);
-    let bench = Bench::with_space(engine, "trials = 6, confirm = 0", 1, space).await;
-    assert!(matches!(run(&bench, right).await, Ending::NothingAllowed(_)));
+    let bench = SchedulerBench::with_space(engine, "trials = 6, confirm = 0", 1, space).await;
+    assert!(matches!(run(&bench, right).await, StudyEnding::NothingAllowed(_)));
     assert_eq!(launches(&bench).await.len(), 1, "only the test");
-    assert!(matches!(run(&bench, right).await, Ending::NothingAllowed(_)));
+    assert!(matches!(run(&bench, right).await, StudyEnding::NothingAllowed(_)));
     assert_eq!(launches(&bench).await.len(), 1, "a later run knows the verdict");
 }
 
@@ -185,12 +186,13 @@ async fn at_most_three_launches_of_a_study_test_rules() {
                  parameters.gpu-memory-utilization = { kind = \"categorical\", choices = [0.3, 0.9, 1.0] }\n\
                  parameters.max-model-len = { kind = \"categorical\", choices = [2048, 4096, 40960] }\n";
     let bench =
-        Bench::with_space("{ kind = \"sim\", gpu_memory_gib = 22 }", "trials = 16, confirm = 0", 1, space).await;
+        SchedulerBench::with_space("{ kind = \"sim\", gpu_memory_gib = 22 }", "trials = 16, confirm = 0", 1, space)
+            .await;
     let refuse = |proposal: &Proposal| {
         if proposal.origin == Origin::RuleTest { failed(FailureKind::NoKvMemory, String::new()) } else { measured() }
     };
     let ending = run(&bench, refuse).await;
-    assert!(matches!(ending, Ending::TrialsSpent | Ending::NothingLeft), "{ending}");
+    assert!(matches!(ending, StudyEnding::TrialsSpent | StudyEnding::NothingLeft), "{ending}");
     let found = tested(&bench).await;
     let mut rules: Vec<_> = found.iter().map(|test| &*test.0).collect();
     assert_eq!(rules.len(), 3, "{found:?}");
@@ -201,15 +203,15 @@ async fn at_most_three_launches_of_a_study_test_rules() {
 
 #[tokio::test]
 async fn a_run_that_is_killed_takes_its_test_up_again_and_a_verdict_that_was_not_stored_follows_from_the_trial() {
-    let bench = Bench::of(SMALL, "trials = 6, confirm = 0", 4, 400).await;
+    let bench = SchedulerBench::of(SMALL, "trials = 6, confirm = 0", 4, 400).await;
     let mut seen = Vec::new();
     for _ in 0..3 {
         let mut scheduler = bench.scheduler().await;
         let proposal = loop {
             match scheduler.next().await.unwrap() {
-                Next::Launch(LaunchOrder { pending, .. }) => break pending.proposal,
-                Next::Propose => {}
-                Next::Wait | Next::End(_) => panic!("a test comes first"),
+                NextAction::Launch(LaunchOrder { pending, .. }) => break pending.proposal,
+                NextAction::Propose => {}
+                NextAction::Wait | NextAction::End(_) => panic!("a test comes first"),
             }
         };
         assert_eq!(proposal.origin, Origin::RuleTest);
@@ -223,7 +225,7 @@ async fn a_run_that_is_killed_takes_its_test_up_again_and_a_verdict_that_was_not
     drop(bench.scheduler().await);
     let verdicts = RuleVerdicts::read(&bench.job, &bench.study_run().await.installed, &bench.store).await.unwrap();
     assert_eq!(verdicts.left_aside(), ["R7"]);
-    assert_eq!(run(&bench, wrong).await, Ending::TrialsSpent);
+    assert_eq!(run(&bench, wrong).await, StudyEnding::TrialsSpent);
     assert_eq!(tested(&bench).await.len(), 1);
 }
 
@@ -235,10 +237,10 @@ async fn on_several_slots_tests_neither_repeat_nor_are_lost_in_whatever_order_la
                  parameters.block-size = { kind = \"categorical\", choices = [16, 24, 32, 40] }\n";
     let mut expected = None;
     for (seed, chances) in
-        (0..5).zip([Chances::default(), Chances { killed: 0.03, ..Chances::default() }].into_iter().cycle())
+        (0..5).zip([EndOrder::default(), EndOrder { killed: 0.03, ..EndOrder::default() }].into_iter().cycle())
     {
-        let bench = Bench::with_space("{ kind = \"sim\" }", "trials = 16", 4, space).await;
-        assert_eq!(finish(&bench, seed, chances).await, Ending::TrialsSpent);
+        let bench = SchedulerBench::with_space("{ kind = \"sim\" }", "trials = 16", 4, space).await;
+        assert_eq!(finish(&bench, seed, chances).await, StudyEnding::TrialsSpent);
         let found = tested(&bench).await;
         assert!((1..=2).contains(&found.len()) && found.iter().all(|test| test.0 == "R15a"), "{found:?}");
         assert!(found.iter().all(|test| test.1.is_some()), "{found:?}");
@@ -249,7 +251,7 @@ async fn on_several_slots_tests_neither_repeat_nor_are_lost_in_whatever_order_la
 
 #[tokio::test]
 async fn an_earlier_start_that_failed_as_the_rule_predicts_spares_the_test() {
-    let bench = Bench::of(SMALL, "trials = 4, confirm = 0", 4, 400).await;
+    let bench = SchedulerBench::of(SMALL, "trials = 4, confirm = 0", 4, 400).await;
     let config = bench.job.parameters().fixed.clone();
     let refused = failed(FailureKind::NoKvMemory, "none".to_owned());
     let study = bench.store.create_study("earlier", &bench.job.definition(), &Host::detect()).await.unwrap();
@@ -262,14 +264,14 @@ async fn an_earlier_start_that_failed_as_the_rule_predicts_spares_the_test() {
     let context = ContextKeeper::new(&earlier, false, TrialContext::default());
     let (score, records) = (bench.job.objective.score(&trial.outcome), LaunchRecords::default());
     Journal::new(&earlier, &context).append(&trial, score, &records).await.unwrap();
-    assert_eq!(run(&bench, right).await, Ending::TrialsSpent);
+    assert_eq!(run(&bench, right).await, StudyEnding::TrialsSpent);
     assert_eq!(tested(&bench).await, []);
     assert!(launches(&bench).await.iter().all(|(_, config)| !is_on_one(config)));
 }
 
 #[tokio::test]
 async fn a_failed_test_does_not_remove_its_configuration_from_the_ranking() {
-    let bench = Bench::of(SMALL, "trials = 12, confirm = 0", 4, 400).await;
+    let bench = SchedulerBench::of(SMALL, "trials = 12, confirm = 0", 4, 400).await;
     let config = Config::new().with("max-num-seqs", 7_i64);
     for (number, origin, outcome) in
         [(0, "baseline", measured()), (1, "rule_test", failed(FailureKind::NoKvMemory, String::new()))]

@@ -3,30 +3,30 @@
 use std::collections::BTreeMap;
 
 use crate::cost::{LaunchCosts, ObservedLaunch};
-use crate::store::Scored;
+use crate::store::ScoredTrial;
 use crate::trial::{Origin, Startup, Trial};
 use crate::tuner::TuneError;
 use crate::tuner::run::StudyRun;
 use crate::twin::DevicePreset;
 
 /// Launches with their phases, by trial. All of it is stored, so a resumed run has equal data.
-pub(super) struct Spent {
+pub(super) struct SpentCosts {
     preset: &'static DevicePreset,
     /// By the trials' numbers.
     started: BTreeMap<u32, ObservedLaunch>,
 }
 
-impl Spent {
+impl SpentCosts {
     /// Reads the stored launches. Returns `None` for the simulated engine, and if the twin cannot simulate this
     /// engine's start. Then only the total costs of trials are available.
-    pub(super) async fn read(run: &StudyRun<'_>, outcomes: &[Scored]) -> Result<Option<Self>, TuneError> {
+    pub(super) async fn read(run: &StudyRun<'_>, outcomes: &[ScoredTrial]) -> Result<Option<Self>, TuneError> {
         let is_simulated = !run.job.engine.engine.computes();
         let Some(preset) = run.installed.preset(run.job).ok().filter(|_| !is_simulated) else {
             return Ok(None);
         };
         let mut startups = run.store.startups(&run.study).await?;
         let mut spent = Self { preset, started: BTreeMap::new() };
-        for Scored { trial, .. } in outcomes {
+        for ScoredTrial { trial, .. } in outcomes {
             spent.add(trial, startups.remove(&trial.proposal.number));
         }
         Ok(Some(spent))

@@ -64,7 +64,7 @@ impl FailedTrial {
 
 /// Failures that require a probe.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Alarm {
+pub(super) struct SuspicionAlarm {
     pub(super) failure: Failure,
     /// The number of launches in a row with equal failures.
     pub(super) launches: u32,
@@ -73,7 +73,7 @@ pub(super) struct Alarm {
     pub(super) was_ready: bool,
 }
 
-impl Alarm {
+impl SuspicionAlarm {
     /// Returns whether a probe that ended like this attributes the failures to configurations: it was measured, or it
     /// came further than they did.
     pub(super) fn is_refuted_by(&self, trial: &Trial) -> bool {
@@ -164,11 +164,11 @@ impl Suspicion {
 
     /// Returns an alarm if the latest failure on these slots requires a probe. Either too many in a row were equal, or
     /// a configuration failed that had been measured before. `nothing_works`: no configuration has ever been measured.
-    pub(super) fn alarm(&self, slots: &[usize], nothing_works: bool) -> Option<Alarm> {
+    pub(super) fn alarm(&self, slots: &[usize], nothing_works: bool) -> Option<SuspicionAlarm> {
         slots.iter().find_map(|slot| self.alarm_on(*slot, nothing_works))
     }
 
-    fn alarm_on(&self, slot: usize, nothing_works: bool) -> Option<Alarm> {
+    fn alarm_on(&self, slot: usize, nothing_works: bool) -> Option<SuspicionAlarm> {
         let last = self.slots.get(&slot)?.last()?;
         if nothing_works && last.class().is_memory() {
             return None;
@@ -176,7 +176,7 @@ impl Suspicion {
         let launches = self.alike(slot).map(|failed| failed.launches).sum();
         let limit = FIRST_PROBE.saturating_mul(1_u32.checked_shl(self.started).unwrap_or(u32::MAX));
         let since = self.alike(slot).last()?.since.clone();
-        (launches >= limit || last.was_known_good).then(|| Alarm {
+        (launches >= limit || last.was_known_good).then(|| SuspicionAlarm {
             failure: last.failure.clone(),
             launches,
             since,
@@ -199,7 +199,7 @@ mod tests {
         failed(number, FailureKind::StartupExit, &format!("RuntimeError: broken at 0x7f{number}a, {number} MiB"))
     }
 
-    fn launches(alarm: Option<Alarm>) -> Option<u32> {
+    fn launches(alarm: Option<SuspicionAlarm>) -> Option<u32> {
         alarm.map(|alarm| alarm.launches)
     }
 

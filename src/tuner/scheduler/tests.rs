@@ -15,20 +15,20 @@ use crate::job::Job;
 use crate::store::{Incident, Store, Study};
 use crate::trial::{Failure, Measurement};
 use crate::tuner::context::ContextKeeper;
-use crate::tuner::launcher::Unresolved;
+use crate::tuner::launcher::UnresolvedFailure;
 use crate::tuner::launcher::failed;
 use crate::tuner::time::RunTime;
-use crate::tuner::{Event, Slots};
+use crate::tuner::{Slots, TunerEvent};
 
 /// A study with some devices. A trial takes one, two or four of them.
-pub(super) struct Bench {
+pub(super) struct SchedulerBench {
     _directory: tempfile::TempDir,
     pub(super) job: Job,
     pub(super) store: Store,
     pub(super) study: Study,
 }
 
-impl Bench {
+impl SchedulerBench {
     pub(super) async fn new(budget: &str, devices: usize, most_seqs: u32) -> Self {
         Self::of("{ kind = \"sim\" }", budget, devices, most_seqs).await
     }
@@ -67,8 +67,8 @@ impl Bench {
     pub(super) async fn study_run(&self) -> StudyRun<'_> {
         let mut installed = detect(&self.job).await;
         let slots = Slots::resolve(&self.job, &mut installed).unwrap();
-        let (job, store, study, stop) = (&self.job, &self.store, self.study.clone(), watch::channel(Stop::No).1);
-        let (observer, time) = (Arc::new(|_: Event| {}), RunTime::simulated());
+        let (job, store, study, stop) = (&self.job, &self.store, self.study.clone(), watch::channel(StopRequest::No).1);
+        let (observer, time) = (Arc::new(|_: TunerEvent| {}), RunTime::simulated());
         StudyRun { job, store, study, installed, slots, observer, stop, time }
     }
 
@@ -107,7 +107,7 @@ const MINUTE: Duration = Duration::from_mins(1);
 
 /// Probabilities of disturbances.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Chances {
+pub(super) struct EndOrder {
     pub(super) killed: f64,
     pub(super) paused: f64,
     /// Certain or impossible.
@@ -118,7 +118,7 @@ pub(super) struct Chances {
 
 /// Returns the trial of a launch. A configuration has equal outcomes each time, so that only the order may make a
 /// difference.
-pub(super) fn pretended(proposal: &Proposal, place: &Place, chances: Chances) -> Trial {
+pub(super) fn pretended(proposal: &Proposal, place: &SlotPlace, chances: EndOrder) -> Trial {
     let key = proposal.config.key();
     let sum = key.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let outcome = if sum % 5 == 0 && proposal.number > 0 && proposal.origin != Origin::Interference {
@@ -143,7 +143,7 @@ fn unresolved(pending: &PendingTrial) -> LaunchEnd {
     let (at, since) = (String::new(), String::new());
     let last = Incident { number, attempt: 3, at, failure, log: None, paused: false };
     let failures = pending.most_failures;
-    LaunchEnd::Unresolved(Box::new(Unresolved { ended: trial.into(), last, failures, since }))
+    LaunchEnd::Unresolved(Box::new(UnresolvedFailure { ended: trial.into(), last, failures, since }))
 }
 
 impl From<Trial> for LaunchEnd {
@@ -156,12 +156,12 @@ pub(super) async fn settle(
     scheduler: &mut Scheduler<'_>,
     order: LaunchOrder,
     end: impl Into<LaunchEnd>,
-) -> Option<Ending> {
+) -> Option<StudyEnding> {
     scheduler.settle(EndedOrder { order, result: Ok(end.into()) }).await.unwrap()
 }
 
 /// Executes one run; `None` if it was killed.
-async fn run(bench: &Bench, random: &mut ChaCha8Rng, chances: Chances) -> Option<Ending> {
+async fn run(bench: &SchedulerBench, random: &mut ChaCha8Rng, chances: EndOrder) -> Option<StudyEnding> {
     let mut scheduler = bench.scheduler().await;
     let mut running: Vec<LaunchOrder> = Vec::new();
     let mut end = None;
@@ -169,10 +169,10 @@ async fn run(bench: &Bench, random: &mut ChaCha8Rng, chances: Chances) -> Option
         if random.random_bool(chances.killed) {
             return None;
         }
-        let next = if end.is_none() { scheduler.next().await.unwrap() } else { Next::Wait };
-        let is_waiting = matches!(next, Next::Wait);
+        let next = if end.is_none() { scheduler.next().await.unwrap() } else { NextAction::Wait };
+        let is_waiting = matches!(next, NextAction::Wait);
         match next {
-            Next::Launch(LaunchOrder { pending, place }) => {
+            NextAction::Launch(LaunchOrder { pending, place }) => {
                 let number = pending.proposal.number;
                 for LaunchOrder { pending: other, place: taken } in &running {
                     let other = other.proposal.number;
@@ -184,8 +184,8 @@ async fn run(bench: &Bench, random: &mut ChaCha8Rng, chances: Chances) -> Option
                 let most = scheduler.at_a_time.unwrap_or(scheduler.run.slots.parallel());
                 assert!(running.len() <= most, "{} at a time, not {most}", running.len());
             }
-            Next::End(ending) => end = Some(ending),
-            Next::Wait | Next::Propose => {}
+            NextAction::End(ending) => end = Some(ending),
+            NextAction::Wait | NextAction::Propose => {}
         }
         if running.is_empty() && end.is_some() {
             return end;
@@ -206,11 +206,11 @@ async fn run(bench: &Bench, random: &mut ChaCha8Rng, chances: Chances) -> Option
 }
 
 /// Repeats runs until the study is finished.
-pub(super) async fn finish(bench: &Bench, seed: u64, chances: Chances) -> Ending {
+pub(super) async fn finish(bench: &SchedulerBench, seed: u64, chances: EndOrder) -> StudyEnding {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     for _ in 0..500 {
         match run(bench, &mut random, chances).await {
-            None | Some(Ending::Paused(_)) => {}
+            None | Some(StudyEnding::Paused(_)) => {}
             Some(ending) => return ending,
         }
     }
@@ -219,8 +219,8 @@ pub(super) async fn finish(bench: &Bench, seed: u64, chances: Chances) -> Ending
 
 #[tokio::test]
 async fn in_whatever_order_launches_end_and_runs_are_killed_the_study_becomes_the_same() {
-    let undisturbed = Bench::new("trials = 24", 8, 400).await;
-    assert_eq!(finish(&undisturbed, 0, Chances::default()).await, Ending::TrialsSpent);
+    let undisturbed = SchedulerBench::new("trials = 24", 8, 400).await;
+    assert_eq!(finish(&undisturbed, 0, EndOrder::default()).await, StudyEnding::TrialsSpent);
     let expected = undisturbed.decided().await;
     assert_eq!(undisturbed.paid().await, 24);
     assert_eq!(expected.iter().filter(|(_, by, ..)| by == "interference").count(), 8);
@@ -229,16 +229,16 @@ async fn in_whatever_order_launches_end_and_runs_are_killed_the_study_becomes_th
     assert_eq!(numbers, (0..u32::try_from(expected.len()).unwrap()).collect::<Vec<_>>());
     for (seed, chances) in (1..13).zip(
         [
-            Chances::default(),
-            Chances { killed: 0.02, ..Chances::default() },
-            Chances { killed: 0.05, ..Chances::default() },
-            Chances { killed: 0.02, memory_is_short: true, ..Chances::default() },
+            EndOrder::default(),
+            EndOrder { killed: 0.02, ..EndOrder::default() },
+            EndOrder { killed: 0.05, ..EndOrder::default() },
+            EndOrder { killed: 0.02, memory_is_short: true, ..EndOrder::default() },
         ]
         .into_iter()
         .cycle(),
     ) {
-        let bench = Bench::new("trials = 24", 8, 400).await;
-        assert_eq!(finish(&bench, seed, chances).await, Ending::TrialsSpent);
+        let bench = SchedulerBench::new("trials = 24", 8, 400).await;
+        assert_eq!(finish(&bench, seed, chances).await, StudyEnding::TrialsSpent);
         assert_eq!(bench.decided().await, expected, "seed {seed}");
     }
 }
@@ -247,9 +247,9 @@ async fn in_whatever_order_launches_end_and_runs_are_killed_the_study_becomes_th
 async fn a_study_whose_environment_fails_now_and_then_is_finished_with_every_trial_and_its_budget() {
     for seed in 1..9 {
         let killed = if seed % 2 == 0 { 0.02 } else { 0.0 };
-        let chances = Chances { killed, paused: 0.1, ..Chances::default() };
-        let bench = Bench::new("trials = 24", 8, 400).await;
-        assert_eq!(finish(&bench, seed, chances).await, Ending::TrialsSpent);
+        let chances = EndOrder { killed, paused: 0.1, ..EndOrder::default() };
+        let bench = SchedulerBench::new("trials = 24", 8, 400).await;
+        assert_eq!(finish(&bench, seed, chances).await, StudyEnding::TrialsSpent);
         let decided = bench.decided().await;
         assert_eq!(bench.paid().await, 24, "seed {seed}: {decided:?}");
         for (place, (number, by, _, state)) in (0_u32..).zip(&decided) {
@@ -261,12 +261,12 @@ async fn a_study_whose_environment_fails_now_and_then_is_finished_with_every_tri
 
 #[tokio::test]
 async fn more_trials_go_on_where_the_study_ended() {
-    let mut bench = Bench::new("trials = 12, confirm = 0", 4, 400).await;
-    assert_eq!(finish(&bench, 1, Chances::default()).await, Ending::TrialsSpent);
+    let mut bench = SchedulerBench::new("trials = 12, confirm = 0", 4, 400).await;
+    assert_eq!(finish(&bench, 1, EndOrder::default()).await, StudyEnding::TrialsSpent);
     let before = bench.decided().await;
     bench.job.budget.trials = Some(20);
-    let ending = finish(&bench, 2, Chances { killed: 0.02, ..Chances::default() }).await;
-    assert_eq!(ending, Ending::TrialsSpent);
+    let ending = finish(&bench, 2, EndOrder { killed: 0.02, ..EndOrder::default() }).await;
+    assert_eq!(ending, StudyEnding::TrialsSpent);
     let after = bench.decided().await;
     assert_eq!((bench.paid().await, &after[..before.len()]), (20, before.as_slice()));
     assert_eq!(after.iter().filter(|(_, by, ..)| by == "interference").count(), 4, "what neighbours cost is known");
@@ -275,10 +275,10 @@ async fn more_trials_go_on_where_the_study_ended() {
 #[tokio::test]
 async fn a_space_that_is_used_up_while_trials_run_ends_after_the_last_of_them_with_its_confirmation() {
     for (seed, devices) in [(1, 1), (2, 2), (3, 4), (4, 8)] {
-        let bench = Bench::new("trials = 1000, confirm = 1", devices, 5).await;
-        let ending = finish(&bench, seed, Chances { killed: 0.01, paused: 0.02, ..Chances::default() }).await;
+        let bench = SchedulerBench::new("trials = 1000, confirm = 1", devices, 5).await;
+        let ending = finish(&bench, seed, EndOrder { killed: 0.01, paused: 0.02, ..EndOrder::default() }).await;
         let decided = bench.decided().await;
-        assert_eq!(ending, Ending::NothingLeft, "{decided:?}");
+        assert_eq!(ending, StudyEnding::NothingLeft, "{decided:?}");
         let by = |name: &str| decided.iter().filter(|(_, by, ..)| by == name).count();
         assert_eq!((by("baseline"), by("confirmation")), (1, 2));
         let mut searched: Vec<_> = decided.iter().filter(|(_, by, ..)| by == "sobol").map(|row| &row.2).collect();
@@ -292,61 +292,61 @@ async fn a_space_that_is_used_up_while_trials_run_ends_after_the_last_of_them_wi
 
 #[tokio::test]
 async fn where_neighbours_cost_too_much_each_later_run_knows_that_too() {
-    let bench = Bench::new("trials = 16", 8, 400).await;
-    let chances = Chances { killed: 0.04, neighbours_cost: true, ..Chances::default() };
-    assert_eq!(finish(&bench, 5, chances).await, Ending::TrialsSpent);
+    let bench = SchedulerBench::new("trials = 16", 8, 400).await;
+    let chances = EndOrder { killed: 0.04, neighbours_cost: true, ..EndOrder::default() };
+    assert_eq!(finish(&bench, 5, chances).await, StudyEnding::TrialsSpent);
     let mut scheduler = bench.scheduler().await;
-    assert!(matches!(scheduler.next().await.unwrap(), Next::End(Ending::TrialsSpent)));
+    assert!(matches!(scheduler.next().await.unwrap(), NextAction::End(StudyEnding::TrialsSpent)));
     assert_eq!((scheduler.at_a_time, bench.paid().await), (Some(1), 16));
 }
 
 #[tokio::test]
 async fn what_waited_for_slots_does_not_begin_after_the_time() {
-    let mut bench = Bench::new("trials = 100", 4, 400).await;
+    let mut bench = SchedulerBench::new("trials = 100", 4, 400).await;
     bench.job.budget.time = Some(MINUTE);
     let mut scheduler = bench.scheduler().await;
     let mut running = BTreeMap::new();
     // Until a trial finds no slots although more trials may run.
     while scheduler.at_a_time.is_none() || scheduler.waiting.is_empty() {
         match scheduler.next().await.unwrap() {
-            Next::Launch(LaunchOrder { pending, place }) => {
+            NextAction::Launch(LaunchOrder { pending, place }) => {
                 drop(running.insert(pending.proposal.number, LaunchOrder { pending, place }));
             }
-            Next::Wait if scheduler.waiting.is_empty() => {
+            NextAction::Wait if scheduler.waiting.is_empty() => {
                 let (_, launch) = running.pop_first().unwrap();
-                let result = pretended(&launch.pending.proposal, &launch.place, Chances::default());
+                let result = pretended(&launch.pending.proposal, &launch.place, EndOrder::default());
                 assert_eq!(settle(&mut scheduler, launch, result).await, None);
             }
-            Next::Wait | Next::Propose => {}
-            Next::End(ending) => panic!("{ending}"),
+            NextAction::Wait | NextAction::Propose => {}
+            NextAction::End(ending) => panic!("{ending}"),
         }
     }
     scheduler.run.time.advance_to(MINUTE);
     while let Some((_, launch)) = running.pop_first() {
-        assert!(matches!(scheduler.next().await.unwrap(), Next::Wait));
-        let result = pretended(&launch.pending.proposal, &launch.place, Chances::default());
+        assert!(matches!(scheduler.next().await.unwrap(), NextAction::Wait));
+        let result = pretended(&launch.pending.proposal, &launch.place, EndOrder::default());
         assert_eq!(settle(&mut scheduler, launch, result).await, None);
     }
-    assert!(matches!(scheduler.next().await.unwrap(), Next::End(Ending::TimeSpent)));
+    assert!(matches!(scheduler.next().await.unwrap(), NextAction::End(StudyEnding::TimeSpent)));
 }
 
 #[tokio::test]
 async fn a_trial_that_waits_for_slots_is_stored_under_its_number_and_a_missing_number_is_never_given_again() {
-    let bench = Bench::new("trials = 100", 4, 400).await;
+    let bench = SchedulerBench::new("trials = 100", 4, 400).await;
     let mut scheduler = bench.scheduler().await;
     let mut running = BTreeMap::new();
     while scheduler.at_a_time.is_none() || scheduler.waiting.is_empty() {
         match scheduler.next().await.unwrap() {
-            Next::Launch(LaunchOrder { pending, place }) => {
+            NextAction::Launch(LaunchOrder { pending, place }) => {
                 drop(running.insert(pending.proposal.number, LaunchOrder { pending, place }));
             }
-            Next::Wait if scheduler.waiting.is_empty() => {
+            NextAction::Wait if scheduler.waiting.is_empty() => {
                 let (_, launch) = running.pop_first().unwrap();
-                let result = pretended(&launch.pending.proposal, &launch.place, Chances::default());
+                let result = pretended(&launch.pending.proposal, &launch.place, EndOrder::default());
                 assert_eq!(settle(&mut scheduler, launch, result).await, None);
             }
-            Next::Wait | Next::Propose => {}
-            Next::End(ending) => panic!("{ending}"),
+            NextAction::Wait | NextAction::Propose => {}
+            NextAction::End(ending) => panic!("{ending}"),
         }
     }
     let stored = bench.decided().await.len();
@@ -362,7 +362,7 @@ async fn a_trial_that_waits_for_slots_is_stored_under_its_number_and_a_missing_n
 
 #[tokio::test]
 async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finish_the_study() {
-    let bench = Bench::new("trials = 30, confirm = 0", 8, 400).await;
+    let bench = SchedulerBench::new("trials = 30, confirm = 0", 8, 400).await;
     let mut scheduler = bench.scheduler().await;
     let left_behind =
         || LeftBehind::Processes { pids: vec![7], marker: "a|b|9".to_owned(), waited: Duration::from_secs(20) };
@@ -371,10 +371,10 @@ async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finis
         let mut running = Vec::new();
         let end = loop {
             match scheduler.next().await.unwrap() {
-                Next::Launch(order) => running.push(order),
-                Next::Propose => {}
-                Next::Wait => break None,
-                Next::End(ending) => break Some(ending),
+                NextAction::Launch(order) => running.push(order),
+                NextAction::Propose => {}
+                NextAction::Wait => break None,
+                NextAction::End(ending) => break Some(ending),
             }
         };
         if let Some(ending) = end {
@@ -388,7 +388,7 @@ async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finis
                 lost = Some(place.slots.clone());
                 Err(left_behind().into())
             } else {
-                Ok(pretended(&pending.proposal, &place, Chances::default()).into())
+                Ok(pretended(&pending.proposal, &place, EndOrder::default()).into())
             };
             assert_eq!(
                 scheduler.settle(EndedOrder { order: LaunchOrder { pending, place }, result }).await.unwrap(),
@@ -396,30 +396,30 @@ async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finis
             );
         }
     };
-    assert_eq!((ending, bench.paid().await), (Ending::TrialsSpent, 30));
+    assert_eq!((ending, bench.paid().await), (StudyEnding::TrialsSpent, 30));
     assert!(lost.is_some() && bench.decided().await.iter().all(|(.., state)| state != "running"));
 
     // A trial that needs more slots than are left is no failure of its configuration.
-    let bench = Bench::new("trials = 30, confirm = 0", 4, 400).await;
+    let bench = SchedulerBench::new("trials = 30, confirm = 0", 4, 400).await;
     let mut scheduler = bench.scheduler().await;
     scheduler.pool.lose(&[3]);
     let error = loop {
         match scheduler.next().await {
-            Ok(Next::Launch(LaunchOrder { pending, place })) => {
-                let result = pretended(&pending.proposal, &place, Chances::default());
+            Ok(NextAction::Launch(LaunchOrder { pending, place })) => {
+                let result = pretended(&pending.proposal, &place, EndOrder::default());
                 assert_eq!(settle(&mut scheduler, LaunchOrder { pending, place }, result).await, None);
             }
-            Ok(Next::Propose) => {}
-            Ok(Next::Wait | Next::End(_)) => panic!("four devices are asked for some time"),
+            Ok(NextAction::Propose) => {}
+            Ok(NextAction::Wait | NextAction::End(_)) => panic!("four devices are asked for some time"),
             Err(error) => break error,
         }
     };
     assert!(matches!(error, TuneError::TooFewSlots { needed: 4, left: 3, .. }), "{error}");
 
     // If it was the only slot, the run ends with an error.
-    let bench = Bench::new("trials = 3", 1, 400).await;
+    let bench = SchedulerBench::new("trials = 3", 1, 400).await;
     let mut scheduler = bench.scheduler().await;
-    let Next::Launch(LaunchOrder { pending, place }) = scheduler.next().await.unwrap() else {
+    let NextAction::Launch(LaunchOrder { pending, place }) = scheduler.next().await.unwrap() else {
         panic!("the defaults come first")
     };
     let result = Err(left_behind().into());

@@ -2,7 +2,7 @@
 //! once.
 
 use crate::objective::Goal;
-use crate::store::Scored;
+use crate::store::ScoredTrial;
 
 /// The measurements of the defaults, alone and on all slots at once.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,9 +23,9 @@ pub struct Interference {
 impl Interference {
     /// Computes the interference; `None` if the defaults alone have no value.
     #[must_use]
-    pub fn of(alone: &Scored, together: &[Scored], goal: Goal, limit: f64) -> Option<Self> {
+    pub fn of(alone: &ScoredTrial, together: &[ScoredTrial], goal: Goal, limit: f64) -> Option<Self> {
         let value = alone.score.value()?;
-        let spoils = |scored: &&Scored| {
+        let spoils = |scored: &&ScoredTrial| {
             scored.score.value().is_none() || (alone.score.is_feasible() && !scored.score.is_feasible())
         };
         let spoilt = together.iter().filter(spoils).count();
@@ -55,11 +55,11 @@ mod tests {
     use crate::objective::Score;
     use crate::trial::{Measurement, Outcome, Trial};
 
-    fn scored(score: Score) -> Scored {
-        Scored { trial: Trial::example(0, "interference", Outcome::Measured(Measurement::default())), score }
+    fn scored(score: Score) -> ScoredTrial {
+        ScoredTrial { trial: Trial::example(0, "interference", Outcome::Measured(Measurement::default())), score }
     }
 
-    fn feasible(value: f64) -> Scored {
+    fn feasible(value: f64) -> ScoredTrial {
         scored(Score::Feasible { value })
     }
 
@@ -83,7 +83,7 @@ mod tests {
     fn a_failure_or_a_limit_that_only_neighbours_break_is_too_much() {
         let alone = feasible(100.0);
         let over = scored(Score::Infeasible { violation: 0.1, value: 100.0 });
-        let of = |alone: &Scored, other: &Scored| {
+        let of = |alone: &ScoredTrial, other: &ScoredTrial| {
             Interference::of(alone, &[feasible(100.0), other.clone()], Goal::Maximize, 0.1).unwrap()
         };
         for other in [scored(Score::Failed), over.clone()] {

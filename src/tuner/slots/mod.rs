@@ -12,7 +12,7 @@ use crate::job::{Job, SlotsJob};
 use super::watchdog::computes_elsewhere;
 use crate::execution::ExecutionEnvironment;
 pub use interference::Interference;
-pub(super) use pool::{MemoryLevel, Place, Pool};
+pub(super) use pool::{MemoryLevel, Pool, SlotPlace};
 
 /// The slots of a run.
 #[derive(Clone, Debug, PartialEq)]

@@ -37,7 +37,7 @@ pub(in crate::tuner) struct MemoryLevel {
 
 /// The slots of one trial.
 #[derive(Debug)]
-pub(in crate::tuner) struct Place {
+pub(in crate::tuner) struct SlotPlace {
     pub(in crate::tuner) trial: u32,
     pub(in crate::tuner) slots: Vec<usize>,
     /// The value of `CUDA_VISIBLE_DEVICES`; `None` if slots have no devices of their own.
@@ -75,7 +75,7 @@ impl Pool {
 
     /// Takes any slots for a trial; `None` if too few are free.
     #[cfg(test)]
-    pub(in crate::tuner) fn take(&mut self, trial: u32, count: usize, alone: bool) -> Option<Place> {
+    pub(in crate::tuner) fn take(&mut self, trial: u32, count: usize, alone: bool) -> Option<SlotPlace> {
         self.take_with(trial, &[], count, alone)
     }
 
@@ -86,7 +86,7 @@ impl Pool {
         wanted: &[usize],
         count: usize,
         alone: bool,
-    ) -> Option<Place> {
+    ) -> Option<SlotPlace> {
         let free = |state: &State| !state.taken && state.is_usable();
         if wanted.iter().take(count).any(|slot| !free(&self.states[*slot])) {
             return None;
@@ -111,7 +111,7 @@ impl Pool {
         let of = |slot: &usize| &self.slots.list[*slot];
         let devices = slots.iter().map(|slot| of(slot).device.clone()).collect::<Option<Vec<_>>>();
         let processors = slots.iter().map(|slot| of(slot).processors.as_ref()).collect::<Option<Vec<_>>>();
-        Some(Place {
+        Some(SlotPlace {
             trial,
             devices: devices.map(|devices| devices.join(",")),
             processors: processors.map(Processors::union),
@@ -122,7 +122,7 @@ impl Pool {
         })
     }
 
-    pub(in crate::tuner) fn give_back(&mut self, place: Place) {
+    pub(in crate::tuner) fn give_back(&mut self, place: SlotPlace) {
         for slot in place.slots {
             self.states[slot].taken = false;
         }
@@ -162,7 +162,7 @@ impl Pool {
     }
 }
 
-impl Place {
+impl SlotPlace {
     /// Reserves ports for one launch.
     pub(in crate::tuner) fn ports(&self) -> std::io::Result<Ports> {
         Ports::take(if self.shared { PORTS } else { 1 })
@@ -208,7 +208,7 @@ mod tests {
         Pool::new(Slots { parallel: count, list, max_interference: 0.1, shared: true })
     }
 
-    fn held(place: &Place) -> Vec<usize> {
+    fn held(place: &SlotPlace) -> Vec<usize> {
         place.held.iter().map(|level| level.slot).collect()
     }
 

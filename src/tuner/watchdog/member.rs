@@ -9,11 +9,11 @@ use std::time::Duration;
 use procfs::FromRead;
 use procfs::process::{Io, Process, Stat};
 
-use super::still::Work;
+use super::still::LaunchWork;
 
 /// A process, by number and start, since a number may be used again.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Who {
+pub(super) struct MemberRole {
     pub(super) pid: i32,
     /// Ticks since the machine started.
     pub(super) start: u64,
@@ -21,37 +21,37 @@ pub(super) struct Who {
     pub(super) name: String,
 }
 
-impl Who {
+impl MemberRole {
     /// Returns the end of the process, if it has ended. Reads one file, which takes microseconds.
-    pub(super) fn end(&self) -> Option<End> {
+    pub(super) fn end(&self) -> Option<MemberEnd> {
         let text = match std::fs::read(format!("/proc/{}/stat", self.pid)) {
             Ok(text) => text,
             // It ended before or during the read. Other errors, such as too many open files, are no evidence of its
             // end.
             Err(error) => {
                 let gone = error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(NO_PROCESS);
-                return gone.then_some(End { status: None });
+                return gone.then_some(MemberEnd { status: None });
             }
         };
         let stat = Stat::from_read(&*text).ok()?;
         if stat.starttime != self.start {
-            return Some(End { status: None });
+            return Some(MemberEnd { status: None });
         }
         // The kernel shows the exit status to users who may trace the process, until its parent has collected it.
-        matches!(stat.state, 'Z' | 'X').then(|| End { status: stat.exit_code.map(ExitStatus::from_raw) })
+        matches!(stat.state, 'Z' | 'X').then(|| MemberEnd { status: stat.exit_code.map(ExitStatus::from_raw) })
     }
 }
 
 /// The end of a process, with its status if that was visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct MemberEnd {
     pub(super) status: Option<ExitStatus>,
 }
 
 /// `ESRCH`.
 const NO_PROCESS: i32 = nix::errno::Errno::ESRCH as i32;
 
-impl std::fmt::Display for Who {
+impl std::fmt::Display for MemberRole {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} (pid {})", self.name, self.pid)
     }
@@ -63,7 +63,7 @@ const UNINTERRUPTIBLE: char = 'D';
 /// A process at one observation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Member {
-    pub(super) who: Who,
+    pub(super) who: MemberRole,
     pub(super) parent: i32,
     pub(super) command: Vec<String>,
     pub(super) cpu: Duration,
@@ -93,7 +93,7 @@ impl Member {
         let titled = titled_name(&command, &stat.comm, title);
         Self {
             is_titled: titled.is_some(),
-            who: Who { pid: stat.pid, start: stat.starttime, name: titled.unwrap_or_else(|| stat.comm.clone()) },
+            who: MemberRole { pid: stat.pid, start: stat.starttime, name: titled.unwrap_or_else(|| stat.comm.clone()) },
             parent: stat.ppid,
             command,
             cpu: Duration::from_millis((stat.utime + stat.stime).saturating_mul(1000) / ticks),
@@ -130,7 +130,7 @@ fn titled_name(command: &[String], comm: &str, title: Option<&str>) -> Option<St
 const SPAWNED: &str = "multiprocessing.spawn";
 
 /// Returns the processes that are vital at any time: those with a title.
-pub(super) fn titled(members: &[Member]) -> Vec<Who> {
+pub(super) fn titled(members: &[Member]) -> Vec<MemberRole> {
     members.iter().filter(|member| member.is_titled).map(|member| member.who.clone()).collect()
 }
 
@@ -142,7 +142,7 @@ pub(super) fn titled(members: &[Member]) -> Vec<Who> {
 ///
 /// Other processes may end: shells start `sleep` to wait, Python keeps a `resource_tracker`, and `PyTorch` ends its
 /// idle pool of compilers.
-pub(super) fn vital(members: &[Member], listening: &[i32]) -> Vec<Who> {
+pub(super) fn vital(members: &[Member], listening: &[i32]) -> Vec<MemberRole> {
     let by_pid: BTreeMap<i32, &Member> = members.iter().map(|member| (member.who.pid, member)).collect();
     let serving: Vec<&Member> = listening.iter().filter_map(|pid| by_pid.get(pid).copied()).collect();
     let spawned = |member: &Member| {
@@ -165,16 +165,16 @@ pub(super) fn vital(members: &[Member], listening: &[i32]) -> Vec<Who> {
 
 /// The work of processes since the launch, including those that have ended.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Done(BTreeMap<(i32, u64), (Duration, u64, u64)>);
+pub(super) struct MemberEndKind(BTreeMap<(i32, u64), (Duration, u64, u64)>);
 
-impl Done {
+impl MemberEndKind {
     /// Adds an observation and returns all work so far. `log` counts the changes of the log. `witnessed` counts the
     /// observations with a process that waited for its storage, or with a busy device.
-    pub(super) fn add(&mut self, members: &[Member], log: u64, witnessed: u64) -> Work {
+    pub(super) fn add(&mut self, members: &[Member], log: u64, witnessed: u64) -> LaunchWork {
         for member in members {
             self.0.insert((member.who.pid, member.who.start), (member.cpu, member.bytes, member.read));
         }
-        let mut work = Work { witnessed, log, ..Work::default() };
+        let mut work = LaunchWork { witnessed, log, ..LaunchWork::default() };
         for (cpu, bytes, read) in self.0.values() {
             work.cpu += *cpu;
             work.bytes += bytes;
@@ -198,11 +198,11 @@ mod tests {
     fn member(pid: i32, parent: i32, command: &str) -> Member {
         let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
         let is_titled = titled_name(&command, &command[0], TITLE).is_some();
-        let who = Who { pid, start: 1, name: name(&command, &command[0]) };
+        let who = MemberRole { pid, start: 1, name: name(&command, &command[0]) };
         Member { is_titled, who, parent, command, cpu: Duration::ZERO, bytes: 0, read: 0, waits: false, resident: 0 }
     }
 
-    fn pids(who: &[Who]) -> Vec<i32> {
+    fn pids(who: &[MemberRole]) -> Vec<i32> {
         who.iter().map(|who| who.pid).collect()
     }
 
@@ -254,9 +254,9 @@ mod tests {
         let own = i32::try_from(std::process::id()).unwrap();
         let read = Member::read(own, TITLE).unwrap();
         assert!(read.resident > 0 && read.who.end().is_none(), "{read:?}");
-        let unseen = Some(End { status: None });
-        assert_eq!(Who { start: read.who.start + 1, ..read.who.clone() }.end(), unseen);
-        assert_eq!(Who { pid: i32::MAX, ..read.who }.end(), unseen);
+        let unseen = Some(MemberEnd { status: None });
+        assert_eq!(MemberRole { start: read.who.start + 1, ..read.who.clone() }.end(), unseen);
+        assert_eq!(MemberRole { pid: i32::MAX, ..read.who }.end(), unseen);
     }
 
     #[test]
@@ -265,9 +265,9 @@ mod tests {
             let cpu = Duration::from_secs(seconds);
             Member { cpu, bytes: seconds, read: seconds * 10, ..member(pid, 1, "a") }
         };
-        let mut done = Done::default();
+        let mut done = MemberEndKind::default();
         done.add(&[busy(1, 5), busy(2, 7)], 0, 0);
-        let expected = Work { cpu: Duration::from_secs(13), bytes: 13, read: 130, witnessed: 2, log: 3 };
+        let expected = LaunchWork { cpu: Duration::from_secs(13), bytes: 13, read: 130, witnessed: 2, log: 3 };
         assert_eq!(done.add(&[busy(1, 6)], 3, 2), expected);
     }
 

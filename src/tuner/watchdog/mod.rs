@@ -31,11 +31,11 @@ use tokio::sync::watch;
 
 use self::busy::{Activity, BUSY_SHARE, SilenceLimit};
 use self::device::DeviceWitness;
-use self::member::{Done, Member, Who, titled, vital};
+use self::member::{Member, MemberEndKind, MemberRole, titled, vital};
 use self::neighbour::{NEIGHBOURS, Neighbour};
-use self::pulse::{Beat, Doubt, Step};
-use self::room::{Memory, Room, full_disk, size};
-use self::still::{IDLE_SHARE, Log, Start, Work};
+use self::pulse::{PulseBeat, SilenceDoubt, SilenceStep};
+use self::room::{HostMemory, HostRoom, full_disk, size};
+use self::still::{IDLE_SHARE, LaunchWork, LogProgress, StartProgress};
 use crate::engine::MetricsPage;
 use crate::server::Processes;
 use crate::telemetry;
@@ -105,7 +105,7 @@ fn calls(command: &[String], clients: &[&str]) -> bool {
 
 /// The reason why a launch cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Alarm {
+pub(super) enum WatchdogAlarm {
     /// A process without which the engine cannot work has ended.
     Death {
         /// Its name and number.
@@ -119,7 +119,7 @@ pub(super) enum Alarm {
     End { kind: FailureKind, message: String },
 }
 
-impl Alarm {
+impl WatchdogAlarm {
     /// Returns whether the launch has to end at once, without time to finish its output.
     fn is_urgent(&self) -> bool {
         matches!(self, Self::End { kind: FailureKind::HostMemory, .. })
@@ -135,7 +135,7 @@ pub(super) const BEREAVED_GRACE: Duration = Duration::from_secs(2);
 pub(super) struct Watchdog {
     /// The observations of the load, written by its observer.
     pub(super) pulse: Arc<Pulse>,
-    raised: watch::Sender<Option<Alarm>>,
+    raised: watch::Sender<Option<WatchdogAlarm>>,
     /// Whether the load was ended for the alarm.
     told: AtomicBool,
     limit: SilenceLimit,
@@ -179,12 +179,12 @@ impl Watchdog {
     }
 
     /// Returns the alarm, if there was one.
-    pub(super) fn raised(&self) -> Option<Alarm> {
+    pub(super) fn raised(&self) -> Option<WatchdogAlarm> {
         self.raised.borrow().clone()
     }
 
     /// Waits for an alarm; never returns if there is none. Safe to cancel.
-    pub(super) async fn alarm(&self) -> Alarm {
+    pub(super) async fn alarm(&self) -> WatchdogAlarm {
         let mut raised = self.raised.subscribe();
         let found = raised.wait_for(Option::is_some).await.ok().and_then(|alarm| alarm.clone());
         match found {
@@ -194,7 +194,7 @@ impl Watchdog {
     }
 
     /// Like `alarm`, but under load, when a silent server also raises an alarm.
-    pub(super) async fn alarm_under_load(&self) -> Alarm {
+    pub(super) async fn alarm_under_load(&self) -> WatchdogAlarm {
         let alarm = tokio::select! {
             biased;
             alarm = self.alarm() => alarm,
@@ -224,7 +224,7 @@ impl Watchdog {
     pub(super) fn grace(&self, allowed: Duration) -> Duration {
         match self.raised() {
             Some(alarm) if alarm.is_urgent() => Duration::ZERO,
-            Some(Alarm::Death { .. }) => allowed.min(BEREAVED_GRACE),
+            Some(WatchdogAlarm::Death { .. }) => allowed.min(BEREAVED_GRACE),
             _ => allowed,
         }
     }
@@ -233,20 +233,20 @@ impl Watchdog {
         telemetry::ask(&self.base_url, self.page.as_ref()?).await
     }
 
-    async fn silence(&self) -> Alarm {
+    async fn silence(&self) -> WatchdogAlarm {
         if self.limit.stall.is_zero() {
             std::future::pending::<()>().await;
         }
-        let mut doubt = Doubt::new(self.limit.stall);
+        let mut doubt = SilenceDoubt::new(self.limit.stall);
         loop {
             let beat = self.pulse.beat();
             // The load may receive tokens while the page is requested.
-            if doubt.step(beat.silent) == Step::Ask && doubt.answer(beat.silent, self.counters().await) {
+            if doubt.step(beat.silent) == SilenceStep::Ask && doubt.answer(beat.silent, self.counters().await) {
                 let now = self.pulse.beat();
                 if now.silent >= beat.silent {
-                    let Beat { silent, in_flight } = now;
+                    let PulseBeat { silent, in_flight } = now;
                     if let Some(reason) = self.limit.exceeded(silent, self.activity.idleness()) {
-                        return Alarm::Silence { silent, in_flight, reason };
+                        return WatchdogAlarm::Silence { silent, in_flight, reason };
                     }
                     doubt.postpone(silent);
                 }
@@ -257,18 +257,18 @@ impl Watchdog {
 }
 
 /// Checks the vital processes until one has ended, or the watchdog is dropped.
-fn watch_deaths(raised: &watch::Sender<Option<Alarm>>, vital: &Mutex<Vec<Who>>, lives: &Receiver<()>) {
+fn watch_deaths(raised: &watch::Sender<Option<WatchdogAlarm>>, vital: &Mutex<Vec<MemberRole>>, lives: &Receiver<()>) {
     while lives.recv_timeout(DEATH_POLL) == Err(RecvTimeoutError::Timeout) {
         let vital = vital.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((who, end)) = vital.iter().find_map(|who| Some((who, who.end()?))) {
-            raise(raised, Alarm::Death { who: who.to_string(), status: end.status });
+            raise(raised, WatchdogAlarm::Death { who: who.to_string(), status: end.status });
             return;
         }
     }
 }
 
 /// Raises an alarm unless there is one: later alarms are consequences of the first.
-fn raise(raised: &watch::Sender<Option<Alarm>>, alarm: Alarm) {
+fn raise(raised: &watch::Sender<Option<WatchdogAlarm>>, alarm: WatchdogAlarm) {
     raised.send_if_modified(|found| {
         let first = found.is_none();
         if first {
@@ -281,26 +281,26 @@ fn raise(raised: &watch::Sender<Option<Alarm>>, alarm: Alarm) {
 /// The checks that are made twice a second.
 struct Look {
     scope: WatchScope,
-    vital: Arc<Mutex<Vec<Who>>>,
+    vital: Arc<Mutex<Vec<MemberRole>>>,
     pids: Vec<i32>,
     searched: Option<Instant>,
     serving: bool,
     /// Whether the serving processes were found. Processes that start later are not vital unless they have a title.
     settled: bool,
-    log: Log,
-    done: Done,
+    log: LogProgress,
+    done: MemberEndKind,
     /// The number of observations with a process that waited for its storage, or with a busy device.
     witnessed: u64,
-    start: Start,
+    start: StartProgress,
     /// Activity once the server is ready.
-    under_load: Start,
+    under_load: StartProgress,
     activity: Arc<Activity>,
-    memory: Memory,
+    memory: HostMemory,
     neighbour: Neighbour<'static>,
 }
 
 impl Look {
-    fn new(scope: WatchScope, vital: Arc<Mutex<Vec<Who>>>, activity: Arc<Activity>) -> Self {
+    fn new(scope: WatchScope, vital: Arc<Mutex<Vec<MemberRole>>>, activity: Arc<Activity>) -> Self {
         let stall = if scope.elsewhere { Duration::ZERO } else { scope.stall };
         Self {
             vital,
@@ -308,19 +308,19 @@ impl Look {
             searched: None,
             serving: false,
             settled: false,
-            log: Log::new(&scope.log),
-            done: Done::default(),
+            log: LogProgress::new(&scope.log),
+            done: MemberEndKind::default(),
             witnessed: 0,
-            start: Start::new(stall, IDLE_SHARE),
-            under_load: Start::new(scope.stall, BUSY_SHARE),
+            start: StartProgress::new(stall, IDLE_SHARE),
+            under_load: StartProgress::new(scope.stall, BUSY_SHARE),
             activity,
-            memory: Memory::default(),
+            memory: HostMemory::default(),
             neighbour: NEIGHBOURS.enter(),
             scope,
         }
     }
 
-    fn run(mut self, raised: &watch::Sender<Option<Alarm>>, is_ready: &Receiver<()>) {
+    fn run(mut self, raised: &watch::Sender<Option<WatchdogAlarm>>, is_ready: &Receiver<()>) {
         loop {
             if let Some(alarm) = self.look() {
                 raise(raised, alarm);
@@ -334,7 +334,7 @@ impl Look {
         }
     }
 
-    fn look(&mut self) -> Option<Alarm> {
+    fn look(&mut self) -> Option<WatchdogAlarm> {
         let now = Instant::now();
         let every = if self.serving { SEARCH_UNDER_LOAD } else { SEARCH_AT_START };
         let search = self.searched.is_none_or(|last| now.saturating_duration_since(last) >= every);
@@ -359,26 +359,26 @@ impl Look {
             let message = format!(
                 "the start shows no sign of work for {still:.1?}: no processor time, no reading, no device at work, no log; {last}"
             );
-            return Some(Alarm::End { kind: FailureKind::Hang, message });
+            return Some(WatchdogAlarm::End { kind: FailureKind::Hang, message });
         }
         // Log lines and bytes are no sign of a step: a waiting server writes its statistics, too.
         if self.serving && !self.scope.elsewhere {
-            self.under_load.look(now, Work { cpu: work.cpu, ..Work::default() });
+            self.under_load.look(now, LaunchWork { cpu: work.cpu, ..LaunchWork::default() });
             self.activity.set_processes(self.under_load.still());
         }
         let largest = members.iter().max_by_key(|member| member.resident);
         let resident = members.iter().map(|member| member.resident).sum();
-        let rooms = Room::read(largest.map(|member| member.who.pid));
+        let rooms = HostRoom::read(largest.map(|member| member.who.pid));
         self.neighbour.tell(resident, &rooms);
         let is_to_end = |room: &str| self.neighbour.is_to_end(now, room);
         if let Some(reason) = self.memory.look(now, &rooms, resident, self.serving, is_to_end) {
             let of = largest.map(|member| format!("{} with {}", member.who, size(member.resident)));
             let of = of.unwrap_or_else(|| "none".to_owned());
             let message = format!("{reason}; the largest process of the launch: {of}; all of them: {}", size(resident));
-            return Some(Alarm::End { kind: FailureKind::HostMemory, message });
+            return Some(WatchdogAlarm::End { kind: FailureKind::HostMemory, message });
         }
         let message = full_disk(&self.scope.directories)?;
-        Some(Alarm::End { kind: FailureKind::Disk, message })
+        Some(WatchdogAlarm::End { kind: FailureKind::Disk, message })
     }
 
     /// Adds new vital processes to the list. Those that are gone stay in it, so that the other thread notices their
@@ -392,13 +392,13 @@ impl Look {
             titled(members)
         };
         let known = self.vital.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let is_known = |who: &Who| known.iter().any(|known| (known.pid, known.start) == (who.pid, who.start));
+        let is_known = |who: &MemberRole| known.iter().any(|known| (known.pid, known.start) == (who.pid, who.start));
         let new: Vec<_> = found.into_iter().filter(|who| !is_known(who)).collect();
         if new.is_empty() {
             return;
         }
         std::thread::sleep(RUN_ANOTHER);
-        let before = |who: &Who| members.iter().find(|member| member.who == *who);
+        let before = |who: &MemberRole| members.iter().find(|member| member.who == *who);
         let stays =
             new.into_iter().filter(|who| before(who).is_some_and(|member| member.stays_what_it_is(self.scope.title)));
         self.vital.lock().unwrap_or_else(PoisonError::into_inner).extend(stays);

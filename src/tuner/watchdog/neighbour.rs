@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::room::Room;
+use super::room::HostRoom;
 
 /// The time until the memory of an ended launch is released, page by page.
 const RETURN: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ impl Neighbours {
 
 impl Neighbour<'_> {
     /// Updates the resident bytes and the rooms of this launch.
-    pub(super) fn tell(&self, resident: u64, rooms: &[Room]) {
+    pub(super) fn tell(&self, resident: u64, rooms: &[HostRoom]) {
         let mut table = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
         let rooms = rooms.iter().map(|room| room.of.clone()).collect();
         table.launches.insert(self.number, (resident, rooms));
@@ -79,8 +79,8 @@ impl Drop for Neighbour<'_> {
 mod tests {
     use super::*;
 
-    fn rooms(names: &[&str]) -> Vec<Room> {
-        names.iter().map(|of| Room { of: (*of).to_owned(), available: 1, total: 9 }).collect()
+    fn rooms(names: &[&str]) -> Vec<HostRoom> {
+        names.iter().map(|of| HostRoom { of: (*of).to_owned(), available: 1, total: 9 }).collect()
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::still::Stillness;
-use crate::load::{Error, Event, Tick};
+use super::still::StartStillness;
+use crate::load::{LoadEvent, ObserverTick, RequestError};
 
 /// The load's observations of a server. The load's thread writes them.
 #[derive(Debug, Default)]
@@ -13,10 +13,10 @@ pub(in crate::tuner) struct Pulse(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    stillness: Stillness,
+    stillness: StartStillness,
     chunks: u64,
     answered: bool,
-    beat: Beat,
+    beat: PulseBeat,
 }
 
 /// The most time between two ticks that counts. Ticks come every 100 ms.
@@ -24,13 +24,13 @@ const MOST_GAP: Duration = Duration::from_secs(1);
 
 impl Default for State {
     fn default() -> Self {
-        Self { stillness: Stillness::new(MOST_GAP), chunks: 0, answered: false, beat: Beat::default() }
+        Self { stillness: StartStillness::new(MOST_GAP), chunks: 0, answered: false, beat: PulseBeat::default() }
     }
 }
 
 /// The load at its last tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Beat {
+pub(super) struct PulseBeat {
     /// The time without a reply to any request, although some were under way.
     pub(super) silent: Duration,
     pub(super) in_flight: usize,
@@ -38,20 +38,21 @@ pub(super) struct Beat {
 
 impl Pulse {
     /// Records an event of the load. Quick enough for the load's thread.
-    pub(in crate::tuner) fn on(&self, event: &Event<'_>, now: Instant) {
+    pub(in crate::tuner) fn on(&self, event: &LoadEvent<'_>, now: Instant) {
         let mut state = self.state();
         match event {
             // Requests are being prepared, and none is sent yet.
-            Event::Phase { .. } => *state = State::default(),
-            Event::Ended { record, .. } => {
+            LoadEvent::Phase { .. } => *state = State::default(),
+            LoadEvent::Ended { record, .. } => {
                 // A refusal is an answer. A failed connection, or a timeout without a token, is none.
-                state.answered |= !matches!(record.result, Err(Error::Timeout { chunks: 0, .. } | Error::Connect(_)));
+                state.answered |=
+                    !matches!(record.result, Err(RequestError::Timeout { chunks: 0, .. } | RequestError::Connect(_)));
             }
-            Event::Tick(tick) | Event::Warming(tick) => state.tick(tick, now),
+            LoadEvent::Tick(tick) | LoadEvent::Warming(tick) => state.tick(tick, now),
         }
     }
 
-    pub(super) fn beat(&self) -> Beat {
+    pub(super) fn beat(&self) -> PulseBeat {
         self.state().beat
     }
 
@@ -62,53 +63,53 @@ impl Pulse {
 }
 
 impl State {
-    fn tick(&mut self, tick: &Tick, now: Instant) {
+    fn tick(&mut self, tick: &ObserverTick, now: Instant) {
         let heard = tick.chunks != self.chunks || self.answered || tick.in_flight == 0;
         self.chunks = tick.chunks;
         self.answered = false;
-        self.beat = Beat { silent: self.stillness.look(now, heard), in_flight: tick.in_flight };
+        self.beat = PulseBeat { silent: self.stillness.look(now, heard), in_flight: tick.in_flight };
     }
 }
 
 /// The series of a server's page by name; `None` if it has none, or does not answer.
-pub(super) type Page = Option<Vec<(&'static str, f64)>>;
+pub(super) type CounterPage = Option<Vec<(&'static str, f64)>>;
 
 /// Series that only a working engine moves. Refused and aborted requests change the others.
 const WORK: [&str; 5] = ["generation_tokens", "prompt_tokens", "kv_cache_usage", "prefix_cache_queries", "preemptions"];
 
 /// The next step in a silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum SilenceStep {
     Wait,
-    /// The page is to be requested, and to be passed to [`Doubt::answer`].
+    /// The page is to be requested, and to be passed to [`SilenceDoubt::answer`].
     Ask,
 }
 
 /// Distinguishes a hung server from a slow one. It requests the page in the middle of a silence and at its end, and
 /// never from a server that answers.
 #[derive(Clone, Debug)]
-pub(super) struct Doubt {
+pub(super) struct SilenceDoubt {
     limit: Duration,
     /// The part of the silence that slowness explains.
     excused: Duration,
-    before: Option<Page>,
+    before: Option<CounterPage>,
     /// The silence at the last step. A shorter one is a new silence.
     last: Duration,
 }
 
-impl Doubt {
+impl SilenceDoubt {
     pub(super) fn new(limit: Duration) -> Self {
         Self { limit, excused: Duration::ZERO, before: None, last: Duration::ZERO }
     }
 
-    pub(super) fn step(&mut self, silent: Duration) -> Step {
+    pub(super) fn step(&mut self, silent: Duration) -> SilenceStep {
         if silent < self.last {
             (self.excused, self.before) = (Duration::ZERO, None);
         }
         self.last = silent;
         let quiet = silent.saturating_sub(self.excused);
         let due = if self.before.is_some() { self.limit } else { self.limit / 2 };
-        if quiet >= due { Step::Ask } else { Step::Wait }
+        if quiet >= due { SilenceStep::Ask } else { SilenceStep::Wait }
     }
 
     /// Schedules the next request of the page after a quarter of the limit: the server seems to hang, but may still be
@@ -118,7 +119,7 @@ impl Doubt {
     }
 
     /// Takes the requested page; returns whether the server hangs.
-    pub(super) fn answer(&mut self, silent: Duration, page: Page) -> bool {
+    pub(super) fn answer(&mut self, silent: Duration, page: CounterPage) -> bool {
         match (self.before.take(), page) {
             (None, page) => {
                 self.before = Some(page);
@@ -154,8 +155,8 @@ mod tests {
 
     const TENTH: Duration = Duration::from_millis(100);
 
-    fn tick(chunks: u64, in_flight: usize) -> Event<'static> {
-        Event::Tick(Tick { in_flight, chunks, ..Tick::default() })
+    fn tick(chunks: u64, in_flight: usize) -> LoadEvent<'static> {
+        LoadEvent::Tick(ObserverTick { in_flight, chunks, ..ObserverTick::default() })
     }
 
     #[test]
@@ -164,7 +165,7 @@ mod tests {
         for i in 0..=50 {
             pulse.on(&tick(7, 3), begin + TENTH * i);
         }
-        assert_eq!(pulse.beat(), Beat { silent: TENTH * 50, in_flight: 3 });
+        assert_eq!(pulse.beat(), PulseBeat { silent: TENTH * 50, in_flight: 3 });
         pulse.on(&tick(8, 3), begin + TENTH * 51);
         assert_eq!(pulse.beat().silent, Duration::ZERO);
         for i in 52..90 {
@@ -174,11 +175,11 @@ mod tests {
     }
 
     /// Returns the second at which a server with `page(second)` counts as hung, with a limit of 60 s.
-    fn hangs_after(page: impl Fn(u64) -> Page) -> Option<u64> {
-        let mut doubt = Doubt::new(Duration::from_mins(1));
+    fn hangs_after(page: impl Fn(u64) -> CounterPage) -> Option<u64> {
+        let mut doubt = SilenceDoubt::new(Duration::from_mins(1));
         (0..1000).find(|second| {
             let silent = Duration::from_secs(*second);
-            doubt.step(silent) == Step::Ask && doubt.answer(silent, page(*second))
+            doubt.step(silent) == SilenceStep::Ask && doubt.answer(silent, page(*second))
         })
     }
 
@@ -200,14 +201,14 @@ mod tests {
 
     #[test]
     fn a_chunk_begins_the_doubt_anew() {
-        let mut doubt = Doubt::new(TENTH * 10);
-        assert_eq!(doubt.step(TENTH * 5), Step::Ask);
+        let mut doubt = SilenceDoubt::new(TENTH * 10);
+        assert_eq!(doubt.step(TENTH * 5), SilenceStep::Ask);
         assert!(!doubt.answer(TENTH * 5, None));
-        assert_eq!(doubt.step(TENTH * 9), Step::Wait);
-        assert_eq!(doubt.step(TENTH * 2), Step::Wait);
-        assert_eq!(doubt.step(TENTH * 9), Step::Ask, "the page is asked anew");
+        assert_eq!(doubt.step(TENTH * 9), SilenceStep::Wait);
+        assert_eq!(doubt.step(TENTH * 2), SilenceStep::Wait);
+        assert_eq!(doubt.step(TENTH * 9), SilenceStep::Ask, "the page is asked anew");
         assert!(!doubt.answer(TENTH * 9, None));
-        assert_eq!(doubt.step(TENTH * 10), Step::Ask);
+        assert_eq!(doubt.step(TENTH * 10), SilenceStep::Ask);
         assert!(doubt.answer(TENTH * 10, None));
     }
 }

@@ -13,14 +13,14 @@ const MIB: u64 = 1 << 20;
 
 /// Available memory of the host or of a control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct HostRoom {
     /// `the host`, or the control group.
     pub(super) of: String,
     pub(super) available: u64,
     pub(super) total: u64,
 }
 
-impl Room {
+impl HostRoom {
     /// Reads the memory of the host, and of the control groups that limit process `pid`.
     pub(super) fn read(pid: Option<i32>) -> Vec<Self> {
         let Ok(memory) = procfs::Meminfo::current() else { return Vec::new() };
@@ -37,7 +37,7 @@ impl Room {
 /// The mount points of control groups: version 2, and the memory hierarchy of version 1.
 const MOUNTS: [(&str, &str); 2] = [("", "/sys/fs/cgroup"), ("memory", "/sys/fs/cgroup/memory")];
 
-fn groups(pid: i32, total: u64) -> Vec<Room> {
+fn groups(pid: i32, total: u64) -> Vec<HostRoom> {
     let Ok(found) = Process::new(pid).and_then(|process| process.cgroups()) else { return Vec::new() };
     let mut rooms = Vec::new();
     for group in found.0 {
@@ -55,7 +55,7 @@ fn groups(pid: i32, total: u64) -> Vec<Room> {
 }
 
 /// Returns the room of one control group; `None` if it has no limit below the host's `total`.
-fn group_room(group: &Path, total: u64) -> Option<Room> {
+fn group_room(group: &Path, total: u64) -> Option<HostRoom> {
     let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
     let (limit, used) = match number("memory.max") {
@@ -72,7 +72,7 @@ fn group_room(group: &Path, total: u64) -> Option<Room> {
     let files = ["inactive_file", "active_file"].map(|name| stat(&format!("total_{name}")).or_else(|| stat(name)));
     let given_back = files.into_iter().flatten().sum::<u64>() + stat("slab_reclaimable").unwrap_or(0);
     let available = limit.saturating_sub(used.saturating_sub(given_back));
-    Some(Room { of: format!("the control group {}", group.display()), available, total: limit })
+    Some(HostRoom { of: format!("the control group {}", group.display()), available, total: limit })
 }
 
 /// Returns the least memory that must stay available.
@@ -93,7 +93,7 @@ const STEADY: Duration = Duration::from_secs(5);
 
 /// Monitor of the host's memory.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct HostMemory {
     /// The available memory of each room at the first observation. A machine that never had more is no reason to end an
     /// engine.
     first: BTreeMap<String, u64>,
@@ -101,13 +101,13 @@ pub(super) struct Memory {
     looks: VecDeque<(Instant, u64, u64)>,
 }
 
-impl Memory {
+impl HostMemory {
     /// Returns the reason to end the launch, if there is one. `resident` is the memory of all its processes.
     /// `is_to_end` decides for a room with too little memory whether this launch has to end.
     pub(super) fn look(
         &mut self,
         now: Instant,
-        rooms: &[Room],
+        rooms: &[HostRoom],
         resident: u64,
         serving: bool,
         is_to_end: impl Fn(&str) -> bool,
@@ -130,7 +130,7 @@ impl Memory {
     }
 
     /// Returns a reason if the available memory will soon be exhausted because the launch grows.
-    fn shrinks(&self, room: &Room, soon: Duration) -> Option<String> {
+    fn shrinks(&self, room: &HostRoom, soon: Duration) -> Option<String> {
         let ((first, before, small), (last, now, large)) = (self.looks.front()?, self.looks.back()?);
         let passed = last.saturating_duration_since(*first);
         let pairs = || self.looks.iter().zip(self.looks.iter().skip(1));
@@ -184,13 +184,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn room(available: u64, total: u64) -> [Room; 1] {
-        [Room { of: "the host".to_owned(), available, total }]
+    fn room(available: u64, total: u64) -> [HostRoom; 1] {
+        [HostRoom { of: "the host".to_owned(), available, total }]
     }
 
     /// Returns the first reason, and its second, for available memory and resident bytes that follow `at`.
     fn said(total: u64, serving: bool, seconds: u32, at: impl Fn(u64) -> (u64, u64)) -> Option<(u64, String)> {
-        let (begin, mut memory) = (Instant::now(), Memory::default());
+        let (begin, mut memory) = (Instant::now(), HostMemory::default());
         (0..seconds).find_map(|second| {
             let (available, resident) = at(u64::from(second));
             let now = begin + Duration::from_secs(1) * second;
@@ -213,13 +213,13 @@ mod tests {
 
     #[test]
     fn a_launch_that_is_not_to_end_goes_on_with_little_memory_but_not_where_it_takes_the_rest_itself() {
-        let (begin, mut memory) = (Instant::now(), Memory::default());
+        let (begin, mut memory) = (Instant::now(), HostMemory::default());
         let mut at = |second: u32, available, resident| {
             let now = begin + Duration::from_secs(1) * second;
             memory.look(now, &room(available, 24 * GIB), resident, true, |_| false)
         };
         assert_eq!((0..9).find_map(|second| at(second, (600 * MIB) >> second, 3)), None);
-        let (begin, mut memory) = (Instant::now(), Memory::default());
+        let (begin, mut memory) = (Instant::now(), HostMemory::default());
         let said = (0..9_u32).find_map(|second| {
             let now = begin + Duration::from_secs(1) * second;
             let grown = u64::from(second) * GIB;
@@ -257,7 +257,7 @@ mod tests {
         write("memory.stat", "inactive_file 1\nactive_file 1\ntotal_inactive_file 300\ntotal_active_file 100\n");
         assert_eq!(group_room(directory.path(), GIB), None, "no limit");
         write("memory.limit_in_bytes", "1000\n");
-        let found = |room: Option<Room>| room.map(|room| (room.available, room.total));
+        let found = |room: Option<HostRoom>| room.map(|room| (room.available, room.total));
         assert_eq!(found(group_room(directory.path(), GIB)), Some((500, 1000)));
         write("memory.max", "2000\n");
         write("memory.current", "1900\n");
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_room() {
-        let rooms = Room::read(i32::try_from(std::process::id()).ok());
+        let rooms = HostRoom::read(i32::try_from(std::process::id()).ok());
         assert!(rooms.iter().any(|room| room.of == "the host" && room.available > 0), "{rooms:?}");
         assert!(rooms.iter().all(|room| room.available <= room.total), "{rooms:?}");
     }
@@ -285,7 +285,7 @@ mod tests {
         /// As long as memory neither shrinks nor is too little, no launch is ended for it.
         #[test]
         fn memory_that_does_not_shrink_ends_nothing(total in GIB..4096 * GIB, steps in prop::collection::vec(0u64..GIB, 1..40), serving: bool) {
-            let (begin, mut memory, mut available) = (Instant::now(), Memory::default(), 0);
+            let (begin, mut memory, mut available) = (Instant::now(), HostMemory::default(), 0);
             for (second, step) in (0u32..).zip(steps) {
                 available += step;
                 let now = begin + Duration::from_secs(1) * second;

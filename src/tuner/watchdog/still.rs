@@ -11,13 +11,13 @@ use crate::stats::to_f64;
 /// At most `most` of the time between two observations counts, because stillness is not known for the rest. A tuner
 /// that was stopped therefore reports no hang, and neither does one whose whole machine was suspended.
 #[derive(Clone, Debug)]
-pub(super) struct Stillness {
+pub(super) struct StartStillness {
     most: Duration,
     last: Option<Instant>,
     still: Duration,
 }
 
-impl Stillness {
+impl StartStillness {
     pub(super) fn new(most: Duration) -> Self {
         Self { most, last: None, still: Duration::ZERO }
     }
@@ -33,7 +33,7 @@ impl Stillness {
 
 /// The work of a launch since its start, as sums that only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Work {
+pub(super) struct LaunchWork {
     /// Processor time of its processes.
     pub(super) cpu: Duration,
     /// Bytes that they have read from disks or written to them.
@@ -63,19 +63,25 @@ const MOST_GAP: Duration = Duration::from_secs(3);
 
 /// Distinguishes an engine that hangs during its start from a slow one.
 #[derive(Clone, Debug)]
-pub(super) struct Start {
+pub(super) struct StartProgress {
     limit: Duration,
     /// Share of one processor up to which the launch is idle.
     share: f64,
-    before: Option<(Instant, Work)>,
-    stillness: Stillness,
+    before: Option<(Instant, LaunchWork)>,
+    stillness: StartStillness,
     still: Duration,
 }
 
-impl Start {
+impl StartProgress {
     /// Creates a monitor. `limit` is the longest time without progress; zero means no limit.
     pub(super) fn new(limit: Duration, share: f64) -> Self {
-        Self { limit, share, before: None, stillness: Stillness::new(MOST_GAP.min(limit / 4)), still: Duration::ZERO }
+        Self {
+            limit,
+            share,
+            before: None,
+            stillness: StartStillness::new(MOST_GAP.min(limit / 4)),
+            still: Duration::ZERO,
+        }
     }
 
     /// Returns the time without progress.
@@ -84,7 +90,7 @@ impl Start {
     }
 
     /// Records an observation. Returns the time without progress if it exceeds the limit.
-    pub(super) fn look(&mut self, now: Instant, work: Work) -> Option<Duration> {
+    pub(super) fn look(&mut self, now: Instant, work: LaunchWork) -> Option<Duration> {
         let Some((at, before)) = self.before else {
             self.before = Some((now, work));
             self.stillness.look(now, true);
@@ -119,7 +125,7 @@ const MOST_LINE: usize = 200;
 
 /// Distinguishes a log that makes progress from one that only repeats signs of waiting.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct LogProgress {
     tail: LogTail,
     length: u64,
     moves: u64,
@@ -127,7 +133,7 @@ pub(super) struct Log {
     last: Option<(String, Instant)>,
 }
 
-impl Log {
+impl LogProgress {
     pub(super) fn new(path: &Path) -> Self {
         Self { tail: LogTail::new(path), length: 0, moves: 0, last: None }
     }
@@ -171,43 +177,44 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     /// Returns the second at which a start with this work in each second counts as hung.
-    fn hangs_after(limit: u64, seconds: u32, work: impl Fn(u32) -> Work) -> Option<u32> {
-        let (begin, mut start) = (Instant::now(), Start::new(SECOND * u32::try_from(limit).unwrap(), IDLE_SHARE));
+    fn hangs_after(limit: u64, seconds: u32, work: impl Fn(u32) -> LaunchWork) -> Option<u32> {
+        let (begin, mut start) =
+            (Instant::now(), StartProgress::new(SECOND * u32::try_from(limit).unwrap(), IDLE_SHARE));
         (0..=seconds).find(|second| start.look(begin + SECOND * *second, work(*second)).is_some())
     }
 
     #[test]
     fn a_start_hangs_when_neither_processor_nor_disk_nor_log_moves() {
-        let nothing = Work::default();
+        let nothing = LaunchWork::default();
         assert_eq!(hangs_after(60, 200, |_| nothing), Some(60));
         assert_eq!(hangs_after(0, 10_000, |_| nothing), None, "zero is never");
-        let cpu = |share: f64| move |second: u32| Work { cpu: (SECOND * second).mul_f64(share), ..nothing };
+        let cpu = |share: f64| move |second: u32| LaunchWork { cpu: (SECOND * second).mul_f64(share), ..nothing };
         assert_eq!(hangs_after(60, 200, cpu(0.019)), Some(60), "event loops turn");
         assert_eq!(hangs_after(60, 10_000, cpu(0.03)), None, "slow, and at work");
-        assert_eq!(hangs_after(60, 10_000, |second| Work { bytes: u64::from(second / 50), ..nothing }), None);
-        assert_eq!(hangs_after(60, 10_000, |second| Work { log: u64::from(second / 50), ..nothing }), None);
-        let read = |per_s: u64| move |second: u32| Work { read: u64::from(second) * per_s, ..nothing };
+        assert_eq!(hangs_after(60, 10_000, |second| LaunchWork { bytes: u64::from(second / 50), ..nothing }), None);
+        assert_eq!(hangs_after(60, 10_000, |second| LaunchWork { log: u64::from(second / 50), ..nothing }), None);
+        let read = |per_s: u64| move |second: u32| LaunchWork { read: u64::from(second) * per_s, ..nothing };
         assert_eq!(hangs_after(60, 10_000, read(100_000)), None, "a slow network file system");
         assert_eq!(hangs_after(60, 200, read(60_000)), Some(60), "a shell that polls");
-        assert_eq!(hangs_after(60, 10_000, |second| Work { witnessed: u64::from(second / 50), ..nothing }), None);
-        let until = |second: u32| Work { log: u64::from(second.min(30)), ..nothing };
+        assert_eq!(hangs_after(60, 10_000, |second| LaunchWork { witnessed: u64::from(second / 50), ..nothing }), None);
+        let until = |second: u32| LaunchWork { log: u64::from(second.min(30)), ..nothing };
         assert_eq!(hangs_after(60, 200, until), Some(90));
     }
 
     #[test]
     fn time_for_which_the_tuner_was_stopped_is_not_still() {
-        let (begin, mut start) = (Instant::now(), Start::new(SECOND * 60, IDLE_SHARE));
+        let (begin, mut start) = (Instant::now(), StartProgress::new(SECOND * 60, IDLE_SHARE));
         for second in (0..30).chain(3600..3625) {
-            assert_eq!(start.look(begin + SECOND * second, Work::default()), None, "{second}");
+            assert_eq!(start.look(begin + SECOND * second, LaunchWork::default()), None, "{second}");
         }
-        assert!(start.look(begin + SECOND * 3640, Work::default()).is_none(), "a gap counts as {MOST_GAP:?}");
-        assert!((3641..3650).any(|second| start.look(begin + SECOND * second, Work::default()).is_some()));
+        assert!(start.look(begin + SECOND * 3640, LaunchWork::default()).is_none(), "a gap counts as {MOST_GAP:?}");
+        assert!((3641..3650).any(|second| start.look(begin + SECOND * second, LaunchWork::default()).is_some()));
     }
 
     #[test]
     fn signs_of_waiting_do_not_count_as_progress_of_a_log_and_the_last_line_is_kept() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
-        let (mut log, now) = (Log::new(file.path()), Instant::now());
+        let (mut log, now) = (LogProgress::new(file.path()), Instant::now());
         assert_eq!(log.last(now), "its log is empty");
         let moves = log.look(now);
         assert_eq!(log.look(now), moves);
@@ -227,7 +234,7 @@ mod tests {
         assert!(log.last(now).len() < 300);
         file.as_file().set_len(0).unwrap();
         assert_eq!(log.look(now), moves + 3, "written anew");
-        let missing = &mut Log::new(Path::new("/no/such/log"));
+        let missing = &mut LogProgress::new(Path::new("/no/such/log"));
         assert_eq!(missing.look(now), 0);
     }
 
@@ -235,7 +242,7 @@ mod tests {
         /// For any sequence of moves, the stillness is never longer than the time since the last move.
         #[test]
         fn stillness_never_exceeds_the_time_since_the_last_move(steps in prop::collection::vec((0u64..10_000, any::<bool>()), 1..100)) {
-            let (mut now, mut stillness) = (Instant::now(), Stillness::new(MOST_GAP));
+            let (mut now, mut stillness) = (Instant::now(), StartStillness::new(MOST_GAP));
             let mut moved_at = now;
             for (passed, moved) in steps {
                 now += Duration::from_millis(passed);

@@ -33,7 +33,7 @@ fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, WatchScop
 }
 
 /// Checks until this many processes are vital.
-fn look_until_vital(look: &mut Look, count: usize) -> Vec<Who> {
+fn look_until_vital(look: &mut Look, count: usize) -> Vec<MemberRole> {
     let begin = Instant::now();
     loop {
         look.searched = None;
@@ -65,7 +65,7 @@ async fn the_death_of_an_engine_core_is_noticed_at_once_although_its_leader_live
     let mut told = raised.subscribe();
     let alarm = tokio::time::timeout(Duration::from_secs(10), told.wait_for(Option::is_some)).await.unwrap();
     let (alarm, noticed) = (alarm.unwrap().clone(), begin.elapsed());
-    let Some(Alarm::Death { who, .. }) = alarm else { panic!("{alarm:?}") };
+    let Some(WatchdogAlarm::Death { who, .. }) = alarm else { panic!("{alarm:?}") };
     assert_eq!(who, format!("VLLM::EngineCore (pid {})", core.pid));
     // The limit is 200 ms, but the machine of a test may be busy.
     assert!(noticed < Duration::from_secs(1), "noticed after {noticed:?}");
@@ -109,7 +109,10 @@ async fn the_signal_that_ended_a_process_is_seen_until_its_parent_asks_and_is_th
     let (raised, (_living, lives)) = (watch::Sender::new(None), channel());
     watch_deaths(&raised, &vital, &lives);
     let Some(alarm) = raised.borrow().clone() else { panic!("no alarm") };
-    assert!(matches!(&alarm, Alarm::Death { status: Some(status), .. } if status.signal() == Some(9)), "{alarm:?}");
+    assert!(
+        matches!(&alarm, WatchdogAlarm::Death { status: Some(status), .. } if status.signal() == Some(9)),
+        "{alarm:?}"
+    );
     let failure = conclude(&mut server, alarm, true).await;
     assert!(failure.message.contains(" ended; signal 9"), "{failure:?}");
     server.stop(Duration::ZERO).await.unwrap();
@@ -143,7 +146,7 @@ async fn a_start_that_sleeps_for_ever_hangs_and_one_that_works_does_not() {
     let (sleeping, scope) = launch(directory.path(), "echo loading; exec sleep 600", stall);
     let watchdog = Watchdog::start(scope, sleeping.base_url());
     let alarm = tokio::time::timeout(Duration::from_secs(20), watchdog.alarm()).await.unwrap();
-    let Alarm::End { kind: FailureKind::Hang, message } = alarm else { panic!("{alarm:?}") };
+    let WatchdogAlarm::End { kind: FailureKind::Hang, message } = alarm else { panic!("{alarm:?}") };
     assert!(message.starts_with("the start shows no sign of work for "), "{message}");
     assert!(message.ends_with(" ago: loading"), "{message}");
     sleeping.stop(Duration::ZERO).await.unwrap();
@@ -174,9 +177,9 @@ async fn the_first_alarm_counts_and_want_of_memory_allows_no_grace() {
     let (server, scope) = launch(directory.path(), "exec sleep 600", Duration::ZERO);
     let (watchdog, grace) = (Watchdog::start(scope, server.base_url()), Duration::from_secs(30));
     assert_eq!((watchdog.raised(), watchdog.grace(grace)), (None, grace));
-    let memory = Alarm::End { kind: FailureKind::HostMemory, message: "none left".to_owned() };
+    let memory = WatchdogAlarm::End { kind: FailureKind::HostMemory, message: "none left".to_owned() };
     raise(&watchdog.raised, memory.clone());
-    raise(&watchdog.raised, Alarm::Death { who: "a (pid 1)".to_owned(), status: None });
+    raise(&watchdog.raised, WatchdogAlarm::Death { who: "a (pid 1)".to_owned(), status: None });
     assert_eq!((watchdog.alarm().await, watchdog.grace(grace)), (memory, Duration::ZERO));
     server.stop(Duration::ZERO).await.unwrap();
 }

@@ -9,11 +9,11 @@ use std::cell::{Cell, RefCell};
 use argmin::core::{CostFunction, Error, Executor, State};
 use argmin::solver::neldermead::NelderMead;
 
-use super::replay::{Observed, Times, replay};
-use super::residual::{Pair, Residuals};
-use super::{CalibrateError, Calibration, N, Run, prior_spread};
+use super::replay::{ObservedTimes, RequestTimes, replay};
+use super::residual::{ResidualPair, Residuals};
+use super::{CalibrateError, Calibration, N, ObservedRun, prior_spread};
 use crate::stats::small::{Matrix, cholesky, inverse};
-use crate::twin::step_time::{Factor, Factors};
+use crate::twin::step_time::{Factors, TermFactor};
 
 const LEAST_REQUESTS: usize = 8;
 /// Half the length of a difference quotient, in units of the prior.
@@ -40,7 +40,7 @@ const NOISE_ROUNDS: u32 = 3;
 type Units = [f64; N];
 
 struct Problem<'a> {
-    runs: &'a [Run],
+    runs: &'a [ObservedRun],
     /// Divisor of every residual.
     noise: f64,
     /// Origin of the coordinates, and their directions.
@@ -50,7 +50,7 @@ struct Problem<'a> {
     failure: RefCell<Option<CalibrateError>>,
 }
 
-pub(super) fn fit(runs: &[Run]) -> Result<Calibration, CalibrateError> {
+pub(super) fn fit(runs: &[ObservedRun]) -> Result<Calibration, CalibrateError> {
     let observed = runs.iter().flat_map(|run| &run.requests).filter(|request| request.times.is_some()).count();
     if observed < LEAST_REQUESTS {
         return Err(CalibrateError::TooFew { observed, least: LEAST_REQUESTS });
@@ -93,13 +93,14 @@ impl Problem<'_> {
         self.runs.iter().enumerate().map(|(number, run)| self.simulate(number, run, factors)).collect()
     }
 
-    fn simulate(&self, number: usize, run: &Run, factors: &Factors) -> Result<Residuals, CalibrateError> {
+    fn simulate(&self, number: usize, run: &ObservedRun, factors: &Factors) -> Result<Residuals, CalibrateError> {
         self.simulations.set(self.simulations.get() + 1);
         let step_time = run.prior.clone().scaled(*factors);
         let (simulated, steps) =
             replay(run, &step_time).map_err(|source| CalibrateError::Replay { run: number, source })?;
-        let pair =
-            |(request, simulated): (&Observed, &Times)| Some(Pair::new(request.output_len, simulated, &request.times?));
+        let pair = |(request, simulated): (&ObservedTimes, &RequestTimes)| {
+            Some(ResidualPair::new(request.output_len, simulated, &request.times?))
+        };
         let pairs: Vec<_> = run.requests.iter().zip(&simulated).filter_map(pair).collect();
         let steps = run.steps.map(|observed| [steps, observed]);
         Ok(Residuals::new(&pairs, steps, self.noise))
@@ -229,7 +230,7 @@ impl Problem<'_> {
         let mut root = self.widened(&units, self.directions)?;
         let noise = self.noise;
         let mut calibration = Calibration { factors: factors(&units), loss_before, loss, noise, ..Calibration::none() };
-        for (row, factor) in root.iter_mut().zip(Factor::ALL) {
+        for (row, factor) in root.iter_mut().zip(TermFactor::ALL) {
             let spread = (row.iter().map(|part| part * part).sum::<f64>() * misfit).sqrt();
             let shrink = misfit.sqrt() * (1.0 / spread).min(1.0) * prior_spread(factor);
             for part in row {
@@ -258,7 +259,7 @@ impl CostFunction for &Problem<'_> {
 
 fn factors(units: &Units) -> Factors {
     let mut factors = Factors::ONE;
-    for (factor, unit) in Factor::ALL.into_iter().zip(units) {
+    for (factor, unit) in TermFactor::ALL.into_iter().zip(units) {
         factors[factor] = (unit * prior_spread(factor)).exp();
     }
     factors

@@ -27,24 +27,24 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
 use super::settings::Settings;
-use super::step_time::{Factor, Factors, StepTime};
-pub use replay::{Load, Observed, ReplayError, Times, replay};
+use super::step_time::{Factors, StepTime, TermFactor};
+pub use replay::{ObservedTimes, ReplayError, ReplayedLoad, RequestTimes, replay};
 
 /// The number of factors.
-const N: usize = Factor::ALL.len();
+const N: usize = TermFactor::ALL.len();
 
 /// One load on an engine, with its observations.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct ObservedRun {
     pub settings: Settings,
     /// Data-parallel engines.
     pub replicas: usize,
     /// The expected step time of this engine before any observation, with all factors at 1.
     pub prior: StepTime,
     /// Earlier requests. They matter only for the prompts that they leave in the engine's cache.
-    pub before: Vec<Observed>,
-    pub load: Load,
-    pub requests: Vec<Observed>,
+    pub before: Vec<ObservedTimes>,
+    pub load: ReplayedLoad,
+    pub requests: Vec<ObservedTimes>,
     /// The engines' steps while they served exactly these requests, by the server's own counter.
     pub steps: Option<u64>,
 }
@@ -95,7 +95,7 @@ impl Calibration {
             simulations: 0,
             root: [[0.0; N]; N],
         };
-        for factor in Factor::ALL {
+        for factor in TermFactor::ALL {
             calibration.spread[factor] = prior_spread(factor);
             calibration.root[factor as usize][factor as usize] = prior_spread(factor);
         }
@@ -123,7 +123,7 @@ impl Calibration {
         let mut rng = ChaCha8Rng::seed_from_u64(number);
         let normal: [f64; N] = std::array::from_fn(|_| StandardNormal.sample(&mut rng));
         let mut factors = self.factors;
-        for factor in Factor::ALL {
+        for factor in TermFactor::ALL {
             let row = &self.root[factor as usize];
             let shift: f64 = row.iter().zip(normal).map(|(part, normal)| part * normal).sum();
             let variance: f64 = row.iter().map(|part| part * part).sum();
@@ -140,18 +140,18 @@ impl Calibration {
 ///
 /// # Errors
 /// If fewer than eight requests have times, or a run cannot be simulated.
-pub fn calibrate(runs: &[Run]) -> Result<Calibration, CalibrateError> {
+pub fn calibrate(runs: &[ObservedRun]) -> Result<Calibration, CalibrateError> {
     fit::fit(runs)
 }
 
 /// Returns the standard deviation of a factor's logarithm before any observation.
 #[must_use]
-pub fn prior_spread(factor: Factor) -> f64 {
+pub fn prior_spread(factor: TermFactor) -> f64 {
     match factor {
-        Factor::Weights => 0.1,
-        Factor::Compute => 0.15,
-        Factor::Attention => 0.25,
-        Factor::Launch | Factor::Host | Factor::Frontend => 0.7,
+        TermFactor::Weights => 0.1,
+        TermFactor::Compute => 0.15,
+        TermFactor::Attention => 0.25,
+        TermFactor::Launch | TermFactor::Host | TermFactor::Frontend => 0.7,
     }
 }
 

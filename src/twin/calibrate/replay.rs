@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use super::Run;
+use super::ObservedRun;
 use crate::twin::ask::{AddError, Tokens};
-use crate::twin::drive::{Drive, Observer, Reply};
-use crate::twin::engine::Engine;
+use crate::twin::drive::{Drive, DriveObserver, VirtualReply};
+use crate::twin::engine::TwinEngine;
 use crate::twin::settings::SettingsError;
-use crate::twin::source::{Arrival, Listed};
+use crate::twin::source::{ListedArrivals, TwinArrival};
 use crate::twin::step_time::StepTime;
 
 /// The arrival of a load's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+pub enum ReplayedLoad {
     /// Each at its time.
     Open,
     /// In their order, each as soon as one of the `users` has been answered.
@@ -21,26 +21,26 @@ pub enum Load {
 
 /// One request of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Observed {
+pub struct ObservedTimes {
     /// When it was sent, since the load's start. For a closed load only the order matters.
     pub at: Duration,
     pub prompt: Tokens<'static>,
     /// Tokens that are generated, at least one.
     pub output_len: u32,
     /// `None` for a request that is part of the load but is not compared.
-    pub times: Option<Times>,
+    pub times: Option<RequestTimes>,
 }
 
 /// Times of one request at its client, since it was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
+pub struct RequestTimes {
     /// To the first token.
     pub ttft: Duration,
     /// To the last token.
     pub latency: Duration,
 }
 
-impl Times {
+impl RequestTimes {
     /// Returns the mean time from one token to the next. `None` if there is only one.
     #[must_use]
     pub fn tpot(&self, output_len: u32) -> Option<Duration> {
@@ -64,22 +64,22 @@ const WARMUP_USERS: u32 = 8;
 /// An observer that ignores everything.
 struct Blind;
 
-impl Observer for Blind {}
+impl DriveObserver for Blind {}
 
 /// Keeps the times of each request, until all watched requests have ended.
 struct Seen {
     /// For each request in the order of the load: its place in `times`, and whether it is watched.
     places: Vec<(usize, bool)>,
-    times: Vec<Times>,
+    times: Vec<RequestTimes>,
     watched: usize,
 }
 
-impl Observer for Seen {
-    fn reply(&mut self, reply: Reply) {
+impl DriveObserver for Seen {
+    fn reply(&mut self, reply: VirtualReply) {
         let Some((place, watched)) = usize::try_from(reply.index).ok().and_then(|index| self.places.get(index)) else {
             return;
         };
-        self.times[*place] = Times { ttft: reply.ttft, latency: reply.finished().saturating_sub(reply.asked) };
+        self.times[*place] = RequestTimes { ttft: reply.ttft, latency: reply.finished().saturating_sub(reply.asked) };
         self.watched -= usize::from(*watched);
     }
 
@@ -94,32 +94,32 @@ impl Observer for Seen {
 ///
 /// # Errors
 /// If the settings can serve nothing, or cannot serve one of the requests.
-pub fn replay(run: &Run, step_time: &StepTime) -> Result<(Vec<Times>, u64), ReplayError> {
-    let engine = || Engine::new(run.settings.clone());
+pub fn replay(run: &ObservedRun, step_time: &StepTime) -> Result<(Vec<RequestTimes>, u64), ReplayError> {
+    let engine = || TwinEngine::new(run.settings.clone());
     let mut engines = (0..run.replicas.max(1)).map(|_| engine()).collect::<Result<Vec<_>, _>>()?;
     let before = run.before.iter().map(arrival);
-    Drive { engines: &mut engines, step_time }.run(&mut Listed::new(before, WARMUP_USERS), &mut Blind)?;
+    Drive { engines: &mut engines, step_time }.run(&mut ListedArrivals::new(before, WARMUP_USERS), &mut Blind)?;
     let done: u64 = engines.iter().map(|engine| engine.counters().steps).sum();
     let all = run.requests.iter().all(|request| request.times.is_none());
     let mut places: Vec<_> =
         run.requests.iter().enumerate().map(|(place, request)| (place, all || request.times.is_some())).collect();
-    if run.load == Load::Open {
+    if run.load == ReplayedLoad::Open {
         places.sort_by_key(|(place, _)| run.requests[*place].at);
     }
     let watched = places.iter().filter(|(_, watched)| *watched).count();
     let requests = places.iter().map(|(place, _)| arrival(&run.requests[*place])).collect::<Vec<_>>().into_iter();
-    let mut seen = Seen { places, times: vec![Times::default(); run.requests.len()], watched };
+    let mut seen = Seen { places, times: vec![RequestTimes::default(); run.requests.len()], watched };
     let mut drive = Drive { engines: &mut engines, step_time };
     match run.load {
-        Load::Closed { users } => drive.run(&mut Listed::new(requests, users), &mut seen)?,
-        Load::Open => drive.open(requests, &mut seen)?,
+        ReplayedLoad::Closed { users } => drive.run(&mut ListedArrivals::new(requests, users), &mut seen)?,
+        ReplayedLoad::Open => drive.open(requests, &mut seen)?,
     }
     let steps: u64 = engines.iter().map(|engine| engine.counters().steps).sum();
     Ok((seen.times, steps - done))
 }
 
-fn arrival(request: &Observed) -> Arrival {
-    Arrival { at: request.at, prompt: request.prompt.clone(), output_len: request.output_len, priority: 0 }
+fn arrival(request: &ObservedTimes) -> TwinArrival {
+    TwinArrival { at: request.at, prompt: request.prompt.clone(), output_len: request.output_len, priority: 0 }
 }
 
 #[cfg(test)]
@@ -128,7 +128,7 @@ mod tests {
     use crate::config::ResolvedConfig;
     use crate::twin::{DevicePreset, Scheduling, Settings, test_model};
 
-    fn run(load: Load, at_ms: &[u64]) -> Run {
+    fn run(load: ReplayedLoad, at_ms: &[u64]) -> ObservedRun {
         let settings = Settings {
             resolved: ResolvedConfig {
                 max_model_len: 256,
@@ -139,13 +139,13 @@ mod tests {
             ..crate::twin::tests::settings()
         };
         let prior = StepTime::new(&test_model(), DevicePreset::find("h100").unwrap(), &settings).unwrap();
-        let request = |at: &u64| Observed {
+        let request = |at: &u64| ObservedTimes {
             at: Duration::from_millis(*at),
             prompt: Tokens::Count(50),
             output_len: 20,
             times: None,
         };
-        Run {
+        ObservedRun {
             settings,
             replicas: 1,
             prior,
@@ -156,13 +156,13 @@ mod tests {
         }
     }
 
-    fn times(run: &Run) -> Vec<Times> {
+    fn times(run: &ObservedRun) -> Vec<RequestTimes> {
         replay(run, &run.prior).unwrap().0
     }
 
     #[test]
     fn an_engine_that_is_idle_waits_for_whoever_comes_next() {
-        let times = times(&run(Load::Open, &[5000, 0]));
+        let times = times(&run(ReplayedLoad::Open, &[5000, 0]));
         assert_eq!(times[0], times[1]);
         let gap = times[0].tpot(20).unwrap();
         assert!((Duration::from_millis(5)..Duration::from_millis(10)).contains(&gap), "{gap:?}");
@@ -173,7 +173,7 @@ mod tests {
         let mean = |async_scheduling| {
             // The second request comes at every place in a step, over more than one step.
             let ttft = |at| {
-                let mut run = run(Load::Open, &[0, at]);
+                let mut run = run(ReplayedLoad::Open, &[0, at]);
                 run.settings.scheduling = Scheduling { async_scheduling, ..Scheduling::default() };
                 let device = DevicePreset::find("h100").unwrap();
                 run.prior = StepTime::new(&test_model(), device, &run.settings).unwrap().without_frontend();
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn users_ask_one_after_the_other_whatever_the_times_say() {
-        let run = run(Load::Closed { users: 1 }, &[0, 0, 900]);
+        let run = run(ReplayedLoad::Closed { users: 1 }, &[0, 0, 900]);
         let (times, steps) = replay(&run, &run.prior).unwrap();
         assert!(times.iter().all(|each| each.latency == times[0].latency), "{times:?}");
         assert_eq!(steps, 60);
@@ -196,11 +196,11 @@ mod tests {
     #[test]
     fn what_came_before_is_in_the_cache_and_takes_no_time() {
         let prompt = |last: u32| Tokens::Ids((0..200).chain([last]).collect::<Vec<_>>().into());
-        let mut cold = run(Load::Open, &[0]);
+        let mut cold = run(ReplayedLoad::Open, &[0]);
         cold.settings.resolved.prefix_caching = true;
         cold.requests[0].prompt = prompt(1);
         let mut warm = cold.clone();
-        warm.before = vec![Observed { prompt: prompt(2), ..cold.requests[0].clone() }];
+        warm.before = vec![ObservedTimes { prompt: prompt(2), ..cold.requests[0].clone() }];
         let ((cold_times, cold_steps), (warm_times, warm_steps)) =
             (replay(&cold, &cold.prior).unwrap(), replay(&warm, &warm.prior).unwrap());
         assert!(warm_times[0].ttft < cold_times[0].ttft, "{warm_times:?} {cold_times:?}");
@@ -209,19 +209,19 @@ mod tests {
 
     #[test]
     fn the_watched_ones_have_the_times_that_they_have_when_all_are() {
-        let mut some = run(Load::Open, &[4000, 0, 5, 10]);
+        let mut some = run(ReplayedLoad::Open, &[4000, 0, 5, 10]);
         let all = times(&some);
         for request in &mut some.requests[2..] {
-            request.times = Some(Times::default());
+            request.times = Some(RequestTimes::default());
         }
         let seen = times(&some);
         assert_eq!(seen[2..], all[2..]);
-        assert_eq!(seen[0], Times::default());
+        assert_eq!(seen[0], RequestTimes::default());
     }
 
     #[test]
     fn a_request_that_never_fits_is_named() {
-        let mut long = run(Load::Open, &[0]);
+        let mut long = run(ReplayedLoad::Open, &[0]);
         long.requests[0].prompt = Tokens::Count(250);
         let error = replay(&long, &long.prior).unwrap_err();
         assert_eq!(

@@ -1,6 +1,6 @@
 //! Distances of simulated times from observed ones.
 
-use super::replay::Times;
+use super::replay::RequestTimes;
 use crate::stats::to_f64;
 
 /// The number of independent requests that a run is worth. It is small, because requests wait for each other.
@@ -17,7 +17,7 @@ const HUBER: f64 = 2.0;
 const PHASE: f64 = 0.4;
 
 /// TTFT, latency and TPOT of one request in seconds. The TPOT is 0 if there is only one token.
-pub(super) struct Pair {
+pub(super) struct ResidualPair {
     simulated: [f64; 3],
     observed: [f64; 3],
 }
@@ -33,9 +33,9 @@ pub(super) struct Residuals {
     means: Vec<f64>,
 }
 
-impl Pair {
-    pub(super) fn new(output_len: u32, simulated: &Times, observed: &Times) -> Self {
-        let numbers = |times: &Times| {
+impl ResidualPair {
+    pub(super) fn new(output_len: u32, simulated: &RequestTimes, observed: &RequestTimes) -> Self {
+        let numbers = |times: &RequestTimes| {
             let tpot = times.tpot(output_len).unwrap_or_default();
             [times.ttft, times.latency, tpot].map(|time| time.as_secs_f64())
         };
@@ -45,7 +45,7 @@ impl Pair {
 
 impl Residuals {
     /// `steps` are the simulated and the observed number. `noise` multiplies every scale.
-    pub(super) fn new(pairs: &[Pair], steps: Option<[u64; 2]>, noise: f64) -> Self {
+    pub(super) fn new(pairs: &[ResidualPair], steps: Option<[u64; 2]>, noise: f64) -> Self {
         let count = f64::from(u32::try_from(pairs.len()).unwrap_or(u32::MAX)).max(1.0);
         let simulated = |kind: usize| pairs.iter().map(|pair| pair.simulated[kind]).sum::<f64>() / count;
         let observed = |kind: usize| pairs.iter().map(|pair| pair.observed[kind]).sum::<f64>() / count;
@@ -59,7 +59,7 @@ impl Residuals {
         };
         // A TPOT is a mean over many steps.
         let phase = |kind: usize| if kind == TPOT { 0.0 } else { phase };
-        let each = |pair: &Pair| {
+        let each = |pair: &ResidualPair| {
             let of = |kind| compare(pair.simulated[kind], pair.observed[kind], REQUEST_SCALE, phase(kind));
             std::array::from_fn::<f64, 3, _>(of)
         };
@@ -106,9 +106,11 @@ mod tests {
 
     fn residuals(scale: f64) -> Residuals {
         let pairs = (1..=20).map(|number| {
-            let observed = Times { ttft: Duration::from_secs(50 + number), latency: Duration::from_secs(70 + number) };
-            let simulated = Times { ttft: observed.ttft.mul_f64(scale), latency: observed.latency.mul_f64(scale) };
-            Pair::new(11, &simulated, &observed)
+            let observed =
+                RequestTimes { ttft: Duration::from_secs(50 + number), latency: Duration::from_secs(70 + number) };
+            let simulated =
+                RequestTimes { ttft: observed.ttft.mul_f64(scale), latency: observed.latency.mul_f64(scale) };
+            ResidualPair::new(11, &simulated, &observed)
         });
         Residuals::new(&pairs.collect::<Vec<_>>(), None, 1.0)
     }

@@ -25,21 +25,21 @@ fn prior(settings: &Settings) -> StepTime {
 }
 
 /// Returns a load on a machine that differs from the prior by these factors.
-fn run(truth: Factors, max_num_seqs: u32, requests: u32) -> Run {
+fn run(truth: Factors, max_num_seqs: u32, requests: u32) -> ObservedRun {
     let settings = settings(max_num_seqs);
-    let request = |number| Observed {
+    let request = |number| ObservedTimes {
         at: Duration::from_millis(u64::from(number) * 250),
         prompt: Tokens::Count(100 + 37 * number % 700),
         output_len: 20 + 13 * number % 50,
         times: None,
     };
     let requests = (0..requests).map(request).collect();
-    let mut run = Run {
+    let mut run = ObservedRun {
         prior: prior(&settings),
         settings,
         replicas: 1,
         before: Vec::new(),
-        load: Load::Open,
+        load: ReplayedLoad::Open,
         requests,
         steps: None,
     };
@@ -48,7 +48,7 @@ fn run(truth: Factors, max_num_seqs: u32, requests: u32) -> Run {
 }
 
 /// Records the observations of the load on such a machine.
-fn observe(run: &mut Run, truth: Factors) {
+fn observe(run: &mut ObservedRun, truth: Factors) {
     let (times, steps) = replay(run, &run.prior.clone().scaled(truth)).unwrap();
     for (request, times) in run.requests.iter_mut().zip(times) {
         request.times = Some(times);
@@ -58,13 +58,13 @@ fn observe(run: &mut Run, truth: Factors) {
 
 fn truth() -> Factors {
     let mut truth = Factors::ONE;
-    truth[Factor::Weights] = 1.15;
-    truth[Factor::Compute] = 0.8;
-    truth[Factor::Attention] = 1.3;
+    truth[TermFactor::Weights] = 1.15;
+    truth[TermFactor::Compute] = 0.8;
+    truth[TermFactor::Attention] = 1.3;
     truth
 }
 
-fn mean_latency(run: &Run, factors: Factors) -> f64 {
+fn mean_latency(run: &ObservedRun, factors: Factors) -> f64 {
     let (times, _) = replay(run, &run.prior.clone().scaled(factors)).unwrap();
     let sum: Duration = times.iter().map(|times| times.latency).sum();
     sum.as_secs_f64() / f64::from(u32::try_from(run.requests.len()).unwrap())
@@ -85,14 +85,14 @@ fn one_run_is_enough_to_predict_another_configuration() {
 #[test]
 fn of_a_closed_load_the_steps_tell_the_host_from_the_front_end() {
     let mut truth = Factors::ONE;
-    (truth[Factor::Host], truth[Factor::Frontend]) = (2.0, 3.0);
+    (truth[TermFactor::Host], truth[TermFactor::Frontend]) = (2.0, 3.0);
     let mut seen = run(Factors::ONE, 32, 60);
-    seen.load = Load::Closed { users: 16 };
+    seen.load = ReplayedLoad::Closed { users: 16 };
     // On a device with short steps.
     seen.prior = StepTime::new(&test_model(), DevicePreset::find("b200").unwrap(), &seen.settings).unwrap();
     observe(&mut seen, truth);
     let calibration = calibrate(&[seen]).unwrap();
-    for factor in [Factor::Host, Factor::Frontend] {
+    for factor in [TermFactor::Host, TermFactor::Frontend] {
         assert!((calibration.factors[factor] / truth[factor] - 1.0).abs() < 0.2, "{calibration:?}");
     }
 }
@@ -102,24 +102,25 @@ fn what_the_clients_cannot_tell_is_left_to_the_prior() {
     // Every step reads the weights. The host's millisecond is hidden beside a step, the front end's beside seconds.
     let calibration = calibrate(&[run(truth(), 32, 40)]).unwrap();
     let narrower = |factor| calibration.spread[factor] / prior_spread(factor);
-    assert!(narrower(Factor::Weights) < 0.3, "{calibration:?}");
-    assert!(narrower(Factor::Frontend) > 0.5 && narrower(Factor::Launch) > 0.3, "{calibration:?}");
-    assert!((calibration.factors[Factor::Weights] / 1.15 - 1.0).abs() < 0.05, "{calibration:?}");
+    assert!(narrower(TermFactor::Weights) < 0.3, "{calibration:?}");
+    assert!(narrower(TermFactor::Frontend) > 0.5 && narrower(TermFactor::Launch) > 0.3, "{calibration:?}");
+    assert!((calibration.factors[TermFactor::Weights] / 1.15 - 1.0).abs() < 0.05, "{calibration:?}");
 }
 
 #[test]
 fn draws_vary_by_the_spread_and_repeat() {
     let none = Calibration::none();
     assert_eq!(none.draw(3), none.draw(3));
-    let logs: Vec<_> = (0..2000).map(|number| none.draw(number)[Factor::Weights].ln()).collect();
+    let logs: Vec<_> = (0..2000).map(|number| none.draw(number)[TermFactor::Weights].ln()).collect();
     let variance = logs.iter().map(|log| log * log).sum::<f64>() / 2000.0;
     assert!((variance.sqrt() / 0.1 - 1.0).abs() < 0.1, "{variance}");
-    let mean = (0..2000).map(|number| none.draw(number)[Factor::Host]).sum::<f64>() / 2000.0;
+    let mean = (0..2000).map(|number| none.draw(number)[TermFactor::Host]).sum::<f64>() / 2000.0;
     assert!((mean - 1.0).abs() < 0.06, "{mean}");
     let calibration = calibrate(&[run(truth(), 32, 40)]).unwrap();
     let wide = |calibration: &Calibration| {
-        let logs = (0..200)
-            .map(|number| (calibration.draw(number)[Factor::Compute] / calibration.factors[Factor::Compute]).ln());
+        let logs = (0..200).map(|number| {
+            (calibration.draw(number)[TermFactor::Compute] / calibration.factors[TermFactor::Compute]).ln()
+        });
         (logs.map(|log| log * log).sum::<f64>() / 200.0).sqrt()
     };
     assert!(wide(&calibration) < wide(&none));

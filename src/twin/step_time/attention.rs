@@ -1,8 +1,8 @@
 //! Seconds of attention for all layers: from bytes and operations, or interpolated between measured kernels.
 
-use super::grid::Grid;
+use super::grid::KernelGrid;
 use crate::stats::to_f64;
-use crate::twin::batch::Work;
+use crate::twin::batch::BatchWork;
 
 /// Wasted work of query tiles at the diagonal and at the ends of prompts, in pairs for each prompt token. It follows
 /// from the tables of `aiconfigurator` for short prompts beside long ones.
@@ -14,7 +14,7 @@ const TAIL_SEQUENCES: f64 = 64.0;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Attention {
     Formula(Formula),
-    Measured(Box<Measured>),
+    Measured(Box<MeasuredKernels>),
 }
 
 /// Attention from the model's shape and the device's rates.
@@ -32,23 +32,23 @@ pub(crate) struct Formula {
     pub(crate) pair_s: f64,
 }
 
-/// Kernels measured on uniform batches. The axes of the [`Grid`]s are the prompt tokens of the step, their context in
+/// Kernels measured on uniform batches. The axes of the [`KernelGrid`]s are the prompt tokens of the step, their context in
 /// the cache, the number of decodes, and the context of each decode.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Measured {
+pub(crate) struct MeasuredKernels {
     /// Decodes alone: sequences, context of each.
-    pub(crate) decode: Grid<2>,
+    pub(crate) decode: KernelGrid<2>,
     /// One prompt alone: its tokens, its context.
-    pub(crate) prompt: Grid<2>,
+    pub(crate) prompt: KernelGrid<2>,
     /// Prompts and decodes together.
-    pub(crate) mixed: Grid<4>,
+    pub(crate) mixed: KernelGrid<4>,
     /// Share, 0 to 1, of the way from the time of the mean context to that of the longest one, for a batch of 64
     /// decodes.
     pub(crate) tail: f64,
 }
 
 impl Attention {
-    pub(super) fn time(&self, work: &Work) -> f64 {
+    pub(super) fn time(&self, work: &BatchWork) -> f64 {
         match self {
             Self::Formula(formula) => formula.time(work),
             Self::Measured(measured) => measured.time(work),
@@ -57,7 +57,7 @@ impl Attention {
 }
 
 impl Formula {
-    fn time(&self, work: &Work) -> f64 {
+    fn time(&self, work: &BatchWork) -> f64 {
         let decodes = to_f64(work.decode_context);
         let pairs = to_f64(work.prompt_pairs) + TILE_PAIRS * f64::from(work.prompt_tokens);
         let read = if work.prompt_tokens > 0 { decodes * self.mixed + to_f64(work.prompt_context) } else { decodes };
@@ -65,8 +65,8 @@ impl Formula {
     }
 }
 
-impl Measured {
-    fn time(&self, work: &Work) -> f64 {
+impl MeasuredKernels {
+    fn time(&self, work: &BatchWork) -> f64 {
         let decodes = f64::from(work.decodes);
         let mean = if work.decodes > 0 { to_f64(work.decode_context) / decodes } else { 0.0 };
         if work.prompt_tokens > 0 {
@@ -85,7 +85,7 @@ impl Measured {
 
     /// Treats all prompts of the step as one with equal numbers of tokens and pairs. Several prompts may have fewer
     /// pairs than one of that length without context. The cost of that one is then taken in proportion to the pairs.
-    fn prompts(&self, work: &Work, at: impl Fn(f64, f64) -> f64) -> f64 {
+    fn prompts(&self, work: &BatchWork, at: impl Fn(f64, f64) -> f64) -> f64 {
         let tokens = f64::from(work.prompt_tokens);
         let pairs = to_f64(work.prompt_pairs);
         let alone = tokens * (tokens + 1.0) / 2.0;

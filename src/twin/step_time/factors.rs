@@ -4,7 +4,7 @@ use std::ops::{Index, IndexMut};
 
 /// A group of terms that are wrong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Factor {
+pub enum TermFactor {
     /// Reading weights: layers with a single token, the output head.
     Weights,
     /// The cost of further tokens in the layers.
@@ -18,7 +18,7 @@ pub enum Factor {
     Frontend,
 }
 
-impl Factor {
+impl TermFactor {
     pub const ALL: [Self; 6] =
         [Self::Weights, Self::Compute, Self::Attention, Self::Launch, Self::Host, Self::Frontend];
 
@@ -37,22 +37,22 @@ impl Factor {
 
 /// One factor for each group, 1 by default.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Factors([f64; Factor::ALL.len()]);
+pub struct Factors([f64; TermFactor::ALL.len()]);
 
 impl Factors {
-    pub const ONE: Self = Self([1.0; Factor::ALL.len()]);
+    pub const ONE: Self = Self([1.0; TermFactor::ALL.len()]);
 }
 
-impl Index<Factor> for Factors {
+impl Index<TermFactor> for Factors {
     type Output = f64;
 
-    fn index(&self, factor: Factor) -> &f64 {
+    fn index(&self, factor: TermFactor) -> &f64 {
         &self.0[factor as usize]
     }
 }
 
-impl IndexMut<Factor> for Factors {
-    fn index_mut(&mut self, factor: Factor) -> &mut f64 {
+impl IndexMut<TermFactor> for Factors {
+    fn index_mut(&mut self, factor: TermFactor) -> &mut f64 {
         &mut self.0[factor as usize]
     }
 }

@@ -2,12 +2,12 @@
 
 /// `N` axes, each ascending and with at least two points; the values in the order of the axes, the last one fastest.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Grid<const N: usize> {
+pub(crate) struct KernelGrid<const N: usize> {
     axes: [Vec<f64>; N],
     values: Vec<f64>,
 }
 
-impl<const N: usize> Grid<N> {
+impl<const N: usize> KernelGrid<N> {
     /// Builds a grid from its axes and the value at each crossing. `None` if an axis has fewer than two points or does
     /// not ascend.
     pub(crate) fn new(axes: [Vec<f64>; N], value: impl Fn([f64; N]) -> f64) -> Option<Self> {
@@ -65,15 +65,15 @@ mod tests {
 
     #[test]
     fn an_axis_needs_two_ascending_points() {
-        assert!(Grid::new([vec![1.0]], |_| 0.0).is_none());
-        assert!(Grid::new([vec![2.0, 1.0]], |_| 0.0).is_none());
+        assert!(KernelGrid::new([vec![1.0]], |_| 0.0).is_none());
+        assert!(KernelGrid::new([vec![2.0, 1.0]], |_| 0.0).is_none());
     }
 
     proptest! {
         #[test]
         fn a_plane_is_met_everywhere_above_its_first_points(a in 1.0_f64..100.0, b in 0.0_f64..100.0, c in 3.0_f64..100.0) {
             let plane = |[a, b, c]: [f64; 3]| 2.0 * a + 3.0 * b - c;
-            let grid = Grid::new([vec![1.0, 2.0, 40.0], vec![0.0, 5.0], vec![3.0, 7.0, 8.0]], plane).unwrap();
+            let grid = KernelGrid::new([vec![1.0, 2.0, 40.0], vec![0.0, 5.0], vec![3.0, 7.0, 8.0]], plane).unwrap();
             prop_assert!((grid.at([a, b, c]) - plane([a, b, c])).abs() < 1e-6);
             prop_assert!((grid.at([0.5, b, c]) - plane([1.0, b, c])).abs() < 1e-6);
         }

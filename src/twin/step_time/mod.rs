@@ -26,7 +26,7 @@ mod parallel;
 
 use std::time::Duration;
 
-use super::batch::Work;
+use super::batch::BatchWork;
 use super::device::{DevicePreset, GPU};
 use super::frontend::Frontend;
 use super::memory::kv_bytes_per_token;
@@ -34,11 +34,11 @@ use super::settings::Settings;
 use crate::facts::ModelShape;
 use crate::stats::to_f64;
 
-pub(crate) use attention::{Attention, Measured};
+pub(crate) use attention::{Attention, MeasuredKernels};
 pub(crate) use curve::Curve;
-pub use factors::{Factor, Factors};
+pub use factors::{Factors, TermFactor};
 use graph::Graphs;
-pub(crate) use grid::Grid;
+pub(crate) use grid::KernelGrid;
 use parallel::Communication;
 pub use parallel::Parallel;
 
@@ -82,7 +82,7 @@ struct Host {
 
 /// One step, term by term, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Parts {
+pub struct StepParts {
     pub linear_s: f64,
     pub attention_s: f64,
     pub sampling_s: f64,
@@ -179,7 +179,7 @@ impl StepTime {
     pub(crate) fn measured(
         linear: Curve,
         sampling: Curve,
-        attention: Measured,
+        attention: MeasuredKernels,
         layers: f64,
         settings: &Settings,
     ) -> Self {
@@ -218,36 +218,38 @@ impl StepTime {
 
     /// Returns the time from the start of a step to its tokens.
     #[must_use]
-    pub fn of(&self, work: &Work) -> Duration {
+    pub fn of(&self, work: &BatchWork) -> Duration {
         duration(self.parts(work).total_s)
     }
 
     /// Like `of`, but term by term.
     #[must_use]
-    pub fn parts(&self, work: &Work) -> Parts {
+    pub fn parts(&self, work: &BatchWork) -> StepParts {
         let factors = &self.factors;
         let padded = self.graphs.padded(work.tokens);
         let whole_graph = padded.is_some() && work.prompt_tokens == 0;
         let rows = f64::from(padded.unwrap_or(work.tokens).max(1));
         let base = self.linear.base();
-        let linear_s = base * factors[Factor::Weights] + (self.linear.at(rows) - base) * factors[Factor::Compute];
+        let linear_s =
+            base * factors[TermFactor::Weights] + (self.linear.at(rows) - base) * factors[TermFactor::Compute];
         // Logits are computed for the last token of every sequence, even if its prompt is not yet complete, and for
         // each draft.
-        let sampling_s = self.sampling.at(f64::from((work.sequences + work.drafts).max(1))) * factors[Factor::Weights];
-        let attention_s = self.attention.time(work) / self.shares * factors[Factor::Attention];
-        let launch_s = if whole_graph { 0.0 } else { self.launch_s * factors[Factor::Launch] };
+        let sampling_s =
+            self.sampling.at(f64::from((work.sequences + work.drafts).max(1))) * factors[TermFactor::Weights];
+        let attention_s = self.attention.time(work) / self.shares * factors[TermFactor::Attention];
+        let launch_s = if whole_graph { 0.0 } else { self.launch_s * factors[TermFactor::Launch] };
         let communication_s = self.communication.time(rows);
         let device = linear_s + sampling_s + attention_s + communication_s + launch_s;
-        let device = device.max(self.eager_s * factors[Factor::Launch]);
-        let host_s = self.host.time(work) * factors[Factor::Host];
+        let device = device.max(self.eager_s * factors[TermFactor::Launch]);
+        let host_s = self.host.time(work) * factors[TermFactor::Host];
         let total_s = if self.host.overlapped { device.max(host_s) } else { device + host_s };
-        Parts { linear_s, attention_s, sampling_s, launch_s, communication_s, host_s, total_s }
+        StepParts { linear_s, attention_s, sampling_s, launch_s, communication_s, host_s, total_s }
     }
 
     /// Returns the costs of the API server's work.
     #[must_use]
     pub fn frontend(&self) -> Frontend {
-        let factor = self.factors[Factor::Frontend];
+        let factor = self.factors[TermFactor::Frontend];
         let Frontend { request_s, prompt_token_s, step_s, stream_s } = self.frontend;
         Frontend {
             request_s: request_s * factor,
@@ -269,7 +271,7 @@ impl Host {
         }
     }
 
-    fn time(&self, work: &Work) -> f64 {
+    fn time(&self, work: &BatchWork) -> f64 {
         self.step_s
             + self.sequence_s * f64::from(work.sequences)
             + self.block_s * to_f64(work.blocks)

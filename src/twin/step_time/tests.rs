@@ -16,13 +16,13 @@ fn on(device: &str, settings: &Settings) -> StepTime {
     StepTime::new(&test_model(), DevicePreset::find(device).unwrap(), settings).unwrap()
 }
 
-fn seconds(work: Work) -> f64 {
+fn seconds(work: BatchWork) -> f64 {
     on("h100", &settings()).of(&work).as_secs_f64()
 }
 
-fn decode(sequences: u32, context: u32) -> Work {
+fn decode(sequences: u32, context: u32) -> BatchWork {
     let decode_context = u64::from(sequences) * u64::from(context);
-    Work {
+    BatchWork {
         sequences,
         tokens: sequences,
         samples: sequences,
@@ -30,19 +30,27 @@ fn decode(sequences: u32, context: u32) -> Work {
         decode_context,
         decode_longest: context,
         blocks: decode_context / 16,
-        ..Work::default()
+        ..BatchWork::default()
     }
 }
 
-fn prefill(tokens: u32) -> Work {
+fn prefill(tokens: u32) -> BatchWork {
     let pairs = u64::from(tokens) * u64::from(tokens) / 2;
     let blocks = u64::from(tokens) / 16;
-    Work { sequences: 1, tokens, samples: 1, prompt_tokens: tokens, prompt_pairs: pairs, blocks, ..Work::default() }
+    BatchWork {
+        sequences: 1,
+        tokens,
+        samples: 1,
+        prompt_tokens: tokens,
+        prompt_pairs: pairs,
+        blocks,
+        ..BatchWork::default()
+    }
 }
 
-fn both(prompt: u32, sequences: u32, context: u32) -> Work {
+fn both(prompt: u32, sequences: u32, context: u32) -> BatchWork {
     let (prompt, decodes) = (prefill(prompt), decode(sequences, context));
-    Work {
+    BatchWork {
         sequences: prompt.sequences + decodes.sequences,
         tokens: prompt.tokens + decodes.tokens,
         samples: prompt.samples + decodes.samples,
@@ -105,7 +113,7 @@ fn an_overlapped_host_costs_nothing_until_it_is_the_slower_one() {
     let device = parts.linear_s + parts.attention_s + parts.sampling_s;
     assert!(parts.host_s < device && (parts.total_s - device).abs() < 1e-12);
     let mut slow = Factors::ONE;
-    slow[Factor::Host] = 100.0;
+    slow[TermFactor::Host] = 100.0;
     let parts = time.scaled(slow).parts(&decode(8, 100));
     assert!((parts.total_s - parts.host_s).abs() < 1e-12);
 }
@@ -113,7 +121,7 @@ fn an_overlapped_host_costs_nothing_until_it_is_the_slower_one() {
 #[test]
 fn two_devices_are_faster_than_one_and_slower_than_half_of_it() {
     let device = DevicePreset::find("h100").unwrap();
-    let of = |tensor, pipeline, work: &Work| {
+    let of = |tensor, pipeline, work: &BatchWork| {
         let parallel = Parallel { tensor, pipeline };
         StepTime::on_several(&test_model(), device, &settings(), parallel).unwrap().of(work).as_secs_f64()
     };

@@ -6,9 +6,9 @@ mod table;
 use std::path::Path;
 use std::time::Duration;
 
-use super::draw::Purpose;
-use super::writer::{Piece, Writer};
-use super::{LeftOut, Session, Workload, WorkloadError};
+use super::draw::DrawPurpose;
+use super::writer::{TextPiece, TextWriter};
+use super::{LeftOut, UserSession, Workload, WorkloadError};
 
 /// Tokens of a block, for each hash of a Mooncake trace (<https://github.com/kvcache-ai/Mooncake>,
 /// `FAST25-release/traces`: "each block contains 512 tokens").
@@ -28,16 +28,16 @@ struct Row {
 /// Random tokens of the recorded lengths. Blocks of equal hash are equal tokens. All other tokens are the session's
 /// own, also after the trace has started over.
 #[derive(Debug)]
-pub(super) struct Trace {
-    writer: Writer,
+pub(super) struct TraceWorkload {
+    writer: TextWriter,
     /// At least one, ordered by `at`.
     rows: Vec<Row>,
     left_out: Vec<LeftOut>,
 }
 
-impl Trace {
+impl TraceWorkload {
     /// Reads a trace. Rows that the model cannot hold, and rows without input or output tokens, are left out.
-    pub(super) fn read(file: &Path, writer: Writer, max_model_len: Option<u64>) -> Result<Self, WorkloadError> {
+    pub(super) fn read(file: &Path, writer: TextWriter, max_model_len: Option<u64>) -> Result<Self, WorkloadError> {
         let mut rows = read::read(file)?;
         let all = rows.len();
         rows.retain(|row| row.input > 0 && row.output > 0);
@@ -63,27 +63,27 @@ impl Trace {
     }
 }
 
-impl Workload for Trace {
-    fn session(&self, index: u64) -> Session {
+impl Workload for TraceWorkload {
+    fn session(&self, index: u64) -> UserSession {
         let row = self.row(index);
         let mut rest = row.input;
         let mut pieces = Vec::with_capacity(row.blocks.len() + 1);
         for block in &row.blocks {
             let len = rest.min(BLOCK);
-            pieces.push(Piece::new(Purpose::Block, *block, len));
+            pieces.push(TextPiece::new(DrawPurpose::Block, *block, len));
             rest -= len;
         }
         if rest > 0 {
-            pieces.push(Piece::new(Purpose::Prompt, index, rest));
+            pieces.push(TextPiece::new(DrawPurpose::Prompt, index, rest));
         }
-        Session::single(self.writer.prompt(pieces), row.output)
+        UserSession::single(self.writer.prompt(pieces), row.output)
     }
 
     /// Returns a session of the row's lengths without its blocks. Other rows have these blocks too, and so does the row
     /// itself when the trace starts over.
-    fn warmup_session(&self, index: u64) -> Session {
+    fn warmup_session(&self, index: u64) -> UserSession {
         let row = self.row(index);
-        Session::single(self.writer.prompt([Piece::new(Purpose::Prompt, index, row.input)]), row.output)
+        UserSession::single(self.writer.prompt([TextPiece::new(DrawPurpose::Prompt, index, row.input)]), row.output)
     }
 
     fn longest(&self) -> u64 {
@@ -113,9 +113,9 @@ mod tests {
     use super::*;
     use crate::workload::tests::{temporary, tokens};
 
-    fn trace(text: &str) -> Result<Trace, WorkloadError> {
+    fn trace(text: &str) -> Result<TraceWorkload, WorkloadError> {
         let file = temporary(text);
-        Trace::read(file.path(), Writer::of_ids(1, 4096), Some(10_000))
+        TraceWorkload::read(file.path(), TextWriter::of_ids(1, 4096), Some(10_000))
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 use setpoint::engines::vllm::FLAGS;
 use setpoint::facts::{EngineVersion, ModelShape};
-use setpoint::flag::{BoolStyle, Flag, FlagTable, Kind};
+use setpoint::flag::{BoolStyle, Flag, FlagKind, FlagTable};
 
 use crate::support::root;
 
@@ -78,7 +78,7 @@ impl Pool {
     pub(super) fn draw(&self, seed: u64, count: u64) -> Vec<List> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let table = FLAGS.for_version(EngineVersion::new(0, 32, 0));
-        let switches = table.flags().filter(|flag| flag.kind() == Kind::Bool && !LEFT_OUT.contains(&flag.name));
+        let switches = table.flags().filter(|flag| flag.kind() == FlagKind::Bool && !LEFT_OUT.contains(&flag.name));
         let mut names: Vec<&str> =
             self.values.keys().map(String::as_str).chain(switches.map(|flag| flag.name)).collect();
         names.sort_unstable();
@@ -105,7 +105,7 @@ impl Pool {
     fn spell(&self, name: &str, table: FlagTable, random: &mut impl Rng) -> Vec<String> {
         let flag = table.find(name);
         let optional = |flag: &Flag| flag.bool_style() == Some(BoolStyle::Optional);
-        if flag.is_some_and(|flag| flag.kind() == Kind::Bool) {
+        if flag.is_some_and(|flag| flag.kind() == FlagKind::Bool) {
             let negated = flag.is_some_and(|flag| optional(&flag)) && random.random_bool(0.45);
             let ending = if random.random_bool(0.02) { "=True" } else { "" };
             return vec![format!("--{}{name}{ending}", if negated { "no-" } else { "" })];

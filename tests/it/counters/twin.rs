@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use setpoint::stats::to_f64;
-use setpoint::twin::{Counters, Engine, RequestId, Settings};
+use setpoint::twin::{Counters, RequestId, Settings, TwinEngine};
 
 use super::server::Page;
 
@@ -12,7 +12,7 @@ use super::server::Page;
 const BOUNDS: [u32; 13] = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384];
 
 pub(super) struct Twin {
-    engine: Engine,
+    engine: TwinEngine,
     /// Prompt and output length of each request in progress, by its number.
     open: HashMap<u64, (u32, u32)>,
     requests: u64,
@@ -25,7 +25,7 @@ pub(super) struct Twin {
 
 impl Twin {
     pub(super) fn new(settings: Settings) -> Self {
-        let engine = Engine::new(settings).unwrap();
+        let engine = TwinEngine::new(settings).unwrap();
         Self { engine, open: HashMap::new(), requests: 0, steps: Vec::new(), finished: [0; 3] }
     }
 

@@ -3,8 +3,8 @@
 use axum::http::StatusCode;
 use serde::Deserialize;
 
-use super::chat::{self, Message};
-use super::metrics::Finish;
+use super::chat::{self, ServedMessage};
+use super::metrics::RequestFinish;
 use crate::facts::EngineVersion;
 use crate::stats::f64_to_u32;
 
@@ -15,18 +15,18 @@ const NATURAL_LENGTH: f64 = 256.0;
 
 /// The interface of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Api {
+pub(super) enum ServedApi {
     Completions,
     Chat,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Ask {
+pub(super) struct ServedAsk {
     model: Option<String>,
     /// For completions only.
     prompt: Option<Prompt>,
     /// For chats only.
-    messages: Option<Vec<Message>>,
+    messages: Option<Vec<ServedMessage>>,
     max_tokens: Option<u64>,
     /// For chats only; it takes precedence over `max_tokens`.
     max_completion_tokens: Option<u64>,
@@ -50,7 +50,7 @@ struct StreamOptions {
 
 /// The token counts that a stream carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Usage {
+pub(super) struct ServedUsage {
     /// Whether they follow the last content chunk in a chunk of their own.
     pub(super) last: bool,
     /// Whether every content chunk carries them as well.
@@ -68,7 +68,7 @@ enum Prompt {
 
 /// The facts that requests are checked against.
 #[derive(Clone, Debug)]
-pub(super) struct Limits {
+pub(super) struct ServedLimits {
     pub(super) version: EngineVersion,
     /// The names of the model, at least one. Replies carry the first one.
     pub(super) served_names: Vec<String>,
@@ -84,13 +84,13 @@ pub(super) struct Limits {
 
 /// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Complaint {
+pub(super) struct RequestComplaint {
     pub(super) status: StatusCode,
     pub(super) kind: &'static str,
     pub(super) message: String,
 }
 
-impl Complaint {
+impl RequestComplaint {
     pub(super) fn bad(message: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_REQUEST, kind: "BadRequestError", message: message.into() }
     }
@@ -102,71 +102,73 @@ impl Complaint {
 
 /// The work for one prompt, ready for the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Order {
+pub(super) struct PromptOrder {
     pub(super) prompt: Vec<u32>,
     pub(super) output_len: u32,
-    pub(super) finish: Finish,
+    pub(super) finish: RequestFinish,
     /// The request's own limit, which may exceed `output_len`.
     pub(super) most_output: u32,
     pub(super) priority: i32,
 }
 
-impl Ask {
-    pub(super) fn parse(body: &[u8]) -> Result<Self, Complaint> {
-        serde_json::from_slice(body).map_err(|error| Complaint::bad(format!("1 validation error: {error}")))
+impl ServedAsk {
+    pub(super) fn parse(body: &[u8]) -> Result<Self, RequestComplaint> {
+        serde_json::from_slice(body).map_err(|error| RequestComplaint::bad(format!("1 validation error: {error}")))
     }
 
     /// Returns the token counts that the client requests. vLLM has changed the defaults twice.
-    pub(super) fn usage(&self, version: EngineVersion) -> Usage {
-        let Some(options) = &self.stream_options else { return Usage::default() };
+    pub(super) fn usage(&self, version: EngineVersion) -> ServedUsage {
+        let Some(options) = &self.stream_options else { return ServedUsage::default() };
         let last = options.include_usage.unwrap_or(version < EngineVersion::new(0, 20, 0));
-        Usage { last, every: last && options.continuous_usage_stats.unwrap_or(version.is_v0()) }
+        ServedUsage { last, every: last && options.continuous_usage_stats.unwrap_or(version.is_v0()) }
     }
 
     /// Returns one order for each prompt. The length of an answer without `ignore_eos` depends only on `draw`, which
     /// returns uniform numbers in [0, 1), because there is no model that could end it.
     pub(super) fn orders(
         self,
-        api: Api,
-        limits: &Limits,
+        api: ServedApi,
+        limits: &ServedLimits,
         mut draw: impl FnMut() -> f64,
-    ) -> Result<Vec<Order>, Complaint> {
+    ) -> Result<Vec<PromptOrder>, RequestComplaint> {
         if let Some(model) = self.model.as_deref().filter(|model| limits.served_names.iter().all(|name| name != model))
         {
-            return Err(Complaint {
+            return Err(RequestComplaint {
                 status: StatusCode::NOT_FOUND,
                 kind: "NotFoundError",
                 message: format!("The model `{model}` does not exist."),
             });
         }
         if self.stream_options.is_some() && !self.stream {
-            return Err(Complaint::bad("Stream options can only be defined when `stream=True`."));
+            return Err(RequestComplaint::bad("Stream options can only be defined when `stream=True`."));
         }
         if limits.refuses_priority && self.priority != 0 {
             // `LLMEngine.add_request` of `vllm/engine/llm_engine.py`.
             let priority = self.priority;
-            return Err(Complaint::bad(format!("Got priority {priority} but Priority scheduling is not enabled.")));
+            return Err(RequestComplaint::bad(format!(
+                "Got priority {priority} but Priority scheduling is not enabled."
+            )));
         }
         // The default is a fixed number for completions, and for chats the rest of the model length.
         let asked = match api {
-            Api::Completions => Some(self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
-            Api::Chat => self.max_completion_tokens.or(self.max_tokens),
+            ServedApi::Completions => Some(self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
+            ServedApi::Chat => self.max_completion_tokens.or(self.max_tokens),
         };
         if asked == Some(0) {
-            return Err(Complaint::bad("max_tokens must be at least 1, got 0."));
+            return Err(RequestComplaint::bad("max_tokens must be at least 1, got 0."));
         }
         if let Some(asked) = asked.filter(|asked| self.min_tokens > *asked) {
             let message =
                 format!("min_tokens must be less than or equal to max_tokens={asked}, got {}.", self.min_tokens);
-            return Err(Complaint::bad(message));
+            return Err(RequestComplaint::bad(message));
         }
-        let missing = |field| Complaint::bad(format!("1 validation error: missing field `{field}`"));
+        let missing = |field| RequestComplaint::bad(format!("1 validation error: missing field `{field}`"));
         let prompts = match api {
-            Api::Completions => self.prompt.ok_or_else(|| missing("prompt"))?.tokens(limits.vocab_size)?,
-            Api::Chat => vec![chat::prompt(&self.messages.ok_or_else(|| missing("messages"))?, limits)?],
+            ServedApi::Completions => self.prompt.ok_or_else(|| missing("prompt"))?.tokens(limits.vocab_size)?,
+            ServedApi::Chat => vec![chat::prompt(&self.messages.ok_or_else(|| missing("messages"))?, limits)?],
         };
         if prompts.is_empty() {
-            return Err(Complaint::bad("Either prompt or prompt_embeds must be provided and non-empty."));
+            return Err(RequestComplaint::bad("Either prompt or prompt_embeds must be provided and non-empty."));
         }
         let orders = prompts.into_iter().map(|prompt| {
             let len = prompt.len() as u64;
@@ -174,8 +176,14 @@ impl Ask {
             let most = allowed(limits, len, asked)?;
             let most = u32::try_from(most).unwrap_or(u32::MAX);
             let natural = if self.ignore_eos { u32::MAX } else { natural_length(draw(), self.min_tokens) };
-            let finish = if natural < most { Finish::Stop } else { Finish::Length };
-            Ok(Order { prompt, output_len: most.min(natural), finish, most_output: most, priority: self.priority })
+            let finish = if natural < most { RequestFinish::Stop } else { RequestFinish::Length };
+            Ok(PromptOrder {
+                prompt,
+                output_len: most.min(natural),
+                finish,
+                most_output: most,
+                priority: self.priority,
+            })
         });
         orders.collect()
     }
@@ -183,18 +191,18 @@ impl Ask {
 
 /// Returns the number of output tokens within the model length. Releases up to 0.20 reject a larger number, later ones
 /// reduce it.
-fn allowed(limits: &Limits, prompt: u64, asked: u64) -> Result<u64, Complaint> {
+fn allowed(limits: &ServedLimits, prompt: u64, asked: u64) -> Result<u64, RequestComplaint> {
     let most = limits.max_model_len;
     let total = prompt.saturating_add(asked);
     let fits = total <= most;
     let cuts = limits.version >= EngineVersion::new(0, 21, 0);
     if prompt == 0 {
-        return Err(Complaint::bad("The decoder prompt cannot be empty"));
+        return Err(RequestComplaint::bad("The decoder prompt cannot be empty"));
     }
     if fits || (cuts && asked <= most && prompt < most) {
         return Ok(asked.min(most - prompt));
     }
-    Err(Complaint::bad(format!(
+    Err(RequestComplaint::bad(format!(
         "This model's maximum context length is {most} tokens. However, you requested {total} tokens ({prompt} in the \
          messages, {asked} in the completion). Please reduce the length of the messages or completion."
     )))
@@ -209,7 +217,7 @@ fn natural_length(uniform: f64, least: u64) -> u32 {
 }
 
 impl Prompt {
-    fn tokens(self, vocabulary: u64) -> Result<Vec<Vec<u32>>, Complaint> {
+    fn tokens(self, vocabulary: u64) -> Result<Vec<Vec<u32>>, RequestComplaint> {
         match self {
             Self::Text(text) => Ok(vec![tokenize(&text, vocabulary)]),
             Self::Texts(texts) => Ok(texts.iter().map(|text| tokenize(text, vocabulary)).collect()),
@@ -228,11 +236,11 @@ pub(super) fn tokenize(text: &str, vocabulary: u64) -> Vec<u32> {
     text.as_bytes().chunks(4).map(token).collect()
 }
 
-fn check(ids: &[i64], vocabulary: u64) -> Result<Vec<u32>, Complaint> {
+fn check(ids: &[i64], vocabulary: u64) -> Result<Vec<u32>, RequestComplaint> {
     ids.iter()
         .map(|id| {
             let known = u32::try_from(*id).ok().filter(|id| u64::from(*id) < vocabulary);
-            known.ok_or_else(|| Complaint::bad(format!("Token id {id} is out of vocabulary")))
+            known.ok_or_else(|| RequestComplaint::bad(format!("Token id {id} is out of vocabulary")))
         })
         .collect()
 }
@@ -242,8 +250,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn orders(version: &str, ask: &serde_json::Value) -> Result<Vec<Order>, Complaint> {
-        let limits = Limits {
+    fn orders(version: &str, ask: &serde_json::Value) -> Result<Vec<PromptOrder>, RequestComplaint> {
+        let limits = ServedLimits {
             version: version.parse().unwrap(),
             served_names: vec!["m".to_owned()],
             root: "m".to_owned(),
@@ -252,8 +260,8 @@ mod tests {
             multimodal: false,
             refuses_priority: version == "0.6.3",
         };
-        let api = if ask.get("messages").is_some() { Api::Chat } else { Api::Completions };
-        Ask::parse(ask.to_string().as_bytes())?.orders(api, &limits, || 0.5)
+        let api = if ask.get("messages").is_some() { ServedApi::Chat } else { ServedApi::Completions };
+        ServedAsk::parse(ask.to_string().as_bytes())?.orders(api, &limits, || 0.5)
     }
 
     #[test]
@@ -266,7 +274,7 @@ mod tests {
         ] {
             let orders = orders("0.32.0", &json!({"model": "m", "prompt": prompt, "ignore_eos": true})).unwrap();
             assert_eq!(orders.iter().map(|order| order.prompt.len()).collect::<Vec<_>>(), lengths);
-            assert!(orders.iter().all(|order| order.output_len == 16 && order.finish == Finish::Length));
+            assert!(orders.iter().all(|order| order.output_len == 16 && order.finish == RequestFinish::Length));
         }
     }
 
@@ -296,9 +304,9 @@ mod tests {
             let ask = json!({"prompt": [1], "max_tokens": 900, "ignore_eos": ignore_eos});
             orders("0.32.0", &ask).unwrap().remove(0)
         };
-        assert_eq!((order(true).output_len, order(true).finish), (900, Finish::Length));
+        assert_eq!((order(true).output_len, order(true).finish), (900, RequestFinish::Length));
         // The median of a geometric distribution with mean 256.
-        assert_eq!((order(false).output_len, order(false).finish), (178, Finish::Stop));
+        assert_eq!((order(false).output_len, order(false).finish), (178, RequestFinish::Stop));
     }
 
     #[test]

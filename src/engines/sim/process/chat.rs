@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Deserialize;
 
-use super::ask::{Complaint, Limits, tokenize};
+use super::ask::{RequestComplaint, ServedLimits, tokenize};
 
 /// The side length in pixels of the part of an image that becomes one token: a patch of 14 pixels, merged two by two.
 /// Source: Qwen2-VL's `image_processing_qwen2_vl.py` in `transformers`.
@@ -27,7 +27,7 @@ enum Special {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Message {
+pub(super) struct ServedMessage {
     role: String,
     content: Option<Content>,
 }
@@ -53,7 +53,7 @@ struct ImageUrl {
 }
 
 /// Returns the prompt of a chat.
-pub(super) fn prompt(messages: &[Message], limits: &Limits) -> Result<Vec<u32>, Complaint> {
+pub(super) fn prompt(messages: &[ServedMessage], limits: &ServedLimits) -> Result<Vec<u32>, RequestComplaint> {
     let vocabulary = limits.vocab_size.max(1);
     let special = |token: Special| small((vocabulary - 1).saturating_sub(token as u64));
     let mut prompt = Vec::new();
@@ -76,9 +76,12 @@ pub(super) fn prompt(messages: &[Message], limits: &Limits) -> Result<Vec<u32>, 
                             prompt.push(special(Special::VisionEnd));
                         }
                         ("text" | "image_url", ..) => {
-                            return Err(Complaint::bad(format!("Missing '{}' field in multimodal part.", part.kind)));
+                            return Err(RequestComplaint::bad(format!(
+                                "Missing '{}' field in multimodal part.",
+                                part.kind
+                            )));
                         }
-                        (kind, ..) => return Err(Complaint::bad(format!("Unknown part type: {kind}"))),
+                        (kind, ..) => return Err(RequestComplaint::bad(format!("Unknown part type: {kind}"))),
                     }
                 }
             }
@@ -91,9 +94,9 @@ pub(super) fn prompt(messages: &[Message], limits: &Limits) -> Result<Vec<u32>, 
 
 /// Returns the tokens of an image. Equal images have equal tokens, so that they share their prefix; different images
 /// differ.
-fn image_tokens(url: &str, limits: &Limits) -> Result<Vec<u32>, Complaint> {
+fn image_tokens(url: &str, limits: &ServedLimits) -> Result<Vec<u32>, RequestComplaint> {
     if !limits.multimodal {
-        return Err(Complaint::bad(format!("{} is not a multimodal model", limits.root)));
+        return Err(RequestComplaint::bad(format!("{} is not a multimodal model", limits.root)));
     }
     let Some(data) = url.strip_prefix("data:") else {
         let message = if url.starts_with("http") {
@@ -101,13 +104,13 @@ fn image_tokens(url: &str, limits: &Limits) -> Result<Vec<u32>, Complaint> {
         } else {
             "The URL must be either a HTTP, data or file URL."
         };
-        return Err(Complaint::bad(message));
+        return Err(RequestComplaint::bad(message));
     };
     let Some((_, base64)) = data.split_once(";base64,") else {
-        return Err(Complaint::bad("Only base64 data URLs are supported for now."));
+        return Err(RequestComplaint::bad("Only base64 data URLs are supported for now."));
     };
-    let bytes = BASE64.decode(base64).map_err(|error| Complaint::bad(format!("Incorrect padding: {error}")))?;
-    let (width, height) = size(&bytes).ok_or_else(|| Complaint::bad("cannot identify image file"))?;
+    let bytes = BASE64.decode(base64).map_err(|error| RequestComplaint::bad(format!("Incorrect padding: {error}")))?;
+    let (width, height) = size(&bytes).ok_or_else(|| RequestComplaint::bad("cannot identify image file"))?;
     let vocabulary = limits.vocab_size.max(1);
     // The FNV-1a hash of the image. A linear congruential generator spreads its digits over the patches.
     let hash = bytes
@@ -142,8 +145,8 @@ mod tests {
     use super::*;
     use serde_json::{Value as Json, json};
 
-    fn ask(multimodal: bool, messages: Json) -> Result<Vec<u32>, Complaint> {
-        let limits = Limits {
+    fn ask(multimodal: bool, messages: Json) -> Result<Vec<u32>, RequestComplaint> {
+        let limits = ServedLimits {
             version: "0.32.0".parse().unwrap(),
             served_names: vec!["m".to_owned()],
             root: "org/m".to_owned(),
@@ -152,7 +155,7 @@ mod tests {
             multimodal,
             refuses_priority: false,
         };
-        prompt(&serde_json::from_value::<Vec<Message>>(messages).unwrap(), &limits)
+        prompt(&serde_json::from_value::<Vec<ServedMessage>>(messages).unwrap(), &limits)
     }
 
     /// Returns an image part with the PNG header only, because the rest is never read.

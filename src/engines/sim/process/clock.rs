@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 const MOST_LAG: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(super) struct Clock {
+pub(super) struct ServedClock {
     /// The real instant of virtual time zero.
     origin: Instant,
     scale: f64,
@@ -23,7 +23,7 @@ pub(super) struct Clock {
     reference: (Instant, Duration),
 }
 
-impl Clock {
+impl ServedClock {
     /// Creates a clock. `scale` virtual seconds pass in one real second; `noise` is the log-normal spread of step
     /// times.
     pub(super) fn new(scale: f64, seed: u64, noise: f64) -> Self {
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn noise_has_mean_one_and_is_the_seed_s() {
         let samples = |seed| {
-            let mut clock = Clock::new(1.0, seed, 0.2);
+            let mut clock = ServedClock::new(1.0, seed, 0.2);
             (0..4000).map(|_| clock.factor()).collect::<Vec<_>>()
         };
         let first = samples(1);
@@ -97,8 +97,8 @@ mod tests {
 
     #[test]
     fn a_late_event_moves_no_other_unless_it_is_much_too_late() {
-        let mut clock = Clock::new(20.0, 1, 0.0);
-        let due = |clock: &Clock| clock.real_of(Duration::from_secs(40)).unwrap();
+        let mut clock = ServedClock::new(20.0, 1, 0.0);
+        let due = |clock: &ServedClock| clock.real_of(Duration::from_secs(40)).unwrap();
         let before = due(&clock);
         assert_eq!(before, clock.origin + Duration::from_secs(2));
         assert_eq!(clock.virtual_of(before), Duration::from_secs(40));
@@ -106,6 +106,6 @@ mod tests {
         assert_eq!(due(&clock), before);
         clock.catch_up(Duration::from_secs(3));
         assert_eq!(due(&clock), before + Duration::from_secs(3));
-        assert_eq!(Clock::new(1e-3, 1, 0.0).real_of(Duration::MAX), None);
+        assert_eq!(ServedClock::new(1e-3, 1, 0.0).real_of(Duration::MAX), None);
     }
 }

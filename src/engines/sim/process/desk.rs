@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 use tokio::sync::mpsc;
 
-use super::clock::Clock;
-use super::engine::{Job, Update};
-use super::metrics::{Finish, Meter, Metrics, Report};
-use super::outlet::Outlet;
-use super::schedule::{Record, Schedule};
-use crate::twin::{self, Engine, Event, Flight, Frontend, RequestId};
+use super::clock::ServedClock;
+use super::engine::{EngineJobs, EngineUpdate};
+use super::metrics::{LatencyMeter, RequestFinish, SchedulerReport, ServedMetrics};
+use super::outlet::TokenOutlet;
+use super::schedule::{StepRecord, StepSchedule};
+use crate::twin::{self, Frontend, RequestId, StepEvent, StepFlight, TwinEngine};
 
 /// The direct way from the engine's thread to a stream, past the web server.
 #[derive(Debug)]
-pub(super) struct Direct {
-    pub(super) outlet: Arc<Outlet>,
+pub(super) struct DirectStream {
+    pub(super) outlet: Arc<TokenOutlet>,
     /// The bytes for one token, two tokens, and so on, framed for HTTP. The web server writes longer pieces and the
     /// last one.
     pub(super) pieces: Arc<[Bytes]>,
@@ -26,9 +26,9 @@ pub(super) struct Direct {
 #[derive(Debug)]
 struct Open {
     choice: u32,
-    finish: Finish,
-    updates: mpsc::UnboundedSender<Update>,
-    direct: Option<Direct>,
+    finish: RequestFinish,
+    updates: mpsc::UnboundedSender<EngineUpdate>,
+    direct: Option<DirectStream>,
     engine: usize,
     prompt_len: u32,
     arrived: Instant,
@@ -44,7 +44,7 @@ struct Open {
 
 impl Open {
     /// Adds the finished request to the metrics.
-    fn count(&self, finish: Finish, meter: &mut Meter) {
+    fn count(&self, finish: RequestFinish, meter: &mut LatencyMeter) {
         let admitted = self.admitted.unwrap_or(self.arrived);
         let first = self.first_token.unwrap_or(admitted);
         let phases = [
@@ -56,9 +56,9 @@ impl Open {
     }
 
     /// Sends tokens to the client. Returns the time of writing, or `None` if the web server is to write them.
-    fn send(&mut self, sent: u32, finish: Option<Finish>) -> Option<Instant> {
+    fn send(&mut self, sent: u32, finish: Option<RequestFinish>) -> Option<Instant> {
         self.sent += sent;
-        if let Some(Direct { outlet, pieces }) = &self.direct {
+        if let Some(DirectStream { outlet, pieces }) = &self.direct {
             let piece = pieces.get((sent as usize).wrapping_sub(1)).filter(|_| finish.is_none());
             if piece.is_some_and(|piece| outlet.write(piece)) {
                 return Some(Instant::now());
@@ -66,7 +66,7 @@ impl Open {
             outlet.queue();
         }
         // A client that has disconnected is handled by its abort.
-        let _ = self.updates.send(Update { choice: self.choice, sent, tokens: self.sent, finish });
+        let _ = self.updates.send(EngineUpdate { choice: self.choice, sent, tokens: self.sent, finish });
         None
     }
 }
@@ -75,41 +75,41 @@ impl Open {
 #[derive(Debug)]
 struct Out {
     due: Duration,
-    event: Event,
+    event: StepEvent,
 }
 
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct EngineDesk {
     open: HashMap<RequestId, Open>,
     /// The model of the front end's delays for reading requests and writing tokens.
-    frontend: twin::Desk,
+    frontend: twin::FrontendProcess,
     /// Requests whose reading by the front end may not be complete.
-    received: VecDeque<(Duration, Job)>,
+    received: VecDeque<(Duration, EngineJobs)>,
     /// Ordered by due time.
     outbox: VecDeque<Out>,
-    metrics: Metrics,
-    schedule: Option<Schedule>,
+    metrics: ServedMetrics,
+    schedule: Option<StepSchedule>,
     /// Steps whose tokens are not all sent, with the number of missing pieces.
-    records: VecDeque<(Record, usize)>,
+    records: VecDeque<(StepRecord, usize)>,
     /// Steps that ended late by more than their own length.
     pub(super) late: u64,
 }
 
-impl Desk {
-    pub(super) fn new(metrics: Metrics, schedule: Option<Schedule>, frontend: Frontend) -> Self {
-        let (open, frontend) = (HashMap::new(), twin::Desk::new(frontend));
+impl EngineDesk {
+    pub(super) fn new(metrics: ServedMetrics, schedule: Option<StepSchedule>, frontend: Frontend) -> Self {
+        let (open, frontend) = (HashMap::new(), twin::FrontendProcess::new(frontend));
         let (received, outbox, records) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         Self { open, frontend, received, outbox, metrics, schedule, records, late: 0 }
     }
 
     /// Accepts a request that arrived at `at`; the front end now reads it.
-    pub(super) fn receive(&mut self, at: Duration, job: Job) {
+    pub(super) fn receive(&mut self, at: Duration, job: EngineJobs) {
         let prompt_len = u32::try_from(job.prompt.len()).unwrap_or(u32::MAX);
         self.received.push_back((self.frontend.receive(at, prompt_len), job));
     }
 
     /// Returns the next request whose reading is complete.
-    pub(super) fn read(&mut self, now: Duration) -> Option<Job> {
+    pub(super) fn read(&mut self, now: Duration) -> Option<EngineJobs> {
         self.received.pop_front_if(|(known, _)| *known <= now).map(|(_, job)| job)
     }
 
@@ -119,8 +119,8 @@ impl Desk {
     }
 
     /// Registers a request that an engine has received.
-    pub(super) fn open(&mut self, job: Job, engine: usize) {
-        let Job { id, choice, arrived, prompt, finish, updates, direct, .. } = job;
+    pub(super) fn open(&mut self, job: EngineJobs, engine: usize) {
+        let EngineJobs { id, choice, arrived, prompt, finish, updates, direct, .. } = job;
         let open = Open {
             choice,
             finish,
@@ -141,13 +141,13 @@ impl Desk {
     }
 
     /// Reports an abort to the client of a request that no engine has.
-    pub(super) fn refuse(job: &Job) {
-        let abort = Update { choice: job.choice, sent: 0, tokens: 0, finish: Some(Finish::Abort) };
+    pub(super) fn refuse(job: &EngineJobs) {
+        let abort = EngineUpdate { choice: job.choice, sent: 0, tokens: 0, finish: Some(RequestFinish::Abort) };
         let _ = job.updates.send(abort);
     }
 
     /// Records the time at which requests first leave the queue.
-    pub(super) fn scheduled(&mut self, flight: &Flight) {
+    pub(super) fn scheduled(&mut self, flight: &StepFlight) {
         let now = Instant::now();
         for item in flight.batch.items.iter().filter(|item| item.context == 0 || item.tokens > 1) {
             if let Some(open) = self.open.get_mut(&item.id) {
@@ -157,7 +157,13 @@ impl Desk {
     }
 
     /// Processes the end of a step.
-    pub(super) fn ended(&mut self, clock: &Clock, flight: &Flight, engine: &Engine, events: &[Event]) {
+    pub(super) fn ended(
+        &mut self,
+        clock: &ServedClock,
+        flight: &StepFlight,
+        engine: &TwinEngine,
+        events: &[StepEvent],
+    ) {
         let (seen, now) = (&flight.seen, Instant::now());
         let due = clock.real_of(seen.end).unwrap_or(now);
         let length = clock.real_of(seen.start).map_or(Duration::ZERO, |start| due.saturating_duration_since(start));
@@ -172,7 +178,7 @@ impl Desk {
             let count = self.outbox.len() - before;
             let length_ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
             let times = [clock.monotonic_ns(due), clock.monotonic_ns(now), length_ns];
-            self.records.push_back((Record::new(seen, times, count), count));
+            self.records.push_back((StepRecord::new(seen, times, count), count));
         }
         // Tokens that are already due are sent before the metrics are updated.
         self.send(seen.end, clock);
@@ -189,7 +195,7 @@ impl Desk {
     }
 
     /// Sends all tokens that are due.
-    pub(super) fn send(&mut self, now: Duration, clock: &Clock) {
+    pub(super) fn send(&mut self, now: Duration, clock: &ServedClock) {
         while let Some(Out { due, event }) = self.outbox.pop_front_if(|out| out.due <= now) {
             let written = self.hand_out(&event);
             let Some((record, missing)) = self.records.iter_mut().find(|(_, missing)| *missing > 0) else { continue };
@@ -206,7 +212,7 @@ impl Desk {
 
     /// Updates the metrics for a token. vLLM counts it when the front end receives a step's output, not when the token
     /// is written.
-    fn account(&mut self, event: &Event, now: Instant) {
+    fn account(&mut self, event: &StepEvent, now: Instant) {
         let Some(open) = self.open.get_mut(&event.id) else { return };
         let gap = now.saturating_duration_since(open.last_token);
         (open.last_token, open.generated) = (now, event.token);
@@ -228,7 +234,7 @@ impl Desk {
 
     /// Sends a token. Returns the time of writing, or `None` if the web server is to write it or the client has
     /// disconnected.
-    fn hand_out(&mut self, event: &Event) -> Option<Instant> {
+    fn hand_out(&mut self, event: &StepEvent) -> Option<Instant> {
         let open = self.open.get_mut(&event.id)?;
         let written = open.send(event.sent, event.last.then_some(open.finish));
         if event.last {
@@ -245,17 +251,17 @@ impl Desk {
         self.received.retain(|(_, job)| job.id != id);
         let open = self.open.remove(&id)?;
         if !open.counted {
-            open.count(Finish::Abort, self.metrics.of(open.engine));
+            open.count(RequestFinish::Abort, self.metrics.of(open.engine));
         }
         Some(open.engine)
     }
 
     /// Updates the page and the log to the present state of an engine.
-    pub(super) fn report(&mut self, at: usize, engine: &Engine) {
-        self.metrics.of(at).report = Report::of(engine);
+    pub(super) fn report(&mut self, at: usize, engine: &TwinEngine) {
+        self.metrics.of(at).report = SchedulerReport::of(engine);
     }
 
-    pub(super) fn reports(&self) -> impl Iterator<Item = &Report> {
+    pub(super) fn reports(&self) -> impl Iterator<Item = &SchedulerReport> {
         self.metrics.reports()
     }
 
@@ -268,7 +274,7 @@ impl Desk {
     pub(super) fn stop(&mut self) {
         self.received.iter().for_each(|(_, job)| Self::refuse(job));
         for open in self.open.values_mut() {
-            open.send(0, Some(Finish::Abort));
+            open.send(0, Some(RequestFinish::Abort));
         }
     }
 }

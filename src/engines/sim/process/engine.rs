@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::clock::Clock;
-use super::desk::{Desk, Direct};
+use super::clock::ServedClock;
+use super::desk::{DirectStream, EngineDesk};
 use super::fault::StepFault;
-use super::metrics::Finish;
+use super::metrics::RequestFinish;
 use super::stats::StatsLine;
 use crate::load::prefer;
-use crate::twin::{Ask, Engine, Fleet, RequestId, StepTime, Tokens};
+use crate::twin::{Fleet, RequestId, StepTime, Tokens, TwinEngine, TwinRequest};
 
 /// The time before an instant during which the thread spins, because the kernel wakes a sleeping thread some 50
 /// microseconds late.
@@ -31,34 +31,34 @@ const MOST_SLEEP: Duration = Duration::from_secs(1);
 
 /// A change of one request. `choice` is the sender's own number for it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Update {
+pub(super) struct EngineUpdate {
     pub(super) choice: u32,
     /// New tokens for the client, and the total number of tokens including these.
     pub(super) sent: u32,
     pub(super) tokens: u32,
     /// Set with the last token, or without a token if the engine gave up.
-    pub(super) finish: Option<Finish>,
+    pub(super) finish: Option<RequestFinish>,
 }
 
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct EngineJobs {
     pub(super) id: RequestId,
     pub(super) choice: u32,
     pub(super) arrived: Instant,
     pub(super) prompt: Vec<u32>,
     /// The number of tokens to generate, and the reported reason of the end.
     pub(super) output_len: u32,
-    pub(super) finish: Finish,
+    pub(super) finish: RequestFinish,
     /// The largest number of tokens that the request allows.
     pub(super) most_output: u32,
     pub(super) priority: i32,
-    pub(super) updates: mpsc::UnboundedSender<Update>,
-    pub(super) direct: Option<Direct>,
+    pub(super) updates: mpsc::UnboundedSender<EngineUpdate>,
+    pub(super) direct: Option<DirectStream>,
 }
 
 #[derive(Debug)]
-pub(super) enum Command {
-    Add(Box<Job>),
+pub(super) enum EngineCommand {
+    Add(Box<EngineJobs>),
     Abort(RequestId),
     Metrics(oneshot::Sender<String>),
     ResetPrefixCache,
@@ -75,16 +75,16 @@ pub(super) enum Command {
 
 #[derive(Debug)]
 pub(super) struct EngineLoop {
-    fleet: Fleet<Engine>,
+    fleet: Fleet<TwinEngine>,
     step_time: StepTime,
-    clock: Clock,
-    desk: Desk,
+    clock: ServedClock,
+    desk: EngineDesk,
     stats: StatsLine,
     /// Requests that have arrived and are not yet in a scheduler.
-    pending: VecDeque<Job>,
+    pending: VecDeque<EngineJobs>,
     /// The virtual time of the last event.
     now: Duration,
-    commands: Receiver<Command>,
+    commands: Receiver<EngineCommand>,
     written: Instant,
     paused: bool,
     stalled: Option<StepFault>,
@@ -96,13 +96,13 @@ pub(super) struct EngineLoop {
 
 impl EngineLoop {
     pub(super) fn new(
-        engines: Vec<Engine>,
+        engines: Vec<TwinEngine>,
         step_time: StepTime,
-        clock: Clock,
-        desk: Desk,
+        clock: ServedClock,
+        desk: EngineDesk,
         stats: StatsLine,
         realtime: bool,
-        commands: Receiver<Command>,
+        commands: Receiver<EngineCommand>,
     ) -> Self {
         Self {
             fleet: Fleet::new(engines),
@@ -197,7 +197,7 @@ impl EngineLoop {
             desk.receive(clock.virtual_of(job.arrived).min(event), job);
         }
         while let Some(job) = desk.read(event) {
-            let ask = Ask {
+            let ask = TwinRequest {
                 id: job.id,
                 prompt: Tokens::Ids(job.prompt.as_slice().into()),
                 output_len: job.output_len,
@@ -208,7 +208,7 @@ impl EngineLoop {
                 Ok(engine) => desk.open(job, engine),
                 // The front end has checked the lengths before. If the engine still refuses, the client receives an
                 // abort.
-                Err(_) => Desk::refuse(&job),
+                Err(_) => EngineDesk::refuse(&job),
             }
         }
         if !self.paused {
@@ -220,10 +220,10 @@ impl EngineLoop {
     }
 
     /// Executes a command. A break ends the loop.
-    fn obey(&mut self, command: Command) -> ControlFlow<()> {
+    fn obey(&mut self, command: EngineCommand) -> ControlFlow<()> {
         match command {
-            Command::Add(job) => self.pending.push_back(*job),
-            Command::Abort(id) => {
+            EngineCommand::Add(job) => self.pending.push_back(*job),
+            EngineCommand::Abort(id) => {
                 self.pending.retain(|job| job.id != id);
                 if let Some(at) = self.desk.abort(id) {
                     self.fleet.abort(at, id);
@@ -237,13 +237,13 @@ impl EngineLoop {
                 }
                 self.settle();
             }
-            Command::Metrics(reply) => {
+            EngineCommand::Metrics(reply) => {
                 // The receiver may have been dropped.
                 let _ = reply.send(self.desk.page());
             }
-            Command::Stall(step) => self.stalled = Some(step),
-            Command::ResetPrefixCache => self.fleet.reset_prefix_caches(),
-            Command::Pause(paused, done) => {
+            EngineCommand::Stall(step) => self.stalled = Some(step),
+            EngineCommand::ResetPrefixCache => self.fleet.reset_prefix_caches(),
+            EngineCommand::Pause(paused, done) => {
                 self.paused = paused;
                 self.pausing.push(done);
                 self.settle();
@@ -252,12 +252,12 @@ impl EngineLoop {
                     self.reach(self.clock.virtual_of(now).max(self.now), now);
                 }
             }
-            Command::Stop => {
-                self.pending.iter().for_each(Desk::refuse);
+            EngineCommand::Stop => {
+                self.pending.iter().for_each(EngineDesk::refuse);
                 self.desk.stop();
                 return ControlFlow::Break(());
             }
-            Command::Die => return ControlFlow::Break(()),
+            EngineCommand::Die => return ControlFlow::Break(()),
         }
         ControlFlow::Continue(())
     }

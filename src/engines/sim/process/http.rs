@@ -19,12 +19,12 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
-use super::ask::{Api, Ask, Complaint, Limits, Usage};
-use super::desk::Direct;
-use super::engine::{Command, Job};
-use super::fault::{Faults, RequestFaults};
-use super::outlet::{Line, Outlet};
-use super::reply::Reply;
+use super::ask::{RequestComplaint, ServedApi, ServedAsk, ServedLimits, ServedUsage};
+use super::desk::DirectStream;
+use super::engine::{EngineCommand, EngineJobs};
+use super::fault::{ActiveFaults, RequestFaults};
+use super::outlet::{OutletLine, TokenOutlet};
+use super::reply::ServedReply;
 use crate::facts::EngineVersion;
 use crate::twin::RequestId;
 
@@ -34,13 +34,13 @@ const LARGEST_BODY: usize = 256 << 20;
 
 #[derive(Debug)]
 pub(super) struct FrontEnd {
-    pub(super) limits: Limits,
+    pub(super) limits: ServedLimits,
     pub(super) seed: u64,
-    pub(super) commands: Sender<Command>,
+    pub(super) commands: Sender<EngineCommand>,
     /// The largest number of tokens that the engine's thread writes at once for one request.
     pub(super) most_at_once: usize,
     pub(super) next_id: AtomicU64,
-    pub(super) faults: Arc<Faults>,
+    pub(super) faults: Arc<ActiveFaults>,
     /// See [`super::Options::api_keys`].
     pub(super) api_keys: Vec<String>,
     /// See [`super::Options::is_dev_mode`].
@@ -103,7 +103,7 @@ async fn models(State(front_end): State<Arc<FrontEnd>>) -> Response {
 
 async fn metrics(State(front_end): State<Arc<FrontEnd>>) -> Response {
     let (reply, page) = oneshot::channel();
-    let sent = front_end.commands.send(Command::Metrics(reply)).is_ok();
+    let sent = front_end.commands.send(EngineCommand::Metrics(reply)).is_ok();
     match page.await {
         Ok(page) if sent => ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response(),
         _ => StatusCode::SERVICE_UNAVAILABLE.into_response(),
@@ -111,7 +111,7 @@ async fn metrics(State(front_end): State<Arc<FrontEnd>>) -> Response {
 }
 
 async fn reset_prefix_cache(State(front_end): State<Arc<FrontEnd>>) -> StatusCode {
-    match front_end.commands.send(Command::ResetPrefixCache) {
+    match front_end.commands.send(EngineCommand::ResetPrefixCache) {
         Ok(()) => StatusCode::OK,
         Err(_) => StatusCode::SERVICE_UNAVAILABLE,
     }
@@ -134,40 +134,40 @@ async fn resume(State(front_end): State<Arc<FrontEnd>>) -> Response {
 
 async fn completions(
     State(front_end): State<Arc<FrontEnd>>,
-    ConnectInfo(line): ConnectInfo<Line>,
+    ConnectInfo(line): ConnectInfo<OutletLine>,
     version: Version,
     body: Bytes,
 ) -> Response {
-    front_end.answer(Api::Completions, (version, line), &body).await
+    front_end.answer(ServedApi::Completions, (version, line), &body).await
 }
 
 async fn chat(
     State(front_end): State<Arc<FrontEnd>>,
-    ConnectInfo(line): ConnectInfo<Line>,
+    ConnectInfo(line): ConnectInfo<OutletLine>,
     version: Version,
     body: Bytes,
 ) -> Response {
-    front_end.answer(Api::Chat, (version, line), &body).await
+    front_end.answer(ServedApi::Chat, (version, line), &body).await
 }
 
 impl FrontEnd {
     async fn pause(&self, paused: bool, status: &str) -> Response {
         let (done, holds) = oneshot::channel();
-        let sent = self.commands.send(Command::Pause(paused, done)).is_ok();
+        let sent = self.commands.send(EngineCommand::Pause(paused, done)).is_ok();
         if sent && holds.await.is_ok() {
             return Json(json!({"status": status})).into_response();
         }
         StatusCode::SERVICE_UNAVAILABLE.into_response()
     }
 
-    async fn answer(&self, api: Api, (version, line): (Version, Line), body: &[u8]) -> Response {
+    async fn answer(&self, api: ServedApi, (version, line): (Version, OutletLine), body: &[u8]) -> Response {
         let RequestFaults { stream: fault, step } = match self.faults.request().await {
             Ok(faults) => faults,
             Err(complaint) => return self.complain(&complaint),
         };
         if let Some(step) = step {
             // If the engine has ended, the request fails below.
-            let _ = self.commands.send(Command::Stall(step));
+            let _ = self.commands.send(EngineCommand::Stall(step));
         }
         // Only a chunked body (HTTP/1.1) can have two writers. The web server alone writes a stream with a fault.
         let outlet = (version == Version::HTTP_11 && fault.is_none()).then_some(line.0);
@@ -181,12 +181,12 @@ impl FrontEnd {
     /// Passes the request to the engine. The second value is `None` without streaming.
     fn complete(
         &self,
-        api: Api,
-        outlet: Option<Arc<Outlet>>,
+        api: ServedApi,
+        outlet: Option<Arc<TokenOutlet>>,
         body: &[u8],
-    ) -> Result<(Reply, Option<Usage>), Complaint> {
+    ) -> Result<(ServedReply, Option<ServedUsage>), RequestComplaint> {
         let arrived = Instant::now();
-        let ask = Ask::parse(body)?;
+        let ask = ServedAsk::parse(body)?;
         let stream = ask.stream.then(|| ask.usage(self.limits.version));
         let first = self.next_id.load(Ordering::Relaxed);
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
@@ -195,10 +195,10 @@ impl FrontEnd {
         let outlet = outlet.filter(|_| stream.is_some_and(|usage| !usage.every));
         if let Some(outlet) = &outlet {
             // A chat begins with a piece without tokens.
-            outlet.begin(if api == Api::Chat { 2 } else { 1 });
+            outlet.begin(if api == ServedApi::Chat { 2 } else { 1 });
         }
         let (sender, updates) = mpsc::unbounded_channel();
-        let mut reply = Reply {
+        let mut reply = ServedReply {
             api,
             id: String::new(),
             created: Timestamp::now().as_second(),
@@ -212,15 +212,15 @@ impl FrontEnd {
         for (choice, order) in (0..).zip(orders) {
             let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
             if choice == 0 {
-                let prefix = if api == Api::Chat { "chatcmpl" } else { "cmpl" };
+                let prefix = if api == ServedApi::Chat { "chatcmpl" } else { "cmpl" };
                 reply.id = format!("{prefix}-{:032x}", id.0);
             }
             reply.open.push(Some(id));
-            let direct = reply
-                .outlet
-                .as_ref()
-                .map(|outlet| Direct { outlet: Arc::clone(outlet), pieces: reply.pieces(choice, self.most_at_once) });
-            let job = Job {
+            let direct = reply.outlet.as_ref().map(|outlet| DirectStream {
+                outlet: Arc::clone(outlet),
+                pieces: reply.pieces(choice, self.most_at_once),
+            });
+            let job = EngineJobs {
                 id,
                 choice,
                 arrived,
@@ -232,7 +232,7 @@ impl FrontEnd {
                 updates: sender.clone(),
                 direct,
             };
-            self.commands.send(Command::Add(Box::new(job))).map_err(|_| Complaint {
+            self.commands.send(EngineCommand::Add(Box::new(job))).map_err(|_| RequestComplaint {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 kind: "ServiceUnavailableError",
                 message: "EngineCore encountered an issue. See stack trace (above) for the root cause.".to_owned(),
@@ -241,8 +241,8 @@ impl FrontEnd {
         Ok((reply, stream))
     }
 
-    fn complain(&self, complaint: &Complaint) -> Response {
-        let Complaint { status, kind, message } = complaint;
+    fn complain(&self, complaint: &RequestComplaint) -> Response {
+        let RequestComplaint { status, kind, message } = complaint;
         let body = if self.limits.version >= EngineVersion::new(0, 10, 0) {
             json!({"error": {"message": message, "type": kind, "param": null, "code": status.as_u16()}})
         } else {

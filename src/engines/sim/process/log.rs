@@ -14,7 +14,7 @@ type Sink = Box<dyn Write + Send>;
 
 /// The two streams of the log. Cheap to clone; lines of concurrent tasks are not mixed.
 #[derive(Clone)]
-pub(crate) struct Log {
+pub(crate) struct ServedLog {
     /// Whether every line begins with the name of its process, as since 0.10.
     names_process: bool,
     core_name: Cow<'static, str>,
@@ -23,13 +23,13 @@ pub(crate) struct Log {
     own: bool,
 }
 
-impl fmt::Debug for Log {
+impl fmt::Debug for ServedLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Log").field("core_name", &self.core_name).finish_non_exhaustive()
     }
 }
 
-impl Log {
+impl ServedLog {
     /// Creates a log in the form of this release, on the streams of this process.
     #[must_use]
     pub(crate) fn stdio(version: EngineVersion) -> Self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::facts::EngineVersion;
 use crate::stats::to_f64;
-use crate::twin::{Counters, Engine};
+use crate::twin::{Counters, TwinEngine};
 
 /// Bucket bounds in seconds, as in vLLM.
 const TTFT: &[f64] = &[
@@ -45,13 +45,13 @@ impl Histogram {
 
 /// The reason for the end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Finish {
+pub(super) enum RequestFinish {
     Length,
     Stop,
     Abort,
 }
 
-impl Finish {
+impl RequestFinish {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Length => "length",
@@ -64,7 +64,7 @@ impl Finish {
 /// The state of one scheduler at the end of a step. vLLM's page and log report no later state: a new request is not
 /// waiting yet, and a step being scheduled does not count (`make_stats` of `v1/core/sched/scheduler.py`).
 #[derive(Clone, Debug, Default)]
-pub(super) struct Report {
+pub(super) struct SchedulerReport {
     pub(super) counters: Counters,
     pub(super) running: usize,
     pub(super) waiting: usize,
@@ -73,8 +73,8 @@ pub(super) struct Report {
     pub(super) accepted_at: Vec<u64>,
 }
 
-impl Report {
-    pub(super) fn of(engine: &Engine) -> Self {
+impl SchedulerReport {
+    pub(super) fn of(engine: &TwinEngine) -> Self {
         let (running, waiting) = (engine.running(), engine.waiting());
         let (counters, kv_usage, accepted_at) = (engine.counters(), engine.kv_usage(), engine.accepted_at().to_vec());
         Self { counters, running, waiting, kv_usage, accepted_at }
@@ -88,9 +88,9 @@ impl Report {
 
 /// Metrics of one engine that its scheduler does not count. Times are real, as a client measures them.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(super) struct LatencyMeter {
     /// The scheduler's state at the end of the last step.
-    pub(super) report: Report,
+    pub(super) report: SchedulerReport,
     /// Whether a step's size excludes cached tokens, as since 0.20.
     spares_cached: bool,
     ttft: Histogram,
@@ -104,10 +104,10 @@ pub(super) struct Meter {
     finished: [u64; 3],
 }
 
-impl Meter {
+impl LatencyMeter {
     fn new(version: EngineVersion) -> Self {
         Self {
-            report: Report::default(),
+            report: SchedulerReport::default(),
             spares_cached: version >= EngineVersion::V0_20,
             ttft: Histogram::new(TTFT),
             gap: Histogram::new(GAP),
@@ -130,8 +130,8 @@ impl Meter {
 
     /// Records the end of a step. As in vLLM, a step that generates no token is not observed. A prompt counts as a
     /// whole in the step that ends it, and since 0.20 without its cached tokens (`v1/metrics/stats.py`).
-    pub(super) fn step(&mut self, engine: &Engine) {
-        let before = std::mem::replace(&mut self.report, Report::of(engine)).counters;
+    pub(super) fn step(&mut self, engine: &TwinEngine) {
+        let before = std::mem::replace(&mut self.report, SchedulerReport::of(engine)).counters;
         let after = &self.report.counters;
         let generated = after.generated_tokens - before.generated_tokens;
         if generated == 0 {
@@ -145,9 +145,9 @@ impl Meter {
 
     /// Records the end of a request. `phases` are the time in the queue, from there to the first token, and to the last
     /// token.
-    pub(super) fn finish(&mut self, finish: Finish, phases: [Duration; 3], prompt: u32, generated: u32) {
+    pub(super) fn finish(&mut self, finish: RequestFinish, phases: [Duration; 3], prompt: u32, generated: u32) {
         self.finished[finish as usize] += 1;
-        if finish != Finish::Abort {
+        if finish != RequestFinish::Abort {
             self.latency.observe(phases.iter().sum::<Duration>().as_secs_f64());
             for (histogram, phase) in self.phases.iter_mut().zip(phases) {
                 histogram.observe(phase.as_secs_f64());
@@ -160,18 +160,18 @@ impl Meter {
 
 /// The metrics of all engines, with their names and labels.
 #[derive(Debug)]
-pub(super) struct Metrics {
+pub(super) struct ServedMetrics {
     version: EngineVersion,
     /// Tokens in a block, the unit of some metrics before 0.10.
     block_size: u64,
     model_name: String,
     cache_labels: String,
-    meters: Vec<Meter>,
+    meters: Vec<LatencyMeter>,
     /// Whether the page is empty, as with `--disable-log-stats`.
     pub(super) silent: bool,
 }
 
-impl Metrics {
+impl ServedMetrics {
     /// Creates empty metrics. `cache_labels` are names and values of the labels of `cache_config_info`.
     pub(super) fn new(
         version: EngineVersion,
@@ -189,7 +189,7 @@ impl Metrics {
             block_size: block_size.into(),
             model_name: model_name.replace('\\', "\\\\").replace('"', "\\\""),
             cache_labels: labels,
-            meters: (0..engines).map(|_| Meter::new(version)).collect(),
+            meters: (0..engines).map(|_| LatencyMeter::new(version)).collect(),
             silent: false,
         }
     }
@@ -198,12 +198,12 @@ impl Metrics {
     ///
     /// # Panics
     /// If there is no such engine.
-    pub(super) fn of(&mut self, engine: usize) -> &mut Meter {
+    pub(super) fn of(&mut self, engine: usize) -> &mut LatencyMeter {
         &mut self.meters[engine]
     }
 
     /// Returns the states of the schedulers, each at the end of its last step.
-    pub(super) fn reports(&self) -> impl Iterator<Item = &Report> {
+    pub(super) fn reports(&self) -> impl Iterator<Item = &SchedulerReport> {
         self.meters.iter().map(|meter| &meter.report)
     }
 
@@ -261,8 +261,8 @@ impl Metrics {
         }
         page.counter("generation_tokens", "Tokens generated.", |of| of.report().counters.generated_tokens);
         page.labelled("counter", "request_success", "Requests that finished.", |of| {
-            let ends = [Finish::Stop, Finish::Length, Finish::Abort];
-            let labels = |finish: Finish| format!("finished_reason=\"{}\",{}", finish.name(), of.labels);
+            let ends = [RequestFinish::Stop, RequestFinish::Length, RequestFinish::Abort];
+            let labels = |finish: RequestFinish| format!("finished_reason=\"{}\",{}", finish.name(), of.labels);
             ends.map(|finish| (labels(finish), of.meter.finished[finish as usize])).to_vec()
         });
         page.histogram("time_to_first_token_seconds", "Time to first token.", |meter| &meter.ttft);
@@ -308,12 +308,12 @@ impl Metrics {
 
 /// One engine on the page, with its labels.
 struct Engaged<'a> {
-    meter: &'a Meter,
+    meter: &'a LatencyMeter,
     labels: String,
 }
 
 impl Engaged<'_> {
-    fn report(&self) -> &Report {
+    fn report(&self) -> &SchedulerReport {
         &self.meter.report
     }
 }
@@ -356,7 +356,7 @@ impl Page<'_> {
         }
     }
 
-    fn histogram(&mut self, name: &str, help: &str, of: impl Fn(&Meter) -> &Histogram) {
+    fn histogram(&mut self, name: &str, help: &str, of: impl Fn(&LatencyMeter) -> &Histogram) {
         self.header("histogram", &format!("vllm:{name}"), help);
         for Engaged { meter, labels, .. } in &self.engines {
             let histogram = of(meter);

@@ -37,11 +37,11 @@ use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::facts::EngineVersion;
-use crate::twin::{Frontend, Order, Settings};
+use crate::twin::{Frontend, QueueOrder, Settings};
 
-pub(crate) use fault::{Phase, engine_core};
-pub(crate) use log::Log;
-pub(crate) use options::Options;
+pub(crate) use fault::{FaultPhase, engine_core};
+pub(crate) use log::ServedLog;
+pub(crate) use options::SimOptions;
 pub(crate) use refusal::Refusal;
 
 /// The number of connections that may wait to be accepted, as in uvicorn.
@@ -75,13 +75,13 @@ impl ServeError {
 ///
 /// # Errors
 /// If vLLM would not have started, if a signal came before the server was ready, or if a socket failed.
-pub(crate) async fn serve(options: Options) -> Result<(), ServeError> {
+pub(crate) async fn serve(options: SimOptions) -> Result<(), ServeError> {
     let name = |name: std::ffi::OsString| name.into_string().ok().filter(|name| name.starts_with("VLLM_"));
     let env = std::env::vars_os().filter_map(|(key, value)| Some((name(key)?, value.into_string().ok()?)));
-    let options = Options { env: env.collect(), ..options };
+    let options = SimOptions { env: env.collect(), ..options };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let log = Log::stdio(options.version);
+    let log = ServedLog::stdio(options.version);
     let faults = faults(&options, &log);
     let ignored = [15, 2].map(|signal| faults.ignores(signal));
     let stop = async move {
@@ -105,9 +105,9 @@ pub(crate) async fn serve(options: Options) -> Result<(), ServeError> {
 /// Those of [`serve`].
 #[cfg(test)]
 pub(crate) async fn serve_on(
-    options: Options,
+    options: SimOptions,
     socket: Option<TcpSocket>,
-    log: Log,
+    log: ServedLog,
     stop: impl Future<Output = u8>,
 ) -> Result<(), ServeError> {
     let faults = faults(&options, &log);
@@ -115,15 +115,15 @@ pub(crate) async fn serve_on(
 }
 
 /// Returns the faults of this launch. A fault limited to one launch is thereby used up.
-fn faults(options: &Options, log: &Log) -> Arc<fault::Faults> {
-    Arc::new(fault::Faults::new(&options.faults, &options.config, options.version, log.clone()))
+fn faults(options: &SimOptions, log: &ServedLog) -> Arc<fault::ActiveFaults> {
+    Arc::new(fault::ActiveFaults::new(&options.faults, &options.config, options.version, log.clone()))
 }
 
 async fn run(
-    options: Options,
+    options: SimOptions,
     socket: Option<TcpSocket>,
-    log: Log,
-    faults: Arc<fault::Faults>,
+    log: ServedLog,
+    faults: Arc<fault::ActiveFaults>,
     stop: impl Future<Output = u8>,
 ) -> Result<(), ServeError> {
     tokio::pin!(stop);
@@ -139,14 +139,14 @@ async fn run(
     let served_name = served_names.first().cloned().unwrap_or_default();
     let (commands, inbox) = std::sync::mpsc::channel();
     let front_end = http::FrontEnd {
-        limits: ask::Limits {
+        limits: ask::ServedLimits {
             version: options.version,
             served_names,
             max_model_len: started.settings.max_model_len().into(),
             vocab_size: started.model.vocab_size.unwrap_or(u64::MAX),
             root: options.model.clone(),
             multimodal: started.model.multimodal,
-            refuses_priority: started.settings.resolved.v0 && started.settings.scheduling.order == Order::Arrival,
+            refuses_priority: started.settings.resolved.v0 && started.settings.scheduling.order == QueueOrder::Arrival,
         },
         seed: options.seed,
         commands: commands.clone(),
@@ -167,7 +167,7 @@ async fn run(
     log.uvicorn("Application startup complete.");
     // Like uvicorn, the server listens only after its start is complete.
     let late = async {
-        faults.at(Phase::Ready).await?;
+        faults.at(FaultPhase::Ready).await?;
         faults.listen_late().await;
         Ok::<(), Refusal>(())
     };
@@ -185,19 +185,19 @@ async fn run(
     let (door, carrier) = if let Some(acceptor) = tls::acceptor(&options.config)? {
         let inside = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let address = inside.local_addr()?;
-        (outlet::Door(inside), Some(tokio::spawn(tls::carry(acceptor, listener, address))))
+        (outlet::OutletDoor(inside), Some(tokio::spawn(tls::carry(acceptor, listener, address))))
     } else {
-        (outlet::Door(listener), None)
+        (outlet::OutletDoor(listener), None)
     };
     // Dropped after the web server has ended, when no connection needs forwarding any more.
-    let _carrier = carrier.map(tls::Carrier);
+    let _carrier = carrier.map(tls::TlsCarrier);
     faults.ready();
     let engine = std::thread::Builder::new().name("engine".to_owned()).spawn(move || engine.run())?;
     let (shut_down, shutting_down) = tokio::sync::oneshot::channel::<()>();
     let graceful = async {
         let _ = shutting_down.await;
     };
-    let service = http::router(front_end).into_make_service_with_connect_info::<outlet::Line>();
+    let service = http::router(front_end).into_make_service_with_connect_info::<outlet::OutletLine>();
     let server = axum::serve(door, service).with_graceful_shutdown(graceful).into_future();
     tokio::pin!(server);
     tokio::select! {
@@ -206,7 +206,7 @@ async fn run(
         refusal = faults.end() => return Err(refusal.into()),
         () = faults.core_death() => {
             // Streams in flight and further requests get an error.
-            let _ = commands.send(engine::Command::Die);
+            let _ = commands.send(engine::EngineCommand::Die);
             tokio::select! {
                 ended = &mut server => return Ok(ended?),
                 () = faults.outlive_core() => {}
@@ -219,7 +219,7 @@ async fn run(
     }
     log.uvicorn("Shutting down");
     // Requests in flight are aborted; idle connections are closed.
-    let _ = commands.send(engine::Command::Stop);
+    let _ = commands.send(engine::EngineCommand::Stop);
     let _ = shut_down.send(());
     let _ = tokio::time::timeout(startup::GRACE, server).await;
     // The engine has received the command to end. Its record of the schedule is complete after the join.
@@ -233,23 +233,23 @@ async fn run(
 
 /// Creates the engines' loop, ready to run.
 fn engine(
-    options: &Options,
-    log: &Log,
+    options: &SimOptions,
+    log: &ServedLog,
     served_name: &str,
-    started: &mut startup::Started,
-    commands: Receiver<engine::Command>,
+    started: &mut startup::StartedEngine,
+    commands: Receiver<engine::EngineCommand>,
 ) -> std::io::Result<engine::EngineLoop> {
     let (version, block_size) = (options.version, started.settings.block_size());
     let (labels, engines) = (cache_labels(options, started), std::mem::take(&mut started.engines));
-    let mut metrics = metrics::Metrics::new(version, block_size, served_name, &labels, engines.len());
+    let mut metrics = metrics::ServedMetrics::new(version, block_size, served_name, &labels, engines.len());
     let log_stats = !options.config.get_bool("disable-log-stats").unwrap_or(false);
     metrics.silent = !log_stats;
     let stats = stats::StatsLine::new(log.clone(), version, options.device.cpu, log_stats);
-    let clock = clock::Clock::new(options.time_scale, options.seed, options.noise);
-    let schedule = options.schedule.as_deref().map(schedule::Schedule::create).transpose()?;
+    let clock = clock::ServedClock::new(options.time_scale, options.seed, options.noise);
+    let schedule = options.schedule.as_deref().map(schedule::StepSchedule::create).transpose()?;
     let step_time = started.step_time.clone();
     let frontend = if options.frontend { step_time.frontend() } else { Frontend::default() };
-    let desk = desk::Desk::new(metrics, schedule, frontend);
+    let desk = desk::EngineDesk::new(metrics, schedule, frontend);
     Ok(engine::EngineLoop::new(engines, step_time, clock, desk, stats, options.realtime, commands))
 }
 
@@ -269,7 +269,7 @@ fn server_line(version: EngineVersion) -> &'static str {
     }
 }
 
-fn cache_labels(options: &Options, started: &startup::Started) -> Vec<(&'static str, String)> {
+fn cache_labels(options: &SimOptions, started: &startup::StartedEngine) -> Vec<(&'static str, String)> {
     let (settings, plan) = (&started.settings, &started.plan);
     let text = |name, default: &str| options.config.get_str(name).unwrap_or(default).to_owned();
     let mut labels = vec![

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::fault::{Fault, Plan};
+use super::fault::{FaultPlan, FaultSpec};
 use super::refusal::Refusal;
 use crate::config::Config;
-use crate::engine::Simulated;
+use crate::engine::SimulatedLaunch;
 use crate::engines::vllm::API_KEY_VARIABLE;
 use crate::engines::vllm::FLAGS;
 use crate::facts::{Device, EngineVersion, Gpu};
@@ -15,7 +15,7 @@ use crate::twin::DevicePreset;
 
 /// All settings of the simulated engine.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Options {
+pub(crate) struct SimOptions {
     /// A directory with a `config.json`, as given.
     pub model: String,
     /// The flags of `vllm serve` that were given.
@@ -43,10 +43,10 @@ pub(crate) struct Options {
     /// Whether the delays of vLLM's front end are simulated, including the sequential output of tokens.
     pub frontend: bool,
     /// The faults to simulate.
-    pub faults: Plan,
+    pub faults: FaultPlan,
 }
 
-impl Options {
+impl SimOptions {
     /// Parses the arguments after `sim serve`: the model, flags of the simulated release, and `--sim-vllm-version`,
     /// `--sim-device`, `--sim-devices`, `--sim-acceptance-rate`, `--sim-startup-s`, `--sim-time-scale`, `--sim-seed`,
     /// `--sim-noise`, `--sim-schedule`, `--sim-priority`, `--sim-frontend`, `--sim-fault`, `--sim-fault-if`,
@@ -88,7 +88,7 @@ impl Options {
             schedule: None,
             realtime: false,
             frontend: true,
-            faults: Plan::default(),
+            faults: FaultPlan::default(),
         };
         let mut flags = Vec::new();
         let mut rest = arguments.iter();
@@ -111,9 +111,9 @@ impl Options {
     /// Parses the simulated properties from the arguments of a study's engine. Returns `None` if the process would
     /// refuse an argument.
     #[must_use]
-    pub(crate) fn simulated(arguments: &[String]) -> Option<Simulated> {
+    pub(crate) fn simulated(arguments: &[String]) -> Option<SimulatedLaunch> {
         let (options, _) = Self::split(arguments).ok()?;
-        Some(Simulated {
+        Some(SimulatedLaunch {
             device: options.device,
             time_scale: options.time_scale,
             devices: options.devices,
@@ -142,7 +142,7 @@ impl Options {
             "priority" => self.realtime = choice(name, value, ["normal", "realtime"])?,
             "frontend" => self.frontend = choice(name, value, ["none", "vllm"])?,
             "fault" => {
-                let fault: Fault =
+                let fault: FaultSpec =
                     value.parse().map_err(|error| Refusal::usage(format!("argument --sim-fault: {error}")))?;
                 self.faults.faults.push(fault);
             }
@@ -235,8 +235,8 @@ fn number(name: &str, value: &str, least: f64, most: f64) -> Result<f64, Refusal
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Options, Refusal> {
-        Options::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    fn parse(line: &str) -> Result<SimOptions, Refusal> {
+        SimOptions::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
              --sim-fault-once once",
         )
         .unwrap();
-        let Plan { faults, conditions, once } = options.faults;
+        let FaultPlan { faults, conditions, once } = options.faults;
         assert_eq!(faults.iter().map(ToString::to_string).collect::<Vec<_>>(), ["hang@kv", "mute"]);
         let pair = |flag: &str, value: &str| (flag.to_owned(), value.to_owned());
         assert_eq!(conditions, [pair("max-num-seqs", ""), pair("block-size", "16")]);
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn arguments_are_read_as_the_simulated_engine_reads_them() {
-        let read = |line: &str| Options::simulated(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        let read = |line: &str| SimOptions::simulated(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
         let default = read("--max-num-seqs 4").unwrap();
         assert_eq!((default.device.name, default.time_scale, default.version), ("h100", 1.0, FLAGS.newest_release()));
         let all = read("--sim-device l4 --sim-devices 4 --sim-acceptance-rate=0.5 --sim_time_scale=20 --sim-vllm-version 0.8.5 --sim-device=cpu").unwrap();

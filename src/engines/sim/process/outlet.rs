@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// The shared state of web server and engine's thread for one connection.
 #[derive(Debug)]
-pub(super) struct Outlet {
+pub(super) struct TokenOutlet {
     socket: TcpStream,
     state: Mutex<State>,
 }
@@ -36,7 +36,7 @@ struct State {
     waker: Option<Waker>,
 }
 
-impl Outlet {
+impl TokenOutlet {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,9 +114,9 @@ impl Outlet {
 
 /// The web server's handle of a connection.
 #[derive(Debug)]
-pub(super) struct Connection(Arc<Outlet>);
+pub(super) struct OutletConnection(Arc<TokenOutlet>);
 
-impl AsyncRead for Connection {
+impl AsyncRead for OutletConnection {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let outlet = &self.0;
         {
@@ -139,7 +139,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for OutletConnection {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.0.poll_write(context, |socket| socket.try_write(bytes))
     }
@@ -172,17 +172,17 @@ impl AsyncWrite for Connection {
 
 /// A listener whose connections send each token at once (`TCP_NODELAY`).
 #[derive(Debug)]
-pub(super) struct Door(pub(super) TcpListener);
+pub(super) struct OutletDoor(pub(super) TcpListener);
 
-impl Listener for Door {
-    type Io = Connection;
+impl Listener for OutletDoor {
+    type Io = OutletConnection;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
+    async fn accept(&mut self) -> (OutletConnection, SocketAddr) {
         let (socket, address) = Listener::accept(&mut self.0).await;
         // An error means that the connection has ended, and the first read detects that.
         let _ = socket.set_nodelay(true);
-        (Connection(Arc::new(Outlet { socket, state: Mutex::default() })), address)
+        (OutletConnection(Arc::new(TokenOutlet { socket, state: Mutex::default() })), address)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -192,10 +192,10 @@ impl Listener for Door {
 
 /// The connection as handlers receive it.
 #[derive(Clone, Debug)]
-pub(super) struct Line(pub(super) Arc<Outlet>);
+pub(super) struct OutletLine(pub(super) Arc<TokenOutlet>);
 
-impl Connected<IncomingStream<'_, Door>> for Line {
-    fn connect_info(stream: IncomingStream<'_, Door>) -> Self {
+impl Connected<IncomingStream<'_, OutletDoor>> for OutletLine {
+    fn connect_info(stream: IncomingStream<'_, OutletDoor>) -> Self {
         Self(Arc::clone(&stream.io().0))
     }
 }
@@ -206,8 +206,8 @@ mod tests {
 
     use super::*;
 
-    async fn pair() -> (Connection, TcpStream) {
-        let mut door = Door(TcpListener::bind("127.0.0.1:0").await.unwrap());
+    async fn pair() -> (OutletConnection, TcpStream) {
+        let mut door = OutletDoor(TcpListener::bind("127.0.0.1:0").await.unwrap());
         let client = TcpStream::connect(Listener::local_addr(&door).unwrap()).await.unwrap();
         (Listener::accept(&mut door).await.0, client)
     }

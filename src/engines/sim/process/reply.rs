@@ -13,11 +13,11 @@ use futures_util::Stream;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::ask::{Api, Usage};
-use super::engine::{Command, Update};
+use super::ask::{ServedApi, ServedUsage};
+use super::engine::{EngineCommand, EngineUpdate};
 use super::fault::{ENGINE_DEAD, StreamFault};
-use super::metrics::Finish;
-use super::outlet::Outlet;
+use super::metrics::RequestFinish;
+use super::outlet::TokenOutlet;
 use crate::twin::RequestId;
 
 /// The text of every token, since there is no real model.
@@ -25,8 +25,8 @@ const TOKEN_TEXT: &str = " token";
 
 /// The engine's work for one HTTP request. Dropping it aborts the unfinished part.
 #[derive(Debug)]
-pub(super) struct Reply {
-    pub(super) api: Api,
+pub(super) struct ServedReply {
+    pub(super) api: ServedApi,
     pub(super) id: String,
     pub(super) created: i64,
     pub(super) model: String,
@@ -34,34 +34,34 @@ pub(super) struct Reply {
     pub(super) prompt_tokens: Vec<u64>,
     /// The engine's id of each choice; `None` after its end.
     pub(super) open: Vec<Option<RequestId>>,
-    pub(super) updates: mpsc::UnboundedReceiver<Update>,
-    pub(super) commands: Sender<Command>,
+    pub(super) updates: mpsc::UnboundedReceiver<EngineUpdate>,
+    pub(super) commands: Sender<EngineCommand>,
     /// Present if the engine's thread writes the tokens of a stream itself.
-    pub(super) outlet: Option<Arc<Outlet>>,
+    pub(super) outlet: Option<Arc<TokenOutlet>>,
 }
 
-impl Drop for Reply {
+impl Drop for ServedReply {
     fn drop(&mut self) {
         for id in self.open.iter().flatten() {
             // The engine may have ended first.
-            let _ = self.commands.send(Command::Abort(*id));
+            let _ = self.commands.send(EngineCommand::Abort(*id));
         }
     }
 }
 
-impl Reply {
+impl ServedReply {
     /// Encodes a choice with its text, as a chunk or as a whole.
-    fn choice(&self, choice: u32, text: &str, finish: Option<Finish>, whole: bool) -> serde_json::Value {
-        let finish = finish.map(Finish::name);
+    fn choice(&self, choice: u32, text: &str, finish: Option<RequestFinish>, whole: bool) -> serde_json::Value {
+        let finish = finish.map(RequestFinish::name);
         match self.api {
-            Api::Completions => json!({
+            ServedApi::Completions => json!({
                 "index": choice, "text": text, "logprobs": null, "finish_reason": finish, "stop_reason": null,
             }),
-            Api::Chat if whole => json!({
+            ServedApi::Chat if whole => json!({
                 "index": choice, "message": {"role": "assistant", "content": text, "tool_calls": []},
                 "logprobs": null, "finish_reason": finish, "stop_reason": null,
             }),
-            Api::Chat => Self::delta(choice, &json!({"content": text}), finish),
+            ServedApi::Chat => Self::delta(choice, &json!({"content": text}), finish),
         }
     }
 
@@ -71,15 +71,15 @@ impl Reply {
 
     fn document(&self, choices: &[serde_json::Value], usage: &serde_json::Value, whole: bool) -> serde_json::Value {
         let object = match self.api {
-            Api::Completions => "text_completion",
-            Api::Chat if whole => "chat.completion",
-            Api::Chat => "chat.completion.chunk",
+            ServedApi::Completions => "text_completion",
+            ServedApi::Chat if whole => "chat.completion",
+            ServedApi::Chat => "chat.completion.chunk",
         };
         let mut document = json!({
             "id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices,
         });
         // A chat's chunks omit unset fields (`exclude_unset` in vLLM's `serving_chat.py`).
-        if self.api == Api::Completions || !usage.is_null() {
+        if self.api == ServedApi::Completions || !usage.is_null() {
             document["usage"] = usage.clone();
         }
         document
@@ -119,7 +119,7 @@ impl Reply {
     /// Waits for the last token, then responds with all of them.
     pub(super) async fn whole(mut self) -> Response {
         let mut lengths = vec![0_u64; self.open.len()];
-        let mut finishes = vec![Finish::Abort; self.open.len()];
+        let mut finishes = vec![RequestFinish::Abort; self.open.len()];
         while self.open.iter().any(Option::is_some) {
             let Some(update) = self.updates.recv().await else { break };
             let index = update.choice as usize;
@@ -140,13 +140,13 @@ impl Reply {
     }
 
     /// Streams each token when it arrives, with the given fault.
-    pub(super) fn stream(self, usage: Usage, fault: Option<StreamFault>) -> Response {
+    pub(super) fn stream(self, usage: ServedUsage, fault: Option<StreamFault>) -> Response {
         let count = u32::try_from(self.open.len()).unwrap_or(0);
         let null = serde_json::Value::Null;
         let chunks =
             (0..count).map(|choice| self.event(&[self.choice(choice, TOKEN_TEXT, None, false)], &null)).collect();
         let tokens = vec![0; self.open.len()];
-        let opened = self.api == Api::Completions;
+        let opened = self.api == ServedApi::Completions;
         let stage = Stage::Head;
         let stream = Events { reply: self, chunks, tokens, usage, stage, opened, held: None, fault };
         let headers = [(CONTENT_TYPE, "text/event-stream; charset=utf-8"), (CACHE_CONTROL, "no-cache")];
@@ -166,17 +166,17 @@ enum Stage {
 
 #[derive(Debug)]
 struct Events {
-    reply: Reply,
+    reply: ServedReply,
     /// For each choice, the chunk of a token that is not its last. It never changes and is encoded once.
     chunks: Vec<Bytes>,
     /// Tokens of each choice so far.
     tokens: Vec<u64>,
-    usage: Usage,
+    usage: ServedUsage,
     stage: Stage,
     /// Whether the chunks with the role, which open a chat, have been sent.
     opened: bool,
     /// The first update of a chat, held back while the role is sent.
-    held: Option<Update>,
+    held: Option<EngineUpdate>,
     fault: Option<StreamFault>,
 }
 
@@ -221,7 +221,7 @@ impl Stream for Events {
             }
             Stage::Usage => {
                 this.stage = Stage::Done;
-                let usage = Reply::usage(&this.reply.prompt_tokens, &this.tokens);
+                let usage = ServedReply::usage(&this.reply.prompt_tokens, &this.tokens);
                 this.reply.event(&[], &usage)
             }
             Stage::Done => {
@@ -258,11 +258,11 @@ impl Events {
     fn roles(&self) -> Bytes {
         self.handed();
         let usage =
-            if self.usage.every { Reply::usage(&self.reply.prompt_tokens, &[]) } else { serde_json::Value::Null };
+            if self.usage.every { ServedReply::usage(&self.reply.prompt_tokens, &[]) } else { serde_json::Value::Null };
         let opening = json!({"role": "assistant", "content": ""});
         let chunks = (0..)
             .zip(&self.tokens)
-            .map(|(choice, _)| self.reply.event(&[Reply::delta(choice, &opening, None)], &usage));
+            .map(|(choice, _)| self.reply.event(&[ServedReply::delta(choice, &opening, None)], &usage));
         chunks.collect::<Vec<_>>().concat().into()
     }
 
@@ -273,10 +273,10 @@ impl Events {
         }
     }
 
-    fn token(&mut self, update: Update) -> Bytes {
+    fn token(&mut self, update: EngineUpdate) -> Bytes {
         self.handed();
         let index = update.choice as usize;
-        let aborted = update.finish == Some(Finish::Abort);
+        let aborted = update.finish == Some(RequestFinish::Abort);
         if let Some(tokens) = self.tokens.get_mut(index) {
             *tokens = u64::from(update.tokens);
         }
@@ -292,7 +292,7 @@ impl Events {
         let text = TOKEN_TEXT.repeat(update.sent as usize);
         let choice = self.reply.choice(update.choice, &text, update.finish, false);
         let usage = if self.usage.every {
-            Reply::usage(&self.reply.prompt_tokens[index..=index], &self.tokens[index..=index])
+            ServedReply::usage(&self.reply.prompt_tokens[index..=index], &self.tokens[index..=index])
         } else {
             serde_json::Value::Null
         };

@@ -11,11 +11,11 @@ use std::thread::JoinHandle;
 
 use serde::Serialize;
 
-use crate::twin::{Seen, Work};
+use crate::twin::{BatchWork, ScheduledStep};
 
 /// One step.
 #[derive(Debug, Serialize)]
-pub(super) struct Record {
+pub(super) struct StepRecord {
     /// The data-parallel replica.
     pub(super) engine: usize,
     /// The instant at which its tokens were due, and the instant at which the engine's thread processed its end.
@@ -34,11 +34,11 @@ pub(super) struct Record {
     pub(super) chunks: Vec<(u64, u32, u64, Option<u64>)>,
 }
 
-impl Record {
+impl StepRecord {
     /// Creates a record. `times` are due time and actual time of the end, and the length.
-    pub(super) fn new(seen: &Seen, [due_ns, ended_ns, length_ns]: [u64; 3], chunks: usize) -> Self {
-        let Seen { replica: engine, running, waiting, work, .. } = *seen;
-        let Work { tokens, prompt_tokens, sequences, .. } = work;
+    pub(super) fn new(seen: &ScheduledStep, [due_ns, ended_ns, length_ns]: [u64; 3], chunks: usize) -> Self {
+        let ScheduledStep { replica: engine, running, waiting, work, .. } = *seen;
+        let BatchWork { tokens, prompt_tokens, sequences, .. } = work;
         let chunks = Vec::with_capacity(chunks);
         Self { engine, due_ns, ended_ns, length_ns, running, waiting, tokens, prompt_tokens, sequences, chunks }
     }
@@ -46,12 +46,12 @@ impl Record {
 
 /// The thread that writes the file. Dropping this waits until all records are written.
 #[derive(Debug)]
-pub(super) struct Schedule {
-    records: Option<Sender<Record>>,
+pub(super) struct StepSchedule {
+    records: Option<Sender<StepRecord>>,
     writer: Option<JoinHandle<()>>,
 }
 
-impl Schedule {
+impl StepSchedule {
     /// Creates the file and starts the thread.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Schedule {
         Ok(Self { records: Some(records), writer: Some(writer) })
     }
 
-    pub(super) fn write(&self, record: Record) {
+    pub(super) fn write(&self, record: StepRecord) {
         if let Some(records) = &self.records {
             // A full disk ends the record, not the server.
             let _ = records.send(record);
@@ -71,7 +71,7 @@ impl Schedule {
     }
 }
 
-impl Drop for Schedule {
+impl Drop for StepSchedule {
     fn drop(&mut self) {
         drop(self.records.take());
         if let Some(writer) = self.writer.take() {
@@ -81,7 +81,7 @@ impl Drop for Schedule {
 }
 
 /// Writes records until the last sender is dropped or the disk fails.
-fn write(mut file: BufWriter<File>, inbox: &Receiver<Record>) {
+fn write(mut file: BufWriter<File>, inbox: &Receiver<StepRecord>) {
     loop {
         let record = match inbox.try_recv() {
             Ok(record) => record,

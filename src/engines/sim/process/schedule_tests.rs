@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use super::Options;
+use super::SimOptions;
 use super::memory::allocate;
 use super::startup::build;
 use super::tests::{ready, ready_in_dev_mode, write_model};
 use crate::engines::vllm::resolve_config;
 use crate::facts::ModelShape;
 use crate::rule::Facts;
-use crate::twin::{Arrival, Drive, Observer, Reply, Seen, Tokens};
+use crate::twin::{Drive, DriveObserver, ScheduledStep, Tokens, TwinArrival, VirtualReply};
 
 const SCALE: f64 = 20.0;
 
@@ -88,11 +88,11 @@ async fn real(flags: &str, asks: &[Ask]) -> Kept {
 #[derive(Debug, Default)]
 struct Log {
     kept: Kept,
-    replies: Vec<Reply>,
+    replies: Vec<VirtualReply>,
 }
 
-impl Observer for Log {
-    fn step(&mut self, seen: &Seen) {
+impl DriveObserver for Log {
+    fn step(&mut self, seen: &ScheduledStep) {
         let step = Step {
             running: seen.running as u64,
             waiting: seen.waiting as u64,
@@ -104,7 +104,7 @@ impl Observer for Log {
         self.kept.steps.entry(seen.replica).or_default().push((step, length_s));
     }
 
-    fn reply(&mut self, reply: Reply) {
+    fn reply(&mut self, reply: VirtualReply) {
         self.replies.push(reply);
     }
 }
@@ -115,13 +115,13 @@ fn in_virtual_time(flags: &str, asks: &[Ask]) -> Log {
     write_model(directory.path());
     let path = directory.path().display().to_string();
     let arguments = std::iter::once(path.as_str()).chain(flags.split_whitespace());
-    let options = Options::parse(&arguments.map(str::to_owned).collect::<Vec<_>>()).unwrap();
+    let options = SimOptions::parse(&arguments.map(str::to_owned).collect::<Vec<_>>()).unwrap();
     let model = ModelShape::read(directory.path()).unwrap();
     let facts = Facts::new(crate::engines::vllm::VLLM_RULES, &model, options.version, options.facts_device());
     let effective = resolve_config(&options.config, &facts);
     let (settings, _) = allocate(&effective, &options.config, &facts, options.device, options.acceptance).unwrap();
     let (mut engines, step_time) = build(&options, &model, &effective, &settings).unwrap();
-    let arrivals = asks.iter().enumerate().map(|(number, (prompt_len, output_len, priority))| Arrival {
+    let arrivals = asks.iter().enumerate().map(|(number, (prompt_len, output_len, priority))| TwinArrival {
         at: Duration::ZERO,
         prompt: Tokens::Ids(prompt(number, *prompt_len).into()),
         output_len: *output_len,

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::net::TcpSocket;
 use tokio::time::Instant;
 
-use super::fault::{Faults, Phase};
-use super::log::Log;
+use super::fault::{ActiveFaults, FaultPhase};
+use super::log::ServedLog;
 use super::memory::allocate;
-use super::options::Options;
+use super::options::SimOptions;
 use super::refusal::Refusal;
 use crate::config::{ResolvedConfig, Value};
 use crate::engines::vllm::TWIN;
@@ -16,7 +16,7 @@ use crate::engines::vllm::{VLLM_RULES, resolve_config};
 use crate::facts::{EngineVersion, ModelError, ModelShape};
 use crate::rule::{self, Facts, Severity};
 use crate::stats::gib;
-use crate::twin::{Engine, MemoryPlan, Parallel, Scheduling, Settings, Speculation, StepTime};
+use crate::twin::{MemoryPlan, Parallel, Scheduling, Settings, Speculation, StepTime, TwinEngine};
 
 /// Shares of the start-up time. After them the configuration is checked, the weights are loaded and the memory is
 /// divided, as in live runs of 0.32.0.
@@ -26,12 +26,12 @@ const PROFILED: f64 = 0.7;
 
 /// A started engine before its first request.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(super) struct StartedEngine {
     pub(super) model: ModelShape,
     pub(super) settings: Settings,
     pub(super) plan: MemoryPlan,
     /// The engines, one for each data-parallel replica.
-    pub(super) engines: Vec<Engine>,
+    pub(super) engines: Vec<TwinEngine>,
     pub(super) step_time: StepTime,
     pub(super) socket: TcpSocket,
     pub(super) utilization: f64,
@@ -39,27 +39,20 @@ pub(super) struct Started {
 
 /// Runs all phases. If `socket` is `None`, the address is taken from `--host` and `--port`.
 pub(super) async fn start(
-    options: &Options,
-    log: &Log,
+    options: &SimOptions,
+    log: &ServedLog,
     socket: Option<TcpSocket>,
-    faults: &Faults,
-) -> Result<Started, Refusal> {
-    faults.at(Phase::Parse).await?;
+    faults: &ActiveFaults,
+) -> Result<StartedEngine, Refusal> {
+    faults.at(FaultPhase::Parse).await?;
     let began = Instant::now();
     let until = async |share: f64| tokio::time::sleep_until(began + options.startup.mul_f64(share)).await;
     let version = options.version;
     let since = |minor| version >= EngineVersion::new(0, minor, 0);
 
-    if since(10) {
-        let given = arguments(options, |name, value| format!("'{name}': {value}"));
-        log.api("utils.py", format_args!("non-default args: {{{given}}}"));
-    } else {
-        let given = arguments(options, |name, value| format!("{name}={value}"));
-        log.api("api_server.py", format_args!("vLLM API server version {version}"));
-        log.api("api_server.py", format_args!("args: Namespace({given})"));
-    }
+    log_arguments(options, log);
     until(CONFIGURED).await;
-    faults.at(Phase::Config).await?;
+    faults.at(FaultPhase::Config).await?;
     let model = ModelShape::read(options.model.as_ref()).map_err(|error| missing(&options.model, &error))?;
     let device = options.facts_device();
     let facts = Facts { env: &options.env, ..Facts::new(VLLM_RULES, &model, version, device) };
@@ -82,7 +75,7 @@ pub(super) async fn start(
     if effective.chunked_prefill {
         log.api("scheduler.py", format_args!("Chunked prefill is enabled with max_num_batched_tokens={tokens}."));
     }
-    faults.at(Phase::Bind).await?;
+    faults.at(FaultPhase::Bind).await?;
     let socket = match socket {
         None if !faults.binds_late() => Some(bind(options)?),
         socket => socket,
@@ -105,7 +98,7 @@ pub(super) async fn start(
     );
 
     log.core("gpu_model_runner.py", format_args!("Starting to load model {}...", options.model));
-    faults.at(Phase::Weights).await?;
+    faults.at(FaultPhase::Weights).await?;
 
     until(PROFILED).await;
     if let Some(finding) = findings.iter().find(|finding| finding.severity.rejects()) {
@@ -123,14 +116,14 @@ pub(super) async fn start(
             format_args!("Model loading took {:.2} GiB{memory} and {took:.6} seconds", gib(plan.weights)),
         );
     }
-    faults.at(Phase::Profile).await?;
-    faults.at(Phase::Kv).await?;
+    faults.at(FaultPhase::Profile).await?;
+    faults.at(FaultPhase::Kv).await?;
     for number in 0..count {
         let log = if count > 1 { &log.of_engine(number) } else { log };
         log_cache(log, options, &settings, &plan);
     }
     let (engines, step_time) = build(options, &model, &effective, &settings)?;
-    faults.at(Phase::Graphs).await?;
+    faults.at(FaultPhase::Graphs).await?;
     until(1.0).await;
     let socket = match socket {
         Some(socket) => socket,
@@ -141,10 +134,31 @@ pub(super) async fn start(
         let unit = if since(32) { "s" } else { "seconds" };
         log.core("core.py", format_args!("init engine (profile, create kv cache, warmup model) took {took:.2} {unit}"));
     }
-    Ok(Started { model, settings, plan, engines, step_time, socket, utilization: effective.gpu_memory_utilization })
+    Ok(StartedEngine {
+        model,
+        settings,
+        plan,
+        engines,
+        step_time,
+        socket,
+        utilization: effective.gpu_memory_utilization,
+    })
 }
 
-fn log_cache(log: &Log, options: &Options, settings: &Settings, plan: &MemoryPlan) {
+/// Logs the arguments as the release writes them.
+fn log_arguments(options: &SimOptions, log: &ServedLog) {
+    let version = options.version;
+    if version >= EngineVersion::new(0, 10, 0) {
+        let given = arguments(options, |name, value| format!("'{name}': {value}"));
+        log.api("utils.py", format_args!("non-default args: {{{given}}}"));
+    } else {
+        let given = arguments(options, |name, value| format!("{name}={value}"));
+        log.api("api_server.py", format_args!("vLLM API server version {version}"));
+        log.api("api_server.py", format_args!("args: Namespace({given})"));
+    }
+}
+
+fn log_cache(log: &ServedLog, options: &SimOptions, settings: &Settings, plan: &MemoryPlan) {
     let version = options.version;
     let since = |minor| version >= EngineVersion::new(0, minor, 0);
     let len = settings.max_model_len();
@@ -174,17 +188,17 @@ fn log_cache(log: &Log, options: &Options, settings: &Settings, plan: &MemoryPla
 
 /// Creates the schedulers and the model of their step times.
 pub(super) fn build(
-    options: &Options,
+    options: &SimOptions,
     model: &ModelShape,
     effective: &ResolvedConfig,
     settings: &Settings,
-) -> Result<(Vec<Engine>, StepTime), Refusal> {
+) -> Result<(Vec<TwinEngine>, StepTime), Refusal> {
     let version = options.version;
     let seeded = |number: u64| {
         let speculation = settings.scheduling.speculation;
         let speculation = speculation.map(|of| Speculation { seed: options.seed.wrapping_add(number), ..of });
         let scheduling = Scheduling { speculation, ..settings.scheduling.clone() };
-        Engine::new(Settings { scheduling, ..settings.clone() })
+        TwinEngine::new(Settings { scheduling, ..settings.clone() })
     };
     let engines = (0..).take(TWIN.replicas(&options.config, effective)).map(seeded).collect::<Result<Vec<_>, _>>();
     let engines = engines.map_err(|error| Refusal::engine(version, &format!("AssertionError: {error}")))?;
@@ -197,7 +211,7 @@ pub(super) fn build(
 const DEFAULT_HOST: &str = "127.0.0.1";
 
 /// Reserves the address without listening: connections are refused until the engine is ready.
-fn bind(options: &Options) -> Result<TcpSocket, Refusal> {
+fn bind(options: &SimOptions) -> Result<TcpSocket, Refusal> {
     let host = options.config.get_str("host").unwrap_or(DEFAULT_HOST);
     let port = options.config.get_i64("port").unwrap_or(8000);
     let failed = |error: std::io::Error| {
@@ -236,7 +250,7 @@ fn missing(model: &str, error: &ModelError) -> Refusal {
 }
 
 /// Lists the given flags, each formatted by `pair` from its name and value.
-fn arguments(options: &Options, pair: impl Fn(&str, &str) -> String) -> String {
+fn arguments(options: &SimOptions, pair: impl Fn(&str, &str) -> String) -> String {
     let flags = options.config.iter().map(|(name, value)| {
         let value = match value {
             Value::Bool(on) => python(*on).to_owned(),
@@ -279,7 +293,7 @@ mod tests {
         let address = |flags: &[&str]| {
             let mut arguments = vec![model.path().display().to_string(), "--port".to_owned(), "0".to_owned()];
             arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
-            let options = Options::parse(&arguments).map_err(|refusal| refusal.text).unwrap();
+            let options = SimOptions::parse(&arguments).map_err(|refusal| refusal.text).unwrap();
             let socket = bind(&options).map_err(|refusal| refusal.text).unwrap();
             socket.local_addr().unwrap().ip().to_string()
         };

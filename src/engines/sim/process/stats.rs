@@ -2,19 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use super::log::Log;
-use super::metrics::Report;
+use super::log::ServedLog;
+use super::metrics::SchedulerReport;
 use crate::facts::EngineVersion;
 use crate::stats::to_f64;
 
 #[derive(Debug)]
 pub(super) struct StatsLine {
-    log: Log,
+    log: ServedLog,
     version: EngineVersion,
     cpu: bool,
     enabled: bool,
     /// The last report of each engine.
-    last: Vec<Report>,
+    last: Vec<SchedulerReport>,
     written: Instant,
     late: u64,
 }
@@ -22,18 +22,18 @@ pub(super) struct StatsLine {
 impl StatsLine {
     pub(super) const PERIOD: Duration = Duration::from_secs(10);
 
-    pub(super) fn new(log: Log, version: EngineVersion, cpu: bool, enabled: bool) -> Self {
+    pub(super) fn new(log: ServedLog, version: EngineVersion, cpu: bool, enabled: bool) -> Self {
         Self { log, version, cpu, enabled, last: Vec::new(), written: Instant::now(), late: 0 }
     }
 
     /// Writes a line for each engine that was not idle since the last one. `late` is the number of steps that the
     /// simulation itself has ended late by more than their own length.
-    pub(super) fn write<'a>(&mut self, reports: impl Iterator<Item = &'a Report>, late: u64) {
+    pub(super) fn write<'a>(&mut self, reports: impl Iterator<Item = &'a SchedulerReport>, late: u64) {
         let passed = self.written.elapsed().as_secs_f64().max(1e-9);
         self.written = Instant::now();
         for (at, report) in reports.enumerate() {
             if self.last.len() <= at {
-                self.last.push(Report::default());
+                self.last.push(SchedulerReport::default());
             }
             let last = std::mem::replace(&mut self.last[at], report.clone());
             if self.enabled && report.counters.steps > last.counters.steps {
@@ -54,7 +54,7 @@ impl StatsLine {
         self.log.warning("engine.py", what);
     }
 
-    fn line(&self, at: usize, report: &Report, last: &Report, passed: f64) {
+    fn line(&self, at: usize, report: &SchedulerReport, last: &SchedulerReport, passed: f64) {
         let (now, before) = (&report.counters, &last.counters);
         let rate = |now: u64, before: u64| {
             let tokens = to_f64(now - before);
@@ -96,7 +96,7 @@ impl StatsLine {
     }
 
     /// Writes the line of `SpecDecodingLogging.log` in `v1/spec_decode/metrics.py`.
-    fn speculation(&self, report: &Report, last: &Report, passed: f64) {
+    fn speculation(&self, report: &SchedulerReport, last: &SchedulerReport, passed: f64) {
         let (now, before) = (&report.counters, &last.counters);
         let drafts = now.drafts - before.drafts;
         if drafts == 0 {
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::config::ResolvedConfig;
     use crate::engines::sim::process::tests::Capture;
-    use crate::twin::{Engine, RequestId, Settings};
+    use crate::twin::{RequestId, Settings, TwinEngine};
 
     fn line(version: &str, cpu: bool) -> String {
         let settings = Settings {
@@ -141,27 +141,27 @@ mod tests {
             num_blocks: 8,
             ..Settings::default()
         };
-        let mut engine = Engine::new(settings).unwrap();
+        let mut engine = TwinEngine::new(settings).unwrap();
         let (version, capture) = (version.parse().unwrap(), Capture::default());
-        let log = Log::new(version, Box::new(capture.clone()), Box::new(capture.clone()));
+        let log = ServedLog::new(version, Box::new(capture.clone()), Box::new(capture.clone()));
         let mut stats = StatsLine::new(log, version, cpu, true);
-        stats.write([Report::of(&engine)].iter(), 0);
+        stats.write([SchedulerReport::of(&engine)].iter(), 0);
         assert_eq!(capture.text(), "", "idle");
         for id in 0..2 {
             engine.add(RequestId(id), &[1; 16], 4, Duration::ZERO).unwrap();
         }
         let batch = engine.step(Duration::ZERO).unwrap();
         engine.finish(&batch);
-        stats.write([Report::of(&engine)].iter(), 0);
+        stats.write([SchedulerReport::of(&engine)].iter(), 0);
         capture.text()
     }
 
     #[test]
     fn each_engine_has_its_line_and_speculation_another() {
         let (version, capture) = ("0.32.0".parse().unwrap(), Capture::default());
-        let log = Log::new(version, Box::new(capture.clone()), Box::new(capture.clone()));
+        let log = ServedLog::new(version, Box::new(capture.clone()), Box::new(capture.clone()));
         let mut stats = StatsLine::new(log, version, false, true);
-        let mut reports = vec![Report::default(); 2];
+        let mut reports = vec![SchedulerReport::default(); 2];
         reports[1].counters.steps = 8;
         reports[1].accepted_at = vec![3, 1];
         let counters = &mut reports[1].counters;

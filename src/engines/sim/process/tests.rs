@@ -11,7 +11,7 @@ use tokio::net::TcpSocket;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::{Log, Options, Refusal, ServeError, serve_on};
+use super::{Refusal, ServeError, ServedLog, SimOptions, serve_on};
 
 #[derive(Clone, Default)]
 pub(super) struct Capture(Arc<Mutex<Vec<u8>>>);
@@ -33,7 +33,7 @@ impl Capture {
     }
 }
 
-pub(super) struct Server {
+pub(super) struct TestServer {
     address: SocketAddr,
     client: reqwest::Client,
     stop: oneshot::Sender<u8>,
@@ -52,37 +52,37 @@ pub(super) fn write_model(directory: &Path) {
     std::fs::write(directory.join("config.json"), config.to_string()).unwrap();
 }
 
-pub(super) fn launch(flags: &str) -> Server {
+pub(super) fn launch(flags: &str) -> TestServer {
     launch_in(flags, &[])
 }
 
-fn launch_in(flags: &str, env: &[(&str, &str)]) -> Server {
+fn launch_in(flags: &str, env: &[(&str, &str)]) -> TestServer {
     let model = tempfile::tempdir().unwrap();
     write_model(model.path());
     let mut arguments = vec![model.path().display().to_string()];
     arguments.extend("--served-model-name m --sim-startup-s 0.02 --sim-time-scale 20".split(' ').map(str::to_owned));
     arguments.extend(flags.split_whitespace().map(str::to_owned));
-    let mut options = Options::parse(&arguments).unwrap();
+    let mut options = SimOptions::parse(&arguments).unwrap();
     options.env.extend(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let address = socket.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
     let log = Capture::default();
-    let lines = Log::new(options.version, Box::new(log.clone()), Box::new(log.clone()));
+    let lines = ServedLog::new(options.version, Box::new(log.clone()), Box::new(log.clone()));
     let signal = async { stopped.await.unwrap_or(15) };
     let ended = tokio::spawn(serve_on(options, Some(socket), lines, signal));
-    Server { address, client: reqwest::Client::new(), stop, ended, log, _model: model }
+    TestServer { address, client: reqwest::Client::new(), stop, ended, log, _model: model }
 }
 
-pub(super) async fn ready(flags: &str) -> Server {
+pub(super) async fn ready(flags: &str) -> TestServer {
     let server = launch(flags);
     server.wait().await;
     server
 }
 
 /// Starts a server that can be paused.
-pub(super) async fn ready_in_dev_mode(flags: &str) -> Server {
+pub(super) async fn ready_in_dev_mode(flags: &str) -> TestServer {
     let server = launch_in(flags, &[("VLLM_SERVER_DEV_MODE", "1")]);
     server.wait().await;
     server
@@ -95,7 +95,7 @@ async fn refused(flags: &str) -> Refusal {
     }
 }
 
-impl Server {
+impl TestServer {
     pub(super) async fn wait(&self) {
         let deadline = Instant::now() + Duration::from_secs(5);
         while self.get("/health").await.is_none() {
@@ -389,9 +389,9 @@ async fn an_environment_variable_allows_a_longer_model() {
     let model = tempfile::tempdir().unwrap();
     write_model(model.path());
     let line = format!("{} --sim-startup-s 0 --max-model-len 4096", model.path().display());
-    let mut options = Options::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap();
+    let mut options = SimOptions::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap();
     options.env.insert("VLLM_ALLOW_LONG_MAX_MODEL_LEN".to_owned(), "1".to_owned());
-    let log = Log::new(options.version, Box::new(Capture::default()), Box::new(Capture::default()));
+    let log = ServedLog::new(options.version, Box::new(Capture::default()), Box::new(Capture::default()));
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let stop = async {
@@ -409,8 +409,8 @@ async fn a_missing_model_and_a_taken_port_are_refused() {
     write_model(model.path());
     let port = taken.local_addr().unwrap().port();
     let start = async |line: String| {
-        let options = Options::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap();
-        let log = Log::new(options.version, Box::new(Capture::default()), Box::new(Capture::default()));
+        let options = SimOptions::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap();
+        let log = ServedLog::new(options.version, Box::new(Capture::default()), Box::new(Capture::default()));
         serve_on(options, None, log, std::future::pending()).await.unwrap_err()
     };
     let error = start(format!("{} --sim-startup-s 0 --host 127.0.0.1 --port {port}", model.path().display())).await;

@@ -40,9 +40,9 @@ pub(super) fn acceptor(config: &Config) -> io::Result<Option<TlsAcceptor>> {
 }
 
 /// The handle of the forwarding task, which ends when this is dropped.
-pub(super) struct Carrier(pub(super) tokio::task::JoinHandle<()>);
+pub(super) struct TlsCarrier(pub(super) tokio::task::JoinHandle<()>);
 
-impl Drop for Carrier {
+impl Drop for TlsCarrier {
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -4,14 +4,14 @@ use crate::facts::{Device, EngineVersion, Gpu};
 use crate::rule::Facts;
 use crate::stats::GIB;
 
-pub(super) struct Class {
+pub(super) struct DeviceClass {
     /// The token budget of one step.
     pub tokens: u64,
     /// The number of sequences in one batch.
     pub seqs: u64,
 }
 
-impl Class {
+impl DeviceClass {
     pub(super) fn of(facts: &Facts<'_>, v0: bool, workers: u64) -> Self {
         match facts.device {
             _ if v0 => Self { tokens: 0, seqs: 256 },

@@ -9,7 +9,7 @@ use crate::rule::Facts;
 
 /// A setting that V1 does not support.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::engines::vllm) struct Unsupported {
+pub(in crate::engines::vllm) struct UnsupportedFeature {
     /// The feature's name in the engine's messages.
     pub feature: String,
     /// Whether `VLLM_USE_V1=1` still selects V1, as an experiment.
@@ -35,14 +35,14 @@ pub(in crate::engines::vllm) fn asks_for_v1(facts: &Facts<'_>) -> Option<bool> {
 }
 
 /// Returns the first setting that the V1 engine of a release with both engines does not support.
-pub(in crate::engines::vllm) fn unsupported(config: &Config, facts: &Facts<'_>) -> Option<Unsupported> {
+pub(in crate::engines::vllm) fn unsupported(config: &Config, facts: &Facts<'_>) -> Option<UnsupportedFeature> {
     let hard = by_flag(config, facts)
         .or_else(|| by_cache_type(config, facts))
         .or_else(|| by_model(config, facts))
         .or_else(|| by_backend(facts))
         .or_else(|| by_device(config, facts));
-    let hard = hard.map(|feature| Unsupported { feature, experimental: false });
-    let soft = || by_experiment(config, facts).map(|feature| Unsupported { feature, experimental: true });
+    let hard = hard.map(|feature| UnsupportedFeature { feature, experimental: false });
+    let soft = || by_experiment(config, facts).map(|feature| UnsupportedFeature { feature, experimental: true });
     hard.or_else(soft)
 }
 

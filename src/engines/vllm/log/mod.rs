@@ -13,23 +13,23 @@ use self::phase_marks::phase_mark;
 use self::resolved::{differences, resolved};
 use self::startup::observe;
 use crate::config::Config;
-use crate::engine::{LogReader, ReportedConfig, Timeline};
-use crate::trial::{Difference, MemoryObservation};
+use crate::engine::{LogReader, PhaseTimeline, ReportedConfig};
+use crate::trial::{FlagDifference, MemoryObservation};
 
 /// The reader of vLLM's own lines.
 #[derive(Debug)]
 pub(super) struct VllmLog;
 
 impl LogReader for VllmLog {
-    fn timeline(&self) -> Timeline {
-        Timeline::new(phase_mark)
+    fn timeline(&self) -> PhaseTimeline {
+        PhaseTimeline::new(phase_mark)
     }
 
     fn resolved(&self, log: &str, page: &str) -> ReportedConfig {
         resolved(log, page)
     }
 
-    fn differences(&self, asked: &Config, resolved: &ReportedConfig) -> Vec<Difference> {
+    fn differences(&self, asked: &Config, resolved: &ReportedConfig) -> Vec<FlagDifference> {
         differences(asked, resolved)
     }
 

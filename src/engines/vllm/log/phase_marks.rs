@@ -59,11 +59,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::engine::Timeline;
+    use crate::engine::PhaseTimeline;
 
     /// Returns the phases of lines, each with the second of its appearance.
     fn timed(lines: &[(u64, &str)], end: u64) -> Vec<(String, f64)> {
-        let mut timeline = Timeline::new(phase_mark);
+        let mut timeline = PhaseTimeline::new(phase_mark);
         for (at, line) in lines {
             timeline.see(line, Duration::from_secs(*at));
         }
@@ -176,7 +176,7 @@ mod tests {
             lines in proptest::collection::vec((0..MARKS.len(), 0..1000_u64), 0..30),
             rest in 0..1000_u64,
         ) {
-            let (mut timeline, mut at) = (Timeline::new(phase_mark), Duration::ZERO);
+            let (mut timeline, mut at) = (PhaseTimeline::new(phase_mark), Duration::ZERO);
             let mut before = timeline.phase();
             for (mark, after) in lines {
                 at += Duration::from_millis(after);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::python_text::{fields, labels};
 use crate::config::{Config, Value};
 use crate::engine::ReportedConfig;
-use crate::trial::Difference;
+use crate::trial::FlagDifference;
 
 /// Fields of the line `Initializing a V1 LLM engine (v...) with config: ...`, and the flags that they correspond to.
 const ENGINE_FIELDS: [(&str, &str); 20] = [
@@ -161,11 +161,11 @@ fn backend(text: &str) -> Option<String> {
 /// Returns the flags that were set explicitly but that the engine does not run with. Flags that it does not report
 /// count as granted.
 #[must_use]
-pub(super) fn differences(asked: &Config, resolved: &ReportedConfig) -> Vec<Difference> {
+pub(super) fn differences(asked: &Config, resolved: &ReportedConfig) -> Vec<FlagDifference> {
     let told = |flag: &str| resolved.effective.get(flag).or_else(|| resolved.given.get(flag));
     let differs = |(flag, asked): (&str, &Value)| {
         let resolved = told(flag)?;
-        (!is_granted(flag, asked, resolved)).then(|| Difference {
+        (!is_granted(flag, asked, resolved)).then(|| FlagDifference {
             flag: flag.to_owned(),
             asked: asked.to_string(),
             resolved: resolved.clone(),

@@ -1,27 +1,27 @@
 //! Flags that the release does not have, and values that its parser or its field bounds refuse.
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::engines::vllm::FLAGS;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "A1",
         holds: "the release has the flag and takes its value",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Arguments,
         check: known,
     },
     Rule {
         id: "R4a",
         holds: "numbers keep the bounds of their fields",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Configuration,
         check: within_bounds,
     },
     Rule {
         id: "R4d",
         holds: "sizes are at least 1, also where the release does not check them",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: at_least_one,
     },

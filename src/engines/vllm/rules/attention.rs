@@ -3,28 +3,28 @@
 //! Sources: `validate_configuration` and its parts in `vllm/v1/attention/backends` of 0.12 and 0.20;
 //! `vllm/platforms/cpu.py` of 0.8, 0.10 and 0.12; `vllm/attention/layer.py`.
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::facts::{Device, EngineVersion};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R14c",
         holds: "on a CPU a cache in another type comes without chunked prefill and prefix caching",
-        releases: Releases::between(EngineVersion::V0_8, EngineVersion::V0_32),
+        releases: ReleaseRange::between(EngineVersion::V0_8, EngineVersion::V0_32),
         severity: Severity::Configuration,
         check: cpu_cache_type,
     },
     Rule {
         id: "R15d",
         holds: "an fp8 checkpoint has no cache in fp8_e5m2",
-        releases: Releases::before(EngineVersion::V0_32),
+        releases: ReleaseRange::before(EngineVersion::V0_32),
         severity: Severity::Late,
         check: cache_suits_checkpoint,
     },
     Rule {
         id: "R15f",
         holds: "the attention kernel that is asked for suits the model and the GPU",
-        releases: Releases::from(EngineVersion::V0_12),
+        releases: ReleaseRange::from(EngineVersion::V0_12),
         severity: Severity::Late,
         check: kernel_suits,
     },

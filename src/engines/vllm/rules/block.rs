@@ -1,42 +1,42 @@
 //! KV cache block sizes that the attention kernels of a device and release support.
 
 use super::attention::asked_kernel;
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::facts::{Device, EngineVersion};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R15a",
         holds: "on a GPU the block size is a multiple of 16",
-        releases: Releases::from(EngineVersion::V0_8),
+        releases: ReleaseRange::from(EngineVersion::V0_8),
         severity: Severity::Late,
         check: gpu_multiple,
     },
     Rule {
         id: "R15c",
         holds: "the block size is that of the kernel for latent attention",
-        releases: Releases::between(EngineVersion::V0_8, EngineVersion::V0_20),
+        releases: ReleaseRange::between(EngineVersion::V0_8, EngineVersion::V0_20),
         severity: Severity::Overridden,
         check: forced,
     },
     Rule {
         id: "R15e",
         holds: "on a CPU the block size is 16",
-        releases: Releases::between(EngineVersion::V0_8, EngineVersion::V0_12),
+        releases: ReleaseRange::between(EngineVersion::V0_8, EngineVersion::V0_12),
         severity: Severity::Degraded,
         check: cpu_has_extension,
     },
     Rule {
         id: "R15b",
         holds: "on a CPU the block size is a multiple of 32",
-        releases: Releases::between(EngineVersion::V0_12, EngineVersion::V0_32),
+        releases: ReleaseRange::between(EngineVersion::V0_12, EngineVersion::V0_32),
         severity: Severity::Degraded,
         check: cpu_prefers,
     },
     Rule {
         id: "R15b",
         holds: "on a CPU the block size is a multiple of 32",
-        releases: Releases::from(EngineVersion::V0_32),
+        releases: ReleaseRange::from(EngineVersion::V0_32),
         severity: Severity::Late,
         check: cpu_needs,
     },

@@ -1,10 +1,10 @@
 //! Data parallelism: the distribution of the ranks, and the load balancing (`create_engine_config` and
 //! `ParallelConfig` in vLLM 0.32).
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
-const V0_32: Releases = Releases::from(EngineVersion::V0_32);
+const V0_32: ReleaseRange = ReleaseRange::from(EngineVersion::V0_32);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

@@ -2,7 +2,7 @@
 //!
 //! Sources: `ParallelConfig` of each release; `executor/mp_distributed_executor.py` of 0.6.3.
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::config::Config;
 use crate::facts::EngineVersion;
 
@@ -10,28 +10,28 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R10",
         holds: "every worker of an engine has a GPU",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Configuration,
         check: a_gpu_for_each_worker,
     },
     Rule {
         id: "R10a",
         holds: "every worker of an engine whose executor was chosen has a GPU",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: a_gpu_for_each_local_worker,
     },
     Rule {
         id: "R10b",
         holds: "every data-parallel engine has its GPUs",
-        releases: Releases::from(EngineVersion::V0_8),
+        releases: ReleaseRange::from(EngineVersion::V0_8),
         severity: Severity::Late,
         check: gpus_for_each_engine,
     },
     Rule {
         id: "R10c",
         holds: "the executor of one process has one worker",
-        releases: Releases::from(EngineVersion::V0_8),
+        releases: ReleaseRange::from(EngineVersion::V0_8),
         severity: Severity::Late,
         check: one_worker_in_one_process,
     },

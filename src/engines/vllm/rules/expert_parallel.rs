@@ -1,21 +1,21 @@
 //! Experts, context parallelism and microbatches (`ParallelConfig` and `ModelConfig.verify_with_parallel_config` in vLLM).
 
 use super::quantization::dtype;
-use super::{Candidate, Releases, Rule, Severity, Violation, refusal};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation, refusal};
 use crate::facts::EngineVersion;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R16a",
         holds: "decode context parallelism reuses the tensor-parallel devices",
-        releases: Releases::from(EngineVersion::V0_10),
+        releases: ReleaseRange::from(EngineVersion::V0_10),
         severity: Severity::Configuration,
         check: decode_context,
     },
     Rule {
         id: "R16b",
         holds: "expert parallelism has experts",
-        releases: Releases::from(EngineVersion::V0_8),
+        releases: ReleaseRange::from(EngineVersion::V0_8),
         severity: Severity::Configuration,
         check: has_experts,
     },

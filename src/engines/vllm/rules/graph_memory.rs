@@ -2,14 +2,14 @@
 //!
 //! Source: `determine_available_memory` and `capture_model` in `vllm/v1/worker/gpu_worker.py`, `vllm/worker/worker.py`.
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 use crate::stats::{GIB, to_f64};
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "R22g",
     holds: "memory is left for CUDA graphs",
-    releases: Releases::before(EngineVersion::V0_20),
+    releases: ReleaseRange::before(EngineVersion::V0_20),
     severity: Severity::Degraded,
     check: graphs_have_room,
 }];

@@ -2,12 +2,12 @@
 //!
 //! Sources: `CacheConfig.verify_with_parallel_config` in `vllm/config` up to 0.12; `cpu_offload_gb` in `CacheConfig`.
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::facts::{Device, EngineVersion};
 use crate::stats::{gib, to_f64};
 
 /// Releases with swap space. It was removed in 0.20.
-const WITH_SWAP: Releases = Releases::before(EngineVersion::V0_20);
+const WITH_SWAP: ReleaseRange = ReleaseRange::before(EngineVersion::V0_20);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -28,14 +28,14 @@ pub(super) const RULES: &[Rule] = &[
         id: "R12b",
         holds: "no negative share of the weights is offloaded",
         // From 0.12 on, a field bound covers this.
-        releases: Releases::before(EngineVersion::V0_12),
+        releases: ReleaseRange::before(EngineVersion::V0_12),
         severity: Severity::Configuration,
         check: offload_is_not_negative,
     },
     Rule {
         id: "R12c",
         holds: "the host's memory holds the weights that are offloaded",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: offload_fits,
     },

@@ -1,6 +1,6 @@
 //! The longest sequence: the limits of the model, and the needs of the workload.
 
-use super::{Candidate, Facts, Releases, Rule, Severity, Violation};
+use super::{Candidate, Facts, ReleaseRange, Rule, Severity, Violation};
 use crate::config::Config;
 use crate::facts::EngineVersion;
 
@@ -8,14 +8,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R11",
         holds: "max-model-len is at most the length that the model was made for",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Configuration,
         check: model_holds,
     },
     Rule {
         id: "W1",
         holds: "the workload's longest request fits into max-model-len",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Runtime,
         check: workload_fits,
     },

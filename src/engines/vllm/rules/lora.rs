@@ -1,20 +1,20 @@
 //! Adapters for low-rank adaptation (`LoRAConfig` in vLLM).
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R19b",
         holds: "the host keeps at least as many adapters as a batch uses, and there is one at least",
-        releases: Releases::from(EngineVersion::V0_12),
+        releases: ReleaseRange::from(EngineVersion::V0_12),
         severity: Severity::Configuration,
         check: counts,
     },
     Rule {
         id: "R19c",
         holds: "adapters for modalities belong to a multimodal model",
-        releases: Releases::from(EngineVersion::V0_32),
+        releases: ReleaseRange::from(EngineVersion::V0_32),
         severity: Severity::Configuration,
         check: modalities,
     },

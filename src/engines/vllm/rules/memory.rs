@@ -1,14 +1,14 @@
 //! The device's memory: the engine's share of it, and the room for one sequence in the KV cache.
 
-use super::{Candidate, Facts, Releases, Rule, Severity, Violation};
+use super::{Candidate, Facts, ReleaseRange, Rule, Severity, Violation};
 use crate::config::{Config, ResolvedConfig};
 use crate::engines::vllm::memory_launch::read_launch;
 use crate::facts::{Device, EngineVersion, GpuUnit};
-use crate::memory::{self, Launch, LaunchTarget, Learned, Prediction};
+use crate::memory::{self, LaunchTarget, LearnedMemory, MemoryLaunch, MemoryPrediction};
 use crate::stats::gib;
 
 /// Releases without field bounds for the share of memory. From 0.12 on, `R4a` covers them.
-const BY_HAND: Releases = Releases::before(EngineVersion::V0_12);
+const BY_HAND: ReleaseRange = ReleaseRange::before(EngineVersion::V0_12);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -28,28 +28,28 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R5b",
         holds: "the share of memory leaves room for the driver",
-        releases: Releases::from(EngineVersion::V0_10),
+        releases: ReleaseRange::from(EngineVersion::V0_10),
         severity: Severity::Late,
         check: leaves_the_driver,
     },
     Rule {
         id: "R5e",
         holds: "the share of memory is free, beside what other processes hold",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: is_free,
     },
     Rule {
         id: "R6",
         holds: "the key/value cache holds one sequence of max-model-len",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: holds_one_sequence,
     },
     Rule {
         id: "R7",
         holds: "weights and activations leave memory for the key/value cache",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: leaves_a_cache,
     },
@@ -67,7 +67,7 @@ const HIGH_SHARE: f64 = 0.95;
 
 /// Returns the properties of a launch that decide its memory. `effective` contains the resolved values of `config`.
 #[must_use]
-pub fn launch(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) -> Launch {
+pub fn launch(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) -> MemoryLaunch {
     let facts = &facts.of_launch(config);
     // From 0.20 on, -1 reduces the length to the longest that fits.
     let fits_itself = facts.version >= EngineVersion::V0_20 && config.get_i64("max-model-len") == Some(-1);
@@ -81,13 +81,13 @@ pub fn launch(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) ->
 }
 
 /// Predicts the memory of a launch. `None` if too little is known about the model or the device.
-pub(super) fn predict(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) -> Option<Prediction> {
+pub(super) fn predict(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) -> Option<MemoryPrediction> {
     // Overrides may change the model's shape.
     if config.get("hf-overrides").is_some() {
         return None;
     }
     let launch = launch(config, facts, effective);
-    let nothing = Learned::default();
+    let nothing = LearnedMemory::default();
     memory::predict(facts.model, &launch, facts.memory.unwrap_or(&nothing))
 }
 
@@ -149,11 +149,11 @@ fn is_free(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 /// Returns the prediction of a launch that certainly fails, and whether the reason is that no cache is left at all.
-fn failing<'a>(candidate: &'a Candidate<'_>) -> Option<&'a (Prediction, bool)> {
+fn failing<'a>(candidate: &'a Candidate<'_>) -> Option<&'a (MemoryPrediction, bool)> {
     candidate.failing.get_or_init(|| find_failing(candidate)).as_ref()
 }
 
-fn find_failing(candidate: &Candidate<'_>) -> Option<(Prediction, bool)> {
+fn find_failing(candidate: &Candidate<'_>) -> Option<(MemoryPrediction, bool)> {
     let share = candidate.effective.gpu_memory_utilization;
     if share <= 0.0 || share > 1.0 {
         return None;
@@ -219,7 +219,7 @@ fn leaves_a_cache(candidate: &Candidate<'_>) -> Option<Violation> {
         );
         return Some(set.iter().fold(Violation::new(message), |violation, (flag, _)| violation.unset(flag)));
     }
-    let Prediction { weights_gib, activations_gib, overhead_gib, .. } = prediction;
+    let MemoryPrediction { weights_gib, activations_gib, overhead_gib, .. } = prediction;
     let available = prediction.budget_gib.map_or_else(|| "an unknown share".to_owned(), |gib| format!("{gib:.2} GiB"));
     let message = format!(
         "No available memory for the cache blocks: of {available} for the engine, weights take {weights_gib:.2} GiB, \
@@ -230,7 +230,7 @@ fn leaves_a_cache(candidate: &Candidate<'_>) -> Option<Violation> {
     Some(with_larger_share(Violation::new(message), candidate))
 }
 
-fn deviation(prediction: &Prediction) -> String {
+fn deviation(prediction: &MemoryPrediction) -> String {
     match prediction.cache_deviation_gib {
         0.0 => String::new(),
         deviation => format!(" +- {deviation:.2}"),

@@ -37,8 +37,8 @@ use super::compiled::compile_key;
 use super::defaults::{constant_default, resolve_config};
 use crate::config::{Config, ResolvedConfig, Value};
 use crate::facts::EngineVersion;
-use crate::memory::{Launch, Prediction};
-use crate::rule::{Candidate, EngineRules, Facts, Releases, Rule, RuleSubject, Severity, Violation};
+use crate::memory::{MemoryLaunch, MemoryPrediction};
+use crate::rule::{Candidate, EngineRules, Facts, ReleaseRange, Rule, RuleSubject, Severity, Violation};
 use crate::space::Space;
 
 pub(super) use length::lengths;
@@ -72,11 +72,11 @@ impl EngineRules for VllmRules {
         device::devices_needed(config)
     }
 
-    fn memory_launch(&self, config: &Config, facts: &Facts<'_>, resolved: &ResolvedConfig) -> Launch {
+    fn memory_launch(&self, config: &Config, facts: &Facts<'_>, resolved: &ResolvedConfig) -> MemoryLaunch {
         memory_launch(config, facts, resolved)
     }
 
-    fn predict_memory(&self, config: &Config, facts: &Facts<'_>) -> Option<Prediction> {
+    fn predict_memory(&self, config: &Config, facts: &Facts<'_>) -> Option<MemoryPrediction> {
         memory::predict(config, facts, &resolve_config(config, facts))
     }
 
@@ -91,12 +91,12 @@ impl EngineRules for VllmRules {
 
 /// Returns a rule for a refusal by the configuration classes, from 0.32 on.
 const fn refusal(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
-    Rule { id, holds, releases: Releases::from(EngineVersion::V0_32), severity: Severity::Configuration, check }
+    Rule { id, holds, releases: ReleaseRange::from(EngineVersion::V0_32), severity: Severity::Configuration, check }
 }
 
 /// Returns a rule for a failure of the workers, from 0.32 on.
 const fn late_failure(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
-    Rule { id, holds, releases: Releases::from(EngineVersion::V0_32), severity: Severity::Late, check }
+    Rule { id, holds, releases: ReleaseRange::from(EngineVersion::V0_32), severity: Severity::Late, check }
 }
 
 /// All families, in the order of the engine's own checks.

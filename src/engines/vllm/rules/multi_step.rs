@@ -4,12 +4,12 @@
 //! `vllm/worker/multi_step_model_runner.py` of 0.6.3; `vllm/platforms/cuda.py` of 0.8.5.
 
 use super::v0::drafts;
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::engines::vllm::defaults::engine::uses_window;
 use crate::facts::EngineVersion;
 
 /// Releases with the flag. It was removed in 0.10.
-const OLD: Releases = Releases::before(EngineVersion::V0_10);
+const OLD: ReleaseRange = ReleaseRange::before(EngineVersion::V0_10);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

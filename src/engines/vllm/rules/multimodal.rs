@@ -4,7 +4,7 @@
 use serde_json::Value as Json;
 
 use super::{Candidate, Rule, Violation, refusal};
-use crate::flag::Bounds;
+use crate::flag::FlagBounds;
 
 pub(super) const RULES: &[Rule] = &[
     refusal("R19", "limits for each prompt are counts", limits),
@@ -61,13 +61,13 @@ fn whole(value: &Json) -> Option<f64> {
     number.filter(|number| number.fract() == 0.0)
 }
 
-const AT_LEAST_ZERO: Bounds = Bounds { ge: Some(0.0), gt: None, le: None, lt: None };
+const AT_LEAST_ZERO: FlagBounds = FlagBounds { ge: Some(0.0), gt: None, le: None, lt: None };
 
-const BOUNDS: [(&str, Bounds); 5] = [
+const BOUNDS: [(&str, FlagBounds); 5] = [
     ("mm-processor-cache-gb", AT_LEAST_ZERO),
     ("mm-shm-cache-max-object-size-mb", AT_LEAST_ZERO),
-    ("mm-encoder-fp8-scale-save-margin", Bounds { ge: None, gt: Some(0.0), le: None, lt: None }),
-    ("video-pruning-rate", Bounds { ge: Some(0.0), gt: None, le: None, lt: Some(1.0) }),
+    ("mm-encoder-fp8-scale-save-margin", FlagBounds { ge: None, gt: Some(0.0), le: None, lt: None }),
+    ("video-pruning-rate", FlagBounds { ge: Some(0.0), gt: None, le: None, lt: Some(1.0) }),
     ("mm-ipc-gpu-memory-gb", AT_LEAST_ZERO),
 ];
 

@@ -1,26 +1,26 @@
 //! Tensor parallelism, checked against the model's heads.
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R8",
         holds: "the attention heads can be split over the tensor-parallel devices",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Configuration,
         check: heads_divide,
     },
     Rule {
         id: "R8b",
         holds: "the key/value heads can be split over the tensor-parallel devices, or copied to them",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: kv_heads_divide,
     },
     Rule {
         id: "R8c",
         holds: "the layers' inner size can be split over the tensor-parallel devices",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: inner_size_divides,
     },

@@ -2,7 +2,7 @@
 //!
 //! Sources: `get_pp_indices` in `vllm/distributed/utils.py`; `vllm/config/vllm.py` of 0.12, 0.20 and 0.32.
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::engines::vllm::defaults::engine::drafting_method;
 use crate::facts::EngineVersion;
 
@@ -10,35 +10,35 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R9",
         holds: "every pipeline stage has a layer",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: a_layer_for_each_stage,
     },
     Rule {
         id: "R9a",
         holds: "VLLM_PP_LAYER_PARTITION gives every stage its layers",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: partition_matches,
     },
     Rule {
         id: "R9b",
         holds: "asynchronous scheduling comes without pipeline stages",
-        releases: Releases::between(EngineVersion::V0_10, EngineVersion::V0_20),
+        releases: ReleaseRange::between(EngineVersion::V0_10, EngineVersion::V0_20),
         severity: Severity::Configuration,
         check: async_without_stages,
     },
     Rule {
         id: "R9c",
         holds: "asynchronous scheduling has an executor that supports it",
-        releases: Releases::between(EngineVersion::V0_10, EngineVersion::V0_32),
+        releases: ReleaseRange::between(EngineVersion::V0_10, EngineVersion::V0_32),
         severity: Severity::Configuration,
         check: async_with_its_executor,
     },
     Rule {
         id: "R9d",
         holds: "asynchronous scheduling comes without drafting that it cannot overlap",
-        releases: Releases::between(EngineVersion::V0_10, EngineVersion::V0_20),
+        releases: ReleaseRange::between(EngineVersion::V0_10, EngineVersion::V0_20),
         severity: Severity::Configuration,
         check: async_without_drafting,
     },

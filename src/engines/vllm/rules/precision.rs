@@ -3,56 +3,56 @@
 //! Sources: `check_if_supports_dtype` in `vllm/platforms/cuda.py` (before: `worker/worker.py`), `_find_dtype` in
 //! `vllm/config/model.py`, `get_min_capability` and `get_supported_act_dtypes` of every quantisation method.
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::facts::{Device, EngineVersion};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R20f",
         holds: "a model family that overflows in float16 is not run in it",
-        releases: Releases::from(EngineVersion::V0_10),
+        releases: ReleaseRange::from(EngineVersion::V0_10),
         severity: Severity::Configuration,
         check: family_takes_float16,
     },
     Rule {
         id: "R20g",
         holds: "bfloat16 runs on GPUs of compute capability 8.0 or more",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: gpu_takes_bfloat16,
     },
     Rule {
         id: "R20h",
         holds: "the GPU has the capability that the quantisation method needs",
-        releases: Releases::before(EngineVersion::V0_8),
+        releases: ReleaseRange::before(EngineVersion::V0_8),
         severity: Severity::Late,
         check: gpu_takes_method,
     },
     Rule {
         id: "R20h",
         holds: "the GPU has the capability that the quantisation method needs",
-        releases: Releases::from(EngineVersion::V0_8),
+        releases: ReleaseRange::from(EngineVersion::V0_8),
         severity: Severity::Configuration,
         check: gpu_takes_method,
     },
     Rule {
         id: "R20i",
         holds: "the quantisation method computes in the type that is asked for",
-        releases: Releases::before(EngineVersion::V0_32),
+        releases: ReleaseRange::before(EngineVersion::V0_32),
         severity: Severity::Late,
         check: method_takes_dtype,
     },
     Rule {
         id: "R20j",
         holds: "the quantisation method is that of the checkpoint",
-        releases: Releases::before(EngineVersion::V0_32),
+        releases: ReleaseRange::before(EngineVersion::V0_32),
         severity: Severity::Configuration,
         check: method_is_the_checkpoints,
     },
     Rule {
         id: "R20k",
         holds: "quantisation by bitsandbytes loads in its own format",
-        releases: Releases::before(EngineVersion::V0_8),
+        releases: ReleaseRange::before(EngineVersion::V0_8),
         severity: Severity::Configuration,
         check: bitsandbytes_loads_itself,
     },

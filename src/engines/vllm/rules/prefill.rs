@@ -2,7 +2,7 @@
 //!
 //! Sources: `SchedulerConfig._verify_args` of 0.8.5; `_check_feature_supported` of 0.12 and 0.20 in `arg_utils.py`.
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
 /// The flags were removed in 0.32.
@@ -10,14 +10,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R4i",
         holds: "partial prefills are chunks, at least one, and no more of them are long than there are",
-        releases: Releases::between(EngineVersion::V0_8, EngineVersion::V0_12),
+        releases: ReleaseRange::between(EngineVersion::V0_8, EngineVersion::V0_12),
         severity: Severity::Configuration,
         check: consistent,
     },
     Rule {
         id: "R4c",
         holds: "there is one partial prefill at a time",
-        releases: Releases::between(EngineVersion::V0_12, EngineVersion::V0_32),
+        releases: ReleaseRange::between(EngineVersion::V0_12, EngineVersion::V0_32),
         severity: Severity::Configuration,
         check: only_one,
     },

@@ -1,9 +1,9 @@
 //! Quantization methods that a model's configuration accepts (`ModelConfig` in vLLM 0.32).
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
-const V0_32: Releases = Releases::from(EngineVersion::V0_32);
+const V0_32: ReleaseRange = ReleaseRange::from(EngineVersion::V0_32);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

@@ -1,22 +1,22 @@
 //! The token budget, checked against the model's length and the number of sequences: `SchedulerConfig` in vLLM.
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
-const V0_32: Releases = Releases::from(EngineVersion::V0_32);
+const V0_32: ReleaseRange = ReleaseRange::from(EngineVersion::V0_32);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R1",
         holds: "without chunked prefill the token budget holds the longest prompt",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Configuration,
         check: budget_holds_a_prompt,
     },
     Rule {
         id: "R2",
         holds: "the token budget holds one token of every sequence",
-        releases: Releases::ALL,
+        releases: ReleaseRange::ALL,
         severity: Severity::Configuration,
         check: budget_holds_a_batch,
     },
@@ -37,7 +37,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R13a",
         holds: "chunks of prompts end at the end of a block where prefixes are cached",
-        releases: Releases::before(EngineVersion::V0_12),
+        releases: ReleaseRange::before(EngineVersion::V0_12),
         severity: Severity::Degraded,
         check: chunks_align_with_blocks,
     },

@@ -3,7 +3,7 @@
 //! Sources: `vllm/config.py`, `vllm/engine/arg_utils.py`, `vllm/worker/utils.py` of 0.6.3, 0.8.5 and 0.10.2.
 
 use super::multi_step::without_flash_attention;
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::config::Config;
 use crate::engines::vllm::defaults::engine;
 use crate::facts::{Device, EngineVersion};
@@ -11,7 +11,7 @@ use crate::facts::{Device, EngineVersion};
 const fn rule(
     id: &'static str,
     holds: &'static str,
-    releases: Releases,
+    releases: ReleaseRange,
     severity: Severity,
     check: fn(&Candidate<'_>) -> Option<Violation>,
 ) -> Rule {
@@ -19,15 +19,15 @@ const fn rule(
 }
 
 /// Releases with V0 only.
-const ONLY_V0: Releases = Releases::before(EngineVersion::V0_8);
+const ONLY_V0: ReleaseRange = ReleaseRange::before(EngineVersion::V0_8);
 /// Releases that may run V0.
-const MAYBE_V0: Releases = Releases::before(EngineVersion::V0_12);
+const MAYBE_V0: ReleaseRange = ReleaseRange::before(EngineVersion::V0_12);
 
 pub(super) const RULES: &[Rule] = &[
     rule(
         "E1",
         "where VLLM_USE_V1=1 asks for the V1 engine, V1 supports the rest",
-        Releases::between(EngineVersion::V0_8, EngineVersion::V0_12),
+        ReleaseRange::between(EngineVersion::V0_8, EngineVersion::V0_12),
         Severity::Configuration,
         v1_can,
     ),
@@ -53,7 +53,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "R13k",
         "use_v2_block_manager is left out",
-        Releases::before(EngineVersion::V0_10),
+        ReleaseRange::before(EngineVersion::V0_10),
         Severity::Overridden,
         one_block_manager,
     ),
@@ -61,7 +61,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "R13m",
         "V0 drafts nothing where its drafting is gone",
-        Releases::between(EngineVersion::V0_10, EngineVersion::V0_12),
+        ReleaseRange::between(EngineVersion::V0_10, EngineVersion::V0_12),
         Severity::Configuration,
         v0_without_drafting,
     ),

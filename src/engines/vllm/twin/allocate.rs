@@ -5,7 +5,7 @@ use crate::engines::vllm::rules::memory_launch;
 use crate::facts::EngineVersion;
 use crate::rule::Facts;
 use crate::stats::gib;
-use crate::twin::{DevicePreset, MemoryPlan, Scheduling, Settings, Shortage, kv_blocks};
+use crate::twin::{DevicePreset, MemoryPlan, Scheduling, Settings, StartShortage, kv_blocks};
 
 /// Divides the memory of one device and returns the scheduler's settings.
 ///
@@ -17,7 +17,7 @@ pub(super) fn allocate(
     facts: &Facts<'_>,
     device: &DevicePreset,
     scheduling: Scheduling,
-) -> Result<(Settings, MemoryPlan), Shortage> {
+) -> Result<(Settings, MemoryPlan), StartShortage> {
     // A device may have more or less memory than its preset, such as an A100 of 40 GB.
     let memory = facts.device.gpu().and_then(|gpu| gpu.memory).unwrap_or(device.memory);
     let device = &DevicePreset { memory, ..device.clone() };
@@ -33,23 +33,23 @@ pub(super) fn allocate(
     let launch = memory_launch(config, facts, effective);
     let plan = kv_blocks(facts.model, device, &launch)?;
     if plan.blocks == 0 && launch.blocks.is_none() {
-        return Err(Shortage::NoCache);
+        return Err(StartShortage::NoCache);
     }
     // V1 reserves one block.
     settings.num_blocks = if effective.v0 { plan.blocks } else { plan.blocks.saturating_sub(1) };
     if !plan.layout.holds(plan.blocks.into(), effective.max_model_len) {
-        return Err(Shortage::Small { plan, settings: Box::new(settings) });
+        return Err(StartShortage::Small { plan, settings: Box::new(settings) });
     }
     Ok((settings, plan))
 }
 
-fn check_free_memory(utilization: f64, version: EngineVersion, device: &DevicePreset) -> Result<(), Shortage> {
+fn check_free_memory(utilization: f64, version: EngineVersion, device: &DevicePreset) -> Result<(), StartShortage> {
     let (total_gib, free_gib) = (gib(device.memory), gib(device.memory.saturating_sub(device.context)));
     let wanted_gib = total_gib * utilization;
     if version < EngineVersion::V0_10 || wanted_gib <= free_gib {
         return Ok(());
     }
-    Err(Shortage::NotFree { utilization, wanted_gib, free_gib, total_gib })
+    Err(StartShortage::NotFree { utilization, wanted_gib, free_gib, total_gib })
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
         }))
     }
 
-    fn on(device: &str, config: &Config) -> Result<(Settings, MemoryPlan), Shortage> {
+    fn on(device: &str, config: &Config) -> Result<(Settings, MemoryPlan), StartShortage> {
         let (model, device) = (llama(), DevicePreset::find(device).unwrap());
         let facts = Facts::new(crate::engines::vllm::VLLM_RULES, &model, EngineVersion::V0_32, device.device());
         let effective = resolve_config(config, &facts);

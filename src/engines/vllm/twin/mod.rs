@@ -8,7 +8,7 @@ use self::scheduling::scheduling;
 use crate::config::{Config, ResolvedConfig};
 use crate::engine::TwinModel;
 use crate::rule::Facts;
-use crate::twin::{DevicePreset, MemoryPlan, Settings, Shortage};
+use crate::twin::{DevicePreset, MemoryPlan, Settings, StartShortage};
 
 /// The twin of vLLM.
 pub static TWIN: &dyn TwinModel = &VllmTwin;
@@ -54,7 +54,7 @@ impl TwinModel for VllmTwin {
         facts: &Facts<'_>,
         device: &DevicePreset,
         acceptance: Option<f64>,
-    ) -> Result<(Settings, MemoryPlan), Shortage> {
+    ) -> Result<(Settings, MemoryPlan), StartShortage> {
         let scheduling = scheduling(config, resolved, facts.version, device.cpu, acceptance);
         allocate(resolved, config, facts, device, scheduling)
     }

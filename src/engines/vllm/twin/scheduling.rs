@@ -2,7 +2,7 @@
 
 use crate::config::{Config, ResolvedConfig};
 use crate::facts::EngineVersion;
-use crate::twin::{Order, Scheduling, Speculation};
+use crate::twin::{QueueOrder, Scheduling, Speculation};
 
 /// Returns the scheduler settings that `vllm serve` of this release derives from its flags. `cpu` is whether the
 /// device is a CPU, on which steps are never scheduled ahead. `acceptance` is the share of drafts, 0 to 1, that the
@@ -24,7 +24,11 @@ pub(super) fn scheduling(
     // Drafts by the host have to wait for its tokens. A pipeline needs a newer worker.
     let ahead = pipeline_stages == 1 && method.as_ref().is_none_or(|method| method.on_device);
     let scheduling = Scheduling {
-        order: if config.get_str("scheduling-policy") == Some("priority") { Order::Priority } else { Order::Arrival },
+        order: if config.get_str("scheduling-policy") == Some("priority") {
+            QueueOrder::Priority
+        } else {
+            QueueOrder::Arrival
+        },
         long_prefill_token_threshold: number("long-prefill-token-threshold").unwrap_or(0),
         long_prefill_adaptive: config.get_bool("long-prefill-token-threshold-adaptive").unwrap_or(false),
         max_num_active_seqs: number("max-num-active-seqs"),
@@ -99,7 +103,7 @@ mod tests {
             .with("pipeline-parallel-size", 2)
             .with("stream-interval", 10);
         let expected = Scheduling {
-            order: Order::Priority,
+            order: QueueOrder::Priority,
             long_prefill_token_threshold: 512,
             max_num_active_seqs: Some(7),
             watermark: 0.25,

@@ -4,7 +4,7 @@ use super::*;
 use crate::config::Value;
 use crate::objective::Goal;
 use crate::sampler::auto::Auto;
-use crate::sampler::{Aim, Measured, Reading, Sampler, Target};
+use crate::sampler::{MeasuredNumbers, NumberReading, ObjectiveTarget, Sampler, SearchAim};
 use crate::space::{Domain, Parameter, Space};
 
 /// Two sides, and a number.
@@ -17,9 +17,9 @@ fn space() -> Space {
     Space { parameters, fixed: Config::new() }
 }
 
-fn aim() -> Aim {
-    let target = Target { name: "speed".to_owned(), goal: Goal::Maximize };
-    Aim { objectives: vec![target], constraints: Vec::new() }
+fn aim() -> SearchAim {
+    let target = ObjectiveTarget { name: "speed".to_owned(), goal: Goal::Maximize };
+    SearchAim { objectives: vec![target], constraints: Vec::new() }
 }
 
 fn x(config: &Config) -> f64 {
@@ -36,35 +36,35 @@ fn speed(config: &Config) -> f64 {
     100.0 + 50.0 * hill(0.3, 0.1) + 30.0 * hill(0.8, 0.15)
 }
 
-fn serves(config: &Config) -> Known {
-    Known::Measured(Measured { values: vec![Reading::exact(speed(config))], excesses: Vec::new() })
+fn serves(config: &Config) -> KnownOutcome {
+    KnownOutcome::Measured(MeasuredNumbers { values: vec![NumberReading::exact(speed(config))], excesses: Vec::new() })
 }
 
 /// Returns the trials of a search with these outcomes and costs.
 fn search(
     trials: usize,
     seed: u64,
-    known: impl Fn(&Config) -> Known,
+    known: impl Fn(&Config) -> KnownOutcome,
     cost: impl Fn(&Config) -> Option<f64>,
-) -> Vec<Past> {
+) -> Vec<PastTrial> {
     let (space, aim, mut history) = (space(), aim(), Vec::new());
     while history.len() < trials {
-        let config = Auto.ask(&Ask::new(&space, &aim, &history, seed, &|_| true)).unwrap().config;
+        let config = Auto.ask(&SamplerAsk::new(&space, &aim, &history, seed, &|_| true)).unwrap().config;
         let (known, cost) = (known(&config), cost(&config));
-        history.push(Past { cost, ..Past::new("auto", config, known) });
+        history.push(PastTrial { cost, ..PastTrial::new("auto", config, known) });
     }
     history
 }
 
-fn configs(history: &[Past]) -> Vec<String> {
+fn configs(history: &[PastTrial]) -> Vec<String> {
     history.iter().map(|past| past.config.to_string()).collect()
 }
 
 #[test]
 fn costs_that_say_nothing_change_nothing() {
-    let known = |config: &Config| if x(config) > 0.9 { Known::Failed } else { serves(config) };
+    let known = |config: &Config| if x(config) > 0.9 { KnownOutcome::Failed } else { serves(config) };
     let without = search(14, 3, known, |_| None);
-    assert!(without.iter().any(|past| past.known == Known::Failed));
+    assert!(without.iter().any(|past| past.known == KnownOutcome::Failed));
     assert_eq!(configs(&search(14, 3, known, |_| Some(7.5))), configs(&without), "all cost the same");
     let cheap_failures = |config: &Config| Some(if x(config) > 0.9 { 0.1 } else { 7.5 });
     assert_eq!(configs(&search(14, 3, known, cheap_failures)), configs(&without));
@@ -86,11 +86,11 @@ fn left_of(seed: u64, factor: f64, is_told: bool) -> usize {
     let cost = |config: &Config| if is_left(config) { factor } else { 1.0 };
     let (space, aim, mut history) = (space(), aim(), Vec::new());
     while history.len() < 24 {
-        let ask = Ask::new(&space, &aim, &history, seed, &|_| true);
+        let ask = SamplerAsk::new(&space, &aim, &history, seed, &|_| true);
         let said: Option<&dyn Fn(&Config) -> f64> = if is_told { None } else { Some(&cost) };
-        let config = Auto.ask(&Ask { cost: said, ..ask }).unwrap().config;
+        let config = Auto.ask(&SamplerAsk { cost: said, ..ask }).unwrap().config;
         let cost = is_told.then(|| cost(&config));
-        history.push(Past { cost, ..Past::new("auto", config.clone(), serves(&config)) });
+        history.push(PastTrial { cost, ..PastTrial::new("auto", config.clone(), serves(&config)) });
     }
     // The first suggestions, before the models are used, do not depend on costs.
     history[5..].iter().filter(|past| is_left(&past.config)).count()
@@ -120,13 +120,15 @@ fn cheap_trials_of_no_use_do_not_keep_from_the_best() {
 fn nothing_is_expected_to_cost_less_or_more_than_anything_has() {
     let (space, aim) = (space(), aim());
     let config = |x: f64| Config::new().with("side", "left").with("x", x);
-    let past =
-        |x: f64| Past { cost: Some(10.0 * libm::exp(-8.0 * x)), ..Past::new("auto", config(x), serves(&config(x))) };
+    let past = |x: f64| PastTrial {
+        cost: Some(10.0 * libm::exp(-8.0 * x)),
+        ..PastTrial::new("auto", config(x), serves(&config(x)))
+    };
     let history: Vec<_> = (3..7_u8).map(|at| past(f64::from(at) / 10.0)).collect();
     let defaults = Config::new();
     let encoding = Encoding::new(&space, &defaults);
     let allowed = |_: &Config| true;
-    let cost = Cost::of(&Ask::new(&space, &aim, &history, 1, &allowed), &encoding);
+    let cost = ExpectedCost::of(&SamplerAsk::new(&space, &aim, &history, 1, &allowed), &encoding);
     let at = |x: f64| libm::exp(cost.log(&encoding.point(&config(x)).unwrap(), &config(x)));
     let told = history.iter().filter_map(|past| past.cost);
     let (least, most) = told.fold((f64::MAX, 0.0_f64), |(least, most), cost| (least.min(cost), most.max(cost)));

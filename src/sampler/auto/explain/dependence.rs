@@ -1,7 +1,7 @@
 //! Expected result by the value of one parameter.
 
 use super::effects::Functions;
-use super::sample::{Region, Sample};
+use super::sample::{Region, SobolSample};
 use super::support::{PERCENTILE_95, Support};
 use crate::config::{Config, Value};
 use crate::sampler::explanation::Expectation;
@@ -33,7 +33,7 @@ pub(super) fn levels(domain: &Domain) -> Vec<(f64, Value)> {
 /// unit of the user. Values without an allowed configuration are left out.
 pub(super) fn dependence(
     region: &Region<'_, '_>,
-    sample: &Sample,
+    sample: &SobolSample,
     functions: &Functions<'_>,
     parameter: usize,
     told: &dyn Fn(f64) -> f64,

@@ -18,7 +18,7 @@
 
 use std::collections::HashMap;
 
-use super::sample::{Region, Sample, exchanged};
+use super::sample::{Region, SobolSample, exchanged};
 
 /// Number of parameters in pairs: those with the largest difference of `total` and `alone`.
 const PAIRED: usize = 5;
@@ -36,7 +36,7 @@ pub(super) struct Effects {
 }
 
 /// Computes the effects of each coordinate on each function. A function that varies by less than `least` has none.
-pub(super) fn effects(region: &Region<'_, '_>, sample: &Sample, functions: &Functions<'_>, least: f64) -> Effects {
+pub(super) fn effects(region: &Region<'_, '_>, sample: &SobolSample, functions: &Functions<'_>, least: f64) -> Effects {
     let rows: Vec<_> = sample.rows.iter().map(|place| functions(&place.point)).collect();
     let others: Vec<_> = sample.others.iter().map(|place| functions(&place.point)).collect();
     let count = rows.first().map_or(0, Vec::len);

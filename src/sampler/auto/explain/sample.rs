@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::config::Config;
-use crate::sampler::{Ask, sobol};
+use crate::sampler::{SamplerAsk, sobol};
 use crate::surrogate::{Encoding, Process};
 
 /// Number of rows of a sample.
@@ -18,7 +18,7 @@ const TRIES: usize = 8;
 
 /// The configurations for the effects: allowed, and expected to serve.
 pub(super) struct Region<'a, 's> {
-    pub(super) ask: &'a Ask<'a>,
+    pub(super) ask: &'a SamplerAsk<'a>,
     pub(super) encoding: &'a Encoding<'s>,
     /// Predicts whether a configuration serves: above 0 it probably does not.
     pub(super) crash: Option<&'a Process>,
@@ -27,14 +27,14 @@ pub(super) struct Region<'a, 's> {
 /// A point of the unit cube, and its configuration as a point of the models. Coordinates of inactive parameters are
 /// kept in `unit`, for an exchange that makes them active.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct SamplePlace {
     pub(super) unit: Vec<f64>,
     pub(super) point: Vec<f64>,
 }
 
 /// A row with one coordinate from another row.
 #[derive(Clone, Debug)]
-pub(super) struct Exchange {
+pub(super) struct ExchangedRow {
     pub(super) row: usize,
     /// Index among `others` of the row that the coordinate comes from.
     pub(super) from: usize,
@@ -43,10 +43,10 @@ pub(super) struct Exchange {
 
 /// Two even samples of equal size that are independent of each other. For each coordinate there are the rows of the
 /// first sample with the coordinate of the second.
-pub(super) struct Sample {
-    pub(super) rows: Vec<Place>,
-    pub(super) others: Vec<Place>,
-    pub(super) exchanges: Vec<Vec<Exchange>>,
+pub(super) struct SobolSample {
+    pub(super) rows: Vec<SamplePlace>,
+    pub(super) others: Vec<SamplePlace>,
+    pub(super) exchanges: Vec<Vec<ExchangedRow>>,
 }
 
 impl Region<'_, '_> {
@@ -66,7 +66,7 @@ impl Region<'_, '_> {
     }
 }
 
-impl Sample {
+impl SobolSample {
     /// Draws the sample. `None` if too few allowed points are found.
     pub(super) fn new(region: &Region<'_, '_>) -> Option<Self> {
         let dimensions = region.ask.space.dimensions();
@@ -75,7 +75,7 @@ impl Sample {
         for index in 0..MOST_DRAWN {
             let both = sobol::point(index, 2 * dimensions, 0);
             let (one, other) = both.split_at(dimensions);
-            let place = |unit: &[f64]| region.place(unit).map(|(_, point)| Place { unit: unit.to_vec(), point });
+            let place = |unit: &[f64]| region.place(unit).map(|(_, point)| SamplePlace { unit: unit.to_vec(), point });
             match (place(one), place(other)) {
                 (Some(one), Some(other)) => {
                     rows.push(one);
@@ -102,11 +102,11 @@ impl Sample {
             return None;
         }
         let mut exchange = |coordinate: usize| {
-            let of_row = |(row, place): (usize, &Place)| {
+            let of_row = |(row, place): (usize, &SamplePlace)| {
                 (0..TRIES).find_map(|attempt| {
                     let from = if attempt == 0 { row } else { rng.random_range(0..others.len()) };
                     let point = exchanged(region, place, &others[from], &[coordinate])?;
-                    Some(Exchange { row, from, point })
+                    Some(ExchangedRow { row, from, point })
                 })
             };
             rows.iter().enumerate().filter_map(of_row).collect()
@@ -117,7 +117,12 @@ impl Sample {
 }
 
 /// Returns a place with some coordinates of another one, or `None` if it is outside of the region.
-pub(super) fn exchanged(region: &Region<'_, '_>, to: &Place, from: &Place, coordinates: &[usize]) -> Option<Vec<f64>> {
+pub(super) fn exchanged(
+    region: &Region<'_, '_>,
+    to: &SamplePlace,
+    from: &SamplePlace,
+    coordinates: &[usize],
+) -> Option<Vec<f64>> {
     let mut unit = to.unit.clone();
     for coordinate in coordinates {
         unit[*coordinate] = from.unit[*coordinate];

@@ -4,8 +4,8 @@ use super::*;
 use crate::config::Value;
 use crate::objective::Goal;
 use crate::sampler::auto::Auto;
-use crate::sampler::{Aim, Known, Past, Reading, Sampler, Target};
-use crate::space::{Condition, Domain, Parameter, Scale, Space};
+use crate::sampler::{KnownOutcome, NumberReading, ObjectiveTarget, PastTrial, Sampler, SearchAim};
+use crate::space::{Condition, Domain, IntScale, Parameter, Space};
 
 fn parameter(name: &str, domain: Domain) -> Parameter {
     Parameter { name: name.to_owned(), domain, when: vec![], help: None }
@@ -15,9 +15,9 @@ fn unit(name: &str) -> Parameter {
     parameter(name, Domain::Float { low: 0.0, high: 1.0, log: false })
 }
 
-fn aim(limits: &[&str]) -> Aim {
-    let objectives = vec![Target { name: "speed".to_owned(), goal: Goal::Maximize }];
-    Aim { objectives, constraints: limits.iter().map(ToString::to_string).collect() }
+fn aim(limits: &[&str]) -> SearchAim {
+    let objectives = vec![ObjectiveTarget { name: "speed".to_owned(), goal: Goal::Maximize }];
+    SearchAim { objectives, constraints: limits.iter().map(ToString::to_string).collect() }
 }
 
 fn space(parameters: Vec<Parameter>) -> Space {
@@ -29,29 +29,29 @@ fn get(config: &Config, name: &str) -> f64 {
 }
 
 /// Returns a history of `count` even configurations with the measurement of each.
-fn measured(space: &Space, count: usize, of: impl Fn(&Config) -> Measured) -> Vec<Past> {
+fn measured(space: &Space, count: usize, of: impl Fn(&Config) -> MeasuredNumbers) -> Vec<PastTrial> {
     let past = |index| {
         let config = space.decode(&crate::sampler::sobol_point(index, space.dimensions(), 5));
-        let known = Known::Measured(of(&config));
-        Past::new("sobol", config, known)
+        let known = KnownOutcome::Measured(of(&config));
+        PastTrial::new("sobol", config, known)
     };
     (0..count).map(past).collect()
 }
 
-fn value(value: f64) -> Measured {
-    Measured { values: vec![Reading::exact(value)], excesses: vec![] }
+fn value(value: f64) -> MeasuredNumbers {
+    MeasuredNumbers { values: vec![NumberReading::exact(value)], excesses: vec![] }
 }
 
-fn explained(space: &Space, history: &[Past]) -> About {
+fn explained(space: &Space, history: &[PastTrial]) -> ExplainedNumber {
     let aim = aim(&[]);
-    Auto.explain(&Ask::new(space, &aim, history, 1, &|_| true)).unwrap().about.remove(0)
+    Auto.explain(&SamplerAsk::new(space, &aim, history, 1, &|_| true)).unwrap().about.remove(0)
 }
 
-fn of<'a>(about: &'a About, name: &str) -> &'a Importance {
+fn of<'a>(about: &'a ExplainedNumber, name: &str) -> &'a ParameterImportance {
     about.parameters.iter().find(|importance| importance.parameter == name).unwrap()
 }
 
-fn close(share: Share, expected: f64, by: f64) {
+fn close(share: VarianceShare, expected: f64, by: f64) {
     assert!((share.share - expected).abs() < by, "{share:?} is not {expected}");
     assert!(share.low <= share.share && share.share <= share.high, "{share:?}");
 }
@@ -59,10 +59,10 @@ fn close(share: Share, expected: f64, by: f64) {
 /// Returns the shares of an exact function, without a process in between.
 fn shares(space: &Space, allowed: &dyn Fn(&Config) -> bool, of: impl Fn(&[f64]) -> f64) -> effects::Effects {
     let (aim, nothing) = (aim(&[]), Config::new());
-    let ask = Ask::new(space, &aim, &[], 0, allowed);
+    let ask = SamplerAsk::new(space, &aim, &[], 0, allowed);
     let encoding = Encoding::new(space, &nothing);
     let region = Region { ask: &ask, encoding: &encoding, crash: None };
-    let sample = Sample::new(&region).unwrap();
+    let sample = SobolSample::new(&region).unwrap();
     effects(&region, &sample, &|point: &[f64]| vec![of(point)], 1e-9)
 }
 
@@ -179,7 +179,7 @@ fn noise_and_few_measurements_are_doubted() {
     // Digits far behind the decimal point have nothing to do with the parameters.
     let noise = |config: &Config| (1e4 * get(config, "a") + 7e3 * get(config, "b")).sin();
     let about = explained(&space, &measured(&space, 30, |config| value(2.0 + (1e5 * noise(config)).fract())));
-    assert!(about.held_out_r2.unwrap() < About::LEAST_R2, "{:?}", about.held_out_r2);
+    assert!(about.held_out_r2.unwrap() < ExplainedNumber::LEAST_R2, "{:?}", about.held_out_r2);
     assert!(about.doubts.len() == 1 && about.doubts[0].contains("do not rely on it"), "{:?}", about.doubts);
     assert!(about.unknown > 0.5, "{}", about.unknown);
     let few = explained(&space, &measured(&space, 7, |config| value(1.0 + get(config, "a"))));
@@ -188,7 +188,7 @@ fn noise_and_few_measurements_are_doubted() {
 
 #[test]
 fn a_conditional_parameter_acts_only_where_it_is_active() {
-    let mut depth = parameter("depth", Domain::int(1, 9, Scale::Linear, 1));
+    let mut depth = parameter("depth", Domain::int(1, 9, IntScale::Linear, 1));
     depth.when.push(Condition { parameter: "on".to_owned(), values: vec![Value::Bool(true)] });
     let space = space(vec![parameter("on", Domain::Bool), depth]);
     // Off 0, on 20 + depth: mean 25 and variance 20/3. In total 1/2 20/3 + 25^2 / 4.
@@ -212,23 +212,23 @@ fn a_conditional_parameter_acts_only_where_it_is_active() {
 #[test]
 fn limits_and_logarithms_are_told_in_their_own_units() {
     let space = space(vec![unit("x"), unit("y"), unit("z")]);
-    let both = |config: &Config| Measured {
-        values: vec![Reading::exact(libm::exp(3.0 * get(config, "x")))],
-        excesses: vec![Reading::exact(get(config, "y") - 0.5)],
+    let both = |config: &Config| MeasuredNumbers {
+        values: vec![NumberReading::exact(libm::exp(3.0 * get(config, "x")))],
+        excesses: vec![NumberReading::exact(get(config, "y") - 0.5)],
     };
     let mut history = measured(&space, 40, both);
     // Configurations with a large z fail: the explanation has no expectation for them.
     for past in &mut history {
         if get(&past.config, "z") > 0.8 {
-            past.known = Known::Failed;
+            past.known = KnownOutcome::Failed;
         }
     }
     let aim = aim(&["late"]);
-    let explanation = Auto.explain(&Ask::new(&space, &aim, &history, 1, &|_| true)).unwrap();
+    let explanation = Auto.explain(&SamplerAsk::new(&space, &aim, &history, 1, &|_| true)).unwrap();
     let [speed, late] = &explanation.about[..] else { panic!("{explanation:?}") };
-    assert_eq!((speed.of, &*late.name, late.of), (Kind::Objective, "late", Kind::Limit));
+    assert_eq!((speed.of, &*late.name, late.of), (NumberKind::Objective, "late", NumberKind::Limit));
     assert!(of(speed, "x").total.share > 0.9 && of(late, "y").total.share > 0.9, "{explanation:?}");
-    let end = |about: &About, name: &str, at: usize| of(about, name).dependence[at].mean;
+    let end = |about: &ExplainedNumber, name: &str, at: usize| of(about, name).dependence[at].mean;
     assert!((libm::log(end(speed, "x", 8)) - 3.0).abs() < 0.3, "{}", end(speed, "x", 8));
     assert!((end(late, "y", 8) - 0.5).abs() < 0.1 && (end(late, "y", 0) + 0.5).abs() < 0.1);
     assert!(of(speed, "z").dependence.last().unwrap().value.as_f64().unwrap() < 1.0, "nothing serves there");
@@ -237,11 +237,11 @@ fn limits_and_logarithms_are_told_in_their_own_units() {
 #[test]
 fn nothing_is_said_before_anything_is_measured() {
     let (aim, space) = (aim(&[]), space(vec![unit("x")]));
-    let failed = Past::new("sobol", Config::new().with("x", 0.5), Known::Failed);
-    assert_eq!(Auto.explain(&Ask::new(&space, &aim, &[failed], 1, &|_| true)), None);
+    let failed = PastTrial::new("sobol", Config::new().with("x", 0.5), KnownOutcome::Failed);
+    assert_eq!(Auto.explain(&SamplerAsk::new(&space, &aim, &[failed], 1, &|_| true)), None);
     let history = measured(&space, 3, |config| value(get(config, "x")));
-    assert_eq!(Auto.explain(&Ask::new(&space, &aim, &history, 1, &|_| false)), None, "nothing is allowed");
-    let one = Auto.explain(&Ask::new(&space, &aim, &history[..1], 1, &|_| true)).unwrap();
+    assert_eq!(Auto.explain(&SamplerAsk::new(&space, &aim, &history, 1, &|_| false)), None, "nothing is allowed");
+    let one = Auto.explain(&SamplerAsk::new(&space, &aim, &history[..1], 1, &|_| true)).unwrap();
     assert_eq!(one.about[0].held_out_r2, None);
     assert!(one.about[0].doubts[1].contains("so few measurements"), "{:?}", one.about[0].doubts);
 }
@@ -257,7 +257,7 @@ fn the_same_question_has_the_same_answer() {
 fn the_interval_of_a_value_that_was_never_measured_holds_a_cliff_that_the_data_do_not_show() {
     // A throughput that grows with the sequences up to 20 and is constant above, with some noise. It is measured from
     // 32 on.
-    let sequences = parameter("seqs", Domain::int(1, 256, Scale::Log, 1));
+    let sequences = parameter("seqs", Domain::int(1, 256, IntScale::Log, 1));
     let space = space(vec![sequences, unit("noise"), parameter("coin", Domain::Bool)]);
     let truth = |seqs: f64| 4600.0 * (seqs / 20.0).min(1.0);
     for count in [7, 24] {

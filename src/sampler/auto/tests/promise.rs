@@ -1,30 +1,30 @@
 //! Comparison of the acquisition with random samples of the outcomes.
 
 use super::*;
-use crate::sampler::auto::models::Outlook;
+use crate::sampler::auto::models::PointOutlook;
 use crate::stats::to_f64;
-use crate::surrogate::Belief;
+use crate::surrogate::PosteriorBelief;
 
 const DRAWS: usize = 200_000;
 
 /// Outcomes of ten trials by their share: values by objective, and the excess over the constraint.
-fn history(values: &dyn Fn(f64) -> Vec<f64>) -> Vec<Past> {
+fn history(values: &dyn Fn(f64) -> Vec<f64>) -> Vec<PastTrial> {
     let shares = (0..10_u8).map(|at| f64::from(at) / 9.0);
     let past = |share: f64| match share {
         // A large share does not serve.
-        share if share > 0.95 => Past::new("auto", config("a", 1024, share), Known::Failed),
-        share => Past::new("auto", config("a", 1024, share), measured(&values(share), 0.9 * (share - 0.6))),
+        share if share > 0.95 => PastTrial::new("auto", config("a", 1024, share), KnownOutcome::Failed),
+        share => PastTrial::new("auto", config("a", 1024, share), measured(&values(share), 0.9 * (share - 0.6))),
     };
     shares.map(past).collect()
 }
 
 /// Returns the predictions for some configurations, and the exponential of each score without the penalty for a
 /// failure.
-fn scored(goals: &[Goal], history: &[Past]) -> (Vec<Outlook>, Vec<(Outlook, f64)>) {
+fn scored(goals: &[Goal], history: &[PastTrial]) -> (Vec<PointOutlook>, Vec<(PointOutlook, f64)>) {
     let (space, aim) = (space(), aim(goals));
-    let ask = Ask::new(&space, &aim, history, 7, &|_| true);
+    let ask = SamplerAsk::new(&space, &aim, history, 7, &|_| true);
     let encoding = Encoding::new(&space, ask.defaults);
-    let table = Table::of(&ask, &encoding);
+    let table = HistoryTable::of(&ask, &encoding);
     let models = Models::fit(&encoding.axes, &table, &[], &[]);
     let weights = vec![1.0 / f64::from(u8::try_from(goals.len()).unwrap()); goals.len()];
     let acquisition = Acquisition::new(&models, &table, &weights, false);
@@ -42,9 +42,9 @@ fn scored(goals: &[Goal], history: &[Past]) -> (Vec<Outlook>, Vec<(Outlook, f64)
 
 /// Asserts that `promised` is the mean gain over samples of the objectives, times the probability of keeping the
 /// constraint.
-fn is_drawn(promised: f64, outlook: &Outlook, gain: &dyn Fn(&[f64]) -> f64) {
+fn is_drawn(promised: f64, outlook: &PointOutlook, gain: &dyn Fn(&[f64]) -> f64) {
     let mut rng = ChaCha8Rng::seed_from_u64(5);
-    let value = |rng: &mut ChaCha8Rng, belief: &Belief| belief.mean + belief.deviation * normal::draw(rng);
+    let value = |rng: &mut ChaCha8Rng, belief: &PosteriorBelief| belief.mean + belief.deviation * normal::draw(rng);
     let (mut sum, mut squares) = (0.0, 0.0);
     for _ in 0..DRAWS {
         let values: Vec<_> = outlook.objectives.iter().map(|belief| value(&mut rng, belief)).collect();
@@ -57,7 +57,7 @@ fn is_drawn(promised: f64, outlook: &Outlook, gain: &dyn Fn(&[f64]) -> f64) {
     assert!((promised - mean).abs() < 4.0 * error, "{promised}, and {mean} +-{error} by draws: {outlook:?}");
 }
 
-fn probable(known: &[Outlook]) -> impl Iterator<Item = &Outlook> {
+fn probable(known: &[PointOutlook]) -> impl Iterator<Item = &PointOutlook> {
     known.iter().filter(|outlook| outlook.log_feasible >= libm::log(0.5))
 }
 
@@ -104,13 +104,13 @@ fn what_serves_with_less_than_even_odds_is_the_last_to_be_tried() {
     // A larger share is better, and no share above a half serves.
     let past = |at: u8| {
         let share = f64::from(at) / 11.0;
-        let known = if share > 0.5 { Known::Failed } else { measured(&[libm::exp(5.0 * share)], -1.0) };
-        Past::new("auto", config("a", 1024, share), known)
+        let known = if share > 0.5 { KnownOutcome::Failed } else { measured(&[libm::exp(5.0 * share)], -1.0) };
+        PastTrial::new("auto", config("a", 1024, share), known)
     };
     let history: Vec<_> = (0..12).map(past).collect();
-    let ask = Ask::new(&space, &aim, &history, 7, &|_| true);
+    let ask = SamplerAsk::new(&space, &aim, &history, 7, &|_| true);
     let encoding = Encoding::new(&space, ask.defaults);
-    let table = Table::of(&ask, &encoding);
+    let table = HistoryTable::of(&ask, &encoding);
     let models = Models::fit(&encoding.axes, &table, &[], &[]);
     let acquisition = Acquisition::new(&models, &table, &[1.0], false);
     let points = (0..200_u8).map(|at| encoding.point(&config("a", 1024, f64::from(at) / 199.0)).unwrap());
@@ -133,7 +133,7 @@ fn of_three_objectives_all_of_the_front_is_looked_for() {
         help: None,
     };
     let space = Space { parameters: ["x", "y", "u", "v", "w"].map(parameter).into(), fixed: Config::new() };
-    let aim = Aim { constraints: Vec::new(), ..aim(&[Goal::Maximize; 3]) };
+    let aim = SearchAim { constraints: Vec::new(), ..aim(&[Goal::Maximize; 3]) };
     // An eighth of a sphere: a weighted sum would find its corners only. Each objective has a unit of its own.
     let values = |config: &Config| {
         let at = |name: &str| config.get_f64(name).unwrap();
@@ -145,10 +145,10 @@ fn of_three_objectives_all_of_the_front_is_looked_for() {
     let share_of_box = |sampler: &dyn Sampler| {
         let mut history = Vec::new();
         while history.len() < 30 {
-            let suggestion = sampler.ask(&Ask::new(&space, &aim, &history, 3, &|_| true)).unwrap();
-            let readings = values(&suggestion.config).map(Reading::exact).into();
-            let known = Known::Measured(Measured { values: readings, excesses: Vec::new() });
-            history.push(Past::new(sampler.name(), suggestion.config, known));
+            let suggestion = sampler.ask(&SamplerAsk::new(&space, &aim, &history, 3, &|_| true)).unwrap();
+            let readings = values(&suggestion.config).map(NumberReading::exact).into();
+            let known = KnownOutcome::Measured(MeasuredNumbers { values: readings, excesses: Vec::new() });
+            history.push(PastTrial::new(sampler.name(), suggestion.config, known));
         }
         // Estimates by random samples how much of a box the trials dominate.
         let mut rng = ChaCha8Rng::seed_from_u64(1);

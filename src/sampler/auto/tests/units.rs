@@ -10,18 +10,18 @@ fn told(config: &Config) -> (f64, f64) {
 }
 
 /// Returns the trials of a run with values in this unit.
-fn run(goal: Goal, value: &dyn Fn(usize, f64) -> f64, trials: usize) -> Vec<Past> {
+fn run(goal: Goal, value: &dyn Fn(usize, f64) -> f64, trials: usize) -> Vec<PastTrial> {
     let (space, aim) = (space(), aim(&[goal]));
     let mut history = Vec::new();
     for at in 0..trials {
-        let suggestion = Auto.ask(&Ask::new(&space, &aim, &history, 7, &|_| true)).unwrap();
+        let suggestion = Auto.ask(&SamplerAsk::new(&space, &aim, &history, 7, &|_| true)).unwrap();
         let (worth, excess) = told(&suggestion.config);
-        history.push(Past::new("auto", suggestion.config, measured(&[value(at, worth)], excess)));
+        history.push(PastTrial::new("auto", suggestion.config, measured(&[value(at, worth)], excess)));
     }
     history
 }
 
-fn best(history: &[Past]) -> f64 {
+fn best(history: &[PastTrial]) -> f64 {
     history
         .iter()
         .map(|past| told(&past.config))
@@ -32,7 +32,7 @@ fn best(history: &[Past]) -> f64 {
 
 #[test]
 fn the_unit_and_the_sign_of_an_objective_decide_nothing() {
-    let configs = |history: Vec<Past>| history.into_iter().map(|past| past.config).collect::<Vec<_>>();
+    let configs = |history: Vec<PastTrial>| history.into_iter().map(|past| past.config).collect::<Vec<_>>();
     let plain = configs(run(Goal::Maximize, &|_, worth| worth, 16));
     for unit in [1e-6, 1024.0, 1e9] {
         assert_eq!(configs(run(Goal::Maximize, &|_, worth| unit * worth, 16)), plain, "in units of {unit}");
@@ -63,18 +63,18 @@ fn a_prior_says_the_same_whatever_was_asked_before() {
             (config, measured(&[worth], excess))
         })
         .collect();
-    let used = [Prior::computed("the twin", points.clone())];
+    let used = [SamplerPrior::computed("the twin", points.clone())];
     let mut history = Vec::new();
     for at in 0..12 {
-        let ask = Ask { priors: &used, ..Ask::new(&space, &aim, &history, 7, &|_| true) };
-        let new = [Prior::computed("the twin", points.clone())];
+        let ask = SamplerAsk { priors: &used, ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) };
+        let new = [SamplerPrior::computed("the twin", points.clone())];
         let suggestion = Auto.ask(&ask).unwrap();
-        assert_eq!(Auto.ask(&Ask { priors: &new, ..ask }), Some(suggestion.clone()), "at trial {at}");
-        assert_eq!(Auto.judge(&Ask { priors: &new, ..ask }), Auto.judge(&ask), "at trial {at}");
+        assert_eq!(Auto.ask(&SamplerAsk { priors: &new, ..ask }), Some(suggestion.clone()), "at trial {at}");
+        assert_eq!(Auto.judge(&SamplerAsk { priors: &new, ..ask }), Auto.judge(&ask), "at trial {at}");
         let (worth, excess) = told(&suggestion.config);
         // The first six values are positive.
         let value = if at == 6 { 0.0 } else { worth };
-        history.push(Past::new("auto", suggestion.config, measured(&[value], excess)));
+        history.push(PastTrial::new("auto", suggestion.config, measured(&[value], excess)));
     }
 }
 
@@ -84,13 +84,13 @@ fn what_is_under_way_is_known_in_a_long_history_as_well() {
     let past = |at: u16| {
         let config = config(["a", "b"][usize::from(at % 2)], 1024, f64::from(at) / 1000.0);
         let (worth, excess) = told(&config);
-        Past::new("auto", config, measured(&[worth], excess))
+        PastTrial::new("auto", config, measured(&[worth], excess))
     };
     let mut history: Vec<_> = (0..1000).map(past).collect();
     for place in [123, 456, 789] {
-        history[place].known = Known::Pending;
+        history[place].known = KnownOutcome::Pending;
     }
-    let ask = Ask::new(&space, &aim, &history, 7, &|_| true);
-    let table = Table::of(&ask, &Encoding::new(&space, ask.defaults));
+    let ask = SamplerAsk::new(&space, &aim, &history, 7, &|_| true);
+    let table = HistoryTable::of(&ask, &Encoding::new(&space, ask.defaults));
     assert_eq!(table.pending.len(), 3);
 }

@@ -4,17 +4,17 @@ use super::*;
 use crate::sampler::Judgement;
 
 /// Returns trials of one backend at these shares.
-fn history(shares: impl IntoIterator<Item = f64>, values: &dyn Fn(f64) -> Vec<f64>) -> Vec<Past> {
-    let past = |share| Past::new("auto", config("a", 1024, share), measured(&values(share), -1.0));
+fn history(shares: impl IntoIterator<Item = f64>, values: &dyn Fn(f64) -> Vec<f64>) -> Vec<PastTrial> {
+    let past = |share| PastTrial::new("auto", config("a", 1024, share), measured(&values(share), -1.0));
     shares.into_iter().map(past).collect()
 }
 
-fn judged(goals: &[Goal], history: &[Past], priors: &[Prior]) -> Judgement {
+fn judged(goals: &[Goal], history: &[PastTrial], priors: &[SamplerPrior]) -> Judgement {
     // Only the share is free.
     let mut space = space();
     space.parameters.retain(|parameter| parameter.name == "share");
     space.fixed = Config::new().with("backend", "a").with("tokens", 1024_i64);
-    Auto.judge(&Ask { priors, ..Ask::new(&space, &aim(goals), history, 7, &|_| true) }).unwrap()
+    Auto.judge(&SamplerAsk { priors, ..SamplerAsk::new(&space, &aim(goals), history, 7, &|_| true) }).unwrap()
 }
 
 fn shares(count: u8, to: f64) -> impl Iterator<Item = f64> {
@@ -54,7 +54,7 @@ fn of_values_of_both_signs_what_is_left_is_a_share_of_the_pick() {
 
 #[test]
 fn what_one_more_trial_gains_is_over_the_pick_and_not_over_what_may_miss_a_limit() {
-    let past = |share, value, excess| Past::new("auto", config("a", 1024, share), measured(&[value], excess));
+    let past = |share, value, excess| PastTrial::new("auto", config("a", 1024, share), measured(&[value], excess));
     let within = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5].map(|share| past(share, 100.0 + 10.0 * share, share - 0.7));
     // Twice as good, and feasible with a probability of some sixty percent.
     let borderline = [-0.005, 0.02, -0.03].map(|excess| past(0.75, 200.0, excess));
@@ -70,10 +70,10 @@ fn what_one_more_trial_gains_is_over_the_pick_and_not_over_what_may_miss_a_limit
 fn a_value_that_is_told_to_be_hardly_known_counts_for_little() {
     let mut trials = history(shares(9, 1.0), &|_| vec![100.0]);
     let lucky = |deviation| {
-        let reading = Reading { deviation, ..Reading::exact(200.0) };
-        Known::Measured(Measured { values: vec![reading], excesses: vec![Reading::exact(-1.0)] })
+        let reading = NumberReading { deviation, ..NumberReading::exact(200.0) };
+        KnownOutcome::Measured(MeasuredNumbers { values: vec![reading], excesses: vec![NumberReading::exact(-1.0)] })
     };
-    let expected = |known, trials: &mut [Past]| {
+    let expected = |known, trials: &mut [PastTrial]| {
         trials[4].known = known;
         judged(&[Goal::Maximize], trials, &[]).pick.unwrap().values[0].unwrap().0
     };
@@ -93,7 +93,7 @@ fn of_several_objectives_the_pick_is_of_the_front_also_where_another_was_measure
     let often = std::iter::repeat_n(0.8, 6);
     let tried = shares(7, 1.0).chain(often).enumerate();
     let trials: Vec<_> =
-        tried.map(|trial| Past::new("auto", config("a", 1024, trial.1), measured(&value(trial), -1.0))).collect();
+        tried.map(|trial| PastTrial::new("auto", config("a", 1024, trial.1), measured(&value(trial), -1.0))).collect();
     let goals = [Goal::Maximize; 2];
     let told = judged(&goals, &trials, &[]);
     let pick = told.pick.unwrap();
@@ -131,12 +131,12 @@ fn a_prior_that_says_the_opposite_is_told_of_and_one_that_agrees_is_not() {
     let prior = |sign: f64| {
         let points =
             shares(20, 1.0).map(|share| (config("a", 1024, share), measured(&[100.0 + 50.0 * sign * share], -1.0)));
-        Prior::computed("the twin", points.collect())
+        SamplerPrior::computed("the twin", points.collect())
     };
     // A prior with values that rise by a tenth.
     let agreeing = || {
         let points = shares(20, 1.0).map(|share| (config("a", 1024, share), measured(&[100.0 + 10.0 * share], -1.0)));
-        Prior::computed("the twin", points.collect())
+        SamplerPrior::computed("the twin", points.collect())
     };
     let notes = |sign: f64| judged(&[Goal::Maximize], &trials, &[prior(sign)]).notes;
     assert_eq!(notes(1.0), Vec::<String>::new());

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-use crate::engines::sim::process::log::Log;
+use crate::engines::sim::process::log::ServedLog;
 use crate::stats::f64_to_usize;
 
 /// The lifetime of a process that others should end. It is finite, so that no process remains if they fail to do so.
@@ -22,7 +22,7 @@ const SIP: Duration = Duration::from_millis(100);
 const MEGABYTE: usize = 1_000_000;
 
 /// Waits for this time, and writes progress lines meanwhile.
-pub(super) async fn slow(log: &Log, lasts: Duration) {
+pub(super) async fn slow(log: &ServedLog, lasts: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < lasts {
         let percent = 100.0 * begin.elapsed().as_secs_f64() / lasts.as_secs_f64();
@@ -32,7 +32,7 @@ pub(super) async fn slow(log: &Log, lasts: Duration) {
 }
 
 /// Writes this many megabytes of whole lines as fast as the log takes them.
-pub(super) async fn flood(log: &Log, megabytes: u64) {
+pub(super) async fn flood(log: &ServedLog, megabytes: u64) {
     let line = "INFO 11-20 21:21:18 [loggers.py:1] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation \
                 throughput: 0.0 tokens/s, Running: 0 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.0%\n";
     let line = log.of_core(line);

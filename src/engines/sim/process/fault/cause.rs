@@ -5,14 +5,14 @@
 //! `vllm/distributed/device_communicators/pynccl_wrapper.py`. The other texts are from `torch`, `transformers`,
 //! `huggingface_hub` and Python itself.
 
-use super::Phase;
-use crate::engines::sim::process::log::Log;
+use super::FaultPhase;
+use crate::engines::sim::process::log::ServedLog;
 use crate::engines::sim::process::refusal::Refusal;
 use crate::facts::EngineVersion;
 
 /// The cause of an end according to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum FaultCause {
     InvalidArgument,
     InvalidValue,
     PortInUse,
@@ -68,7 +68,7 @@ enum Speaker {
 const START: (&str, &str) = ("v1/engine/core.py", "_initialize_kv_caches");
 const WARM_UP: (&str, &str) = ("v1/worker/gpu_worker.py", "compile_or_warm_up_model");
 
-impl Cause {
+impl FaultCause {
     pub(super) const ALL: [Self; 31] = [
         Self::InvalidArgument,
         Self::InvalidValue,
@@ -279,7 +279,7 @@ impl Cause {
 
     /// Writes vLLM's output before the end of the started process. Returns that process's last output and exit code.
     /// `at` is `None` under load.
-    pub(super) fn tell(self, at: Option<Phase>, version: EngineVersion, log: &Log) -> Refusal {
+    pub(super) fn tell(self, at: Option<FaultPhase>, version: EngineVersion, log: &ServedLog) -> Refusal {
         let error = self.error(version);
         match self.speaker() {
             Speaker::Parser => Refusal::usage(error),
@@ -300,7 +300,7 @@ impl Cause {
     }
 
     /// Writes the lines above the error, which come from other processes or from the phase itself.
-    fn precede(self, version: EngineVersion, log: &Log) {
+    fn precede(self, version: EngineVersion, log: &ServedLog) {
         match self {
             Self::OomWeights => {
                 // The message of the exception without its class.
@@ -346,7 +346,7 @@ fn out_of_memory(version: EngineVersion, wanted: &str) -> String {
 }
 
 /// Writes the reports of `run_engine_core` and `wait_for_engine_startup`.
-fn never_started(traceback: &str, log: &Log) -> Refusal {
+fn never_started(traceback: &str, log: &ServedLog) -> Refusal {
     log.core_error("core.py", "EngineCore failed to start.");
     log.core_error("core.py", traceback);
     log.raw(&log.of_core(&format!("Process EngineCore:\n{traceback}")));
@@ -357,7 +357,7 @@ fn never_started(traceback: &str, log: &Log) -> Refusal {
 }
 
 /// Writes the reports of `run_busy_loop` and the output handler. The server then ends in order, with exit code 0.
-fn died(traceback: &str, log: &Log) -> Refusal {
+fn died(traceback: &str, log: &ServedLog) -> Refusal {
     log.core_error("core.py", "EngineCore encountered a fatal error.");
     log.core_error("core.py", traceback);
     engine_dead(log);
@@ -365,7 +365,7 @@ fn died(traceback: &str, log: &Log) -> Refusal {
 }
 
 /// Writes the report of the process that serves HTTP about the end of the engine's process.
-pub(super) fn engine_dead(log: &Log) {
+pub(super) fn engine_dead(log: &ServedLog) {
     let frames = frame(("v1/engine/async_llm.py", "output_handler"));
     log.api_error(
         "async_llm.py",
@@ -386,8 +386,8 @@ mod tests {
 
     #[test]
     fn every_cause_has_a_name_of_its_own() {
-        for cause in Cause::ALL {
-            assert_eq!(Cause::find(cause.name()), Some(cause));
+        for cause in FaultCause::ALL {
+            assert_eq!(FaultCause::find(cause.name()), Some(cause));
         }
     }
 }

@@ -54,14 +54,14 @@ use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::ask::Complaint;
-use super::log::Log;
+use super::ask::RequestComplaint;
+use super::log::ServedLog;
 use super::refusal::Refusal;
 use crate::config::Config;
 use crate::facts::EngineVersion;
 
 pub(super) use cause::ENGINE_DEAD;
-pub(crate) use spec::{End, Fault, Phase};
+pub(crate) use spec::{FaultPhase, FaultSpec, ProcessEnd};
 
 /// The title of the engine's process.
 const ENGINE_CORE: &str = "VLLM::EngineCore";
@@ -71,17 +71,17 @@ const SURVIVAL: Duration = Duration::from_secs(2);
 
 /// The requested faults and their conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Plan {
-    pub faults: Vec<Fault>,
+pub(crate) struct FaultPlan {
+    pub faults: Vec<FaultSpec>,
     /// Flags with their required values. An empty value requires that the flag is not given.
     pub conditions: Vec<(String, String)>,
     /// A file; the faults apply only to the launch that creates it.
     pub once: Option<PathBuf>,
 }
 
-impl Plan {
+impl FaultPlan {
     /// Returns the faults of a launch with this configuration. If `once` is set, creates its file.
-    fn arm(&self, config: &Config) -> Vec<Fault> {
+    fn arm(&self, config: &Config) -> Vec<FaultSpec> {
         let holds = |(flag, value): &(String, String)| match config.get(flag) {
             Some(set) => set.to_string() == *value,
             None => value.is_empty(),
@@ -129,10 +129,10 @@ enum Stage {
 
 /// The faults of one launch, which the server consults at each phase of its start and for each request.
 #[derive(Debug)]
-pub(super) struct Faults {
-    list: Vec<Fault>,
+pub(super) struct ActiveFaults {
+    list: Vec<FaultSpec>,
     version: EngineVersion,
-    log: Log,
+    log: ServedLog,
     requests: AtomicU64,
     stage: watch::Sender<Stage>,
     ready_at: std::sync::OnceLock<Instant>,
@@ -144,8 +144,8 @@ pub(super) struct Faults {
     doomed: watch::Sender<bool>,
 }
 
-impl Faults {
-    pub(super) fn new(plan: &Plan, config: &Config, version: EngineVersion, log: Log) -> Self {
+impl ActiveFaults {
+    pub(super) fn new(plan: &FaultPlan, config: &Config, version: EngineVersion, log: ServedLog) -> Self {
         Self {
             list: plan.arm(config),
             version,
@@ -161,25 +161,27 @@ impl Faults {
 
     /// Returns whether SIGTERM (15) or SIGINT (2) has no effect.
     pub(super) fn ignores(&self, signal: u8) -> bool {
-        let fault = if signal == 15 { Fault::IgnoreTerm } else { Fault::IgnoreInt };
+        let fault = if signal == 15 { FaultSpec::IgnoreTerm } else { FaultSpec::IgnoreInt };
         self.list.contains(&fault)
     }
 
     /// Applies the faults of a phase of the start.
-    pub(super) async fn at(&self, phase: Phase) -> Result<(), Refusal> {
+    pub(super) async fn at(&self, phase: FaultPhase) -> Result<(), Refusal> {
         for fault in &self.list {
             match fault {
-                Fault::Exit { at, cause, end } if *at == phase => {
+                FaultSpec::Exit { at, cause, end } if *at == phase => {
                     let told = cause.tell(Some(phase), self.version, &self.log);
                     return Err(ended(told, *end).await);
                 }
-                Fault::Hang { at } if *at == phase => std::future::pending().await,
-                Fault::Slow { at, lasts } if *at == phase => act::slow(&self.log, *lasts).await,
-                Fault::CloseLog { at } if *at == phase => self.log.close(),
-                Fault::Flood { at, megabytes } if *at == phase => act::flood(&self.log, *megabytes).await,
-                Fault::Escape { bare, orphan } if phase == Phase::Parse => drop(started(act::escape(*bare, *orphan))?),
-                Fault::EngineCore { after, at, .. } => {
-                    if phase == Phase::Weights {
+                FaultSpec::Hang { at } if *at == phase => std::future::pending().await,
+                FaultSpec::Slow { at, lasts } if *at == phase => act::slow(&self.log, *lasts).await,
+                FaultSpec::CloseLog { at } if *at == phase => self.log.close(),
+                FaultSpec::Flood { at, megabytes } if *at == phase => act::flood(&self.log, *megabytes).await,
+                FaultSpec::Escape { bare, orphan } if phase == FaultPhase::Parse => {
+                    drop(started(act::escape(*bare, *orphan))?);
+                }
+                FaultSpec::EngineCore { after, at, .. } => {
+                    if phase == FaultPhase::Weights {
                         self.start_core(*after)?;
                     }
                     if *at == Some(phase) {
@@ -202,7 +204,7 @@ impl Faults {
         let _ = self.ready_at.set(Instant::now());
         self.stage.send_replace(Stage::Ready);
         for fault in &self.list {
-            if let Fault::Leak { megabytes_per_s, cap } = *fault {
+            if let FaultSpec::Leak { megabytes_per_s, cap } = *fault {
                 tokio::spawn(act::leak(megabytes_per_s, cap));
             }
         }
@@ -211,20 +213,20 @@ impl Faults {
     /// Returns the names under which the model is served.
     pub(super) fn served_names(&self, names: Vec<String>) -> Vec<String> {
         let other = self.list.iter().find_map(|fault| match fault {
-            Fault::OtherModel { name } => Some(vec![name.clone()]),
+            FaultSpec::OtherModel { name } => Some(vec![name.clone()]),
             _ => None,
         });
         other.unwrap_or(names)
     }
 
     pub(super) fn binds_late(&self) -> bool {
-        self.list.contains(&Fault::LateBind)
+        self.list.contains(&FaultSpec::LateBind)
     }
 
     /// Waits between the reported end of the start and listening.
     pub(super) async fn listen_late(&self) {
         for fault in &self.list {
-            if let Fault::LateListen { by } = fault {
+            if let FaultSpec::LateListen { by } = fault {
                 tokio::time::sleep(*by).await;
             }
         }
@@ -233,47 +235,49 @@ impl Faults {
     /// Returns the status of `/health`.
     pub(super) fn health(&self) -> StatusCode {
         let since = self.ready_at.get().map_or(Duration::ZERO, Instant::elapsed);
-        let ill = |fault: &Fault| matches!(fault, Fault::Unhealthy { after } if since >= *after);
+        let ill = |fault: &FaultSpec| matches!(fault, FaultSpec::Unhealthy { after } if since >= *after);
         if self.core_is_dead() || self.list.iter().any(ill) { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
     }
 
     /// Applies the faults of a request before its answer. Returns those of its first step and of its stream.
-    pub(super) async fn request(&self) -> Result<RequestFaults, Complaint> {
+    pub(super) async fn request(&self) -> Result<RequestFaults, RequestComplaint> {
         let mut found = RequestFaults::default();
         if self.list.is_empty() {
             return Ok(found);
         }
         let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         if self.core_is_dead() {
-            return Err(Complaint::internal(ENGINE_DEAD));
+            return Err(RequestComplaint::internal(ENGINE_DEAD));
         }
         for fault in &self.list {
             match fault {
-                Fault::Mute => std::future::pending().await,
-                Fault::Die { request, cause, end } if number == *request => {
+                FaultSpec::Mute => std::future::pending().await,
+                FaultSpec::Die { request, cause, end } if number == *request => {
                     let told = cause.tell(None, self.version, &self.log);
                     self.end.send_replace(Some(ended(told, *end).await));
                     std::future::pending::<()>().await;
                 }
-                Fault::EngineCore { request, .. } if *request == Some(number) => {
+                FaultSpec::EngineCore { request, .. } if *request == Some(number) => {
                     self.doomed.send_replace(true);
                     self.core_death().await;
-                    return Err(Complaint::internal(ENGINE_DEAD));
+                    return Err(RequestComplaint::internal(ENGINE_DEAD));
                 }
-                Fault::Errors { from } if number >= *from => return Err(Complaint::internal("Internal server error")),
-                Fault::Stall { after, from } if number >= *from => {
+                FaultSpec::Errors { from } if number >= *from => {
+                    return Err(RequestComplaint::internal("Internal server error"));
+                }
+                FaultSpec::Stall { after, from } if number >= *from => {
                     found.stream = Some(StreamFault::Stall { after: *after });
                 }
-                Fault::EndEarly { after, from } if number >= *from => {
+                FaultSpec::EndEarly { after, from } if number >= *from => {
                     found.stream = Some(StreamFault::EndEarly { after: *after });
                 }
-                Fault::ErrorEvent { after, from } if number >= *from => {
+                FaultSpec::ErrorEvent { after, from } if number >= *from => {
                     found.stream = Some(StreamFault::Error { after: *after });
                 }
-                Fault::LongStep { lasts, busy, request } if number == *request => {
+                FaultSpec::LongStep { lasts, busy, request } if number == *request => {
                     found.step = Some(StepFault { lasts: Some(*lasts), busy: *busy });
                 }
-                Fault::Spin { request } if number == *request => {
+                FaultSpec::Spin { request } if number == *request => {
                     found.step = Some(StepFault { lasts: None, busy: true });
                 }
                 _ => {}
@@ -356,11 +360,11 @@ impl Faults {
 }
 
 /// Returns the end of the process. A signal takes effect here, unless the engine handles it.
-async fn ended(told: Refusal, end: Option<End>) -> Refusal {
+async fn ended(told: Refusal, end: Option<ProcessEnd>) -> Refusal {
     match end {
         None => told,
-        Some(End::Code(exit_code)) => Refusal { exit_code, ..told },
-        Some(End::Signal(signal)) => {
+        Some(ProcessEnd::Code(exit_code)) => Refusal { exit_code, ..told },
+        Some(ProcessEnd::Signal(signal)) => {
             act::raise(signal);
             std::future::pending().await
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::cause::Cause;
-use super::spec::{End, FORMS, Fault, FaultError, Phase, names};
+use super::cause::FaultCause;
+use super::spec::{FORMS, FaultError, FaultPhase, FaultSpec, ProcessEnd, names};
 
 /// The default cap of a leak in megabytes: enough to be noticed, too little to harm the machine.
 const LEAK_CAP: u64 = 512;
@@ -58,15 +58,15 @@ impl Keys<'_> {
         Ok(yes?.unwrap_or(default))
     }
 
-    fn cause(&self) -> Result<Cause, FaultError> {
-        let expected = format!("one of {}", names(Cause::ALL.iter().map(|cause| cause.name())));
-        Ok(self.read("cause", &expected, Cause::find)?.unwrap_or(Cause::Exception))
+    fn cause(&self) -> Result<FaultCause, FaultError> {
+        let expected = format!("one of {}", names(FaultCause::ALL.iter().map(|cause| cause.name())));
+        Ok(self.read("cause", &expected, FaultCause::find)?.unwrap_or(FaultCause::Exception))
     }
 
-    fn end(&self) -> Result<Option<End>, FaultError> {
-        let code = self.read("code", "an exit code from 0 to 255", |text| text.parse().ok().map(End::Code))?;
+    fn end(&self) -> Result<Option<ProcessEnd>, FaultError> {
+        let code = self.read("code", "an exit code from 0 to 255", |text| text.parse().ok().map(ProcessEnd::Code))?;
         let signal = self.read("signal", "the number of a signal", |text| {
-            Signal::try_from(text.parse::<i32>().ok()?).ok().map(End::Signal)
+            Signal::try_from(text.parse::<i32>().ok()?).ok().map(ProcessEnd::Signal)
         })?;
         match (code, signal) {
             (Some(_), Some(_)) => Err(FaultError::TwoEnds { name: self.name }),
@@ -83,7 +83,7 @@ impl Keys<'_> {
     }
 }
 
-impl FromStr for Fault {
+impl FromStr for FaultSpec {
     type Err = FaultError;
 
     fn from_str(text: &str) -> Result<Self, FaultError> {
@@ -99,8 +99,10 @@ impl FromStr for Fault {
         let at = match phase {
             Some(_) if !takes_phase => return Err(FaultError::Placeless { name }),
             None if takes_phase => return Err(FaultError::NoPhase { name }),
-            None => Phase::Parse,
-            Some(phase) => Phase::find(phase).ok_or_else(|| FaultError::UnknownPhase { phase: phase.to_owned() })?,
+            None => FaultPhase::Parse,
+            Some(phase) => {
+                FaultPhase::find(phase).ok_or_else(|| FaultError::UnknownPhase { phase: phase.to_owned() })?
+            }
         };
         let given = keys.split(',').filter(|key| !key.is_empty()).map(|key| key.split_once('=').unwrap_or((key, "")));
         let keys = Keys { name, given: given.collect() };
@@ -120,8 +122,8 @@ impl FromStr for Fault {
             "engine-core" => Self::EngineCore {
                 after: keys.seconds("dies-after")?,
                 at: keys.read("phase", "one of weights, profile, kv, graphs, ready", |name| {
-                    let early = [Phase::Parse, Phase::Config, Phase::Bind];
-                    Phase::find(name).filter(|phase| !early.contains(phase))
+                    let early = [FaultPhase::Parse, FaultPhase::Config, FaultPhase::Bind];
+                    FaultPhase::find(name).filter(|phase| !early.contains(phase))
                 })?,
                 request: keys.number("request", 1..=u64::MAX)?,
             },

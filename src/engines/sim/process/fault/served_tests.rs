@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::engines::sim::process::tests::{Server, events, launch, ready};
+use crate::engines::sim::process::tests::{TestServer, events, launch, ready};
 
 fn ask(tokens: u32) -> Json {
     json!({"prompt": [5, 6, 7], "max_tokens": tokens, "ignore_eos": true, "stream": true})
 }
 
-async fn served(faults: &str) -> Server {
+async fn served(faults: &str) -> TestServer {
     ready(&faults.split(' ').flat_map(|fault| ["--sim-fault ", fault, " "]).collect::<String>()).await
 }
 

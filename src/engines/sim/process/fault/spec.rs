@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::cause::Cause;
+use super::cause::FaultCause;
 
 /// A moment of the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum FaultPhase {
     /// Before the first line of the log.
     Parse,
     /// The arguments have been parsed; the model's files have not been read.
@@ -28,7 +28,7 @@ pub(crate) enum Phase {
     Ready,
 }
 
-impl Phase {
+impl FaultPhase {
     const NAMES: [(&'static str, Self); 8] = [
         ("parse", Self::Parse),
         ("config", Self::Config),
@@ -51,7 +51,7 @@ impl Phase {
 
 /// The kind of a process's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ProcessEnd {
     Code(u8),
     /// The process sends this signal to itself.
     Signal(Signal),
@@ -59,25 +59,25 @@ pub(crate) enum End {
 
 /// One fault of the simulated engine. `src/engines/sim/process/fault/mod.rs` has a table of effects and spellings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum FaultSpec {
     /// `end` is `None` if the cause determines it.
     Exit {
-        at: Phase,
-        cause: Cause,
-        end: Option<End>,
+        at: FaultPhase,
+        cause: FaultCause,
+        end: Option<ProcessEnd>,
     },
     Hang {
-        at: Phase,
+        at: FaultPhase,
     },
     Slow {
-        at: Phase,
+        at: FaultPhase,
         lasts: Duration,
     },
     CloseLog {
-        at: Phase,
+        at: FaultPhase,
     },
     Flood {
-        at: Phase,
+        at: FaultPhase,
         megabytes: u64,
     },
     IgnoreTerm,
@@ -90,7 +90,7 @@ pub(crate) enum Fault {
     /// A process of the engine itself, and the moment of its death. `after` is the time since readiness.
     EngineCore {
         after: Option<Duration>,
-        at: Option<Phase>,
+        at: Option<FaultPhase>,
         request: Option<u64>,
     },
     OtherModel {
@@ -107,8 +107,8 @@ pub(crate) enum Fault {
     /// Requests count from 1.
     Die {
         request: u64,
-        cause: Cause,
-        end: Option<End>,
+        cause: FaultCause,
+        end: Option<ProcessEnd>,
     },
     Errors {
         from: u64,
@@ -175,11 +175,11 @@ pub(super) const FORMS: [Form; 22] = [
 pub(crate) enum FaultError {
     #[error("invalid choice: '{name}' (choose from {})", names(FORMS.iter().map(|(name, ..)| *name)))]
     Unknown { name: String },
-    #[error("'{name}' needs a phase, as in {name}@weights (choose from {})", names(Phase::NAMES.iter().map(|(name, _)| *name)))]
+    #[error("'{name}' needs a phase, as in {name}@weights (choose from {})", names(FaultPhase::NAMES.iter().map(|(name, _)| *name)))]
     NoPhase { name: &'static str },
     #[error("'{name}' takes no phase")]
     Placeless { name: &'static str },
-    #[error("unknown phase: '{phase}' (choose from {})", names(Phase::NAMES.iter().map(|(name, _)| *name)))]
+    #[error("unknown phase: '{phase}' (choose from {})", names(FaultPhase::NAMES.iter().map(|(name, _)| *name)))]
     UnknownPhase { phase: String },
     #[error("'{name}' has no key '{key}' (choose from {})", names(keys.iter().copied()))]
     UnknownKey { name: &'static str, key: String, keys: &'static [&'static str] },
@@ -196,9 +196,9 @@ pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-impl Fault {
+impl FaultSpec {
     /// Returns the phase of a fault that takes effect at one moment of the start.
-    pub(super) fn phase(&self) -> Option<Phase> {
+    pub(super) fn phase(&self) -> Option<FaultPhase> {
         match self {
             Self::Exit { at, .. }
             | Self::Hang { at }
@@ -210,13 +210,13 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FaultSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut keys: Vec<(&str, String)> = Vec::new();
-        let ended = |cause: &Cause, end: &Option<End>| {
+        let ended = |cause: &FaultCause, end: &Option<ProcessEnd>| {
             let end = end.map(|end| match end {
-                End::Code(code) => ("code", code.to_string()),
-                End::Signal(signal) => ("signal", (signal as i32).to_string()),
+                ProcessEnd::Code(code) => ("code", code.to_string()),
+                ProcessEnd::Signal(signal) => ("signal", (signal as i32).to_string()),
             });
             [Some(("cause", cause.name().to_owned())), end].into_iter().flatten()
         };

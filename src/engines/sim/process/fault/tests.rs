@@ -2,28 +2,31 @@
 
 use proptest::prelude::*;
 
-use super::cause::Cause;
+use super::cause::FaultCause;
 use super::spec::{FORMS, FaultError};
 use super::*;
 
-fn fault(text: &str) -> Result<Fault, FaultError> {
+fn fault(text: &str) -> Result<FaultSpec, FaultError> {
     text.parse()
 }
 
 #[test]
 fn names_phases_and_keys_are_read() {
-    let end = End::Code(137);
+    let end = ProcessEnd::Code(137);
     assert_eq!(
         fault("exit@kv:cause=no-kv,code=137"),
-        Ok(Fault::Exit { at: Phase::Kv, cause: Cause::NoKv, end: Some(end) })
+        Ok(FaultSpec::Exit { at: FaultPhase::Kv, cause: FaultCause::NoKv, end: Some(end) })
     );
-    let end = End::Signal(nix::sys::signal::Signal::SIGKILL);
-    assert_eq!(fault("die:request=7,signal=9"), Ok(Fault::Die { request: 7, cause: Cause::Exception, end: Some(end) }));
-    assert_eq!(fault("long-step"), Ok(Fault::LongStep { lasts: Duration::from_mins(1), busy: true, request: 1 }));
-    assert_eq!(fault("leak"), Ok(Fault::Leak { megabytes_per_s: 50, cap: 512 }));
+    let end = ProcessEnd::Signal(nix::sys::signal::Signal::SIGKILL);
+    assert_eq!(
+        fault("die:request=7,signal=9"),
+        Ok(FaultSpec::Die { request: 7, cause: FaultCause::Exception, end: Some(end) })
+    );
+    assert_eq!(fault("long-step"), Ok(FaultSpec::LongStep { lasts: Duration::from_mins(1), busy: true, request: 1 }));
+    assert_eq!(fault("leak"), Ok(FaultSpec::Leak { megabytes_per_s: 50, cap: 512 }));
     assert_eq!(
         fault("slow@graphs:seconds=0.25"),
-        Ok(Fault::Slow { at: Phase::Graphs, lasts: Duration::from_millis(250) })
+        Ok(FaultSpec::Slow { at: FaultPhase::Graphs, lasts: Duration::from_millis(250) })
     );
 }
 
@@ -66,15 +69,15 @@ fn every_name_stands_in_the_documentation() {
 fn every_name_stands_in_the_help() {
     let help = include_str!("../../../../cli/sim.rs");
     let names = FORMS.iter().flat_map(|(name, _, keys)| std::iter::once(name).chain(*keys));
-    for name in names.copied().chain(Cause::ALL.map(Cause::name)) {
+    for name in names.copied().chain(FaultCause::ALL.map(FaultCause::name)) {
         assert!(help.contains(name), "{name}");
     }
 }
 
 #[test]
 fn conditions_are_on_what_the_configuration_sets() {
-    let plan = |conditions: &[(&str, &str)]| Plan {
-        faults: vec![Fault::Mute],
+    let plan = |conditions: &[(&str, &str)]| FaultPlan {
+        faults: vec![FaultSpec::Mute],
         conditions: conditions.iter().map(|(flag, value)| ((*flag).to_owned(), (*value).to_owned())).collect(),
         once: None,
     };
@@ -90,63 +93,75 @@ fn conditions_are_on_what_the_configuration_sets() {
 fn what_happens_once_is_for_the_first_launch_that_it_applies_to() {
     let directory = tempfile::tempdir().unwrap();
     let once = Some(directory.path().join("happened"));
-    let plan = Plan { faults: vec![Fault::Mute], conditions: vec![("block-size".to_owned(), "16".to_owned())], once };
+    let plan =
+        FaultPlan { faults: vec![FaultSpec::Mute], conditions: vec![("block-size".to_owned(), "16".to_owned())], once };
     let config = Config::new().with("block-size", 16_i64);
     assert_eq!(plan.arm(&Config::new()), []);
-    assert_eq!(plan.arm(&config), [Fault::Mute]);
+    assert_eq!(plan.arm(&config), [FaultSpec::Mute]);
     assert_eq!(plan.arm(&config), []);
 }
 
-fn any_phase() -> impl Strategy<Value = Phase> {
+fn any_phase() -> impl Strategy<Value = FaultPhase> {
     proptest::sample::select(vec![
-        Phase::Parse,
-        Phase::Config,
-        Phase::Bind,
-        Phase::Weights,
-        Phase::Profile,
-        Phase::Kv,
-        Phase::Graphs,
-        Phase::Ready,
+        FaultPhase::Parse,
+        FaultPhase::Config,
+        FaultPhase::Bind,
+        FaultPhase::Weights,
+        FaultPhase::Profile,
+        FaultPhase::Kv,
+        FaultPhase::Graphs,
+        FaultPhase::Ready,
     ])
 }
 
-fn late_phase() -> impl Strategy<Value = Phase> {
-    proptest::sample::select(vec![Phase::Weights, Phase::Profile, Phase::Kv, Phase::Graphs, Phase::Ready])
+fn late_phase() -> impl Strategy<Value = FaultPhase> {
+    proptest::sample::select(vec![
+        FaultPhase::Weights,
+        FaultPhase::Profile,
+        FaultPhase::Kv,
+        FaultPhase::Graphs,
+        FaultPhase::Ready,
+    ])
 }
 
-fn any_end() -> impl Strategy<Value = Option<End>> {
-    let signal = (1..=31_i32).prop_map(|number| End::Signal(number.try_into().unwrap()));
-    proptest::option::of(prop_oneof![any::<u8>().prop_map(End::Code), signal])
+fn any_end() -> impl Strategy<Value = Option<ProcessEnd>> {
+    let signal = (1..=31_i32).prop_map(|number| ProcessEnd::Signal(number.try_into().unwrap()));
+    proptest::option::of(prop_oneof![any::<u8>().prop_map(ProcessEnd::Code), signal])
 }
 
-fn any_fault() -> impl Strategy<Value = Fault> {
-    let cause = || proptest::sample::select(Cause::ALL.to_vec());
+fn any_fault() -> impl Strategy<Value = FaultSpec> {
+    let cause = || proptest::sample::select(FaultCause::ALL.to_vec());
     let time = || (0_u64..86_400_000).prop_map(Duration::from_millis);
     prop_oneof![
-        (any_phase(), cause(), any_end()).prop_map(|(at, cause, end)| Fault::Exit { at, cause, end }),
-        any_phase().prop_map(|at| Fault::Hang { at }),
-        (any_phase(), time()).prop_map(|(at, lasts)| Fault::Slow { at, lasts }),
-        any_phase().prop_map(|at| Fault::CloseLog { at }),
-        (any_phase(), 1..=100_000_u64).prop_map(|(at, megabytes)| Fault::Flood { at, megabytes }),
-        proptest::sample::select(vec![Fault::IgnoreTerm, Fault::IgnoreInt, Fault::LateBind, Fault::Mute]),
-        any::<(bool, bool)>().prop_map(|(bare, orphan)| Fault::Escape { bare, orphan }),
+        (any_phase(), cause(), any_end()).prop_map(|(at, cause, end)| FaultSpec::Exit { at, cause, end }),
+        any_phase().prop_map(|at| FaultSpec::Hang { at }),
+        (any_phase(), time()).prop_map(|(at, lasts)| FaultSpec::Slow { at, lasts }),
+        any_phase().prop_map(|at| FaultSpec::CloseLog { at }),
+        (any_phase(), 1..=100_000_u64).prop_map(|(at, megabytes)| FaultSpec::Flood { at, megabytes }),
+        proptest::sample::select(vec![
+            FaultSpec::IgnoreTerm,
+            FaultSpec::IgnoreInt,
+            FaultSpec::LateBind,
+            FaultSpec::Mute
+        ]),
+        any::<(bool, bool)>().prop_map(|(bare, orphan)| FaultSpec::Escape { bare, orphan }),
         (proptest::option::of(time()), proptest::option::of(late_phase()), proptest::option::of(1..u64::MAX))
-            .prop_map(|(after, at, request)| Fault::EngineCore { after, at, request }),
-        "[a-z0-9/=@:-]{1,20}".prop_map(|name| Fault::OtherModel { name }),
-        time().prop_map(|by| Fault::LateListen { by }),
-        time().prop_map(|after| Fault::Unhealthy { after }),
-        (1..u64::MAX, cause(), any_end()).prop_map(|(request, cause, end)| Fault::Die { request, cause, end }),
-        (1..u64::MAX).prop_map(|from| Fault::Errors { from }),
-        (any::<u64>(), 1..u64::MAX).prop_map(|(after, from)| Fault::Stall { after, from }),
-        (any::<Option<u64>>(), 1..u64::MAX).prop_map(|(after, from)| Fault::EndEarly { after, from }),
-        (any::<u64>(), 1..u64::MAX).prop_map(|(after, from)| Fault::ErrorEvent { after, from }),
-        (1..=100_000_u64, 1..=100_000_u64).prop_map(|(megabytes_per_s, cap)| Fault::Leak { megabytes_per_s, cap }),
-        (time(), any::<bool>(), 1..u64::MAX).prop_map(|(lasts, busy, request)| Fault::LongStep {
+            .prop_map(|(after, at, request)| FaultSpec::EngineCore { after, at, request }),
+        "[a-z0-9/=@:-]{1,20}".prop_map(|name| FaultSpec::OtherModel { name }),
+        time().prop_map(|by| FaultSpec::LateListen { by }),
+        time().prop_map(|after| FaultSpec::Unhealthy { after }),
+        (1..u64::MAX, cause(), any_end()).prop_map(|(request, cause, end)| FaultSpec::Die { request, cause, end }),
+        (1..u64::MAX).prop_map(|from| FaultSpec::Errors { from }),
+        (any::<u64>(), 1..u64::MAX).prop_map(|(after, from)| FaultSpec::Stall { after, from }),
+        (any::<Option<u64>>(), 1..u64::MAX).prop_map(|(after, from)| FaultSpec::EndEarly { after, from }),
+        (any::<u64>(), 1..u64::MAX).prop_map(|(after, from)| FaultSpec::ErrorEvent { after, from }),
+        (1..=100_000_u64, 1..=100_000_u64).prop_map(|(megabytes_per_s, cap)| FaultSpec::Leak { megabytes_per_s, cap }),
+        (time(), any::<bool>(), 1..u64::MAX).prop_map(|(lasts, busy, request)| FaultSpec::LongStep {
             lasts,
             busy,
             request
         }),
-        (1..u64::MAX).prop_map(|request| Fault::Spin { request }),
+        (1..u64::MAX).prop_map(|request| FaultSpec::Spin { request }),
     ]
 }
 

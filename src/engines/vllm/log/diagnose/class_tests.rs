@@ -3,8 +3,15 @@
 use super::*;
 use FailureKind as K;
 
-fn starting(log: &str) -> Evidence<'_> {
-    Evidence { log, exit: Some(Exit::Code(1)), under_load: false, oom_kills: 0, ended_by_tuner: false, own_models: &[] }
+fn starting(log: &str) -> EngineEvidence<'_> {
+    EngineEvidence {
+        log,
+        exit: Some(ProcessExit::Code(1)),
+        under_load: false,
+        oom_kills: 0,
+        ended_by_tuner: false,
+        own_models: &[],
+    }
 }
 
 fn failed(log: &str) -> (K, String) {
@@ -82,7 +89,7 @@ fn lost_devices_drivers_libraries_and_file_systems_are_the_environments() {
             assert_eq!(failed(&log).0, K::DeviceLost, "{log}");
         }
         let served = format!("INFO:     Application startup complete.\n{}", traceback(error));
-        let failure = diagnose(&Evidence { under_load: true, ..starting(&served) });
+        let failure = diagnose(&EngineEvidence { under_load: true, ..starting(&served) });
         assert_eq!(failure.kind, K::DeviceLost, "under load: {error}");
         assert!(failure.message.contains(error.split(": ").last().unwrap()), "{failure:?}");
     }
@@ -109,7 +116,7 @@ fn lines_of_the_kernel_and_of_cpp_name_a_lost_device() {
     ] {
         for under_load in [false, true] {
             let log = format!("INFO:     Application startup complete.\n{log}\nRuntimeError: odd");
-            let failure = diagnose(&Evidence { under_load, ..starting(&log) });
+            let failure = diagnose(&EngineEvidence { under_load, ..starting(&log) });
             if !under_load
                 || !(log.contains("docker: ") || log.contains("NVIDIA-SMI") || log.contains("loading shared"))
             {
@@ -144,7 +151,7 @@ fn warnings_and_prompts_about_lost_devices_are_no_cause() {
     assert_eq!(failed(&format!("{cpu}\n{warning}\n{odd}")).0, K::StartupExit);
     let prompt = "INFO:     Application startup complete.\npynvml.NVMLError_GpuIsLost: GPU is lost. Help!\n\
                   ERROR 11-20 [core.py:9] RuntimeError: something else";
-    assert_eq!(diagnose(&Evidence { under_load: true, ..starting(prompt) }).kind, K::Crash);
+    assert_eq!(diagnose(&EngineEvidence { under_load: true, ..starting(prompt) }).kind, K::Crash);
     let call = traceback("vllm.third_party.pynvml.NVMLError_NotSupported: Not Supported");
     assert_eq!(failed(&call).0, K::StartupExit);
     let capture = traceback("RuntimeError: CUDA error: operation not permitted when stream is capturing");
@@ -301,13 +308,13 @@ fn an_error_of_the_collectives_is_its_last_error() {
     let (_, message) = failed(&torch(cuda, "Cuda failure 2 'out of memory'"));
     assert!(message.ends_with("last error: Cuda failure 2 'out of memory'"), "{message}");
     let log = format!("INFO:     Application startup complete.\n{}", torch(cuda, "Cuda failure 2 'out of memory'"));
-    assert_eq!(diagnose(&Evidence { under_load: true, ..starting(&log) }).kind, K::OutOfMemoryLoad);
+    assert_eq!(diagnose(&EngineEvidence { under_load: true, ..starting(&log) }).kind, K::OutOfMemoryLoad);
 }
 
 #[test]
 fn a_missing_model_that_the_configuration_names_is_the_configurations() {
     let own = ["org/draft".to_owned()];
-    let with = |log: &str| diagnose(&Evidence { own_models: &own, ..starting(log) });
+    let with = |log: &str| diagnose(&EngineEvidence { own_models: &own, ..starting(log) });
     let offline = "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached snapshot folder for the \
                    specified revision on the local disk and outgoing traffic has been disabled.";
     let in_draft = format!(

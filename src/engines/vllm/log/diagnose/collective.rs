@@ -4,7 +4,7 @@
 //! Sources: `ncclGetErrorString`, `ncclGetLastError` and the `WARN` calls of NCCL 2.21 to 2.28, `getNcclErrorDetailStr` of
 //! torch, `vllm/distributed/device_communicators/pynccl_wrapper.py`.
 
-use super::line::Line;
+use super::line::LogLine;
 use super::lost;
 use crate::trial::FailureKind;
 
@@ -58,10 +58,10 @@ pub(super) struct CollectiveError {
 }
 
 /// Reads the error of the collectives on the line `at` with the complaint `told`. `None` if it is another error.
-pub(super) fn read(lines: &[Line<'_>], at: usize, told: &str) -> Option<CollectiveError> {
+pub(super) fn read(lines: &[LogLine<'_>], at: usize, told: &str) -> Option<CollectiveError> {
     let below = lines.get(at + 1..).unwrap_or_default().iter().take_while(|line| line.continues(&lines[at]));
     let below: Vec<&str> =
-        below.take(BELOW).map(Line::message).take_while(|text| !text.contains("Traceback (")).collect();
+        below.take(BELOW).map(LogLine::message).take_while(|text| !text.contains("Traceback (")).collect();
     let is_error = |text: &&str| ERRORS.iter().any(|error| text.contains(error));
     let is_named = is_error(&told) || (told.contains("DistBackendError") && below.iter().any(is_error));
     if !is_named {
@@ -104,7 +104,7 @@ fn last_error(below: &[&str], told: &str) -> Option<String> {
 
 /// Returns the last warning of the library:
 /// `host:123:456 [0] transport.cc:1 NCCL WARN Cuda failure 2 'out of memory'`.
-fn warning(lines: &[Line<'_>]) -> Option<String> {
-    let of = |line: &Line<'_>| line.message().split_once("NCCL WARN ").map(|(_, text)| text.trim().to_owned());
+fn warning(lines: &[LogLine<'_>]) -> Option<String> {
+    let of = |line: &LogLine<'_>| line.message().split_once("NCCL WARN ").map(|(_, text)| text.trim().to_owned());
     lines.iter().rev().find_map(of)
 }

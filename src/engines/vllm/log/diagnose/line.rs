@@ -9,7 +9,7 @@ use super::{lost, traceback};
 
 /// One line of a log without the prefix before its message.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line<'a> {
+pub(super) struct LogLine<'a> {
     /// The process that wrote the line, according to its prefix. Empty if there is none.
     process: &'a str,
     /// The message, including its indentation.
@@ -67,8 +67,8 @@ fn compiled(pattern: &str) -> Regex {
 }
 
 /// Reads a log.
-pub(super) fn read(log: &str) -> Vec<Line<'_>> {
-    let mut lines: Vec<Line<'_>> = log.lines().map(Line::read).collect();
+pub(super) fn read(log: &str) -> Vec<LogLine<'_>> {
+    let mut lines: Vec<LogLine<'_>> = log.lines().map(LogLine::read).collect();
     for (at, raised) in traceback::raised(&lines) {
         lines[at].raised = Some(raised);
     }
@@ -80,7 +80,7 @@ pub(super) fn read(log: &str) -> Vec<Line<'_>> {
     lines
 }
 
-impl<'a> Line<'a> {
+impl<'a> LogLine<'a> {
     /// Reads `(EngineCore pid=7) ERROR 11-20 21:21:18 [core.py:1510] message`, the form without process or brackets of
     /// older releases, uvicorn's `ERROR:    message`, lines of C++, and lines without any prefix.
     fn read(line: &'a str) -> Self {

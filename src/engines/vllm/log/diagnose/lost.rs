@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use regex::{Regex, RegexSet};
 
-use super::line::Line;
+use super::line::LogLine;
 
 /// Texts in lower case that are sufficient evidence alone.
 const ALONE: &[&str] = &[
@@ -112,8 +112,8 @@ const ALONE: &[&str] = &[
 /// Texts that are ambiguous alone, with the surroundings that they need.
 static WITHIN: LazyLock<RegexSet> = LazyLock::new(|| {
     let patterns = [
-        // For instance `CUDA error: unknown error`, `Cuda failure 999 'unknown error'`, `Error 999: ...`,
-        // `Triton Error [CUDA]: ...`.
+        // For instance `CUDA error: unknown error`, `Cuda failure 999 'unknown error'`, `RequestError 999: ...`,
+        // `Triton RequestError [CUDA]: ...`.
         r"(?:(?:cuda|hip|nvml)\b[^:']{0,40}(?:error|failure)?[^:']{0,20}(?:: |')|\berror \d+: |error \[(?:cuda|hip)\]: )(?:unknown error|initialization error|device not ready|driver shutting down|os call failed|shared object initialization failed|integrity checks failed|the operation cannot be performed in the present state)",
         r"unexpected error from (?:cuda|hip)getdevicecount.*error (?:3|4|34|35|46|100|101|2|304|80[0-9]|999)\b",
         r"undefined symbol: _?(?:cu[a-z]|cuda|nvml|hip|hsa|__nv)",
@@ -174,7 +174,7 @@ pub(super) fn is_ordinal(told: &str) -> bool {
 }
 
 /// Returns whether the log shows that the configuration needs more devices than there are.
-pub(super) fn shows_too_few_devices(lines: &[Line<'_>]) -> bool {
+pub(super) fn shows_too_few_devices(lines: &[LogLine<'_>]) -> bool {
     let texts = [
         "larger than the number of available GPUs",
         "exceeds the total number of available GPUs",
@@ -188,12 +188,12 @@ pub(super) fn shows_too_few_devices(lines: &[Line<'_>]) -> bool {
 
 /// Returns the warning of torch that CUDA cannot be used at all. Failures of any name may follow it. It is evidence
 /// only without any other, and not for an engine that computes on processors.
-pub(super) fn warning<'a>(lines: &[Line<'a>]) -> Option<&'a str> {
-    let is_cpu = |line: &Line<'_>| line.message().contains("detected platform cpu");
+pub(super) fn warning<'a>(lines: &[LogLine<'a>]) -> Option<&'a str> {
+    let is_cpu = |line: &LogLine<'_>| line.message().contains("detected platform cpu");
     let warns = |text: &&str| text.contains("CUDA initialization: ") && is_named_by(text, false);
     if lines.iter().any(is_cpu) {
         return None;
     }
-    let text = lines.iter().map(Line::message).find(warns)?;
+    let text = lines.iter().map(LogLine::message).find(warns)?;
     text.find("CUDA initialization: ").map(|begin| &text[begin..])
 }

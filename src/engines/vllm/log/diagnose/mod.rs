@@ -14,10 +14,10 @@ mod traceback;
 #[cfg(test)]
 mod tests;
 
-use crate::engine::{Evidence, Exit, FROM_OUTSIDE};
+use crate::engine::{EngineEvidence, FROM_OUTSIDE, ProcessExit};
 use crate::trial::{Failure, FailureKind, redact, without_controls};
-use line::Line;
-use patterns::{Cause, NETWORK, ROOTS, SILENT, TIMEOUTS, UNSUPPORTED, WRAPPERS};
+use line::LogLine;
+use patterns::{NETWORK, ROOTS, RootCause, SILENT, TIMEOUTS, UNSUPPORTED, WRAPPERS};
 
 /// Returns the cause of an engine's end.
 ///
@@ -26,12 +26,12 @@ use patterns::{Cause, NETWORK, ROOTS, SILENT, TIMEOUTS, UNSUPPORTED, WRAPPERS};
 ///
 /// The message is one line without control characters and without values that look like secrets.
 #[must_use]
-pub(in crate::engines::vllm) fn diagnose(evidence: &Evidence<'_>) -> Failure {
+pub(in crate::engines::vllm) fn diagnose(evidence: &EngineEvidence<'_>) -> Failure {
     let Failure { kind, message } = failure(evidence);
     Failure { kind, message: redact(&without_controls(&message)).into_owned() }
 }
 
-fn failure(evidence: &Evidence<'_>) -> Failure {
+fn failure(evidence: &EngineEvidence<'_>) -> Failure {
     let lines = line::read(evidence.log);
     let complaints = complaints(&lines, evidence.under_load);
     let told = |words: &str| complaints.iter().any(|(_, told)| told.contains(words));
@@ -40,7 +40,7 @@ fn failure(evidence: &Evidence<'_>) -> Failure {
     let by_itself = evidence.ended_by_tuner || evidence.log.contains("Got fatal signal from worker processes");
     let signal = evidence.signal().filter(|_| !by_itself);
     // If a container ends with 137, the cause is often in its log.
-    if signal == Some(9) && evidence.exit == Some(Exit::Signal(9)) {
+    if signal == Some(9) && evidence.exit == Some(ProcessExit::Signal(9)) {
         return evidence.killed(signal, "signal 9");
     }
     if let Some(failure) = complaints.iter().find_map(|(at, told)| root(&lines, *at, told, evidence)) {
@@ -58,7 +58,7 @@ fn failure(evidence: &Evidence<'_>) -> Failure {
         }
     }
     if let Some((_, told)) = complaints.iter().find(|(_, told)| told.contains(": error: "))
-        && evidence.exit == Some(Exit::Code(2))
+        && evidence.exit == Some(ProcessExit::Code(2))
     {
         return Failure { kind: FailureKind::InvalidArgument, message: clean(told) };
     }
@@ -76,7 +76,7 @@ fn failure(evidence: &Evidence<'_>) -> Failure {
     if !evidence.ended_by_tuner {
         // An engine ends in order and with 0 only on request, and the tuner made none.
         let in_order = evidence.log.contains("Application shutdown complete") && !told("Error");
-        if evidence.under_load && evidence.exit == Some(Exit::Code(0)) && in_order {
+        if evidence.under_load && evidence.exit == Some(ProcessExit::Code(0)) && in_order {
             return evidence.killed(Some(15), "it ended in order, as after signal 15");
         }
         if evidence.oom_kills > 0 && complaints.is_empty() {
@@ -84,14 +84,14 @@ fn failure(evidence: &Evidence<'_>) -> Failure {
         }
     }
     let last = complaints.first().map(|(_, told)| *told);
-    let last = last.or_else(|| lines.iter().rev().map(Line::message).find(|message| !message.is_empty()));
+    let last = last.or_else(|| lines.iter().rev().map(LogLine::message).find(|message| !message.is_empty()));
     let message = last.map_or_else(|| "its log is empty".to_owned(), clean);
     Failure { kind: evidence.otherwise(), message: format!("{}; {message}", evidence.exit()) }
 }
 
 /// Returns the lines that may name a cause, in order. If the engine was ready, only lines after its start count.
-fn complaints<'a>(lines: &[Line<'a>], under_load: bool) -> Vec<(usize, &'a str)> {
-    let ready = |line: &Line<'_>| line.is_quiet() && line.message().contains("Application startup complete");
+fn complaints<'a>(lines: &[LogLine<'a>], under_load: bool) -> Vec<(usize, &'a str)> {
+    let ready = |line: &LogLine<'_>| line.is_quiet() && line.message().contains("Application startup complete");
     let from = if under_load { lines.iter().position(ready).unwrap_or(0) } else { 0 };
     // A reply or a prompt in the log can look like an exception, but hardly like a traceback.
     let vouched = |at: usize| !under_load || !lines[at].is_unfounded();
@@ -100,7 +100,7 @@ fn complaints<'a>(lines: &[Line<'a>], under_load: bool) -> Vec<(usize, &'a str)>
 }
 
 /// Returns the failure that a complaint names with certainty.
-fn root(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'_>) -> Option<Failure> {
+fn root(lines: &[LogLine<'_>], at: usize, told: &str, evidence: &EngineEvidence<'_>) -> Option<Failure> {
     if let Some(error) = collective::read(lines, at, told) {
         let kind = match error.kind? {
             FailureKind::OutOfMemory => stage::of_memory(lines, at, evidence.under_load),
@@ -117,7 +117,7 @@ fn root(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'_>) -> O
     if lost::is_named_by(told, evidence.under_load) {
         return Some(Failure { kind: FailureKind::DeviceLost, message: clean(told) });
     }
-    let is_possible = |cause: Cause| !evidence.under_load || cause.is_possible_under_load();
+    let is_possible = |cause: RootCause| !evidence.under_load || cause.is_possible_under_load();
     let (pattern, cause) = ROOTS.iter().find(|(text, cause)| told.contains(text) && is_possible(*cause))?;
     // If another process repeats a worker's failure, the worker's own line came before or is missing.
     if *pattern == "RPC call to " && !told.contains("timed out") {
@@ -128,14 +128,14 @@ fn root(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'_>) -> O
         None => clean(told),
     };
     let kind = match cause {
-        Cause::DeviceMemory => stage::of_memory(lines, at, evidence.under_load),
-        Cause::TooLittleFree => return Some(too_little::failure(told)),
-        Cause::Ended => evidence.otherwise(),
-        Cause::Kind(FailureKind::InvalidArgument) if is_unsupported(&message) => FailureKind::Unsupported,
-        Cause::Kind(FailureKind::ModelUnavailable) => {
+        RootCause::DeviceMemory => stage::of_memory(lines, at, evidence.under_load),
+        RootCause::TooLittleFree => return Some(too_little::failure(told)),
+        RootCause::Ended => evidence.otherwise(),
+        RootCause::Kind(FailureKind::InvalidArgument) if is_unsupported(&message) => FailureKind::Unsupported,
+        RootCause::Kind(FailureKind::ModelUnavailable) => {
             return Some(own_model::missing(lines, at, message, evidence.own_models));
         }
-        Cause::Kind(kind) => *kind,
+        RootCause::Kind(kind) => *kind,
     };
     Some(Failure { kind, message })
 }
@@ -149,7 +149,7 @@ fn with_last(told: &str, last: Option<&str>) -> String {
 }
 
 /// Returns the failure for the first exception in the log, which may be of any kind.
-fn by_exception(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'_>) -> Failure {
+fn by_exception(lines: &[LogLine<'_>], at: usize, told: &str, evidence: &EngineEvidence<'_>) -> Failure {
     let any = |texts: &[&str]| texts.iter().any(|text| told.contains(text));
     let otherwise =
         |message: &str| Failure { kind: evidence.otherwise(), message: format!("{}; {message}", evidence.exit()) };
@@ -169,7 +169,7 @@ fn by_exception(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'
     // For an `AssertionError` without a message, the line of code above it contains the assertion.
     let is_bare = name.len() == told.len();
     let mut above = lines[..at].iter().rev().filter(|line| line.is_indented() && line.continues(&lines[at]));
-    let code = above.find(|line| !line.message().trim_matches('^').is_empty()).map(Line::message);
+    let code = above.find(|line| !line.message().trim_matches('^').is_empty()).map(LogLine::message);
     let message = match code.filter(|code| is_bare && !code.starts_with("File ")) {
         Some(code) => clean(&format!("{name}: {code}")),
         None => clean(told),
@@ -205,15 +205,16 @@ fn is_unsupported(message: &str) -> bool {
 
 /// Returns whether the innermost call of the traceback above is in code that reads arguments and configuration:
 /// `vllm/config/`, `vllm/config.py` or `vllm/engine/arg_utils.py`.
-fn is_from_configuration(lines: &[Line<'_>], at: usize) -> bool {
+fn is_from_configuration(lines: &[LogLine<'_>], at: usize) -> bool {
     let above = lines[..at].iter().rev().take_while(|line| line.is_indented());
-    let innermost = above.map(Line::message).find_map(|message| message.strip_prefix("File "));
+    let innermost = above.map(LogLine::message).find_map(|message| message.strip_prefix("File "));
     innermost.is_some_and(|place| place.contains("vllm/config") || place.contains("arg_utils.py"))
 }
 
 /// Returns the problem with a field, or with several fields together. pydantic writes it below its first line.
-fn detail(lines: &[Line<'_>], at: usize) -> Option<String> {
-    let [first, second] = [at + 1, at + 2].map(|at| lines.get(at).map(Line::message).filter(|text| !text.is_empty()));
+fn detail(lines: &[LogLine<'_>], at: usize) -> Option<String> {
+    let [first, second] =
+        [at + 1, at + 2].map(|at| lines.get(at).map(LogLine::message).filter(|text| !text.is_empty()));
     let is_field = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c));
     match (first?, second) {
         (field, Some(told)) if is_field(field) => Some(format!("{field}: {}", clean(told))),

@@ -1,7 +1,7 @@
 //! Models and adapters that a configuration names besides the served model: a draft model, a `LoRA` adapter. If one of
 //! them is missing, other configurations still start.
 
-use super::line::Line;
+use super::line::LogLine;
 use crate::trial::{Failure, FailureKind};
 
 /// The number of lines above a complaint that may belong to the same chain of exceptions.
@@ -26,12 +26,12 @@ const MISSING: [&str; 8] = [
 ];
 
 /// Returns the failure of a start that lacks a model, with the complaint on the line `at`.
-pub(super) fn missing(lines: &[Line<'_>], at: usize, message: String, own_models: &[String]) -> Failure {
+pub(super) fn missing(lines: &[LogLine<'_>], at: usize, message: String, own_models: &[String]) -> Failure {
     if let Some(name) = own_models.iter().find(|name| mentions(&message, name)) {
         return failure(name, &message);
     }
     let region = lines[at.saturating_sub(ABOVE)..(at + BELOW).min(lines.len())].iter();
-    let region: Vec<_> = region.filter(|line| !line.is_quiet()).map(Line::message).collect();
+    let region: Vec<_> = region.filter(|line| !line.is_quiet()).map(LogLine::message).collect();
     if let Some(name) = own_models.iter().find(|name| region.iter().any(|text| mentions(text, name))) {
         return failure(name, &message);
     }

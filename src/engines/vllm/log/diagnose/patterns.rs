@@ -5,7 +5,7 @@ use crate::trial::FailureKind;
 
 /// The meaning of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum RootCause {
     /// The device ran out of memory, in a stage that is to be determined.
     DeviceMemory,
     /// A start found less free memory on the device than its configured share.
@@ -15,7 +15,7 @@ pub(super) enum Cause {
     Ended,
 }
 
-impl Cause {
+impl RootCause {
     /// Returns whether this cause is possible for an engine that is ready. Under load, messages of argument checks
     /// concern requests.
     pub(super) fn is_possible_under_load(self) -> bool {
@@ -29,11 +29,11 @@ impl Cause {
     }
 }
 
-use Cause::{DeviceMemory, Ended, Kind, TooLittleFree};
 use FailureKind as K;
+use RootCause::{DeviceMemory, Ended, Kind, TooLittleFree};
 
 /// Texts that name a cause wherever they occur. If a line contains several, the first in this list counts.
-pub(super) const ROOTS: &[(&str, Cause)] = &[
+pub(super) const ROOTS: &[(&str, RootCause)] = &[
     // Ray ends workers before the kernel does.
     ("ray.exceptions.OutOfMemoryError", Kind(K::HostMemory)),
     ("DefaultCPUAllocator: can't allocate memory", Kind(K::HostMemory)),

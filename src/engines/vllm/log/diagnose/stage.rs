@@ -1,6 +1,6 @@
 //! The stage of an engine at an out-of-memory error. It determines the flag that would have helped.
 
-use super::line::Line;
+use super::line::LogLine;
 use crate::trial::FailureKind;
 
 /// Functions of vLLM in the traceback, with their stage. Sources: `vllm/v1/worker/gpu_worker.py` and
@@ -45,23 +45,24 @@ const LINES: [(&str, FailureKind); 12] = [
 const SAMPLER: [&str; 2] = ["when warming up sampler", "when warming up pooler"];
 
 /// Returns the kind of an out-of-memory error on the line `at`.
-pub(super) fn of_memory(lines: &[Line<'_>], at: usize, under_load: bool) -> FailureKind {
+pub(super) fn of_memory(lines: &[LogLine<'_>], at: usize, under_load: bool) -> FailureKind {
     if under_load {
         return FailureKind::OutOfMemoryLoad;
     }
-    let is_sampler = |line: &Line<'_>| line.complaint().is_some_and(|told| SAMPLER.iter().any(|s| told.contains(s)));
+    let is_sampler = |line: &LogLine<'_>| line.complaint().is_some_and(|told| SAMPLER.iter().any(|s| told.contains(s)));
     if lines[at..].iter().any(is_sampler) {
         return FailureKind::OutOfMemorySampler;
     }
     // The innermost known call in the traceback decides: the profile itself captures a graph to measure its memory.
     let mut traceback = lines[..at].iter().rev().take_while(|line| line.is_indented());
-    let known = |line: &Line<'_>| {
+    let known = |line: &LogLine<'_>| {
         let (_, function) = line.message().strip_prefix("File ")?.rsplit_once(", in ")?;
         FRAMES.iter().find(|(name, _)| *name == function).map(|(_, kind)| *kind)
     };
     if let Some(kind) = traceback.find_map(known) {
         return kind;
     }
-    let after = |line: &Line<'_>| LINES.iter().find(|(text, _)| line.message().contains(text)).map(|(_, kind)| *kind);
+    let after =
+        |line: &LogLine<'_>| LINES.iter().find(|(text, _)| line.message().contains(text)).map(|(_, kind)| *kind);
     lines[..at].iter().rev().find_map(after).unwrap_or(FailureKind::OutOfMemory)
 }

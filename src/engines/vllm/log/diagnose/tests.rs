@@ -4,20 +4,27 @@ use super::*;
 use FailureKind as K;
 use proptest::prelude::*;
 
-fn starting(log: &str) -> Evidence<'_> {
-    Evidence { log, exit: Some(Exit::Code(1)), under_load: false, oom_kills: 0, ended_by_tuner: false, own_models: &[] }
+fn starting(log: &str) -> EngineEvidence<'_> {
+    EngineEvidence {
+        log,
+        exit: Some(ProcessExit::Code(1)),
+        under_load: false,
+        oom_kills: 0,
+        ended_by_tuner: false,
+        own_models: &[],
+    }
 }
 
-fn loaded(log: &str) -> Evidence<'_> {
-    Evidence { under_load: true, ..starting(log) }
+fn loaded(log: &str) -> EngineEvidence<'_> {
+    EngineEvidence { under_load: true, ..starting(log) }
 }
 
 /// Returns the evidence of an engine that has ended under load with exit code 0.
-fn gone(log: &str) -> Evidence<'_> {
-    Evidence { exit: Some(Exit::Code(0)), ..loaded(log) }
+fn gone(log: &str) -> EngineEvidence<'_> {
+    EngineEvidence { exit: Some(ProcessExit::Code(0)), ..loaded(log) }
 }
 
-fn kind(evidence: Evidence<'_>) -> K {
+fn kind(evidence: EngineEvidence<'_>) -> K {
     diagnose(&evidence).kind
 }
 
@@ -95,7 +102,7 @@ fn every_cause_is_known_in_the_form_of_every_release() {
     ] {
         for log in forms(told) {
             assert_eq!(kind(starting(&log)), expected, "{log}");
-            assert_eq!(kind(Evidence { oom_kills: 1, ..starting(&log) }), expected, "{log}");
+            assert_eq!(kind(EngineEvidence { oom_kills: 1, ..starting(&log) }), expected, "{log}");
         }
     }
 }
@@ -216,25 +223,31 @@ ERROR 11-20 [core.py:9] RuntimeError: something else";
 
 #[test]
 fn a_signal_of_somebody_else_is_told_from_the_tuners_and_from_the_kernels() {
-    let killed = |exit| Evidence { exit: Some(exit), ..starting("INFO 11-20 [a.py:1] loading") };
-    for exit in [Exit::Signal(9), Exit::Signal(15), Exit::Signal(2), Exit::Code(137), Exit::Code(143)] {
+    let killed = |exit| EngineEvidence { exit: Some(exit), ..starting("INFO 11-20 [a.py:1] loading") };
+    for exit in [
+        ProcessExit::Signal(9),
+        ProcessExit::Signal(15),
+        ProcessExit::Signal(2),
+        ProcessExit::Code(137),
+        ProcessExit::Code(143),
+    ] {
         for under_load in [false, true] {
-            assert_eq!(kind(Evidence { under_load, ..killed(exit) }), K::Killed, "{exit}");
+            assert_eq!(kind(EngineEvidence { under_load, ..killed(exit) }), K::Killed, "{exit}");
             let otherwise = if under_load { K::Crash } else { K::StartupExit };
-            assert_eq!(kind(Evidence { under_load, ended_by_tuner: true, ..killed(exit) }), otherwise, "{exit}");
+            assert_eq!(kind(EngineEvidence { under_load, ended_by_tuner: true, ..killed(exit) }), otherwise, "{exit}");
         }
     }
-    assert_eq!(diagnose(&killed(Exit::Signal(9))).message, "signal 9, which the tuner did not send");
-    let oom = Evidence { oom_kills: 1, ..killed(Exit::Signal(9)) };
+    assert_eq!(diagnose(&killed(ProcessExit::Signal(9))).message, "signal 9, which the tuner did not send");
+    let oom = EngineEvidence { oom_kills: 1, ..killed(ProcessExit::Signal(9)) };
     assert_eq!(diagnose(&oom).kind, K::HostMemory);
-    assert_eq!(kind(Evidence { exit: Some(Exit::Signal(15)), ..oom }), K::Killed, "the kernel sends KILL");
-    for fault in [Exit::Signal(11), Exit::Signal(6), Exit::Code(3), Exit::Code(255)] {
+    assert_eq!(kind(EngineEvidence { exit: Some(ProcessExit::Signal(15)), ..oom }), K::Killed, "the kernel sends KILL");
+    for fault in [ProcessExit::Signal(11), ProcessExit::Signal(6), ProcessExit::Code(3), ProcessExit::Code(255)] {
         assert_eq!(kind(killed(fault)), K::StartupExit, "{fault}");
     }
     // Releases around 0.8 end themselves in this way after a failure.
     let own = "ValueError: No available memory for the cache blocks.\n\
                CRITICAL 11-20 [core_client.py:361] Got fatal signal from worker processes, shutting down.";
-    assert_eq!(kind(Evidence { exit: Some(Exit::Signal(9)), ..starting(own) }), K::NoKvMemory);
+    assert_eq!(kind(EngineEvidence { exit: Some(ProcessExit::Signal(9)), ..starting(own) }), K::NoKvMemory);
 }
 
 #[test]
@@ -247,7 +260,7 @@ fn the_death_of_a_child_is_read_from_the_words_of_its_parent() {
         )
     };
     assert_eq!(kind(gone(&worker("-9"))), K::Killed);
-    assert_eq!(kind(Evidence { oom_kills: 2, ..gone(&worker("-9")) }), K::HostMemory);
+    assert_eq!(kind(EngineEvidence { oom_kills: 2, ..gone(&worker("-9")) }), K::HostMemory);
     assert_eq!(kind(gone(&worker("-11"))), K::Crash);
     assert_eq!(kind(gone(&worker("1"))), K::Crash);
     let core = |codes: &str| {
@@ -282,9 +295,9 @@ fn the_real_engine_that_somebody_kills_is_known_as_killed() {
         ("server_asked_to_end_under_load", true, 0),
     ] {
         let log = std::fs::read_to_string(directory.join(file).with_extension("log")).unwrap();
-        let evidence = Evidence { exit: Some(Exit::Code(code)), under_load, ..starting(&log) };
+        let evidence = EngineEvidence { exit: Some(ProcessExit::Code(code)), under_load, ..starting(&log) };
         assert_eq!(kind(evidence), K::Killed, "{file}: {:?}", diagnose(&evidence));
-        let memory = kind(Evidence { oom_kills: 1, ..evidence });
+        let memory = kind(EngineEvidence { oom_kills: 1, ..evidence });
         let asked = file == "server_asked_to_end_under_load";
         assert_eq!(memory, if asked { K::Killed } else { K::HostMemory }, "{file}");
     }
@@ -312,13 +325,13 @@ fn a_value_error_of_the_configuration_is_an_argument_and_an_assertion_gives_its_
     let log = "  File \"/x/a.py\", line 1, in f\n    assert heads % size == 0\n           ^^^^\nAssertionError";
     assert_eq!(failure(log).1, "exit code 1; AssertionError: assert heads % size == 0");
     let usage = "usage: vllm serve [options]\nvllm serve: error: something about an option";
-    assert_eq!(kind(Evidence { exit: Some(Exit::Code(2)), ..starting(usage) }), K::InvalidArgument);
+    assert_eq!(kind(EngineEvidence { exit: Some(ProcessExit::Code(2)), ..starting(usage) }), K::InvalidArgument);
 }
 
 #[test]
 fn an_empty_log_says_so() {
     assert_eq!(failure("\n\n").1, "exit code 1; its log is empty");
-    assert_eq!(kind(Evidence { oom_kills: 1, ..starting("") }), K::HostMemory);
+    assert_eq!(kind(EngineEvidence { oom_kills: 1, ..starting("") }), K::HostMemory);
 }
 
 #[test]
@@ -337,8 +350,8 @@ fn recorded_failures_get_their_labels() {
             "killed_during_start" | "init_failed_unknown" => (false, K::Killed),
             other => panic!("an unknown label: {other}"),
         };
-        let exit = Some(Exit::Code(i32::from(!under_load)));
-        let failure = diagnose(&Evidence { exit, under_load, ..starting(&log) });
+        let exit = Some(ProcessExit::Code(i32::from(!under_load)));
+        let failure = diagnose(&EngineEvidence { exit, under_load, ..starting(&log) });
         assert_eq!(failure.kind, expected, "{}: {failure:?}", entry["file"]);
     }
 }
@@ -359,7 +372,7 @@ fn recorded_refusals_are_the_configurations_own() {
             }
             _ => (1, format!("  File \"/vllm/config/x.py\", line 1, in f\nValueError: {told}")),
         };
-        let failure = diagnose(&Evidence { exit: Some(Exit::Code(code)), ..starting(&log) });
+        let failure = diagnose(&EngineEvidence { exit: Some(ProcessExit::Code(code)), ..starting(&log) });
         assert!(matches!(failure.kind, K::InvalidArgument | K::Unsupported), "{log}: {failure:?}");
         unsupported += i32::from(failure.kind == K::Unsupported);
     }
@@ -374,8 +387,8 @@ proptest! {
         code in any::<i32>(), under_load in any::<bool>(), oom_kills in 0..3_u64, ended_by_tuner in any::<bool>(),
     ) {
         for log in [log, words.concat()] {
-            let exit = Some(Exit::Code(code));
-            let evidence = Evidence { log: &log, exit, under_load, oom_kills, ended_by_tuner, own_models: &[] };
+            let exit = Some(ProcessExit::Code(code));
+            let evidence = EngineEvidence { log: &log, exit, under_load, oom_kills, ended_by_tuner, own_models: &[] };
             let failure = diagnose(&evidence);
             prop_assert!(!failure.message.trim().is_empty());
             prop_assert!(!failure.message.contains('\n') && failure.message.chars().count() < 600);

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::line::Line;
+use super::line::LogLine;
 
 /// The first line of every Python traceback.
 const HEADER: &str = "Traceback (most recent call last):";
@@ -14,17 +14,17 @@ const MOST_FOREIGN: u32 = 20;
 /// A traceback before its exception.
 #[derive(Clone, Copy)]
 struct Open<'a> {
-    /// Text before the header. It also precedes each of its lines if [`Line`] does not know the prefix.
+    /// Text before the header. It also precedes each of its lines if [`LogLine`] does not know the prefix.
     prefix: &'a str,
     foreign: u32,
 }
 
 /// Returns the exceptions at the end of a log's tracebacks, with their line numbers.
-pub(super) fn raised<'a>(lines: &[Line<'a>]) -> Vec<(usize, &'a str)> {
+pub(super) fn raised<'a>(lines: &[LogLine<'a>]) -> Vec<(usize, &'a str)> {
     let mut found = Vec::new();
     // Processes write at the same time, so each has its own traceback. The key is the writer's index.
     let mut open: HashMap<usize, Open<'a>> = HashMap::new();
-    let mut writers: Vec<Line<'a>> = Vec::new();
+    let mut writers: Vec<LogLine<'a>> = Vec::new();
     for (at, line) in lines.iter().enumerate().filter(|(_, line)| !line.is_quiet()) {
         let text = line.text();
         let writer = writers.iter().position(|known| known.continues(line)).unwrap_or_else(|| {
@@ -87,7 +87,7 @@ fn without_prefix<'a>(text: &'a str, prefix: &str) -> &'a str {
     }
 }
 
-/// Returns the name of the class in `module.Class: message` or `module.Class`.
+/// Returns the name of the class in `module.DeviceClass: message` or `module.DeviceClass`.
 pub(super) fn name(text: &str) -> Option<&str> {
     let name = text.split_once(": ").map_or(text, |(name, _)| name).trim_end_matches(':').trim_end();
     // For instance `ray.exceptions.RayTaskError(RuntimeError)`.

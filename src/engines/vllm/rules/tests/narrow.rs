@@ -4,7 +4,7 @@ use super::VLLM_RULES;
 use crate::config::{Config, Value};
 use crate::facts::{Device, EngineVersion, Gpu, ModelShape};
 use crate::rule::{Facts, narrow};
-use crate::space::{Condition, Domain, Parameter, Scale, Space};
+use crate::space::{Condition, Domain, IntScale, Parameter, Space};
 
 fn parameter(name: &str, domain: Domain) -> Parameter {
     Parameter { name: name.to_owned(), domain, when: vec![], help: None }
@@ -31,8 +31,8 @@ const NEW: (u32, u32, u32) = (0, 32, 0);
 
 #[test]
 fn values_that_the_model_or_the_kernel_refuses_are_dropped_with_the_rule() {
-    let parallel = Domain::int(1, 16, Scale::PowerOfTwo, 1);
-    let length = Domain::int(1, 100_000, Scale::Log, 1);
+    let parallel = Domain::int(1, 16, IntScale::PowerOfTwo, 1);
+    let length = Domain::int(1, 100_000, IntScale::Log, 1);
     let blocks = Domain::Categorical([8_i64, 16, 24, 32].map(Value::Int).to_vec());
     let share = Domain::Float { low: 0.5, high: 1.2, log: false };
     for (name, domain, expected) in [
@@ -48,8 +48,8 @@ fn values_that_the_model_or_the_kernel_refuses_are_dropped_with_the_rule() {
 
 #[test]
 fn a_value_stays_as_long_as_one_value_of_another_parameter_makes_it_valid() {
-    let sequences = |high| parameter("max-num-seqs", Domain::int(1, high, Scale::Linear, 1));
-    let tokens = |low, high| parameter("max-num-batched-tokens", Domain::int(low, high, Scale::Log, 1));
+    let sequences = |high| parameter("max-num-seqs", Domain::int(1, high, IntScale::Linear, 1));
+    let tokens = |low, high| parameter("max-num-batched-tokens", Domain::int(low, high, IntScale::Log, 1));
     let both = narrowed(NEW, vec![sequences(100_000), tokens(2, 5000)], Config::new());
     assert_eq!(both, ["1 to 5000 R2", "2 to 5000, logarithmic"]);
     let chunked = parameter("enable-chunked-prefill", Domain::Bool);
@@ -61,10 +61,10 @@ fn a_value_stays_as_long_as_one_value_of_another_parameter_makes_it_valid() {
 
 #[test]
 fn a_parameter_without_a_usable_value_stays_and_a_conditional_one_counts_only_where_it_is_active() {
-    let hopeless = narrowed(NEW, vec![parameter("block-size", Domain::int(8, 8, Scale::Linear, 1))], Config::new());
+    let hopeless = narrowed(NEW, vec![parameter("block-size", Domain::int(8, 8, IntScale::Linear, 1))], Config::new());
     assert_eq!(hopeless, ["8 to 8"]);
     let when = vec![Condition { parameter: "enable-chunked-prefill".to_owned(), values: vec![Value::Bool(false)] }];
-    let tokens = Domain::int(1, 8192, Scale::PowerOfTwo, 1);
+    let tokens = Domain::int(1, 8192, IntScale::PowerOfTwo, 1);
     let child = Parameter { when, ..parameter("max-num-batched-tokens", tokens) };
     let space = vec![parameter("enable-chunked-prefill", Domain::Bool), child];
     assert_eq!(narrowed(NEW, space, Config::new()), ["true or false", "4096 to 8192, powers of two R1"]);

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::Value;
-use crate::facts::{Experts, Gpu, HostLimits, LatentAttention};
+use crate::facts::{ExpertLayers, Gpu, HostLimits, LatentAttention};
 use crate::rule::{rejection, repair};
 
 const RELEASES: [EngineVersion; 12] = [
@@ -167,7 +167,7 @@ fn shape() -> impl Strategy<Value = ModelShape> {
         sliding_window: sizes[7],
         sliding_layers: sizes[8],
         latent: sizes[9].map(|kv_lora_rank| LatentAttention { kv_lora_rank, qk_rope_head_dim: 64 }),
-        experts: sizes[9].map(|count| Experts {
+        experts: sizes[9].map(|count| ExpertLayers {
             count,
             per_token: None,
             intermediate_size: None,

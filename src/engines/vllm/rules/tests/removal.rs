@@ -3,14 +3,14 @@
 use super::VLLM_RULES;
 use crate::config::Config;
 use crate::facts::{Device, EngineVersion, ModelShape};
-use crate::rule::{Facts, Removal, SAMPLED, Severity, removal};
-use crate::space::{Domain, Parameter, Scale, Space};
+use crate::rule::{Facts, SAMPLED, Severity, SpaceRemoval, removal};
+use crate::space::{Domain, IntScale, Parameter, Space};
 
 fn parameter(name: &str, domain: Domain) -> Parameter {
     Parameter { name: name.to_owned(), domain, when: vec![], help: None }
 }
 
-fn of(space: &Space, arguments: &Config) -> Removal {
+fn of(space: &Space, arguments: &Config) -> SpaceRemoval {
     let model = ModelShape::from_json(&serde_json::json!({"max_position_embeddings": 4096}));
     removal(space, arguments, &Facts::new(VLLM_RULES, &model, EngineVersion::V0_32, Device::UNKNOWN_GPU))
 }
@@ -19,8 +19,8 @@ fn of(space: &Space, arguments: &Config) -> Removal {
 fn a_small_space_is_counted_whole_with_the_rules_that_remove_something() {
     let space = Space {
         parameters: vec![
-            parameter("max-num-seqs", Domain::int(64, 256, Scale::PowerOfTwo, 1)),
-            parameter("max-num-batched-tokens", Domain::int(64, 256, Scale::PowerOfTwo, 1)),
+            parameter("max-num-seqs", Domain::int(64, 256, IntScale::PowerOfTwo, 1)),
+            parameter("max-num-batched-tokens", Domain::int(64, 256, IntScale::PowerOfTwo, 1)),
         ],
         fixed: Config::new(),
     };

@@ -2,12 +2,12 @@
 
 use super::VLLM_RULES;
 use crate::config::Config;
-use crate::rule::{Finding, Removal, Removed, Severity, predicts, testable};
+use crate::rule::{Finding, RemovedByRule, Severity, SpaceRemoval, predicts, testable};
 use crate::trial::FailureKind;
 
-fn removed(rule: &'static str, severity: Severity, configurations: usize) -> Removed {
+fn removed(rule: &'static str, severity: Severity, configurations: usize) -> RemovedByRule {
     let (config, example) = (Config::new(), String::new());
-    Removed { rule, holds: "", severity, configurations, config, example, alone: true }
+    RemovedByRule { rule, holds: "", severity, configurations, config, example, alone: true }
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn late_rules_that_remove_the_defaults_or_more_than_a_tenth_are_tested() {
         removed("R8b", Severity::Late, 10),
         removed("R7", Severity::Late, 2),
     ];
-    let removal = Removal { configurations: 100, complete: true, remaining: 5, risky: 0, rules };
+    let removal = SpaceRemoval { configurations: 100, complete: true, remaining: 5, risky: 0, rules };
     let finding = |rule, severity| Finding { rule, severity, message: String::new(), changes: vec![] };
     let defaults = [finding("R2", Severity::Configuration), finding("R7", Severity::Late)];
     let testable = testable(VLLM_RULES, &removal, &defaults);
