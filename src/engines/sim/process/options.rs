@@ -46,6 +46,10 @@ pub(crate) struct SimOptions {
     pub faults: FaultPlan,
 }
 
+/// The arguments that set the properties of a [`SimulatedLaunch`], without `--sim-`.
+const PROPERTIES: [&str; 7] =
+    ["acceptance-rate", "device", "devices", "frontend", "startup-s", "time-scale", "vllm-version"];
+
 impl SimOptions {
     /// Parses the arguments after `sim serve`: the model, flags of the simulated release, and `--sim-vllm-version`,
     /// `--sim-device`, `--sim-devices`, `--sim-acceptance-rate`, `--sim-startup-s`, `--sim-time-scale`, `--sim-seed`,
@@ -58,7 +62,7 @@ impl SimOptions {
         let Some((model, rest)) = arguments.split_first().filter(|(model, _)| !model.starts_with('-')) else {
             return Err(Refusal::usage("the following arguments are required: model_tag"));
         };
-        let (options, flags) = Self::split(rest)?;
+        let (options, flags) = Self::split(rest, |_| true)?;
         let table = FLAGS.for_version(options.version);
         let config = table.parse(&flags).map_err(Refusal::usage)?;
         // A misspelt condition would suppress the fault, and the test would pass without it.
@@ -71,8 +75,8 @@ impl SimOptions {
     /// Parses the arguments `--sim-*`, and returns all others unparsed. Model and flags stay empty.
     ///
     /// # Errors
-    /// If one of them has no value or an invalid one.
-    fn split(arguments: &[String]) -> Result<(Self, Vec<String>), Refusal> {
+    /// If an argument whose name `matters` has no value or an invalid one. Other invalid ones are skipped.
+    fn split(arguments: &[String], matters: impl Fn(&str) -> bool) -> Result<(Self, Vec<String>), Refusal> {
         let mut options = Self {
             model: String::new(),
             config: Config::new(),
@@ -102,17 +106,20 @@ impl SimOptions {
                 None => (name, rest.next().map(String::as_str)),
             };
             let name = name.replace('_', "-");
-            let value = value.ok_or_else(|| Refusal::usage(format!("argument --sim-{name}: expected one argument")))?;
-            options.set(&name, value)?;
+            let value = value.ok_or_else(|| Refusal::usage(format!("argument --sim-{name}: expected one argument")));
+            match value.and_then(|value| options.set(&name, value)) {
+                Err(refusal) if matters(&name) => return Err(refusal),
+                _ => {}
+            }
         }
         Ok((options, flags))
     }
 
     /// Parses the simulated properties from the arguments of a study's engine. Returns `None` if the process would
-    /// refuse an argument.
+    /// refuse an argument that sets one of them. The process itself reports all other mistakes.
     #[must_use]
     pub(crate) fn simulated(arguments: &[String]) -> Option<SimulatedLaunch> {
-        let (options, _) = Self::split(arguments).ok()?;
+        let (options, _) = Self::split(arguments, |name| PROPERTIES.contains(&name)).ok()?;
         Some(SimulatedLaunch {
             device: options.device,
             time_scale: options.time_scale,
@@ -308,5 +315,7 @@ mod tests {
         {
             assert_eq!(read(wrong), None, "{wrong}");
         }
+        let other = read("--sim-device l4 --sim-fault nonsense --sim-seed x --sim-what 1").unwrap();
+        assert_eq!(other.device.name, "l4", "the process refuses these, and they change no property");
     }
 }
