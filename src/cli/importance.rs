@@ -1,4 +1,4 @@
-//! `importance`: lists the parameters of a study that matter, with the predicted effect of their values.
+//! `importance`: lists the parameters of a study by their influence, with the predicted effect of their values.
 
 use std::path::PathBuf;
 
@@ -58,7 +58,7 @@ impl ImportanceCommand {
                 print_json(&serde_json::json!({"study": job.name, "about": about}))
             }
             ListFormat::Csv => {
-                // The CSV has no column for doubts.
+                // The CSV has no column for reasons not to rely on a model, so they are printed as warnings.
                 for about in &explanation.about {
                     about.doubts.iter().for_each(|doubt| note(global, &format!("warning: {}: {doubt}", about.name)));
                 }
@@ -68,10 +68,11 @@ impl ImportanceCommand {
     }
 }
 
-/// Returns the study's trials as the sampler's history, regardless of the sampler that proposed them.
+/// Returns the study's trials as the sampler's history, including those of other samplers and of callers. Trials in
+/// an earlier context (release, devices, host) are excluded.
 async fn history(store: &Store, study: &Study, job: &Job) -> Result<Vec<PastTrial>, CommandFailure> {
     let trials = store.present_trials(study).await?.into_iter().map(|scored| scored.trial);
-    // Interference trials are excluded: the defaults reach other values beside other engines than alone.
+    // Interference trials run on all slots at once and slow each other down. Their values are not comparable.
     let alone = trials.filter(|trial| trial.proposal.origin != Origin::Interference);
     Ok(alone.map(|trial| past(&job.objective, trial)).collect())
 }

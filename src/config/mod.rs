@@ -1,4 +1,4 @@
-//! A configuration: the engine flags that one trial sets, by name and without the leading dashes.
+//! A configuration: engine flags and their values. The names are without the leading dashes.
 
 mod resolved;
 mod value;
@@ -11,12 +11,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub use resolved::ResolvedConfig;
 pub use value::Value;
 
-/// Flag names (`max-num-seqs`) and their values. Flags that are absent keep the engine's default.
+/// Flag names (`max-num-seqs`) and their values. A flag that is absent keeps the engine's default.
 ///
-/// Sorted by name, so that two equal configurations have one spelling: [`Config::key`] is an identity.
+/// The entries are sorted by name. Equal configurations therefore have the same [`Config::key`].
 ///
-/// The entries are a list and not a tree: rules look for hundreds of names in a few flags, and most names already
-/// differ in length.
+/// The entries are a list and not a map, because rules look up hundreds of names among a few flags. A linear search is
+/// fast there: most comparisons of names end at their lengths.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config(Vec<(String, Value)>);
 
@@ -26,7 +26,7 @@ impl Config {
         Self(Vec::new())
     }
 
-    /// Sets one flag. The last value wins.
+    /// Sets one flag, and replaces its earlier value.
     pub fn set(&mut self, name: impl Into<String>, value: impl Into<Value>) {
         let (name, value) = (name.into(), value.into());
         match self.0.binary_search_by(|(known, _)| known.as_str().cmp(&name)) {
@@ -85,7 +85,7 @@ impl Config {
         merged
     }
 
-    /// Returns the flags that `other` does not set to the same value.
+    /// Returns the flags of `self`, except those that `other` sets to the same value.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         self.0.iter().filter(|(name, value)| other.get(name) != Some(value)).cloned().collect()

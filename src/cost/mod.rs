@@ -1,8 +1,8 @@
-//! The expected cost of a launch: its start, by a model of the phases of earlier starts, and its load.
+//! The expected cost of a launch in seconds: the time until the server is ready, and the time under load.
 //!
-//! Samplers divide the expected gain of a trial by this cost. Predictions and estimates report its start. Actual costs
-//! are recorded elsewhere: by the tuner for the launches of a study, and by the sampler for other programs
-//! (`PastTrial::cost`).
+//! A model of the start-up phases predicts the first part from earlier starts. The second part is the median of the
+//! study's earlier launches. Samplers divide the expected gain of a trial by this cost. The command `predict` and the
+//! estimate of a study's duration use the first part alone. `PastTrial::cost` contains the actual cost of a trial.
 
 mod starts;
 

@@ -1,8 +1,8 @@
-//! Reads TOML files key by key, so that every error names the file, the line, the key and the nearest valid one. The
-//! module `json` reads JSON of other programs.
+//! Reads TOML files key by key. Errors contain the file, the line and the key. For an unknown key they suggest the most
+//! similar valid one. The module `json` reads JSON that other programs wrote.
 //!
-//! A reader asks a [`Section`] for each key that it knows. A key that no reader asked for is unknown. Deriving this
-//! with `serde` would lose the place of semantic errors (a value out of range) and the nearest names of keys.
+//! The calling code asks a [`Section`] for each key that it supports. All other keys of the section are refused as
+//! unknown. With `serde`, semantic errors (a value out of range) would have no line and unknown keys no suggestion.
 
 pub(crate) mod json;
 mod section;
@@ -16,12 +16,12 @@ use toml::de::DeTable;
 pub use section::Section;
 pub use value::FromToml;
 
-/// An error of a file: the place, the problem and the remedy.
+/// An error in a TOML file: the place, the problem and a hint for its repair.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct DocumentError {
     pub file: PathBuf,
     pub line: Option<usize>,
-    /// Dotted path of the key, empty for the file as a whole.
+    /// Dotted path of the key. Empty if the error concerns the whole file.
     pub key: String,
     pub problem: String,
     pub hint: Option<String>,
@@ -48,6 +48,8 @@ pub struct Document {
 }
 
 impl Document {
+    /// Reads the file's text without parsing it.
+    ///
     /// # Errors
     /// If the file cannot be read.
     pub fn read(file: &Path) -> Result<Self, DocumentError> {
@@ -63,13 +65,13 @@ impl Document {
         }
     }
 
-    /// Returns a document that is not on disk. `name` replaces the file's path in errors.
+    /// Creates a document from a text in memory. `name` replaces the file's path in errors.
     #[must_use]
     pub fn from_text(name: impl Into<PathBuf>, text: impl Into<String>) -> Self {
         Self { file: name.into(), text: text.into() }
     }
 
-    /// Parses the file, passes its root to `read`, and refuses the keys that `read` did not ask for.
+    /// Parses the text, passes its root table to `read`, and refuses the keys that `read` did not ask for.
     ///
     /// # Errors
     /// If the file is not TOML, `read` refuses a value, or a key is unknown.
@@ -84,7 +86,7 @@ impl Document {
         Section::new(self, String::new(), table.get_ref(), 0).read(read)
     }
 
-    /// Returns the line that contains this byte, counted from 1.
+    /// Returns the number of the line that contains this byte. Lines are counted from 1, bytes from 0.
     fn line(&self, byte: usize) -> usize {
         self.text.as_bytes()[..byte.min(self.text.len())].split(|b| *b == b'\n').count()
     }

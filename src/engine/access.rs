@@ -1,6 +1,7 @@
-//! Access to a server: the API key in the arguments of its command.
+//! Removal of API keys from an engine's command line, where every user of the machine could read them.
 
-/// Removes `--api-key KEY...` from the arguments of a command, and returns the keys.
+/// Removes `--api-key KEY...` and `--api-key=KEY` from the arguments of a command, and returns the keys. One flag may
+/// have several keys. An underscore in the flag's name counts as a hyphen.
 pub fn take_api_keys(words: &mut Vec<String>) -> Vec<String> {
     let mut keys = Vec::new();
     let mut is_key = false;

@@ -1,4 +1,4 @@
-//! Optional capabilities of an engine's server: its readiness, its page of metrics, and the reader of its log.
+//! Parts of the [`Engine`](super::Engine) interface: readiness, metrics page, preflight, simulation and log reader.
 
 use std::collections::BTreeMap;
 
@@ -10,42 +10,44 @@ use crate::rule::Facts;
 use crate::trial::{FlagDifference, MemoryObservation};
 use crate::twin::{DevicePreset, MemoryPlan, Settings, StartShortage};
 
-/// The signs of a server's readiness.
+/// Conditions that a started server must meet before it receives load.
 #[derive(Clone, Debug)]
 pub struct Readiness {
-    /// The path that answers with success once the server is up. `None` if an open port suffices.
+    /// HTTP path that returns a success status once the server is up. `None` if an open port suffices.
     pub health: Option<String>,
-    /// A line that must appear in the log first.
+    /// Pattern of a log line. `health` is first requested after a line has matched.
     pub log: Option<Regex>,
     pub model_name: ModelNameCheck,
 }
 
-/// The check of the list of served models.
+/// Check of the model's name in the server's list `/v1/models`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelNameCheck {
-    /// The server lists the model by the name that it was started with.
+    /// The list must exist and contain the name that the server was started with.
     Required,
-    /// A server without a list is not asked for a name. A server of a single model may use any name for it.
+    /// Without a list, the name is not checked. A list of one model may contain any name, which requests then use. A
+    /// longer list must contain the expected name.
     IfListed,
 }
 
-/// A server's page of numbers in Prometheus' format.
+/// A server's metrics page, in Prometheus format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsPage {
     pub path: String,
-    /// The server's names of [`QUANTITIES`]. They take precedence over the known names of other servers.
+    /// Series names on this server's page by quantity. The keys are from [`QUANTITIES`]. They take precedence over the
+    /// built-in series names.
     pub names: BTreeMap<String, String>,
 }
 
 impl MetricsPage {
-    /// Returns the usual page of a server, with known names only.
+    /// Returns the page `/metrics` with the built-in series names only.
     #[must_use]
     pub fn usual() -> Self {
         Self { path: "/metrics".to_owned(), names: BTreeMap::new() }
     }
 }
 
-/// Quantities that a page of metrics may report.
+/// Quantities that the tuner reads from a metrics page.
 pub const QUANTITIES: [&str; 12] = [
     "requests_running",
     "requests_waiting",
@@ -61,26 +63,27 @@ pub const QUANTITIES: [&str; 12] = [
     "requests_finished",
 ];
 
-/// A program for the engine's own Python that answers with the engine's verdict on a command line (`preflight`).
+/// Helper program that runs in the engine's Python installation. It reports whether the engine accepts a command line,
+/// without a start of the server (module `preflight`).
 #[derive(Clone, Debug)]
 pub struct PreflightProgram {
     /// The engine's name in messages.
     pub engine: &'static str,
     /// The source text in Python.
     pub source: &'static str,
-    /// Packages that an installation may lack. The program checks for them.
+    /// Optional packages that some flags need. The program reports the missing ones.
     pub packages: Vec<&'static str>,
-    /// Variables for its environment.
+    /// Environment variables of the program.
     pub variables: &'static [(&'static str, &'static str)],
 }
 
-/// The simulation of an engine by the twin.
+/// Translation of an engine's flags for the simulator in [`crate::twin`], called the twin.
 pub trait TwinModel: Send + Sync {
     /// Returns the scheduler's settings and the division of the memory of `device`. `acceptance` is the share of
-    /// drafts, 0 to 1, that the model accepts. Without it there is no speculation.
+    /// draft tokens, 0 to 1, that the model accepts. If it is `None`, speculative decoding is not simulated.
     ///
     /// # Errors
-    /// If the engine would not start.
+    /// The predicted reason why the engine would not start.
     fn settings(
         &self,
         config: &Config,
@@ -90,26 +93,26 @@ pub trait TwinModel: Send + Sync {
         acceptance: Option<f64>,
     ) -> Result<(Settings, MemoryPlan), StartShortage>;
 
-    /// Returns whether a flag changes the result of the twin.
+    /// Returns whether the twin simulates this flag. Other flags do not change its result.
     fn has_effect(&self, flag: &str) -> bool;
 
-    /// Returns the number of engines that serve at once, each on its own devices. It is at least 1, and limited to a
-    /// number that is worth a simulation.
+    /// Returns the number of data-parallel replicas, each on its own devices. It is at least 1. Implementations cap it
+    /// to limit the cost of a simulation.
     fn replicas(&self, config: &Config, resolved: &ResolvedConfig) -> usize;
 }
 
-/// A reader of an engine's log with known lines.
+/// Reader of an engine's log, for engines whose log lines are known.
 pub trait LogReader: Send + Sync {
-    /// Returns the phases of a start, before its first line.
+    /// Returns a new timeline of start-up phases. The caller passes it each log line of one start.
     fn timeline(&self) -> PhaseTimeline;
 
-    /// Reads the configuration that the log and the page of metrics report.
+    /// Reads the configuration that the engine reports in its log and on its metrics page.
     fn resolved(&self, log: &str, page: &str) -> ReportedConfig;
 
-    /// Returns the flags that were set explicitly but that the engine does not run with. Flags that it does not report
-    /// count as granted.
+    /// Returns the flags in `asked` whose reported value differs from the requested one. A flag without a reported
+    /// value counts as equal.
     fn differences(&self, asked: &Config, resolved: &ReportedConfig) -> Vec<FlagDifference>;
 
-    /// Reads the numbers about the device's memory.
+    /// Reads the numbers that the log reports about the device's memory.
     fn observe(&self, log: &str) -> MemoryObservation;
 }

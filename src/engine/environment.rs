@@ -1,8 +1,11 @@
-//! The part of the tuner's own environment that affects engines. Every process of an engine inherits it.
+//! Environment variables that affect an engine.
+//!
+//! By default an engine process inherits all of the tuner's environment. This module selects the variables that engines
+//! read.
 
 use std::collections::BTreeMap;
 
-/// Prefixes of variables that change the behaviour of libraries that engines share.
+/// Name prefixes of variables that any engine may read, through libraries such as CUDA, NCCL or PyTorch.
 const PREFIXES: [&str; 16] = [
     "CUDA_",
     "HF_",
@@ -22,8 +25,9 @@ const PREFIXES: [&str; 16] = [
     "XLA_",
 ];
 
-/// Returns the environment of an engine that is started with `own` variables. These override the inherited ones.
-/// Secrets are included. `prefixes` are those of the engines' own variables (`engines::variable_prefixes`).
+/// Returns the variables that affect an engine: the inherited ones with a known prefix, and `own` from the study file.
+/// `own` overrides. `prefixes` adds the name prefixes of specific engines (`engines::variable_prefixes`), such as
+/// `VLLM_`. The result may contain secrets, which callers must redact before they store or display it.
 #[must_use]
 pub fn environment(own: &BTreeMap<String, String>, prefixes: &[&str]) -> BTreeMap<String, String> {
     let inherited = std::env::vars_os()
@@ -43,7 +47,7 @@ fn overlaid(
     environment
 }
 
-/// Returns whether a shell could set a variable with this name.
+/// Returns whether this is a valid name of a shell variable.
 #[must_use]
 pub fn is_variable(name: &str) -> bool {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';

@@ -1,29 +1,29 @@
-//! The phases of a start, timed by the log lines that end and begin them.
+//! The phases of an engine's start. Log lines mark when each phase begins and ends.
 
 use std::time::Duration;
 
 use crate::trial::PhaseTime;
 
-/// A phase of an engine's start, in chronological order.
+/// A phase of an engine's start. The variants are declared and compare in chronological order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StartPhase {
-    /// Python imports the engine, up to the first log line about its arguments.
+    /// Python imports the engine. Ends with the first log line about the engine's arguments.
     Import,
     /// The configuration is read, completed and checked.
     Configure,
-    /// The engine's and its workers' own processes start. Each of them imports the engine again.
+    /// The processes of the engine and of its workers start. Each of them imports the engine again.
     Processes,
     /// The model is constructed and its weights are loaded.
     Weights,
     /// The model is traced and compiled.
     Compile,
-    /// A trial run measures the memory, and the KV cache is allocated. In eager mode this includes the warm-up.
+    /// The engine profiles the model's memory use and allocates the KV cache. In eager mode this includes the warm-up.
     KvCache,
     /// CUDA graphs are captured.
     Graphs,
     /// The HTTP server starts.
     Server,
-    /// The server answers, and generates its first token.
+    /// The HTTP server is up, and the engine generates its first token.
     FirstToken,
 }
 
@@ -57,29 +57,32 @@ impl StartPhase {
     }
 }
 
-/// The information of a log line about the phases around it.
+/// The phase that one log line ends, and the phase that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhaseMark {
-    /// The phase that ended with this line, if the line names it. The log may not contain that phase's begin.
+    /// The phase that ended with this line, or `None` for the current phase. The log may have no line for the begin of
+    /// that phase.
     pub ended: Option<StartPhase>,
+    /// The phase after this line. Equal to `ended` if the phase goes on.
     pub begins: StartPhase,
 }
 
-/// The phases of one start, as far as its log has reported them. Instants are relative to the spawn and do not
-/// decrease.
+/// The time in each phase of one start, from the log lines read so far. Instants are durations since the spawn of the
+/// engine's process, in ascending order.
 #[derive(Clone, Debug)]
 pub struct PhaseTimeline {
     read: fn(&str) -> Option<PhaseMark>,
     spent: [Duration; StartPhase::ALL.len()],
-    /// The phases that were entered, even if they took no time.
+    /// The phases that [`end`](Self::end) returns, even if they took no time.
     entered: [bool; StartPhase::ALL.len()],
     phase: StartPhase,
+    /// Instant of the last line with a mark. Earlier time is already in `spent`.
     last: Duration,
 }
 
 impl PhaseTimeline {
-    /// Creates the phases of a start before its first line. `read` reads a line of the engine's log. It returns `None`
-    /// for a line without information about phases.
+    /// Creates a timeline in phase `Import`. `read` returns the mark of a log line, or `None` if the line is not about
+    /// phases.
     #[must_use]
     pub fn new(read: fn(&str) -> Option<PhaseMark>) -> Self {
         let mut entered = [false; StartPhase::ALL.len()];
@@ -90,8 +93,8 @@ impl PhaseTimeline {
 
     /// Processes one log line that appeared at this instant.
     ///
-    /// Several workers write the same lines one after the other. Time is added to the phase that a line reports as
-    /// ended, but no line leads back to an earlier phase.
+    /// The time since the last mark is added to the phase that the line ends. The current phase never moves back,
+    /// because several workers write the same lines one after the other.
     pub fn see(&mut self, line: &str, at: Duration) {
         let Some(PhaseMark { ended, begins }) = (self.read)(line) else { return };
         self.spend(ended.unwrap_or(self.phase), at);
@@ -104,7 +107,8 @@ impl PhaseTimeline {
         self.phase
     }
 
-    /// Ends the start, successful or not. The time since the last line belongs to the current phase.
+    /// Closes the timeline when the start has succeeded or failed. Returns the duration of each phase. The time since
+    /// the last mark is added to the current phase.
     #[must_use]
     pub fn end(mut self, at: Duration) -> Vec<PhaseTime> {
         self.spend(self.phase, at);
@@ -126,7 +130,8 @@ impl PhaseTimeline {
     fn enter(&mut self, phase: StartPhase) {
         if phase > self.phase {
             self.phase = phase;
-            // `KvCache` is not entered yet: a compilation may come first, which the log only reports at its end.
+            // After the weights, the phase may be `Compile` and not `KvCache`. The log reports a compilation only at
+            // its end. `spend` therefore marks `KvCache` as entered when time is added to it.
             self.entered[phase as usize] |= phase != StartPhase::KvCache;
         }
     }

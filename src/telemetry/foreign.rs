@@ -1,7 +1,11 @@
 //! Foreign processes that compute on the engine's devices during a measurement.
 //!
-//! A process counts if it appears during the measurement, or if it was there before and is at work. In a container the driver
-//! reports other process ids: then every new process counts, since an engine that serves starts no further ones.
+//! A process is foreign if it does not belong to the server, and if one of these holds:
+//! - It appears during the measurement.
+//! - It existed before and is at work: its utilization of the device is at least `AT_WORK`.
+//!
+//! In a container the driver's process ids can differ from the container's. The server's processes are then unknown.
+//! Only the first criterion applies, because a server that is ready starts no further processes.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +14,18 @@ use nvml_wrapper::Nvml;
 use super::{DeviceProcesses, ForeignProcess};
 use crate::facts::{GpuId, with_device};
 
-/// Percent of a device's multiprocessors. Monitors and idle contexts take less.
+/// Lowest utilization of a device's multiprocessors by a process at work, in percent. Monitors and idle contexts use
+/// less.
 const AT_WORK: u32 = 5;
 
 /// The processes that compute on one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ComputeUse {
-    /// Bytes by process id, if the driver reports them.
+    /// Device memory in bytes by process id. `None` if the driver does not report it.
     processes: BTreeMap<u32, Option<u64>>,
-    /// The largest share of the multiprocessors since the last reading, in percent, by process id.
+    /// The highest utilization of the multiprocessors since the previous reading, in percent, by process id.
     shares: BTreeMap<u32, u32>,
-    /// The driver's own instant of the last share, in microseconds.
+    /// The driver's timestamp of the newest utilization sample, in microseconds.
     last: u64,
 }
 
@@ -30,7 +35,8 @@ impl ComputeUse {
     }
 }
 
-/// Reads one device, with shares since `seen`. A device that cannot be read has no processes.
+/// Reads the processes of one device, with the utilization samples after the timestamp `seen`. The result is empty if
+/// the device cannot be opened.
 pub(super) fn compute(nvml: &Nvml, id: &GpuId, seen: u64) -> ComputeUse {
     let read = |device: &nvml_wrapper::Device<'_>| {
         let mut compute = ComputeUse { last: seen, ..ComputeUse::default() };
@@ -41,7 +47,7 @@ pub(super) fn compute(nvml: &Nvml, id: &GpuId, seen: u64) -> ComputeUse {
             };
             compute.processes.insert(process.pid, used);
         }
-        // Instances and old devices do not report shares.
+        // NVML does not report it for MIG instances and for devices before Maxwell.
         for sample in device.process_utilization_stats(seen).unwrap_or_default() {
             compute.last = compute.last.max(sample.timestamp);
             let share = compute.shares.entry(sample.pid).or_default();
@@ -52,19 +58,19 @@ pub(super) fn compute(nvml: &Nvml, id: &GpuId, seen: u64) -> ComputeUse {
     with_device(nvml, id, read).unwrap_or_default()
 }
 
-/// State of the search for foreign processes between readings.
+/// Detector of foreign processes, with its state between readings.
 #[derive(Debug)]
 pub(super) struct ForeignUse {
-    /// Each device with its initial processes.
+    /// Each device with the ids of the processes that computed on it before the measurement.
     pub(super) known: Vec<DeviceProcesses>,
-    /// Of each device: the instant of the last share.
+    /// For each device of `known`, the driver's timestamp of the newest utilization sample.
     seen: Vec<u64>,
-    /// Whether the driver reports the ids that the server's processes have here.
+    /// Whether the driver's process ids include one of the server's. This is usually false in a container.
     has_our_ids: bool,
 }
 
 impl ForeignUse {
-    /// Creates the state. `now` is the current reading of each device of `known`.
+    /// Creates the detector. `now` is the current reading of each device of `known`. `pids` are the server's.
     pub(super) fn new(known: Vec<DeviceProcesses>, now: &[ComputeUse], pids: &[i32]) -> Self {
         let has_our_ids = now.iter().any(|compute| compute.processes.keys().any(|pid| is_in(*pid, pids)));
         Self { seen: now.iter().map(|compute| compute.last).collect(), known, has_our_ids }
@@ -74,8 +80,8 @@ impl ForeignUse {
         self.seen.clone()
     }
 
-    /// Returns the processes that disturb now. `pids` searches for the server's processes, and is called only if a
-    /// candidate was found.
+    /// Returns the foreign processes of the reading `now`. `pids` lists the server's processes. It searches the whole
+    /// process table, so it is called only if a process may be foreign.
     pub(super) fn find(&mut self, now: Vec<ComputeUse>, pids: impl FnOnce() -> Vec<i32>) -> Vec<ForeignProcess> {
         let mut found = Vec::new();
         for ((compute, (id, known)), seen) in now.into_iter().zip(&self.known).zip(&mut self.seen) {

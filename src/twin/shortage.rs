@@ -1,14 +1,17 @@
-//! Reasons for a failed start that the engine finds only during the start.
+//! Start-up failures that the twin (the simulated engine) predicts, most of them for lack of device memory.
 
 use super::{IncompleteShape, MemoryPlan, Settings};
 use crate::stats::gib;
 
-/// The reason why an engine would not start on this device. The engine itself finds it only during its start.
+/// The predicted reason why an engine fails to start on this device. The real engine detects it only during start-up,
+/// not when it parses its arguments.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StartShortage {
+    /// The model's `config.json` lacks a size that the twin needs.
     #[error(transparent)]
     Shape(#[from] IncompleteShape),
-    /// Since 0.10 the requested share must be free before anything is loaded.
+    /// The share of the device's memory that `gpu-memory-utilization` requests is not free. vLLM checks this before it
+    /// loads the model, from release 0.10 on.
     #[error(
         "gpu-memory-utilization {utilization} asks for {wanted_gib:.2} GiB, and {free_gib:.2} of {total_gib:.2} GiB are free on the device"
     )]

@@ -1,4 +1,7 @@
-//! Random prompts of exact lengths: token ids if the server takes them, else text made of words of one token.
+//! Random prompts of exact token counts.
+//!
+//! A prompt consists of token ids if the server accepts them. Otherwise it is text of words that are one token each.
+//! Without the model's tokenizer, a prompt may be text of frequent English words. Its length is then approximate.
 
 use std::sync::Arc;
 
@@ -8,18 +11,21 @@ use super::draw::{DrawPurpose, below, rng};
 use super::tokenizer::Tokenizer;
 use super::{Prompt, WorkloadError, WorkloadSurroundings};
 
-/// Token ids below this are often special (padding, end of sequence, control) and are left out.
+/// The smallest drawn token id, for a vocabulary of at least twice this size. Ids below it are often special (padding,
+/// end of sequence, control).
 const FIRST_TOKEN: u32 = 256;
 
-/// The last 1/16 of the vocabulary is left out too. Many models pad it (Qwen2 has 151,936 rows and 151,665 tokens).
-/// Some releases of vLLM refuse a prompt with an id beyond the tokenizer's last: "Token id is out of vocabulary".
+/// Divisor: ids in the last 1/16 of the vocabulary are never drawn. Many models pad the vocabulary with unused rows
+/// (Qwen2 has 151,936 rows and 151,665 tokens). Some releases of vLLM refuse such an id: "Token id is out of
+/// vocabulary".
 const LEFT_OUT: u32 = 16;
 
-/// Limit of the attempts to make a text longer or shorter until its length is right.
+/// Maximum number of attempts to write a text of exact length. Each one adds or removes words.
 const TRIES: u32 = 16;
 
-/// Frequent English words. With the space before, each is one token in most vocabularies.
+/// Number of [`USUAL_WORDS`].
 const USUAL: u32 = 64;
+/// Frequent English words. With the leading space, each is one token in most vocabularies.
 const USUAL_WORDS: [&str; USUAL as usize] = [
     " about",
     " after",
@@ -87,7 +93,7 @@ const USUAL_WORDS: [&str; USUAL as usize] = [
     " year",
 ];
 
-/// The writer of one workload's prompts.
+/// Generator of one workload's prompts. Its output depends on the seed and the requested pieces only.
 #[derive(Clone, Debug)]
 pub(super) struct TextWriter {
     seed: u64,
@@ -96,26 +102,30 @@ pub(super) struct TextWriter {
 
 #[derive(Clone, Debug)]
 enum Form {
+    /// Token ids, drawn uniformly from `first` up to but excluding `end`.
     Ids {
         first: u32,
         end: u32,
     },
+    /// Text of exact length, by the model's tokenizer.
     Words(Arc<Words>),
-    /// Words of about one token each.
+    /// Text of approximate length: one of [`USUAL_WORDS`] per token, without a tokenizer.
     Usual,
 }
 
 #[derive(Debug)]
 struct Words {
     tokenizer: Tokenizer,
+    /// Words with a leading space, one token each.
     list: Vec<String>,
-    /// Whether lengths include the tokens that the server's tokenizer adds at the begin and end of a text.
+    /// Whether a length includes the tokens that the tokenizer adds at the beginning and end of a text.
     special: bool,
-    /// Tokens of a text in addition to one for each word.
+    /// Number of tokens of any text beyond one per word, such as the begin-of-sequence token.
     added: u64,
 }
 
-/// A part of a prompt. Equal purposes and indices give equal tokens. A shorter piece is the begin of a longer one.
+/// A part of a prompt. `purpose` and `index` select a random sequence of tokens, and the piece is its first `len`
+/// tokens. Of two pieces with the same purpose and index, the shorter is therefore a prefix of the longer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TextPiece {
     pub(super) purpose: DrawPurpose,
@@ -131,7 +141,8 @@ impl TextPiece {
 
 impl TextWriter {
     /// # Errors
-    /// If the vocabulary's size is missing for token ids, or a tokenizer with words is missing for text.
+    /// For token ids: if the vocabulary's size is unknown or below 2. For text of exact length: if the tokenizer is
+    /// missing, or has no words of one token.
     pub(super) fn new(surroundings: &WorkloadSurroundings) -> Result<Self, WorkloadError> {
         let seed = surroundings.seed;
         if surroundings.takes_tokens && !surroundings.chat {
@@ -153,7 +164,7 @@ impl TextWriter {
         Ok(Self { seed, form: Form::Words(Arc::new(Words { tokenizer, list, special, added })) })
     }
 
-    /// Returns a writer of token ids of a vocabulary of this size, which is at least 2.
+    /// Returns a writer of token ids. `vocab_size` must be at least 2.
     pub(super) fn of_ids(seed: u64, vocab_size: u32) -> Self {
         let (first, end) = (FIRST_TOKEN.min(vocab_size / 2), vocab_size - vocab_size / LEFT_OUT);
         Self { seed, form: Form::Ids { first, end } }
@@ -173,7 +184,8 @@ impl TextWriter {
         TextDraft { writer: self, text, len: 0, added }
     }
 
-    /// Returns a prompt of these pieces. It has exactly as many tokens as the pieces have together.
+    /// Returns a prompt of these pieces. Its number of tokens is the sum of their lengths, unless lengths are
+    /// approximate ([`Form::Usual`]) or [`TextWriter::check`] refuses the length.
     pub(super) fn prompt(&self, pieces: impl IntoIterator<Item = TextPiece>) -> Prompt {
         let mut draft = self.draft();
         let mut pieces = pieces.into_iter().peekable();
@@ -183,18 +195,19 @@ impl TextWriter {
         draft.text
     }
 
-    /// Checks that texts of this length can be written.
+    /// Checks with three sample prompts that texts of exactly `len` tokens can be written.
     ///
     /// # Errors
-    /// The length, and the nearest one that can be written.
+    /// [`WorkloadError::Inexact`] with the requested length and the length that was reached instead.
     pub(super) fn check(&self, len: u32) -> Result<(), WorkloadError> {
         let Form::Words(words) = &self.form else { return Ok(()) };
-        // A longer text of the same words does not need a check of its own.
+        // If texts of 1024 tokens are exact, longer ones are too: each further word is one more token.
         let len = len.min(1024);
         for index in 0..3 {
             if let Prompt::Text(text) = self.prompt([TextPiece::new(DrawPurpose::Prompt, index, len)]) {
                 let asked = u64::from(len);
-                // A text without words is no prompt, even if the tokenizer adds tokens to it.
+                // An empty text is not a valid prompt, even if the tokenizer adds tokens to it. The shortest valid
+                // text has one word.
                 let got = if text.is_empty() { words.added + 1 } else { words.count(&text) };
                 if asked != got {
                     return Err(WorkloadError::Inexact { asked, got });
@@ -215,10 +228,10 @@ impl Words {
         &self.list[below(rng, count) as usize]
     }
 
-    /// Adds words of the piece until the whole text has `total` tokens, beginning with `few` words. If no text of its
-    /// words has that length, the text is as near as possible.
+    /// Appends words of a piece to `text`, so that the whole text has `total` tokens. The first attempt appends `few`
+    /// words. The others add or remove words of this piece. The length stays inexact if all [`TRIES`] attempts fail.
     fn add_until(&self, text: &mut String, few: u64, rng: &mut ChaCha8Rng, total: u64) {
-        // The end of each word of the piece, so that words can be removed again.
+        // Byte offsets at which words of this piece end. Words are removed by truncation to one of them.
         let mut ends = vec![text.len()];
         let mut missing = few.cast_signed();
         for _ in 0..TRIES {
@@ -245,13 +258,15 @@ pub(super) struct TextDraft<'w> {
     writer: &'w TextWriter,
     text: Prompt,
     len: u64,
-    /// Tokens that the tokenizer adds by itself, until a piece has made room for them.
+    /// Number of added tokens ([`Words::added`]) that no piece has subtracted from its words yet. The first exact
+    /// piece subtracts them, and this becomes 0.
     added: u64,
 }
 
 impl TextDraft<'_> {
-    /// Adds a piece. If `exact`, the prompt so far has exactly as many tokens as its pieces have together. A shared
-    /// piece of text must not be `exact`, because it would then depend on the text before it.
+    /// Appends a piece. If `exact`, this piece gets more or fewer words, so that the whole text has the summed length
+    /// of its pieces. A piece of text that prompts share must not be `exact`: its words would depend on the text
+    /// before it. Token ids are always exact.
     pub(super) fn add(&mut self, piece: TextPiece, exact: bool) {
         self.len += u64::from(piece.len);
         let mut rng = rng(self.writer.seed, piece.purpose, piece.index);
@@ -306,7 +321,7 @@ mod tests {
     }
 
     proptest! {
-        // Reading a tokenizer takes longer than all else.
+        // Four cases only: each one reads the tokenizer, and that dominates the duration of the test.
         #![proptest_config(ProptestConfig::with_cases(4))]
         #[test]
         fn a_text_has_exactly_as_many_tokens_as_asked_for(

@@ -1,4 +1,4 @@
-//! Files of results. They are opened before the load, so that a wrong path costs no run, and renamed when complete.
+//! Result files of `bench`. They are created before the load starts, so that a wrong path fails before the run.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -7,18 +7,21 @@ use std::path::{Path, PathBuf};
 use crate::cli::CommandFailure;
 use crate::cli::failure::USAGE;
 
-/// A file beside its final path. It is removed unless it is [`keep`](Self::keep)ed. A device or a pipe is written
-/// directly.
+/// A result file. It is written under a temporary name and renamed to its final path by [`keep`](Self::keep). Without
+/// that call, the temporary file is removed on drop. A device or a pipe is written directly.
 #[derive(Debug)]
 pub(super) struct OutputPlace {
     path: PathBuf,
+    /// The temporary file, in the directory of `path`. `None` for a device or a pipe.
     part: Option<PathBuf>,
     file: BufWriter<File>,
 }
 
 impl OutputPlace {
+    /// Creates the temporary file for `path`. `flag` is the command-line option in error messages.
+    ///
     /// # Errors
-    /// If no file can be created there.
+    /// If `path` is a directory or cannot be written.
     pub(super) fn new(path: &Path, flag: &str) -> Result<Self, CommandFailure> {
         let refuse = |problem: String| {
             CommandFailure::new(USAGE, format!("{flag} {}: {problem}", path.display()))
@@ -46,11 +49,11 @@ impl OutputPlace {
         written.map_err(|error| self.failed(&error))
     }
 
-    /// Renames the file to its final path.
+    /// Writes buffered text, and renames the file to its final path.
     pub(super) fn keep(mut self) -> Result<(), CommandFailure> {
         let written = self.file.flush();
         let kept = written.and_then(|()| match &self.part {
-            // After a crash of the machine, the path holds either the old file or the complete new one.
+            // The sync comes before the rename. If the machine crashes, `path` is the old file or the complete new one.
             Some(part) => self.file.get_ref().sync_all().and_then(|()| std::fs::rename(part, &self.path)),
             None => Ok(()),
         });
@@ -65,7 +68,7 @@ impl OutputPlace {
 impl Drop for OutputPlace {
     fn drop(&mut self) {
         if let Some(part) = &self.part {
-            // After `keep` no file has this name.
+            // After `keep` there is no such file, and the error is ignored.
             let _ = std::fs::remove_file(part);
         }
     }

@@ -1,12 +1,15 @@
-//! One request as a line of JSON.
+//! The record of one request, as a line of JSON.
 
 use serde_json::{Value as Json, json};
 
 use crate::load::RequestRecord;
 
-/// Returns one request's record as a line of JSON. Times are in seconds since the window's start, latencies in
-/// milliseconds, and missing values are null. `chunks_ms` are the times of the content chunks after the send. A thinned
-/// record has only the first and the last of them.
+/// Returns one request's record as a line of JSON. Missing values are null.
+///
+/// `due_s`, `sent_s` and `end_s` are seconds since the start of the measurement window. `ttft_ms` and `e2el_ms` are
+/// milliseconds since `due_s`. `chunks_ms` contains the arrival of each content chunk, in milliseconds since `sent_s`.
+/// When the records exceed [`LoadPlan::kept_chunks`](crate::load::LoadPlan::kept_chunks), it contains only the first
+/// and the last one.
 pub(super) fn line(run: &str, record: &RequestRecord) -> Json {
     let ms = |duration: Option<std::time::Duration>| duration.map(|duration| duration.as_secs_f64() * 1e3);
     let chunks: Vec<f64> = record.chunks.iter().map(|at| f64::from(*at) / 1e3).collect();

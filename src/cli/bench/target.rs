@@ -13,19 +13,19 @@ use crate::load::{BearerKey, Dialect, LoadTarget, RequestApi};
 /// Default environment variable of the API key, as in OpenAI's own programs.
 const USUAL_KEY: &str = "OPENAI_API_KEY";
 
-/// Limit for the server's answer. A healthy server lists its models at once.
+/// Time limit of the request for the list of models. A healthy server answers it at once.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// The model's entry in `/v1/models`.
+/// The requested model's entry in the server's list `/v1/models`. Empty if the server does not list the model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServedModels {
-    /// Limit of prompt plus output of the requested model, in tokens.
+    /// The largest total of prompt and output, in tokens.
     pub(super) max_model_len: Option<u64>,
-    /// The server's directory of the model, if it exists on this machine.
+    /// The directory that the server loaded the model from, if a directory of that path exists on this machine.
     pub(super) directory: Option<PathBuf>,
 }
 
-/// Returns the target and the server's entry of the model.
+/// Returns the load's target, and the model's entry in the server's list.
 pub(super) async fn find(args: &ServerArgs) -> Result<(LoadTarget, ServedModels), CommandFailure> {
     let mut target = from_arguments(args)?;
     let Some(models) = ask(&target).await? else {
@@ -82,7 +82,7 @@ async fn ask(target: &LoadTarget) -> Result<Option<Vec<Json>>, CommandFailure> {
     }
     let mut response = match request.send().await {
         Ok(response) => response,
-        // This client is built without TLS, unlike the load.
+        // This HTTP client is built without TLS, so it cannot read the list. The load generator has its own TLS.
         Err(error) if error.is_builder() && url.starts_with("https:") => return Ok(None),
         Err(error) if error.is_builder() => {
             return Err(CommandFailure::new(
@@ -113,10 +113,10 @@ async fn ask(target: &LoadTarget) -> Result<Option<Vec<Json>>, CommandFailure> {
     Ok(body["data"].as_array().cloned())
 }
 
-/// Limit of the list of models, in bytes.
+/// Largest accepted list of models, in bytes.
 const LARGEST_LIST: usize = 4 << 20;
 
-/// Returns the innermost cause. The cause that a person can act on is at the end of the chain.
+/// Returns the message of the last error in the chain of causes. Users can act on that one.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -159,7 +159,7 @@ fn from_arguments(args: &ServerArgs) -> Result<LoadTarget, CommandFailure> {
     })
 }
 
-/// Reads the API key. A variable that the user named must exist. The default one may be absent.
+/// Reads the API key. A variable that the user named must hold a key. The default variable may be absent or blank.
 fn key(asked: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<Option<BearerKey>, CommandFailure> {
     let value = variable(asked.unwrap_or(USUAL_KEY)).map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
     match (asked, value) {
@@ -186,20 +186,22 @@ fn extra_body(text: &str) -> Result<Map<String, Json>, CommandFailure> {
     }
 }
 
-/// Returns whether the server's address is a loopback one. Other addresses of this machine are not recognized.
+/// Returns whether the URL's host is a loopback address, `localhost` or `0.0.0.0`. Other addresses of this machine are
+/// not recognized.
 pub(super) fn is_local(url: &str) -> bool {
     let host = url.split_once("://").map_or(url, |(_, rest)| rest);
     let host = host.split(['/', '?']).next().unwrap_or_default();
     ["127.", "localhost", "[::1]", "0.0.0.0"].iter().any(|local| host.starts_with(local))
 }
 
-/// Returns the host and port of a URL.
+/// Returns the host of a URL, with the port if the URL contains one.
 pub(super) fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.split('/').next().unwrap_or(rest)
 }
 
-/// Returns the vocabulary size from the `config.json` in the model's directory. Prompts are drawn from that vocabulary.
+/// Returns the size of the vocabulary in the model's `config.json`. Synthetic prompts are drawn from that vocabulary.
+/// `directory` may also be a file in the model's directory, such as its tokenizer.
 pub(super) fn vocab_size(directory: &Path) -> Option<u32> {
     let directory = if directory.is_file() { directory.parent()? } else { directory };
     let shape = crate::facts::ModelShape::read(directory).ok()?;

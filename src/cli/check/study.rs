@@ -13,24 +13,26 @@ use crate::rule::{Finding, SpaceRemoval, unchecked};
 use crate::store::{Store, database_path};
 use crate::tuner::{PlannedRuleTest, RuleVerdicts, Slots, StudyEstimate, estimate, learned};
 
-/// The facts about a study before its first launch.
+/// The results of `check` for one study. They are obtained without a launch.
 pub(super) struct CheckedStudy<'a> {
     pub(super) job: &'a Job,
     pub(super) installed: ExecutionEnvironment,
     pub(super) search: JobSearch<'a>,
+    /// The configurations of the space that the rules reject and leave.
     pub(super) removal: SpaceRemoval,
-    /// The most severe finding of the rules about the engine's defaults.
+    /// The most severe finding of the rules about the baseline: the engine's defaults with the study's fixed flags.
     pub(super) defaults: Option<Finding>,
-    /// The predicted memory use of the defaults, if enough is known.
+    /// The predicted memory use of the baseline. `None` if too few facts are known.
     pub(super) memory: Option<MemoryPrediction>,
-    /// The installed engine's answer. `None` for an engine that cannot be asked.
+    /// The installed engine's own verdict on the study's flags. `None` for an engine without a preflight.
     pub(super) preflight: Option<PreflightAnswer>,
-    /// Planned launches that would test a rule.
+    /// Launches that `tune` would use to test whether a rule is correct.
     pub(super) rule_tests: Vec<PlannedRuleTest>,
-    /// The database's test results of rules on this release and device class.
+    /// Stored results of earlier rule tests with this engine, release and device class.
     pub(super) verdicts: RuleVerdicts,
+    /// The parts of the space that the rules cannot check because a fact is unknown, one sentence each.
     pub(super) unchecked: Vec<String>,
-    /// Properties of the workload that distort its measurements.
+    /// Warnings for users: prompts that the load repeats, and notices on the GPUs.
     pub(super) warnings: Vec<String>,
     pub(super) estimate: StudyEstimate,
     pub(super) slots: Slots,
@@ -82,6 +84,7 @@ pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &G
         Format::Table => print(&as_text(&checked, explain))?,
         Format::Json => print_json(&as_json(&checked))?,
     }
+    // A missing program fails the command after the output: the checks by rules do not need it.
     match job.engine.missing_program(file) {
         Some(error) => Err(error.into()),
         None => Ok(()),

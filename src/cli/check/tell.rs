@@ -1,4 +1,4 @@
-//! Renders the results of `check` on a study as text and as JSON.
+//! Renders the results of `check STUDY` as text and as JSON.
 
 use serde_json::{Value as Json, json};
 
@@ -12,11 +12,12 @@ use crate::rule::{Finding, RISK, RangeNarrowing, SpaceRemoval};
 use crate::space::{Condition, Domain, Parameter};
 use crate::tuner::{FigureSource, PlannedRuleTest, StudyEstimate, WrongRule};
 
-/// Width of a line in characters, including its label of [`LABEL`] characters.
+/// Maximum width of a line in characters, including its label.
 const WIDTH: usize = 80;
+/// Width of the label column in characters.
 const LABEL: usize = 14;
 
-/// Lines with a label and a text. A long text continues below itself.
+/// Output lines in two columns: label and text. A long text is wrapped, and its further lines have an empty label.
 struct Page(Vec<String>);
 
 impl Page {
@@ -38,7 +39,8 @@ impl Page {
     }
 }
 
-/// Renders the results for people, at most 80 columns wide as far as words allow.
+/// Renders the results for people. Lines exceed [`WIDTH`] only if a single word is too long. `explain` adds the help
+/// text of each parameter.
 pub(super) fn as_text(checked: &CheckedStudy<'_>, explain: bool) -> String {
     let (job, search) = (checked.job, &checked.search);
     let fixed = &search.space.fixed;
@@ -109,7 +111,7 @@ fn add_removal(page: &mut Page, checked: &CheckedStudy<'_>) {
     }
 }
 
-/// Returns a configuration without the values that every launch sets.
+/// Formats a configuration without the values in `fixed`, which are the same in every launch.
 fn shown(config: &Config, fixed: &Config) -> String {
     let own = config.without(fixed);
     if own.is_empty() { "the engine's defaults".to_owned() } else { own.to_string() }
@@ -150,7 +152,7 @@ fn memory_line(memory: &MemoryPrediction, removal: &SpaceRemoval) -> String {
     format!("{cache} with the defaults{risk}{risky}")
 }
 
-/// Formats a number with separators, such as `131,072`.
+/// Formats a number with thousands separators, such as `131,072`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
@@ -158,13 +160,13 @@ fn grouped(number: u64) -> String {
 }
 
 fn reasons(narrowing: &RangeNarrowing) -> String {
-    // The message continues with advice, which does not fit here.
+    // Only the first sentence is shown. The rest of a message is advice and too long for this line.
     let first = |message: &str| message.split(". ").next().unwrap_or_default().trim_end_matches('.').to_owned();
     let reasons = narrowing.reasons.iter().map(|(rule, message)| format!("{rule}: {}", first(message)));
     reasons.collect::<Vec<_>>().join("; ")
 }
 
-/// Returns a text such as `, only while enable-chunked-prefill is true`.
+/// Formats the conditions under which a parameter applies, such as `, only while enable-chunked-prefill is true`.
 fn when(parameter: &Parameter) -> String {
     let condition = |condition: &Condition| {
         let values: Vec<_> = condition.values.iter().map(ToString::to_string).collect();
@@ -229,7 +231,7 @@ fn describe(installed: &ExecutionEnvironment) -> String {
     format!("{}{assumed} {device}", installed.version)
 }
 
-/// Renders the results for programs, as one document.
+/// Renders the results for programs, as one JSON object.
 pub(super) fn as_json(checked: &CheckedStudy<'_>) -> Json {
     let (job, search, removal) = (checked.job, &checked.search, &checked.removal);
     let narrowings = &search.narrowings;

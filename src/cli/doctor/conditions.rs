@@ -7,7 +7,7 @@ pub(super) fn look() -> Vec<Finding> {
     let mut conditions = MeasurementCondition::of_host();
     let visible = GpuSelection::Visible(std::env::var("CUDA_VISIBLE_DEVICES").ok());
     let read = ask(NVML_LIMIT, "reading the devices' settings", move |nvml| Ok(read_gpu_conditions(nvml, &visible)));
-    // A missing driver is reported by `device` alone.
+    // The error of an unreadable driver is dropped here. The check in the module `device` reports it.
     conditions.extend(read.unwrap_or_default());
     conditions.into_iter().map(finding).collect()
 }

@@ -1,5 +1,4 @@
-//! `doctor`: checks this machine for problems that would stop a night of trials. It starts no server and changes
-//! nothing.
+//! `doctor`: checks this machine for problems that would stop a study. It starts no server and changes nothing.
 
 mod conditions;
 mod database;
@@ -33,19 +32,20 @@ pub(super) struct DoctorCommand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Ok,
-    /// A study may run into trouble.
+    /// A study can run, but it may fail later, or its measurements may be distorted.
     Warn,
-    /// Nothing can be measured in this state.
+    /// A study cannot run.
     Fail,
 }
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Finding {
+    /// The name of the check, such as `swap`.
     what: &'static str,
     state: State,
     text: String,
-    /// The remedy.
+    /// The action that solves the problem.
     hint: Option<String>,
 }
 
@@ -62,12 +62,12 @@ impl Finding {
         Self { what, state: State::Fail, text: text.into(), hint: Some(hint.into()) }
     }
 
-    /// Returns `ok`, or a warning with this hint.
+    /// Returns [`Self::ok`] if `holds` is true, otherwise a warning with this hint.
     fn expect(holds: bool, what: &'static str, text: impl Into<String>, hint: &str) -> Self {
         if holds { Self::ok(what, text) } else { Self::warn(what, text, hint) }
     }
 
-    /// Returns a line such as `warn  files        1024 open files; hint`.
+    /// Formats the finding as a coloured line such as `warn  files        1024 open files; hint`.
     fn line(&self) -> String {
         let (red, yellow, green) = (anstyle::AnsiColor::Red, anstyle::AnsiColor::Yellow, anstyle::AnsiColor::Green);
         let colour = match self.state {

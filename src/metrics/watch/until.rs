@@ -1,4 +1,4 @@
-//! Precision of a metric during a run.
+//! Confidence interval of a metric during a run, for a run that ends once the metric is precise enough.
 
 use std::time::Duration;
 
@@ -8,14 +8,15 @@ use crate::metrics::histogram::Histogram;
 use crate::metrics::{Latency, Slo, milliseconds, mser5, tpot_ms};
 use crate::stats::{f64_to_u64, f64_to_usize, to_f64};
 
-/// The sufficient precision of a metric: half of the 95 % confidence interval, as a share of the value.
+/// Precision at which a run may end. `relative` is half the width of the metric's 95 % confidence interval, divided by
+/// its value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PrecisionTarget {
     pub metric: String,
     pub relative: f64,
 }
 
-/// The reason that a precision is invalid.
+/// The reason why a requested precision is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UntilError {
     #[error("the precision of {0:?} cannot be judged while a run goes on")]
@@ -39,7 +40,7 @@ impl PrecisionTarget {
     /// Parses a precision of a metric, such as `2%` or `0.02`.
     ///
     /// # Errors
-    /// If the metric has no interval, or the text is no share.
+    /// If no confidence interval of the metric can be computed during a run, or `share` is invalid.
     pub(crate) fn parse(metric: &str, share: &str) -> Result<Self, UntilError> {
         Sample::of(metric).ok_or_else(|| UntilError::Metric(metric.to_owned()))?;
         Ok(Self { metric: metric.to_owned(), relative: Self::share(share)? })
@@ -48,7 +49,7 @@ impl PrecisionTarget {
     /// Parses a share, such as `2%` or `0.02`.
     ///
     /// # Errors
-    /// If the text is no share.
+    /// If `share` is not a number above 0 % and below 100 %.
     pub(crate) fn share(share: &str) -> Result<f64, UntilError> {
         let (number, unit) = share.strip_suffix('%').map_or((share, 1.0), |number| (number, 100.0));
         let relative = number.trim().parse().ok().map(|number: f64| number / unit);
@@ -57,18 +58,19 @@ impl PrecisionTarget {
     }
 }
 
-/// The contribution of each request to a metric.
+/// Quantity of a request whose mean or percentile is a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum WatchedQuantity {
     Latency(Latency),
+    /// Gaps between content chunks. A request has several.
     Itl,
-    /// Tokens per second.
+    /// Output tokens per second after the first token: the inverse of TPOT.
     Speed,
 }
 
 impl WatchedQuantity {
-    /// Returns the sum of this quantity's values in a completed request, in milliseconds or tokens per second, and
-    /// their number.
+    /// Returns the sum and the number of this quantity's values in a completed request. The unit is milliseconds or
+    /// tokens per second. Returns `None` if the request has no value.
     pub(super) fn of(self, record: &RequestRecord) -> Option<(f64, f64)> {
         match self {
             Self::Latency(latency) => latency.of(record).map(|value| (value, 1.0)),
@@ -96,7 +98,7 @@ impl WatchedQuantity {
     }
 }
 
-/// Returns the percentile of a statistic's name, 0 to 100.
+/// Converts the name of a statistic, such as `median` or `p99`, to its percentile, 0 to 100.
 pub(super) fn percentile_of(statistic: &str) -> Option<f64> {
     match statistic {
         "median" => Some(50.0),
@@ -105,11 +107,15 @@ pub(super) fn percentile_of(statistic: &str) -> Option<f64> {
     }
 }
 
+/// The observations that a metric is computed from. The first four are counts per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sample {
     Requests,
+    /// Requests that keep the limits of the goodput.
     Good,
+    /// Counted as content chunks.
     OutputTokens,
+    /// Prompt and output tokens.
     Tokens,
     Mean(WatchedQuantity),
     Percentile(WatchedQuantity, f64),
@@ -124,7 +130,7 @@ impl Sample {
             "total_token_throughput" => Self::Tokens,
             _ => match WatchedQuantity::split(metric)? {
                 ("mean", quantity) => Self::Mean(quantity),
-                // Gaps within a request depend on each other: their percentiles have no interval.
+                // The interval of a percentile requires independent values. Gaps within a request are correlated.
                 (_, WatchedQuantity::Itl) => return None,
                 (statistic, quantity) => Self::Percentile(quantity, percentile_of(statistic)?),
             },
@@ -132,7 +138,8 @@ impl Sample {
     }
 }
 
-/// Sums over equal intervals of the run, at most `MOST`. When they are used up, neighbours are joined.
+/// Sums of pairs `(y, x)` per time interval. All intervals have the same width, and there are at most `MOST`. If a run
+/// needs more, each two neighbours are merged and the width doubles.
 #[derive(Clone, Debug)]
 pub(super) struct QuantileBins {
     width_s: f64,
@@ -140,8 +147,9 @@ pub(super) struct QuantileBins {
 }
 
 impl QuantileBins {
+    /// Maximum number of intervals.
     const MOST: usize = 400;
-    /// Initial width of an interval: the time between two ticks.
+    /// Initial width of an interval in seconds: the time between two ticks.
     const FIRST_S: f64 = 0.1;
 
     pub(super) fn new() -> Self {
@@ -164,7 +172,7 @@ impl QuantileBins {
         self.sums[place].1 += x;
     }
 
-    /// Returns the sums of the intervals that are over at `now`.
+    /// Returns the sums of the intervals that have ended by `now`.
     pub(super) fn past(&self, now: Duration) -> Vec<(f64, f64)> {
         let over = f64_to_usize((now.as_secs_f64() / self.width_s).min(to_f64(Self::MOST)));
         let mut sums = self.sums.clone();
@@ -173,15 +181,18 @@ impl QuantileBins {
     }
 }
 
-/// The sums of one metric so far.
+/// Observations of one metric during a run, reduced to sums and a histogram. The size does not grow with the run.
 #[derive(Debug)]
 pub(super) struct PrecisionProgress {
     sample: Option<Sample>,
+    /// `(y, x)` of completed requests. For a mean: sum and number of values. For a throughput: the count, and 0.
     bins: QuantileBins,
-    /// Chunks over time, used to find the end of the warm-up.
+    /// `(received content chunks, ticks)`. They show the end of the warm-up and are the observations of
+    /// `output_throughput`.
     chunks: QuantileBins,
+    /// Number of content chunks up to the last tick.
     counted: u64,
-    /// Millionths of milliseconds, or of tokens per second.
+    /// Values of a percentile's quantity, in nanoseconds or in millionths of a token per second.
     values: Histogram,
 }
 
@@ -200,7 +211,7 @@ impl PrecisionProgress {
     pub(super) fn tick(&mut self, tick: &ObserverTick) {
         let more = to_f64(tick.chunks.saturating_sub(self.counted));
         self.counted = tick.chunks;
-        // The chunks arrived before the tick, half a tick earlier on average.
+        // The chunks arrived since the previous tick, on average half a tick (50 ms) ago.
         let at = tick.at.saturating_sub(Duration::from_millis(50));
         self.chunks.add(at, more, 1.0);
     }
@@ -223,7 +234,8 @@ impl PrecisionProgress {
         self.bins.add(record.end, y, x);
     }
 
-    /// Returns half of the confidence interval at `now`, as a share of the value, or `None` if there is none yet.
+    /// Returns half the width of the 95 % confidence interval at `now`, divided by the value. Returns `None` if there
+    /// is no interval yet: the warm-up has not ended, or the observations are too few.
     pub(super) fn relative(&self, now: Duration) -> Option<f64> {
         let sample = self.sample?;
         if let Sample::Percentile(_, p) = sample {
@@ -236,7 +248,8 @@ impl PrecisionProgress {
         let bins = if sample == Sample::OutputTokens { &self.chunks } else { &self.bins };
         let mut observations = bins.past(now);
         if per_time {
-            // Intervals of equal length: their unit does not matter for a share.
+            // The base of a throughput is time. All intervals have the same width, and the unit of time cancels in the
+            // relative width.
             for (_, x) in &mut observations {
                 *x = 1.0;
             }
@@ -247,8 +260,9 @@ impl PrecisionProgress {
     }
 }
 
-/// Returns the number of observations in the warm-up, found in the chunks or, without chunks, in the observations.
-/// Returns `None` if the warm-up has not ended, or fewer than 20 observations follow it.
+/// Returns the number of observations at the beginning of the run that belong to the warm-up. MSER-5 finds its end in
+/// the chunks or, without chunks, in the observations. Returns `None` if the warm-up has not ended, or if fewer than 20
+/// observations follow it.
 fn settled(chunks: &[(f64, f64)], observations: &[(f64, f64)]) -> Option<usize> {
     let series = if chunks.iter().any(|(chunks, _)| *chunks > 0.0) { chunks } else { observations };
     let series: Vec<f64> = series.iter().map(|(y, _)| *y).collect();
@@ -293,7 +307,7 @@ mod tests {
         assert_eq!(sums, (20_000.0, 10_000.0));
         assert_eq!(past.len(), QuantileBins::MOST);
         assert!((bins.width_s - 1.6).abs() < 1e-12);
-        // Every interval that is over contains the amount that corresponds to its length.
+        // Each ended interval contains one pair per 37 ms of its width of 1.6 s.
         let over = bins.past(Duration::from_secs(320));
         assert!(over.len() == 200 && over.iter().all(|bin| (bin.1 * 0.037 - 1.6).abs() < 0.08), "{over:?}");
     }

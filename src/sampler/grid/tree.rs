@@ -1,8 +1,11 @@
-//! Combinations of levels, numbered without being stored.
+//! Numbering of all combinations of the parameters' levels. No combination is stored.
 //!
-//! Conditions make the combinations a tree. Two of its nodes have the same number of leaves if the same later
-//! conditions hold. Counting therefore takes as many steps as there are sets of conditions, not as there are
-//! combinations.
+//! The combinations are the leaves of a tree. Depth `i` of the tree chooses the level of parameter `i`. A parameter is
+//! inactive while one of its conditions does not hold, and then it has no level to choose.
+//!
+//! The number of leaves below a node depends on its depth and on the conditions that hold there. Conditions that no
+//! later parameter needs do not matter. A count is therefore computed once for each depth and set of conditions, and
+//! then cached.
 
 use std::collections::HashMap;
 
@@ -10,21 +13,23 @@ use super::level::Levels;
 use crate::config::{Config, Value};
 use crate::space::{Condition, Space};
 
+/// The tree of combinations. A number identifies a leaf, in the order of the levels.
 pub(super) struct GridTree<'a> {
     pub(super) levels: &'a [Levels],
     space: &'a Space,
-    /// Every condition of the space once; a set of them is a mask.
+    /// The distinct conditions of the space. A set of conditions is a bit mask of their indices in this list.
     conditions: Vec<&'a Condition>,
-    /// For each parameter the mask of the conditions on which it depends. `live` has, for each index and for the end,
-    /// the conditions on which any parameter from there on depends.
+    /// For each parameter, the mask of its own conditions.
     needed: Vec<u64>,
+    /// For each parameter, the mask of the conditions of this and all later parameters. A final 0 is appended.
     live: Vec<u64>,
+    /// Cache of [`Self::below`]: counts by the parameter's index and the mask of the live conditions that hold.
     counts: HashMap<(usize, u64), u64>,
 }
 
-/// Maximum count for combinations to be numbered.
+/// Largest number of combinations that are numbered.
 const MOST_COMBINATIONS: u64 = 1 << 62;
-/// Maximum number of sets of conditions for combinations to be counted.
+/// Largest number of cached counts.
 const MOST_SETS: usize = 1 << 14;
 
 impl<'a> GridTree<'a> {
@@ -49,7 +54,7 @@ impl<'a> GridTree<'a> {
         Self { levels, space, conditions, needed, live, counts: HashMap::new() }
     }
 
-    /// Returns the number of combinations, or `None` if they are too many to be numbered.
+    /// Returns the number of combinations. Returns `None` above `MOST_COMBINATIONS`, `MOST_SETS` or 64 conditions.
     pub(super) fn count(&mut self) -> Option<u64> {
         if self.conditions.len() > u64::BITS as usize {
             return None;
@@ -58,7 +63,7 @@ impl<'a> GridTree<'a> {
         self.below(0, held)
     }
 
-    /// Returns the level of each parameter in the combination of this number, `None` for inactive parameters.
+    /// Returns the combination with this number. It has the index of the level for each parameter, `None` if inactive.
     pub(super) fn choice(&mut self, number: u64) -> Vec<Option<usize>> {
         let (mut rest, mut held) = (number, self.held_at_first());
         let mut choice = Vec::with_capacity(self.needed.len());
@@ -71,7 +76,7 @@ impl<'a> GridTree<'a> {
             if self.decides(index) {
                 for (level, value) in self.levels[index].values.iter().enumerate() {
                     let then = self.held_with(index, held, value);
-                    // Cached: it was computed as part of the total count.
+                    // `count` has computed and cached this value.
                     let below = self.below(index + 1, then).unwrap_or(u64::MAX);
                     if rest < below {
                         (chosen, held) = (level, then);
@@ -80,6 +85,7 @@ impl<'a> GridTree<'a> {
                     rest -= below;
                 }
             } else {
+                // Every level has equally many combinations below it, so a division finds the level.
                 let below = self.below(index + 1, held).unwrap_or(u64::MAX).max(1);
                 chosen = usize::try_from(rest / below).unwrap_or_default();
                 rest %= below;
@@ -89,12 +95,13 @@ impl<'a> GridTree<'a> {
         choice
     }
 
-    /// Returns whether the previous refinement contains this combination.
+    /// Returns whether the previous refinement of the grid contains this combination.
     pub(super) fn is_old(&self, choice: &[Option<usize>]) -> bool {
         choice.iter().zip(self.levels).all(|(level, levels)| level.is_none_or(|level| levels.are_old[level]))
     }
 
-    /// Returns the number of combinations of the parameters from `index` on while the conditions `held` hold.
+    /// Returns the number of combinations of the parameters from `index` on. `held` is the mask of the conditions that
+    /// hold. Returns `None` if a limit is exceeded, as [`Self::count`] does.
     fn below(&mut self, index: usize, held: u64) -> Option<u64> {
         if index == self.needed.len() {
             return Some(1);
@@ -127,14 +134,14 @@ impl<'a> GridTree<'a> {
         held & self.needed[index] == self.needed[index]
     }
 
-    /// Returns whether a later parameter depends on this one.
+    /// Returns whether a later parameter has a condition on this one.
     fn decides(&self, index: usize) -> bool {
         let name = &self.space.parameters[index].name;
         let live = self.live[index + 1];
         self.conditions.iter().enumerate().any(|(place, on)| live & bit(place) != 0 && on.parameter == *name)
     }
 
-    /// Returns the conditions that hold before any parameter is set.
+    /// Returns the mask of the conditions that the space's fixed flags fulfil.
     fn held_at_first(&self) -> u64 {
         let fixed: &Config = &self.space.fixed;
         self.conditions.iter().enumerate().fold(0, |held, (place, on)| {
@@ -143,7 +150,7 @@ impl<'a> GridTree<'a> {
         })
     }
 
-    /// Returns the conditions that hold once this parameter has this value.
+    /// Returns the mask of the conditions that hold after this parameter is set to this value.
     fn held_with(&self, index: usize, held: u64, value: &Value) -> u64 {
         let name = &self.space.parameters[index].name;
         self.conditions.iter().enumerate().filter(|(_, on)| on.parameter == *name).fold(held, |held, (place, on)| {
@@ -152,7 +159,8 @@ impl<'a> GridTree<'a> {
     }
 }
 
-/// Returns the mask of a condition. It is 0 beyond the last bit; `count` returns `None` for such spaces.
+/// Returns the mask with the bit of one condition. It is 0 from the 65th condition on. `count` returns `None` for such
+/// spaces.
 fn bit(place: usize) -> u64 {
     u32::try_from(place).ok().and_then(|place| 1_u64.checked_shl(place)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Pipeline stages: their layers, and the features that do not work with several stages.
+//! Rules about pipeline stages and about asynchronous scheduling.
 //!
 //! Sources: `get_pp_indices` in `vllm/distributed/utils.py`; `vllm/config/vllm.py` of 0.12, 0.20 and 0.32.
 
@@ -85,7 +85,7 @@ fn async_without_stages(candidate: &Candidate<'_>) -> Option<Violation> {
 
 fn async_with_its_executor(candidate: &Candidate<'_>) -> Option<Violation> {
     let executor = candidate.config.get_str("distributed-executor-backend").filter(|_| is_async(candidate))?;
-    // On a CPU the engine uses another executor.
+    // On a CPU the engine replaces the executor or turns asynchronous scheduling off.
     candidate.facts.device.gpu()?;
     let (refused, message) = match candidate.facts.version {
         version if version < EngineVersion::V0_12 => {
@@ -103,7 +103,7 @@ fn async_with_its_executor(candidate: &Candidate<'_>) -> Option<Violation> {
     refused.then(|| Violation::new(message).unset("async-scheduling"))
 }
 
-/// Methods that draft on the host, or with a separate model.
+/// Methods of speculative decoding that 0.12 refuses with asynchronous scheduling: all except EAGLE and MTP.
 const NOT_OVERLAPPED: [&str; 5] = ["draft_model", "medusa", "mlp_speculator", "ngram", "suffix"];
 
 fn async_without_drafting(candidate: &Candidate<'_>) -> Option<Violation> {
