@@ -3,16 +3,16 @@
 
 #![no_main]
 
-use setpoint::load::{Api, Dialect, Target, read};
+use setpoint::load::{Dialect, LoadTarget, RequestApi, read};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let [choice, cut, body @ ..] = bytes else { return };
     let choice = usize::from(*choice);
-    let target = Target {
+    let target = LoadTarget {
         dialect: Dialect::ALL[choice % Dialect::ALL.len()],
-        api: if choice & 64 == 0 { Api::Completions } else { Api::Chat },
+        api: if choice & 64 == 0 { RequestApi::Completions } else { RequestApi::Chat },
         stream: choice & 128 == 0,
-        ..Target::new("http://127.0.0.1", "m")
+        ..LoadTarget::new("http://127.0.0.1", "m")
     };
     let (first, second) = body.split_at(usize::from(*cut).min(body.len()));
     let bytewise: Vec<&[u8]> = body.chunks(1).collect();

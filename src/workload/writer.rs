@@ -103,10 +103,7 @@ pub(super) struct TextWriter {
 #[derive(Clone, Debug)]
 enum Form {
     /// Token ids, drawn uniformly from `first` up to but excluding `end`.
-    Ids {
-        first: u32,
-        end: u32,
-    },
+    Ids { first: u32, end: u32 },
     /// Text of exact length, by the model's tokenizer.
     Words(Arc<Words>),
     /// Text of approximate length: one of [`USUAL_WORDS`] per token, without a tokenizer.
