@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-/// Name prefixes of variables that any engine may read, through libraries such as CUDA, NCCL or PyTorch.
+/// Name prefixes of variables that any engine may read, through libraries such as CUDA, NCCL or `PyTorch`.
 const PREFIXES: [&str; 16] = [
     "CUDA_",
     "HF_",
