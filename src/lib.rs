@@ -3,7 +3,8 @@
 //! The modules follow the way of a trial through the program. The table in `ARCHITECTURE.md` lists the modules that
 //! each module may use. `tests/architecture.rs` enforces it.
 
-// Words: pure data. The only I/O is reading files that describe models, devices and workloads.
+// Data types that all other modules share. Their I/O: `document`, `facts` and `workload` read files, `facts` queries
+// the host and its GPUs, and `private_files` creates files.
 pub mod stats;
 mod expression;
 pub mod config;
@@ -16,7 +17,7 @@ pub mod trial;
 pub mod objective;
 mod private_files;
 
-// Predict and decide: pure functions.
+// Predict and decide: pure functions. The only I/O: `twin` can read a measured profile of step times.
 mod surrogate;
 pub mod memory;
 pub mod twin;
@@ -24,18 +25,18 @@ pub mod sampler;
 pub mod rule;
 mod cost;
 
-// Launch.
+// Describe engines, launch them and stop them.
 pub mod engine;
 pub mod server;
 
-// Measure.
+// Drive the load, support each engine, and turn observations into metrics.
 pub mod load;
 pub mod engines;
 pub mod preflight;
 mod telemetry;
 mod metrics;
 
-// Remember and drive.
+// Store trials, read study files, predict results, and run studies.
 pub mod store;
 pub mod job;
 pub mod predict;
@@ -44,12 +45,12 @@ pub mod prior;
 mod optimize;
 pub mod tuner;
 
-// Report.
+// Report results and export configurations.
 mod study_report;
 mod report;
 mod export;
 
-// The simulated engine is a separate process: `engines::sim::process`.
+// The simulated engine runs as a separate process. Its code is in `engines::sim::process`.
 
 // The only place for arguments, printing and exit codes.
 pub mod cli;

@@ -1,4 +1,5 @@
-//! Tests of the law of the crate: a module uses only the modules that the table in `ARCHITECTURE.md` lists for it.
+//! Tests of the law of the crate: a module of `src/lib.rs` uses only the modules that a table in `ARCHITECTURE.md`
+//! lists for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -55,7 +56,7 @@ struct Use<'t> {
     in_tests: bool,
 }
 
-/// Finds every use in a file. With `in_tests` the whole file is compiled for tests only.
+/// Finds every use of a module in a file. `in_tests` states that the whole file is compiled for tests only.
 fn uses(text: &str, mut in_tests: bool) -> Vec<Use<'_>> {
     let (mut found, mut before) = (Vec::new(), "");
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
@@ -92,13 +93,13 @@ fn declared_for_tests(file: &Path, text: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Checks one file of the module `own`, except its uses. Returns a text `FILE:LINE: ...` for each problem, also in
-/// tests.
+/// Checks the form of one file of the module `own`: forbidden code, length and title. Returns a text `FILE:LINE: ...`
+/// for each problem, also in unit tests.
 fn problems(own: &str, file: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
         let mut report = |problem: &str| found.push(format!("{file}:{}: {problem}", index + 1));
-        // This test does not resolve other paths to the root of the crate, so they are forbidden.
+        // The search for uses looks for `crate::` only. A longer chain of `super` could leave the module unnoticed.
         if line.contains("super::super::") {
             report("`super::super::` is not used: write `crate::`");
         }
@@ -188,7 +189,7 @@ fn a_module_uses_only_what_the_law_lists_for_it() {
         let (own, file) = (path.iter().nth(1).and_then(|name| name.to_str()).unwrap(), path.to_string_lossy());
         found.extend(problems(own, &file, text));
         match own {
-            // The list of modules and the program are not part of the law; only their size and title are checked.
+            // They belong to no module, so the table has no row for them.
             "lib.rs" | "main.rs" => {}
             _ if !declared.contains(own) => found.push(format!("{file}:1: not in src/lib.rs")),
             _ => {
@@ -214,7 +215,7 @@ fn a_module_uses_only_what_the_law_lists_for_it() {
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 
-/// Reason: the compiler finds dead code in private modules only.
+/// The compiler finds dead code in private modules only, so needless `pub` hides dead code.
 #[test]
 fn a_module_is_public_only_if_something_outside_of_the_library_uses_it() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

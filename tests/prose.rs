@@ -1,4 +1,4 @@
-//! The wording of comments, documents and type names, counted. Each limit is the present count: it only goes down.
+//! Tests of the wording of comments, documents and type names. Each limit equals the present count and only goes down.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,15 +6,15 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// An idiom that makes a reader translate before they understand.
+/// An idiom that is hard to understand, as a regular expression.
 struct Idiom {
     name: &'static str,
     pattern: &'static str,
     /// The form to write instead.
     better: &'static str,
-    /// Uses in comments of `src`, at most.
+    /// Number of uses in comments of `src`.
     in_comments: usize,
-    /// Uses in Markdown files, at most.
+    /// Number of uses in Markdown files.
     in_documents: usize,
 }
 
@@ -63,19 +63,19 @@ const IDIOMS: [Idiom; 6] = [
     },
 ];
 
-/// Files whose first line begins with a question word, at most.
+/// Number of files whose first line begins with a question word.
 const QUESTION_HEADERS: usize = 0;
 
-/// Share of public types with a one-word name, in percent, at most.
+/// Share of public types with a one-word name, in percent, rounded up.
 const ONE_WORD_TYPES: usize = 22;
 
-/// Names of types that stand in two top modules, at most.
+/// Number of type names that occur in several modules of `src/lib.rs`.
 const SHARED_NAMES: usize = 0;
 
-/// Lines and words of the README, at most.
+/// Largest numbers of lines and words of the README.
 const README: (usize, usize) = (250, 2000);
 
-/// A run of comment lines, or a document, with the line on which it begins.
+/// Consecutive comment lines, or one line of a document, with the number of the first line.
 struct Block {
     file: String,
     line: usize,
@@ -88,7 +88,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The files below a directory that end like this, with their texts.
+/// Returns the files with this extension below a directory, sorted, with their texts.
 fn texts(below: &str, extension: &str) -> Vec<(String, String)> {
     fn collect(path: PathBuf, extension: &str, found: &mut Vec<PathBuf>) {
         if path.is_dir() {
@@ -109,7 +109,7 @@ fn texts(below: &str, extension: &str) -> Vec<(String, String)> {
     found.into_iter().map(text).collect()
 }
 
-/// The runs of `//` lines of a Rust file, without what stands in backticks.
+/// Returns the comments of a Rust file. Text in backticks is replaced by `X`. Comments behind code are skipped.
 fn comments(file: &str, text: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut open = false;
@@ -133,13 +133,13 @@ fn comments(file: &str, text: &str) -> Vec<Block> {
     blocks
 }
 
-/// The Markdown files of the project, without code.
+/// Returns the lines of the project's Markdown files. Text in backticks is replaced by `X`.
 fn documents() -> Vec<Block> {
     let names = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
     let read = |name: &&str| ((*name).to_owned(), std::fs::read_to_string(root().join(name)).expect("a text"));
     let all = names.iter().map(read).chain(texts("docs/src", "md"));
     let blocks = all.flat_map(|(file, text)| {
-        // Code blocks keep their lines, so that line numbers stay.
+        // Lines of code blocks are replaced by empty ones, so that the line numbers stay correct.
         let mut fenced = false;
         let lines = text.lines().enumerate().map(|(index, line)| {
             let is_fence = line.trim_start().starts_with("```");
@@ -152,7 +152,7 @@ fn documents() -> Vec<Block> {
     blocks.collect()
 }
 
-/// Compares uses with a limit; the texts are problems for the developer.
+/// Compares the number of uses with its limit, and adds a problem if they differ. `uses` are texts with file and line.
 fn compare(name: &str, better: &str, uses: &[String], limit: usize, problems: &mut Vec<String>) {
     if uses.len() > limit {
         let shown: Vec<_> = uses.iter().take(20).map(String::as_str).collect();
@@ -237,7 +237,7 @@ fn the_readme_is_short() {
     );
 }
 
-/// Links to files of the project, and to headings in them, lead somewhere.
+/// Every link to a file of the project, or to a heading in one, has a target that exists.
 #[test]
 fn links_of_documents_lead_somewhere() {
     let link = Regex::new(r"\]\(([^)\s]+)\)").unwrap();
@@ -261,7 +261,7 @@ fn links_of_documents_lead_somewhere() {
     assert!(broken.is_empty(), "\n{}", broken.join("\n"));
 }
 
-/// The anchor of a heading, as mdBook and GitHub make it.
+/// Returns the anchor of a heading, as `mdBook` and GitHub derive it. `None` for other lines.
 fn anchor(line: &str) -> Option<String> {
     let title = line.strip_prefix('#')?.trim_start_matches('#').trim().to_lowercase();
     let kept = title.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));

@@ -11,19 +11,27 @@ use crate::store::StoreError;
 use crate::trial::{json_for_terminal, redact};
 use crate::tuner::{LockError, TuneError};
 
-/// Documented exit codes; clap exits with 2 for wrong usage.
+// Exit codes, as documented in `docs/src/commands.md`.
+
+/// A failure without a code of its own, such as a full disk.
 pub(super) const UNEXPECTED: u8 = 1;
+/// Wrong arguments. Clap uses the same code.
 pub(super) const USAGE: u8 = 2;
+/// A study file, data file or database is missing or invalid, or does not match the stored trials.
 pub(super) const INVALID: u8 = 3;
+/// No feasible configuration was found.
 pub(super) const NOTHING_FEASIBLE: u8 = 4;
+/// No server became ready, or the environment failed repeatedly.
 pub(super) const ENGINE_NEVER_HEALTHY: u8 = 5;
+/// No measurement was valid.
 pub(super) const NOT_VALID: u8 = 6;
+/// A signal ended the command: 128 plus the number of SIGINT.
 pub(super) const INTERRUPTED: u8 = 130;
 
 /// The failure of a command.
 #[derive(Debug)]
 pub(super) struct CommandFailure {
-    /// Empty if the message has been printed already.
+    /// Empty if there is nothing to print: the message was printed already, or the reader closed the pipe.
     message: String,
     hint: Option<String>,
     code: u8,
@@ -43,8 +51,8 @@ impl CommandFailure {
         self
     }
 
-    /// Writes the error to standard error, as text or as one JSON object like those of the progress, and returns the
-    /// exit code.
+    /// Writes the error to standard error and returns the exit code. With `--log-format json` the error is one object
+    /// with `event` set to `error`.
     pub(super) fn report(self, format: LogFormat) -> ExitCode {
         use std::io::Write;
         let mut stderr = anstream::stderr().lock();
@@ -58,7 +66,7 @@ impl CommandFailure {
             return ExitCode::from(self.code);
         }
         let (red, cyan) = (anstyle::AnsiColor::Red.on_default().bold(), anstyle::AnsiColor::Cyan.on_default().bold());
-        // A closed standard error leaves nobody to report to.
+        // A failed write to standard error cannot be reported anywhere, so the error is ignored.
         if !self.message.is_empty() {
             let _ = writeln!(stderr, "{red}error:{red:#} {}", shown(&self.message));
         }
@@ -165,7 +173,7 @@ impl From<LockError> for CommandFailure {
     }
 }
 
-/// A reader that has read enough closes the pipe, for instance `head`. That is no failure.
+/// Converts an error of writing the output. A reader such as `head` may close the pipe early. That is no failure.
 impl From<std::io::Error> for CommandFailure {
     fn from(error: std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::BrokenPipe {

@@ -11,7 +11,8 @@ pub(super) fn shown(text: &str) -> String {
     for_terminal(&redact(text)).into_owned()
 }
 
-/// Writes text and a line end. Control characters of logs, servers and files never reach the terminal.
+/// Writes text and a line end. Control characters except line ends and tabs become blanks: the text may quote logs,
+/// servers and files.
 pub(super) fn print(text: &str) -> Result<(), CommandFailure> {
     print_styled(&for_terminal(text))
 }
@@ -40,6 +41,6 @@ pub(super) fn note(global: &Global, text: &str) {
     } else {
         shown(text)
     };
-    // A closed standard error leaves nobody to report to.
+    // A failed write to standard error cannot be reported anywhere, so the error is ignored.
     let _ = writeln!(anstream::stderr().lock(), "{line}");
 }

@@ -145,7 +145,7 @@ impl ShowCommand {
     }
 }
 
-/// Returns a finished trial, or the failure that explains its absence.
+/// Returns a trial that has an outcome, or the failure that explains its absence.
 pub(super) async fn find_trial(store: &Store, study: &Study, number: u32) -> Result<ScoredTrial, CommandFailure> {
     if let Some(scored) = store.trial(study, number).await? {
         return Ok(scored);
@@ -180,7 +180,7 @@ impl BestCommand {
     }
 }
 
-/// Returns the failure of a query for the best configuration of a study that has none.
+/// Returns the failure of a command that needs the best configuration of a study without one.
 pub(super) fn no_winner(study: &Study, reason: &NoWinner) -> CommandFailure {
     let name = &study.name;
     let message = match reason {

@@ -1,11 +1,12 @@
-//! Signals as requests of the user.
+//! Turns SIGINT, SIGTERM and SIGHUP into updates of a watched value.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::CommandFailure;
 
-/// Returns a value that `on_signal` changes at every SIGINT, SIGTERM and SIGHUP.
+/// Returns a value that `on_signal` changes at every SIGINT, SIGTERM and SIGHUP. These signals then no longer end
+/// the program.
 pub(super) fn follow<T: Send + Sync + 'static>(
     initial: T,
     on_signal: fn(&mut T),

@@ -53,7 +53,7 @@ pub(super) struct TuneCommand {
     dry_run: bool,
 }
 
-/// The number of commands that a dry run shows.
+/// Number of commands after which a dry run ends. Launches that test rules are all shown, even if there are more.
 const DRY_RUN_COMMANDS: usize = 5;
 
 /// Hint for a run whose time ended before the defaults were measured.
@@ -80,7 +80,8 @@ impl TuneCommand {
         }
         let mut installed = detect(&job).await;
         let slots = Slots::resolve(&job, &mut installed)?;
-        // Invalid input creates no database. An existing database may record the release.
+        // An unsuitable release is reported before a database is created. If the release is only assumed, an existing
+        // database may contain the actual one. The check then comes after it was read.
         let is_known = installed.release_from != ReleaseSource::Assumed;
         if self.dry_run || is_known || !database_path(&global.db).exists() {
             job.check_release(installed.version)?;
@@ -168,7 +169,7 @@ impl TuneCommand {
     }
 }
 
-/// Returns the result of a run from its ending and its conclusion.
+/// Returns the command's result. `conclusion` is the result of printing the findings.
 fn finish(ending: StudyEnding, conclusion: Result<(), CommandFailure>) -> Result<(), CommandFailure> {
     match ending {
         // All findings so far have been printed. The exit code marks them as incomplete.
@@ -202,7 +203,7 @@ async fn untried(store: &Store, study: &Study, time: Duration) -> Result<Option<
     }))
 }
 
-/// Prints the best configuration, its gain, and how to export it.
+/// Prints the best configuration, its gain, and the command that exports it. Fails if there is no best configuration.
 async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), CommandFailure> {
     let report = StudyReport::read(store, study.clone(), 1).await?;
     if report.winner().is_none() {
@@ -222,7 +223,7 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), C
     print(&lines.join("\n"))
 }
 
-/// Returns the failure of a study without a measured launch.
+/// Returns the failure of a study whose launches all failed. `failed` is their number.
 fn nothing_measured(study: &Study, failed: usize, furthest: FurthestTrial) -> CommandFailure {
     let code = match furthest {
         FurthestTrial::Starting => ENGINE_NEVER_HEALTHY,
@@ -247,7 +248,8 @@ async fn dry_run(job: &Job, installed: &ExecutionEnvironment) -> Result<(), Comm
     let (priors, _) = beliefs(job, installed, None, &search).await?;
     let mut history: Vec<PastTrial> = Vec::new();
     let mut shown = 0;
-    // Rule tests that keep the defaults run only after a first measurement, so they are omitted here.
+    // A rule that allows the defaults is tested after the first measurement, so its test is omitted here. In an empty
+    // space nothing else can be launched, so all tests come first.
     tests.retain(|test| is_empty || test.removes_defaults);
     for test in tests {
         print_command(job, installed, &test.config)?;

@@ -1,7 +1,7 @@
 //! Reads JSON of other programs with serde. Every error contains the place, the value and the expected type.
 //!
-//! A field that is null counts as absent, and unknown fields are ignored unless the type denies them. The functions are for
-//! `#[serde(deserialize_with = "...")]` of optional fields, below `#[serde(default)]`.
+//! A field that is null counts as absent, and unknown fields are ignored unless the type denies them. Functions with
+//! a `Deserializer` are for `#[serde(deserialize_with = "...")]` of optional fields, in types with `#[serde(default)]`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -60,7 +60,7 @@ pub(crate) fn read_object<T: DeserializeOwned>(json: &Json) -> Result<T, FieldEr
     })
 }
 
-/// Returns the phrase of an error. It is the error itself if a function below made it, else serde's expected type.
+/// Returns the expected type from the text of an error. The functions below create errors that contain nothing else.
 fn expected(error: &str) -> String {
     let phrase = error.rsplit_once(", expected ").map_or(error, |(_, phrase)| phrase);
     let known = PHRASES.iter().find(|(serde, _)| *serde == phrase);

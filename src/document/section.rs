@@ -12,6 +12,7 @@ use super::{Document, DocumentError, nearest};
 #[derive(Debug)]
 pub struct Section<'d> {
     document: &'d Document,
+    /// Dotted path of the table; empty for the root.
     path: String,
     table: &'d DeTable<'d>,
     /// Byte at which the table begins, for errors about missing keys.
@@ -107,7 +108,7 @@ impl<'d> Section<'d> {
         self.table.keys().map(|key| key.get_ref().as_ref())
     }
 
-    /// Returns an error at this key of the table.
+    /// Returns an error at this key of the table. If the key is absent, the line is that of the table.
     #[must_use]
     pub fn error(&self, key: &str, problem: impl Into<String>, hint: Option<String>) -> DocumentError {
         let place = self.table.keys().find(|known| known.get_ref() == key).map(|known| known.span().start);

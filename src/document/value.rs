@@ -10,6 +10,8 @@ use crate::stats::to_f64;
 
 /// A value that can be read from TOML. An error states the expected and the found value.
 pub trait FromToml: Sized {
+    /// Converts a TOML value.
+    ///
     /// # Errors
     /// If the value is of another type or out of the type's range.
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String>;

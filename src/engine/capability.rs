@@ -77,7 +77,7 @@ pub struct PreflightProgram {
     pub variables: &'static [(&'static str, &'static str)],
 }
 
-/// Translation of an engine's flags for the simulator in [`crate::twin`], called the twin.
+/// Translation of an engine's flags into settings of the simulator in [`crate::twin`], called the twin.
 pub trait TwinModel: Send + Sync {
     /// Returns the scheduler's settings and the division of the memory of `device`. `acceptance` is the share of
     /// draft tokens, 0 to 1, that the model accepts. If it is `None`, speculative decoding is not simulated.

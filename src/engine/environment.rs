@@ -26,8 +26,9 @@ const PREFIXES: [&str; 16] = [
 ];
 
 /// Returns the variables that affect an engine: the inherited ones with a known prefix, and `own` from the study file.
-/// `own` overrides. `prefixes` adds the name prefixes of specific engines (`engines::variable_prefixes`), such as
-/// `VLLM_`. The result may contain secrets, which callers must redact before they store or display it.
+/// A variable in `own` overrides the inherited one. `prefixes` adds the name prefixes of specific engines
+/// (`engines::variable_prefixes`), such as `VLLM_`. The result may contain secrets, which callers must redact before
+/// they store or display it.
 #[must_use]
 pub fn environment(own: &BTreeMap<String, String>, prefixes: &[&str]) -> BTreeMap<String, String> {
     let inherited = std::env::vars_os()

@@ -19,15 +19,15 @@ pub enum ProcessExit {
 /// The evidence about a failed engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineEvidence<'a> {
-    /// Standard output and standard error.
+    /// The text of its standard output and standard error.
     pub log: &'a str,
     /// The exit of the first process. `None` while it runs.
     pub exit: Option<ProcessExit>,
     /// Whether the engine was ready before it failed.
     pub under_load: bool,
-    /// The number of processes that the kernel has killed for lack of memory since the launch.
+    /// The number of processes of the host that the kernel has killed for lack of memory since the launch.
     pub oom_kills: u64,
-    /// Whether the tuner itself ended the engine. Then the signals are no evidence.
+    /// Whether the tuner itself ended the engine. Then signals do not indicate a cause.
     pub ended_by_tuner: bool,
     /// Models besides the served one, and adapters, that this configuration names but the rest of the study does not.
     /// If one is missing, the failure belongs to the configuration.
@@ -35,7 +35,7 @@ pub struct EngineEvidence<'a> {
 }
 
 impl EngineEvidence<'_> {
-    /// Returns the kind of a failure without further evidence.
+    /// Returns the kind of a failure whose evidence shows no cause.
     pub(crate) fn otherwise(&self) -> FailureKind {
         if self.under_load { FailureKind::Crash } else { FailureKind::StartupExit }
     }
@@ -45,7 +45,8 @@ impl EngineEvidence<'_> {
         self.exit.map_or_else(|| "it still runs".to_owned(), |exit| exit.to_string())
     }
 
-    /// Returns the signal that ended the leader. A shell reports a child's signal as 128 plus its number.
+    /// Returns the signal that ended the first process. A shell reports a signal of its child as exit code 128 plus the
+    /// signal's number. Such a code only counts for signals of `FROM_OUTSIDE`.
     pub(crate) fn signal(&self) -> Option<i32> {
         match self.exit? {
             ProcessExit::Signal(signal) => Some(signal),
@@ -64,7 +65,8 @@ impl EngineEvidence<'_> {
         Failure { kind: self.otherwise(), message: format!("{}; {last}", self.exit()) }
     }
 
-    /// Returns the failure of an engine that a foreign signal has ended. `how` names the process and the signal.
+    /// Returns the failure of an engine that a foreign signal has ended. `signal` is `None` if its number is unknown.
+    /// `how` describes the end at the beginning of the message.
     pub(crate) fn killed(&self, signal: Option<i32>, how: &str) -> Failure {
         // The kernel's OOM killer sends only KILL.
         if self.oom_kills > 0 && signal.is_none_or(|signal| signal == 9) {

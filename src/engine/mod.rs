@@ -49,11 +49,11 @@ pub struct LaunchSpec<'a> {
     /// The model's name for the engine: a directory or a hub name.
     pub model: &'a str,
     pub config: &'a Config,
-    /// Arguments of the study, passed on unchanged.
+    /// Arguments of the study, which follow the flags. A launch fills their placeholders.
     pub args: &'a [String],
     pub version: EngineVersion,
-    /// The address to listen on, and the values for the study's placeholders. `None` if nothing is launched. Then
-    /// placeholders stay, and the address is the engine's own default.
+    /// The host name or address to listen on, and the values of the placeholders, among them the port. `None` if
+    /// nothing is launched. Then placeholders stay unchanged, and no `--host` and `--port` are added.
     pub launch: Option<(&'a str, &'a PlaceholderValues)>,
 }
 
@@ -61,10 +61,10 @@ impl LaunchSpec<'_> {
     /// Returns `COMMAND MODEL [flags of the configuration] [args of the study] [--host --port]`.
     ///
     /// A study that uses `{port}` may set `--host` or `--port` in its own arguments, for instance `--host 0.0.0.0`
-    /// within a container. These two are then not added.
+    /// within a container. A flag that the study sets is not added again.
     ///
     /// # Errors
-    /// If the release does not have a flag of the configuration.
+    /// If the release does not have a flag of the configuration, or does not accept its value.
     pub(crate) fn command_line(&self, table: FlagTable) -> Result<Vec<String>, FlagError> {
         let fill = |words: &[String]| self.launch.map_or_else(|| words.to_vec(), |(_, filling)| filling.words(words));
         let mut line = fill(self.command);
@@ -82,7 +82,7 @@ impl LaunchSpec<'_> {
         Ok(line)
     }
 
-    /// Returns whether the study itself sets this part of the address.
+    /// Returns whether the study's arguments set this flag, and the study uses `{port}`.
     fn says(&self, flag: &str) -> bool {
         let is = |word: &String| word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
         self.args.iter().any(is) && self.command.iter().chain(self.args).any(|word| asks_for(word, "port"))
@@ -103,7 +103,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// Checks the arguments of the study's command.
     ///
     /// # Errors
-    /// If a placeholder does not exist, or one that stands for several arguments is a part of one.
+    /// If a placeholder does not exist, or if a placeholder for several arguments is only a part of an argument.
     fn check_command(&self, command: &[String]) -> Result<(), PlaceholderError> {
         command.iter().try_for_each(|word| check_command_word(word))
     }
@@ -116,7 +116,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// Returns the command line of a configuration.
     ///
     /// # Errors
-    /// If the release does not have a flag of the configuration.
+    /// If the release does not have a flag of the configuration, or does not accept its value.
     fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError>;
 
     /// Returns environment variables that set parameters of the configuration.
@@ -124,12 +124,14 @@ pub trait Engine: Send + Sync + fmt::Debug {
         BTreeMap::new()
     }
 
-    /// Returns the keys of the study file that change the meaning of a measurement.
+    /// Returns the engine's own keys of the study file that change the meaning of a measurement, with their values.
+    /// `None` if it has no such keys.
     fn definition(&self) -> Option<Json> {
         None
     }
 
-    /// Returns the flags of the engine's releases. `None` if any name is a parameter and the engine has no releases.
+    /// Returns the flags of the engine's releases. `None` if the engine has no known releases. Then a parameter may
+    /// have any name.
     fn flags(&self) -> Option<&'static FlagBook> {
         None
     }
@@ -139,7 +141,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
         self.flags().map_or(self.kind(), FlagBook::engine)
     }
 
-    /// Returns the flags of a release.
+    /// Returns the flags of one release. `None` if `flags` returns `None`.
     fn flag_table(&self, version: EngineVersion) -> Option<FlagTable> {
         Some(self.flags()?.for_version(version))
     }
@@ -185,21 +187,21 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// Returns the cause of the engine's end.
     fn diagnose(&self, evidence: &EngineEvidence<'_>) -> Failure;
 
-    /// Returns the signs of a server's readiness.
+    /// Returns the conditions that a started server must meet before it receives load.
     fn readiness(&self) -> Readiness;
 
-    /// Returns the name of the server's dialect in `load`.
+    /// Returns the name of the server's dialect: its differences from OpenAI's interface, as `load` defines them.
     fn dialect(&self) -> &str;
 
-    /// Returns the server's page of metrics.
+    /// Returns the server's metrics page. `None` if it has none.
     fn metrics(&self) -> Option<MetricsPage>;
 
-    /// Returns the variable that contains the server's API key.
+    /// Returns the name of the environment variable that contains the server's API key.
     fn api_key_variable(&self) -> Option<&str> {
         None
     }
 
-    /// Returns the environment variables that influence the memory of a launch.
+    /// Returns the names of the environment variables that influence the memory of a launch.
     fn memory_variables(&self) -> &'static [&'static str] {
         &[]
     }
@@ -209,7 +211,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Returns arguments that make this engine behave as the given release.
+    /// Returns arguments that make a simulated engine behave as the given release. Empty for a real engine.
     fn version_args(&self, _version: EngineVersion) -> Vec<String> {
         Vec::new()
     }
@@ -224,24 +226,24 @@ pub trait Engine: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Returns the Python of this machine that runs the command, if it is known.
+    /// Returns the Python interpreter on this machine that runs the engine of the command, if it is known.
     fn preflight_python(&self, _command: &[String]) -> Option<String> {
         None
     }
 
-    /// Returns the variable that sets the first of the ports for communication between the engine's processes. `None`
-    /// if two processes would then take the same port.
+    /// Returns the environment variable with the first port for communication between the engine's processes. `None` if
+    /// there is none, or if two processes of this configuration could then choose the same port.
     fn port_variable(&self, _config: &Config) -> Option<&'static str> {
         None
     }
 
-    /// Returns the device that the engine computes on, as far as its arguments and the text of its version reveal it.
+    /// Returns the device that the engine computes on. `None` if neither its arguments nor its version text reveal it.
     fn device(&self, _args: &[String], _version: Option<&str>) -> Option<Device> {
         None
     }
 
-    /// Returns whether the engine computes. A simulated engine uses no device, and the limits of its host do not apply
-    /// to it.
+    /// Returns whether the engine really runs the model. A simulated engine uses no device, and the limits of its host
+    /// do not apply to it.
     fn computes(&self) -> bool {
         true
     }

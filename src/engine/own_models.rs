@@ -4,8 +4,9 @@ use serde_json::Value as Json;
 
 use crate::config::{Config, Value};
 
-/// Returns the models and adapters that `config` names but `fixed`, the shared part of all configurations of a study,
-/// does not. These are hub names and paths within any value, and the value of any field `model` or `path`.
+/// Returns the models and adapters that `config` names in flags that differ from `fixed`. `fixed` has the flags that
+/// all configurations of a study share. Any text with a slash counts as a hub name or path. Without a slash, the value
+/// of a flag or JSON field counts if its name is `path` or ends with `model`.
 #[must_use]
 pub fn own_models(config: &Config, fixed: &Config) -> Vec<String> {
     let mut found = Vec::new();

@@ -63,7 +63,7 @@ pub struct PhaseMark {
     /// The phase that ended with this line, or `None` for the current phase. The log may have no line for the begin of
     /// that phase.
     pub ended: Option<StartPhase>,
-    /// The phase after this line. Equal to `ended` if the phase goes on.
+    /// The phase after this line. Equal to `ended` if that phase continues.
     pub begins: StartPhase,
 }
 

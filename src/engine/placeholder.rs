@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use crate::document::nearest;
 
-/// All names that are valid between braces.
+/// All names that are valid between braces. `PlaceholderValues` describes their values.
 pub const PLACEHOLDERS: [&str; 7] = ["port", "name", "log", "trial", "devices", "processors", "env"];
 
-/// A placeholder for several arguments. It must be an argument of its own.
+/// The placeholder that becomes several arguments: `-e NAME` for each variable. It must be an argument of its own.
 const VARIABLES: &str = "env";
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -43,15 +43,17 @@ impl PlaceholderError {
 /// The values of one launch for the placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlaceholderValues {
+    /// The port on which the server listens.
     pub port: u16,
     /// A name unique to this launch. It has letters, digits, `.`, `_` and `-`, like the names of containers and jobs.
     pub name: String,
     /// The log's absolute path.
     pub log: PathBuf,
+    /// The trial's number.
     pub trial: u32,
     /// The GPUs that the launch may use, in the form of `CUDA_VISIBLE_DEVICES`, or `all` without a restriction.
     pub devices: String,
-    /// The processors that it may use, for instance `0-3,8`.
+    /// The CPU numbers that the launch may use, for instance `0-3,8`.
     pub processors: String,
     /// Names of the variables that `{env}` passes on as `-e NAME`. The wrapper takes the values from its own
     /// environment, so that no secret appears in a command line.
@@ -88,7 +90,7 @@ impl PlaceholderValues {
             Piece::Placeholder("trial") => self.trial.to_string(),
             Piece::Placeholder("devices") => self.devices.clone(),
             Piece::Placeholder("processors") => self.processors.clone(),
-            // Already refused when the study file is read.
+            // Not reached: the reader of the study file refuses other names, and `{env}` within an argument.
             Piece::Placeholder(other) => format!("{{{other}}}"),
         };
         pieces(word).into_iter().map(fill).collect()
@@ -122,7 +124,8 @@ pub fn asks_for(word: &str, name: &str) -> bool {
     pieces(word).contains(&Piece::Placeholder(name))
 }
 
-/// Replaces one placeholder of an argument. Everything else stays unchanged, including doubled braces.
+/// Replaces the placeholder `name` in an argument by `value`. Everything else stays unchanged, including doubled
+/// braces.
 pub(crate) fn substitute(word: &str, name: &str, value: &str) -> String {
     let (placeholder, mut rest, mut text) = (format!("{{{name}}}"), word, String::with_capacity(word.len()));
     while let Some(at) = rest.find(&placeholder) {
@@ -150,7 +153,7 @@ enum Piece<'w> {
     Placeholder(&'w str),
 }
 
-/// Splits an argument into text and placeholders. `{name}` with a name of small letters and `_` is a placeholder.
+/// Splits an argument into text and placeholders. `{name}` with a name of lowercase letters and `_` is a placeholder.
 /// `{{name}}` is the text `{name}`. Every other brace is literal. JSON values of flags do not contain these two forms.
 fn pieces(word: &str) -> Vec<Piece<'_>> {
     let mut found = Vec::new();

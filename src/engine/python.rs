@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::resolve_program;
 
-/// The length in bytes within which scripts name their interpreter.
+/// The maximum number of bytes that are read of a script's first line.
 const MOST_SHEBANG: u64 = 512;
 
 /// Returns the interpreter of `program` within a command that may begin with a wrapper (`srun ... vllm serve`).

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use crate::config::Config;
 
-/// An engine's report on its configuration. Names are those of flags without dashes.
+/// An engine's report on its configuration. Names are those of flags, without the leading dashes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReportedConfig {
     /// The arguments as the engine parsed them: all of them, or those that are not defaults.
     pub given: BTreeMap<String, String>,
-    /// The values that the engine works with.
+    /// The values that the engine works with. Some of their names are no flags, such as `release`.
     pub effective: BTreeMap<String, String>,
 }
 
 impl ReportedConfig {
-    /// Returns the values that the engine runs with, and the requested arguments as it has parsed them.
+    /// Returns the effective values, and the arguments as parsed for flags of `asked` without an effective value.
     #[must_use]
     pub fn shown(&self, asked: &Config) -> BTreeMap<String, String> {
         let given = self.given.iter().filter(|(flag, _)| asked.get(flag).is_some());

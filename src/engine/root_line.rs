@@ -4,11 +4,11 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Replaces everything that differs between two launches.
+/// The replacement for text that differs between two launches, and the normal form of an empty message.
 const UNIQUE: &str = "#";
 
-/// The length of a normal form in characters. Messages are cut at a fixed length, so the lengths of their numbers
-/// decide where the tail ends.
+/// The maximum length of a normal form in characters. It leaves out the tail of long messages. They were cut at a
+/// fixed length before, so the remaining tail depends on the number of digits in the text.
 const MOST: usize = 200;
 
 /// Patterns and replacements, applied in this order. The longer forms must be replaced before the digits within them.
@@ -50,8 +50,8 @@ static REPLACEMENTS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     compiled.collect()
 });
 
-/// Returns the normal form of a failure's message: without numbers, sizes, versions, addresses, times, process identifiers,
-/// ports, colours and names that are chosen at random.
+/// Returns the normal form of a failure's message. It has no numbers, sizes, versions, addresses, times, process
+/// identifiers, ports, colours and random names.
 #[must_use]
 pub fn root_line(message: &str) -> String {
     let mut line = message.to_owned();

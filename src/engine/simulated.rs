@@ -7,15 +7,15 @@ use crate::twin::DevicePreset;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SimulatedLaunch {
     pub device: &'static DevicePreset,
-    /// The speed of its clock relative to the device's.
+    /// The number of simulated seconds in one real second.
     pub time_scale: f64,
-    /// The number of devices.
+    /// The number of simulated devices.
     pub devices: u32,
-    /// The share of drafts, 0 to 1, that the model accepts.
+    /// The share of draft tokens, 0 to 1, that the model accepts.
     pub acceptance: f64,
     /// Whether it simulates vLLM's front end too.
     pub front_end: bool,
-    /// The duration of the start in seconds.
+    /// The duration of the simulated start in seconds.
     pub startup_s: f64,
     /// The simulated release.
     pub version: EngineVersion,

@@ -37,10 +37,11 @@ impl EngineKind {
     }
 }
 
-/// Every kind of engine.
+/// The registry: every kind of engine.
 pub static ENGINES: &[&EngineKind] = &[&vllm::ENGINE, &sim::ENGINE, &command::ENGINE];
 
-/// Returns the prefixes of the engines' own variables. A described engine may be any of them.
+/// Returns the prefixes of the environment variables of all engines. The kind of an engine does not restrict them,
+/// because an engine that only the study file describes may be any of these.
 #[must_use]
 pub fn variable_prefixes() -> Vec<&'static str> {
     ENGINES.iter().flat_map(|kind| kind.variables).copied().collect()
@@ -58,7 +59,7 @@ pub fn find(name: &str) -> Option<&'static EngineKind> {
     ENGINES.iter().copied().find(|kind| kind.name == name)
 }
 
-/// Returns an engine that needs no keys of a study file.
+/// Returns the engine with this name, if it exists and needs no keys of a study file.
 #[must_use]
 pub fn built_in(name: &str) -> Option<Arc<dyn Engine>> {
     Some(find(name)?.built_in?())

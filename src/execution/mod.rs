@@ -1,7 +1,7 @@
 //! The execution environment of a study's engine: its release, its device and the host.
 //!
 //! A run detects it ([`detect`]). The study's statements take precedence over the installed engine, and the engine over
-//! the driver. A prediction may be for a device that is not present, and then needs a preset only
+//! the driver. A prediction may be for a device that is not present. It then needs only the twin's preset of the device
 //! (`prediction_device`).
 
 mod place;
@@ -50,6 +50,7 @@ impl std::fmt::Display for ReleaseSource {
 /// The execution environment of a study's engine, as far as it can be known without a launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExecutionEnvironment {
+    /// The release for which flags, rules and memory are computed.
     pub version: EngineVersion,
     pub device: Device,
     /// The limits of the host that the engine runs on.
@@ -60,7 +61,8 @@ pub struct ExecutionEnvironment {
     pub gpu_name: Option<String>,
     /// Notices on the GPUs for the user, one line each.
     pub gpu_notices: Vec<String>,
-    /// Whether the release is only assumed, because neither the study nor the engine states it.
+    /// Whether the release is only assumed, because neither the study nor the engine states it. False for the simulated
+    /// engine.
     pub assumed: bool,
     pub release_from: ReleaseSource,
 }
@@ -87,7 +89,7 @@ pub async fn detect(job: &Job) -> ExecutionEnvironment {
     let mut installed = ExecutionEnvironment {
         version: known.unwrap_or_else(|| engine.engine.newest_release()),
         device,
-        // The host of the simulated engine does not limit the simulated server.
+        // The limits of this host do not apply to the simulated engine.
         host: if computes { HostLimits::detect() } else { HostLimits::default() },
         undetected: None,
         gpu_name: None,
@@ -103,10 +105,10 @@ pub async fn detect(job: &Job) -> ExecutionEnvironment {
     if computes && device != Device::Cpu {
         let is_described = device != Device::UNKNOWN_GPU;
         match read_gpus(job).await {
-            // The preset of a described device is found by this name as well.
+            // A described device has no name. Its preset is found by the driver's name.
             Ok(report) if is_described => installed.gpu_name = report.first_name().map(str::to_owned),
             Ok(report) => installed.take(&report),
-            // An engine without a stated device uses the CPU of a machine without a GPU.
+            // An engine whose flags are not known uses the CPU if no device is stated and the driver finds no GPU.
             Err(_) if !is_described && !has_releases => installed.device = Device::Cpu,
             Err(error) => installed.undetected = (!is_described).then(|| error.to_string()),
         }
@@ -159,6 +161,7 @@ impl ExecutionEnvironment {
         preset_of(name).ok_or_else(|| format!("it has no preset for {name}"))
     }
 
+    /// Adopts the GPUs that the driver has reported.
     fn take(&mut self, report: &GpuReport) {
         self.device = Device::Cuda(report.gpu(is_ours));
         self.gpu_name = report.first_name().map(str::to_owned);
@@ -166,8 +169,8 @@ impl ExecutionEnvironment {
     }
 }
 
-/// Returns whether a process of the driver belongs to a launch. In a container the driver's process ids may be those of
-/// another namespace.
+/// Returns whether a process that the driver lists belongs to a launch. In a container the driver's process ids may be
+/// those of another namespace.
 pub(crate) fn is_ours(pid: u32) -> bool {
     i32::try_from(pid).ok().and_then(PortOwner::of).is_some_and(|owner| owner.ours)
 }
@@ -180,6 +183,10 @@ pub(crate) fn selected_gpus(job: &Job) -> GpuSelection {
     }
 }
 
+/// Reads the engine's GPUs from the driver, on a thread of its own.
+///
+/// # Errors
+/// If the driver finds no such GPU, or cannot be read.
 pub(crate) async fn read_gpus(job: &Job) -> Result<GpuReport, GpuError> {
     let selection = selected_gpus(job);
     // A driver may take seconds for each device, or hang.

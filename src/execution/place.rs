@@ -31,8 +31,9 @@ pub(crate) fn preset_named(name: &str) -> Result<&'static DevicePreset, PlaceErr
     DevicePreset::find(name).ok_or_else(|| PlaceError::UnknownName { name: name.to_owned() })
 }
 
-/// Returns the device of the study's engine and the limits of its host. The number of devices that the study states
-/// applies to a named preset as well. A machine without a GPU computes on its processor, unless the study states a GPU.
+/// Returns the device for a prediction and the limits of its host. The device is the preset `named`, else that of the
+/// study's engine. The number of devices that the study states applies to a named preset as well. A machine without a
+/// GPU computes on its processor, unless the study states a GPU.
 ///
 /// # Errors
 /// If the twin has no preset of the device.

@@ -9,7 +9,7 @@ use crate::study_report::{Standing, StudyReport};
 
 pub(crate) use shell::quote;
 
-/// The trial to export, with the evidence for it.
+/// The trial to export, with its study and all measurements of its configuration.
 #[derive(Debug)]
 pub(crate) struct ExportedTrial<'a> {
     pub report: &'a StudyReport,
@@ -19,10 +19,12 @@ pub(crate) struct ExportedTrial<'a> {
     pub standing: Option<&'a Standing>,
 }
 
+/// One format of `setpoint export`.
 pub(crate) trait Exporter: Sync {
     /// Returns the name after `--format`.
     fn name(&self) -> &'static str;
 
+    /// Returns one line for `--help`.
     fn summary(&self) -> &'static str;
 
     /// Returns whether the file is meant to be run.
@@ -30,23 +32,26 @@ pub(crate) trait Exporter: Sync {
         false
     }
 
+    /// Returns the content of the file.
     fn export(&self, winner: &ExportedTrial<'_>) -> String;
 }
 
+/// Every format.
 pub(crate) const EXPORTERS: [&dyn Exporter; 2] = [&shell::ShellExporter, &json::JsonExporter];
 
+/// Returns the format with this name.
 #[must_use]
 pub(crate) fn find(name: &str) -> Option<&'static dyn Exporter> {
     EXPORTERS.into_iter().find(|exporter| exporter.name() == name)
 }
 
 impl ExportedTrial<'_> {
-    /// Returns the command without the address that only the trial used. The engine's own default or the caller's
-    /// arguments then decide.
+    /// Returns the command without the host and port of the trial. The exported server listens on the engine's default
+    /// address, or on the one in the caller's arguments.
     fn command(&self) -> &[String] {
         let command = self.scored.trial.launch.command.as_slice();
-        // A launch appends the address: `--host H --port P`. It stays if another word contains the port, as in a
-        // wrapper that forwards it.
+        // A launch appends the address as `--host H --port P`. The address stays if another word contains the port, as
+        // for a wrapper that forwards it.
         match command {
             [kept @ .., host, _, port, number]
                 if host == "--host" && port == "--port" && !kept.iter().any(|word| word.contains(number)) =>

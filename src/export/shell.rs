@@ -52,15 +52,15 @@ impl Exporter for ShellExporter {
     }
 }
 
-/// Writes a comment of one line. Control characters, among them line ends, become blanks.
+/// Writes a comment of one line. Control characters, including line ends, become blanks.
 fn comment(script: &mut String, text: &str) {
     let _ = writeln!(script, "# {}", without_controls(text));
 }
 
-/// Quotes a word for the shell if it needs it. A NUL byte cannot occur in an argument.
+/// Quotes a word for the shell if it needs quotes. NUL bytes are removed, because arguments cannot contain them.
 ///
 /// Control characters other than line ends and tabs are written as escapes of `printf`, so that neither an editor nor a
-/// terminal obeys them. Line ends at the end of such a word are lost.
+/// terminal obeys them. Line ends at the end of such a word are lost, because `$(...)` removes them.
 #[must_use]
 pub(crate) fn quote(word: &str) -> String {
     let word = word.replace('\0', "");

@@ -9,8 +9,8 @@
 //! function   = "min" | "max"
 //! ```
 //!
-//! The caller's [`NameResolver`] defines the names and the numbers. A name takes precedence over a number that begins at the same
-//! place, and over a function unless "(" follows. Values are 64-bit floats.
+//! The caller's [`NameResolver`] defines the names and the numbers. A name takes precedence over a number that begins
+//! at the same place, and over a function unless "(" follows. Values are 64-bit floats.
 
 mod parser;
 

@@ -4,7 +4,7 @@ use super::{
     Comparison, Expression, ExpressionFactor, ExpressionTerm, Function, FunctionCall, NameMatch, NameResolver, Relation,
 };
 
-/// Limit of nested parentheses. Both limits keep the recursion within the stack.
+/// Limit of nested parentheses. Like that of functions, it keeps the recursion within the stack.
 const MOST_PARENTHESES: usize = 64;
 
 /// Limit of nested functions.

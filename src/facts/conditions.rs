@@ -9,16 +9,17 @@ use serde::{Deserialize, Serialize};
 use super::host_use::HostUse;
 use crate::stats::{GIB, gib_text};
 
-/// Microseconds of wake-up from an idle state. Longer wake-ups exceed the variation that a decode step should have.
+/// Limit of the wake-up time from an idle state, in microseconds. Longer wake-ups exceed the variation that a decode
+/// step should have.
 const LONG_WAKE_UP_US: u64 = 100;
-/// Share of the last minute, in percent, during which some process waited for memory.
+/// Limit of the share of the last minute, in percent, during which some process waited for memory.
 const MUCH_PRESSURE: f32 = 1.0;
-/// Busy share of all processors, in percent.
+/// Limit of the busy share of all processors, in percent.
 const MUCH_LOAD: f32 = 20.0;
-/// Degrees below the critical temperature, near which processors lower their clock.
+/// Distance from the critical temperature, in degrees Celsius. Closer to it, processors lower their clock.
 const NEAR_CRITICAL: f32 = 5.0;
 
-/// A condition by its name.
+/// The kinds of conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConditionKind {
@@ -44,11 +45,13 @@ pub enum ConditionKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasurementCondition {
     pub kind: ConditionKind,
+    /// The present setting or reading, as text.
     pub state: String,
     /// Whether the condition may make measurements differ from those of another time or another host.
     pub distorts: bool,
+    /// The effect of this state on measurements, as text.
     pub effect: String,
-    /// The way to a condition that does not distort.
+    /// A command or an advice that ends the distortion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -119,7 +122,7 @@ impl Files<'_> {
         self.0.join(path)
     }
 
-    /// Returns the text of a file without the space around it; `None` if it is absent, unreadable or empty.
+    /// Returns the text of a file without white space at its ends; `None` if it is absent, unreadable or empty.
     fn text(&self, path: &str) -> Option<String> {
         let text = std::fs::read_to_string(self.path(path)).ok()?;
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
@@ -129,7 +132,7 @@ impl Files<'_> {
         self.text(path)?.parse().ok()
     }
 
-    /// Returns the numbers of the entries of a directory that are `prefix` and a number, in ascending order.
+    /// Returns the numbers of those entries of a directory that are named by `prefix` and a number, in ascending order.
     fn numbered(&self, directory: &str, prefix: &str) -> Vec<u32> {
         let entries = std::fs::read_dir(self.path(directory)).into_iter().flatten().flatten();
         let number = |name: std::ffi::OsString| name.to_str()?.strip_prefix(prefix)?.parse().ok();

@@ -18,7 +18,7 @@ pub(super) enum DeadlineError {
 
 type Work<I> = Box<dyn FnOnce(&mut I) + Send>;
 
-/// A call in the queue. An abandoned one has no waiting caller.
+/// A call in the queue. Its caller may have stopped waiting.
 struct Question<I> {
     id: u64,
     call: &'static str,
@@ -29,7 +29,7 @@ struct Question<I> {
 struct State<I> {
     queue: VecDeque<Question<I>>,
     running: Option<(u64, &'static str, Instant)>,
-    /// Whether the running call has exceeded a caller's limit. Other callers then do not wait for it.
+    /// Whether a caller's limit has passed during the running call. New calls then fail at once.
     is_late: bool,
     is_started: bool,
     is_gone: bool,
@@ -107,7 +107,7 @@ impl<I: 'static> DeadlineThread<I> {
         Ok(id)
     }
 
-    /// Removes a call that has waited for too long.
+    /// Removes a call from the queue after its caller's limit, and returns the caller's error.
     fn give_up(&self, id: u64) -> DeadlineError {
         let mut state = self.lock();
         state.queue.retain(|question| question.id != id);

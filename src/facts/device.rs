@@ -37,14 +37,14 @@ pub struct GpuUnit {
 
 impl Gpu {
     /// Creates GPUs from a description, memory in bytes. vLLM recognizes an A100 by its name. Without a name, the
-    /// compute capability 8.0 stands for it, which only the A100 and its variants have.
+    /// compute capability 8.0 stands for it: that of the A100 and of other devices with its chip, such as the A30.
     #[must_use]
     pub fn described(memory: Option<u64>, count: Option<u32>, capability: Option<(u8, u8)>) -> Self {
         Self { memory, count, capability, a100: capability == Some((8, 0)), units: &[] }
     }
 
-    /// Creates GPUs from the driver's list; the numbers are those of the first one. The list lives as long as the
-    /// process: devices are detected once or twice in it.
+    /// Creates GPUs from the driver's list. Memory and capability are those of the first one. The list is leaked: a
+    /// process detects its devices once or twice.
     #[must_use]
     pub fn listed(units: Vec<GpuUnit>) -> Self {
         let count = u32::try_from(units.len()).ok();
@@ -52,8 +52,8 @@ impl Gpu {
         Self { units: all.units, ..all.first(1) }
     }
 
-    /// Returns these GPUs with the memory and capability that hold on each of the first `devices`, which an engine
-    /// computes on.
+    /// Returns the first `devices` of these GPUs, which an engine computes on. Memory and capability are the lowest of
+    /// them. Without a list, returns these GPUs unchanged.
     #[must_use]
     pub fn first(self, devices: u64) -> Self {
         let most = usize::try_from(devices).unwrap_or(usize::MAX).clamp(1, self.units.len().max(1));

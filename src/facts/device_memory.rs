@@ -32,7 +32,7 @@ pub struct DeviceMemory {
 /// A process that has memory on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryHolder {
-    /// In the driver's PID namespace. In a container it may be the number of no process, or of another one.
+    /// The number in the driver's PID namespace. Inside a container it may match no process, or a different one.
     pub pid: u32,
     /// Bytes; `None` if the driver does not report them (on Windows' driver model, and under some kinds of
     /// virtualization).
@@ -61,7 +61,7 @@ impl DeviceMemoryReader {
         Ok(Self { ids: ids.await? })
     }
 
-    /// Reads the devices as they are now, in order. A device that cannot be read is left out.
+    /// Reads the devices' present memory, in order. A device that cannot be read is left out.
     ///
     /// # Errors
     /// If the driver does not answer.

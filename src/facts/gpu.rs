@@ -27,7 +27,7 @@ pub struct GpuReading {
 pub struct GpuReport {
     /// At least one, in CUDA's order.
     pub readings: Vec<GpuReading>,
-    /// Whether the user has named the devices.
+    /// Whether the user has named the devices, by a variable or for slots.
     is_chosen: bool,
 }
 
@@ -91,13 +91,13 @@ impl GpuReport {
         names(&self.readings)
     }
 
-    /// Returns the first device's name: that of every engine's first device.
+    /// Returns the name of the first device, on which every engine computes.
     #[must_use]
     pub fn first_name(&self) -> Option<&str> {
         self.readings.first()?.name.as_deref()
     }
 
-    /// Returns one line for each notice that users need about the devices.
+    /// Returns notices for users, one line each: devices that cannot be read, and devices of several kinds.
     #[must_use]
     pub fn notices(&self) -> Vec<String> {
         let mut notices: Vec<_> = self.readings.iter().filter_map(problem_text).collect();
@@ -136,7 +136,7 @@ fn names(readings: &[GpuReading]) -> String {
 fn reading(nvml: &Nvml, id: &GpuId) -> GpuReading {
     let mut problem = None;
     let mut note = |error: NvmlError| {
-        // A missing call is no sign of a defective device.
+        // A call that the driver lacks is no sign of a defective device.
         if !matches!(error, NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) {
             problem.get_or_insert_with(|| error.to_string());
         }
@@ -203,7 +203,7 @@ impl GpuPlace {
 }
 
 fn place(nvml: &Nvml, id: &GpuId) -> GpuPlace {
-    // An instance is on the bus of its device.
+    // An instance has the bus address of its device.
     let device = nvml.device_by_index(id.index).and_then(|device| device.pci_info());
     GpuPlace { name: id.variable(), node: device.ok().and_then(|pci| node(&pci.bus_id)) }
 }

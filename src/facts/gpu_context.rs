@@ -33,7 +33,7 @@ fn reading(nvml: &Nvml, device: &nvml_wrapper::Device<'_>) -> DeviceReading {
     let full_name = device.name().ok();
     let partition = full_name.as_deref().and_then(|name| name.split_once(" MIG "));
     let capability = device.cuda_compute_capability().ok();
-    // An instance has no power limit of its own.
+    // An instance has no power limit of its own: that of its device applies.
     let parent = partition.and_then(|_| device.mig_parent_device().ok());
     let mig_profile = partition.map_or("none", |(_, profile)| profile.trim()).to_owned();
     let mig_profile = full_name.is_some().then_some(mig_profile);

@@ -25,7 +25,7 @@ pub struct GpuId {
 pub enum GpuSelection {
     /// Those that an engine with this `CUDA_VISIBLE_DEVICES` computes on. `None`: the variable is not set.
     Visible(Option<String>),
-    /// Those named for slots, each for engines of its own.
+    /// The devices that are named for slots. Each slot's engines compute on one of them.
     Slots(String),
 }
 
@@ -156,7 +156,7 @@ impl GpuList {
         if twice { Vec::new() } else { named }
     }
 
-    /// Returns a whole device, or its instances: the first one or all.
+    /// Returns a whole device, or the instances of a divided one: all with `all_instances`, else the first.
     fn parts(&self, index: usize, all_instances: bool) -> Vec<GpuId> {
         let gpu = &self.0[index];
         if !gpu.is_divided {
@@ -217,7 +217,7 @@ pub fn with_device<T>(nvml: &Nvml, id: &GpuId, read: impl FnOnce(&Device<'_>) ->
 fn listed(nvml: &Nvml, index: u32) -> ListedGpu {
     let Ok(device) = nvml.device_by_index(index) else { return ListedGpu::default() };
     let is_divided = device.mig_mode().is_ok_and(|mode| mode.current != 0);
-    // A place may have no instance.
+    // Some places have no instance.
     let places = if is_divided { device.mig_device_count().unwrap_or(0) } else { 0 };
     let instance = |place| {
         let instance = device.mig_device_by_index(place).ok()?;

@@ -64,7 +64,7 @@ impl HostLimits {
         // Both ends of a range belong to it.
         let nodes = status.and_then(|status| status.mems_allowed_list);
         let nodes = nodes.map(|ranges| ranges.iter().map(|(first, last)| last.saturating_sub(*first) + 1).sum());
-        // Processors without such flags have no such tiles either.
+        // Architectures whose `/proc/cpuinfo` has no `flags` have no AMX.
         let amx = procfs::CpuInfo::current().ok().map(|info| {
             let flags = info.flags(0);
             flags.is_some_and(|flags| flags.contains(&"amx_tile"))

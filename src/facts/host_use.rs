@@ -10,10 +10,11 @@ use sysinfo::{
 
 use crate::stats::to_f64;
 
-/// The smallest number of processors of a process of another user that is named.
+/// Limit of processor use: a process of another user that keeps at least half a processor busy is named.
 const MUCH_PROCESSOR: f64 = 0.5;
 /// The divisor of the host's memory: a process of another user with at least a tenth of it is named.
 const MUCH_MEMORY: u64 = 10;
+/// The largest number of such processes that are named.
 const MOST_NAMED: usize = 3;
 
 /// Readings at one moment; `None` if they were not taken or are not available here.
@@ -23,9 +24,9 @@ pub struct HostUse {
     pub swap: Option<(u64, u64)>,
     /// The busy share of all processors.
     pub busy_percent: Option<f32>,
-    /// The average over the last minute.
+    /// The kernel's load average over the last minute.
     pub load_average: Option<f64>,
-    /// The lowest and the highest clock of a processor.
+    /// The lowest and the highest present clock of the processors.
     pub clock_mhz: Option<(u64, u64)>,
     /// The sensor that is nearest to its critical temperature.
     pub hottest: Option<HostSensor>,
@@ -62,7 +63,7 @@ impl HostUse {
         Self { swap: Some((system.used_swap(), system.total_swap())), ..Self::default() }
     }
 
-    /// Reads everything. Blocks for a fifth of a second, over which shares of time are measured.
+    /// Reads everything. Blocks for a fifth of a second, during which busy shares are measured.
     #[must_use]
     pub fn sampled() -> Self {
         let Ok(mut system) = System::new() else { return Self::default() };

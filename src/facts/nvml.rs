@@ -13,8 +13,8 @@ use super::deadline::{DeadlineError, DeadlineThread};
 /// The variable that names the library's file, for drivers in unusual places.
 pub const NVML_LIBRARY: &str = "SETPOINT_NVML";
 
-/// The time limit of a reading. A driver that is loaded by it, without persistence mode, needs some seconds for each
-/// device.
+/// The time limit of a reading. Without persistence mode the reading loads the driver, which takes some seconds for
+/// each device.
 pub const NVML_LIMIT: Duration = Duration::from_secs(10);
 
 /// The reason for which the GPUs cannot be read.

@@ -124,15 +124,15 @@ impl Core {
     }
 }
 
-/// Returns the node of a processor. The kernel links the processor to it, as `node1`.
+/// Returns the NUMA node of a processor. Its directory contains a link with the node's name, such as `node1`.
 fn node(processor: &Path) -> Option<u32> {
     let names = std::fs::read_dir(processor).ok()?.flatten().map(|entry| entry.file_name());
     names.filter_map(|name| name.to_str()?.strip_prefix("node")?.parse().ok()).min()
 }
 
-/// Returns the processors of each slot: the same number of whole cores for each, and no core for two. They are near the
-/// slot's device if all `nodes` are known and have enough cores. Cores that do not divide evenly stay unused. `None` if
-/// there are fewer cores than slots.
+/// Returns the processors of each slot: the same number of whole cores for each, without a shared core. `nodes` has the
+/// NUMA node of each slot's device. The cores are on that node if all `nodes` are known and have enough cores. Cores
+/// that do not divide evenly stay unused. `None` if there are fewer cores than slots.
 #[must_use]
 pub fn divide(cores: &[Core], nodes: &[Option<u32>]) -> Option<Vec<Processors>> {
     let known = || nodes.iter().copied().collect::<Option<Vec<_>>>();

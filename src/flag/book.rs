@@ -15,6 +15,7 @@ use crate::facts::EngineVersion;
 #[derive(Debug, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "facts of the book, independent of each other")]
 pub(super) struct FlagEntry {
+    /// One character for each release, the oldest first: `x` if the release has the flag.
     pub(super) present: String,
     /// The replacement, for a flag that later releases do not have.
     pub(super) replaced_by: Option<String>,
@@ -26,7 +27,7 @@ pub(super) struct FlagEntry {
     /// Whether `None` and the empty text leave the flag unset.
     #[serde(default)]
     optional: bool,
-    /// Whether the value is read without regard to case, and `-` as `_`.
+    /// Whether the parser converts the value to lower case, and `-` to `_`.
     #[serde(default)]
     folded: bool,
     /// Whether the flag may stand without a value.
@@ -54,7 +55,8 @@ pub(super) struct FlagEntry {
 #[derive(Debug, Deserialize)]
 struct Facts {
     versions: Vec<String>,
-    /// The first release whose JSON flags are recorded field by field, and whose parser is recorded value by value.
+    /// The first release for which the book contains the forms of JSON flags. For older releases, the values of JSON
+    /// flags are not checked.
     recorded_from: String,
     /// The first release that takes `None` for an optional flag.
     optional_from: String,
@@ -63,10 +65,10 @@ struct Facts {
 
 /// The flags of an engine, release by release.
 ///
-/// The facts are JSON. `present` of a flag has one character for each release of `versions`. `bool_style`, `choices`
-/// and `bounds` are stated for the releases that change them. A release between two of `versions` is read as the older
-/// one. `replaced_by` states the replacement of a flag that later releases do not have. A second text contains the
-/// forms of JSON flags.
+/// The facts are JSON. `present` of a flag has one character for each release of `versions`: `x` if the release has the
+/// flag. `bool_style`, `choices` and `bounds` have an entry for each release that changes them. A release between two
+/// of `versions` counts as the older one. `replaced_by` contains the replacement of a flag that later releases do not
+/// have. A second text contains the forms of JSON flags.
 pub struct FlagBook {
     /// The engine's name in messages.
     pub(super) engine: &'static str,
@@ -94,6 +96,7 @@ struct Loaded {
 pub(super) struct KnownFlag {
     pub(super) name: &'static str,
     pub(super) kind: FlagKind,
+    /// Whether the elements of a list are integers.
     pub(super) of_integers: bool,
     pub(super) optional: bool,
     pub(super) folded: bool,
@@ -102,7 +105,7 @@ pub(super) struct KnownFlag {
     /// Whether `auto` means -1.
     pub(super) auto: bool,
     pub(super) by_classes: bool,
-    /// Whether the parser of the release is recorded value by value.
+    /// Whether the book contains the forms of this release's JSON flags. Otherwise their values are not checked.
     pub(super) recorded: bool,
     pub(super) bool_style: Option<BoolStyle>,
     pub(super) choices: Option<&'static [Value]>,
@@ -124,7 +127,7 @@ pub(super) struct FlagSpelling {
 #[derive(Debug)]
 pub(super) struct ReleaseColumn {
     pub(super) release: EngineVersion,
-    /// Flags by name and by alias, without dashes.
+    /// Flags by name and by alias, without the leading dashes.
     pub(super) by_name: HashMap<&'static str, &'static KnownFlag>,
     /// Spellings by text, for the parser.
     pub(super) by_spelling: HashMap<&'static str, &'static FlagSpelling>,
@@ -213,7 +216,7 @@ fn column(facts: &'static Facts, forms: &'static BTreeMap<String, JsonForm>, ind
     ReleaseColumn { release: version, by_name, by_spelling, spellings }
 }
 
-/// Returns the value stated for the newest of these releases, which ascend.
+/// Returns the value for the last of these releases: the entry of the newest release that has one. The releases ascend.
 fn as_of<'s, T>(stated: &'s BTreeMap<String, T>, releases: &[String]) -> Option<&'s T> {
     releases.iter().rev().find_map(|release| stated.get(release))
 }

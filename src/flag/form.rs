@@ -29,6 +29,7 @@ pub(super) enum JsonForm {
     Object(ObjectForm),
 }
 
+/// A type without bounds, written as its name.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PlainForm {
@@ -37,6 +38,7 @@ pub(super) enum PlainForm {
     Str,
 }
 
+/// The fields of an object with their types, and the names of its required fields. Other fields are invalid.
 #[derive(Debug, Deserialize)]
 pub(super) struct ObjectForm {
     object: BTreeMap<String, JsonForm>,

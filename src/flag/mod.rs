@@ -18,8 +18,8 @@ use crate::config::Value;
 use crate::facts::EngineVersion;
 use book::{KnownFlag, ReleaseColumn};
 
-/// The reason why a flag or its value cannot be used. The texts follow argparse, which refuses these with exit status
-/// 2.
+/// The reason why a flag or its value cannot be used. The texts follow argparse, which ends with exit status 2 in these
+/// cases.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
     #[error("unrecognized arguments: --{name}{}", .hint.as_ref().map(|h| format!(" ({h})")).unwrap_or_default())]
@@ -52,12 +52,14 @@ pub enum BoolStyle {
     StoreBoolean,
 }
 
+/// The form of a flag's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlagKind {
     Int,
     Float,
     Bool,
+    /// One of the flag's choices.
     Enum,
     /// Must be JSON.
     Json,
@@ -71,6 +73,8 @@ pub enum FlagKind {
     Other,
 }
 
+/// The bounds of a numeric value, named as in pydantic: `ge` is the smallest value, and `gt` is less than every value.
+/// `le` and `lt` are the upper bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct FlagBounds {
     pub ge: Option<f64>,
@@ -80,7 +84,7 @@ pub struct FlagBounds {
 }
 
 impl FlagBounds {
-    /// Returns the bound that a number breaks, in pydantic's wording. NaN breaks every bound.
+    /// Returns the first bound that a number breaks, in pydantic's wording. `NaN` breaks every bound.
     #[must_use]
     pub fn refuse(&self, number: f64) -> Option<String> {
         let holds =
@@ -123,8 +127,8 @@ impl FlagBook {
         self.columns().last().map_or(EngineVersion::LATEST, |column| column.release)
     }
 
-    /// Returns the covered releases from `first` to `last`, including the one that `first` is read as. Without bounds
-    /// it returns all.
+    /// Returns the covered releases from `first` to `last`. A `first` between two covered releases counts as the older
+    /// one. Without bounds, this function returns all covered releases.
     pub fn releases(
         &'static self,
         first: Option<EngineVersion>,
@@ -154,8 +158,8 @@ impl FlagTable {
         self.column.by_name.get(dashed(name).as_ref()).map(|known| Flag::of(known))
     }
 
-    /// Returns the error for a flag that this release does not have. Its hint contains the releases that had the flag
-    /// and the replacement, or the nearest name.
+    /// Returns the error for a flag that this release does not have. Its hint contains the last or the first release
+    /// with the flag, and the replacement. For a flag of no release, the hint contains the most similar name.
     #[must_use]
     pub fn unknown(self, name: &str) -> FlagError {
         let engine = self.book.engine;
@@ -189,7 +193,7 @@ impl FlagTable {
     }
 }
 
-/// Replaces underscores by dashes. The book has names with dashes; the engine accepts both.
+/// Replaces underscores by dashes. The book has names with dashes, and the engine accepts both.
 fn dashed(name: &str) -> Cow<'_, str> {
     if name.contains('_') { Cow::Owned(name.replace('_', "-")) } else { Cow::Borrowed(name) }
 }

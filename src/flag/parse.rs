@@ -40,8 +40,9 @@ impl FlagTable {
         (config, errors)
     }
 
-    /// Returns whether an argument begins with a flag of this release. Unlike [`parse`](Self::parse) it does not
-    /// search for a similar flag, which takes a hundred times as long.
+    /// Returns whether an argument is a flag of this release, possibly with an attached value. Every argument of the
+    /// form `--flag.field` counts. Unlike [`parse`](Self::parse), this function does not search for a similar flag,
+    /// which takes a hundred times as long.
     #[must_use]
     pub fn knows(self, argument: &str) -> bool {
         is_dotted(argument) || matches!(self.option(argument), Word::Option(..))
@@ -65,7 +66,7 @@ impl FlagTable {
                 Word::Ambiguous(error) => take(Err(error))?,
                 Word::Unknown(name) => {
                     take(Err(self.unknown(name)))?;
-                    // The values of an unknown flag are skipped. Otherwise each would be reported as well.
+                    // The values of an unknown flag are skipped. Otherwise each value would cause another error.
                     while rest.value().is_some() {}
                 }
                 Word::Option(spelling, inline) => {
@@ -88,8 +89,7 @@ impl FlagTable {
         Ok(())
     }
 
-    /// Classifies one argument. argparse accepts the beginning of a name for the whole, if no other name begins like
-    /// it.
+    /// Classifies one argument. Like argparse, it accepts an abbreviation of a flag if only one flag begins with it.
     fn option(self, argument: &str) -> Word<'_> {
         let Some(short) = argument.strip_prefix('-').filter(|rest| !rest.is_empty()) else { return Word::Value };
         let (key, inline) = match argument.split_once('=') {

@@ -15,7 +15,7 @@ impl Flag {
     /// If the text has the wrong form or is not one of the choices.
     pub fn read(&self, text: &str) -> Result<Value, FlagError> {
         let wrong = |expected| FlagError::WrongType { name: self.name.to_owned(), expected, value: text.to_owned() };
-        // An element of a list of numbers cannot be left out.
+        // `None` and the empty text are no valid elements of a list of integers.
         if self.is_unset(text) && !self.known.of_integers {
             return Ok(Value::Text(text.to_owned()));
         }
@@ -176,6 +176,7 @@ fn without_underscores(text: &str) -> Option<String> {
     fine.then(|| text.replace('_', ""))
 }
 
+/// Parses an integer like vLLM's `human_readable_int`: `2k` is 2000, `1.5k` is 1500, and `2K` is 2048.
 pub(super) fn human_integer(text: &str) -> Option<i64> {
     const SCALES: [(char, f64); 4] = [('k', 1e3), ('m', 1e6), ('g', 1e9), ('t', 1e12)];
     let text = text.trim();

@@ -4,8 +4,8 @@ use super::{BoolStyle, FlagError, FlagKind, FlagTable};
 use crate::config::{Config, Value};
 
 impl FlagTable {
-    /// Returns the arguments that set exactly this configuration. A false boolean is left out if the release can only
-    /// switch it on.
+    /// Returns the arguments that set exactly this configuration. A false boolean is left out if the release has no
+    /// argument to switch it off.
     ///
     /// # Errors
     /// If this release does not have a flag or does not accept its value.

@@ -6,7 +6,7 @@ use crate::rule::Facts;
 use crate::space::{Domain, Space};
 
 /// Returns the values that the engine chooses for the space's parameters, in the types of their domains. Unknown values
-/// are left out. The launch sets only the fixed flags and `arguments`.
+/// are left out. The launch in question sets only the fixed flags and `arguments`.
 pub(super) fn resolve(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Config {
     let Some(engine) = facts.engine else { return Config::new() };
     let always = space.fixed.merged(arguments);

@@ -12,8 +12,8 @@ use crate::trial::redact;
 use crate::workload::{Think, TokenLength, WorkloadSpec};
 
 impl Job {
-    /// Returns the definition to store with the study. Budget and sampler are left out: they may change when a study
-    /// continues.
+    /// Returns the definition to store with the study. Budget, sampler and priors are left out: they may change when a
+    /// study continues.
     #[must_use]
     pub fn definition(&self) -> Json {
         let parameters: serde_json::Map<_, _> = self
@@ -135,7 +135,8 @@ pub(super) fn define(spec: &WorkloadSpec, files: &mut std::slice::Iter<'_, (Stri
     object
 }
 
-/// Omits keys that were added later if they have their default, so that older studies keep their definition.
+/// Returns the load's part of the definition. Keys that were added in later versions are omitted if they have their
+/// default, so that older studies keep their definition.
 fn load(load: &LoadJob) -> Json {
     let mut object = json!({
         "concurrency": load.concurrency,
@@ -199,7 +200,7 @@ pub fn differences(ours: &Json, stored: &Json) -> Vec<String> {
                     found.push(redact(&format!("{path} (now {a}, stored {b})")).into_owned());
                 }
             }
-            // Earlier versions stored such values without redaction.
+            // Earlier versions of `setpoint` stored secrets without redaction.
             (Json::String(a), Json::String(b)) if redact(a) == redact(b) => {}
             _ if a != b => found.push(redact(&format!("{path} (now {a}, stored {b})")).into_owned()),
             _ => {}

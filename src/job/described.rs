@@ -18,7 +18,7 @@ use crate::workload::{WorkloadError, WorkloadSpec, WorkloadSurroundings};
 pub struct JobDescription {
     pub seed: u64,
     pub shape: ModelShape,
-    /// Prompts are token ids, so that no tokenizer is needed.
+    /// Its prompts become token ids, so that no tokenizer is needed.
     pub spec: WorkloadSpec,
     pub load: LoadJob,
     pub objective: Objective,
@@ -27,7 +27,7 @@ pub struct JobDescription {
 }
 
 impl Job {
-    /// Creates a job of vLLM that can be predicted but not run: it has no program, no model and no space.
+    /// Creates a job of vLLM that can be predicted but not run: it has no program, no model files and no search space.
     ///
     /// # Errors
     /// If the workload cannot be built.

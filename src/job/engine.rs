@@ -14,6 +14,7 @@ use crate::facts::{Device, EngineVersion};
 use crate::load::Dialect;
 use crate::trial::is_secret;
 
+/// The engine of a study: the command of its launches and their limits.
 pub struct EngineJob {
     pub engine: Arc<dyn Engine>,
     /// The dialect of the engine's server.
@@ -39,9 +40,10 @@ pub struct EngineJob {
     pub device: Option<Device>,
     /// Whether the preflight checks each configuration with the installed engine before its launch.
     pub preflight: bool,
+    /// The longest time from the launch to readiness.
     pub startup_timeout: Duration,
-    /// The longest time without a sign of life, in start-up or under load, before a server counts as hanging. Zero
-    /// disables the check.
+    /// The longest time without a sign of life, in start-up or under load, before an idle server counts as hanging. A
+    /// server that is busy under load may have a longer limit. Zero disables the check.
     pub stall_timeout: Duration,
     /// The longest time that a server may take to end after SIGTERM.
     pub stop_timeout: Duration,
@@ -112,7 +114,7 @@ impl EngineJob {
                 take_api_keys(words);
             }
         }
-        // Such as `HF_TOKEN=...` after `env`.
+        // A word that holds a secret, such as `HF_TOKEN=...` after `env`.
         let secret = |word: &&String| (word.starts_with('-') || word.contains('=')) && is_secret(word);
         if let Some(word) = args.iter().chain(&command).chain(stop_command.iter().flatten()).find(secret) {
             let hint = "give it to the engine in [engine.env] or in the tuner's own environment".to_owned();

@@ -6,7 +6,7 @@ use crate::facts::EngineVersion;
 use crate::flag::FlagError;
 use crate::preflight::{InstalledEngine, InstalledFlag};
 
-/// The largest number of values of one parameter that are checked.
+/// A parameter with more values than this is not checked against the choices.
 const MOST_VALUES: usize = 1000;
 
 impl Job {

@@ -4,7 +4,8 @@
 //! value               as measured; its deviation is relative
 //! excess              ln(measured / limit) for `at_most`, its negative for `at_least`, if both are above 0
 //!                     (measured - limit) / max(|measured|, |limit|) otherwise, 0 if both are 0
-//! deviation           half of the metric's 95 % interval / 1.96, divided by the value; for an excess by its divisor
+//! deviation           half the width of the metric's 95 % interval / 1.96, divided by the measured value
+//!                     for an excess without a logarithm divided by max(|measured|, |limit|)
 //! ```
 //!
 //! A metric that the window does not provide is not a number (`NaN`), and neither is its excess.
@@ -32,7 +33,7 @@ fn outcome_known(objective: &Objective, outcome: &Outcome, probe: Option<u32>) -
     }
 }
 
-/// Converts a trial with an outcome for samplers. Its cost is in seconds.
+/// Converts a trial with an outcome for samplers. Its cost is its duration in seconds. A rejected trial has none.
 #[must_use]
 pub fn past(objective: &Objective, trial: Trial) -> PastTrial {
     let cost = (!matches!(trial.outcome, Outcome::Rejected(_))).then_some(trial.elapsed_s);
@@ -40,7 +41,7 @@ pub fn past(objective: &Objective, trial: Trial) -> PastTrial {
     PastTrial { known, cost, ..PastTrial::pending(trial.proposal) }
 }
 
-/// Returns the objective and the excesses of a measurement, or of a prediction in its form.
+/// Returns the objective and the excesses of a measurement, or of a prediction in the form of a measurement.
 #[must_use]
 pub fn measured(objective: &Objective, measurement: &Measurement) -> MeasuredNumbers {
     let value = measurement.metric(&objective.metric).unwrap_or(f64::NAN);
@@ -70,7 +71,8 @@ fn excess(constraint: &Constraint, measurement: &Measurement) -> NumberReading {
     NumberReading { value: over, deviation: deviation(measurement, &constraint.metric, scale) }
 }
 
-/// Returns the standard deviation of a metric as a share of `scale`; `None` if the window gives no interval.
+/// Returns the standard deviation of a metric as a share of `scale`. `None` if the window gives no interval, or one of
+/// no width.
 fn deviation(measurement: &Measurement, metric: &str, scale: f64) -> Option<f64> {
     let interval = measurement.confidence.get(metric)?;
     let deviation = (interval.high? - interval.low?) / (2.0 * HALF_WIDTH) / scale.abs();

@@ -17,19 +17,24 @@ pub struct LoadJob {
     pub arrival: ArrivalPattern,
     /// The largest number of requests in flight. Always set in a closed loop.
     pub concurrency: Option<u32>,
-    /// At least one of this and `duration` is set, unless a trace determines the number.
+    /// The number of requests in the measurement window. `requests` or `duration` is set, or both, unless a trace
+    /// determines the number.
     pub requests: Option<u32>,
+    /// The length of the measurement window.
     pub duration: Option<Duration>,
     /// Requests before the measurement window.
     pub warmup: u32,
+    /// The time limit of one request.
     pub request_timeout: Duration,
     /// The largest share of failed requests. Above it the trial is a failure.
     pub max_error_rate: f64,
     /// Whether a reply may end before it has the requested number of tokens.
     pub allow_eos: bool,
     pub api: RequestApi,
+    /// The part of the run that is measured.
     pub window: RunPart,
-    /// The precision of the objective at which the window may end, as a share of the value.
+    /// The precision of the objective at which the window may end: half the width of its 95 % confidence interval, as a
+    /// share of its value.
     pub until: Option<f64>,
     /// The limits that a request must keep to count for the goodput.
     pub goodput: Vec<Slo>,
@@ -87,7 +92,8 @@ impl LoadJob {
         Ok(())
     }
 
-    /// Returns the number of requests, including the warm-up, as far as the plan determines it.
+    /// Returns the number of requests, including the warm-up. A rate with a duration gives the expected number. `None`
+    /// if neither a number nor a rate determines it.
     #[must_use]
     pub fn total(&self) -> Option<u32> {
         let by_time = || match (&self.arrival, self.duration) {
@@ -140,7 +146,7 @@ impl LoadJob {
         let window = match section.optional::<String>("window")?.as_deref() {
             Some("whole") => RunPart::Whole,
             // A load that ends by a number of requests or with its trace is measured as a whole. One that ends by time
-            // is cut off anywhere, so only its steady part is measured.
+            // or at a precision is cut off anywhere, so only its steady part is measured.
             None if until.is_none() && (requests.is_some() || duration.is_none()) => RunPart::Whole,
             Some("steady") | None => RunPart::Steady,
             Some(other) => {
@@ -171,12 +177,13 @@ impl LoadJob {
 /// The number of sessions that [`follow`] assumes for a load without a number of requests.
 const FAR: u64 = 1 << 40;
 
-/// Moves a load behind the `earlier` sessions, whose prompts are in the prefix cache of the same server. Returns the
-/// index behind its own sessions. A trace begins with its first row, so that lengths and time stamps correspond.
+/// Sets the first session of a load behind the `earlier` ones, whose prompts are in the prefix cache of the same
+/// server. Returns the next index after the load's own sessions, as the `earlier` of the next load. A trace begins with
+/// its first row, so that lengths and time stamps correspond.
 pub fn follow(plan: &mut LoadPlan, workload: &dyn Workload, earlier: u64) -> u64 {
     let rows = workload.len().filter(|_| matches!(plan.arrival, ArrivalPattern::Trace { .. }));
     plan.first = rows.map_or(earlier, |rows| earlier.next_multiple_of(rows));
-    // A warm-up of recorded prompts alters them and consumes none.
+    // The warm-up sends altered copies of recorded prompts, so that the prompts themselves stay unused.
     let warmup = if recorded(workload).is_some() { 0 } else { plan.warmup };
     plan.first + plan.requests.unwrap_or(FAR) + warmup
 }

@@ -47,9 +47,11 @@ pub use workload::WorkloadJob;
 /// The content of a study file, with defaults filled in.
 #[derive(Debug)]
 pub struct Job {
+    /// The study file's path; empty for a described study.
     pub file: PathBuf,
     /// The study's name in the database.
     pub name: String,
+    /// The seed of the sampler, the workload and the arrivals.
     pub seed: u64,
     pub sampler: &'static dyn Sampler,
     /// Sources of the sampler's prior: [`TWIN`] or names of earlier studies, the most trusted first.
@@ -74,17 +76,19 @@ impl std::fmt::Debug for dyn Sampler {
 /// The limits of a study. Trials that are rejected before launch do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StudyBudget {
+    /// The largest number of launches, including the baseline and the confirmation. Probes and interference trials do
+    /// not count.
     pub trials: Option<u32>,
     /// Wall-clock time of one `tune`, including the confirmation and the last stop.
     pub time: Option<Duration>,
-    /// The number of rounds that measure the winner and the engine's defaults again, in turn. They are the last of
-    /// `trials`.
+    /// The number of confirmation rounds. Each round measures the winner and the engine's defaults again. They are the
+    /// last of `trials`.
     pub confirm: Option<u32>,
     /// The condition for an early end of the search, for samplers that report an expected gain.
     pub enough: StopRule,
 }
 
-/// Early end of the search: `trials` successive trials had an expected gain below `gain`.
+/// Early end of the search: the last `trials` trials, including the next one, each had an expected gain below `gain`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StopRule {
     /// A share of the best value; 0 disables the condition.
@@ -118,13 +122,14 @@ impl StudyBudget {
         self.confirm.unwrap_or(1)
     }
 
-    /// Returns the number of launches left to the search. The others belong to the confirmation.
+    /// Returns the number of launches left to the search after `launched` ones. The others belong to the confirmation.
+    /// `None` without a limit on trials.
     #[must_use]
     pub fn left(&self, launched: u32) -> Option<u32> {
         self.trials.map(|trials| trials.saturating_sub(launched).saturating_sub(2 * self.confirmations()))
     }
 
-    /// Returns whether all launches that are left belong to the confirmation.
+    /// Returns whether all launches that are left after `launched` ones belong to the confirmation.
     #[must_use]
     pub fn is_confirming(&self, launched: u32) -> bool {
         self.left(launched) == Some(0)
@@ -171,7 +176,7 @@ impl Job {
         })
     }
 
-    /// Returns the facts for the rules, given the engine's release.
+    /// Returns the facts for the rules: those of the study, and this release, device and host.
     #[must_use]
     pub fn facts(&self, version: EngineVersion, device: Device, host: HostLimits) -> Facts<'_> {
         Facts {
@@ -182,8 +187,8 @@ impl Job {
         }
     }
 
-    /// Merges the study's own arguments into a configuration, as far as the release has their flags. Rules check the
-    /// result.
+    /// Merges the study's own arguments into a configuration. Arguments that are no flags of the release are left out.
+    /// The rules check the result.
     #[must_use]
     pub fn with_arguments(&self, config: &Config, version: EngineVersion) -> Config {
         config.merged(&self.engine.arguments(version))
@@ -196,15 +201,17 @@ impl Job {
         ["ssl-keyfile", "ssl-certfile"].iter().any(|flag| set.get_str(flag).is_some())
     }
 
+    /// Returns the search space: the parameters and the fixed flags.
     #[must_use]
     pub fn parameters(&self) -> &Space {
         &self.space.space
     }
 
-    /// Checks the flags and the search space against the engine's release.
+    /// Checks the flags and the search space against the engine's release. An engine without known flags passes.
     ///
     /// # Errors
-    /// The error names the flag that the release lacks, and the nearest flag.
+    /// If the space file is for other releases, or the release lacks a flag or refuses a fixed value. Also if an
+    /// argument would override the space, or a flag would keep the tuner's requests from the server.
     pub fn check_release(&self, version: EngineVersion) -> Result<(), DocumentError> {
         let Some(table) = self.engine.engine.flag_table(version) else { return Ok(()) };
         let error = |key: String, problem: String, hint: Option<&str>| DocumentError {
@@ -256,8 +263,9 @@ impl Job {
         Ok(())
     }
 
-    /// Returns the environment of a launch for storage and display, without secrets: the study's variables, and those
-    /// variables of the tuner's own environment that engines read.
+    /// Returns the environment of a launch for storage and display, without secrets. It consists of the study's
+    /// variables, those variables of the tuner's own environment that engines read, the variables that the engine
+    /// derives from `config`, and `device_order`.
     #[must_use]
     pub fn launch_env(&self, device: Device, config: &Config) -> BTreeMap<String, String> {
         let mut environment = self.engine.environment.clone();
@@ -292,7 +300,7 @@ fn redacted(env: BTreeMap<String, String>) -> BTreeMap<String, String> {
 /// The name of the prior that the simulated engine provides.
 pub const TWIN: &str = "twin";
 
-/// Name, seed, sampler and priors.
+/// Name, seed, sampler and priors of a study.
 type Named = (String, u64, &'static dyn Sampler, Vec<String>);
 
 fn read_study(section: &Section<'_>) -> Result<Named, DocumentError> {
@@ -355,6 +363,7 @@ fn read_enough(section: &Section<'_>) -> Result<StopRule, DocumentError> {
     Ok(enough)
 }
 
+/// Reads a required number of at least 1.
 fn positive(section: &Section<'_>, key: &str) -> Result<u32, DocumentError> {
     match section.required(key)? {
         0 => Err(section.error(key, "must be at least 1", None)),

@@ -7,13 +7,14 @@ use super::paths::StudyPaths;
 use crate::document::{DocumentError, Section};
 use crate::facts::{ModelShape, hub_cache};
 
+/// The model of a study.
 #[derive(Clone, Debug)]
 pub struct ModelJob {
     /// The path or name as the study file spells it.
     pub written: String,
-    /// The engine's argument: a directory or a hub name.
+    /// The argument that the engine gets: the path of a directory or a file, or a name.
     pub argument: String,
-    /// The directory of `config.json`.
+    /// The directory of `config.json`. Without a shape, the directory of the model; empty if it was not found.
     pub directory: PathBuf,
     pub shape: ModelShape,
     /// Whether the shape was read from a `config.json`. If not, only the size of the vocabulary may be known.

@@ -1,4 +1,4 @@
-//! Profiles: named series of loads that make the results of several runs one table.
+//! Profiles: named series of benchmark runs, each with its workload and load. Their results form one table.
 
 use std::path::Path;
 
@@ -16,11 +16,12 @@ pub struct BenchProfile {
     pub runs: Vec<ProfileRun>,
 }
 
+/// One run of a profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileRun {
     /// Unique in its profile.
     pub name: String,
-    /// Files may be missing; [`BenchProfile::set_dataset`] fills them in.
+    /// Its data files may be missing; [`BenchProfile::set_dataset`] sets them.
     pub spec: WorkloadSpec,
     pub load: LoadJob,
 }

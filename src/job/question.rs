@@ -118,7 +118,8 @@ impl SamplerQuestion {
         Self { left, ..self }
     }
 
-    /// Returns the next configuration and its origin. All but the first, the engine's defaults, pass the rules.
+    /// Returns the next configuration and its origin; `None` if the sampler has no further one. All but the first, the
+    /// engine's defaults, pass the rules.
     #[must_use]
     pub fn next(&self) -> Option<(Origin, Suggestion)> {
         let cost = self.launches.as_ref().and_then(|launches| launches.cost(self.known.facts(), &self.arguments));

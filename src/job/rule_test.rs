@@ -14,11 +14,11 @@ impl JobSearch<'_> {
         rule::testable(engine, removal, &self.findings(&self.job.parameters().fixed))
     }
 
-    /// Returns the configuration that tests a rule, and the rule's finding about it. `None` if other rules, or `accepts`,
-    /// refuse every configuration that this rule rejects.
+    /// Returns the configuration that tests a rule, and the rule's finding about it. `None` if other rules, or
+    /// `accepts`, refuse every configuration that this rule rejects.
     ///
-    /// A rule of the memory model is tested at its least certain rejection. Any other rule is tested near `near`,
-    /// because nothing else is likely to fail there.
+    /// A rule of the memory model is tested at its least certain rejection. Any other rule is tested close to `near`, a
+    /// configuration that should work: a failure is then likely to be due to the rule.
     #[must_use]
     pub fn rule_test(&self, rule: &str, near: &Config, accepts: impl Fn(&Config) -> bool) -> Option<(Config, Finding)> {
         let space = self.job.parameters();

@@ -20,6 +20,7 @@ pub struct JobSearch<'a> {
     pub(super) arguments: Config,
     /// The study's space with narrowed ranges.
     pub space: Space,
+    /// The ranges that the facts narrowed.
     pub narrowings: Vec<RangeNarrowing>,
 }
 
@@ -37,7 +38,7 @@ impl<'a> JobSearch<'a> {
         Self { job, facts, arguments, space, narrowings }
     }
 
-    /// Returns this search without the rules that the installed engine contradicts.
+    /// Returns this search without the rules that the installed engine contradicts, given by their names.
     #[must_use]
     pub fn distrusting<'b>(&self, distrusted: &'b [&'static str]) -> JobSearch<'b>
     where
@@ -95,7 +96,8 @@ impl<'a> JobSearch<'a> {
         SamplerQuestion::new(self, self.job, &self.arguments, history, priors)
     }
 
-    /// Returns the next configuration and its origin. All but the first, the engine's defaults, pass the rules.
+    /// Returns the next configuration and its origin; `None` if the sampler has no further one. All but the first, the
+    /// engine's defaults, pass the rules.
     #[must_use]
     pub fn next(&self, history: &[PastTrial]) -> Option<(Origin, Suggestion)> {
         self.question(history.to_vec(), Vec::new()).next()

@@ -8,13 +8,13 @@ use crate::facts::Processors;
 /// The slots that the study and the command line request. Fields that are `None` are derived from the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlotsJob {
-    /// The number of slots, if they have no devices of their own.
+    /// The declared number of slots. `None` if their devices or the host determine it.
     pub count: Option<u32>,
     /// One device for each slot, named as in `CUDA_VISIBLE_DEVICES`.
     pub devices: Option<Vec<String>>,
-    /// For each slot.
+    /// The processors of each slot. No two slots share one.
     pub processors: Option<Vec<Processors>>,
-    /// The number of trials at a time, if it is smaller than the number of slots.
+    /// The number of trials at a time, at most that of slots. Only the command line sets it.
     pub parallel: Option<u32>,
     /// The largest share of the objective that parallel trials may cost each other. Above it, trials run one at a time.
     pub max_interference: f64,

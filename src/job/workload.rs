@@ -37,8 +37,8 @@ impl WorkloadJob {
         Self { spec, surroundings, built, files: Vec::new(), tokenizer: None }
     }
 
-    /// Reads the section and builds the workload. If a trace is replayed as a whole, sets the number of requests in
-    /// `load`.
+    /// Reads the section and builds the workload. Sets the number of requests in `load` if a trace is replayed as a
+    /// whole.
     pub(super) fn read(
         section: &Section<'_>,
         paths: &StudyPaths,
@@ -139,8 +139,8 @@ impl FromToml for TokenLength {
     }
 }
 
-/// Reads a specification; `vocab_size` is left to the caller. `load` determines the number of prompts taken from a data
-/// set.
+/// Reads a specification. The keys `vocab_size` and `tokenizer` are left to the caller. `load` determines how many
+/// conversations of a ShareGPT file are taken if the section does not state it.
 pub(super) fn read_spec(
     section: &Section<'_>,
     paths: &StudyPaths,
@@ -173,7 +173,7 @@ fn read_kind(
                 path: path(section, paths)?,
                 prompts: match section.optional("prompts")? {
                     Some(0) => return Err(section.error("prompts", "must be at least 1", None)),
-                    // A void sample is taken again with other prompts.
+                    // Twice the requests of the load, because a void sample is measured again with other prompts.
                     prompts => {
                         prompts.or(load.total().map(|total| total.saturating_mul(2))).unwrap_or(WorkloadSpec::PROMPTS)
                     }

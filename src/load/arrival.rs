@@ -1,13 +1,13 @@
 //! Arrival instants of sessions, a pure function of the arrival, the seed and the number of sessions.
 //!
 //! All arrivals share one renewal process with gaps of mean 1. `N(t)` is the expected number of sessions by the time
-//! `t`. A session at the place `u` of the renewal process arrives at the `t` with `N(t) = u`. Time therefore runs
-//! faster while the rate is higher (Cinlar, Introduction to Stochastic Processes, 1975, section 4.7).
+//! `t`. A session at the position `u` of the renewal process arrives at the `t` with `N(t) = u`. The process therefore
+//! advances faster while the rate is higher (Cinlar, Introduction to Stochastic Processes, 1975, section 4.7).
 //!
 //! ```text
-//! a constant rate r            N(t) = r t                                       t = u / r
-//! a ramp from a to b over T    N(t) = a t + (b - a) t^2 / (2 T)                 t = 2 u / (a + sqrt(a^2 + 2 u (b - a) / T))
-//!                              and N(T) + b (t - T) behind it                   t = T + (u - N(T)) / b
+//! a constant rate r            N(t) = r t                                t = u / r
+//! a ramp from a to b over T    N(t) = a t + (b - a) t^2 / (2 T)          t = 2 u / (a + sqrt(a^2 + 2 u (b - a) / T))
+//!                              and N(T) + b (t - T) after it             t = T + (u - N(T)) / b
 //! ```
 //!
 //! Gaps are drawn from a gamma distribution of shape `burstiness` and mean 1. A shape of 1 is a Poisson process, a
@@ -71,8 +71,8 @@ impl ArrivalPattern {
 /// Returns the instants at which sessions are due, ascending, counted from the window's start. The iterator ends only
 /// if `sessions` is given. Equal arguments give equal instants.
 ///
-/// The iterator is empty for [`ArrivalPattern::Closed`] and [`ArrivalPattern::Trace`]: their instants come from the replies and from
-/// the workload. It is also empty for numbers that [`ArrivalPattern::check`] rejects.
+/// The iterator is empty for [`ArrivalPattern::Closed`] and [`ArrivalPattern::Trace`]. Their instants come from the
+/// replies and from the workload. It is also empty for numbers that [`ArrivalPattern::check`] rejects.
 pub fn instants(arrival: &ArrivalPattern, seed: u64, sessions: Option<u64>) -> impl Iterator<Item = Duration> + use<> {
     let arrival = if arrival.check().is_ok() { arrival.clone() } else { ArrivalPattern::Closed };
     let (burstiness, stretch) = match (&arrival, sessions) {
@@ -93,7 +93,7 @@ pub fn instants(arrival: &ArrivalPattern, seed: u64, sessions: Option<u64>) -> i
     instants.take(sessions.map_or(usize::MAX, |sessions| usize::try_from(sessions).unwrap_or(usize::MAX)))
 }
 
-/// Returns the places of a renewal process with gamma-distributed gaps of shape `burstiness` and mean 1.
+/// Returns the event positions of a renewal process with gamma-distributed gaps of shape `burstiness` and mean 1.
 fn renewals(burstiness: f64, seed: u64) -> impl Iterator<Item = f64> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(STREAM);
@@ -106,7 +106,7 @@ fn renewals(burstiness: f64, seed: u64) -> impl Iterator<Item = f64> {
     })
 }
 
-/// Returns the factor that moves the last of `sessions` sessions to its expected place.
+/// Returns the factor that moves the last of `sessions` sessions to its expected position.
 fn stretch(burstiness: f64, seed: u64, sessions: u64) -> f64 {
     let last = usize::try_from(sessions).ok().and_then(|n| renewals(burstiness, seed).nth(n.checked_sub(1)?));
     let expected = to_f64(sessions);

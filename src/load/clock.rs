@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::time::TimeSpec;
 
-/// Nanoseconds on a [`ArrivalClock`].
+/// Nanoseconds on an [`ArrivalClock`].
 pub(crate) type Nanos = u64;
 
 const MICROSECOND: Nanos = 1_000;
@@ -33,6 +33,7 @@ impl ArrivalClock {
         nanos(self.base.elapsed())
     }
 
+    /// Converts an instant of this clock to the standard library's.
     pub(super) fn instant(&self, at: Nanos) -> Instant {
         self.base + Duration::from_nanos(at)
     }

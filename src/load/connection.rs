@@ -13,6 +13,7 @@ use super::lag::LoopLag;
 use super::socket::{LoadSocket, ReceiveBuffer};
 use super::tls::TlsSession;
 
+/// A connection to the server with at most one exchange at a time.
 #[derive(Debug)]
 pub(super) struct LoadConnection {
     pub(super) socket: LoadSocket,
@@ -49,7 +50,7 @@ impl ConnectionTools {
         Self { clock, woken: 0, buffer: ReceiveBuffer::new(), lag: LoopLag::default(), chunks: 0 }
     }
 
-    /// Resets the counters at the start of a phase.
+    /// Resets the counters at the start of the measurement window.
     pub(super) fn begin(&mut self) {
         (self.lag, self.chunks) = (LoopLag::default(), 0);
     }

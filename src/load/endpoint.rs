@@ -11,6 +11,7 @@ use super::{LoadError, LoadTarget};
 /// Connect timeout for each address of a name that has several.
 const PROBE: Duration = Duration::from_secs(2);
 
+/// A resolved server address with the prepared parts of a request.
 #[derive(Clone, Debug)]
 pub(super) struct ServerEndpoint {
     pub(super) address: SocketAddr,

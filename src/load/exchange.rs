@@ -21,23 +21,28 @@ pub(super) enum SendAttempt {
     Again,
 }
 
+/// One request with the received part of its reply.
 #[derive(Debug)]
 pub(super) struct HttpExchange {
     /// The rest of the session, without the turn of this exchange.
     pub(super) rest: UserProgress,
     turn: u32,
+    /// Number of requested output tokens.
     asked: u32,
     /// HTTP head and body.
     pub(super) request: Vec<u8>,
     /// Bytes of the request that the socket has taken.
     pub(super) written: usize,
     due: Nanos,
+    /// Time of the last send.
     sent: Nanos,
     /// Time of the first send. A resend does not change it.
     pub(super) first_sent: Nanos,
     pub(super) deadline: Nanos,
+    /// Whether the request waited for a place.
     queued: bool,
     reply: ReplyState,
+    /// The beginning of an error response's body.
     refusal: Vec<u8>,
     streamed: bool,
     /// Arrival of `[DONE]`.
@@ -54,8 +59,11 @@ pub(super) struct HttpExchange {
 pub(super) struct ExchangeTiming {
     /// `None` if the request is due as soon as it can be sent.
     pub(super) due: Option<Nanos>,
+    /// Whether the request waited for a place.
     pub(super) queued: bool,
+    /// Send time.
     pub(super) now: Nanos,
+    /// Time limit of the request.
     pub(super) limit: Duration,
 }
 
@@ -103,7 +111,8 @@ impl HttpExchange {
         self.reply.chunks.len() - before
     }
 
-    /// Returns whether only the end of the body is missing. Returns true at most once.
+    /// Returns true on the first call after `[DONE]` has arrived, and false otherwise. Only the end of the body is then
+    /// missing.
     pub(super) fn starts_draining(&mut self) -> bool {
         self.done.is_some() && !std::mem::replace(&mut self.draining, self.done.is_some())
     }
@@ -113,6 +122,7 @@ impl HttpExchange {
         (self.sent, self.last, self.written, self.attempt) = (now, now, 0, SendAttempt::Again);
     }
 
+    /// Returns the error of a request that has not ended within `limit`.
     pub(super) fn timeout(&self, limit: Duration) -> RequestError {
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         RequestError::Timeout { limit_ms, chunks: self.reply.chunks.len() }

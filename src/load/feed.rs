@@ -23,7 +23,9 @@ const MOMENT: Duration = Duration::from_millis(10);
 pub(crate) struct PreparedRequest {
     /// HTTP head and body.
     pub(super) request: Vec<u8>,
+    /// Number of requested output tokens.
     pub(super) asked: u32,
+    /// Think time before this turn.
     pub(super) think: Duration,
 }
 
@@ -36,6 +38,7 @@ impl ScheduledTurn for PreparedRequest {
 /// Progress of one user: the session and its remaining turns.
 #[derive(Debug)]
 pub(crate) struct UserProgress<T = PreparedRequest> {
+    /// The session's index in the workload.
     pub(crate) session: u64,
     /// Index of the next turn.
     pub(crate) turn: u32,
@@ -45,9 +48,11 @@ pub(crate) struct UserProgress<T = PreparedRequest> {
 /// The sessions to prepare.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IndexRange {
+    /// Index of the first session.
     pub(crate) first: u64,
     /// Number of requests. The last session is cut at this number.
     pub(crate) requests: Option<u64>,
+    /// Number of sessions.
     pub(crate) sessions: Option<u64>,
 }
 
@@ -63,12 +68,14 @@ pub(crate) enum TakenRequest<T = PreparedRequest> {
     Over,
 }
 
+/// Handle of the thread that prepares the sessions of one phase.
 #[derive(Debug)]
 pub(super) struct RequestFeed {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// State that the feed's thread and the load's thread share.
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
@@ -82,9 +89,12 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     ready: VecDeque<UserProgress>,
+    /// Bytes of the requests in `ready`.
     bytes: usize,
+    /// Whether no further session will be prepared.
     over: bool,
     error: Option<LoadError>,
+    /// Whether the load needs no further session.
     dropped: bool,
     /// Whether the load found no session ready and has to be woken.
     hungry: bool,

@@ -4,7 +4,7 @@
 const LARGEST_HEAD: usize = 64 << 10;
 const MOST_HEADERS: usize = 64;
 
-/// Reader of one response. [`Default`] begins the next.
+/// Reader of one response. Each response needs a new reader.
 #[derive(Debug, Default)]
 pub(super) struct ResponseHead {
     state: State,
@@ -18,6 +18,7 @@ pub(super) struct ResponseHead {
     closes: bool,
 }
 
+/// The part of the response that comes next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]

@@ -1,13 +1,16 @@
 //! Search for the highest load that keeps given limits: bracketing by strides, then bisection to 2 %.
 //!
-//! A pure state machine without clock and sockets. It proposes a load, and the caller records whether the limits held.
-//! Predictions and measurements can therefore share it.
+//! A load is one number, such as a number of users or of sessions per second. The limits are those of the caller.
+//!
+//! The search is a state machine without clock and sockets. It proposes a load, and the caller records whether the
+//! limits held. Predictions and measurements can therefore share it.
 
 /// The highest load that keeps the limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum HighestLoad {
     /// No tried load keeps them. This is the lowest one.
     Below(f64),
+    /// The highest load that keeps them, to 2 % or to a whole number.
     At(f64),
     /// They hold up to this load. No higher one was tried.
     AtLeast(f64),

@@ -5,13 +5,16 @@ use super::clock::{Nanos, micros};
 /// Size of the sample, more than enough for a 99th percentile.
 const SAMPLE: usize = 10_000;
 
+/// Sample and maximum of the delays.
 #[derive(Debug, Default)]
 pub(super) struct LoopLag {
     sample: Vec<u32>,
     pub(super) max_us: u32,
+    /// Number of reads.
     seen: u64,
     /// Reads whose bytes had a kernel timestamp.
     stamped: u64,
+    /// State of the random number generator.
     random: u64,
 }
 
@@ -36,6 +39,7 @@ impl LoopLag {
         }
     }
 
+    /// Returns whether the kernel timestamps arriving bytes.
     pub(super) fn kernel_stamps(&self) -> bool {
         // A majority is enough: the first packets lack a timestamp, because the kernel stamps only after a socket asks
         // for it.

@@ -8,8 +8,8 @@
 //! second thread prepares requests (`feed`), `schedule` decides when each is sent, and `window` runs one phase: the
 //! warm-up or the measurement window.
 //!
-//! Nothing is dropped silently. A request completes, fails in one of the classes of [`RequestError`], or, after a stop, is
-//! counted as unfinished. A session that was due and never began is counted as unsent.
+//! Nothing is dropped silently. A request completes or fails in one of the classes of [`RequestError`]. If the run is
+//! stopped, a request in flight is counted as unfinished. A session that was due and never began is counted as unsent.
 
 mod arrival;
 mod clock;
@@ -76,7 +76,8 @@ pub enum LoadPhase {
 /// An event that the observer receives.
 #[derive(Clone, Copy, Debug)]
 pub enum LoadEvent<'a> {
-    /// A phase begins. `total` is the number of requests that it will send, if known.
+    /// A phase begins. `total` is the number of requests that it will send, if known. For `LoadPhase::Prepare` it is
+    /// the sum over the other two phases.
     Phase { phase: LoadPhase, total: Option<u64> },
     /// A request has ended.
     Ended { phase: LoadPhase, record: &'a RequestRecord },
@@ -89,12 +90,13 @@ pub enum LoadEvent<'a> {
 /// Progress of the measurement window or of the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObserverTick {
-    /// Time since the window's start.
+    /// Time since the start of the measurement window or of the warm-up.
     pub at: Duration,
     /// Requests sent so far.
     pub sent: u64,
     pub in_flight: usize,
-    /// Sessions that are due and wait for a place.
+    /// Sessions that are due and have not begun, for lack of a free place or of a prepared session. A place is the
+    /// right to have one request in flight.
     pub waiting: usize,
     /// Content chunks received so far, including those of requests in flight.
     pub chunks: u64,
@@ -164,8 +166,8 @@ impl LoadError {
 type Observer = Box<dyn FnMut(LoadEvent<'_>) -> RunFlow + Send>;
 
 /// Sends the workload's requests and returns when the last one has ended. Returns early, soon after `stop` turns true
-/// or `observer` returns `RunFlow::End`. The run then contains the requests that had ended. Dropping the future also stops
-/// the load.
+/// or `observer` returns `RunFlow::End`. The run then contains the requests that had ended. Dropping the future also
+/// stops the load.
 ///
 /// `observer` is called on the load's thread at the beginning of each phase, at the end of each request and ten times a
 /// second. It must be quick and must not block. Another thread prepares requests, a bounded amount ahead.

@@ -20,9 +20,11 @@ pub struct LoadTarget {
     pub stream: bool,
     /// Sent as `Authorization: Bearer ...`; never shown.
     pub api_key: Option<BearerKey>,
-    /// Header lines of every request, beside those that the client sets itself.
+    /// Header lines of every request, as names and values. A line replaces the client's own line of the same name, such
+    /// as `user-agent`. `content-length`, `transfer-encoding` and `connection` are errors.
     pub headers: Vec<(String, String)>,
-    /// Additional fields of every request's body. They replace fields of the same name.
+    /// Additional fields of every request's body. They replace fields of the same name. Fields that the workload
+    /// decides, such as `prompt` and `max_tokens`, are errors.
     pub extra_body: Map<String, Json>,
     /// A PEM file of certificates to trust for `https`, instead of the system's.
     pub ca_file: Option<PathBuf>,
@@ -74,14 +76,15 @@ impl std::fmt::Debug for BearerKey {
 pub enum ArrivalPattern {
     /// [`LoadPlan::concurrency`] users. Each begins its next session when the previous one has ended.
     Closed,
-    /// All at once, limited by [`LoadPlan::concurrency`]: a rate of `inf`.
+    /// All at once, limited by [`LoadPlan::concurrency`]. `vllm bench serve` calls this a request rate of `inf`.
     AtOnce,
-    /// Sessions per second. Gaps are drawn from a gamma distribution of this shape (1: Poisson; below 1: bursts;
-    /// infinite: constant gaps) and mean `1 / rate`.
+    /// `per_s` sessions per second. Gaps are drawn from a gamma distribution of mean `1 / per_s` and shape `burstiness`
+    /// (1: Poisson; below 1: bursts; infinite: constant gaps).
     Rate { per_s: f64, burstiness: f64 },
     /// A rate that rises or falls linearly from one value to the other over `over`, and then stays.
     Ramp { from_per_s: f64, to_per_s: f64, over: Duration, burstiness: f64 },
-    /// At the workload's own time stamps, counted from that of [`LoadPlan::first`], times this factor: 0.5 is twice as fast.
+    /// At the workload's own time stamps, counted from that of [`LoadPlan::first`] and multiplied by `factor`. A factor
+    /// of 0.5 is twice as fast.
     Trace { factor: f64 },
 }
 
@@ -91,8 +94,9 @@ pub struct LoadPlan {
     pub arrival: ArrivalPattern,
     /// Seed of the arrivals. The workload has its own seed.
     pub seed: u64,
-    /// Maximum number of requests in flight (in a closed loop: users). A session that is due earlier waits for a place.
-    /// Its wait counts as latency, except with `ArrivalPattern::AtOnce`. Required in a closed loop.
+    /// Number of places, required in a closed loop. In a closed loop and with `ArrivalPattern::AtOnce`, each user
+    /// occupies one, otherwise each request in flight. A session that is due while all places are taken waits for one.
+    /// Its wait counts as latency, except with `AtOnce`.
     pub concurrency: Option<usize>,
     /// Index of the first session of the measurement window. A later run on the same server needs other sessions,
     /// because the server's prefix cache holds the prompts of the earlier run.
@@ -110,12 +114,12 @@ pub struct LoadPlan {
     pub request_timeout: Duration,
     /// Whether a reply may end before it has the requested number of tokens.
     pub allow_eos: bool,
-    /// Maximum number of chunk times kept over all records, at 4 bytes each. Later records keep only their first and
-    /// last time. The observer still sees all of them.
+    /// Maximum number of chunk times kept over all records, at 4 bytes each. A record that would exceed it keeps only
+    /// its first and last time. The observer still sees all of them.
     pub kept_chunks: usize,
 }
 
-/// 64 MB at 4 bytes each.
+/// Default of `LoadPlan::kept_chunks`: 64 MB at 4 bytes each.
 const KEPT_CHUNKS: usize = 16_000_000;
 
 impl LoadPlan {

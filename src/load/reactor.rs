@@ -2,7 +2,7 @@
 //!
 //! A read is handled at once: the bytes pass the readers of HTTP, events and chunks without a copy, a task or a queue.
 //! The kernel timestamps their arrival. Neither a burst of a thousand chunks nor a slow machine therefore delays the
-//! recorded time of a token. The lag of the loop is measured separately ([`Client::lags_us`](super::Client::lags_us)).
+//! recorded time of a token. The lag of the loop is measured separately (`ClientUse::lags_us`).
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,16 +26,18 @@ use super::signal::ThreadSignal;
 /// just then would fail by the load's own fault.
 const IDLE: Nanos = 3_000_000_000;
 
-/// Time after the send until the loss of a kept connection counts as stale. The server had closed the connection before
-/// the send, and the notice takes a round trip. A request that is lost later had reached the server.
+/// A kept connection that is lost within this time after a send counts as stale, and the request is sent again. The
+/// server had closed the connection before the send, and the notice takes a round trip. A request that is lost later is
+/// assumed to have reached the server, so it fails.
 const STALE: Nanos = 500_000_000;
 
 /// Maximum time from `[DONE]` to the end of the body. The connection is closed afterwards.
 const DRAIN: Nanos = 250_000_000;
 
-/// Maximum time to open the connections ahead of the requests.
+/// Maximum time that `open` waits for connections.
 const OPENING: Nanos = 5_000_000_000;
 
+/// Maximum number of events of one `epoll` wait.
 const EVENTS: usize = 1024;
 
 /// `epoll` marks of the descriptors that are no connections.
@@ -44,6 +46,7 @@ const SIGNAL: u64 = u64::MAX - 1;
 /// Bits of a connection's mark that contain its slot. The other bits contain the connection's number.
 const SLOT: u64 = u32::MAX as u64;
 
+/// The connections of a load and the `epoll` instance that watches them.
 pub(super) struct LoadReactor {
     endpoint: Arc<ServerEndpoint>,
     signal: Arc<ThreadSignal>,
@@ -55,6 +58,7 @@ pub(super) struct LoadReactor {
     events: Vec<EpollEvent>,
     pub(super) desk: ConnectionTools,
     slots: Vec<Option<LoadConnection>>,
+    /// Slots without a connection.
     free: Vec<usize>,
     /// Slots of connections without an exchange. The most recently used is taken first.
     idle: Vec<usize>,
@@ -62,14 +66,18 @@ pub(super) struct LoadReactor {
     deadlines: VecDeque<Deadline>,
     /// Deadlines for the end of a body after `[DONE]`, ascending.
     drains: VecDeque<Deadline>,
+    /// Number of connections opened so far.
     pub(super) connections: u64,
+    /// Number of requests that were sent a second time.
     pub(super) resent: u64,
 }
 
+/// A timer of one exchange.
 #[derive(Clone, Copy, Debug)]
 struct Deadline {
     at: Nanos,
     slot: usize,
+    /// First send of the exchange. It identifies the exchange within its slot.
     sent: Nanos,
 }
 
@@ -263,7 +271,7 @@ impl LoadReactor {
         }
     }
 
-    /// Returns whether the send that a timer was set for is still in flight.
+    /// Returns whether the exchange that a timer was set for is still in flight.
     fn holds(&self, timer: Deadline) -> bool {
         let exchange = self.slots[timer.slot].as_ref().and_then(|connection| connection.exchange.as_ref());
         exchange.is_some_and(|exchange| exchange.first_sent == timer.sent)
@@ -296,6 +304,8 @@ impl LoadReactor {
         }
     }
 
+    /// Handles a broken connection. Sends the request again if the connection was stale, and otherwise ends the
+    /// exchange.
     fn broken(&mut self, slot: usize, error: RequestError) -> io::Result<Option<FinishedExchange>> {
         let Some(connection) = self.slots[slot].as_mut() else { return Ok(None) };
         let now = self.desk.clock.now();

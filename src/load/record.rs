@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub enum RequestError {
     #[error("cannot connect: {0}")]
     Connect(String),
-    /// An HTTP status other than 200.
+    /// An HTTP status other than 200. `seen` is the server's message or the beginning of the body.
     #[error("http status {status}: {seen}")]
     Http { status: u16, seen: String },
     /// The limit covers the whole request, from its send.
@@ -79,8 +79,8 @@ pub struct RequestRecord {
     pub prompt_tokens: u32,
     /// Prompt tokens in the server's prefix cache, if the server reports them.
     pub cached_tokens: Option<u32>,
-    /// Output tokens by the server's count. Without a count: the number of content chunks for a dialect whose servers
-    /// do not always count (TGI, llama.cpp, OpenAI), otherwise 0.
+    /// Output tokens by the server's count. Without a count, this is the number of content chunks of a streamed reply
+    /// if the dialect's servers do not always count (TGI, llama.cpp, OpenAI). Otherwise it is 0.
     pub output_tokens: u32,
     pub result: Result<(), RequestError>,
 }
@@ -131,7 +131,8 @@ pub struct WarmupSummary {
 /// The cause of a run's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunEnd {
-    /// Every request was sent and has ended.
+    /// The plan was carried out: no request is left to send or in flight, or the duration is over and the last request
+    /// has ended.
     Complete,
     /// The caller stopped the run.
     Stopped,
@@ -167,7 +168,8 @@ pub struct ClientUse {
     pub peak_in_flight: usize,
     /// Number of opened connections, including those of the warm-up.
     pub connections: u64,
-    /// Requests that were sent a second time, because the server had closed a kept connection.
+    /// Requests that were sent a second time, because the server had closed a kept connection. Includes those of the
+    /// warm-up.
     pub resent: u64,
 }
 
@@ -181,7 +183,7 @@ pub struct LoadRun {
     pub began: Instant,
     /// The end of the measurement window, after its last request.
     pub ended: Instant,
-    /// Requests of the measurement window that were in flight when the run was stopped.
+    /// Requests of the measurement window that were in flight when the caller or the observer ended the run.
     pub unfinished: usize,
     /// Sessions that were due but had not begun when the run ended, because it was stopped or its time was up.
     pub unsent: usize,

@@ -21,7 +21,8 @@ use super::{
 };
 use crate::workload::{WarmupSessions, Workload};
 
-/// Number of connections opened and sessions prepared before an open loop starts: one second of a high rate.
+/// Number of connections opened and sessions prepared before an open loop starts: one second of a high rate. Also the
+/// number of warm-up users if the plan has no concurrency.
 const AHEAD: usize = 64;
 
 /// Offset of the warm-up's sessions in a run without a number of requests. No session of the window reaches it.
@@ -42,6 +43,7 @@ pub(crate) fn measured(plan: &LoadPlan, sessions: Option<u64>) -> IndexRange {
     IndexRange { first: plan.first, requests: plan.requests, sessions }
 }
 
+/// Drives a load on the calling thread. The arguments and errors are those of `drive`.
 pub(super) fn run(
     target: &LoadTarget,
     workload: &Arc<dyn Workload>,
@@ -145,8 +147,11 @@ pub(super) fn run(
     })
 }
 
-/// Rejects a plan that cannot be carried out. Returns the number of sessions if it ends the run, instead of a number of
-/// requests.
+/// Checks that a plan can be carried out. Returns the number of sessions if the end of a trace ends the run, because
+/// the plan has neither a number of requests nor a duration.
+///
+/// # Errors
+/// If a number is 0 or out of range, the run would have no end, or a trace has no time stamps.
 pub(crate) fn check(plan: &LoadPlan, workload: &dyn Workload) -> Result<Option<u64>, LoadError> {
     let concurrency = plan.concurrency.map(|places| places as u64);
     for (name, value) in [("concurrency", concurrency), ("requests", plan.requests)] {

@@ -16,6 +16,7 @@ pub(crate) trait ScheduledTurn {
     fn think(&self) -> Duration;
 }
 
+/// State of one phase: sessions that are due, users that think and free places.
 pub(crate) struct LoadSchedule<T = PreparedRequest> {
     /// Origin of the instants.
     zero: Nanos,
@@ -27,6 +28,7 @@ pub(crate) struct LoadSchedule<T = PreparedRequest> {
     due: VecDeque<Nanos>,
     /// Later turns of users that still think.
     thinking: BinaryHeap<Reverse<Thinking<T>>>,
+    /// Maximum number of users in a closed loop, otherwise of requests in flight.
     places: usize,
     /// Sessions that have begun and not ended.
     sessions: usize,
@@ -39,10 +41,13 @@ pub(crate) struct LoadSchedule<T = PreparedRequest> {
     over: bool,
     /// Number of times that a session could have begun but was not ready.
     pub(super) starved: u64,
+    /// Whether the current wait for a ready session has been counted.
     starving: bool,
 }
 
+/// A user between two turns.
 struct Thinking<T> {
+    /// End of the think time.
     due: Nanos,
     progress: UserProgress<T>,
 }
@@ -50,10 +55,14 @@ struct Thinking<T> {
 /// The next action of the load.
 #[derive(Debug)]
 pub(crate) enum NextSend<T = PreparedRequest> {
+    /// A request to send now.
     Send {
         turn: T,
+        /// The session's further turns.
         rest: UserProgress<T>,
+        /// `None` if the request is due when it is sent.
         due: Option<Nanos>,
+        /// Whether the request waited for a place.
         queued: bool,
     },
     /// Nothing to do before this instant, unless an exchange ends.

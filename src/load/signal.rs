@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+/// Stop flag and wake-up of one load.
 #[derive(Debug)]
 pub(super) struct ThreadSignal {
     raised: AtomicBool,
@@ -25,6 +26,7 @@ impl ThreadSignal {
         self.wake();
     }
 
+    /// Returns whether the load was asked to stop.
     pub(super) fn is_raised(&self) -> bool {
         self.raised.load(Ordering::Acquire)
     }

@@ -79,7 +79,9 @@ impl TlsSettings {
 #[derive(Debug)]
 pub(super) struct TlsSession {
     connection: ClientConnection,
+    /// Decrypted bytes of the last read.
     plain: Vec<u8>,
+    /// Encrypted bytes to send.
     sealed: Vec<u8>,
     /// Bytes of `sealed` that the socket has taken.
     sent: usize,

@@ -14,9 +14,11 @@ use super::schedule::{LoadSchedule, NextSend};
 use super::signal::ThreadSignal;
 use super::{LoadError, LoadEvent, LoadPhase, LoadPlan, Observer, ObserverTick, RequestError, RequestRecord, RunFlow};
 
-/// Pause of a closed loop after a failed connect. Without it the loop would retry as fast as the processor allows.
+/// Pause of a closed loop after a failed connect: 10 ms. Without it the loop would retry as fast as the processor
+/// allows.
 const REFUSED: Nanos = 10_000_000;
 
+/// Interval of the observer's ticks: 100 ms.
 const TICK: Nanos = 100_000_000;
 
 /// Context of a phase.
@@ -38,6 +40,7 @@ pub(super) struct LoadWindow<'a> {
 pub(super) struct WindowTally {
     pub(super) records: Vec<RequestRecord>,
     sent: u64,
+    /// Number of chunk times in `records`.
     kept_chunks: usize,
     pub(super) peak_in_flight: usize,
     /// Whether the observer has ended the run.
@@ -103,7 +106,7 @@ impl LoadWindow<'_> {
                 next_tick += TICK * ((now - next_tick) / TICK + 1);
             }
             until = until.min(next_tick);
-            // The wait is limited to 1 s, so that the stop flag is checked in any case.
+            // The wait ends at the next tick at the latest. The stop flag is therefore checked even without an event.
             for event in 0..self.reactor.wait(until.min(now + 10 * TICK))? {
                 if let Some(finished) = self.reactor.handle(event)? {
                     self.finish(finished, tally);

@@ -1,31 +1,33 @@
-//! The peak of the profiling run: the larger of one forward step over the token budget and the sampler's work.
+//! Peak memory of the engine's profiling run: the larger of a forward step with the full token budget and the sampler's
+//! work.
 //!
-//! The constants are fitted to public measurements. These are 162 starts of 0.9.0.1 on an L40S (three models, both
-//! engines) and the profiles of eight models on an H100 with 0.11 (llm-d-benchmark). The sampler's factor is equal in
-//! all of them within 2 %. The forward factors come from one dense model each.
+//! The constants are fitted to public measurements. These are 162 starts of 0.9.0.1 on an L40S (three models, V0 and
+//! V1) and the profiles of eight models on an H100 with 0.11 (llm-d-benchmark). The sampler's factor is equal in all of
+//! them within 2 %. Each of the forward factors comes from one dense model.
 
 use super::MemoryLaunch;
 use crate::facts::{EngineVersion, ModelShape};
 use crate::stats::{GIB, gib, to_f64};
 
-/// Copies of the 32-bit logits that the sampler holds at its peak: 16-bit and 32-bit logits, sorted values and their
-/// 64-bit indices, probabilities, sums, masks.
+/// Memory of the sampler at its peak, in multiples of the 32-bit logits. It holds 16-bit and 32-bit logits, sorted
+/// values with 64-bit indices, probabilities, sums and masks.
 const SORTING: f64 = 9.5;
-/// Like `SORTING`, but without sorting: from 0.20 a Triton kernel finds the limits (`apply_top_k_top_p_triton`).
+/// Like `SORTING`, for releases that do not sort: from 0.20 a Triton kernel finds the thresholds of top-k and top-p
+/// (`apply_top_k_top_p_triton`).
 const SELECTING: f64 = 4.5;
 
 /// Components of the peak in GiB.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ActivationPeaks {
-    /// Grows with the sequences.
+    /// Memory of the sampler. It grows with the number of sequences.
     pub(super) sampler: f64,
     /// Hidden states of all tokens. They stay allocated while the sampler works.
     pub(super) hidden: f64,
-    /// Grows with the token budget.
+    /// Memory of the forward step. It grows with the token budget.
     pub(super) forward: f64,
 }
 
-/// Returns `None` if the shape lacks a size.
+/// Estimates the components. Returns `None` if the shape lacks a size.
 pub(super) fn peaks(model: &ModelShape, launch: &MemoryLaunch) -> Option<ActivationPeaks> {
     let resolved = &launch.resolved;
     let element = to_f64(launch.element_bytes(model));
@@ -33,6 +35,7 @@ pub(super) fn peaks(model: &ModelShape, launch: &MemoryLaunch) -> Option<Activat
     let (tokens, hidden) = (to_f64(resolved.max_num_batched_tokens), to_f64(model.hidden_size?));
     let sequences = to_f64(resolved.max_num_seqs.min(resolved.max_num_batched_tokens));
     let copies = if launch.target.version >= EngineVersion::V0_20 { SELECTING } else { SORTING };
+    // Copies of the feed-forward's inner activations, and of the hidden states.
     let (inner, outer) = match (resolved.v0, launch.compiled) {
         (_, false) => (3.0, 3.0),
         (false, true) => (3.0, 5.0),
@@ -47,7 +50,7 @@ pub(super) fn peaks(model: &ModelShape, launch: &MemoryLaunch) -> Option<Activat
     })
 }
 
-/// Returns the elements of the MLP's inner activations for one token.
+/// Returns the number of elements of the feed-forward's inner activations for one token.
 fn intermediate(model: &ModelShape) -> Option<u64> {
     match model.experts {
         Some(experts) => {
@@ -62,12 +65,12 @@ fn intermediate(model: &ModelShape) -> Option<u64> {
 /// Estimates the memory of the driver, the libraries and their buffers, in GiB: mean and standard deviation.
 ///
 /// Up to 0.9, V1 counts all memory of the device that it has not allocated itself. That includes its CUDA context and
-/// other processes. V0 and later V1 count only memory that the profiling run has added. Two and more devices add
-/// buffers of NCCL.
+/// other processes. V0, and V1 from 0.10 on, count only memory that the profiling run has added. With several devices,
+/// NCCL adds buffers.
 pub(super) fn overhead(launch: &MemoryLaunch) -> (f64, f64) {
     let resolved = &launch.resolved;
     if launch.target.cpu {
-        // The resident memory of the process besides the weights.
+        // The resident memory of the process without the weights.
         return (1.5, 0.7);
     }
     let (alone, doubt) = match (resolved.v0, launch.target.version < EngineVersion::V0_10) {
@@ -79,16 +82,17 @@ pub(super) fn overhead(launch: &MemoryLaunch) -> (f64, f64) {
     if many { (alone + 0.42, doubt + 0.2) } else { (alone, doubt) }
 }
 
-/// Returns the prior's standard deviations of the factors on sampler and forward step.
+/// Returns the prior's standard deviations of the factors on the sampler and on the forward step.
 pub(super) fn doubts(model: &ModelShape, launch: &MemoryLaunch) -> (f64, f64) {
+    // The constants were fitted to releases up to 0.11.
     let measured = launch.target.version < EngineVersion::V0_12;
-    // Encoders of images and sound are profiled as well. Some of them run with fewer sequences.
+    // The engine also profiles encoders of images and sound, and it runs some of them with fewer sequences.
     let other = if model.multimodal || model.encoder_decoder { 2.0 } else { 1.0 };
     let (sampler, forward) = if measured { (0.04, 0.25) } else { (0.35, 0.35) };
     (sampler * other, forward * other)
 }
 
-/// Returns the device's memory in GiB that the engine may use.
+/// Returns the part of the device's memory that the engine may use, in GiB. `None` if that memory is unknown.
 pub(super) fn budget(launch: &MemoryLaunch) -> Option<f64> {
     Some(gib(launch.target.device_memory?) * launch.resolved.gpu_memory_utilization)
 }

@@ -1,4 +1,4 @@
-//! Arithmetic of the KV cache: bytes, blocks and tokens. Exact, as in `vllm/v1/core/kv_cache_utils.py`.
+//! Exact arithmetic of the KV cache: bytes, blocks and tokens, as in `vllm/v1/core/kv_cache_utils.py`.
 
 use super::MemoryLaunch;
 use crate::facts::{EngineVersion, ModelShape};
@@ -21,15 +21,17 @@ pub struct CacheLayout {
     full_groups: u64,
     /// Groups of layers with a sliding window.
     sliding_groups: u64,
-    /// Most tokens of one sequence that a layer with a sliding window keeps.
+    /// Largest number of tokens of one sequence that a layer with a sliding window keeps.
     sliding_tokens: u64,
-    /// Devices among which one sequence's context is divided.
+    /// Number of devices among which the context of one sequence is divided.
     context_parallel_size: u64,
-    /// Blocks that are never handed out.
+    /// Blocks that the release's check of the longest length leaves out: 1 from 0.32 on, 0 before.
     reserved: u64,
-    /// The number of pipeline stages. V0 divides its blocks by it to check whether a sequence fits.
+    /// The number of pipeline stages, for V0 only. V0 divides the number of blocks by it to check whether a sequence
+    /// fits.
     v0_stages: Option<u64>,
-    /// Whether the log reports concurrency times length instead of blocks times size.
+    /// Whether the release's log computes the cache's tokens as concurrency times `max_model_len` (from 0.20 on).
+    /// Otherwise it multiplies blocks by block size.
     tells_concurrency: bool,
 }
 
@@ -50,7 +52,7 @@ impl CacheLayout {
         // A window longer than the model's length still counts as a window.
         let sliding = match (launch.hybrid, model.sliding_window, model.sliding_layers) {
             (true, Some(_), Some(sliding)) => stage_layers(sliding, launch).min(layers),
-            // The result depends on the layers that have the window, and these are unknown.
+            // The number of layers with a window is unknown, and the result depends on it.
             (true, Some(_), None) => return None,
             _ => 0,
         };
@@ -71,7 +73,8 @@ impl CacheLayout {
             sliding_groups: sliding.div_ceil(group),
             sliding_tokens: model.sliding_window.unwrap_or(0).saturating_sub(1).saturating_add(in_flight),
             context_parallel_size: launch.context_parallel_size.max(1),
-            // `BlockPool` keeps the null block; from 0.32 the check of the length counts it.
+            // `BlockPool` never hands out its null block. From 0.32 on, the check of the length takes that into
+            // account.
             reserved: u64::from(since(32)),
             v0_stages: resolved.v0.then_some(resolved.pipeline_parallel_size.max(1)),
             tells_concurrency: since(20),
@@ -84,7 +87,7 @@ impl CacheLayout {
         bytes / self.block_bytes.max(1)
     }
 
-    /// Returns the number of blocks that one sequence of this length takes.
+    /// Returns the number of blocks that one sequence of this length in tokens takes.
     #[must_use]
     pub fn blocks_per_request(&self, length: u64) -> u64 {
         let full = length.div_ceil(self.context_parallel_size).div_ceil(self.block_size);
@@ -137,7 +140,8 @@ impl CacheLayout {
         (blocks / groups).saturating_mul(self.block_size).saturating_mul(self.context_parallel_size)
     }
 
-    /// Returns the number of blocks behind a log line that reports this number of tokens.
+    /// Returns the number of blocks if the release's log reports this number of tokens. It inverts `tokens`, up to
+    /// rounding.
     #[must_use]
     pub fn blocks_of_tokens(&self, tokens: u64, length: u64) -> u64 {
         if self.tells_concurrency {
@@ -149,7 +153,7 @@ impl CacheLayout {
     }
 }
 
-/// Returns the layers of the pipeline's largest stage.
+/// Returns the number of layers in the pipeline's largest stage.
 pub(super) fn stage_layers(layers: u64, launch: &MemoryLaunch) -> u64 {
     let stages = launch.resolved.pipeline_parallel_size.clamp(1, layers.max(1));
     // 0.6 assigns all remaining layers to the last stage. Later releases assign one each to several stages.
@@ -160,7 +164,7 @@ pub(super) fn stage_layers(layers: u64, launch: &MemoryLaunch) -> u64 {
 fn token_bytes(model: &ModelShape, launch: &MemoryLaunch) -> Option<u64> {
     let element = launch.cache_dtype_bytes.unwrap_or_else(|| launch.element_bytes(model));
     let parallel = launch.resolved.tensor_parallel_size.max(1);
-    // 0.6 does not support latent attention and caches whole keys and values.
+    // 0.6 does not support latent attention. It caches whole keys and values, with heads padded to 256 elements.
     if let Some(latent) = model.latent.filter(|_| !launch.target.version.is_v0()) {
         if launch.deepseek_cache {
             return Some(DEEPSEEK_TOKEN);

@@ -1,4 +1,4 @@
-//! A normal distribution over the model's corrections, and its update by an observation.
+//! A normal distribution over the memory model's corrections, and its update by an observation.
 
 use crate::stats::small::dot;
 
@@ -7,7 +7,7 @@ pub(super) const SIZE: usize = 5;
 
 pub(super) type Vector = [f64; SIZE];
 
-/// Mean and covariance.
+/// A multivariate normal distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Gaussian {
     pub(super) mean: Vector,
@@ -15,7 +15,7 @@ pub(super) struct Gaussian {
 }
 
 impl Gaussian {
-    /// Creates independent corrections.
+    /// Creates a distribution of independent corrections with these standard deviations.
     pub(super) fn independent(mean: Vector, deviations: Vector) -> Self {
         let mut covariance = [[0.0; SIZE]; SIZE];
         for (index, deviation) in deviations.into_iter().enumerate() {
@@ -24,7 +24,7 @@ impl Gaussian {
         Self { mean, covariance }
     }
 
-    /// Returns the variance of `slope . corrections`.
+    /// Returns the variance of the inner product of `slope` and the corrections.
     pub(super) fn variance(&self, slope: &Vector) -> f64 {
         dot(slope, &self.times(slope))
     }
@@ -52,6 +52,7 @@ impl Gaussian {
         }
     }
 
+    /// Returns the covariance times `slope`.
     fn times(&self, slope: &Vector) -> Vector {
         self.covariance.map(|row| dot(&row, slope))
     }

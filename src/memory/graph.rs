@@ -4,10 +4,11 @@ use super::MemoryLaunch;
 use crate::facts::{EngineVersion, ModelShape};
 use crate::stats::gib;
 
-/// Bytes of one captured size in one layer: measured on an L40S with 0.9.0.1 for 28, 32 and 64 layers and 11 to 67 sizes.
+/// Bytes of the graph of one batch size in one layer. Measured on an L40S with 0.9.0.1 for 28, 32 and 64 layers and 11
+/// to 67 sizes.
 const LAYER: u64 = 256 << 10;
 
-/// Estimates the GiB of all graphs, 0 if none is captured. `None` if the shape lacks its layers.
+/// Estimates the memory of all graphs in GiB, 0 if none is captured. `None` if the shape lacks the number of layers.
 pub(super) fn graphs(model: &ModelShape, launch: &MemoryLaunch) -> Option<f64> {
     if captured_sizes(launch) == 0 {
         return Some(0.0);
@@ -16,8 +17,8 @@ pub(super) fn graphs(model: &ModelShape, launch: &MemoryLaunch) -> Option<f64> {
     Some(gib(captured_sizes(launch).saturating_mul(layers).saturating_mul(LAYER)))
 }
 
-/// Returns the number of captured batch sizes. By default these are 1, 2, 4, then every eighth, from 0.12 every
-/// sixteenth above 256. Eager mode and CPUs capture none.
+/// Returns the number of captured batch sizes. By default these are 1, 2, 4 and the multiples of 8. From 0.12 on, only
+/// multiples of 16 are captured above 256. Eager mode and CPUs capture none.
 #[must_use]
 pub fn captured_sizes(launch: &MemoryLaunch) -> u64 {
     if launch.eager || launch.target.cpu {

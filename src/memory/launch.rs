@@ -8,11 +8,11 @@ use crate::facts::{EngineVersion, ModelShape};
 pub struct LaunchTarget {
     pub version: EngineVersion,
     pub cpu: bool,
-    /// Bytes of one device, as the engine sees them.
+    /// Memory of one device in bytes, as the engine sees it.
     pub device_memory: Option<u64>,
 }
 
-/// The resolved values and the flags that change how memory is used.
+/// The resolved values of a launch, and its flags that change the use of memory.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct MemoryLaunch {
@@ -26,32 +26,33 @@ pub struct MemoryLaunch {
     pub cache_dtype_bytes: Option<u64>,
     /// Whether the cache has a type of unknown size.
     pub unknown_cache: bool,
-    /// Replicas among which a layer's experts are divided.
+    /// Number of data-parallel replicas, among which the experts of a layer are divided.
     pub data_parallel_size: u64,
     /// Whether latent attention is cached as `fp8_ds_mla`.
     pub deepseek_cache: bool,
-    /// Bytes of one activation and of one unquantised weight. `None` means the checkpoint's own type.
+    /// Bytes of one element of activations and of unquantised weights. `None` means the checkpoint's own type.
     pub dtype_bytes: Option<u64>,
     /// Method that quantises the weights, if a flag sets one.
     pub quantization: Option<String>,
-    /// Bytes of the cache on one device, if they are set instead of computed.
+    /// Bytes of the cache on one device, if a flag sets them.
     pub cache_memory: Option<u64>,
-    /// Blocks, if they are set instead of computed.
+    /// Number of the cache's blocks, if a flag sets it.
     pub blocks: Option<u64>,
-    /// Whether layers with a sliding window have their own, smaller share of the cache.
+    /// Whether layers with a sliding window keep only the window's tokens in the cache.
     pub hybrid: bool,
-    /// Steps that may be in flight at the same time.
+    /// Number of steps that may be in flight at the same time.
     pub concurrent_batches: u64,
-    /// Devices among which one sequence's context is divided.
+    /// Number of devices among which the context of one sequence is divided.
     pub context_parallel_size: u64,
     /// Whether releases that estimate the graphs (from 0.20) subtract the estimate from the cache.
     pub estimates_graphs: bool,
-    /// Bytes of the weights that stay in the host's memory, on each device.
+    /// Bytes of weights per device that stay in the host's memory.
     pub offloaded: u64,
 }
 
 impl MemoryLaunch {
-    /// Returns the bytes of one activation. Engines run 32-bit models in 16 bits unless a flag overrides it.
+    /// Returns the bytes of one element of the activations. Engines run 32-bit models in 16 bits unless a flag
+    /// overrides it.
     #[must_use]
     pub fn element_bytes(&self, model: &ModelShape) -> u64 {
         self.dtype_bytes.unwrap_or(model.dtype_bytes.min(2))

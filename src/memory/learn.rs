@@ -1,8 +1,9 @@
 //! Corrections of the cold estimates by Bayes' rule, from earlier starts of the same model.
 //!
-//! The cold model is the prior. Each observed start is one step of an extended Kalman filter over five corrections:
-//! factors on weights, sampler, forward step and graphs, and the overhead. Nothing is fitted ahead and nothing is
-//! stored but the observations, so the same observations always give the same prediction.
+//! The cold model is the prior. An extended Kalman filter estimates five corrections: factors on weights, sampler,
+//! forward step and graphs, and a summand for the overhead. Each observed start is up to three of its updates: weights,
+//! graphs and cache. Only the observations are stored, so the same observations in the same order always give the same
+//! prediction.
 
 use super::gaussian::Gaussian;
 use super::predict::{OVERHEAD, UncorrectedMemory};
@@ -18,17 +19,17 @@ pub struct StartObservation {
     pub observed: MemoryObservation,
 }
 
-/// Starts of one model on one kind of device with one release, in any order. Without starts, the cold model applies.
+/// Observed starts of one model on one kind of device with one release. Without starts, the cold model applies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LearnedMemory {
     observations: Vec<StartObservation>,
 }
 
-/// Standard deviation of logged sizes in GiB: logs print two or four decimals, and equal starts differ slightly.
+/// Standard deviation of logged sizes in GiB. Logs print two or four decimals, and equal starts differ slightly.
 const PRINTED: f64 = 0.01;
 
-/// Number of standard deviations beyond which the estimates do not explain an observation. Something else, such as
-/// another process, then uses memory.
+/// Number of standard deviations beyond which the estimates do not explain an observation. Something unknown then uses
+/// memory, such as another process. The overhead becomes less certain by that difference.
 const UNEXPLAINED: f64 = 4.0;
 
 impl LearnedMemory {
@@ -37,7 +38,7 @@ impl LearnedMemory {
         Self { observations }
     }
 
-    /// Returns the number of starts it has learned from.
+    /// Returns the number of observed starts.
     #[must_use]
     pub fn len(&self) -> usize {
         self.observations.len()
@@ -48,6 +49,7 @@ impl LearnedMemory {
         self.observations.is_empty()
     }
 
+    /// Returns the posterior of the corrections for `launch`, whose estimates are `base`.
     pub(super) fn corrections(&self, model: &ModelShape, launch: &MemoryLaunch, base: &UncorrectedMemory) -> Gaussian {
         let mut gaussian = base.prior();
         for observation in &self.observations {
@@ -93,8 +95,8 @@ fn learn(
     gaussian.observe(&corrected.slope, surprise, noise);
 }
 
-/// Returns the extra uncertainty of a start as evidence for a launch that differs in more than its numbers. It is a
-/// share of the weights, and GiB.
+/// Returns the additional standard deviations of an observed start if `launch` differs in more than its sizes. The
+/// first is a share of the weights, the second is in GiB.
 fn strangeness(past: &MemoryLaunch, launch: &MemoryLaunch) -> (f64, f64) {
     let (a, b) = (&past.resolved, &launch.resolved);
     let apart =
@@ -105,8 +107,8 @@ fn strangeness(past: &MemoryLaunch, launch: &MemoryLaunch) -> (f64, f64) {
     (weights, run + if apart { 0.3 } else { 0.0 })
 }
 
-/// Returns the GiB of the cache that a start has found. `None` if its size was set, because that reveals nothing of the
-/// rest.
+/// Returns the size of the cache in GiB that a start computed. `None` if a flag set it, because it then contains no
+/// information on the other parts.
 fn cache_gib(model: &ModelShape, launch: &MemoryLaunch, observed: &MemoryObservation) -> Option<f64> {
     if launch.cache_memory.is_some() || launch.blocks.is_some() {
         return None;
@@ -121,6 +123,7 @@ fn cache_gib(model: &ModelShape, launch: &MemoryLaunch, observed: &MemoryObserva
     blocks.map(|blocks| gib(blocks.saturating_mul(layout.block_bytes))).or(observed.cache_gib)
 }
 
+/// Returns the number of blocks of one sequence of this length.
 fn whole_blocks(layout: &CacheLayout, length: u64) -> f64 {
     to_f64(layout.blocks_per_request(length))
 }

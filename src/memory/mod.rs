@@ -1,8 +1,8 @@
 //! Model of a device's memory: its parts and their uncertainty, before a launch and after earlier starts.
 //!
 //! A start fails if the memory that is left for the KV cache does not hold one request. The sizes of the cache are
-//! exact arithmetic ([`CacheLayout`]). The other parts are estimates with a standard deviation ([`predict`]). Every observed
-//! start makes that deviation smaller ([`LearnedMemory`]).
+//! computed exactly ([`CacheLayout`]). The other parts are estimates with a standard deviation ([`predict`]). Every
+//! observed start makes that deviation smaller ([`LearnedMemory`]).
 
 mod activation;
 mod cache;

@@ -14,30 +14,30 @@ pub(super) const FORWARD: usize = 2;
 pub(super) const OVERHEAD: usize = 3;
 pub(super) const GRAPHS: usize = 4;
 
-/// Standard deviation of the engine's own profiling from start to start, in GiB. On an L40S, equal starts among 162
-/// differ by 0.001 to 0.002; allocators round up.
+/// Standard deviation in GiB of the engine's memory profiling between equal starts. Among 162 starts on an L40S, equal
+/// ones differ by 0.001 to 0.002. The value is larger because allocators round up.
 const REPEAT: f64 = 0.01;
 
 /// Predicted parts of one device's memory after a start, in GiB. Each is a mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryPrediction {
     pub weights_gib: f64,
-    /// The peak of the profiling run above the weights.
+    /// The peak of the engine's profiling run, without the weights.
     pub activations_gib: f64,
-    /// Driver, libraries, buffers, and all other memory that is not the model's.
+    /// Memory of the driver, libraries, buffers, and everything else that is not the model's.
     pub overhead_gib: f64,
-    /// Captured graphs. Releases before 0.20 allocate them in addition to their share of the memory.
+    /// Captured graphs. Releases before 0.20 allocate them in addition to the budget.
     pub graphs_gib: f64,
     /// Memory that the engine may use in total. `None` if the device's memory is unknown.
     pub budget_gib: Option<f64>,
-    /// Mean of the memory that is left for the cache. Negative if the other parts exceed the budget.
+    /// Mean memory left for the cache. Negative if the other parts exceed the budget.
     pub cache_gib: f64,
     /// Standard deviation of `cache_gib`, 0 if the cache's size is set.
     pub cache_deviation_gib: f64,
     pub layout: CacheLayout,
-    /// Tokens of the longest sequence.
+    /// The launch's `max_model_len` in tokens.
     pub max_model_len: u64,
-    /// Blocks that are set instead of computed.
+    /// Number of blocks, if a flag sets it.
     blocks: Option<u64>,
     /// The probability that a cache of a set size does not fit into the device beside the other parts.
     crowded: f64,
@@ -54,8 +54,8 @@ impl MemoryPrediction {
         1.0 - (1.0 - refused) * (1.0 - self.crowded)
     }
 
-    /// Returns by how much the cache is too small for one sequence of the longest length, in GiB; negative if it is large
-    /// enough.
+    /// Returns the memory in GiB that the cache lacks for one sequence of `max_model_len`. Negative if the cache is
+    /// large enough.
     #[must_use]
     pub fn shortage_gib(&self) -> f64 {
         gib(self.layout.bytes_needed(self.max_model_len)) - self.cache_gib
@@ -117,18 +117,22 @@ impl MemoryPrediction {
     }
 }
 
+/// Returns the probability of a failure that is known: 1 or 0.
 fn certain(fails: bool) -> f64 {
     if fails { 1.0 } else { 0.0 }
 }
 
-/// Cold estimates in GiB, before the corrections.
+/// Cold estimates in GiB: without corrections from observed starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UncorrectedMemory {
     weights: weights::WeightMemory,
     peaks: activation::ActivationPeaks,
+    /// Mean and standard deviation.
     overhead: (f64, f64),
     graphs: f64,
+    /// Whether the release subtracts the graphs before it sizes the cache.
     subtracts_graphs: bool,
+    /// Standard deviations of the factors on the sampler and on the forward step.
     doubts: (f64, f64),
 }
 
@@ -177,6 +181,7 @@ impl UncorrectedMemory {
         slope
     }
 
+    /// Applies the corrections `mean`.
     pub(super) fn correct(&self, mean: &Vector) -> CorrectedMemory {
         let sampler = self.peaks.sampler * mean[SAMPLER] + self.peaks.hidden;
         let forward = self.peaks.forward * mean[FORWARD];
@@ -209,7 +214,7 @@ pub fn predict(model: &ModelShape, launch: &MemoryLaunch, learned: &LearnedMemor
     let budget_gib = activation::budget(launch);
     let set = launch.cache_memory.map(gib).or_else(|| Some(gib(layout.block_bytes) * to_f64(launch.blocks?)));
     let Some(base) = base else {
-        // A cache of a set size needs none of the other parts.
+        // If the cache's size is set, no other part is needed. They are then 0 in the result.
         return Some(MemoryPrediction {
             weights_gib: 0.0,
             activations_gib: 0.0,
@@ -233,7 +238,8 @@ pub fn predict(model: &ModelShape, launch: &MemoryLaunch, learned: &LearnedMemor
         (None, Some(left)) => (left, deviation),
         (None, None) => return None,
     };
-    // A cache of a set size and the other parts must fit into the whole device. A CPU's memory is not known here.
+    // If the cache's size is set, it and the other parts must fit into the whole device. For CPUs the total is not
+    // known here.
     let total = launch.target.device_memory.filter(|_| set.is_some() && !launch.target.cpu).map(gib);
     let crowded = total.map_or(0.0, |total| normal::cdf((cache_gib + corrected.used - total) / deviation));
     Some(MemoryPrediction {

@@ -13,12 +13,12 @@ pub(super) struct WeightMemory {
     pub(super) doubt: f64,
 }
 
-/// Scales of blocks of 32 values in `mxfp4`: 8 bits each.
+/// Bits of one `mxfp4` weight: 4, and an 8-bit scale for each block of 32 weights.
 const MXFP4_BITS: f64 = 4.25;
-/// Kernels for `mxfp4` on a GPU take one side of a matrix in multiples of this (gpt-oss on an H100: 3072 for 2880).
+/// On a GPU, one side of an `mxfp4` matrix is padded to a multiple of this (gpt-oss on an H100: 3072 for 2880).
 const MXFP4_MULTIPLE: u64 = 256;
 
-/// Returns `None` if neither the checkpoint's size nor the shape is known.
+/// Estimates the weights on one device. Returns `None` if neither the checkpoint's size nor the shape is known.
 pub(super) fn weights(model: &ModelShape, launch: &MemoryLaunch) -> Option<WeightMemory> {
     let resolved = &launch.resolved;
     let layers = model.layers.unwrap_or(1);
@@ -35,14 +35,15 @@ pub(super) fn weights(model: &ModelShape, launch: &MemoryLaunch) -> Option<Weigh
         (Some(bytes), None) => WeightMemory { gib: gib(bytes), doubt: 0.08 },
         (None, None) => return None,
     };
-    // All replicas together hold one copy of the experts.
+    // The replicas together hold one copy of the experts.
     let spread = to_f64(launch.data_parallel_size);
     let kept = match expert_share(model).filter(|_| spread > 1.0) {
         Some(share) => 1.0 - share + share / spread,
         None => 1.0,
     };
     let share = kept * stage / to_f64(resolved.tensor_parallel_size.max(1));
-    // Stages have the embeddings on one end or the other, and norms and small projections are copied.
+    // The shares are not exactly equal. Only the first and the last stage hold embeddings, and every tensor-parallel
+    // device holds a copy of norms and small projections.
     let uneven = if share < 1.0 { 0.01 } else { 0.0 } + if resolved.pipeline_parallel_size > 1 { 0.05 } else { 0.0 };
     let gib = (estimate.gib * share - gib(launch.offloaded)).max(0.0);
     Some(WeightMemory { gib, doubt: estimate.doubt + uneven })
@@ -57,13 +58,13 @@ fn plain_bytes(model: &ModelShape, launch: &MemoryLaunch) -> f64 {
     to_f64(launch.element_bytes(model))
 }
 
-/// Returns the ratio of the loaded weights' size to the stored one. `None` if it is not known.
+/// Returns the ratio of the loaded size of the weights to the stored size. `None` if it is not known.
 fn converted(model: &ModelShape, launch: &MemoryLaunch) -> Option<f64> {
     let cast = plain_bytes(model, launch) / to_f64(model.dtype_bytes.max(1));
     match (&model.quantization, &launch.quantization) {
         (Some(_), _) => Some(1.0),
         (None, None) => Some(cast),
-        // Quantised while loading. The embeddings keep their type.
+        // The weights are quantised while loading. The embeddings keep their type.
         (None, Some(method)) => {
             let (matrices, embeddings) = parts(model)?;
             let bits = named_bits(method)?;
@@ -113,18 +114,20 @@ fn layer_weights(model: &ModelShape) -> Option<f64> {
     Some(to_f64(model.hidden_size?) * to_f64(model.head_dim?) * to_f64(heads))
 }
 
+/// Returns the number of weights of one feed-forward block of this inner size.
 fn mlp_weights(model: &ModelShape, intermediate: u64) -> f64 {
     let matrices = if model.gated_mlp { 3.0 } else { 2.0 };
     matrices * to_f64(model.hidden_size.unwrap_or(0)) * to_f64(intermediate)
 }
 
-/// Returns the number of weights of all experts of one layer.
+/// Returns the number of weights of all experts of one layer, shared experts included.
 fn expert_weights(model: &ModelShape) -> Option<f64> {
     let experts = model.experts?;
     let one = mlp_weights(model, experts.intermediate_size.or(model.intermediate_size)?);
     Some(to_f64(experts.count.saturating_add(experts.shared)) * one)
 }
 
+/// Estimates the weights of the whole model from its shape.
 fn shaped(model: &ModelShape, launch: &MemoryLaunch) -> Option<WeightMemory> {
     if model.experts.is_none() && model.intermediate_size.is_none() {
         return None;
@@ -145,6 +148,7 @@ fn shaped(model: &ModelShape, launch: &MemoryLaunch) -> Option<WeightMemory> {
         (matrices * bits.map_or(plain, |bits| bits / 8.0), method.is_none() || bits.is_some())
     };
     let doubt = [
+        // Contributions to the relative standard deviation, each if its condition holds.
         (true, 0.005),
         (method.is_some(), 0.01),
         (!known, 0.3),
@@ -157,7 +161,7 @@ fn shaped(model: &ModelShape, launch: &MemoryLaunch) -> Option<WeightMemory> {
     Some(WeightMemory { gib: (quantized + embeddings * plain) / to_f64(GIB), doubt })
 }
 
-/// Returns whether the formulas describe the model's family.
+/// Returns whether the formulas were made for the model's family.
 fn is_plain(model: &ModelShape) -> bool {
     let plain = [
         "llama",

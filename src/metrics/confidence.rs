@@ -11,12 +11,13 @@
 //! tokens) and `x` its base (requests, seconds). With `R = sum y / sum x` and `d = y - R x` the interval is
 //!
 //! ```text
-//! R +- t(k - 1) * sqrt(sum d^2 / (k - 1) / k * f) / mean x         f = (1 + r) / (1 - r), r = max(0, lag-1 correlation of d)
+//! R +- t(k - 1) * sqrt(sum d^2 / (k - 1) / k * f) / mean x         f = (1 + r) / (1 - r)
 //! ```
 //!
-//! `f` widens the interval if batches still resemble their neighbours (a first-order autoregression). `k` is 20, but 10
-//! for fewer than 100 observations. With fewer than 50 there is no interval (Schmeiser 1982: more than 30 batches gain
-//! nothing, fewer than 10 lose much).
+//! `r` is the lag-1 correlation of `d`, clamped to the range from 0 to 0.9. `f` widens the interval if batches still
+//! resemble their neighbours (a first-order autoregression). `t` is the 97.5 % quantile of Student's distribution. `k`
+//! is 20, but 10 for fewer than 100 observations. With fewer than 50 there is no interval (Schmeiser 1982: more than 30
+//! batches gain nothing, fewer than 10 lose much).
 
 use crate::stats::{f64_to_usize, to_f64};
 use crate::trial::Interval;
@@ -78,9 +79,9 @@ pub(super) fn batch_means_at(batches: &[(f64, f64)], z: f64) -> Option<RatioEsti
     Some(RatioEstimate { value, half: student(z, k - 1.0) * variance.sqrt() / (x / k) })
 }
 
-/// Returns the quantile of Student's distribution that corresponds to the normal one's, by the expansion 26.7.5 of
-/// Abramowitz and Stegun, Handbook of Mathematical Functions. The error is below 0.0003 at 97.5 % from 9 degrees of
-/// freedom on.
+/// Returns the quantile of Student's distribution with `freedom` degrees of freedom that corresponds to the quantile
+/// `z` of the normal distribution. Source: expansion 26.7.5 of Abramowitz and Stegun, Handbook of Mathematical
+/// Functions. The error is below 0.0003 at 97.5 % from 9 degrees of freedom on.
 #[must_use]
 pub(crate) fn student(z: f64, freedom: f64) -> f64 {
     let first = (z.powi(3) + z) / 4.0;

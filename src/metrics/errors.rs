@@ -5,7 +5,7 @@ use crate::stats::to_f64;
 use crate::trial::{Failure, FailureKind, Measurement, Outcome};
 
 /// Returns the measurement of a run as its outcome. It is a failure if no request was completed, or if more than the
-/// share `max_error_rate` of the requests failed. Numbers that lack too many requests mean nothing.
+/// share `max_error_rate` of the requests failed. Numbers that lack too many requests are meaningless.
 #[must_use]
 pub(crate) fn outcome(measurement: Measurement, run: &LoadRun, max_error_rate: f64) -> Outcome {
     let failures = run.records.iter().filter(|record| record.result.is_err()).count();

@@ -79,7 +79,8 @@ impl Histogram {
         Some(low + rank.fract() * (high - low))
     }
 
-    /// Returns all statistics of a latency. One unit of the result is `per_unit` units of the values.
+    /// Returns all statistics of a latency. The values are divided by `per_unit`: 1e6 converts nanoseconds to
+    /// milliseconds.
     #[must_use]
     pub(crate) fn distribution(&self, per_unit: f64) -> Option<Distribution> {
         let at = |p| Some(self.percentile(p)? / per_unit);

@@ -1,6 +1,7 @@
-//! Reduction of records to numbers, by the definitions of `vllm bench serve`. They are documented only here.
+//! Reduction of records to numbers, by the definitions of `vllm bench serve`. This page is the only documentation of
+//! the definitions.
 //!
-//! For one completed request, with the client's instants, and with `out` as the output tokens by the server's count:
+//! For one completed request, by the client's clock. `out` is its number of output tokens by the server's count.
 //!
 //! ```text
 //! TTFT         = first content chunk - due                 only of streamed replies
@@ -14,30 +15,31 @@
 //! A content chunk is an event with at least one token, even without a text. It may contain several tokens. ITL
 //! therefore depends on how the server and the network group tokens, but TPOT does not.
 //!
-//! `send` is the instant at which the request was handed to the HTTP client. If no connection is open yet, opening it
-//! counts. With 1,000 streams that start at once, this adds tens of milliseconds of the client's own to the first TTFT
-//! of each. A warm-up of at least the concurrency avoids it.
+//! `send` is the instant at which the request was sent. If no connection is open yet, the time to open one is part of
+//! the latencies. With 1,000 streams that start at once, it adds tens of milliseconds to the first TTFT of each. A
+//! warm-up of at least the concurrency avoids it.
 //!
 //! `due` is `send` in a closed loop. In an open loop it is the scheduled arrival of the request, so that a wait for a
-//! place counts. `vllm bench serve` leaves that wait out.
+//! place counts as latency (exceptions: `RequestRecord::due`). `vllm bench serve` leaves that wait out.
 //!
 //! Over the window:
 //!
 //! ```text
-//! duration                = its end - its begin            of a whole run: last finish - first send, failed requests included
+//! duration                = its end - its begin            of a whole run: last finish - first send, failed included
 //! request_throughput      = completed / duration
 //! output_throughput       = sum of out / duration
 //! total_token_throughput  = sum of (prompt tokens + out) / duration
 //! request_goodput         = completed requests that keep every limit / duration
 //! cached_prompt_tokens    = prompt tokens that the server had in its prefix cache, if it reports them
-//! mean, median, std, p90, p95, p99       of TTFT, TPOT, E2EL and lateness over requests, of ITL pooled over the gaps of all
-//! mean, median, std, p10, p5, p1         of the output speed over requests; slow is bad, so its tail is the lower one
+//! mean, median, std, p90, p95, p99       of TTFT, TPOT, E2EL and lateness over requests, of ITL over all gaps
+//! mean, median, std, p10, p5, p1         of the output speed over requests; its lower tail is the bad one
 //! max_output_tokens_per_s, max_concurrent_requests         in whole seconds from the first send (`series`)
 //! ```
 //!
-//! `std` is that of the population (divided by n). The p-th percentile interpolates linearly: with the n sorted values
-//! `x[0..n]` and `r = p / 100 * (n - 1)`, it is `x[floor r] + (r - floor r) * (x[floor r + 1] - x[floor r])`, which is
-//! numpy's default. The median is the 50th. A latency without a single value has no distribution.
+//! `std` is the standard deviation of the population (divided by n). The p-th percentile interpolates linearly, like
+//! numpy by default. With the n sorted values `x[0..n]` and `r = p / 100 * (n - 1)`, it is
+//! `x[floor r] + (r - floor r) * (x[floor r + 1] - x[floor r])`. The median is the 50th. A latency without a single
+//! value has no distribution.
 //!
 //! In a steady window (found by `steady`), each part of a request counts by its own instant. Its latencies count if it
 //! was sent in the window, its output tokens if they arrived in it, and its prompt if its first chunk did. It counts as
@@ -46,8 +48,9 @@
 //! Failed requests contribute to the duration, to `failed` and to the count of their class, and to nothing else. The
 //! warm-up contributes to nothing at all. `confidence` defines the confidence intervals of the numbers.
 //!
-//! A run that is too long to keep the time of every chunk still has exact numbers, except for ITL. That comes from the
-//! [`WindowRecorder`]'s histogram over the whole run, and the measurement is marked as approximate.
+//! A run that is too long to keep the time of every chunk still has exact TTFT, TPOT and E2EL. ITL comes from the
+//! [`WindowRecorder`]'s histogram over the whole run, and the measurement is marked as approximate. Tokens are assumed
+//! to arrive evenly between the first and the last chunk. This affects `max_output_tokens_per_s` and a steady window.
 
 mod confidence;
 mod distribution;
@@ -96,7 +99,7 @@ pub(crate) struct SummaryOptions<'a> {
     /// Limits of a good request; without one there is no goodput.
     pub goodput: Vec<Slo>,
     pub window: RunPart,
-    /// The plan of the run. Without it the load generator is not judged.
+    /// The plan of the run. Without it, the measurement has no verdict on the load generator.
     pub plan: Option<&'a LoadPlan>,
     /// The recorder of the run. Without it, a run that could not keep every chunk has no ITL.
     pub recorder: Option<&'a WindowRecorder>,

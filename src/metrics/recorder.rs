@@ -23,8 +23,9 @@ pub(crate) struct RecordedSecond {
     /// Output tokens of completed requests that arrived in this second. Each chunk counts as an equal share of its
     /// request's tokens.
     pub output_tokens: f64,
-    /// Maximum of the ticks in this second. `None` without a tick.
+    /// Maximum number of requests in flight at a tick of this second. `None` without a tick.
     pub in_flight: Option<usize>,
+    /// Like `in_flight`, for sessions that wait for a place.
     pub waiting: Option<usize>,
     /// Mean TTFT of the first tokens that arrived in this second.
     pub mean_ttft_ms: Option<f64>,
@@ -45,7 +46,7 @@ struct Sums {
     max_ttft_ms: f64,
 }
 
-/// The measurement window so far: 100 bytes for each second, and some hundred kilobytes for the histogram.
+/// The measurement window so far: 100 bytes for each second, and several hundred kilobytes for the histogram.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WindowRecorder {
     seconds: Vec<Sums>,

@@ -10,7 +10,7 @@ use crate::trial::Replies;
 use crate::twin;
 use crate::workload::{SessionTurn, Workload};
 
-/// Tokens of a piece in the comparison of prompts: the smallest default size of a KV cache block on a GPU.
+/// Prompts are compared in pieces of this many tokens, the smallest default size of a KV cache block on a GPU.
 const PIECE: usize = 16;
 
 /// Maximum number of kept warm-up requests: enough for every beginning that prompts share.
@@ -66,6 +66,7 @@ impl Columns {
         replies.shared_with.push(with);
     }
 
+    /// Adds the times of a reply in microseconds: its send, and its first and last chunk after the send.
     fn answered(&mut self, sent: u64, times: Option<(u64, u64)>) {
         self.replies.sent_us.push(sent);
         self.replies.ttft_us.push(times.map(|(first, _)| first));

@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::load::RequestRecord;
 use crate::stats::{f64_to_usize, to_f64};
 
-/// Returns the arrivals of a request's output tokens, in seconds on the run's clock, with their number. Each content
-/// chunk has an equal share of the tokens. If only the times of the first and the last chunk were kept, the others are
-/// spread evenly between them.
+/// Returns the arrivals of a request's output tokens, each as an instant (seconds since the run's start) and a number
+/// of tokens. Each content chunk has an equal share of the tokens. If only the times of the first and the last chunk
+/// were kept, the others are spread evenly between them.
 pub(super) fn arrivals(record: &RequestRecord) -> impl Iterator<Item = (f64, f64)> {
     let chunks = if record.thinned { record.chunk_count as usize } else { record.chunks.len() };
     let share = f64::from(record.output_tokens) / to_f64(chunks.max(1));
@@ -58,7 +58,7 @@ impl TimeGrid {
 /// Returns the number of requests that were due and had not ended, in the middle of each of `n` intervals.
 pub(super) fn population(records: &[RequestRecord], from: f64, to: f64, n: usize) -> Vec<f64> {
     let width = (to - from) / to_f64(n);
-    // The first middle that is not before the instant.
+    // Index of the first interval whose middle is not before the instant.
     let place = |at: Duration| {
         let place = ((at.as_secs_f64() - from) / width - 0.5).ceil().clamp(0.0, to_f64(n));
 
@@ -78,7 +78,7 @@ pub(super) fn population(records: &[RequestRecord], from: f64, to: f64, n: usize
     changes
 }
 
-/// Returns the output tokens of the best second, and the maximum number of completed requests that touched one second.
+/// Returns two maxima over all seconds: output tokens, and completed requests that were in flight in that second.
 /// Seconds are counted from the first send, as in `calculate_metrics` of vllm/benchmarks/serve.py. That function counts
 /// each chunk as one token.
 pub(super) fn peaks<'a>(completed: impl Iterator<Item = &'a RequestRecord> + Clone) -> Option<(f64, u64)> {

@@ -2,7 +2,7 @@
 //!
 //! **Drain.** The steady part ends with the last send: afterwards no load is offered, and the server empties. If
 //! requests were abandoned at the end of the run, their tokens and latencies are unknown. The steady part then ends
-//! earlier, at the run's end less the longest known request, so that it has no gaps.
+//! earlier, at the run's end minus the longest duration of a known request, so that no request is missing in it.
 //!
 //! **Warm-up.** The remaining part is divided into 200 intervals. MSER-5 finds the end of the warm-up in two series:
 //! the output tokens of each interval, and the number of requests that were due and had not ended. (By Little's law the
@@ -21,7 +21,8 @@
 //! last five means are no candidates: five means may be alike by chance.
 //!
 //! **Plausibility.** The remaining part must have no trend: a straight line through its means may not change
-//! significantly by more than 10 % over the part. It must also be long enough: three median requests, and 30 requests.
+//! significantly by more than 10 % over the part. It must also contain at least 30 requests and last for
+//! at least three median durations of a request.
 
 use crate::load::LoadRun;
 use crate::stats::{percentile, to_f64};
@@ -29,6 +30,7 @@ use crate::trial::MeasuredWindow;
 
 use super::series::{TimeGrid, arrivals, population};
 
+/// Number of equal intervals of the series.
 const INTERVALS: usize = 200;
 
 /// Intervals in one of MSER-5's means.
@@ -51,7 +53,7 @@ const SIGNIFICANT: f64 = 4.0;
 /// Minimum number of requests in the steady part.
 const REQUESTS: usize = 30;
 
-/// Minimum length of the steady part, in median requests.
+/// Minimum length of the steady part, in median durations of a request.
 const GENERATIONS: f64 = 3.0;
 
 /// Returns the steady part of a run, or the whole run with the reason if there is none.

@@ -11,7 +11,7 @@ use super::distribution::{distribution, speeds};
 use super::series::{TimeGrid, arrivals, peaks};
 use super::{Latency, RunPart, Slo, SummaryOptions, milliseconds, steady, tpot_ms, validity, whole};
 
-/// Reduces a run to numbers, as the documentation of this module defines them.
+/// Reduces a run to numbers, as the documentation of the module `metrics` defines them.
 #[must_use]
 pub(crate) fn summarize(run: &LoadRun, options: &SummaryOptions<'_>) -> Measurement {
     let window = match options.window {

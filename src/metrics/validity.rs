@@ -11,14 +11,14 @@
 //! - The last bytes of replies waited too long for the load, in a closed loop (or with limited places and all sessions
 //!   due at once). The limit of the mean wait is 5 % of the median E2EL, but at least 10 ms. Every user sends its next
 //!   request late by this wait, and that share of the throughput is missing.
-//! - Requests of an open loop that did not wait for a place were late. The limit of the 99th percentile is 10 % of the
-//!   mean gap between arrivals, but at least 10 ms. Lateness counts in the latencies, and it changes the arrivals'
-//!   pattern. Requests that waited for a place are excluded: the server delayed them.
+//! - The first requests of an open loop's sessions were late, although they did not wait for a place. The limit of the
+//!   99th percentile is 10 % of the mean gap between arrivals, but at least 10 ms. Lateness counts in the latencies,
+//!   and it changes the arrivals' pattern. Requests that waited for a place are excluded: the server delayed them.
 //! - Sessions of an open loop were sent at less than 95 % of the rate at which they were due, and none had to wait.
 //! - More than 1 % of the requests, and more than two, were due before they had been generated.
 //!
-//! If the load's thread was ready without a processor for more than 5 % of the window, the reasons of waiting, lag and
-//! lateness name this cause.
+//! If the load's thread was ready to run but had no processor for more than 5 % of the window, the reasons of waiting,
+//! lag and lateness name this cause.
 //!
 //! Fewer than 50 replies or 150 reads are no evidence of a wait or a lag: a single pause of the machine would dominate
 //! them.
@@ -29,13 +29,19 @@ use crate::trial::ClientReport;
 
 use super::{milliseconds, tpot_ms};
 
+/// A share of one core.
 const MOST_CPU: f64 = 0.9;
+/// A share of the rate at which sessions were due.
 const LEAST_RATE: f64 = 0.95;
+/// A share of the requests.
 const MOST_STARVED: f64 = 0.01;
+/// A number of requests.
 const HARMLESS_STARVED: u64 = 2;
 /// A share of the window.
 const MOST_PROCESSOR_WAIT: f64 = 0.05;
+/// Minimum number of reads for a verdict on the lag.
 const FEWEST_READS: usize = 150;
+/// Minimum number of completed replies for a verdict on their wait.
 const FEWEST_REPLIES: usize = 50;
 /// Milliseconds that are harmless in every comparison.
 const HARMLESS_MS: f64 = 10.0;
@@ -92,7 +98,7 @@ pub(crate) fn validity(run: &LoadRun, plan: &LoadPlan) -> ClientReport {
     report
 }
 
-/// Returns the instants per second, or `None` for fewer than two and if all are equal.
+/// Returns the rate of instants per second, or `None` for fewer than two and if all are equal.
 fn rate(at: impl Iterator<Item = f64>) -> Option<f64> {
     let (mut n, mut first, mut last) = (0_usize, f64::INFINITY, f64::NEG_INFINITY);
     for at in at {

@@ -37,10 +37,10 @@ pub struct Objective {
     pub constraints: Vec<Constraint>,
 }
 
-/// The quality of a trial: failed < infeasible < feasible, then by value. A failure is never a number.
+/// The quality of a trial, from the worst to the best: failed, infeasible, feasible. A failure is never a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Score {
-    /// No number: rejected, failed, or without the metric.
+    /// Rejected, failed, or measured without the objective's metric.
     Failed,
     /// Measured, but beyond a limit. `violation` is the sum over the constraints of the relative excess.
     Infeasible { violation: f64, value: f64 },
@@ -71,6 +71,7 @@ impl std::fmt::Display for Constraint {
 }
 
 impl Objective {
+    /// Returns the score of an outcome.
     #[must_use]
     pub fn score(&self, outcome: &Outcome) -> Score {
         let Some(measurement) = outcome.measurement() else { return Score::Failed };

@@ -11,7 +11,7 @@ use crate::trial::Origin;
 pub struct LaunchedTrial {
     pub number: u32,
     pub origin: Origin,
-    /// Identifies the configuration ([`Config::key`](crate::config::Config::key)).
+    /// The identifier of the configuration ([`Config::key`](crate::config::Config::key)).
     pub config_key: String,
     pub result: LaunchResult,
 }
@@ -33,7 +33,7 @@ pub struct ConfigValue {
     pub first: u32,
     /// Numbers of its trials that have a value, ascending.
     pub trials: Vec<u32>,
-    /// Mean of the objective.
+    /// Mean of the objective over `trials`.
     pub mean: f64,
     pub lowest: f64,
     pub highest: f64,
@@ -81,7 +81,7 @@ pub fn rank(trials: &[LaunchedTrial], goal: Goal) -> Vec<ConfigValue> {
     ranked
 }
 
-/// Returns the value of a configuration over all its measurements, feasible or not; `None` if it has none.
+/// Returns the value of a configuration over all its measurements, feasible or not. `None` if no trial has a value.
 #[must_use]
 pub fn config_value(trials: &[LaunchedTrial], config_key: &str) -> Option<ConfigValue> {
     let of = |trial: &&LaunchedTrial| trial.origin.is_ranked() && trial.config_key == config_key;

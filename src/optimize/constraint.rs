@@ -1,8 +1,8 @@
 //! Known constraints: comparisons that exclude configurations before any of them is measured.
 //!
-//! The grammar is that of [`Comparison`]. A name is that of a parameter of the space, and all of its values are
-//! numbers. If several names fit (`max`, `max-len`), the longest is meant. A constraint does not apply to a
-//! configuration if one of its parameters, or that of its `when`, is inactive.
+//! The grammar is that of [`Comparison`]. A name is that of a parameter of the space that has only numbers as values.
+//! If several names fit (`max`, `max-len`), the longest is meant. A constraint does not apply to a configuration if its
+//! `when` does not hold, or if one of its parameters is inactive.
 
 use serde_json::Value as Json;
 
@@ -25,6 +25,8 @@ pub(crate) struct KnownConstraint {
 }
 
 impl KnownConstraint {
+    /// Reads an item of `known_constraints`. Its names are those of `parameters`.
+    ///
     /// # Errors
     /// If a part of the expression cannot be read; the error names it.
     pub(super) fn read(json: &Json, place: &FieldPlace, parameters: &[Parameter]) -> Result<Self, ProtocolError> {

@@ -70,15 +70,18 @@ impl FieldPlace {
         Self { prefix: format!("{whole}: "), whole }
     }
 
-    /// Returns the place of the object in one of the fields.
+    /// Returns the place of the object in field `key`.
     pub(super) fn inner(&self, key: &str) -> Self {
         Self::object(self.field(key))
     }
 
+    /// Returns the name of one of the object's fields, as errors write it.
     pub(super) fn field(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
 
+    /// Reads the object as a `T`.
+    ///
     /// # Errors
     /// If `json` is not an object, or if one of its fields is not valid for `T`.
     pub(super) fn read<T: DeserializeOwned>(&self, json: &Json) -> Result<T, ProtocolError> {
@@ -88,7 +91,7 @@ impl FieldPlace {
         })
     }
 
-    /// Returns the fields of an object with names that only the caller knows.
+    /// Returns the fields of an object whose field names the caller has chosen.
     ///
     /// # Errors
     /// If `json` is not an object.

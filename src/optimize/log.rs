@@ -1,4 +1,4 @@
-//! The questions and outcomes of one run.
+//! The asks and outcomes of one run.
 
 use std::collections::HashMap;
 
@@ -13,12 +13,13 @@ use crate::config::Config;
 use crate::sampler::{KnownOutcome, MeasuredNumbers, NumberReading, PastTrial};
 use crate::trial::Origin;
 
-/// Every proposal with its outcome. Each operation takes constant time, for any number of proposals.
+/// Every proposal with its outcome. The time of an operation does not depend on the number of proposals.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProposalLog {
     history: Vec<PastTrial>,
-    /// Index in the history of the newest question of each identifier.
+    /// For each identifier, the index in the history of its newest ask. Without an ask it is the first outcome.
     places: HashMap<String, usize>,
+    /// Number of asks.
     asked: u32,
 }
 
@@ -27,12 +28,12 @@ impl ProposalLog {
         &self.history
     }
 
-    /// Returns the number of questions.
+    /// Returns the number of asks.
     pub(super) fn asked(&self) -> u32 {
         self.asked
     }
 
-    /// Checks that the identifier has no open question.
+    /// Checks that the identifier has no open ask.
     ///
     /// # Errors
     /// If it has one: a later outcome could belong to either.
@@ -46,6 +47,7 @@ impl ProposalLog {
         }
     }
 
+    /// Stores a proposal as pending.
     pub(super) fn ask(&mut self, id: &Json, origin: Origin, config: Config) {
         self.places.insert(id.to_string(), self.history.len());
         self.asked = self.asked.saturating_add(1);
@@ -115,7 +117,7 @@ fn read_outcome(message: &TellMessage, problem: &OptimizeProblem) -> Result<Know
 }
 
 /// Reads a number for each of these names. A number that is absent, null or not finite was not measured. Other names
-/// are ignored, unless one of these is missing: another name is then a misspelling of it.
+/// are ignored, unless one of these is missing: another name is then an error, as a probable misspelling.
 fn read_readings(json: &Json, key: &str, names: &[&String]) -> Result<Vec<NumberReading>, ProtocolError> {
     if json.is_null() {
         return Ok(vec![NumberReading::exact(f64::NAN); names.len()]);

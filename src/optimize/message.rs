@@ -1,7 +1,7 @@
 //! The messages of a caller.
 //!
-//! Every field is optional here, so that null counts as absent. The readers name the fields that are missing. A field
-//! of type `JsonExporter` is used by some readers only, or cannot be read without other fields.
+//! Every field is optional here, so that null counts as absent. The readers of a message name the fields that are
+//! missing. A field stays `Json` if only some readers use it, or if its meaning depends on other fields.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

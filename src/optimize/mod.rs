@@ -12,27 +12,29 @@
 //! - **space** has parameters of four types. An `int` has `low`, `high` and perhaps `log` or `"grid":"pow2"`. A `float`
 //!   has `low`, `high` and perhaps `log`. A `categorical` has `choices`. A `bool` has no further field. A parameter may
 //!   have a condition, `"when":{"param":...,"in":[...]}`: it is active only then, and absent otherwise. `objectives`
-//!   have a `direction`, `maximize` or `minimize`. `constraints` are measured, and kept at 0 and below.
+//!   have a `direction`, `maximize` or `minimize`. `constraints` are measured numbers; a trial keeps one at 0 or below.
 //!   `known_constraints` are comparisons (grammar: `src/expression/mod.rs`) that every proposed configuration keeps.
 //!   `budget`, `seed` and `context` are optional. `budget` is the total number of asks: the last ones never explore.
 //!   With a context the sampler uses the twin's predictions for the space. The `notes` of the reply report gaps in
 //!   these predictions, or the reason for their absence.
 //! - **ask**: identifiers are any JSON values. Several asks may be open. An identifier of an open ask cannot be used
 //!   again.
-//! - **tell**: `status` is `ok`, `infeasible` or `failed`. An infeasible trial has a constraint above 0: the numbers
-//!   decide. A number that is absent, null or not finite was not measured. `deviations` may contain standard
-//!   deviations: in `values` as shares of the value, in `constraints` absolute. A tell may repeat an identifier (one
-//!   more measurement). It may have another configuration than the ask (that one was tried). It may have an identifier
-//!   without an ask (a measurement from elsewhere, whose configuration is part of the space). `cost` may contain the
-//!   cost of the trial, in any one unit. The expected gain of a further trial is then divided by its expected cost.
+//! - **tell**: `status` is `ok`, `infeasible` or `failed`. An infeasible trial needs a constraint above 0. A trial that
+//!   is `ok` may have one too, and then counts as infeasible. A number that is absent, null or not finite was not
+//!   measured. `deviations` may contain standard deviations: in `values` as shares of the value, in `constraints`
+//!   absolute. A tell may repeat an identifier (one more measurement). It may have another configuration than the ask
+//!   (that one was tried). It may have an identifier without an ask (a measurement from elsewhere, whose configuration
+//!   is part of the space). `cost` may contain the cost of the trial, in any one unit. The expected gain of a further
+//!   trial is then divided by its expected cost.
 //! - **judge**, an extension: the assessment of the measurements. `pick` has the configuration that is probably the
 //!   best one (`config`) and its expected value by objective (`values`). It also has their standard deviations as
 //!   shares (`deviations`) and the probability that it keeps every constraint (`feasible`). `remaining` is the gain of
 //!   the space's best configuration over the pick, as a share (5th, 50th and 95th percentile). `next_gain` is the
-//!   expected gain of the next trial, as a share. All are null if no configuration is probably feasible, and for a
-//!   sampler without a model. With several objectives the last two are null. The pick then has the highest sum of
-//!   expected values, each in units of its spread. `front` has every measured configuration that is probably feasible
-//!   and not dominated: no other is expected to beat it in all objectives. Its entries have the fields of the pick.
+//!   expected gain of the next trial, as a share. All three are null if no configuration is probably feasible, and for
+//!   a sampler without a model. With several objectives `remaining` and `next_gain` are null. The pick then has the
+//!   highest sum of expected values, each in units of its spread. `front` has every measured configuration that is
+//!   probably feasible and not dominated: no other is expected to beat it in all objectives. Its entries have the
+//!   fields of the pick.
 //! - **explain**, an extension: the importance of the parameters, by the measurements alone, for any sampler. `about`
 //!   has an entry for each objective and constraint that was measured. It is empty if no estimate is possible. An entry
 //!   has the data behind it (`measured`, `held_out_r2`) and reasons not to rely on it (`doubts`). `parameters` have
@@ -74,7 +76,7 @@ pub(crate) enum SessionReply {
     End,
 }
 
-/// Returns the twin's predictions for the space, if there is a context, and notes on them.
+/// Returns the twin's predictions for the space, if there is a context. Also returns notes on gaps in them.
 fn believed(problem: &OptimizeProblem, seed: u64) -> (Vec<SamplerPrior>, Vec<String>) {
     let Some(context) = &problem.context else { return (Vec::new(), Vec::new()) };
     match prior::of_context(context, &problem.space, &problem.aim, &|config| problem.allows(config), seed) {
@@ -190,7 +192,7 @@ impl OptimizeSession {
 }
 
 impl Run {
-    /// Puts a question with all data so far.
+    /// Calls `put` with a question that contains all data so far, and returns its result.
     fn question<T>(&self, put: impl FnOnce(&SamplerAsk<'_>) -> T) -> T {
         let nothing = Config::new();
         let allowed = |config: &Config| self.problem.allows(config);

@@ -12,9 +12,11 @@ use crate::document::json::scalar_of;
 use crate::space::{Condition, Domain, IntScale, Parameter, Space};
 use crate::stats::{f64_to_i64, to_f64};
 
-/// Largest integer of a bound. Beyond it neighbouring integers are one double.
+/// Largest absolute value of an integer bound. Above `2^53` a double does not represent every integer.
 const LARGEST: i64 = 1 << 53;
 
+/// Reads the list `params`.
+///
 /// # Errors
 /// If a parameter has a value that cannot be used; the error names both.
 pub(super) fn read_space(params: &[Json]) -> Result<Space, ProtocolError> {
@@ -43,8 +45,8 @@ pub(super) fn read_space(params: &[Json]) -> Result<Space, ProtocolError> {
     Ok(Space { parameters, fixed: Config::new() })
 }
 
-/// Reads the condition of a parameter or of a known constraint, on one of the `parents`. Its values are spelt as the
-/// parent's own.
+/// Reads the condition of a parameter or of a known constraint, on one of the `parents`. Its values get the type of the
+/// parent's own. Values that the parent cannot have are dropped.
 pub(super) fn read_when(
     when: Option<WhenItem>,
     place: &FieldPlace,
@@ -126,6 +128,7 @@ fn read_float(range: &FloatRange, place: &FieldPlace) -> Result<Domain, Protocol
     Ok(Domain::Float { low, high, log })
 }
 
+/// Returns a required field that is not null.
 fn present<'j>(place: &FieldPlace, key: &str, json: &'j Json) -> Result<&'j Json, ProtocolError> {
     place.required(key, Some(json).filter(|json| !json.is_null()))
 }
@@ -151,7 +154,8 @@ impl RangePlace<'_> {
     }
 }
 
-/// Returns the value of `domain` for `json`, in the domain's own type: 1 may be a float, and 2.0 an integer.
+/// Converts `json` to a value of `domain` in the domain's own type: 1 may be a float, and 2.0 an integer. `None` if the
+/// domain lacks the value.
 pub(super) fn admit(domain: &Domain, json: &Json) -> Option<Value> {
     match domain {
         Domain::Bool => json.as_bool().map(Value::Bool),
@@ -201,7 +205,7 @@ pub(super) fn read_config(space: &Space, json: &Json) -> Result<Config, Protocol
         given.push(fields.get(name).filter(|json| !json.is_null()).map(read).transpose()?);
     }
     let config = space.assemble(|index| given[index].clone());
-    // Every parameter gets some value beside the given ones. This shows the active parameters that are not given.
+    // `whole` has a placeholder for each value that is not given. A parameter in it but not in `config` is missing.
     let whole = space.assemble(|index| Some(given[index].clone().unwrap_or(Value::Bool(false))));
     for (Parameter { name, .. }, value) in space.parameters.iter().zip(&given) {
         match (value, config.get(name), whole.get(name)) {

@@ -18,22 +18,26 @@ use crate::space::Space;
 /// The version of the protocol.
 const PROTOCOL: u64 = 1;
 
-/// The only form of a constraint's limit: the largest excess of a measurement.
+/// The only value that a constraint's `feasible` may have, apart from white space.
 const FEASIBLE: &str = "<=0";
 
-/// The input of the suggestions apart from the measurements.
+/// A caller's problem: all input of the sampler except the measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OptimizeProblem {
     pub space: Space,
     pub aim: SearchAim,
+    /// Constraints that are decided without a measurement.
     pub known: Vec<KnownConstraint>,
-    /// Total number of trials, if it is known.
+    /// Total number of asks, if it is known.
     pub budget: Option<u32>,
+    /// 0 if the caller sends none.
     pub seed: u64,
     pub context: Option<OptimizeContext>,
 }
 
 impl OptimizeProblem {
+    /// Reads a `space` message.
+    ///
     /// # Errors
     /// If a field cannot be used; the error names it and its value.
     pub(super) fn read(json: &Json) -> Result<Self, ProtocolError> {

@@ -1,4 +1,5 @@
-//! The load generator in virtual time. Its own schedule decides when requests are sent, and the twin answers them.
+//! Client side of a virtual run. The load generator's schedule decides when requests are sent, and the twin answers
+//! them.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -12,45 +13,51 @@ use crate::load::{
 use crate::metrics::WindowRecorder;
 use crate::twin::{self, AskedRequest, RequestSource, Tokens, TwinArrival, VirtualReply};
 
-/// The clients of one phase of a load, on the device's clock. That clock is `pace` times as fast as theirs.
+/// The clients of one phase of a load. Times are on the device's clock unless stated otherwise. That clock is `pace`
+/// times as fast as the clients' clock.
 pub(super) struct VirtualClient<'a> {
     pace: f64,
     wire: WireTime,
     request_timeout: Duration,
-    /// Whether prompts are sent as token ids, because equal beginnings of prompts matter.
+    /// Whether prompts are passed as token ids instead of their number. Prefix caching needs the ids.
     ids: bool,
     schedule: LoadSchedule<ScriptTurn>,
     sessions: Sessions<'a>,
-    /// Replies on the way to their client.
+    /// Replies on the way to their client, the earliest first.
     endings: BinaryHeap<Reverse<Ending>>,
+    /// Number of replies so far. It orders replies that end at the same time.
     number: u64,
-    /// On the clients' clock.
+    /// Finished requests, on the clients' clock.
     pub(super) records: Vec<RequestRecord>,
-    /// Contains all records, also those without all of their chunks.
+    /// Receives every record with all of its chunks, before `records` drops some of them.
     pub(super) recorder: WindowRecorder,
     room: usize,
 }
 
-/// Time that requests and tokens travel, on the device's clock.
+/// Network latency of requests and of tokens, on the device's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WireTime {
     pub(super) request: Duration,
     pub(super) token: Duration,
 }
 
-/// Send times and time limits of a phase.
+/// Send times and limits of a phase, on the clients' clock except for `wire`.
 pub(super) struct PhaseTiming {
     /// Seconds of the device's clock per second of the clients' clock.
     pub(super) pace: f64,
     pub(super) wire: WireTime,
+    /// Instants at which sessions are due; `None` for a closed loop.
     pub(super) instants: Option<RequestInstants>,
+    /// Users of a closed loop, otherwise the largest number of requests in flight.
     pub(super) places: Option<usize>,
+    /// Duration after which nothing is sent.
     pub(super) length: Option<Duration>,
     pub(super) request_timeout: Duration,
-    /// Most times of chunks that are kept. Beyond that, a record keeps only its first and last.
+    /// Largest number of chunk times that all records together keep. Beyond it, a record keeps only its first and last.
     pub(super) kept_chunks: usize,
 }
 
+/// The sessions of a phase that have not begun: indices `next` to `end`, with `left` requests at most.
 struct Sessions<'a> {
     script: &'a PromptScript,
     pace: f64,
@@ -59,7 +66,7 @@ struct Sessions<'a> {
     left: u64,
 }
 
-/// A user that waits for a reply.
+/// A user that waits for a reply. Times are on the device's clock.
 pub(super) struct VirtualUser {
     rest: UserProgress<ScriptTurn>,
     due: Duration,
@@ -68,6 +75,7 @@ pub(super) struct VirtualUser {
     output_len: u32,
 }
 
+/// The end of a reply at its client. `at` is the time on the device's clock and the reply's number.
 struct Ending {
     at: (Duration, u64),
     rest: UserProgress<ScriptTurn>,
@@ -93,7 +101,7 @@ impl Ord for Ending {
     }
 }
 
-/// Returns whether both clocks are equally fast: then no time is rounded.
+/// Returns whether both clocks are equally fast. No time is converted then, which would round it.
 fn is_even(pace: f64) -> bool {
     (pace - 1.0).abs() < f64::EPSILON
 }
@@ -125,7 +133,7 @@ impl<'a> VirtualClient<'a> {
         }
     }
 
-    /// Returns the number of sessions that were due and have not begun.
+    /// Returns the number of sessions that were due but have not begun.
     pub(super) fn unsent(&self) -> usize {
         self.schedule.waiting()
     }
@@ -135,6 +143,7 @@ impl<'a> VirtualClient<'a> {
         if is_even(self.pace) { time } else { time.div_f64(self.pace) }
     }
 
+    /// Converts a reply to a record of the load generator.
     fn record(&self, user: &VirtualUser, reply: &VirtualReply) -> RequestRecord {
         let sent = self.slower(user.sent);
         let mut at = self.wire.request + reply.ttft + self.wire.token;
@@ -147,7 +156,7 @@ impl<'a> VirtualClient<'a> {
         let took = self.slower(at);
         let late = took > self.request_timeout;
         if late {
-            // The load generator would have closed the connection at the limit.
+            // The real load generator closes the connection at the limit.
             let limit = micros(self.request_timeout);
             chunks.retain(|chunk| *chunk <= limit);
         }
@@ -177,13 +186,13 @@ impl<'a> VirtualClient<'a> {
     }
 }
 
-/// Converts a time to microseconds, at most 71 minutes.
+/// Converts a time to microseconds. It saturates at 71 minutes.
 fn micros(at: Duration) -> u32 {
     u32::try_from(at.as_micros()).unwrap_or(u32::MAX)
 }
 
 impl Sessions<'_> {
-    /// Takes a session like the load generator's feed.
+    /// Takes the next session, with the same rules as the load generator's feed.
     fn take(&mut self) -> TakenRequest<ScriptTurn> {
         if self.left == 0 || self.next >= self.end {
             return TakenRequest::Over;

@@ -1,4 +1,5 @@
-//! One run of a load without intervals and searches, cheap enough for hundreds of configurations.
+//! Forecast by a single run of a load, without intervals and searches. It is cheap enough for hundreds of
+//! configurations.
 
 use std::time::Duration;
 
@@ -14,14 +15,14 @@ use crate::trial::{MeasuredWindow, Outcome};
 pub enum ForecastSpan {
     /// The load's own measurement window.
     Own,
-    /// For a closed load with this number of users: from the end of the first `users` sessions to the last send. By
-    /// then each user has begun a second session. If fewer than `users / 2` requests are sent in it, this window is too
-    /// short and the load's own applies.
+    /// For a closed load with this number of users: from the end of the first `users` sessions to the last send. The
+    /// start-up transient is over then, because each user has begun a second session. If fewer than `users / 2`
+    /// requests are sent in this window, it is too short and the load's own window applies.
     Settled { users: u64 },
 }
 
 impl ForecastSpan {
-    /// Returns `None` if the load's own window applies.
+    /// Returns the window of this span. `None` if the load's own window applies.
     pub(super) fn window(self, run: &LoadRun) -> Option<MeasuredWindow> {
         let Self::Settled { users } = self else { return None };
         let first = run.records.iter().filter(|record| record.session < users);
@@ -42,7 +43,7 @@ pub struct ForecastResult {
     pub cost: u64,
 }
 
-/// The prompts of a job, made once for all runs of it.
+/// Runs forecasts of one job. Its prompts are generated once for all runs.
 #[derive(Debug)]
 pub struct JobForecaster {
     script: PromptScript,
@@ -54,8 +55,9 @@ impl JobForecaster {
         Self { script: PromptScript::new(std::sync::Arc::clone(&job.workload.built)) }
     }
 
-    /// Returns the outcome of one run of the question's load. A `draw` takes the step times from the calibration's
-    /// uncertainty, `None` the expected ones. The question's job has to be that of this outlook.
+    /// Returns the outcome of one run of the question's load. A number in `draw` selects step times from the
+    /// calibration's uncertainty, `None` the expected ones. The question must contain the job that this forecaster was
+    /// created with.
     ///
     /// # Errors
     /// If the load cannot be driven, or one of its requests is longer than the engine accepts.

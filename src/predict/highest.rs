@@ -1,4 +1,4 @@
-//! The highest load that the objectives' limits allow, by a `load::LoadLadder` over runs in virtual time.
+//! Search for the highest load within the objective's limits: a `load::LoadLadder` over virtual runs.
 
 use super::script::PromptScript;
 use super::setup::TwinSetup;
@@ -9,18 +9,19 @@ use crate::objective::Constraint;
 use crate::stats::f64_to_u32;
 use crate::twin::Factors;
 
-/// The quantity that a search raises.
+/// The quantity of a load that a search varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadKnob {
     /// Users of a closed loop, or concurrent requests if all arrive at once.
     Concurrency,
-    /// Sessions per second.
+    /// Arrivals of sessions per second.
     Rate,
     /// Speed of a trace's replay relative to its recording.
     Speed,
 }
 
 impl LoadKnob {
+    /// Returns the unit in reports.
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {
@@ -36,13 +37,14 @@ impl LoadKnob {
 pub struct PredictedHighest {
     pub knob: LoadKnob,
     pub value: HighestLoad,
-    /// Range from 10 % to 90 % of the draws, widened so that it contains the value.
+    /// The 10th to the 90th percentile of the draws, widened to contain the value. `None` if the limits hold at every
+    /// tried load or at none.
     pub interval: Option<(f64, f64)>,
-    /// Draws behind the interval.
+    /// Number of draws behind the interval.
     pub draws: u64,
 }
 
-/// Share of good requests that limits of the goodput require.
+/// Share of the completed requests that must keep the latency limits of the goodput.
 pub const GOOD: f64 = 0.99;
 
 /// The input of a search.
@@ -53,7 +55,7 @@ pub(super) struct LoadSearch<'a> {
     pub(super) seed: u64,
     /// Limits on metrics that the twin predicts.
     pub(super) limits: &'a [Constraint],
-    /// The most requests of one run.
+    /// The largest number of requests of one run.
     pub(super) most_requests: u32,
 }
 
@@ -78,7 +80,7 @@ impl LoadSearch<'_> {
         }
     }
 
-    /// Returns the highest load that is tried. Beyond it a run would end before its queue is representative.
+    /// Returns the highest load that is tried. A run with a higher one would end before its queue is representative.
     fn most(&self) -> f64 {
         let own = self.load.requests.or_else(|| self.load.total()).unwrap_or(self.most_requests).max(1);
         let computed = f64::from(self.most_requests);
@@ -90,7 +92,8 @@ impl LoadSearch<'_> {
         }
     }
 
-    /// Returns the study's load with another value of the knob. It lasts equally long, within the limit on requests.
+    /// Returns the study's load with another value of the knob. The number of requests grows with a higher value, so
+    /// that the run lasts about as long, up to `most_requests`. It is not reduced for a lower value.
     fn load(&self, value: f64) -> LoadJob {
         let mut load = self.load.clone();
         let ratio = value / self.begin();
@@ -98,7 +101,7 @@ impl LoadSearch<'_> {
             ArrivalPattern::Closed | ArrivalPattern::AtOnce => {
                 let users = f64_to_u32(value.round().max(1.0));
                 load.concurrency = Some(users);
-                // The study's warm-up has at least one request per user, so this one has, too.
+                // If the study's warm-up has at least one request per user, so must this one.
                 if self.load.concurrency.is_some_and(|own| load.warmup >= own) {
                     load.warmup = users;
                 }
@@ -127,7 +130,8 @@ impl LoadSearch<'_> {
         Ok(kept && ran.good.is_none_or(|good| good >= GOOD))
     }
 
-    /// Searches the highest value from `begin` on. The first tries multiply and divide it by `stride`.
+    /// Searches the highest value at which the limits hold, starting at `begin`. The first tries multiply or divide it
+    /// by `stride`.
     fn climb(&self, begin: f64, stride: f64, factors: &Factors) -> Result<HighestLoad, PredictError> {
         let is_whole = self.knob() == LoadKnob::Concurrency;
         let mut ladder = LoadLadder::new(LoadRange { begin, stride, most: self.most(), is_whole });
@@ -139,6 +143,7 @@ impl LoadSearch<'_> {
         }
     }
 
+    /// Searches with the expected step times, and with those of some draws for the interval.
     pub(super) fn find(
         &self,
         central: &Factors,
@@ -148,11 +153,11 @@ impl LoadSearch<'_> {
         let value = self.climb(self.begin(), 2.0, central)?;
         let mut found = Vec::new();
         let mut tried = 0;
-        // The uncertainty of a load is undefined if no limit bounds it.
+        // If no limit bounds the load, its uncertainty is undefined.
         if let HighestLoad::At(begin) = value {
             for factors in draws.take(effort.searches) {
                 tried += 1;
-                // If a draw keeps the limits at no load that was tried, its value is low, not unknown.
+                // If a draw keeps the limits at no tried load, the lowest tried load counts as its value.
                 found.push(match self.climb(begin, 1.2, &factors)? {
                     HighestLoad::Below(value) | HighestLoad::At(value) | HighestLoad::AtLeast(value) => value,
                 });

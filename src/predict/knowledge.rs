@@ -1,4 +1,4 @@
-//! Knowledge of a device's speed, and its uncertainty.
+//! Factors on the step time of the device in question, and their uncertainty.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -7,34 +7,34 @@ use rand_distr::{Distribution, StandardNormal};
 use super::LaunchNoise;
 use crate::twin::{Calibration, Factors, TermFactor};
 
-/// The factors that are the host's work rather than the device's: launching kernels, preparing steps, the front end.
+/// The factors that depend on the host and not on the device: launching kernels, preparing steps, the front end.
 const HOST: [TermFactor; 3] = [TermFactor::Launch, TermFactor::Host, TermFactor::Frontend];
 
-/// A calibration, as far as it applies to the device in question.
+/// A calibration, as far as it applies to the device in question, and the noise between launches.
 #[derive(Clone, Copy, Debug)]
 pub struct Knowledge<'a> {
     calibration: &'a Calibration,
-    /// Whether the device differs from the observed one.
+    /// Whether the device in question differs from the calibrated one.
     elsewhere: bool,
-    /// The noise between launches, if ranges are to contain it.
+    /// The noise between launches, if the ranges should include it.
     noise: Option<&'a LaunchNoise>,
 }
 
 impl<'a> Knowledge<'a> {
-    /// Creates the knowledge of the observed device.
+    /// Creates it for the calibrated device.
     #[must_use]
     pub fn here(calibration: &'a Calibration) -> Self {
         Self { calibration, elsewhere: false, noise: None }
     }
 
-    /// Creates the knowledge of another device in the same host. The device's own factors return to the prior, with its
-    /// whole uncertainty.
+    /// Creates it for another device in the same host. The factors of the device return to the prior with all of its
+    /// uncertainty. Those of the host stay calibrated.
     #[must_use]
     pub fn elsewhere(calibration: &'a Calibration) -> Self {
         Self { calibration, elsewhere: true, noise: None }
     }
 
-    /// Widens the ranges by the noise between launches.
+    /// Sets the noise between launches that widens the ranges.
     #[must_use]
     pub fn with_noise(self, noise: Option<&'a LaunchNoise>) -> Self {
         Self { noise, ..self }
@@ -44,23 +44,24 @@ impl<'a> Knowledge<'a> {
         self.noise
     }
 
-    /// Returns whether anything was observed of the device itself.
+    /// Returns whether the device itself was calibrated.
     #[must_use]
     pub fn is_calibrated(&self) -> bool {
         !self.elsewhere && self.calibration.simulations > 0
     }
 
+    /// Returns the expected factors.
     pub(super) fn central(&self) -> Factors {
         self.mixed(&Calibration::none().factors, &self.calibration.factors)
     }
 
-    /// Draws factors from their uncertainty.
+    /// Draws factors from their uncertainty. Equal numbers give equal factors.
     pub(super) fn draw(&self, number: u64) -> Factors {
-        // The prior gets another seed. With an equal one, both draws would use the same normal numbers.
+        // The prior gets another seed. With an equal one, both draws would use the same random numbers.
         self.mixed(&Calibration::none().draw(!number), &self.calibration.draw(number))
     }
 
-    /// Draws factors of another launch. The noise between launches makes all of its steps faster or slower.
+    /// Draws factors of another launch. The noise between launches multiplies all of them by one number.
     pub(super) fn launch(&self, number: u64) -> Factors {
         let mut factors = self.draw(number);
         if let Some(noise) = self.noise {
@@ -75,7 +76,7 @@ impl<'a> Knowledge<'a> {
         factors
     }
 
-    /// Returns the factors of a machine on which everything takes longer than expected, by two standard deviations.
+    /// Returns factors that are all two standard deviations above their expected values.
     pub(super) fn slow(&self) -> Factors {
         let prior = Calibration::none();
         let spread = self.mixed(&prior.spread, &self.calibration.spread);
@@ -86,6 +87,7 @@ impl<'a> Knowledge<'a> {
         factors
     }
 
+    /// Returns `known`, but with the device's factors from `expected` if the device is another one.
     fn mixed(&self, expected: &Factors, known: &Factors) -> Factors {
         let mut factors = *known;
         for factor in TermFactor::ALL {

@@ -14,9 +14,9 @@ pub struct MeasuredTrial {
     /// The trial's own configuration.
     pub config: Config,
     pub replies: Replies,
-    /// Steps of the engine in the measurement window, by the server's own count.
+    /// Number of the engine's steps in the measurement window, by the server's own counter.
     pub steps: Option<u64>,
-    /// Blocks of its cache, as the engine logged them at its start. V1 keeps one of them to itself.
+    /// Number of KV cache blocks that the engine logged at its start. V1 keeps one of them to itself.
     pub blocks: Option<u32>,
 }
 
@@ -29,13 +29,14 @@ pub enum LearnError {
     Rejected(Rejection),
 }
 
-/// The most trials of a calibration, chosen evenly. More make it slower and little better.
+/// Largest number of trials in a calibration. They are chosen at even distances. More trials make it slower and hardly
+/// more accurate.
 pub const MOST_TRIALS: usize = 6;
-/// The most requests of one trial, for the same reason.
+/// Largest number of requests of one trial after its warm-up, for the same reason.
 const MOST_REQUESTS: usize = 400;
 
-/// Calibrates the twin from measured trials on the model, engine and device of `question`. Its load and configuration
-/// are ignored. This takes one or two seconds per trial.
+/// Calibrates the twin from measured trials on the model, engine and device of `question`. The load and the
+/// configuration of `question` are ignored. This takes one or two seconds per trial.
 ///
 /// # Errors
 /// If the trials have too few replies, or the twin cannot run their configurations.
@@ -50,6 +51,7 @@ fn evenly<T>(all: &[T], most: usize) -> impl Iterator<Item = &T> {
     (0..count).map(move |at| &all[if count > 1 { at * (all.len() - 1) / (count - 1) } else { 0 }])
 }
 
+/// Converts a trial to a run for the calibration.
 fn run(question: &TwinQuestion<'_>, tried: &MeasuredTrial) -> Result<ObservedRun, LearnError> {
     let question = TwinQuestion { config: tried.config.clone(), ..question.clone() };
     let setup = TwinSetup::resolve(&question).map_err(LearnError::Rejected)?;
@@ -66,7 +68,8 @@ fn run(question: &TwinQuestion<'_>, tried: &MeasuredTrial) -> Result<ObservedRun
     Ok(ObservedRun { settings, replicas: setup.replicas, prior: setup.prior, before, load, requests, steps })
 }
 
-/// Returns the first requests, on the clock of a device that is `pace` times as fast as the clients'.
+/// Returns the warm-up and the first requests after it, on the device's clock. That clock is `pace` times as fast as
+/// the clients' clock.
 fn requests(replies: &Replies, pace: f64, prefix_caching: bool) -> Vec<ObservedTimes> {
     let micros = |at: u64| Duration::from_micros(at).mul_f64(pace);
     let mut prompts: Vec<Vec<u32>> = Vec::new();
@@ -91,13 +94,15 @@ fn requests(replies: &Replies, pace: f64, prefix_caching: bool) -> Vec<ObservedT
     (0..replies.len().min(replies.warmup as usize + MOST_REQUESTS)).map(request).collect()
 }
 
-/// Returns the tokens of a prompt. It begins like the recorded earlier prompt, and then differs from all others.
+/// Returns made-up tokens of a prompt. They begin with the recorded number of tokens of the recorded earlier prompt,
+/// and then differ from all others.
 fn prompt(replies: &Replies, place: usize, earlier: &[Vec<u32>]) -> Vec<u32> {
     let len = replies.prompt_tokens[place];
     let shared = replies.shared_tokens[place].min(len) as usize;
     let with = earlier.get(replies.shared_with[place] as usize);
     let mut tokens = with.map_or_else(Vec::new, |with| with[..shared.min(with.len())].to_vec());
-    // A first token that no other prompt has makes all blocks from there on different.
+    // The hash of a block includes all tokens before it. One unique token therefore makes all blocks from there on
+    // unique.
     let own = u32::MAX - u32::try_from(place).unwrap_or(0);
     let rest = len - u32::try_from(tokens.len()).unwrap_or(len);
     tokens.extend((0..rest).map(|at| if at == 0 { own } else { at }));

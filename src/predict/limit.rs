@@ -4,7 +4,7 @@ use super::setup::TwinSetup;
 use super::watch::{StepShares, StepTerm, WAITS};
 use crate::twin::WaitReason;
 
-/// Observations of a virtual run besides its measurement.
+/// Observations of a virtual run that determine its bottleneck.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VirtualRun {
     pub(super) shares: StepShares,
@@ -17,13 +17,14 @@ pub(super) struct VirtualRun {
 /// The main bottleneck of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadLimit {
-    /// Requests wait for this reason.
+    /// Requests wait for more than half of the busy time, mostly for this reason.
     Queue(WaitReason),
-    /// No request waits: the load offers no more at the same time. This term of a step is the longest.
+    /// Requests wait for at most half of the busy time, so the load offers too few at the same time. This term takes
+    /// the largest part of the steps' time.
     Load(StepTerm),
-    /// No request waits, and requests spend most of their time outside of the engine.
+    /// Requests wait for at most half of the busy time, and spend most of their time outside of the engine.
     FrontEnd,
-    /// The engine is idle for most of the time.
+    /// The engine is idle for most of the time. Only for loads whose requests arrive independently of replies.
     Idle,
 }
 
@@ -31,10 +32,10 @@ pub enum LoadLimit {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadLimits {
     pub main: LoadLimit,
-    /// Share of the main limit: of the busy time for a queue, of the steps' time for a term. For the front end it is a
-    /// share of the requests' time, for idle time one of the window.
+    /// Share of the main limit, 0 to 1. For a queue it is a share of the busy time, for a term of the steps' time. For
+    /// the front end it is a share of the requests' time, for idle time of the window.
     pub share: f64,
-    /// The largest term of a step's time.
+    /// The term with the largest share of the steps' time.
     pub term: StepTerm,
     pub shares: StepShares,
     /// Share of a request's time that is spent outside of the engine, 0 to 1.
@@ -42,7 +43,7 @@ pub struct LoadLimits {
     pub advice: String,
 }
 
-/// Share above which idle time, or time in the front end, is the limit.
+/// Busy share below which idle time is the limit, and share above which the front end is.
 const MOST: f64 = 0.5;
 
 impl LoadLimit {
@@ -67,7 +68,7 @@ pub fn wait_name(wait: WaitReason) -> &'static str {
     }
 }
 
-/// Returns the waits with their shares of the busy time, in the order of display.
+/// Returns the reasons to wait with their shares of the busy time, in the order of display.
 pub fn waits(shares: &StepShares) -> impl Iterator<Item = (WaitReason, f64)> {
     WAITS.into_iter().zip(shares.waits)
 }
@@ -81,7 +82,7 @@ impl LoadLimits {
             .into_iter()
             .zip(shares.terms)
             .fold((StepTerm::ALL[0], 0.0), |most, one| if one.1 > most.1 { one } else { most });
-        // Requests that wait for several resources in turn still wait, so the sum decides.
+        // The sum decides, because requests that wait for several resources in turn also wait.
         let (main, share) = if waited > 1.0 - waited {
             (LoadLimit::Queue(wait), longest)
         } else if open && shares.busy < MOST {

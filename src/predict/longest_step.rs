@@ -6,11 +6,12 @@ use super::TwinQuestion;
 use super::setup::TwinSetup;
 use crate::twin::{BatchWork, Settings};
 
-/// Estimates the longest step of the question's configuration on the clients' clock, with every term of the step time two standard
-/// deviations slower than expected. `longest_request` is in tokens, prompt and reply together: a preempted request computes both
-/// anew. `at_once` is the number of requests under way. `None` if the engine would not start with the configuration.
+/// Estimates the longest step of the question's configuration on the clients' clock. Every calibrated factor of the
+/// step time is two standard deviations above its expected value. `longest_request` is the largest length of prompt and
+/// reply together in tokens, because a preempted request computes both again. `at_once` is the number of requests under
+/// way. `None` if the engine would not start with the configuration.
 ///
-/// Decodes in the same step are left out: they read the cache once, which takes a small part of a second.
+/// Decodes in the same step are left out. They read the cache once, which takes a small part of a second.
 #[must_use]
 pub fn longest_step(question: &TwinQuestion<'_>, longest_request: u64, at_once: u64) -> Option<Duration> {
     let setup = TwinSetup::resolve(question).ok()?;
@@ -19,7 +20,7 @@ pub fn longest_step(question: &TwinQuestion<'_>, longest_request: u64, at_once: 
     Duration::try_from_secs_f64(step.as_secs_f64() / setup.pace).ok()
 }
 
-/// Fills the token budget of a step with prompts whose last tokens it computes: these have the longest context.
+/// Fills the token budget of a step with the last pieces of prompts, because these have the longest context.
 fn largest_prefill(settings: &Settings, longest_request: u64, at_once: u64) -> BatchWork {
     let longest = longest_request.min(settings.max_model_len().into()).max(1);
     let budget =

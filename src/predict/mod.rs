@@ -1,13 +1,13 @@
-//! Prediction of a configuration's metrics: a study's own load on the twin, in virtual time.
+//! Prediction of a configuration's metrics by running a study's load on the twin in virtual time.
 //!
 //! The rules of the engine resolve or reject a configuration. The load generator's schedule decides when requests are
-//! sent, the twin answers them, and `metrics` reduces the replies like measured ones. Runs with other step times, drawn
-//! from the calibration's uncertainty, give intervals. Runs with higher or lower loads give the highest load within the
-//! objective's limits. No process is started, and no result depends on the time of day.
+//! sent, the twin answers them, and `metrics` reduces the replies like measured ones. Intervals come from further runs
+//! with step times drawn from the calibration's uncertainty. Runs with higher or lower loads find the highest load
+//! within the objective's limits. No process is started, and no result depends on the machine's clock.
 //!
-//! Not modelled: replies that end by themselves before they have the requested tokens, the end of a run by
-//! `load.until`, images, and chat templates. A request that exceeds `load.request_timeout` counts as failed. The twin
-//! still computes it to its end, and its user waits for that.
+//! Not modelled: replies that end before they have the requested number of tokens, the end of a run by `load.until`,
+//! images, and chat templates. A request that exceeds `load.request_timeout` counts as failed. The twin still computes
+//! it to its end, and its user waits for that.
 
 mod client;
 mod forecast;
@@ -55,7 +55,7 @@ pub use watch::{StepShares, StepTerm};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PredictedDevice {
     pub preset: &'static DevicePreset,
-    /// The device in the form that rules take. Its number of devices may be known.
+    /// The device in the form that rules use. It may contain the number of devices.
     pub facts: Device,
 }
 
@@ -73,17 +73,18 @@ pub struct TwinQuestion<'a> {
     pub job: &'a Job,
     /// The study's own load, or another one.
     pub load: &'a LoadJob,
-    /// Parameters of a trial. They include the study's fixed values, but not its own engine arguments.
+    /// Parameters of a trial. They include the study's fixed values, but not its engine arguments.
     pub config: Config,
     pub version: EngineVersion,
     pub device: PredictedDevice,
     pub host: HostLimits,
     pub knowledge: Knowledge<'a>,
-    /// Share of the drafts, 0 to 1, that the model accepts. `None` takes that of the simulated engine; other engines do
-    /// not speculate then.
+    /// Share of the drafts, 0 to 1, that the model accepts. `None` takes the setting of the simulated engine, and means
+    /// no speculation for other engines.
     pub acceptance: Option<f64>,
-    /// Model of start-up times on this machine, and the caches that earlier starts have left.
+    /// Model of start-up times on this machine.
     pub starts: StartupModel,
+    /// Caches that earlier starts have left.
     pub warm: WarmState,
 }
 
@@ -92,7 +93,7 @@ pub struct TwinQuestion<'a> {
 pub struct TwinPrediction {
     pub outcome: Outcome,
     pub score: Score,
-    /// Details that exist only if the engine would have served.
+    /// Details of the served load. `None` if the configuration is rejected.
     pub served: Option<ServedLoad>,
 }
 
@@ -102,18 +103,19 @@ pub struct ServedLoad {
     /// For each metric of the load, the range from 10 % to 90 % of the draws, widened by the noise between launches. It
     /// contains the predicted value.
     pub intervals: BTreeMap<&'static str, (f64, f64)>,
-    /// The number of runs behind the intervals.
+    /// The number of drawn runs behind the intervals.
     pub draws: u64,
     pub limits: LoadLimits,
     /// The highest load within the limits. `None` if the study has no limit on a metric that the twin predicts.
     pub highest: Option<PredictedHighest>,
-    /// Metrics of the objective and its limits that the twin does not predict. They were left out.
+    /// Metrics of the objective and of its limits that the twin does not predict. Limits on them are left out.
     pub unknown: Vec<String>,
     pub series: BatchSeries,
     /// The resolved values of one engine.
     pub resolved: ResolvedConfig,
-    /// Blocks of the cache of one engine.
+    /// Number of KV cache blocks of one engine, its own reserve included.
     pub blocks: u32,
+    /// Number of data-parallel engines.
     pub replicas: u64,
     /// The estimated start-up time. `None` for the simulated engine, whose start takes a configured time.
     pub startup: Option<StartForecast>,
@@ -142,7 +144,7 @@ impl PredictError {
     }
 }
 
-/// The amount of computation. The unit of cost is one sequence of one step, about 100 ns.
+/// Limits on the computation of one prediction. The unit of cost is one sequence in one step, about 100 ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Effort {
     draws: u64,
@@ -150,17 +152,19 @@ struct Effort {
     most_requests: u32,
 }
 
-/// The most draws, and the fewest at any cost.
+/// The largest number of draws, and the smallest, which applies at any cost.
 const DRAWS: (u64, u64) = (16, 4);
 /// Highest cost of all draws together.
 const DRAWN: u64 = 20_000_000;
-/// Highest cost of one run of a search. A search has about 20 runs. Those of two or three draws add as many again.
+/// Highest cost of one run of a search. The central search has about 20 runs. The searches of two or three draws
+/// together have as many.
 const SEARCHED: u64 = 200_000;
-/// Fewest requests of one run of a search, so that its tails are meaningful.
+/// Smallest limit on the requests of one run of a search, so that its tail percentiles are meaningful.
 const LEAST_REQUESTS: u64 = 200;
 
 impl Effort {
-    /// Derives the effort from the cost of one run. In a larger batch a request costs little more than its tokens.
+    /// Derives the effort from the cost of one run. In a large batch a request costs little more than its number of
+    /// output tokens.
     fn of(cost: u64, measurement: Option<&Measurement>) -> Self {
         let (most, least) = DRAWS;
         let tokens = measurement.map_or(cost, |run| run.total_output_tokens / run.completed.max(1));
@@ -172,8 +176,8 @@ impl Effort {
     }
 }
 
-/// Answers a question, within a few seconds for usual loads. It runs the load once with the expected step times and a
-/// few more times for the intervals. Shorter runs find the highest load.
+/// Predicts one configuration, within a few seconds for usual loads. It runs the load once with the expected step times
+/// and 4 to 16 times with drawn ones for the intervals. Runs with fewer requests find the highest load.
 ///
 /// # Errors
 /// If the load cannot be driven, or one of its requests is longer than the engine accepts. A configuration that is
@@ -210,7 +214,7 @@ pub fn predict(question: &TwinQuestion<'_>) -> Result<TwinPrediction, PredictErr
             limits: &objective.constraints,
             most_requests: effort.most_requests,
         };
-        // Each draw is another launch, faster or slower as a whole.
+        // Each draw represents another launch. The noise between launches scales all of its step times.
         Some(search.find(&central, (1..=effort.draws).map(|number| question.knowledge.launch(number)), &effort)?)
     };
     let score = objective.score(&ran.outcome);
@@ -254,21 +258,21 @@ fn known(objective: &Objective, outcome: &Outcome) -> (Objective, Vec<String>) {
     (Objective { constraints, ..objective.clone() }, unknown.chain(own).collect())
 }
 
-/// Returns the range from 10 % to 90 % of some values, `None` for fewer than three.
+/// Returns the 10th and the 90th percentile, `None` for fewer than three values.
 fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
     values.sort_by(f64::total_cmp);
     let of = |percent| percentile(&values, percent);
     (values.len() >= 3).then(|| Some((of(10.0)?, of(90.0)?))).flatten()
 }
 
-/// Widens a range so that it contains a value. The most likely value belongs to the range, even if the few draws are
-/// not spread around it.
+/// Widens a range so that it contains a value. The predicted value belongs to the range, even if all of the few draws
+/// are on one side of it.
 fn containing((low, high): (f64, f64), value: f64) -> (f64, f64) {
     (low.min(value), high.max(value))
 }
 
-/// Orders two predictions by an objective, the better first: feasible ones, then those nearest to the limits, then
-/// failed ones.
+/// Compares two predictions by an objective; the better one is less. Feasible ones come first, then infeasible ones by
+/// their violation, then failed ones.
 #[must_use]
 pub fn compare(objective: &Objective, a: &TwinPrediction, b: &TwinPrediction) -> Ordering {
     let key = |prediction: &TwinPrediction| match prediction.score {

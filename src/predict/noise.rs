@@ -1,8 +1,8 @@
-//! Noise between launches: how much a metric of the same configuration differs from one launch to the next.
+//! Noise between launches: the variation of a metric from one launch of a configuration to the next.
 //!
-//! The logarithms of a metric over `n` launches of one configuration have `n - 1` degrees of freedom. Their variances
-//! are pooled over the configurations that were measured repeatedly, together with an assumed variance. The assumed one
-//! counts for one degree of freedom, or for two if nothing was repeated. The range of one further launch is that of
+//! The variance of a metric's logarithm over `n` launches of one configuration has `n - 1` degrees of freedom. The
+//! variances of all configurations that were measured repeatedly are pooled with an assumed variance. The assumed one
+//! counts for one degree of freedom, or for two if nothing was repeated. The range of one further launch follows
 //! Student's distribution. Few repetitions therefore give a wider range than many.
 
 use std::collections::BTreeMap;
@@ -11,17 +11,19 @@ use crate::metrics::student;
 use crate::stats::to_f64;
 use crate::trial::Measurement;
 
-/// Degrees of freedom of the assumed deviation, beside repeated measurements and without any.
+/// Degrees of freedom of the assumed deviation, with repeated measurements.
 const BESIDE: f64 = 1.0;
+/// The same without repeated measurements.
 const ALONE: f64 = 2.0;
-/// Standard deviation of the logarithm of a metric from launch to launch, assumed before anything was measured twice.
-/// The first is of a real engine, the second of the simulated one. `TAILS` multiplies it for tails.
+/// Assumed standard deviation of the logarithm of a metric from launch to launch, for real engines.
 const ASSUMED: f64 = 0.05;
+/// The same for the simulated engine.
 const ASSUMED_SIMULATED: f64 = 0.01;
+/// Factor on the assumed deviation for tail percentiles, extremes and standard deviations.
 const TAILS: f64 = 2.0;
 /// The 90th percentile of the normal distribution.
 const Z_90: f64 = 1.281_551_565_544_6;
-/// Counts that the load decides: no launch changes them.
+/// Counts that only the load determines. They have no noise.
 const FIXED: [&str; 6] = [
     "completed",
     "failed",
@@ -35,15 +37,17 @@ const FIXED: [&str; 6] = [
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LaunchNoise {
     assumed: f64,
-    /// For each metric, the sum of squares of its logarithms around their means, and its degrees of freedom.
+    /// For each metric, the sum of its logarithms' squared deviations from their means, and the degrees of freedom.
     measured: BTreeMap<&'static str, (f64, f64)>,
-    /// Configurations that were measured more than once, and their measurements.
+    /// Number of configurations that were measured more than once.
     pub configurations: usize,
+    /// Number of measurements of these configurations.
     pub launches: usize,
 }
 
 impl LaunchNoise {
-    /// Learns from groups of measurements, each of one configuration in launches of its own.
+    /// Estimates the noise from groups of measurements. A group contains one configuration, each time measured in a
+    /// launch of its own.
     #[must_use]
     pub fn of<'a>(groups: impl IntoIterator<Item = &'a [Measurement]>, simulated: bool) -> Self {
         let assumed = if simulated { ASSUMED_SIMULATED } else { ASSUMED };
@@ -68,7 +72,7 @@ impl LaunchNoise {
         noise
     }
 
-    /// Returns whether anything was measured twice.
+    /// Returns whether a configuration was measured more than once.
     #[must_use]
     pub fn is_measured(&self) -> bool {
         self.configurations > 0
@@ -89,7 +93,8 @@ impl LaunchNoise {
         (((own * assumed * assumed + sum) / all).sqrt(), all)
     }
 
-    /// Widens a range from 10 % to 90 % around a value to that of one further launch.
+    /// Widens a range of the 10th to the 90th percentile around a value, so that it includes the noise of one further
+    /// launch.
     #[must_use]
     pub fn widened(&self, name: &str, value: f64, (low, high): (f64, f64)) -> (f64, f64) {
         let (deviation, freedom) = self.deviation(name);

@@ -1,8 +1,8 @@
-//! Presets of GPUs, by the driver's name for them.
+//! Finds the preset of a GPU by the driver's name for it.
 
 use crate::twin::DevicePreset;
 
-/// The preset of a GPU, by a part of its name.
+/// Words in the driver's name of a GPU, and the preset.
 const NAMES: [(&str, &str); 9] = [
     ("A100", "a100"),
     ("H100", "h100"),
@@ -15,11 +15,11 @@ const NAMES: [(&str, &str); 9] = [
     ("RTX PRO 6000", "rtxpro6000"),
 ];
 
-/// Returns the preset of GPUs that the driver reports like `8xNVIDIA H100 80GB HBM3`. `None` for kinds without a
-/// preset, and for several kinds.
+/// Returns the preset for a description of GPUs such as `8xNVIDIA H100 80GB HBM3`. `None` for kinds without a preset,
+/// and for several kinds.
 #[must_use]
 pub fn preset_of(described: &str) -> Option<&'static DevicePreset> {
-    // Several kinds together have no preset, nor has an instance of a divided device (MIG).
+    // Several kinds together have no preset. Neither has an instance of a partitioned device (MIG).
     if described.contains(" + ") || described.contains(" MIG ") {
         return None;
     }

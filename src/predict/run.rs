@@ -1,4 +1,4 @@
-//! One load on the twin, from the warm-up to a measurement by the definitions of measured runs.
+//! Runs one load on the twin, warm-up included, and computes its metrics by the definitions of measured runs.
 
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,11 @@ use crate::twin::{Counters, Drive, DriveObserver, Factors, Frontend, StepTime, T
 /// One virtual run.
 pub(super) struct RunResult {
     pub(super) outcome: Outcome,
-    /// Share of the completed requests that kept every limit of the goodput.
+    /// Share of the completed requests that kept every latency limit of the goodput. `None` without such limits.
     pub(super) good: Option<f64>,
     pub(super) seen: VirtualRun,
     pub(super) series: BatchSeries,
-    /// The cost of the computation, in units of one sequence of one step.
+    /// The cost of the computation, in units of one sequence in one step.
     pub(super) cost: u64,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn run(
     run_over(ForecastSpan::Own, setup, script, load, seed, factors)
 }
 
-/// Like `run`, but measures only a part of it.
+/// Like `run`, but the metrics cover only `span` of the run.
 pub(super) fn run_over(
     span: ForecastSpan,
     setup: &TwinSetup,
@@ -107,11 +107,11 @@ fn drive<'a>(engines: &'a mut [TwinEngine], step_time: &'a StepTime) -> Drive<'a
     Drive { engines, step_time }
 }
 
-/// Returns the records in the form of a load generator's run.
+/// Converts the records to the result type of the load generator.
 fn virtual_run(mut records: Vec<load::RequestRecord>, warmup: WarmupSummary, unsent: usize) -> LoadRun {
     records.sort_by_key(|record| record.end);
     let length = records.last().map_or(Duration::ZERO, |record| record.end);
-    // Only the difference of the two instants means something.
+    // Only the difference of `began` and `ended` has a meaning.
     let began = Instant::now();
     LoadRun {
         records,
@@ -125,6 +125,7 @@ fn virtual_run(mut records: Vec<load::RequestRecord>, warmup: WarmupSummary, uns
     }
 }
 
+/// Returns the increase of every counter.
 fn since(now: Counters, before: Counters) -> Counters {
     Counters {
         steps: now.steps - before.steps,
@@ -143,13 +144,14 @@ fn since(now: Counters, before: Counters) -> Counters {
     }
 }
 
-/// Estimates the mean share of a request's time outside of the engine, if no request waits for the front end.
+/// Estimates the share of the requests' total time that is spent outside of the engine, if no request waits for the
+/// front end.
 fn front_end(setup: &TwinSetup, step_time: &StepTime, run: &LoadRun, samples: f64) -> f64 {
     let Frontend { request_s, prompt_token_s, step_s, stream_s } = step_time.frontend();
     let wire = (setup.wire.request + setup.wire.token).as_secs_f64();
     let (mut outside, mut whole) = (0.0, 0.0);
     for record in &run.records {
-        // On average, half of the step's other sequences are streamed first.
+        // On average, the tokens of half of the step's other sequences are written first.
         let own = request_s + prompt_token_s * f64::from(record.prompt_tokens) + step_s + stream_s * samples / 2.0;
         outside += (own + wire) / setup.pace;
         whole += record.e2el().unwrap_or_default().as_secs_f64();

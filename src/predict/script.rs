@@ -1,4 +1,4 @@
-//! The sessions of a study's workload, made once for all virtual runs of it.
+//! The sessions of a study's workload, generated once and shared by all virtual runs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::twin::tokens;
 use crate::workload::{WarmupSessions, Workload};
 
-/// Most tokens of prompts that are kept, at 4 bytes each. Every run makes further sessions anew.
+/// Largest number of prompt tokens that are kept, at 4 bytes each. Every run generates further sessions again.
 const KEPT_TOKENS: usize = 16 << 20;
 
-/// One request.
+/// One request of a session. `think` is the user's pause before it.
 #[derive(Clone, Debug)]
 pub(super) struct ScriptTurn {
     pub(super) prompt: Arc<[u32]>,
@@ -24,16 +24,16 @@ impl crate::load::ScheduledTurn for ScriptTurn {
     }
 }
 
-/// The sessions of a workload. There is no tokenizer: see [`tokens`].
+/// The sessions of a workload with their prompts as tokens. There is no tokenizer: see [`tokens`].
 #[derive(Debug)]
 pub(super) struct PromptScript {
     pub(super) workload: Arc<dyn Workload>,
     kept: Mutex<Kept>,
-    /// The sessions of the warm-up; see [`WarmupSessions`].
+    /// The sessions of the warm-up ([`WarmupSessions`]). `None` in that script itself.
     warmup: Option<Box<PromptScript>>,
 }
 
-/// Sessions that were made, and the number of further tokens that may be kept.
+/// Generated sessions, and the number of further tokens that may be kept.
 #[derive(Debug)]
 struct Kept {
     sessions: HashMap<u64, Arc<[ScriptTurn]>>,
@@ -55,8 +55,9 @@ impl PromptScript {
         self.warmup.as_deref().unwrap_or(self)
     }
 
+    /// Returns the turns of a session, from the kept ones if possible.
     pub(super) fn session(&self, index: u64) -> Arc<[ScriptTurn]> {
-        // A panic cannot leave the kept sessions incomplete.
+        // A poisoned lock is safe to use: a panic cannot leave the kept sessions incomplete.
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(turns) = kept().sessions.get(&index) {
             return Arc::clone(turns);

@@ -1,38 +1,40 @@
-//! The batch over time, thinned to the resolution of a plot. Its memory is bounded for any length of the load.
+//! Batch and queue over time, thinned to the resolution of a plot. The memory is bounded for any length of the load.
 
 use std::time::Duration;
 
 use crate::stats::{f64_to_usize, to_f64};
 use crate::twin::ScheduledStep;
 
-/// The most points that are kept.
+/// The largest number of points.
 pub const MOST_POINTS: usize = 600;
 
-/// Width of the first points in seconds. Each thinning doubles it.
+/// Initial interval of a point in seconds. Each thinning doubles it.
 const FINEST: f64 = 1e-3;
 
-/// The batch over time, on the clients' clock from the begin of the measured window.
+/// Batch and queue over time, on the clients' clock from the begin of the measured load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BatchSeries {
-    /// Seconds between one point and the next.
+    /// Interval of a point in seconds.
     pub step_s: f64,
-    /// Tokens that a step may have.
+    /// Largest number of tokens of a step.
     pub budget: u32,
     pub points: Vec<SeriesPoint>,
 }
 
-/// Means over one interval. The first interval begins at 0.
+/// Means over one interval. The first interval begins at 0 seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SeriesPoint {
-    /// Requests in the batch and in the queue, of all engines together.
+    /// Requests in the batches of all engines together.
     pub running: f64,
+    /// Requests in the queues of all engines together.
     pub waiting: f64,
     /// Share of the cache's blocks in use, 0 to 1, as a mean over the engines.
     pub kv: f64,
-    /// Tokens of a step, as a mean over the time with a step.
+    /// Tokens of a step, as a mean over the time with a step under way.
     pub tokens: f64,
 }
 
+/// Sums over one interval, each value multiplied by its seconds. `busy` is the sum of the seconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     running: f64,
@@ -54,7 +56,7 @@ impl Sums {
     }
 }
 
-/// Accumulates steps.
+/// Builds the series from steps.
 #[derive(Debug)]
 pub(super) struct StepRecorder {
     width: f64,
@@ -67,8 +69,8 @@ impl StepRecorder {
         Self { width: FINEST, budget, sums: Vec::new() }
     }
 
-    /// Adds the part of a step after `begin`; the earlier part was counted before. `pace` is the speed of the device's
-    /// clock.
+    /// Adds the part of a step from `begin` to its end. Earlier steps cover the rest. `begin` and the step are on the
+    /// device's clock, which is `pace` times as fast as the clients' clock.
     pub(super) fn step(&mut self, seen: &ScheduledStep, begin: Duration, pace: f64) {
         let (mut from, to) = (begin.as_secs_f64() / pace, seen.end.as_secs_f64() / pace);
         while place(to, self.width) >= MOST_POINTS {
@@ -77,7 +79,7 @@ impl StepRecorder {
         let mut at = place(from, self.width);
         while from < to {
             let until = (to_f64(at + 1) * self.width).min(to);
-            // Rounding may leave nothing of an interval.
+            // After rounding, nothing of an interval may be left.
             if until > from {
                 if self.sums.len() <= at {
                     self.sums.resize(at + 1, Sums::default());
@@ -96,6 +98,7 @@ impl StepRecorder {
         }
     }
 
+    /// Doubles the interval of a point, so that the number of points halves.
     fn widen(&mut self) {
         self.width *= 2.0;
         let pair = |pair: &[Sums]| pair.iter().copied().fold(Sums::default(), Sums::plus);
@@ -115,6 +118,7 @@ impl StepRecorder {
     }
 }
 
+/// Returns the index of the interval that contains the time `at`.
 fn place(at: f64, width: f64) -> usize {
     f64_to_usize(at / width)
 }

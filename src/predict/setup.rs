@@ -1,4 +1,4 @@
-//! A configuration as the engine would start with it: settings, devices, step time.
+//! Resolves a configuration to the settings, memory and step time of the engine that would run it.
 
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use crate::twin::{
     MemoryPlan, Parallel, Scheduling, Settings, SettingsError, Speculation, StartConditions, StepTime, TwinEngine,
 };
 
-/// Latency of the simulated engine's own HTTP server on the loopback interface, for a request and for a token.
+/// Latency of a request to the simulated engine's HTTP server over the loopback interface.
 const SIMULATED_REQUEST: Duration = Duration::from_micros(200);
+/// Latency of a token from that server.
 const SIMULATED_TOKEN: Duration = Duration::from_micros(100);
 
 /// The input of a run on the twin.
@@ -20,19 +21,19 @@ const SIMULATED_TOKEN: Duration = Duration::from_micros(100);
 pub(super) struct TwinSetup {
     pub(super) settings: Settings,
     pub(super) memory: MemoryPlan,
-    /// Engines that share the load.
+    /// Number of engines that share the load.
     pub(super) replicas: usize,
-    /// With all factors at 1.
+    /// Step time before calibration, with all factors at 1.
     pub(super) prior: StepTime,
     pub(super) wire: WireTime,
-    /// Speed of the device's clock relative to the clients'.
+    /// Seconds of the device's clock per second of the clients' clock.
     pub(super) pace: f64,
-    /// `None` for the simulated engine, and if the start cannot be estimated.
+    /// Properties of the start. `None` for the simulated engine, and if the start cannot be estimated.
     pub(super) start: Option<StartConditions>,
 }
 
 impl TwinSetup {
-    /// Returns the engines after their start. Each draws its accepted drafts from a seed of its own.
+    /// Creates the engines, without requests. Each has a seed of its own for the acceptance of drafts.
     ///
     /// # Errors
     /// If some request within `max_model_len` could never run.
@@ -48,7 +49,7 @@ impl TwinSetup {
     /// Resolves a configuration.
     ///
     /// # Errors
-    /// The reason why the engine would not serve it: a rule with its message, or a failure that only a start finds.
+    /// If the engine would reject the configuration by a rule, or if its start would fail (rule `ENGINE`).
     pub(super) fn resolve(question: &TwinQuestion<'_>) -> Result<Self, Rejection> {
         let TwinQuestion { job, config, version, device, .. } = question;
         let config = &job.with_arguments(config, *version);
@@ -91,7 +92,7 @@ fn simulated(question: &TwinQuestion<'_>) -> Option<SimulatedLaunch> {
     engine.engine.simulated(&engine.args)
 }
 
-/// Returns the latency that the step time's front end does not contain.
+/// Returns the network latency, which the costs of the front end do not include. 0 for real engines.
 fn wire(simulated: Option<SimulatedLaunch>) -> WireTime {
     simulated.map_or(WireTime::default(), |SimulatedLaunch { time_scale, .. }| WireTime {
         request: SIMULATED_REQUEST.mul_f64(time_scale),

@@ -1,4 +1,4 @@
-//! Observations of the engine during a load.
+//! Observer of a virtual run: shares of the time, server metrics, and the batch over time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use crate::twin::{BatchWork, Counters, DriveObserver, ScheduledStep, StepParts, 
 pub(super) const WAITS: [WaitReason; 4] =
     [WaitReason::Blocks, WaitReason::Sequences, WaitReason::Budget, WaitReason::Turn];
 
-/// The terms of a step's time.
+/// The terms of a step's time, as in `StepParts`. The linear term is split in two: `Weights` is its part for a single
+/// token, nearly all of it reading, and `Compute` the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepTerm {
     Weights,
@@ -41,7 +42,7 @@ impl StepTerm {
     }
 }
 
-/// Observer of the steps in the measurement window. Its times are on the device's clock until they leave it.
+/// Observer of all steps after the warm-up. Its sums are on the device's clock.
 pub(super) struct StepWatch<'a> {
     step_time: &'a StepTime,
     pace: f64,
@@ -49,12 +50,14 @@ pub(super) struct StepWatch<'a> {
     overlapped: bool,
     budget: u32,
     replicas: usize,
-    /// The linear part of a step with a single token.
+    /// Seconds of the linear term for a single token.
     weights_s: f64,
-    /// The end of each engine's last step.
+    /// The end of the last step of each engine.
     ends: Vec<Duration>,
     busy_s: f64,
+    /// Busy seconds while requests wait, by reason in the order of `WAITS`.
     waits_s: [f64; WAITS.len()],
+    /// Seconds of each term, in the order of `StepTerm::ALL`.
     terms_s: [f64; StepTerm::ALL.len()],
     running: Mean,
     waiting: Mean,
@@ -65,7 +68,7 @@ pub(super) struct StepWatch<'a> {
     pub(super) cost: u64,
 }
 
-/// A time-weighted sum, and the largest value.
+/// The sum of a value multiplied by its seconds, and the largest value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     sum: f64,
@@ -82,10 +85,10 @@ impl Mean {
 /// Shares of the engines' time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepShares {
-    /// Time with a step under way, as a share of the window and of all engines.
+    /// Share of the window with a step under way, as a mean over all engines.
     pub busy: f64,
-    /// Shares of the busy time while requests wait, in the order of `WAITS`. They wait for free blocks of the cache,
-    /// for a place among the running, for tokens of the budget, or for their turn.
+    /// Shares of the busy time while requests wait, in the order of `WAITS`. The reasons are free cache blocks, the
+    /// number of running requests, the token budget, and their turn.
     pub waits: [f64; WAITS.len()],
     /// Shares of the steps' time, in the order of [`StepTerm::ALL`].
     pub terms: [f64; StepTerm::ALL.len()],
@@ -118,7 +121,8 @@ impl<'a> StepWatch<'a> {
         }
     }
 
-    /// Splits the time of a step into terms. A term that another one hides is 0.
+    /// Splits the time of a step into terms. If device and host work at the same time, the shorter of them is hidden
+    /// and counts 0.
     fn terms(&self, parts: &StepParts) -> [f64; StepTerm::ALL.len()] {
         let StepParts { linear_s, attention_s, sampling_s, launch_s, communication_s, host_s, total_s } = *parts;
         let device = linear_s + attention_s + sampling_s + launch_s + communication_s;
@@ -127,7 +131,7 @@ impl<'a> StepWatch<'a> {
         }
         let weights = linear_s.min(self.weights_s);
         let host = if self.overlapped { 0.0 } else { host_s };
-        // In eager mode the device waits for Python.
+        // In eager mode the device waits for Python. This time belongs to the launches.
         let launch = launch_s + (total_s - host - device).max(0.0);
         [weights, linear_s - weights, attention_s, sampling_s, launch, communication_s, host]
     }
@@ -148,7 +152,7 @@ impl<'a> StepWatch<'a> {
         if self.busy_s > 0.0 { self.samples.sum / self.busy_s } else { 0.0 }
     }
 
-    /// Returns the metrics that the engines would report, by the names that objectives use.
+    /// Returns the metrics that the engines' servers would report, under the names that objectives use.
     pub(super) fn server(&self, window: Duration, counted: &[Counters]) -> BTreeMap<String, f64> {
         let seconds = window.as_secs_f64();
         let mean = |mean: Mean| if seconds > 0.0 { mean.sum / seconds } else { 0.0 };
@@ -178,12 +182,12 @@ impl<'a> StepWatch<'a> {
 
 impl DriveObserver for StepWatch<'_> {
     fn step(&mut self, seen: &ScheduledStep) {
-        // Steps of a pipeline overlap. Only the time beyond the end of earlier steps counts.
+        // Steps of a pipeline overlap, so only the time after the end of earlier steps counts.
         let begin = seen.start.max(self.ends[seen.replica]).min(seen.end);
         self.ends[seen.replica] = seen.end.max(begin);
         let seconds = seen.end.saturating_sub(begin).as_secs_f64();
         self.busy_s += seconds;
-        // A prompt that is cut waits for the next step's budget, like one that has not begun.
+        // A prompt that was cut also waits for the budget of the next step.
         let cut = (seen.work.prompt_tokens > 0 && seen.work.tokens >= self.budget).then_some(WaitReason::Budget);
         if let Some(place) = seen.wait.or(cut).and_then(|wait| WAITS.iter().position(|other| *other == wait)) {
             self.waits_s[place] += seconds;

@@ -13,9 +13,11 @@ use crate::server::{Pipe, PipeError};
 /// The maximum length of a foreign line's quotation in a message, in characters.
 const MOST_QUOTED: usize = 200;
 
+/// A running helper.
 #[derive(Debug)]
 pub(super) struct HelperProcess {
     pipe: Pipe,
+    /// The number of questions so far, which is also the identifier of the last one.
     asked: u64,
 }
 
@@ -26,6 +28,7 @@ pub(super) struct HelperAnswer {
     pub(super) device: bool,
 }
 
+/// The helper's first message, after the import.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Hello {
@@ -41,6 +44,7 @@ enum Hello {
     },
 }
 
+/// The helper's message about one question.
 #[derive(Deserialize)]
 struct Reply {
     id: u64,
@@ -58,7 +62,8 @@ enum Words {
 }
 
 impl HelperProcess {
-    /// Starts the helper, imports the engine, and runs the warm-up. Afterwards an answer takes milliseconds.
+    /// Starts the helper, imports the engine, and runs the warm-up. Afterwards an answer takes milliseconds. The
+    /// boolean is whether the helper already holds a GPU.
     pub(super) async fn start(setup: &PreflightSetup) -> Result<(Self, InstalledEngine, bool), PreflightError> {
         let mut command = vec![setup.python.clone(), "-c".to_owned(), setup.program.source.to_owned()];
         command.extend(setup.program.packages.iter().map(|name| (*name).to_owned()));

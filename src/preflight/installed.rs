@@ -12,7 +12,7 @@ pub struct InstalledEngine {
     /// `cpu`, `cuda` and so on, as `vllm.platforms.current_platform` names it.
     pub device: String,
     pub flags: Vec<InstalledFlag>,
-    /// The packages that some flags need and that its Python lacks.
+    /// The optional packages that the engine's Python lacks. Some flags need them.
     pub absent: BTreeSet<String>,
     /// The verdict on the arguments of the warm-up.
     pub warm_up: PreflightVerdict,
@@ -21,7 +21,7 @@ pub struct InstalledEngine {
 /// One flag of the installed engine's parser.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct InstalledFlag {
-    /// Every spelling, including dashes: `--max-num-seqs`, `--no-enable-prefix-caching`, `-tp`.
+    /// Every spelling, with its leading dashes: `--max-num-seqs`, `--no-enable-prefix-caching`, `-tp`.
     pub names: Vec<String>,
     /// The name of the function that reads the value, for instance `int`.
     #[serde(rename = "type")]
@@ -48,7 +48,7 @@ pub enum PreflightVerdict {
     },
 }
 
-/// The stage that refuses.
+/// The part of the engine that refuses a command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalStage {
@@ -80,7 +80,7 @@ impl PreflightVerdict {
 }
 
 impl InstalledEngine {
-    /// Returns the flag with this name. The name may have underscores, and no dashes at its beginning.
+    /// Returns the flag with this name. Underscores count as dashes. The leading dashes may be missing.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&InstalledFlag> {
         let name = format!("--{}", name.trim_start_matches('-').replace('_', "-"));

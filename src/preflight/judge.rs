@@ -3,10 +3,10 @@
 use super::{PreflightVerdict, RefusalStage};
 use crate::rule::{Finding, Severity};
 
-/// The name that replaces a rule's identifier if only the engine refuses.
+/// The identifier in a finding that comes from the engine itself and not from a rule.
 pub const ENGINE: &str = "ENGINE";
 
-/// A defect of the rules, in the part that the parser and the configuration classes decide.
+/// A difference between the rules and the engine's parser or configuration classes. It is a defect of the rules.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Disagreement {
     /// A rule predicts a refusal, but the engine accepts.

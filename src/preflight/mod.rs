@@ -1,8 +1,9 @@
-//! The engine's own verdict on a command line, from a helper inside the engine's Python. It takes milliseconds and no
-//! launch.
+//! The engine's own verdict on a command line, from a helper process that runs in the engine's Python. A verdict takes
+//! milliseconds and no launch.
 //!
-//! The helper imports the installed engine once, in the background. It never holds a GPU while an engine is launched.
-//! It waits on its pipe while there is no question. Each question gets an answer or an error within a limit.
+//! A helper imports the installed engine once, in the background. An idle helper waits on its pipe. If a helper holds a
+//! GPU after an answer, it is ended at once, so that the GPU is free for a launch. The next question then starts a new
+//! helper. Each question gets an answer or an error within a time limit.
 
 mod helper;
 mod installed;
@@ -33,6 +34,7 @@ pub struct PreflightSetup {
     pub python: String,
     /// The launch's own variables, added to the tuner's environment.
     pub env: BTreeMap<String, String>,
+    /// The marker in the helper's environment. It identifies the helper's processes.
     pub marker: Marker,
     /// A model and arguments that every candidate shares. The first answer for a model takes seconds, because the
     /// engine inspects the model's class in a separate process.
@@ -45,7 +47,9 @@ pub struct PreflightSetup {
 pub struct PreflightLimits {
     /// The limit of the import. vLLM, for instance, imports in 10 to 23 s on a busy machine with a warm file cache.
     pub import: Duration,
+    /// The limit of the answer to the warm-up.
     pub warm_up: Duration,
+    /// The limit of each later answer.
     pub answer: Duration,
 }
 
@@ -55,7 +59,7 @@ impl Default for PreflightLimits {
     }
 }
 
-/// The reason why there is no verdict. Then only the rules decide.
+/// The reason why there is no verdict. In this case only the rules decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PreflightError {
     #[error("{0}")]
@@ -80,7 +84,7 @@ impl PreflightError {
     }
 }
 
-/// The number of failures of the helper after which only the rules decide.
+/// The number of failures of the helper, counted since the preflight's start, after which only the rules decide.
 const MOST_FAILURES: u32 = 3;
 
 /// The number of questions that may wait while one is answered.
@@ -100,7 +104,7 @@ struct Question {
     answer: oneshot::Sender<Result<PreflightVerdict, PreflightError>>,
 }
 
-/// A started preflight. A drop ends the helper soon afterwards. [`Preflight::stop`] waits until the helper has ended.
+/// A started preflight. After a drop, the helper ends soon. [`Preflight::stop`] waits for that end.
 #[derive(Debug)]
 pub struct Preflight {
     questions: mpsc::Sender<Question>,
@@ -134,7 +138,7 @@ impl Preflight {
 
     /// Requests the engine's verdict on a command line. `args` are the model and its flags, without a command such as
     /// `vllm serve`. `env` is added to the helper's environment for this question alone. Several questions may be
-    /// pending. They are answered in order.
+    /// pending. They are answered in order. If no helper runs, a new one starts first, which has limits of its own.
     ///
     /// # Errors
     /// If there is no answer within the limit, or if there will be none.

@@ -32,19 +32,23 @@ pub struct OptimizeContext {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ModelContext {
-    /// Number of weights, not of bytes. By default it is computed from the sizes.
+    /// Number of weights, not of bytes. By default computed from the sizes below.
     #[serde(deserialize_with = "json::amount")]
     pub parameters: Option<f64>,
     pub num_hidden_layers: Option<u64>,
     pub hidden_size: Option<u64>,
+    /// By default 4 times `hidden_size`.
     pub intermediate_size: Option<u64>,
     /// By default computed from `hidden_size` and `head_dim`.
     pub num_attention_heads: Option<u64>,
+    /// By default `num_attention_heads`.
     pub num_key_value_heads: Option<u64>,
+    /// By default `hidden_size / num_attention_heads`. One of the two is required.
     pub head_dim: Option<u64>,
     pub vocab_size: Option<u64>,
+    /// By default `bfloat16`.
     pub dtype: Option<String>,
-    /// In tokens.
+    /// In tokens. By default the length of the longest request.
     pub max_model_len: Option<u64>,
 }
 
@@ -54,9 +58,9 @@ pub struct ModelContext {
 pub struct ContextDevices {
     /// As the driver or a user writes it: `NVIDIA H100 80GB HBM3`, `h100-sxm`.
     pub name: Option<String>,
-    /// By default one.
+    /// Number of devices, 1 to 1024. By default one.
     pub count: Option<u64>,
-    /// Of one device. The default is that of such a device.
+    /// Memory of one device, 1e9 to 1e13 bytes. By default that of the named device.
     #[serde(deserialize_with = "json::amount")]
     pub memory_bytes: Option<f64>,
 }
@@ -71,14 +75,15 @@ pub struct LoadContext {
     /// Mean number of tokens of a reply.
     #[serde(deserialize_with = "json::amount")]
     pub output_tokens: Option<f64>,
-    /// Share of a prompt, 0 to 1, that it has in common with others.
+    /// Share of a prompt, 0 to 1, that it has in common with others. By default 0.
     #[serde(deserialize_with = "json::amount")]
     pub shared_prefix_fraction: Option<f64>,
-    /// Number of different prefixes.
+    /// Number of different prefixes. By default 1.
     pub shared_prefixes: Option<u64>,
-    /// Number of concurrent requests: exact for a closed load, the maximum for an open one.
+    /// Number of concurrent requests: exact for a closed load, which requires it, and the maximum for an open one.
     pub concurrency: Option<u64>,
-    /// `closed`: the next request is sent when one has ended.
+    /// Accepted and not used: `rate_per_s` alone decides whether the load is closed or open. In a closed load each user
+    /// sends the next request when one has ended.
     pub arrival: Option<String>,
     /// Requests per second of an open load. Without it the load is closed.
     #[serde(deserialize_with = "json::amount")]

@@ -1,9 +1,9 @@
 //! The choice of configurations for the twin: evenly spread ones, then neighbours and crossings of the best.
 //!
-//! The best configuration depends on the constraints, and a prior's most frequent error is the predicted excess over a
-//! limit. A latency that is predicted a third too low moves the best configuration to another place. The best ones are
-//! therefore determined under several assumptions ([`Assumption`]). If the first measurements confirm one of them, its
-//! surroundings are already computed.
+//! The best configuration depends on the constraints, and a prior's most frequent error is in the excess over a limit.
+//! If it predicts a latency a third too low, another configuration is the best one. The best ones are therefore
+//! determined under several assumed errors ([`Assumption`]). If the measurements show one of these errors, the
+//! predictions around its best configuration are already computed.
 
 use std::collections::HashSet;
 
@@ -19,17 +19,17 @@ use crate::stats::to_f64;
 /// Maximum number of evenly spread configurations, and of those around the best.
 const EVEN: usize = 160;
 const NEAR: usize = 160;
-/// Maximum cost of all of them together, in units of some 100 ns. Half of it is for the evenly spread ones.
+/// Maximum cost of all of them together, in units of about 100 ns (2.4 s). Half of it is for the evenly spread ones.
 const WORK: u64 = 24_000_000;
 /// Number of configurations between two determinations of the best.
 const BATCH: usize = 16;
 /// Number of best configurations for each assumption.
 const LEADERS: usize = 3;
-/// Assumed errors of all limits, in deviations of the prediction.
+/// Assumed errors of the excesses of all constraints, in deviations of the prediction.
 const DOUBTS: [f64; 2] = [1.0, 0.5];
-/// Assumed errors of a limit's excess, as logarithms.
+/// Assumed errors of a constraint's excess, as logarithms.
 const SHIFTS: [f64; 4] = [0.25, 0.5, 1.0, -0.5];
-/// Number of limits that are also shifted one at a time; the others are shifted only together.
+/// Number of constraints whose excesses are also shifted one at a time; the others are shifted only together.
 const SHIFTED: usize = 4;
 /// Draws without a find before the space counts as used up.
 const VAIN: usize = 4096;
@@ -38,17 +38,20 @@ const VAIN: usize = 4096;
 pub(super) struct ExploredOutcome {
     /// `None` if no prediction is possible.
     pub(super) known: Option<KnownOutcome>,
+    /// In units of about 100 ns.
     pub(super) cost: u64,
 }
 
-/// A configuration with its place in the unit cube, if it has one.
+/// A configuration with its outcome. Those of `first` have no place in the unit cube.
 struct Point {
     place: Option<Vec<f64>>,
     config: Config,
     known: KnownOutcome,
 }
 
-/// Predicts configurations until their number or the work reaches its limit.
+/// Predicts configurations until their number or the work reaches its limit. `look` computes the predictions. The
+/// configurations of `first` are predicted before all others. `ignored` names the parameters without effect in the
+/// twin.
 pub(super) fn explore(
     space: &Space,
     aim: &SearchAim,
@@ -86,7 +89,9 @@ struct Exploration<'a> {
     allowed: &'a dyn Fn(&Config) -> bool,
     look: &'a mut dyn FnMut(&[Config]) -> Vec<ExploredOutcome>,
     points: Vec<Point>,
+    /// Keys of all configurations so far, refused ones included.
     met: HashSet<String>,
+    /// Cost so far.
     work: u64,
 }
 
@@ -120,10 +125,11 @@ impl Exploration<'_> {
 
 /// Assumed errors of the prediction, for the choice of the best configurations.
 struct Assumption {
-    /// The range of objectives that count.
+    /// Indices of the objectives that count.
     objectives: std::ops::Range<usize>,
-    /// The amounts to add to the excess of each limit, and the number of its own deviations to add.
+    /// The amount to add to each constraint's excess.
     shifts: Vec<f64>,
+    /// The number of its own deviations to add to each excess.
     doubt: f64,
 }
 

@@ -1,9 +1,9 @@
 //! Predictions for a space before any measurement: by the twin, or from another study's trials.
 //!
-//! The twin is used as in `predict`, with one run for each configuration. The choice of configurations decides the
-//! value of the prior, because a sampler begins with the best of them. The space is first covered evenly, then the
-//! neighbourhood of the best ones closely (`explore`). The amount of work is counted in steps, not in seconds, so that
-//! equal questions have equal answers. Numbers are rounded to five significant digits, which are equal on all machines.
+//! The twin is used as in `predict`, with one run for each configuration. A sampler begins with the best configurations
+//! of the prior, so they must be among those that are run. The space is first covered evenly, then densely around the
+//! best ones (`explore`). The limit of the work counts simulated steps, not seconds, so that equal questions have equal
+//! answers. Numbers are rounded to five significant digits, which are equal on all machines.
 //!
 //! A metric that the twin does not model, or a parameter without effect in it, is left out and reported in
 //! [`PriorBelief::notes`].
@@ -43,8 +43,8 @@ pub struct PriorBelief {
     pub notes: Vec<String>,
 }
 
-/// Predicts a study's space under the study's own load: one run for each of some hundred configurations. The number of
-/// requests is limited, so that a run is computed quickly. `question` contains job, load, release, device and
+/// Predicts a study's space under the study's own load: one run for each of at most about 320 configurations. The
+/// number of requests is limited, so that a run is computed quickly. `question` contains job, load, release, device and
 /// calibration; its configuration is not used. `allowed` is the sampler's: configurations that it refuses are left out.
 ///
 /// `aim` is that of the study's objective: one target, and its constraints in their order.
@@ -81,13 +81,14 @@ pub fn of_job(
 /// or underscores, or common abbreviations. All others have no effect in the twin.
 ///
 /// - The engine is the newest known vLLM unless the context names another. A flag that the release lacks has no effect.
-/// - All devices serve. A closed load has as many data-parallel replicas as fit, unless their number is set.
-/// - Lengths vary evenly from half of the mean to one and a half, as far as `max_model_len` allows.
-/// - Drafts are accepted with a probability of 0.4 for n-grams and of 0.7 for all other methods. This is uncertain, so
-///   speculating points have a wide deviation.
+/// - Under a closed load as many data-parallel replicas serve as fit on the devices, unless their number is set. Under
+///   an open load one replica serves unless their number is set.
+/// - Lengths are uniform from half of the mean to one and a half, as far as `max_model_len` allows.
+/// - The accepted share of drafts is 0.4 for n-grams and suffix decoding, and 0.7 for all other methods. This is
+///   uncertain, so speculating points have a wide deviation.
 /// - A block size that the kernels of that release do not take counts as the nearest that they take. The set of kernels
 ///   depends on much that a context does not contain.
-/// - Metrics are those of the load in its steady state: every user has begun a second request.
+/// - Metrics of a closed load are those of its steady state: every user has begun a second request.
 ///
 /// # Errors
 /// If a field is missing or unusable; the error names it. No number causes a panic.

@@ -17,12 +17,15 @@ const TRAINED: f64 = 0.7;
 /// Assumed number of drafts of a speculating configuration.
 const DRAFTS: i64 = 3;
 
-/// The assignment of parameters to flags.
+/// Converter from the caller's parameters to the engine's flags.
 pub(super) struct ParameterReader<'a> {
     facts: Facts<'a>,
+    /// Meanings by the caller's names.
     meanings: Vec<(String, ParameterMeaning)>,
     ignored: Vec<String>,
+    /// The context's defaults, by the caller's names.
     defaults: Config,
+    /// Flags of every configuration.
     base: Config,
     /// Number of devices for replicas to fill; `None` for an open load.
     fill: Option<i64>,

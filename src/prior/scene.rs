@@ -42,12 +42,13 @@ const MOST_TOKENS: u64 = 2_000_000;
 /// Variation of lengths around their mean, as a share of it.
 const VARIATION: f64 = 0.5;
 /// Number of sessions for each user of a closed load: the first, one until the users are spread, and one to be
-/// measured.
+/// measured. Users are spread when they are at different points of their replies.
 const GENERATIONS: u64 = 3;
 /// Least number of sessions of a run, so that its tails are meaningful.
 const LEAST_SESSIONS: u64 = 150;
-/// Number of requests of an open load, whose duration is not given.
+/// Maximum number of requests of an open load, whose duration is not given.
 const OPEN_REQUESTS: u64 = 500;
+/// Largest mean length of a prompt or a reply, in tokens.
 const MOST_LENGTH: f64 = 1e6;
 const MOST_DEVICES: u64 = 1024;
 
@@ -59,9 +60,9 @@ pub(super) struct ContextScene {
     pub(super) version: EngineVersion,
     pub(super) span: ForecastSpan,
     pub(super) wanted: WantedMetrics,
-    /// Flags that the context itself sets.
+    /// Flags of every configuration: `max-model-len`.
     pub(super) base: Config,
-    /// Number of devices for replicas to fill, for a closed load.
+    /// Number of devices to fill with replicas, for a closed load.
     pub(super) fill: Option<i64>,
 }
 
@@ -74,6 +75,7 @@ fn within(field: &'static str, value: f64, low: f64, high: f64) -> Result<f64, C
     Err(ContextError::Value { field, value: value.to_string(), expected: expected() })
 }
 
+/// Checks a required length, and rounds it to whole tokens.
 fn length(field: &'static str, value: Option<f64>) -> Result<u32, ContextError> {
     within(field, value.ok_or(ContextError::Missing(field))?, 1.0, MOST_LENGTH).map(|value| f64_to_u32(value.round()))
 }
@@ -304,7 +306,8 @@ struct Spread {
     users: u64,
 }
 
-/// The fractional parts of its multiples fill the interval from 0 to 1 evenly, for any number of them.
+/// The golden ratio less 1. The fractional parts of its multiples fill the interval from 0 to 1 evenly, for any number
+/// of them.
 const GOLDEN: f64 = 0.618_033_988_749_895;
 
 impl Workload for Spread {

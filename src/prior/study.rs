@@ -4,8 +4,8 @@ use crate::config::{Config, Value};
 use crate::sampler::{KnownOutcome, NumberReading, SamplerPrior};
 use crate::space::{Domain, Space};
 
-/// Deviation of a trial for each flag that only one of the two studies sets, as a share. The engine's default in the
-/// other study is mostly, but not always, equal to that value.
+/// Additional deviation of a trial for each flag that only one of the two studies sets, as a share. The engine's
+/// default in the other study is mostly, but not always, equal to that value.
 const UNSTATED: f64 = 0.1;
 
 /// Converts the trials of an earlier study to points of this space.
@@ -40,7 +40,7 @@ pub fn of_study(name: &str, trials: &[(Config, KnownOutcome)], space: &Space) ->
     SamplerPrior::new(format!("study {name}"), trials.iter().filter_map(point).collect())
 }
 
-/// Returns the outcome with a larger deviation, or `None` without an outcome.
+/// Returns the outcome with a larger deviation. `None` if the configuration was neither measured nor failed.
 fn doubted(known: &KnownOutcome, unstated: usize) -> Option<KnownOutcome> {
     let mut measured = match known {
         KnownOutcome::Measured(measured) => measured.clone(),

@@ -13,7 +13,7 @@ use crate::sampler::{KnownOutcome, MeasuredNumbers, NumberReading};
 use crate::stats::{f64_to_u64, to_f64};
 use crate::trial::{Measurement, Outcome};
 
-/// Maximum number of output tokens of one run.
+/// Maximum number of output tokens of one run of a study's load. Each request counts 4 more.
 const TOKENS: u64 = 400_000;
 /// Least number of requests of a run, so that its tails are meaningful.
 const LEAST_REQUESTS: u64 = 100;
@@ -21,30 +21,31 @@ const LEAST_REQUESTS: u64 = 100;
 const LEAST_COST: u64 = 1000;
 const PROMPT_TOKENS: u64 = 8;
 const MOST_THREADS: usize = 8;
-/// Number of samples for the deviation.
+/// Number of runs for the deviation. Each samples its step times from the calibration's uncertainty.
 const DRAWS: u64 = 6;
 /// Deviation of a speculating configuration's results, as a share. The acceptance rate of drafts is 0.2 to 0.8,
 /// depending on model and text.
 const SPECULATING: f64 = 0.3;
 
-/// Metrics of the objectives and limits of the constraints, in the order of the aim; `None` if the twin does not model
-/// it.
+/// Metrics of the objectives and limits of the constraints, in the order of the aim. `None` if the twin does not model
+/// the metric, or if a constraint has no limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct WantedMetrics {
     pub(super) objectives: Vec<Option<String>>,
     pub(super) constraints: Vec<Option<Constraint>>,
 }
 
-/// Converts the caller's configuration to the engine's. The flag is set if it speculates at an acceptance rate that was
-/// never measured.
+/// Converts a configuration of the space to the engine's flags. The bool is true if it speculates at an acceptance rate
+/// that was never measured.
 type Read<'a> = Box<dyn Fn(&Config) -> (Config, bool) + 'a>;
 
 /// The twin under one load.
 pub(super) struct TwinView<'a> {
     twin: Twin<'a>,
     read: Read<'a>,
-    /// Results by the engine's configuration: parameters without effect lead to a repeated one.
+    /// Results by the engine's flags. Configurations that differ only in parameters without effect share a result.
     seen: HashMap<String, Option<KnownOutcome>>,
+    /// Reasons for runs without a measurement, with their counts.
     problems: BTreeMap<String, usize>,
 }
 
@@ -62,6 +63,7 @@ struct Twin<'a> {
 #[derive(Clone)]
 struct Ran {
     known: Option<KnownOutcome>,
+    /// In the units of `explore`.
     cost: u64,
     /// The reason for a run without a measurement.
     problem: Option<String>,
@@ -84,7 +86,7 @@ impl<'a> TwinView<'a> {
         self
     }
 
-    /// Predicts each configuration. Configurations that are equal to the engine are run once.
+    /// Predicts each configuration. Configurations with equal flags are run once, and the repeated ones cost 0.
     pub(super) fn look(&mut self, configs: &[Config]) -> Vec<ExploredOutcome> {
         let flags: Vec<Config> = configs.iter().map(|config| (self.read)(config).0).collect();
         let mut new: Vec<(String, &Config)> = flags.iter().map(|flags| (flags.key(), flags)).collect();
@@ -105,8 +107,8 @@ impl<'a> TwinView<'a> {
         keys.iter().map(seen).collect()
     }
 
-    /// Adds the deviations caused by the uncertainty of the device. They are computed for the best point and used for
-    /// all, on top of each point's own deviation.
+    /// Adds the deviations caused by the uncertainty of the device, in quadrature to each point's own deviation. They
+    /// are computed for the first point with the least excess that does not speculate, and used for all points.
     pub(super) fn add_deviations(&self, points: &mut [(Config, KnownOutcome)]) {
         let total =
             |measured: &MeasuredNumbers| measured.excesses.iter().map(|excess| excess.value.max(0.0)).sum::<f64>();
@@ -151,7 +153,8 @@ impl<'a> TwinView<'a> {
 }
 
 impl Twin<'_> {
-    /// Runs each, in as many threads as there are processors. The answers do not depend on the number of threads.
+    /// Runs each configuration with its draw, in one thread per processor but at most `MOST_THREADS`. The results do
+    /// not depend on the number of threads.
     fn run_all(&self, asked: &[(&Config, Option<u64>)]) -> Vec<Ran> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(asked.len());
         if threads < 2 {

@@ -34,7 +34,7 @@ pub(crate) fn add_context(trial: &mut Json, stored: Option<&StoredContext>) {
     trial["earlier_context"] = stored.is_some_and(|stored| stored.is_earlier).into();
 }
 
-/// Returns the context as lines of a trial's text. Empty if none is stored.
+/// Returns the context as lines of a trial's text. An earlier context has a mark, even if its facts are not stored.
 #[must_use]
 pub(crate) fn context_text(stored: &StoredContext) -> String {
     let mut text = String::new();

@@ -7,7 +7,7 @@ use crate::store::{ExpectedConfiguration, ScoredTrial};
 use crate::study_report::RankingPlace;
 use crate::trial::Measurement;
 
-/// The columns of [`trials_csv`] that mark trials that cannot be compared with others.
+/// Columns of [`trials_csv`] that mark trials whose values are not comparable with others.
 const COMPARABLE: [&str; 2] = ["earlier_context", "disturbed"];
 
 /// Writes a header and one line for each trial. A missing value is empty.
@@ -33,8 +33,8 @@ const RANKED: [&str; 8] = [
     "order_reason",
 ];
 
-/// Writes a header and one line for each configuration, best first. The line has the first trial as in [`trials_csv`],
-/// whose `value` and metrics are of that one measurement. The values over all measurements follow.
+/// Writes a header and one line for each configuration, best first. The first columns are those of [`trials_csv`] for
+/// the configuration's first trial, so `value` and the metrics are of one measurement. The columns `RANKED` follow.
 ///
 /// # Errors
 /// Never in practice: the writer is a buffer in memory.
@@ -60,6 +60,7 @@ fn text(number: Option<f64>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }
 
+/// Writes one line for each trial. `further` are the headers of the cells that each row adds.
 fn with_columns<'a, const N: usize>(
     rows: impl Iterator<Item = (&'a ScoredTrial, [String; N])>,
     further: [&str; N],

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use super::table::{number, table};
 use crate::sampler::{ExplainedNumber, Explanation, NumberKind, ParameterImportance, VarianceShare};
 
-/// Number of parameters whose predictions by value the text shows.
+/// Largest number of parameters whose predictions by value the text shows.
 const LEADING: usize = 3;
-/// Least share of the variance that such a parameter must explain.
+/// Least total share of the variance, 0 to 1, that such a parameter must explain.
 const LEAST: f64 = 0.05;
-/// Limit of the pairs that the text names.
+/// Largest number of pairs that the text names.
 const MOST_PAIRS: usize = 5;
 
 /// Returns a part for each objective and limit: its measurements, doubts, the parameters by importance, pairs, and the
@@ -55,7 +55,8 @@ fn about_text(about: &ExplainedNumber) -> String {
     text
 }
 
-/// Returns the table of predictions by value.
+/// Returns the table of predictions by value. For a limit they are excesses as in `MeasuredNumbers`: a value above 0
+/// exceeds the limit.
 fn dependence(about: &ExplainedNumber, importance: &ParameterImportance) -> String {
     let header = match about.of {
         NumberKind::Objective => about.name.clone(),

@@ -26,7 +26,8 @@ pub(crate) fn study_json(study: &Study, counts: StudyCounts) -> Json {
     })
 }
 
-/// Returns one trial with any outcome. Missing values are null.
+/// Returns one trial with any outcome. Missing values are null. `violation` is the sum of the relative excesses over
+/// the limits.
 #[must_use]
 pub(crate) fn trial_json(study: &Study, scored: &ScoredTrial) -> Json {
     let trial = &scored.trial;
@@ -105,7 +106,8 @@ pub(crate) fn standing_json(study: &Study, place: &RankingPlace) -> Json {
     json
 }
 
-/// Returns the judgement of the sampler's model over all measurements. Shares are relative to the winner's value.
+/// Returns the judgement of the sampler's model over all measurements. `remaining` has the 5th, 50th and 95th
+/// percentile of the remaining gain. Gains are shares of the winner's value.
 #[must_use]
 pub(crate) fn verdict_json(verdict: &StoredVerdict) -> Json {
     json!({"sampler": verdict.sampler, "remaining": verdict.remaining, "next_gain": verdict.next_gain})

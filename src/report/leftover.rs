@@ -34,7 +34,8 @@ pub(crate) fn leftovers_table(processes: &[FoundLeftover]) -> String {
     table.to_string()
 }
 
-/// Returns `{"processes": [...], "stop_commands": [...]}`.
+/// Returns `{"processes": [...], "stop_commands": [...]}`. The field `trial` of a process is null if it has another
+/// purpose, such as a preflight.
 #[must_use]
 pub(crate) fn leftovers_json(reaped: &ReapSummary) -> Json {
     let stopped = |(command, ended): &(Vec<String>, Result<(), String>)| json!({"command": command, "ended": ended.is_ok(), "error": ended.as_ref().err()});

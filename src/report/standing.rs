@@ -27,7 +27,7 @@ pub(crate) fn value_text(metric: &str, ranked: &RankedConfiguration) -> String {
     }
 }
 
-/// Returns a text such as `1234 +-2.5 %`. The range is two standard deviations.
+/// Returns a text such as `1234 +-2.5 %`, with two standard deviations on either side.
 #[must_use]
 pub(crate) fn expectation(expected: ExpectedConfiguration) -> String {
     format!("{} +-{:.1} %", number(expected.value), 200.0 * expected.deviation)

@@ -51,7 +51,7 @@ pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
         format!("best: trial {}, {}", best.first.trial.proposal.number, value_text(report.metric(), best)),
         format!("  {}", best.first.trial.proposal.config),
     ];
-    // Any other reason is the expected one for the first place.
+    // The other reasons, the best expectation or the best mean, are the usual ones for a first place and get no line.
     if matches!(winner.order, RankReason::Confirmed { .. }) {
         lines.extend(order_lines(std::slice::from_ref(winner)));
     }
@@ -66,7 +66,7 @@ pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
     lines
 }
 
-/// Returns the reasons of a ranking's order, each once. That of a confirmed first configuration has its trial number.
+/// Returns the reasons for a ranking's order, each once. The reason of a confirmed configuration names its trial.
 fn order_lines(ranking: &[RankingPlace]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for RankingPlace { standing, order } in ranking {
@@ -111,7 +111,7 @@ pub(crate) fn incidents_line(incidents: &[Incident]) -> Option<String> {
     (!incidents.is_empty()).then_some(text)
 }
 
-/// Returns lines about rules that contradict the engine and must be corrected.
+/// Returns lines about rules that contradict the engine: defects of the rules.
 fn difference_lines(differences: &[RuleDisagreement]) -> Vec<String> {
     let rejects = |difference: &RuleDisagreement| {
         let rule = difference.rule.as_deref()?;
@@ -130,7 +130,7 @@ fn difference_lines(differences: &[RuleDisagreement]) -> Vec<String> {
     }
     lines
 }
-/// Returns a line about a rule that a start has refuted or confirmed.
+/// Returns a line about a rule that a launch has refuted or confirmed.
 fn rule_test_line(test: &RuleTest) -> Option<String> {
     let RuleTest { number, rule, .. } = test;
     match test.verdict? {

@@ -1,4 +1,4 @@
-//! Renders tables for people as plain text. The caller adds colour and limits the width.
+//! Renders tables and lists for people as plain text, without colour or line wrapping.
 
 use std::fmt::Write;
 
@@ -14,6 +14,7 @@ use crate::trial::Outcome;
 /// Limit of a configuration or reason in a table, in characters.
 const MOST_TEXT: usize = 90;
 
+/// Returns an empty table. `numbers` are the indices of right-aligned columns.
 pub(super) fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header);
@@ -195,7 +196,7 @@ pub(crate) fn show_text(study: &Study, scored: &ScoredTrial) -> String {
     text
 }
 
-/// Explains a metric whose value looks wrong without its definition.
+/// Returns the definition of a metric whose value may surprise. Empty for other metrics.
 fn definition(name: &str) -> &'static str {
     match name {
         "max_concurrent_requests" => {
@@ -232,7 +233,7 @@ fn shorten(text: &str) -> String {
     }
 }
 
-/// Formats counts exactly, and other numbers with about four significant digits.
+/// Formats whole numbers exactly, and others with about four significant digits.
 #[must_use]
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {

@@ -14,7 +14,7 @@ pub(crate) fn telemetry_json(telemetry: &ServerTelemetry) -> Json {
     json!({"summary": telemetry.summary, "series": telemetry.series})
 }
 
-/// A line of the text: its label, and its values as (name, label).
+/// A line of the text: its label, and the names of its metrics with their labels.
 type Part = (&'static str, &'static [(&'static str, &'static str)]);
 
 const LINES: &[Part] = &[

@@ -25,12 +25,13 @@ impl Candidate<'_> {
         self.config.get_i64(name).unwrap_or(default)
     }
 
+    /// Returns a text. `None` if the flag is not given, is empty or has the value `None`.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.config.get_str(name).filter(|text| !text.is_empty() && *text != "None")
     }
 
-    /// Returns whether the flag is given with a value.
+    /// Returns whether the flag is given, with a value other than the empty text and `None`.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         match self.config.get(name) {

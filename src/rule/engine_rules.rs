@@ -48,7 +48,7 @@ pub enum RuleSubject {
     Memory,
     /// The share of memory that must be free at the engine's start.
     FreeMemory,
-    /// Memory that other processes hold at the moment. A start would test these processes instead of the rule.
+    /// Memory that other processes hold at the moment. A start would test these processes, not the rule.
     MemoryOfOthers,
     /// The host's memory. A test could end other processes of the host.
     HostMemory,
@@ -57,6 +57,7 @@ pub enum RuleSubject {
     Devices,
     /// The model's files.
     Files,
+    /// Anything else.
     Other,
 }
 

@@ -41,7 +41,7 @@ pub struct Facts<'a> {
     pub absent: Option<&'a BTreeSet<String>>,
     /// The memory observations of earlier starts of this model, on this device and with this release.
     pub memory: Option<&'a LearnedMemory>,
-    /// Rules that the installed engine contradicts. They are ignored.
+    /// Identifiers of rules that the installed engine contradicts. These rules are ignored.
     pub distrusted: &'a [&'static str],
     /// The engine's rules. Without them, every configuration is allowed and no memory is predicted.
     pub engine: Option<&'static dyn EngineRules>,
@@ -77,7 +77,7 @@ impl<'a> Facts<'a> {
         self.engine.into_iter().flat_map(<dyn EngineRules>::all)
     }
 
-    /// Returns the number of devices that a launch of this configuration computes on. It is one without rules.
+    /// Returns the number of devices that a launch of this configuration computes on. It is one if there are no rules.
     #[must_use]
     pub fn devices_needed(&self, config: &Config) -> u64 {
         self.engine.map_or(1, |engine| engine.devices_needed(config))
@@ -120,8 +120,10 @@ impl<'a> Facts<'a> {
 pub struct Candidate<'a> {
     pub config: &'a Config,
     pub facts: &'a Facts<'a>,
+    /// The values that the engine works with.
     pub effective: ResolvedConfig,
-    /// The memory model's result, which two rules need. The first of them computes it.
+    /// The prediction of a launch that certainly fails for lack of memory, and whether it leaves no KV cache at all.
+    /// `None` inside the cell if the launch does not certainly fail. Two rules need it. The first of them computes it.
     pub failing: OnceCell<Option<(MemoryPrediction, bool)>>,
 }
 
@@ -140,7 +142,7 @@ pub enum Severity {
     Overridden,
     /// The engine would fail while it serves.
     Runtime,
-    /// The engine would fail after loading, in the workers.
+    /// The configuration classes accept the configuration, but the start would fail later, usually in the workers.
     Late,
     /// The configuration classes would refuse the configuration.
     Configuration,
@@ -186,15 +188,15 @@ pub struct Finding {
     pub changes: Vec<RuleChange>,
 }
 
-/// A flag and its new value; `None` leaves it to the engine's default.
+/// A flag and its new value. `None` removes the flag, so that the engine's default applies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleChange {
     pub flag: String,
     pub value: Option<Value>,
 }
 
-/// One check. `id` follows the numbering of the constraints' families, so that a stored rejection can be looked up. If
-/// the severity differs between releases, each range of releases has its own entry under the same id.
+/// One check. `id` identifies the rule in messages and in stored rejections. Rules with a common number check related
+/// constraints. If the severity differs between releases, each range of releases has its own entry with the same `id`.
 #[derive(Debug)]
 pub struct Rule {
     pub id: &'static str,
@@ -202,6 +204,7 @@ pub struct Rule {
     pub holds: &'static str,
     pub releases: ReleaseRange,
     pub severity: Severity,
+    /// Returns the violation. `None` if the rule holds or does not apply.
     pub check: fn(&Candidate<'_>) -> Option<Violation>,
 }
 

@@ -24,14 +24,15 @@ pub struct RangeNarrowing {
     pub reasons: Vec<(&'static str, String)>,
 }
 
-/// Random configurations of the other parameters that are checked first. A value that one of them can use is kept at
-/// once.
+/// The number of random configurations of the other parameters that are checked first. The value is kept at once if no
+/// single rule rejects it in all of them.
 const TRIED_FIRST: usize = 64;
-/// Configurations around which each parameter is varied to find those that a rule depends on.
+/// The number of configurations around which each parameter is varied, to find the parameters that a rule depends on.
 const BASES: usize = 4;
-/// The limit of combinations of the parameters that a rule depends on. All of them are checked.
+/// The maximum number of combinations of the parameters that a rule depends on. If there are more, the value is kept.
 const MOST_COMBINATIONS: usize = 4096;
-/// The number of values above which a range is only probed, from its ends.
+/// The number of values up to which every integer of a range is a probe. In a larger range the probes are spread, and a
+/// bisection finds the ends between them.
 const MOST_VALUES: usize = 64;
 /// The number of passes. A smaller range may allow another range to shrink.
 const ROUNDS: usize = 3;
@@ -115,8 +116,8 @@ impl Search<'_> {
         values.into_iter().filter(|value| !self.is_dead(value)).collect()
     }
 
-    /// Returns the usable ends of ascending probes. `between` returns a value between an unusable and a usable
-    /// neighbour. It returns `None` when they are close enough.
+    /// Returns the smallest and the largest usable value, by a bisection between ascending probes. `between` returns a
+    /// value between an unusable and a usable neighbour. It returns `None` when they are close enough.
     fn ends(&mut self, probes: &[Value], between: impl Fn(&Value, &Value) -> Option<Value>) -> Option<(Value, Value)> {
         let mut end = |probes: &[&Value]| {
             let first = probes.iter().position(|probe| !self.is_dead(probe))?;
@@ -138,7 +139,8 @@ impl Search<'_> {
         Some((end(&ascending)?, end(&descending)?))
     }
 
-    /// Returns whether one rule rejects this value for every value of the others. That rule is kept as a reason.
+    /// Returns whether one rule rejects this value for all values of the other parameters. That rule is recorded as a
+    /// reason.
     fn is_dead(&mut self, value: &Value) -> bool {
         let reason = self.blamed(value);
         let dead = reason.is_some();
@@ -239,13 +241,13 @@ fn telling(domain: &Domain) -> Vec<Value> {
     values
 }
 
-/// Returns the number in a range that the highest power of two divides.
+/// Returns the positive number in a range that is divisible by the highest power of two.
 fn roundest(low: i64, high: i64) -> Option<i64> {
     let steps = (0..i64::BITS - 2).rev().map(|exponent| 1_i64 << exponent);
     steps.map(|step| high.div_euclid(step) * step).find(|round| (low..=high).contains(round) && *round > 0)
 }
 
-/// Returns ascending values over a whole range, including both ends and the powers of two.
+/// Returns ascending values over a whole range, including both ends and, for integers, the powers of two.
 fn probes(domain: &Domain) -> Vec<Value> {
     const STEPS: u32 = 32;
     let mut values: Vec<_> = (0..=STEPS).map(|step| domain.decode(f64::from(step) / f64::from(STEPS))).collect();
@@ -259,8 +261,7 @@ fn probes(domain: &Domain) -> Vec<Value> {
     values
 }
 
-/// Returns the usable number nearest to `usable`, away from `dead`, with three significant digits, as samplers write
-/// it.
+/// Rounds `usable` to three significant digits, away from `dead`. Sampled floats usually have this precision.
 fn round_away(dead: f64, usable: f64) -> Option<f64> {
     if usable == 0.0 {
         return Some(usable);

@@ -32,11 +32,13 @@ pub struct RemovedByRule {
     /// The condition that the rule demands.
     pub holds: &'static str,
     pub severity: Severity,
+    /// The number of checked configurations that the rule rejects.
     pub configurations: usize,
     /// One of them as an example. If possible, no other rule predicts that the engine would refuse it.
     pub config: Config,
     /// The rule's message for the example.
     pub example: String,
+    /// Whether no other rule predicts that the engine would refuse the example.
     pub(crate) alone: bool,
 }
 
@@ -75,10 +77,11 @@ impl SpaceRemoval {
     }
 }
 
-/// The smallest failure probability of a risky start. Rules reject the certain failures.
+/// The smallest probability, 0 to 1, of a memory failure for a start to count as risky. Rules reject the certain
+/// failures.
 pub const RISK: f64 = 0.05;
 
-/// The size of a larger space's sample.
+/// The number of configurations in the sample of a larger space. A space of at most this size is checked completely.
 pub(crate) const SAMPLED: usize = 10_000;
 
 /// Returns every configuration of a small space, or a uniform sample of a larger one, and whether these are all. The

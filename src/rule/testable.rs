@@ -4,13 +4,14 @@
 use super::{EngineRules, Finding, RuleSubject, Severity, SpaceRemoval};
 use crate::trial::FailureKind;
 
-/// The share of the space above which a rule is tested.
+/// The share of the space, 0 to 1, that a rule has to exceed to be worth a test, unless it removes the defaults.
 pub const TESTED_SHARE: f64 = 0.1;
 
-/// A rule that only a start can refute and that removes much.
+/// A rule that only a start can refute. It removes the engine's defaults or a large share of the space.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TestableRule {
     pub rule: &'static str,
+    /// Whether the rule rejects the engine's defaults.
     pub removes_defaults: bool,
     /// The share of the space that the rule removes, from 0 to 1.
     pub removed_share: f64,
@@ -78,7 +79,7 @@ pub fn predicts(subject: RuleSubject, kind: FailureKind) -> bool {
             is_refusal || matches!(kind, FailureKind::DeviceLost | FailureKind::Network | FailureKind::StartupTimeout)
         }
         RuleSubject::Files => is_refusal || kind == FailureKind::ModelUnavailable,
-        // A size of 0 ends in an empty cache.
+        // For instance, a size of 0 makes the start fail with an empty KV cache.
         RuleSubject::MemoryOfOthers | RuleSubject::HostMemory | RuleSubject::Other => {
             is_refusal || kind == FailureKind::NoKvMemory
         }

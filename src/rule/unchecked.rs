@@ -4,7 +4,8 @@ use super::Facts;
 use crate::facts::ModelShape;
 use crate::space::Space;
 
-/// Lists the checks that need a value which `config.json` lacks, in the form of [`unchecked`].
+/// Lists the checks that need a value of the model's `config.json` which is missing or cannot be read. The entries have
+/// the form of [`unchecked`].
 #[must_use]
 pub fn unchecked_of_model(model: &ModelShape) -> Vec<String> {
     let unread = model.unread.iter().map(|key| format!("what depends on the model's {key}"));

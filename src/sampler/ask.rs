@@ -58,7 +58,7 @@ pub struct ObjectiveTarget {
 pub struct PastTrial {
     pub origin: Origin,
     pub config: Config,
-    /// Expected gain at the time of the proposal, as a share of the best value. Only of samplers with a model.
+    /// Expected gain at the time of the proposal, as a share of the best value. `None` for samplers without a model.
     pub expected_gain: Option<f64>,
     pub known: KnownOutcome,
     /// Cost of the trial, in any one unit, if it is known.
@@ -83,7 +83,7 @@ pub enum KnownOutcome {
 /// The numbers of a measured configuration. Numbers that are not finite count as not measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MeasuredNumbers {
-    /// One reading for each objective, as measured.
+    /// One reading for each objective, in its own unit.
     pub values: Vec<NumberReading>,
     /// One reading for each constraint, at most 0 if it is kept. It is `ln(measured / limit)` if both are positive.
     pub excesses: Vec<NumberReading>,
@@ -102,10 +102,10 @@ pub struct NumberReading {
 pub struct SamplerPrior {
     /// Name of the source as it appears in sentences: `the twin`, or `study NAME`.
     pub name: String,
-    /// Configurations and their predicted outcomes. Objectives and excesses are those of the [`SearchAim`]. A configuration
-    /// that is predicted not to start is [`KnownOutcome::Failed`].
+    /// Configurations and their predicted outcomes. Objectives and excesses have the order of the [`SearchAim`]. A
+    /// configuration that is predicted not to start is [`KnownOutcome::Failed`].
     points: Vec<(Config, KnownOutcome)>,
-    /// Whether the deviations of the limits have a common cause: see [`SamplerPrior::computed`].
+    /// Whether the deviations of the excesses have a common cause: see [`SamplerPrior::computed`].
     computed: bool,
     /// Surrogates of the points for all other configurations. They are fitted at first use.
     pub(super) opinions: PriorOpinions,
@@ -124,9 +124,9 @@ impl SamplerPrior {
         Self { name: name.into(), points, computed: false, opinions: PriorOpinions::default() }
     }
 
-    /// Creates a prior of a source that computes and does not measure. The deviations of its limits are not noise. They
-    /// state where the computation may be wrong. Its errors share a direction: if it is wrong in one place, it is wrong
-    /// in the same direction elsewhere, in proportion to the deviation there.
+    /// Creates a prior of a source that computes and does not measure. The deviations of its excesses are not noise but
+    /// possible errors of the computation. These errors share a direction. If one prediction is too low, the others are
+    /// too low as well, each in proportion to its own deviation.
     #[must_use]
     pub fn computed(name: impl Into<String>, points: Vec<(Config, KnownOutcome)>) -> Self {
         Self { computed: true, ..Self::new(name, points) }
@@ -209,6 +209,7 @@ impl<'a> SamplerAsk<'a> {
         Self { space, aim, history, seed, allowed, defaults: &NOTHING, priors: &[], left: None, cost: None }
     }
 
+    /// Returns the keys of all configurations of the history.
     pub(super) fn seen(&self) -> HashSet<String> {
         self.history.iter().map(|past| past.config.key()).collect()
     }

@@ -19,7 +19,7 @@ pub struct ExplainedNumber {
     /// Name of the objective or constraint.
     pub name: String,
     pub of: NumberKind,
-    /// Number of measurements that the model was fitted to.
+    /// Number of measurements. The model is fitted to at most 300 of them, evenly chosen.
     pub measured: usize,
     /// R^2 of predictions for held-out configurations: 1 is perfect, 0 is no better than the mean of the others. `None`
     /// with fewer than three measurements, and if they do not differ.
@@ -43,8 +43,8 @@ pub enum NumberKind {
     Limit,
 }
 
-/// A share of the variance by the model's mean, and the interval that contains it in nine of ten functions that fit the
-/// measurements equally well.
+/// A share of the variance, 0 to 1. `share` is computed from the model's mean. The interval from `low` to `high`
+/// contains the shares of nine of ten posterior samples, which fit the measurements equally well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct VarianceShare {
     pub share: f64,
@@ -60,8 +60,8 @@ pub struct ParameterImportance {
     pub alone: VarianceShare,
     /// Share that would remain unexplained if all other parameters were known: Sobol's total index.
     pub total: VarianceShare,
-    /// The parameter's share of the variance if one parameter at a time of the best measured configuration is changed.
-    /// `None` if no measurement has kept the constraints or if no parameter can be changed.
+    /// The parameter's share of the variance near the best measured configuration, where only one parameter at a time
+    /// is changed. `None` if no measurement has kept the constraints, or if no such change has an effect.
     pub at_best: Option<f64>,
     /// Expected result for each value of the parameter, in the order of values.
     pub dependence: Vec<Expectation>,
@@ -69,7 +69,7 @@ pub struct ParameterImportance {
 
 /// Expected result of the configurations with one value of a parameter. `mean` is the mean over the other parameters;
 /// `low` and `high` are the 5th and 95th percentile of its posterior. The unit is the objective's own. If logarithms
-/// are modelled, the mean is geometric. For a constraint it is the excess, as in [`MeasuredNumbers`](super::MeasuredNumbers).
+/// are modelled, the mean is geometric. For a constraint the unit is that of the excess, as in `MeasuredNumbers`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Expectation {
     pub value: Value,

@@ -1,7 +1,7 @@
 //! A full factorial over few levels of each parameter, with more levels once all combinations are used up.
 //!
-//! Bools and choices have all their values from the first refinement on. A number has its two ends first, then the
-//! middle as well, then 5 levels, 9 and 17. The levels are evenly spread on its scale. The order within a refinement is
+//! Bools and choices have all their values from the first refinement on. A number has its two ends first, then 3
+//! levels, then 5, 9, 17 and so on. The levels are evenly spread on its scale. The order within a refinement is
 //! shuffled, so that a study that ends early has covered the whole space. The points are not stored: each is computed
 //! from its index.
 
@@ -25,7 +25,8 @@ pub(super) struct GridSampler;
 /// range.
 const LAST: u32 = 16;
 
-/// Number of consecutive refusals after which the space counts as used up. Smaller spaces are searched completely.
+/// Number of consecutive combinations without a find after which the space counts as used up. Smaller spaces are
+/// searched completely.
 const MOST_REFUSED: usize = 65_536;
 
 impl Sampler for GridSampler {
@@ -63,7 +64,7 @@ enum Step {
     Found(Suggestion),
     /// Every configuration of this refinement was tried or refused.
     UsedUp,
-    /// Too many were refused.
+    /// More than `MOST_REFUSED` consecutive combinations were refused or known.
     GivenUp,
 }
 
@@ -72,7 +73,7 @@ struct Walk<'a> {
     seen: HashSet<String>,
     /// Earlier proposals that the walk has not come across yet.
     unmet: HashSet<String>,
-    /// Number of refusals since the walk last came across an earlier proposal.
+    /// Number of combinations since the walk last came across an earlier proposal for the first time.
     refused: usize,
 }
 
@@ -93,8 +94,8 @@ impl Walk<'_> {
         Step::UsedUp
     }
 
-    /// Draws points at random, for refinements with too many points to be numbered. A point that is drawn again is
-    /// skipped.
+    /// Draws combinations at random, for refinements with too many combinations to be numbered. A combination may be
+    /// drawn again, but it is proposed once.
     fn at_random(&mut self, levels: &[Levels]) -> Step {
         for index in 0.. {
             let mut rng = ChaCha8Rng::seed_from_u64(self.ask.seed);

@@ -12,10 +12,10 @@ pub struct Judgement {
     /// objectives, in the order of the ranking.
     pub front: Vec<Pick>,
     /// Gain of the best configuration of the space over the pick, as a share of the pick's value: the 5th, 50th and
-    /// 95th percentile. `None` without a pick, and with several objectives.
+    /// 95th percentile. `None` without a pick, with several objectives, or if a share is not finite.
     pub remaining: Option<[f64; 3]>,
-    /// Expected gain of the next trial, as a share of the pick's value. `None` without a pick, and with several
-    /// objectives.
+    /// Expected gain of the next trial, as a share of the pick's value. `None` without a pick, with several objectives,
+    /// if no configuration is left to try, or if it is not finite.
     pub next_gain: Option<f64>,
     /// Notes for the user, for instance that the measurements contradict a prior.
     pub notes: Vec<String>,
@@ -27,7 +27,7 @@ pub struct Pick {
     /// Index of its first measurement in the history.
     pub place: usize,
     /// Expected value of each objective, and its standard deviation as a share of the value. `None` for an objective
-    /// that was never measured.
+    /// that was neither measured nor predicted by a prior.
     pub values: Vec<Option<(f64, f64)>>,
     /// Probability, 0 to 1, that every constraint is kept.
     pub feasible: f64,

@@ -25,6 +25,8 @@ pub use sobol::point as sobol_point;
 
 use crate::trial::Origin;
 
+/// A method that proposes configurations. Some methods also assess the measurements (`judge`) and the parameters
+/// (`explain`).
 pub trait Sampler: Sync {
     /// The name in study files and on the command line.
     fn name(&self) -> &'static str;
@@ -57,12 +59,14 @@ pub trait Sampler: Sync {
 pub const SAMPLERS: [&dyn Sampler; 5] =
     [&auto::Auto, &sobol::Sobol, &grid::GridSampler, &tpe::Tpe, &random::RandomSampler];
 
+/// Returns the sampler with this name, or `None` if there is none.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static dyn Sampler> {
     SAMPLERS.into_iter().find(|sampler| sampler.name() == name)
 }
 
-/// Returns the next configuration and its origin: the engine's defaults first, allowed or not, then `sampler`'s.
+/// Returns the next configuration and its origin. With an empty history it is the baseline: the engine's defaults with
+/// the fixed flags of the space, whether allowed or not. After that `sampler` proposes.
 #[must_use]
 pub fn next(sampler: &dyn Sampler, ask: &SamplerAsk<'_>) -> Option<(Origin, Suggestion)> {
     if ask.history.is_empty() {

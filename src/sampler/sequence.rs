@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use super::SamplerAsk;
 use crate::config::Config;
 
-/// Draws without a find before a finite space is searched in order.
+/// Draws without a find before a space of at most `MOST_ENUMERATED` configurations is searched in order.
 const FEW_DRAWS: usize = 4096;
 
-/// Draws without a find before an infinite space counts as used up. If one point in a thousand is allowed, all of these
+/// Draws without a find before a larger space counts as used up. If one point in a thousand is allowed, all of these
 /// draws are refused with a probability below 1e-28.
 const MOST_DRAWS: usize = 65_536;
 
@@ -37,6 +37,7 @@ struct Walk<'a> {
     unmet: HashSet<String>,
     /// Keys of the configurations refused on this walk. A lookup is cheaper than another check.
     refused: HashSet<String>,
+    /// Number of points since the walk last met an earlier proposal for the first time.
     vain: usize,
 }
 

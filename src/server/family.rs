@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::process::{self, ProcessEntry};
 use super::{Marker, orphan};
 
-/// The processes of one launch, with the observations of earlier looks.
+/// The processes of one launch, with the observations of earlier readings of `/proc`.
 #[derive(Debug)]
 pub(super) struct LaunchFamily {
     /// The first process; its number is also that of the session.
@@ -27,9 +27,10 @@ pub(super) struct LaunchFamily {
     seen: Mutex<Seen>,
 }
 
-/// Start times by process number.
+/// Earlier observations: start times by process number.
 #[derive(Debug, Default)]
 struct Seen {
+    /// Members.
     kin: BTreeMap<i32, u64>,
     /// Processes whose environment was read and lacks the marker.
     strangers: BTreeMap<i32, u64>,
@@ -45,7 +46,7 @@ impl LaunchFamily {
         Arc::new(Self { leader, marker, log, seen: Mutex::new(seen) })
     }
 
-    /// Returns whether the process was a member at the last look.
+    /// Returns whether the process was a member when `/proc` was last read.
     pub(super) fn has_seen(&self, entry: &ProcessEntry) -> bool {
         is_in(&self.seen.lock().unwrap_or_else(PoisonError::into_inner).kin, entry)
     }
@@ -56,7 +57,7 @@ impl LaunchFamily {
         self.look(true)
     }
 
-    /// Like `members`, but reads each environment only once, for callers that repeat the question often.
+    /// Like `members`, but reads the environment of each process only once, for frequent calls.
     pub(super) fn members_quickly(self: &Arc<Self>) -> Vec<ProcessEntry> {
         self.look(false)
     }

@@ -64,7 +64,8 @@ pub struct HeldMemory {
 }
 
 impl StillHeld {
-    /// Returns whether there are visible holders and all of them are foreign processes. Only waiting helps then.
+    /// Returns whether there are visible holders and no launch of `setpoint` started any of them. Only waiting helps
+    /// then.
     #[must_use]
     pub fn by_others(&self) -> bool {
         let mut owners = self.devices.iter().flat_map(|held| &held.owners).peekable();
@@ -107,8 +108,9 @@ impl Baseline {
         Ok((!before.is_empty()).then_some(Self { read, before, poll }))
     }
 
-    /// Waits until the used memory of each device has returned to its baseline. The wait ends early for a device that
-    /// can no longer be read, and if the driver does not answer: the next launch reports the cause. Safe to cancel.
+    /// Waits until the used memory of each device has returned to its baseline, within a tolerance. A device that can
+    /// no longer be read is not waited for, nor is any if the driver does not answer: the next launch reports the
+    /// cause. Safe to cancel.
     ///
     /// # Errors
     /// If the memory is not back within `limit`.
@@ -183,8 +185,9 @@ fn listed(owners: &[(PortOwner, Option<u64>)], unseen: &[u32]) -> String {
 /// A device on which a launch would not find the memory that it asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceShortage {
+    /// Name and UUID of the device.
     device: String,
-    /// In bytes.
+    /// Bytes that are free, and bytes that the launch takes.
     free: u64,
     needed: u64,
     owners: Vec<(PortOwner, Option<u64>)>,
@@ -217,8 +220,8 @@ pub fn holders_text(device: &DeviceMemory) -> String {
     listed(&owners, &unseen)
 }
 
-/// Returns the devices whose free memory is less than this share of their usable memory. A device that other processes
-/// hardly use is omitted, because the rules check the share itself.
+/// Returns the devices whose free memory is less than `share` (0 to 1) of their usable memory. A device on which other
+/// processes hold less than the tolerance is omitted: there the share alone is too large, and the rules check that.
 #[must_use]
 pub fn shortages(devices: &[DeviceMemory], share: f64) -> Vec<DeviceShortage> {
     let short = |device: &DeviceMemory| {

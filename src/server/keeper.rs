@@ -1,5 +1,5 @@
-//! Periodic work while a server lives. It limits the size of the log, and records the launch's processes so that one
-//! that leaves the launch later is recognised.
+//! Periodic work while a server lives. It limits the size of the log and records the launch's processes. A recorded
+//! process is recognised even if it later changes its session, its environment or its parent.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

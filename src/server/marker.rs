@@ -10,6 +10,7 @@ pub struct Marker {
 }
 
 impl Marker {
+    /// The name of the environment variable.
     pub const VARIABLE: &str = "SETPOINT_LAUNCH";
 
     /// Returns the marker of a trial. `database` distinguishes studies of equal name in two databases.
@@ -18,7 +19,8 @@ impl Marker {
         Self::helper(database, study, &trial.to_string())
     }
 
-    /// Returns the marker of a process that serves no trial. Only one launch at a time may use a marker.
+    /// Returns the marker of a process that serves no trial, for instance with the purpose `preflight`. Only one launch
+    /// at a time may use a marker.
     #[must_use]
     pub fn helper(database: &Path, study: &str, purpose: &str) -> Self {
         Self { study: Self::study_prefix(database, study), purpose: purpose.to_owned() }
@@ -31,6 +33,7 @@ impl Marker {
         format!("{}|{study}|", database.display())
     }
 
+    /// Returns the value of the variable: `DATABASE|STUDY|PURPOSE`, with an absolute path.
     #[must_use]
     pub fn value(&self) -> String {
         format!("{}{}", self.study, self.purpose)

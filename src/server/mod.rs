@@ -1,8 +1,9 @@
 //! Supervision of one running engine, or of a helper that answers line by line. A launch starts in a session of its
-//! own, is verified to be ours, and is ended together with every process that it started.
+//! own, and its first process is its leader. Before it is used, the listener of its port is verified to belong to it.
+//! It is ended together with every process that it started.
 //!
-//! This module is the only place that starts or signals processes. `family` decides which processes belong to a launch;
-//! no other process is ever signalled.
+//! This module is the only place that starts or signals processes. `family` and `orphan` decide which processes belong
+//! to a launch, and `reap` which ones a killed tuner left behind. No other process is ever signalled.
 
 mod family;
 mod gate;
@@ -60,7 +61,7 @@ pub use tunnel::own_server_tls;
 /// The loopback interface, the only one that servers listen on.
 pub const HOST: &str = "127.0.0.1";
 
-/// A secret that no debug output shows.
+/// The API key of a server. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerKey(pub String);
 
@@ -73,6 +74,7 @@ impl std::fmt::Debug for ServerKey {
 /// The parameters of a launch.
 #[derive(Clone, Debug)]
 pub struct Spawn {
+    /// The program and its arguments.
     pub command: Vec<String>,
     /// Variables added to the tuner's own environment.
     pub env: BTreeMap<String, String>,
@@ -81,7 +83,9 @@ pub struct Spawn {
     /// The file that receives standard output and standard error. Unlike a pipe, a file cannot block the engine if
     /// nobody reads it.
     pub log: PathBuf,
+    /// Identifies the processes of the launch.
     pub marker: Marker,
+    /// The server's port on the loopback interface.
     pub port: u16,
     /// A command that ends processes out of reach of signals, such as a container. It runs first when the server is
     /// stopped, with `env`.
@@ -92,7 +96,7 @@ pub struct Spawn {
     pub api_key: Option<ServerKey>,
     /// Whether the server speaks TLS.
     pub tls: bool,
-    /// The engine of the program.
+    /// The engine that the program runs: its readiness checks and its diagnosis of failures.
     pub engine: Arc<dyn Engine>,
 }
 
@@ -198,6 +202,7 @@ impl Server {
         })
     }
 
+    /// Returns the server's address without a path. The scheme is `https` if the server speaks TLS.
     #[must_use]
     pub fn base_url(&self) -> String {
         let scheme = if self.tunnel.is_some() { "https" } else { "http" };
@@ -227,7 +232,8 @@ impl Server {
         status
     }
 
-    /// Returns the number of processes of the host that the kernel has killed for lack of memory since the launch.
+    /// Returns the number of processes that the kernel has killed for lack of memory since the launch. They are those
+    /// of the tuner's control group, or those of the host if the group's counter has not moved.
     #[must_use]
     pub fn oom_kills(&self) -> u64 {
         OomKills::read().since(self.oom_kills)
@@ -266,7 +272,8 @@ fn keep_to(command: &mut Command, processors: &Processors) -> nix::Result<()> {
     Ok(())
 }
 
-/// Starts a marked process in a session of its own. `log` is the device and inode of the file that it writes to.
+/// Starts a process with the marker in a session of its own. `log` is the device and inode of the file that it writes
+/// to; `None` if its output is a pipe.
 fn start(
     command: &mut Command,
     marker: Marker,

@@ -5,8 +5,8 @@
 //! between two looks could then not be distinguished from a daemon of the machine.
 //!
 //! The kernel gives an orphan to the nearest ancestor with this setting. Every orphan of the tuner therefore descends
-//! from one of its children: a launch, a helper or a short command ([`super::run_short`]). The code checks the
-//! four conditions of this conclusion:
+//! from one of its children: a launch, a helper or a short command (`run_short`). The code checks the four conditions
+//! of this conclusion.
 //!
 //! - The tuner is not process 1, because the kernel gives all orphans of the system to that one.
 //! - The tuner had no children when it applied the setting. A shell may have started some before it became the tuner
@@ -80,6 +80,7 @@ struct Orphans {
     families: Vec<Arc<LaunchFamily>>,
     /// Whether all of them are certain to be ours.
     certain: bool,
+    /// As in `AdoptedChildren`.
     over: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! Stop commands that still have to run. They are written to a file before the launch, so that they survive a killed
-//! tuner.
+//! Stop commands that still have to run. Each is written to a file before its launch, so that a later tuner can run it
+//! if this one is killed.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::finish;
 use crate::private_files::user;
 
-/// The suffix of such a file, which lies beside the launch's log.
+/// The suffix of a stop command's file, which lies beside the launch's log.
 const ENDING: &str = ".stop.json";
 
 /// The stop command of a launch that signals may not reach.

@@ -1,4 +1,4 @@
-//! Identification of the process that holds a resource which a launch needs.
+//! Identification of the process that holds a port or device memory which a launch needs.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;

@@ -17,7 +17,7 @@ const MOST_LINE: u64 = 8 << 20;
 /// The number of bytes at the end of standard error that are kept.
 const MOST_ERRORS: usize = 4 << 10;
 
-/// The time that a helper which has closed its output may take to end, and its last errors to arrive.
+/// The time that a helper may take to end after it has closed its output. Its last errors may take as long to arrive.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -38,12 +38,13 @@ pub struct Pipe {
     family: Arc<LaunchFamily>,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
+    /// The last bytes of standard error, and the task that reads them.
     errors: Arc<Mutex<VecDeque<u8>>>,
     draining: JoinHandle<()>,
 }
 
 impl Pipe {
-    /// Starts a program with variables added to the tuner's own environment.
+    /// Starts a program. The variables in `env` are added to the tuner's own environment.
     ///
     /// # Errors
     /// If the program cannot be run.

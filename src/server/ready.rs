@@ -42,11 +42,11 @@ pub enum StartError {
     Timeout(Duration),
     /// The client for the readiness check cannot be created.
     Client(reqwest::Error),
-    /// Another program than the started engine answers.
+    /// Another program than the started engine answers, or the server does not have the requested model.
     WrongServer(String),
-    /// The server answers the health check, but no request.
+    /// The health check succeeds, but a request gets no answer.
     Mute(String),
-    /// The server answers the health check, but a request with an error.
+    /// The health check succeeds, but a request gets an error or an answer without a token.
     Refuses(String),
 }
 
@@ -137,6 +137,7 @@ impl Server {
         ready
     }
 
+    /// Runs the checks of `ready` in order. `announced` is set when the log has reported readiness.
     async fn prove(
         &mut self,
         check: &ReadyCheck<'_>,
@@ -208,7 +209,7 @@ impl Server {
         }
     }
 
-    /// Fetches the text under a path of the server. Returns `None` if the server does not succeed within some seconds.
+    /// Fetches the text under a path of the server. Returns `None` if the server does not succeed within `PROBE_LIMIT`.
     pub async fn page(&self, path: &str) -> Option<String> {
         let response = self.client().ok()?.get(format!("{}{path}", self.plain_url())).send().await.ok()?;
         text_of(response.error_for_status().ok()?).await.ok()
@@ -218,8 +219,8 @@ impl Server {
     /// stale server may hold or share the port. vLLM 0.8 to 0.20 listens with `SO_REUSEPORT`, so that the kernel
     /// spreads requests over both servers.
     ///
-    /// If the port is forwarded, its listener is another program. Two other checks replace this one: the port could be
-    /// bound just before the start, and no listener may remain after the end.
+    /// If the port is forwarded, its listener is another program. Two other checks replace this one: the port was free
+    /// just before the start, and no listener may remain after the end.
     fn check_listener(&self) -> Result<(), String> {
         if self.forwarded {
             return Ok(());
@@ -266,7 +267,9 @@ async fn is_healthy(client: &reqwest::Client, base_url: &str, page: Option<&str>
     answer.is_ok_and(|response| response.status().is_success())
 }
 
-/// Returns the first of these names under which the server serves the model.
+/// Returns the first of these names under which the server serves the model. If the engine does not require this check
+/// and the names are unknown to the server, returns the only name that it lists. Without a list, returns the first of
+/// `names`.
 async fn check_model(
     client: &reqwest::Client,
     base_url: &str,

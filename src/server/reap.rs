@@ -12,7 +12,8 @@
 //!   (`free_pid` in `kernel/pid.c` waits for the last of them). While a proven process lives in a session, all
 //!   processes of that session therefore go back to one call of `setsid`. For this reason session ids are read from
 //!   living proven processes at each look, and never stored. The call was the launch's own if the leader is proven or
-//!   has ended, and there is no terminal. The last condition spares a shell whose user has only set the marker again.
+//!   has ended, and there is no terminal. The last condition protects the shell of a user who has set the marker
+//!   variable by hand.
 //!
 //! A process that was proven once is recognised by its id and start time, which no two processes share.
 
@@ -104,14 +105,14 @@ pub fn log_directory(database: &Path, study: &str) -> PathBuf {
     std::path::absolute(&directory).unwrap_or(directory)
 }
 
-/// The evidence that a process belongs to a launch.
+/// The evidence that a process belongs to a launch, as the head of this file defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeftoverProof {
     Marker,
     Log,
     Kin,
     Session,
-    /// It was proven at an earlier look.
+    /// It was proven when `/proc` was read before, by any of the other proofs.
     Seen,
 }
 

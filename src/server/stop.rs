@@ -15,7 +15,7 @@ pub enum LeftBehind {
     /// Processes that survived KILL. This happens while the kernel waits for a device.
     #[error("processes {pids:?} of trial {marker} are still there {waited:?} after SIGKILL")]
     Processes { pids: Vec<i32>, marker: String, waited: Duration },
-    /// The program that answers on the port survived the stop command.
+    /// A program still listens on the port after the stop command and the end of all processes.
     #[error(
         "port {port} still answers {waited:?} after trial {marker} was stopped: {}; the stop command {}",
         holder.as_ref().map_or_else(|| "its holder cannot be seen".to_owned(), ToString::to_string),
@@ -132,7 +132,7 @@ impl Server {
         self.family.members()
     }
 
-    /// Waits for `time`, and collects the leader if it ends.
+    /// Waits for `time`. Collects the leader's exit status if it ends meanwhile.
     async fn reap_for(&mut self, time: Duration) {
         let wait = async {
             self.exited().await;

@@ -27,14 +27,16 @@ impl LogTail {
         Self { path: path.to_owned(), file: None, position: 0 }
     }
 
-    /// Returns the new whole lines, at most 1 MiB; of a flood, the end. The text is empty if there are none or if the
-    /// file cannot be read. A carriage return also ends a line, because progress bars use it.
+    /// Returns the whole lines since the last call. If they exceed 1 MiB, only the last ones are returned. The text is
+    /// empty if there are none or if the file cannot be read. A carriage return also ends a line, because progress bars
+    /// use it.
     pub fn read_new(&mut self) -> String {
         let bytes = self.read().unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Returns the number of bytes appended in total. Its growth is a sign of life, independent of the content.
+    /// Returns the present length of the file in bytes, including a hole. Its growth is a sign of life, independent of
+    /// the content. It shrinks if the log is cut on a file system without holes.
     #[must_use]
     pub fn length(&self) -> u64 {
         std::fs::metadata(&self.path).map_or(0, |file| file.len())

@@ -73,10 +73,10 @@ pub(super) struct Tunnel {
 }
 
 impl Tunnel {
-    /// Starts to forward to the port `server` of [`HOST`].
+    /// Starts to forward to the port `server` of [`HOST`]. To be called within a Tokio runtime.
     ///
     /// # Errors
-    /// If no port can be listened on.
+    /// If no local port can be bound.
     pub(super) fn start(server: u16) -> std::io::Result<Self> {
         let connector = TlsConnector::from(Arc::new(own_server_tls().map_err(std::io::Error::other)?));
         let listener = std::net::TcpListener::bind((HOST, 0))?;

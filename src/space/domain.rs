@@ -24,6 +24,7 @@ pub enum Domain {
     Float {
         low: f64,
         high: f64,
+        /// Whether values are spread evenly on a logarithmic scale.
         log: bool,
     },
     Bool,
@@ -33,8 +34,8 @@ pub enum Domain {
 /// The number of significant digits of a sampled float, so that a launch command can be read and typed.
 const SIGNIFICANT_DIGITS: i32 = 3;
 
-/// The smallest number of steps in the range, or in the range of the logarithms. A narrow range needs more digits for
-/// them.
+/// The smallest number of rounding steps in a float's range, or in the range of its logarithms. In a narrow range they
+/// need more digits.
 const FEWEST_STEPS: f64 = 1000.0;
 
 impl Domain {
@@ -62,7 +63,8 @@ impl Domain {
         }
     }
 
-    /// Returns the value at this coordinate of `[0, 1)`; equal steps of the coordinate are equally likely values.
+    /// Returns the value at this coordinate of `[0, 1)`. Uniform coordinates give values that are uniform on the
+    /// domain's scale.
     #[must_use]
     pub fn decode(&self, coordinate: f64) -> Value {
         let unit = coordinate.clamp(0.0, 1.0 - f64::EPSILON);

@@ -76,7 +76,7 @@ pub fn built_in_for(path: &str, version: EngineVersion) -> Option<&'static str> 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpaceFile {
     pub description: String,
-    /// The engine that has the parameters as flags.
+    /// The name of the engine that has the parameters as flags.
     pub engine: String,
     /// The range of releases that have the flags, inclusive.
     pub first_version: Option<EngineVersion>,
@@ -88,7 +88,8 @@ impl SpaceFile {
     /// Reads the root of a space file; bounds that name facts of the model are evaluated for `model`.
     ///
     /// # Errors
-    /// If a key is missing or unknown, a condition has no parent, or a range contains no value for this model.
+    /// If a key is missing or unknown, or a range contains no value for this model. Also if a condition names a
+    /// parameter that is neither fixed nor above.
     pub fn read(root: &Section<'_>, model: &ModelShape) -> Result<Self, DocumentError> {
         let version = |key: &str| {
             let text: Option<String> = root.optional(key)?;

@@ -32,6 +32,7 @@ impl Condition {
 pub struct Parameter {
     pub name: String,
     pub domain: Domain,
+    /// If one of these conditions does not hold, the parameter is inactive and absent from the configuration.
     pub when: Vec<Condition>,
     /// The parameter's effect and relevance, in one line.
     pub help: Option<String>,

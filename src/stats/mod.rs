@@ -1,7 +1,7 @@
 //! Numbers: conversions between their types, sizes in GiB, samples, the normal distribution, linear algebra.
 //!
-//! This is the only place that converts with `as`. Each conversion is total and gives the digits of `as`. Functions are
-//! deterministic on every machine: elementary functions come from `libm`, and sums have one order.
+//! Only this module has `as` conversions that may lose digits or saturate. None of them fails. Functions give the same
+//! result on every machine: elementary functions come from `libm`, and sums have a fixed order.
 
 mod cholesky;
 mod convert;

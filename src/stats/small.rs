@@ -1,7 +1,7 @@
 //! Linear algebra of fixed, small sizes.
 //!
-//! Unlike [`super::Cholesky`], these sums run in plain order, because recorded calibrations and memory predictions
-//! depend on their digits. A pivot below 0 counts as 0 instead of an error.
+//! Unlike those of [`super::Cholesky`], these sums add one term after the other: recorded calibrations and memory
+//! predictions depend on their digits. A pivot below 0 counts as 0 and is no error.
 
 pub(crate) type Matrix<const N: usize> = [[f64; N]; N];
 

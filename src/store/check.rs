@@ -1,4 +1,4 @@
-//! Integrity check of a database, without changes to it.
+//! Integrity check of a database, without migration.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::StoreError;
 use super::open::{BUSY, database_error, refuse_foreign};
 
 /// Checks a database's pages and rows, and returns the names of its studies. It is opened read-only: tables of an older
-/// version are not migrated.
+/// version are not migrated. Only a transaction whose writer was killed is rolled back first.
 ///
 /// # Errors
 /// If it is not ours, cannot be read, or is damaged.

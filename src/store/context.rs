@@ -41,7 +41,8 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
-    /// Stores the study's present context; its trials stay comparable with later ones.
+    /// Replaces the description of the study's present context. Unlike `accept_context`, it starts no new context:
+    /// the study's trials stay comparable with later ones.
     pub async fn set_context(&self, study: i64, context: &TrialContext) -> Result<(), StoreError> {
         let write = async {
             let mut connection = self.pool.acquire().await?;

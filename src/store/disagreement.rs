@@ -2,10 +2,10 @@
 
 use super::{Store, StoreError};
 
-/// A configuration on which a rule and the installed engine differ: a defect of the rules.
+/// A configuration that the rules accept and the installed engine rejects, or the reverse: a defect of the rules.
 #[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
 pub struct RuleDisagreement {
-    /// The trial; `None` for an example from the part of the space that a rule removes.
+    /// The trial's number. `None` for an example: a configuration from the part of the space that a rule removes.
     pub trial: Option<u32>,
     /// The configuration of an example, as [`crate::config::Config::key`] spells it. A trial has its own.
     pub config: Option<String>,
@@ -19,8 +19,8 @@ pub struct RuleDisagreement {
 }
 
 impl Store {
-    /// Stores a difference. It is stored once per trial, even if the trial is interrupted and repeated, and once per
-    /// rule.
+    /// Stores a difference. A trial has at most one, even if it is interrupted and repeated. A rule has at most one
+    /// example. A later difference replaces the earlier one.
     pub async fn differ(&self, study: i64, difference: &RuleDisagreement) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT OR REPLACE INTO disagreements (study_id, trial, config, engine_version, engine, rule, message) \

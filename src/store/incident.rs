@@ -15,7 +15,7 @@ pub struct Incident {
     /// The time of the failure, in the format of [`super::now`].
     pub at: String,
     pub failure: Failure,
-    /// The path of its log.
+    /// The path of the launch's log.
     pub log: Option<PathBuf>,
     /// Whether the study paused or gave up slots because of it.
     pub paused: bool,

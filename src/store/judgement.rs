@@ -26,7 +26,7 @@ pub struct StoredVerdict {
 pub struct ExpectedConfiguration {
     /// The number of its first measured trial.
     pub trial: u32,
-    /// The expected objective, and its standard deviation as a share of it.
+    /// The expected value of the objective, and its standard deviation as a share of that value.
     pub value: f64,
     pub deviation: f64,
     /// Probability, 0 to 1, that it keeps every limit.

@@ -85,14 +85,18 @@ impl StoreError {
 pub struct Study {
     pub id: i64,
     pub name: String,
+    /// The parts of the study file that decide the meaning of a measurement; null if the column is unreadable.
     pub definition: Json,
+    /// The host on which the study was created, as `Host` serializes it.
     pub host: Json,
+    /// The release of `setpoint` that created the study.
     pub setpoint_version: String,
+    /// In the format of `now`.
     pub created_at: String,
 }
 
 impl Study {
-    /// Returns the study's objective.
+    /// Returns the objective of the study's definition; `None` if it is absent or unreadable.
     #[must_use]
     pub fn objective(&self) -> Option<Objective> {
         serde_json::from_value(self.definition.get("objective")?.clone()).ok()
@@ -127,7 +131,7 @@ impl ScoredTrial {
 #[derive(Clone, Debug)]
 pub struct StoredProposal {
     pub proposal: Proposal,
-    /// The outcome's name; `running` for one without.
+    /// The name of the trial's outcome; `running` if it has none.
     pub state: String,
     /// Whether it belongs to a context that the study has left.
     pub is_earlier: bool,
@@ -152,7 +156,7 @@ impl Store {
         Ok(row.map(Into::into))
     }
 
-    /// Returns every study with its counts, the newest last.
+    /// Returns every study with the numbers of its trials, the newest study last.
     pub async fn studies(&self) -> Result<Vec<(Study, StudyCounts)>, StoreError> {
         let rows: Vec<StudyRow> = sqlx::query_as("SELECT * FROM studies ORDER BY id")
             .fetch_all(&self.pool)
@@ -167,6 +171,7 @@ impl Store {
         Ok(studies)
     }
 
+    /// Returns the number of a study's trials in each state.
     pub async fn counts(&self, study: i64) -> Result<StudyCounts, StoreError> {
         let query = "SELECT state, count(*) FROM trials WHERE study_id = ? GROUP BY state";
         let rows: Vec<(String, i64)> =
@@ -180,6 +185,7 @@ impl Store {
         })
     }
 
+    /// Stores a new study. Fails if the database already has one of this name.
     pub async fn create_study(&self, name: &str, definition: &Json, host: &Host) -> Result<Study, StoreError> {
         sqlx::query(
             "INSERT INTO studies (name, definition, setpoint_version, host, created_at) VALUES (?, ?, ?, ?, ?)",
@@ -209,7 +215,7 @@ pub fn now() -> String {
     format!("{now:.3}")
 }
 
-/// Executes a statement with the parameters study, number and these values.
+/// Executes a statement whose parameters are the study's id, the trial's number and these values.
 async fn write_row<const N: usize>(
     connection: &mut SqliteConnection,
     query: &'static str,

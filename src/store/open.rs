@@ -41,14 +41,14 @@ impl Store {
             .create_if_missing(create)
             // Readers and the tuner do not wait for each other.
             .journal_mode(SqliteJournalMode::Wal)
-            // A lost trial costs minutes, a commit that survives a loss of power milliseconds.
+            // A commit survives a loss of power. That costs milliseconds, whereas a lost trial costs minutes.
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
             .busy_timeout(BUSY);
         Self::connect(options, path).await
     }
 
-    /// Opens an empty database in memory that ends with this value, for simulated studies.
+    /// Opens an empty database in memory, for simulated studies. It is lost when this value is dropped.
     ///
     /// # Errors
     /// If there is not enough memory.
@@ -58,7 +58,7 @@ impl Store {
     }
 
     async fn connect(options: SqliteConnectOptions, path: PathBuf) -> Result<Self, StoreError> {
-        // The only connection stays open, because a database in memory would end with it.
+        // The only connection never times out, because a database in memory is lost when its connection closes.
         let pool = SqlitePoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
         let pool = pool.connect_with(options).await;
         let pool = pool.map_err(|error| database_error(&path, error))?;
@@ -89,7 +89,7 @@ impl Store {
 }
 
 /// Refuses another program's database, so that it gets neither our tables nor our journal mode. Also refuses an empty
-/// file unless `create`. The outer error is the database's.
+/// file unless `create`. The inner result is the refusal; the outer one is an error of `SQLite`.
 pub(super) async fn refuse_foreign(path: &Path, create: bool) -> Result<Result<(), StoreError>, sqlx::Error> {
     let (tables, ours) = match count_tables(path, true).await {
         // Its writer was killed within a transaction. The next writer rolls it back, and only then can the file be

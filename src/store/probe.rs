@@ -4,8 +4,8 @@ use super::incident::insert;
 use super::{Incident, Store, StoreError, Study};
 
 impl Store {
-    /// Records that `probe` started although the launches of these trials had failed: their failures are their
-    /// configurations' own.
+    /// Records that the trial `probe` started although the launches of these trials had failed. The cause of each
+    /// failure is then the trial's own configuration.
     pub async fn blame_configurations(&self, study: i64, numbers: &[u32], probe: u32) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin().await.map_err(|error| self.error(error))?;
         for number in numbers {

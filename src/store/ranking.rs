@@ -1,11 +1,11 @@
-//! Configurations by all their measurements. [`rank`] documents the rules of the ranking.
+//! Configurations with all their measurements, ranked. [`rank`] documents the rules of the ranking.
 
 use super::{ExpectedConfiguration, ScoredTrial, Store, StoreError, StoredVerdict, Study};
 use crate::objective::{ConfigValue, Goal, LaunchResult, LaunchedTrial, Score, config_value, rank};
 use crate::trial::{FailureKind, Origin, is_own_failure};
 
-/// A configuration by all its measurements. A limit exceeded in one of them, or a failed further launch, makes it
-/// infeasible.
+/// A configuration with all its measurements. It is infeasible if one of them exceeds a limit, or if the configuration
+/// is the cause of a further launch's failure.
 #[derive(Clone, Debug)]
 pub struct RankedConfiguration {
     /// The trial of its first measurement.
@@ -17,7 +17,7 @@ pub struct RankedConfiguration {
     pub measurements: u32,
     /// The smallest and the largest of the measured values.
     pub range: (f64, f64),
-    /// The estimate of a model of all measurements, if there is one.
+    /// The estimate by the sampler's judgement, if there is one.
     pub expected: Option<ExpectedConfiguration>,
 }
 
@@ -73,7 +73,7 @@ struct Selection {
 }
 
 impl Store {
-    /// Returns the best feasible configurations of the study's present context, best first.
+    /// Returns the best feasible configurations of the study's present context, best first, at most `most`.
     pub async fn best(&self, study: &Study, goal: Goal, most: u32) -> Result<Vec<RankedConfiguration>, StoreError> {
         self.leaders(study, goal, None, most).await
     }
@@ -100,7 +100,7 @@ impl Store {
         Ok(leaders)
     }
 
-    /// Returns the engine's defaults by all their measurements in the study's present context; `None` if there are
+    /// Returns the engine's defaults with all their measurements in the study's present context; `None` if there are
     /// none.
     pub async fn baseline(&self, study: &Study) -> Result<Option<RankedConfiguration>, StoreError> {
         let Some((config_key, _)) = self.config_and_context(study, 0).await? else { return Ok(None) };
@@ -108,7 +108,7 @@ impl Store {
         self.value_of(study, context, config_key).await
     }
 
-    /// Returns a trial's configuration by all its measurements in the trial's own context; `None` if there are none.
+    /// Returns a trial's configuration with all its measurements in the trial's own context; `None` if there are none.
     pub async fn measurements_of(&self, study: &Study, number: u32) -> Result<Option<RankedConfiguration>, StoreError> {
         let Some((config_key, context)) = self.config_and_context(study, number).await? else { return Ok(None) };
         self.value_of(study, context, config_key).await

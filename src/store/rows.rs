@@ -54,6 +54,8 @@ pub(super) struct TrialRow {
 }
 
 impl TrialRow {
+    /// Converts the row. An unknown kind of failure becomes `StartupExit`.
+    ///
     /// # Errors
     /// If a JSON column cannot be read.
     pub(super) fn scored(self) -> Result<ScoredTrial, serde_json::Error> {
@@ -103,7 +105,7 @@ macro_rules! ended_trials {
 }
 
 impl Store {
-    /// Returns every trial with an outcome, in order.
+    /// Returns every trial with an outcome, ordered by number.
     pub async fn trials(&self, study: &Study) -> Result<Vec<ScoredTrial>, StoreError> {
         let query = concat!(ended_trials!(), " ORDER BY trials.number");
         let rows: Vec<TrialRow> =
@@ -120,7 +122,7 @@ impl Store {
         Ok(trials)
     }
 
-    /// Returns the proposals so far, in order.
+    /// Returns the proposals of all trials so far, also of those without an outcome, ordered by number.
     pub async fn proposals(&self, study: &Study) -> Result<Vec<StoredProposal>, StoreError> {
         type Row = (u32, String, Option<String>, Option<f64>, String, String, bool);
         let query = "SELECT number, proposed_by, why, expected_gain, config, state, \
@@ -138,7 +140,7 @@ impl Store {
         rows.into_iter().map(proposed).collect()
     }
 
-    /// Returns one trial with an outcome.
+    /// Returns the trial of this number; `None` if there is none or if it has no outcome.
     pub async fn trial(&self, study: &Study, number: u32) -> Result<Option<ScoredTrial>, StoreError> {
         let query = concat!(ended_trials!(), " AND trials.number = ?");
         let row: Option<TrialRow> = sqlx::query_as(query)

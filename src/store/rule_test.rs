@@ -1,4 +1,4 @@
-//! Tests of rules by a launch, and failed starts that confirm a rule without one.
+//! Launches that test rules, and failed starts that confirm a rule without such a test.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,7 @@ pub struct RuleTestKey {
     pub engine: String,
     /// Its release.
     pub version: String,
+    /// The properties of the device, as in `StartKey`.
     pub device: String,
 }
 
@@ -48,24 +49,26 @@ impl RuleVerdict {
 /// One launch that tests a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleTest {
+    /// The study's name.
     pub study: String,
     /// The trial's number.
     pub number: u32,
+    /// Identifier of the rule.
     pub rule: String,
     /// The rule's reason to reject the configuration.
     pub message: String,
     /// `None` until the trial has an outcome.
     pub verdict: Option<RuleVerdict>,
-    /// The failure, if there was one.
+    /// The text of the failure, if there was one.
     pub failure: Option<String>,
 }
 
-/// A start that failed.
+/// A start that failed before the server was ready, and whose log has memory figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FailedStart {
     /// The configuration, with the study's own arguments.
     pub config: Config,
-    /// Variables that decide the memory.
+    /// The environment variables that influence the memory of a launch.
     pub env: BTreeMap<String, String>,
     pub kind: FailureKind,
 }

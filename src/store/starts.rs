@@ -15,17 +15,18 @@ pub struct StartKey {
     pub engine: String,
     /// The engine's release.
     pub version: String,
+    /// The properties of the device that determine the memory use: `cpu`, or `cuda BYTES CAPABILITY`.
     pub device: String,
     /// The fingerprint of the model's shape.
     pub fingerprint: String,
 }
 
-/// One start.
+/// The memory figures of one start, with the settings that decide them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredStart {
     /// The configuration, with the study's own arguments.
     pub config: Config,
-    /// Variables that decide the memory.
+    /// The environment variables that influence the memory of a launch.
     pub env: BTreeMap<String, String>,
     pub observed: MemoryObservation,
 }
@@ -61,7 +62,7 @@ impl Store {
     }
 }
 
-/// Stores a start of a trial. That of an interrupted trial of the same number is replaced.
+/// Stores the observed start of a trial. An earlier one of the same trial is replaced.
 pub(super) async fn write_start(
     connection: &mut SqliteConnection,
     study: i64,

@@ -6,8 +6,8 @@ use super::{Store, StoreError, Study, json, write_row};
 use crate::trial::ServerTelemetry;
 
 impl Store {
-    /// Returns the server's telemetry in a trial; `None` if it was never ready, or if an older version measured the
-    /// trial.
+    /// Returns the server's telemetry in a trial; `None` if no load was driven, or if an older version measured the
+    /// trial. The list `disturbed` is not stored and stays empty.
     pub async fn telemetry(&self, study: &Study, number: u32) -> Result<Option<ServerTelemetry>, StoreError> {
         let row: Option<(String, String)> =
             sqlx::query_as("SELECT summary, series FROM telemetry WHERE study_id = ? AND number = ?")

@@ -18,7 +18,9 @@ use crate::trial::{LaunchCommand, LaunchRecords, Outcome, Proposal, Trial};
 pub struct TrialBegin<'a> {
     pub proposal: &'a Proposal,
     pub launch: &'a LaunchCommand,
+    /// In the format of `store::now`.
     pub started_at: &'a str,
+    /// The path of the launch's log.
     pub log: &'a std::path::Path,
 }
 
@@ -28,7 +30,7 @@ pub struct TrialRecord<'a> {
     pub trial: &'a Trial,
     pub score: Score,
     pub context: Option<&'a TrialContext>,
-    /// The model's name as the engine's argument, and the observed start.
+    /// The model as given to the engine, the key of the start, and the observed start.
     pub start: Option<(&'a str, &'a StartKey, &'a StoredStart)>,
     pub records: &'a LaunchRecords,
 }
@@ -70,8 +72,8 @@ impl Store {
         self.append_record(study, TrialRecord::new(trial, score)).await
     }
 
-    /// Stores a trial with its outcome, in one transaction. An outcome is never overwritten. If the process is killed
-    /// before the commit, the trial is measured again.
+    /// Stores a trial with its outcome and records, in one transaction. An outcome is never overwritten. If the process
+    /// is killed before the commit, the trial is measured again.
     pub async fn append_record(&self, study: i64, record: TrialRecord<'_>) -> Result<(), StoreError> {
         let write = async {
             let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
@@ -122,6 +124,7 @@ fn bind_launch<'q>(query: Insert<'q>, study: i64, proposal: &'q Proposal, launch
         .bind(json(&launch.env))
 }
 
+/// Stores the outcome unless the trial has one. Returns whether it was stored.
 async fn write_outcome(
     connection: &mut SqliteConnection,
     study: i64,

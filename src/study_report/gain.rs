@@ -15,7 +15,7 @@ pub(crate) enum Gain {
         factor: f64,
         /// The reason for which the measurements do not support the gain.
         doubt: Option<GainDoubt>,
-        /// Whether the defaults themselves exceed a limit.
+        /// Whether the first measurement of the defaults exceeds a limit.
         baseline_over_limit: bool,
     },
 }
@@ -37,6 +37,7 @@ impl Gain {
         baseline: Option<&RankedConfiguration>,
     ) -> Self {
         let number = ranked.first.trial.proposal.number;
+        // Trial 0 measures the defaults.
         if number == 0 || baseline.is_some_and(|baseline| baseline.first.trial.proposal.number == number) {
             return Self::None;
         }

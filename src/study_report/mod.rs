@@ -28,13 +28,14 @@ pub(crate) struct RankingPlace {
 #[derive(Clone, Debug)]
 pub(crate) struct StudyReport {
     pub study: Study,
+    /// `None` if the stored definition has no readable objective.
     pub objective: Option<Objective>,
     pub counts: StudyCounts,
     /// The best feasible configurations, best first.
     pub ranking: Vec<RankingPlace>,
     /// The engine's defaults by all their measurements.
     pub baseline: Option<RankedConfiguration>,
-    /// The judgement of the sampler's model.
+    /// The judgement of the sampler's model. `None` if no sampler with a model has stored one.
     pub verdict: Option<StoredVerdict>,
     /// Launches that failed for a reason of their environment.
     pub incidents: Vec<Incident>,
@@ -49,7 +50,7 @@ impl StudyReport {
         let objective = study.objective();
         let goal = objective.as_ref().map_or(Goal::Maximize, |objective| objective.goal);
         let verdict = store.verdict(&study).await?;
-        // The reason for the first place compares it with the second.
+        // At least two are read, because the reason for the first place may compare it with the second.
         let leaders = store.leaders(&study, goal, verdict.as_ref(), most.max(2)).await?;
         let orders = RankReason::of(goal, &leaders);
         let mut ranking = Vec::new();

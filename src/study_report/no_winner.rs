@@ -29,6 +29,7 @@ pub(crate) enum NoWinner {
 pub(crate) enum FurthestTrial {
     /// No server became ready.
     Starting,
+    /// A server became ready, but no load was driven to its end.
     Ready,
     /// A load was driven, but its measurement is not valid.
     Loaded,

@@ -9,11 +9,11 @@ pub(crate) enum RankReason {
     /// Measured `times` times. The model expects `rival` to be better, but not by more than the uncertainty of the
     /// difference, and the rival was measured less often.
     Confirmed { times: u32, rival: ExpectedConfiguration, rival_times: u32 },
-    /// By the expectation of a model of all measurements.
+    /// Ranked by the expectation of a model of all measurements.
     Expected,
     /// The model does not rank it, so it comes after all configurations that the model ranks.
     Unranked,
-    /// By the mean of its measurements, without a model.
+    /// Ranked by the mean of its measurements, because there is no model.
     Mean,
 }
 

@@ -16,6 +16,7 @@ pub(crate) struct Standing {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub mean: f64,
+    /// The smallest and the largest of the measured values.
     pub low: f64,
     pub high: f64,
     pub measurements: usize,

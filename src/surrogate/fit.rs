@@ -16,7 +16,7 @@ use crate::stats::{Cholesky, dot};
 
 /// Maximum number of steps.
 const ITERATIONS: u64 = 40;
-/// Gradient and decrease of the cost at or below which a step is the last.
+/// The search ends when the norm of the gradient falls to `FLAT`, or the decrease of the cost to `LITTLE`.
 const FLAT: f64 = 0.02;
 const LITTLE: f64 = 1e-3;
 /// Number of corrections that L-BFGS remembers.
@@ -33,6 +33,7 @@ const MOST_FITTED: usize = 150;
 
 /// The likelihood of the data.
 struct Likelihood<'a> {
+    /// Number of axes, and number of data.
     axes: usize,
     size: usize,
     /// Prior means of the logarithms.
@@ -51,11 +52,13 @@ struct Likelihood<'a> {
 /// Logarithms with their cost and gradient.
 type Evaluated = (Vec<f64>, f64, Vec<f64>);
 
-/// Terms of one axis without hyper-parameters: of the rough and the smooth part for each pair `j < i`, and of the
-/// smooth part for each datum. A term is empty if all of it is 0.
+/// Terms of the kernel for one axis, without hyper-parameters. A term is empty if all of it is 0.
 struct Column {
+    /// Distance of the rough part, for each pair `j < i` of data.
     apart: Vec<f64>,
+    /// Covariance of the smooth part, for each pair.
     agree: Vec<f64>,
+    /// Variance of the smooth part, for each datum.
     own: Vec<f64>,
 }
 
@@ -85,7 +88,8 @@ fn search(likelihood: &Likelihood<'_>, start: Vec<f64>) -> Option<Vec<f64>> {
     best.iter().all(|value: &f64| value.is_finite()).then_some(best)
 }
 
-/// Returns the prior means of the logarithms, moved by `moved` standard deviations.
+/// Returns the prior means of the logarithms, moved by `moved` standard deviations. The order is: lengths and smooth
+/// parts by axis, rough part, noise, factor of the targets' own deviations.
 fn prior_means(axes: &[EncodedAxis], expected: &HyperPriors, moved: &[f64]) -> Vec<f64> {
     let mut means = vec![libm::log(expected.length); axes.len()];
     let smooth =
@@ -140,8 +144,8 @@ impl<'a> Likelihood<'a> {
         }
     }
 
-    /// Returns cost and gradient. Without a likelihood it is a large cost, with the gradient of the priors that leads
-    /// back.
+    /// Returns cost and gradient. If the likelihood cannot be computed, the cost is huge and the gradient is that of
+    /// the priors, so that the search turns back.
     fn evaluate(&self, logs: &[f64]) -> (f64, Vec<f64>) {
         let expected = self.expected;
         let deviation = |index: usize| deviation(index, self.axes, expected);
@@ -160,7 +164,8 @@ impl<'a> Likelihood<'a> {
         (cost + negative_log, gradient)
     }
 
-    /// Returns the negative log likelihood and its gradient, or `None` if the covariance cannot be factored.
+    /// Returns the negative log likelihood without its constant term, and its gradient. `None` if the covariance cannot
+    /// be factored or a result is not finite.
     fn negative_log(&self, logs: &[f64]) -> Option<(f64, Vec<f64>)> {
         let (n, axes) = (self.size, self.axes);
         let hyper = hyper(logs, axes);
@@ -220,6 +225,8 @@ impl<'a> Likelihood<'a> {
         (cost.is_finite() && gradient.iter().all(|slope| slope.is_finite())).then_some((cost, gradient))
     }
 
+    /// Picks cost or gradient from the last evaluation, if it was at the same place. Otherwise evaluates anew. Fails
+    /// after `EVALUATIONS` evaluations.
     fn remembered<T>(&self, logs: &[f64], pick: impl Fn(&Evaluated) -> T) -> Result<T, Error> {
         let mut last = self.last.borrow_mut();
         if last.as_ref().is_none_or(|(known, ..)| known != logs) {

@@ -28,7 +28,8 @@ pub(super) const LEVEL: f64 = 1.0;
 
 const SQRT_5: f64 = 2.236_067_977_499_79;
 
-/// The fitted numbers, in units of the targets' spread and of the ranges.
+/// The fitted hyper-parameters. Lengths are in units of the ranges. The sizes of the rough part, the smooth parts and
+/// the noise are in units of the targets' spread.
 #[derive(Clone, Debug)]
 pub(super) struct Hyper {
     /// One for each axis.

@@ -19,25 +19,27 @@ pub(crate) struct ProcessData {
     pub variances: Vec<f64>,
 }
 
-/// The priors of the hyper-parameters. Deviations are of the logarithms.
+/// The priors of the hyper-parameters: medians, and standard deviations of the logarithms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct HyperPriors {
     /// Length scale of a number, as a share of its range, and of a choice.
     pub length: f64,
     pub length_deviation: f64,
-    /// Standard deviation of the noise, in the targets' units.
+    /// Standard deviation of the noise, in units of the targets' spread. A spread that is taken from the data is at
+    /// least this number, in the targets' own units.
     pub noise: f64,
     pub noise_deviation: f64,
     /// Standard deviation of the local part and of the part that holds in the whole space, in units of the targets'
     /// spread.
     pub rough: f64,
     pub smooth: f64,
+    /// Standard deviation of the logarithms of `rough`, `smooth` and `trend`.
     pub size_deviation: f64,
-    /// Slope of the values in each [`EncodedAxis::Trend`].
+    /// Size of the slope of the values in each [`EncodedAxis::Trend`], in units of the targets' spread.
     pub trend: f64,
-    /// Value of the targets far from all data.
+    /// Expected value of the targets far from all data. Used only with `spread`; otherwise it is the data's mean.
     pub level: f64,
-    /// The targets' spread. `None` takes that of the data.
+    /// The targets' spread. `None` takes mean and spread of the data.
     pub spread: Option<f64>,
 }
 
@@ -49,7 +51,9 @@ pub(crate) struct Process {
     scale: TargetScale,
     /// Coordinates of the data, one column for each axis.
     columns: Vec<Vec<f64>>,
+    /// Of the covariance matrix of the data, noise included.
     factor: Cholesky,
+    /// The inverse of that matrix times the targets, in units of the spread.
     weights: Vec<f64>,
 }
 
@@ -61,8 +65,11 @@ pub(crate) struct PosteriorBelief {
 }
 
 impl Process {
-    /// Fits the hyper-parameters and conditions on the data. `None` if a number is not finite or if the counts of
-    /// points, targets and variances differ.
+    /// Fits the hyper-parameters and conditions on the data. `moved` are distances from the means of the
+    /// hyper-parameters' priors, in their standard deviations; empty for the most likely process.
+    ///
+    /// Returns `None` if a number is not finite, a variance is negative, the counts of points, targets and variances
+    /// differ, or the covariance cannot be factored.
     #[must_use]
     pub(crate) fn fit(axes: &[EncodedAxis], data: &ProcessData, expected: &HyperPriors, moved: &[f64]) -> Option<Self> {
         if !data.is_sound(axes.len()) {
@@ -73,12 +80,13 @@ impl Process {
         Self::condition(axes, hyper, scale, data)
     }
 
-    /// Conditions a process of the current hyper-parameters on other data.
+    /// Returns the process with these hyper-parameters, conditioned on other data.
     #[must_use]
     pub(crate) fn on(&self, data: &ProcessData) -> Option<Self> {
         Self::condition(self.kernel.axes(), self.hyper.clone(), self.scale, data)
     }
 
+    /// Conditions a process with these hyper-parameters on data.
     pub(super) fn condition(
         axes: &[EncodedAxis],
         hyper: Hyper,
@@ -181,6 +189,7 @@ impl TargetScale {
             let mean = targets.iter().map(|target| target / unit).sum::<f64>() / n;
             let square = |target: &f64| (target / unit - mean) * (target / unit - mean);
             let variance = targets.iter().map(square).sum::<f64>() / n;
+            // The spread of fewer than three targets is hardly known: it is at least 0.3.
             let few = if targets.len() < 3 { 1.0 } else { 0.0 };
             let spread = (variance.sqrt() * unit).max(expected.noise).max(few * 0.3);
             return Self { level: mean * unit, spread };
@@ -215,14 +224,15 @@ impl ProcessData {
         }
     }
 
-    /// Returns the deviations that come with the targets, as targets.
+    /// Returns data with the standard deviations of the targets as targets.
     #[must_use]
     pub(crate) fn deviations(&self) -> Self {
         let deviations = self.variances.iter().map(|variance| variance.sqrt()).collect();
         Self { points: self.points.clone(), targets: deviations, variances: vec![0.0; self.variances.len()] }
     }
 
-    /// Returns whether points, targets and variances have equal counts, on these axes, and all numbers are finite.
+    /// Returns whether points, targets and variances have equal counts, each point has a coordinate for each axis, all
+    /// numbers are finite and no variance is negative.
     fn is_sound(&self, axes: usize) -> bool {
         let count = self.points.len();
         count == self.targets.len()

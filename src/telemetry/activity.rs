@@ -19,8 +19,8 @@ impl DeviceActivity {
         Ok(gpus.filter(|gpus| gpus.doubt().is_none()).map(Self))
     }
 
-    /// Reads the highest utilization of the GPUs, in percent of the driver's last sample period, which is at most a second. `None`
-    /// if no GPU reports one, as instances do not.
+    /// Reads the highest utilization of the GPUs, in percent of the driver's last sample period. This period is at most
+    /// a second. Returns `None` if no GPU reports a utilization. MIG instances do not.
     ///
     /// # Errors
     /// If the driver does not answer.

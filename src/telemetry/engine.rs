@@ -12,11 +12,12 @@ enum Fold {
     Mean,
 }
 
+/// A series and its names on the pages of the engines.
 struct Source {
     /// Our name.
     series: &'static str,
     fold: Fold,
-    /// Names of the series on pages. The first name that the page has counts.
+    /// Names of the series on pages. Only the first name that the page has is read.
     names: &'static [&'static str],
 }
 

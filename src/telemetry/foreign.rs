@@ -30,6 +30,7 @@ pub(super) struct ComputeUse {
 }
 
 impl ComputeUse {
+    /// Returns the ids of the processes that compute on the device.
     pub(super) fn pids(&self) -> Vec<u32> {
         self.processes.keys().copied().collect()
     }
@@ -47,7 +48,7 @@ pub(super) fn compute(nvml: &Nvml, id: &GpuId, seen: u64) -> ComputeUse {
             };
             compute.processes.insert(process.pid, used);
         }
-        // NVML does not report it for MIG instances and for devices before Maxwell.
+        // NVML reports no utilization per process for MIG instances and for devices before Maxwell.
         for sample in device.process_utilization_stats(seen).unwrap_or_default() {
             compute.last = compute.last.max(sample.timestamp);
             let share = compute.shares.entry(sample.pid).or_default();
@@ -76,6 +77,7 @@ impl ForeignUse {
         Self { seen: now.iter().map(|compute| compute.last).collect(), known, has_our_ids }
     }
 
+    /// Returns the timestamps to continue from, one for each device.
     pub(super) fn seen(&self) -> Vec<u64> {
         self.seen.clone()
     }

@@ -1,23 +1,24 @@
 //! Telemetry of the server, its processes, the host and its GPUs, sampled during a load without delaying it.
 //!
-//! [`ServerWatch::start`] samples three sources once per interval, each with its own time stamps. They are the server's page
-//! `/metrics`, the processes of its launch together with the host, and the GPUs. [`summarize`] reduces the samples of a
-//! window to numbers.
+//! [`ServerWatch::start`] samples once per interval. The sources are the server's page `/metrics`, the processes of its
+//! launch, the host and the GPUs. The page has its own time stamps, and the other sources share theirs. [`summarize`]
+//! reduces the samples of a window to numbers.
 //!
 //! Each sample costs the server one page: 5 to 8 ms of the API server of vLLM 0.32 on a CPU. It costs the host some
-//! milliseconds of `/proc`, and the load's thread nothing. A page that arrives too late is left out and counted. An
-//! absent source (a page, a GPU) causes a note or nothing, never an error.
+//! milliseconds to read `/proc`, and the load's thread nothing. A page that arrives too late is left out and counted.
+//! An absent source (a page, a GPU) causes a note or nothing, never an error.
 //!
 //! # Definitions
 //!
 //! All numbers are for a window from `a` to `b`. Gauges use the samples within it. A counter's number is its value at
-//! `b` less that at `a`, interpolated linearly between samples, with resets added up. Samples must cover nine tenths of
-//! the window. A server's counters are therefore accurate to about one interval at the window's start, when the warm-up
-//! has just ended. A share lies between 0 and 1. Unknown numbers are absent, never 0.
+//! `b` minus its value at `a`, interpolated linearly between samples. If the counter was reset, the growth before and
+//! after the reset is added up. Samples must cover nine tenths of the window. A server's counters are therefore
+//! accurate to about one interval at the window's start, when the warm-up has just ended. A share lies between 0 and 1.
+//! Unknown numbers are absent, never 0.
 //!
 //! | name | definition |
 //! |---|---|
-//! | `requests_running_mean`, `_max`, `requests_waiting_mean`, `_max`, `requests_swapped_max` | scheduler's, summed over engines |
+//! | `requests_running_mean`, `_max`, `requests_waiting_mean`, `_max`, `requests_swapped_max` | summed over engines |
 //! | `kv_cache_usage_mean`, `_max` | share of the KV cache in use, averaged over engines |
 //! | `preemptions` | requests that were preempted for lack of KV cache blocks |
 //! | `prefix_cache_hit_rate` | hits / queries in the window; for V0 the mean of its own rate since its start |
@@ -25,10 +26,10 @@
 //! | `engine_steps` | steps that generated or prefilled tokens, of vLLM's V1 |
 //! | `server_cpu_s` | processor seconds of the launch's processes |
 //! | `server_rss_gib_max` | sum of their resident memory; shared memory counts in each |
-//! | `server_pss_gib` | like `server_rss_gib_max`, but read after the load, with shared memory divided among its users |
+//! | `server_pss_gib` | like `server_rss_gib_max`, but read after the load and with shared memory divided among users |
 //! | `host_cpu_share_mean` | share of all processors that was busy, the load generator included |
 //! | `host_memory_available_gib_min` | the kernel's `MemAvailable` |
-//! | `gpu_memory_gib_max`, `gpu_temperature_c_max` | of the device with the highest value, including use by other programs |
+//! | `gpu_memory_gib_max`, `gpu_temperature_c_max` | of the device with the highest value, other programs included |
 //! | `gpu_utilization_mean`, `gpu_sm_clock_mhz_mean`, `gpu_memory_clock_mhz_mean` | averaged over devices |
 //! | `gpu_power_w_mean` | summed over devices |
 //! | `gpu_throttled_share` | share of samples that found a device slowed down, of the device with the highest share |
@@ -73,8 +74,8 @@ use scrape::{ScrapeAnswer, Scraper};
 /// Default interval between samples.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of stored samples of a series. A longer series is thinned. A trial of a minute without a GPU takes
-/// about 6 kB.
+/// Maximum number of stored samples of a series, apart from the last one. A longer series is thinned. A trial of a
+/// minute without a GPU takes about 6 kB.
 const MOST_STORED: usize = 120;
 
 /// The sources to watch.
@@ -83,6 +84,7 @@ pub(crate) struct Scope {
     /// Address of the server whose metrics page is read. A trailing `/v1` is accepted, as for a load's target. `None`:
     /// no page.
     pub base_url: Option<String>,
+    /// Path of the metrics page, and the server's own names of series.
     pub page: MetricsPage,
     /// The server's processes, if known.
     pub processes: Option<Processes>,
@@ -100,10 +102,11 @@ pub(crate) struct Devices {
     pub visible: Option<String>,
     /// Number of visible GPUs that the server uses; `u64::MAX` if unknown.
     pub used: u64,
-    /// Whether slots or the variable assign them to the server alone.
+    /// Whether slots or `CUDA_VISIBLE_DEVICES` assign them to the server alone.
     pub is_given: bool,
-    /// The initial processes of an earlier observation of this server. Without one, this observation's own initial
-    /// processes are used. They are no disturbance unless they are at work.
+    /// Processes that computed on each device when an earlier observation of this server began. For a device that is
+    /// not listed, the processes at the start of this observation count. They are no disturbance unless they are at
+    /// work.
     pub known: Vec<DeviceProcesses>,
 }
 
@@ -164,7 +167,7 @@ pub(crate) struct ForeignProcess {
     pub pid: u32,
     /// Bytes on the device, if the driver reports them.
     pub memory: Option<u64>,
-    /// Whether it has appeared during the measurement.
+    /// Whether it was absent when the observation began.
     pub is_new: bool,
 }
 
@@ -186,7 +189,8 @@ impl Telemetry {
         }
     }
 
-    /// Returns the summary, the series and the disturbances of a trial.
+    /// Returns the summary, the series and the disturbances of a trial. `None` as window means the whole observation.
+    /// `output_tokens` is the number that clients received in the window.
     #[must_use]
     pub(crate) fn record(&self, window: Option<Range<Instant>>, output_tokens: u64) -> ServerTelemetry {
         let window = window.unwrap_or(self.began..self.ended);
@@ -311,10 +315,13 @@ pub(crate) async fn ask(base_url: &str, page: &MetricsPage) -> Option<Vec<(&'sta
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
     Interval,
+    /// A request of `WindowMark::now`.
     Mark,
+    /// The end of the observation.
     Last,
 }
 
+/// Takes the samples of an observation until `stopped` fires.
 async fn sample(scope: Scope, mark: WindowMark, mut stopped: oneshot::Receiver<()>) -> Telemetry {
     let mut telemetry = Telemetry::empty(Instant::now(), scope.interval);
     let mut scraper = None;

@@ -28,13 +28,14 @@ pub(super) struct HostReading {
     pub(super) notes: Vec<String>,
 }
 
-/// A question: whether it is the last, and the channel of the answer.
+/// A request for a reading: whether it is the last, and the channel for the answer.
 type Question = (bool, oneshot::Sender<HostReading>);
 
+/// Handle of the thread that reads this machine.
 #[derive(Debug)]
 pub(super) struct HostReader {
     questions: mpsc::Sender<Question>,
-    /// A question whose answer has not come in time.
+    /// The answer that has not come in time. The next call waits for it instead of requesting another reading.
     late: Option<oneshot::Receiver<HostReading>>,
 }
 

@@ -22,6 +22,7 @@ pub(super) enum ScrapeAnswer {
     Nothing(String),
 }
 
+/// HTTP client for one server's page.
 #[derive(Debug)]
 pub(super) struct Scraper {
     client: reqwest::Client,
@@ -37,6 +38,7 @@ impl Scraper {
         Ok(Self { client, url: page_url(base_url, &page.path), page: page.clone() })
     }
 
+    /// Requests the page once and reads its series.
     pub(super) async fn ask(&self) -> ScrapeAnswer {
         let Ok(mut response) = self.client.get(&self.url).send().await else { return ScrapeAnswer::Missed };
         let status = response.status();
@@ -63,7 +65,7 @@ impl Scraper {
     }
 }
 
-/// Returns the address of the page. It lies beside the interface of `OpenAI`, not below it.
+/// Returns the address of the page. It lies beside `/v1`, not below it.
 fn page_url(base_url: &str, path: &str) -> String {
     let root = base_url.trim_end_matches('/');
     format!("{}{path}", root.strip_suffix("/v1").unwrap_or(root))

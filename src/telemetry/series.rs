@@ -25,7 +25,7 @@ const COUNTERS: &[&str] = &[
     "energy_j",
 ];
 
-/// Share of a window that samples must cover. Otherwise the increase is unknown.
+/// Share of a window that samples must cover. With less, the increase of a counter is unknown.
 const COVERED: f64 = 0.9;
 
 /// Values of one source: a column for each name, all with the same instants. Missing values are NaN.
@@ -36,6 +36,7 @@ pub(crate) struct SeriesTable {
 }
 
 impl SeriesTable {
+    /// Adds the values of one instant. Instants must not descend.
     pub(super) fn push(&mut self, at: Instant, row: &SeriesRow) {
         for (name, value) in row {
             let column = self.columns.entry(name).or_default();
@@ -53,7 +54,7 @@ impl SeriesTable {
         self.at.is_empty()
     }
 
-    /// Returns the values of a series and their instants, in order.
+    /// Returns the finite values of a series and their instants, in order.
     fn points(&self, name: &str) -> Vec<(Instant, f64)> {
         let Some(column) = self.columns.get(name) else { return Vec::new() };
         self.at.iter().copied().zip(column.iter().copied()).filter(|(_, value)| value.is_finite()).collect()

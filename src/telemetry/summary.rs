@@ -82,7 +82,8 @@ impl Summary<'_> {
     }
 }
 
-/// Returns the share of a whole above 0. Both numbers are interpolated, so the last digit may be off.
+/// Returns `part / whole`, or `None` if `whole` is not above 0. Both numbers are interpolated, so the quotient is
+/// clamped to the range from 0 to 1.
 fn share(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| (part / whole).clamp(0.0, 1.0))
 }

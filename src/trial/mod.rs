@@ -70,6 +70,7 @@ pub struct Trial {
     pub elapsed_s: f64,
     /// The release that the server reported.
     pub engine_version: Option<String>,
+    /// The path of the launch's log; `None` if no process was started.
     pub log: Option<PathBuf>,
     pub outcome: Outcome,
     /// Number of the probe that started although this launch had failed: the failure is the configuration's own.
@@ -89,7 +90,7 @@ pub struct LaunchRecords {
     pub set_aside: Vec<SetAsideMeasurement>,
 }
 
-/// A measurement that was repeated, or that is not used.
+/// A measurement that the score does not use. Usually the load was driven again after it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetAsideMeasurement {
     pub flaw: SampleFlaw,
@@ -116,8 +117,8 @@ impl SampleFlaw {
     }
 }
 
-/// Returns whether a failure of this kind is its configuration's own. A probe that started nevertheless proves that for
-/// every kind.
+/// Returns whether the configuration counts as the cause of a failure of this kind. If `probe` is a trial that started
+/// nevertheless, that is proven for every kind.
 #[must_use]
 pub fn is_own_failure(kind: FailureKind, probe: Option<u32>) -> bool {
     probe.is_some() || kind.is_own()

@@ -60,7 +60,8 @@ pub enum FailureKind {
     HostMemory,
     /// Another process holds memory of the device.
     DeviceBusy,
-    /// The device, its driver, its fabric manager, or a library or file system that the engine needs is gone or unusable.
+    /// The device, its driver, its fabric manager, or a library or file system that the engine needs is gone or
+    /// unusable.
     DeviceLost,
     /// Another process holds the port.
     PortInUse,
@@ -188,10 +189,11 @@ impl FailureKind {
         }
     }
 
-    /// Returns whether the failure belongs to the configuration. If not, the configuration counts as untried.
+    /// Returns whether the configuration counts as the cause of the failure. If not, the configuration counts as
+    /// untried.
     #[must_use]
     pub fn is_own(self) -> bool {
-        // These kinds mean only that the launch or the load did not take place.
+        // With these kinds, the engine has not been measured, so nothing is known about the configuration.
         self.blame() != Blame::Environment && !matches!(self, Self::Spawn | Self::WrongServer | Self::ClientBound)
     }
 

@@ -7,7 +7,7 @@ use crate::config::Config;
 /// A configuration that has a number in its study: the content of a trial before its launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
-    /// Numbers begin at 0, the engine's defaults, and have no gaps.
+    /// Consecutive from 0. Number 0 has the engine's defaults.
     pub number: u32,
     pub origin: Origin,
     /// The reason for this configuration, in one line; `None` in databases of older releases.
@@ -90,8 +90,8 @@ impl Origin {
         !matches!(self, Self::Interference | Self::EarlierContext)
     }
 
-    /// Returns whether a failure may be the configuration's own. The failure of a rule's test is predicted, and that of
-    /// a probe indicates the environment.
+    /// Returns whether the configuration may be the cause of a failure. The failure of a rule's test is predicted, and
+    /// that of a probe indicates the environment.
     #[must_use]
     pub fn blames_configuration(&self) -> bool {
         self.is_ranked() && !matches!(self, Self::Probe | Self::RuleTest)

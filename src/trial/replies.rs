@@ -9,8 +9,8 @@ pub struct Replies {
     /// The number of users of a closed loop, each with one request at a time; `None` if the load schedules the
     /// requests.
     pub users: Option<u32>,
-    /// The number of rows at the beginning that belong to the warm-up. Its prompts are in the server's cache; it has no
-    /// times.
+    /// The number of rows at the beginning that belong to the warm-up, which the server's cache contains. These rows
+    /// have no times: `sent_us` is 0.
     pub warmup: u32,
     /// Whether the remaining rows are all requests of the window.
     pub complete: bool,

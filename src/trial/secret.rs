@@ -29,8 +29,8 @@ static SHAPES: LazyLock<Regex> = LazyLock::new(|| {
         // Parameters of URLs and headers, and assignments in texts.
         r"(?i)(?P<named>\b(?:authorization|x-api-key|api[_-]?key|access[_-]?token|auth[_-]?token|client[_-]?secret|password|passwd|secret|sig|signature|x-amz-signature|x-amz-security-token|x-amz-credential)['\x22]?(?:=|: ?)['\x22]?(?:(?:bearer|basic|token) )?)[^\s&'\x22,;()}\]][^\s&'\x22,;)}\]]*",
         r"(?i)(?P<scheme>\b(?:bearer|basic) )[A-Za-z0-9._~+/=-]{16,}",
-        // Hugging Face, OpenAI and Anthropic, GitHub and GitLab, AWS, Google, Slack, Weights & Biases, NVIDIA, npm, PyPI,
-        // Stripe, Docker, DigitalOcean, Databricks, Groq, xAI, Replicate, Perplexity, Azure.
+        // Hugging Face, OpenAI and Anthropic, GitHub and GitLab, AWS, Google, Slack, Weights & Biases, NVIDIA, npm,
+        // PyPI, Stripe, Docker, DigitalOcean, Databricks, Groq, xAI, Replicate, Perplexity, Azure.
         r"\b(?:hf|api_org)_[A-Za-z0-9]{16,}",
         r"\bsk-[A-Za-z0-9_-]{16,}",
         r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|gl(?:pat|rt|dt|cbt|ptt|ft)-[A-Za-z0-9_-]{16,})",
@@ -53,7 +53,7 @@ pub fn redact(text: &str) -> Cow<'_, str> {
     SHAPES.replace_all(text, |found: &Captures<'_>| {
         let kept = ["url", "named", "scheme"].iter().find_map(|name| found.name(name));
         let kept = kept.map_or("", |kept| kept.as_str());
-        // In a text that is redacted already, the scheme alone stands in the secret's place.
+        // In a text that was redacted before, the match consists of the scheme alone and contains no secret.
         let secret = &found[0][kept.len()..];
         if ["bearer", "basic", "token"].iter().any(|scheme| secret.eq_ignore_ascii_case(scheme)) {
             return found[0].to_owned();

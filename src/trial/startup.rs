@@ -20,7 +20,7 @@ pub struct Startup {
     /// Flags that the engine resolved to another value than the requested one.
     #[serde(default)]
     pub differences: Vec<FlagDifference>,
-    /// Conditions of the host when the server was ready. Empty if it never was, and in trials of older versions.
+    /// Conditions of the host when the server became ready. Empty if it never did, and in trials of older versions.
     #[serde(default)]
     pub conditions: Vec<MeasurementCondition>,
 }
@@ -28,6 +28,7 @@ pub struct Startup {
 /// One phase of a start-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PhaseTime {
+    /// The name of an `engine::StartPhase`.
     pub phase: String,
     pub duration_s: f64,
 }
@@ -35,7 +36,9 @@ pub struct PhaseTime {
 /// A flag whose explicit value the engine does not use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlagDifference {
+    /// The name without leading dashes.
     pub flag: String,
+    /// The requested value, and the value that the engine uses.
     pub asked: String,
     pub resolved: String,
 }
@@ -57,7 +60,7 @@ pub struct MemoryObservation {
     pub cache_gib: Option<f64>,
     /// The number of KV cache blocks.
     pub blocks: Option<u64>,
-    /// The capacity of the cache in tokens, as the release counts them.
+    /// The capacity of the cache in tokens, by the count of the engine's release.
     pub tokens: Option<u64>,
     /// Memory of the captured graphs.
     pub graphs_gib: Option<f64>,
@@ -66,12 +69,12 @@ pub struct MemoryObservation {
     pub max_model_len: Option<u64>,
     /// The length that the engine suggests if `max_model_len` does not fit.
     pub largest_length: Option<u64>,
-    /// Duration of profiling, allocation and warm-up.
+    /// Duration of profiling, allocation and warm-up, in seconds.
     pub init_s: Option<f64>,
 }
 
 impl MemoryObservation {
-    /// Returns whether it contains any figure of the memory.
+    /// Returns whether it contains weights, cache, blocks or tokens. A start without any of them is not stored.
     #[must_use]
     pub fn is_useful(&self) -> bool {
         self.weights_gib.is_some() || self.cache_gib.is_some() || self.blocks.is_some() || self.tokens.is_some()

@@ -22,18 +22,20 @@ pub(super) struct ContextKeeper<'r> {
     accepts_change: bool,
     /// The context without its release: each server reports that.
     present: TrialContext,
-    /// The first release that a server of this run has reported.
+    /// The first release that a server of this run has reported. It equals the expected one except for its patch,
+    /// because any other release ends the run.
     reported: OnceLock<String>,
     /// Notices that were already shown.
     noticed: Mutex<BTreeSet<String>>,
 }
 
-/// Reads the devices of a study's engine. If the driver cannot be read, they are those that the study describes.
+/// Reads the devices of a study's engine from the driver. If the driver does not answer or is not the source, the
+/// devices are those of `installed`.
 async fn devices(job: &Job, installed: &ExecutionEnvironment) -> TrialDevices {
     let described = TrialDevices::described(installed.device);
     let engine = &job.engine;
     let is_here = engine.engine.computes() && !computes_elsewhere(&engine.command);
-    // A described device is not the driver's, or has no driver.
+    // The driver is not the source for a device that the study describes, for a CPU, or for an engine elsewhere.
     if !is_here || engine.device.is_some() || installed.device == Device::Cpu {
         return described;
     }
@@ -53,7 +55,8 @@ fn names(changes: &[ContextChange]) -> String {
 /// Compares the present context with that of the study's trials, stores it, and returns it.
 ///
 /// # Errors
-/// If another release, device class or host would be mixed with that of the study's trials.
+/// If the release, device class or host differs from that of the study's trials, and the user has not accepted the
+/// change.
 pub(super) async fn enter(run: &StudyRun<'_>, accepts_change: bool) -> Result<TrialContext, TuneError> {
     let (store, study, installed) = (run.store, &run.study, &run.installed);
     let device = devices(run.job, installed).await;
@@ -70,7 +73,7 @@ pub(super) async fn enter(run: &StudyRun<'_>, accepts_change: bool) -> Result<Tr
     let is_same_minor = is_same_minor.is_some_and(|release| release.is_same_minor(installed.version));
     now.release = match installed.release_from {
         ReleaseSource::Assumed | ReleaseSource::EarlierTrials | ReleaseSource::Unversioned => None,
-        // A study states no exact patch release.
+        // A release in the study file stands for all of its patches, so another patch is no change.
         ReleaseSource::Stated if is_same_minor => None,
         _ => Some(installed.version.to_string()),
     };
@@ -90,7 +93,7 @@ pub(super) async fn enter(run: &StudyRun<'_>, accepts_change: bool) -> Result<Tr
         ));
         return Ok(now);
     }
-    // The server may still report another release.
+    // A release from these sources is not certain: the server may still report another one.
     let is_release_known = !matches!(installed.release_from, ReleaseSource::Assumed | ReleaseSource::EarlierTrials);
     if accepts_change && is_release_known {
         notice("--accept-change: this is the context of the study's trials, so there is nothing to accept".to_owned());
@@ -103,8 +106,8 @@ pub(super) async fn enter(run: &StudyRun<'_>, accepts_change: bool) -> Result<Tr
     Ok(present)
 }
 
-/// Describes the present context of a study from an older version, which stored none. Returns `None` if the study has
-/// no trial.
+/// Describes the context that a study adopts if an older version of this program created it and stored no context.
+/// Returns `None` if the study has no trial.
 async fn adopted_text(run: &StudyRun<'_>, now: &TrialContext) -> Result<Option<String>, TuneError> {
     let trials = run.store.trials(&run.study).await?;
     if trials.is_empty() {
@@ -126,12 +129,13 @@ async fn adopted_text(run: &StudyRun<'_>, now: &TrialContext) -> Result<Option<S
 }
 
 impl<'r> ContextKeeper<'r> {
-    /// Takes the context that the run has entered (`enter`).
+    /// Creates a keeper of the context that `enter` has returned.
     pub(super) fn new(run: &'r StudyRun<'r>, accepts_change: bool, present: TrialContext) -> Self {
         Self { run, accepts_change, present, reported: OnceLock::new(), noticed: Mutex::default() }
     }
 
-    /// Reports a notice once instead of with each launch. Texts that differ only in durations count as equal.
+    /// Reports a notice once instead of with each launch. Texts with equal root lines count as equal: they differ only
+    /// in numbers, times or identifiers.
     pub(super) fn notice_once(&self, text: String) {
         let class = root_line(&text);
         let is_new = self.noticed.lock().unwrap_or_else(PoisonError::into_inner).insert(class);

@@ -18,7 +18,8 @@ use crate::twin::{Calibration, StartConditions, StartupModel, WarmState};
 pub struct StudyEstimate {
     /// Launches still to come, if the budget or the space limits them.
     pub launches: Option<u32>,
-    /// Rounds of launches one after the other. The number is below `launches` if several launches run at a time.
+    /// The number of successive rounds of concurrent launches. It is below `launches` if several launches run at a
+    /// time.
     pub rounds: Option<u32>,
     /// Seconds of one launch until the engine is ready.
     pub startup_s: f64,

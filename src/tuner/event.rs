@@ -11,6 +11,7 @@ use crate::trial::{FlagDifference, Proposal};
 /// Callback for events. The tuner and the load's thread call it, so it must be quick and must not block.
 pub type EventObserver = dyn Fn(TunerEvent) + Send + Sync;
 
+/// An event of a run. `number` is always a trial's number.
 #[derive(Clone, Debug)]
 pub enum TunerEvent {
     /// The study was opened.
@@ -18,7 +19,8 @@ pub enum TunerEvent {
         study: String,
         /// Trials that the database already holds.
         stored: usize,
-        /// The number of stored trials that were launched.
+        /// The number of stored trials that count for the budget: they were launched, and are neither probes nor
+        /// interference trials.
         launched: u32,
         /// The best feasible value so far.
         best: Option<f64>,
@@ -35,7 +37,7 @@ pub enum TunerEvent {
     StopCommand {
         error: String,
     },
-    /// A configuration passed the rules and is about to be launched.
+    /// A proposal has passed its checks, has its slots, and is about to be launched.
     Launch(Proposal),
     /// A notice for the user. Each is reported once.
     Noticed {
@@ -45,11 +47,11 @@ pub enum TunerEvent {
     Preflight {
         text: String,
     },
-    /// A launch has ended, but memory of a device is still in use.
+    /// Memory of a device is still in use after a launch, or too little of it is free before one.
     Held {
         text: String,
     },
-    /// A rule was found wrong and is set aside.
+    /// A rule is set aside because the installed engine accepts a configuration that the rule rejects.
     WrongRule(WrongRule),
     /// A launch has tested a rule that only a start can refute.
     RuleTested {
@@ -57,17 +59,18 @@ pub enum TunerEvent {
         rule: &'static str,
         verdict: RuleVerdict,
         config: Config,
-        /// The rule's reason to reject it.
+        /// The rule's reason to reject `config`.
         message: String,
-        /// The failure, if there was one.
+        /// The failure of the launch, if it failed.
         failure: Option<String>,
     },
-    /// A rule is set aside because a trial of this database has refuted it.
+    /// A rule is set aside because trial `number` of `study`, in this database, has refuted it.
     RuleLeftAside {
         rule: &'static str,
         study: String,
         number: u32,
     },
+    /// A trial has entered a phase.
     Phase {
         number: u32,
         phase: TrialPhase,
@@ -78,7 +81,7 @@ pub enum TunerEvent {
         found: Option<Interference>,
         at_a_time: usize,
     },
-    /// These slots are used no more, because of how this trial ended there.
+    /// No further launch is placed on these slots, because this trial failed there or left processes behind.
     SetAside {
         number: u32,
         slots: Vec<usize>,
@@ -93,7 +96,7 @@ pub enum TunerEvent {
     Also {
         error: String,
     },
-    /// The engine is ready, and its resolved values differ from the requested ones.
+    /// The engine is ready, and values that it has resolved differ from those that were requested.
     Differs {
         number: u32,
         differences: Vec<FlagDifference>,
@@ -110,12 +113,12 @@ pub enum TunerEvent {
         number: u32,
         reasons: String,
     },
-    /// A launch failed for a reason of its environment; the same trial is launched again after a wait.
+    /// A launch failed because of its environment or its neighbours. The same trial is launched again after `wait`.
     Retry {
         incident: Box<Incident>,
         wait: Duration,
     },
-    /// The environment failed too often; the end follows.
+    /// Launches failed too often because of the environment. The run ends.
     Paused(Box<RetryPause>),
     /// Progress of the present phase: the number of requests that have ended.
     Progress {
@@ -123,7 +126,9 @@ pub enum TunerEvent {
         done: usize,
         total: usize,
     },
-    /// A trial has its outcome and is stored; `best` is the best feasible value by then.
+    /// A trial has its outcome and is stored. `best` is the best feasible value by then. `improves` is set if this
+    /// trial is the first one of the best configuration. `launched` is the number of finished trials that count for the
+    /// budget.
     Trial {
         trial: Box<ScoredTrial>,
         improves: bool,
@@ -136,22 +141,22 @@ pub enum TunerEvent {
 /// The plan of a run's budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BudgetPlan {
-    /// Launches in all, if the budget limits them.
+    /// The number of launches that the budget allows in all; `None` without a limit.
     pub trials: Option<u32>,
     /// Launches of the confirmation at the end.
     pub confirmations: u32,
     /// The budget's time, and the time left.
     pub time: Option<Duration>,
     pub left: Option<Duration>,
-    /// The expected duration of a launch; `None` before any launch has ended.
+    /// The expected duration of a launch; `None` if neither earlier trials nor the twin give one.
     pub launch: Option<Duration>,
     /// The time that is kept for the confirmation.
     pub reserve: Duration,
 }
 
 impl BudgetPlan {
-    /// Returns whether the reserve differs by more than a fifth, or the expected duration of a launch by a factor of
-    /// two.
+    /// Returns whether the reserve differs by more than a factor of 1.2, or the expected duration of a launch by more
+    /// than a factor of two. Always false without a time limit.
     pub(super) fn differs_from(&self, shown: &Self) -> bool {
         let changed = |a: Duration, b: Duration, factor: f64| {
             let (low, high) = (a.min(b).as_secs_f64(), a.max(b).as_secs_f64());
@@ -196,13 +201,14 @@ pub enum StudyEnding {
         rejected: usize,
         last: String,
     },
-    /// The engine failed at every start.
+    /// Nothing was measured, and `failures` starts failed for reasons that no configuration causes on its own.
     EngineBroken {
         failures: usize,
         last: String,
     },
     /// The environment failed at several launches in a row. The study waits for a person.
     Paused(Box<RetryPause>),
+    /// The user requested a stop.
     Interrupted,
 }
 

@@ -11,6 +11,7 @@ use crate::objective::Score;
 use crate::store::{Incident, StoreError, TrialBegin, TrialRecord};
 use crate::trial::{Failure, LaunchCommand, LaunchRecords, Outcome, Proposal, Rejection, Trial};
 
+/// Stores the results of a run in the database.
 pub(super) struct Journal<'r> {
     run: &'r StudyRun<'r>,
     context: &'r ContextKeeper<'r>,
@@ -21,7 +22,8 @@ impl<'r> Journal<'r> {
         Self { run, context }
     }
 
-    /// Stores that a trial is about to be launched. The reserved number leaves no gap, in any order of the ends.
+    /// Stores a trial that is about to be launched. This reserves its number, so that the numbers have no gap even if
+    /// later trials end first.
     pub(super) async fn reserve(&self, proposal: &Proposal) -> Result<(), TuneError> {
         let command = command_line(self.run.job, &self.run.installed, &proposal.config, None)?;
         let launch = self.launch(&command, &proposal.config);

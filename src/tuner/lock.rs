@@ -9,6 +9,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::private_files::{private_options, restrict};
 
+/// The reason why a study cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     #[error("another tuner works on this study: process {holder} holds {}", path.display())]

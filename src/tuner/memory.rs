@@ -28,6 +28,7 @@ pub async fn learned(job: &Job, installed: &ExecutionEnvironment, store: &Store)
     Ok(LearnedMemory::new(observations.collect()))
 }
 
+/// Returns the key of the stored starts that are comparable: engine, release, device class and shape of the model.
 pub(super) fn start_key(job: &Job, installed: &ExecutionEnvironment) -> StartKey {
     StartKey {
         engine: job.engine.engine.kind().to_owned(),

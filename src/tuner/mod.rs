@@ -1,8 +1,9 @@
-//! The tuning loop: it asks the sampler, checks, launches, measures and stores, until the budget is spent.
+//! The tuning loop: it asks the sampler, checks, launches, measures and stores, until the budget is spent or another
+//! reason ends the run.
 //!
 //! Each part has one task. `scheduler` chooses the next trial. `preflighter` checks it with the rules and the engine.
 //! `launcher` starts and measures it. `watchdog` monitors its processes meanwhile. `journal` stores the result. Each
-//! part knows the run (`run::StudyRun`) and the parts that it is given. None of them knows the loop.
+//! part refers to the run (`run::StudyRun`) and to the parts that it needs. No part refers to the loop (`steps`).
 
 mod believe;
 mod context;
@@ -138,7 +139,7 @@ impl std::fmt::Debug for Tuner<'_> {
 }
 
 impl Tuner<'_> {
-    /// Runs the study, or resumes it, until the budget is spent.
+    /// Runs the study, or resumes it, until one of the reasons in `StudyEnding` ends the run.
     ///
     /// # Errors
     /// If the tuner cannot go on. A failing configuration is not an error.

@@ -13,7 +13,7 @@ pub(super) const STOP_COMMAND_LIMIT: Duration = Duration::from_secs(30);
 /// The state of a process that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeftoverFate {
-    /// A living tuner, the process of this id, uses it. It is not touched.
+    /// It belongs to a study that a living tuner runs, the process of this id. It is not touched.
     Running(String),
     /// No tuner uses it.
     LeftBehind,

@@ -14,7 +14,7 @@ use crate::trial::{FailureKind, Outcome, Trial};
 /// The most launches of a study that test rules.
 pub(super) const MOST_RULE_TESTS: usize = 3;
 
-/// The most tests of a rule, if they end without a verdict.
+/// The most tests of a rule, if they are inconclusive.
 const MOST_ATTEMPTS: usize = 2;
 
 /// A launch that would test a rule.
@@ -22,7 +22,7 @@ const MOST_ATTEMPTS: usize = 2;
 pub struct PlannedRuleTest {
     pub rule: &'static str,
     pub removes_defaults: bool,
-    /// The share that the rule removes, as a predicate.
+    /// The part that the rule removes, for example `removes 30.0 % of the space`.
     pub reason: String,
     pub config: Config,
     /// The rule's reason to reject it.
@@ -72,7 +72,7 @@ impl RuleVerdicts {
         }
     }
 
-    /// Returns the first test that refuted each refuted rule.
+    /// Returns the refuted rules, each with the first test that refuted it.
     #[must_use]
     pub fn refuted(&self) -> Vec<(&'static str, &RuleTest)> {
         let mut refuted: Vec<(&'static str, &RuleTest)> = Vec::new();
@@ -102,8 +102,8 @@ impl RuleVerdicts {
         self.tests.iter().filter(move |test| test.study == study && test.verdict.is_none())
     }
 
-    /// Returns whether a rule needs no further test: one had a verdict, several had none, or an earlier start failed as
-    /// predicted.
+    /// Returns whether a rule needs no further test: a test confirmed or refuted it, `MOST_ATTEMPTS` tests were
+    /// inconclusive, or an earlier start failed as predicted.
     pub(super) fn is_decided(&self, rule: &str, facts: &Facts<'_>) -> bool {
         let verdicts = || self.tests.iter().filter(|test| test.rule == rule).filter_map(|test| test.verdict);
         let is_clear = verdicts().any(|verdict| verdict != RuleVerdict::Inconclusive);

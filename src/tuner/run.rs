@@ -1,4 +1,4 @@
-//! One run of a study: its row, its lock, and the facts that every part of the tuner reads.
+//! One run of a study: its row in the database, its lock, and the facts that every part of the tuner reads.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,10 +31,12 @@ pub(super) struct StudyRun<'a> {
 }
 
 impl StudyRun<'_> {
+    /// Sends an event to the observer.
     pub(super) fn tell(&self, event: TunerEvent) {
         (self.observer)(event);
     }
 
+    /// Sends a notice for the user to the observer.
     pub(super) fn notice(&self, text: String) {
         self.tell(TunerEvent::Noticed { text });
     }
@@ -68,7 +70,7 @@ impl StudyRun<'_> {
         self.job.facts(self.installed.version, self.installed.device, self.installed.host)
     }
 
-    /// Returns a configuration with the values that the study's arguments set.
+    /// Merges the values of the study's `engine.args` into a configuration.
     pub(super) fn whole(&self, config: &Config) -> Config {
         self.job.with_arguments(config, self.installed.version)
     }
@@ -83,10 +85,10 @@ impl StudyRun<'_> {
     }
 }
 
-/// Finds or creates the row of a study.
+/// Finds or creates the row of a study in the database.
 ///
 /// # Errors
-/// If the database holds another study of this name.
+/// If the database holds a study of this name with another definition.
 pub(super) async fn study_row(job: &Job, store: &Store) -> Result<Study, TuneError> {
     let definition = job.definition();
     match store.study(&job.name).await? {
@@ -114,7 +116,7 @@ pub(super) fn lock_study(job: &Job, store: &Store) -> Result<Lock, TuneError> {
     Ok(Lock::acquire(&directory.join("lock"))?)
 }
 
-/// Ends the processes that a killed tuner has left running.
+/// Runs the stop commands that a killed tuner still owed, and ends the processes that it has left running.
 ///
 /// # Errors
 /// If one of them does not end.

@@ -55,7 +55,7 @@ pub struct SimulatedRun {
 }
 
 impl SimulatedStudy<'_> {
-    /// Runs the study, or resumes it, until the budget is spent.
+    /// Runs the study, or resumes it, until one of the reasons in `StudyEnding` ends the run.
     ///
     /// # Errors
     /// If the twin has no preset of the device, the load cannot be driven, or the database cannot be used.

@@ -9,10 +9,10 @@ use super::sequence::RequestId;
 pub struct TwinRequest<'a> {
     pub id: RequestId,
     pub prompt: Tokens<'a>,
-    /// Tokens that it will generate, at least one.
+    /// Number of tokens that it will generate. 0 counts as 1.
     pub output_len: u32,
-    /// The request's `max_tokens`, if the reply ends by itself before that limit. The scheduler then does not know
-    /// which token is the last. `None` means that `output_len` is the limit.
+    /// The request's `max_tokens`, if the reply ends before that limit (an end-of-sequence token). The scheduler then
+    /// does not know which token is the last. `None` means that `output_len` is the limit.
     pub most_output: Option<u32>,
     /// Smaller values are served earlier under [`QueueOrder::Priority`](super::QueueOrder::Priority).
     pub priority: i32,
@@ -21,9 +21,9 @@ pub struct TwinRequest<'a> {
 /// A prompt. The engine does not keep it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tokens<'a> {
-    /// If prefix caching is on, equal beginnings are found in the cache.
+    /// Token ids. With prefix caching, equal beginnings of prompts are found in the cache.
     Ids(Cow<'a, [u32]>),
-    /// This number of tokens, none of them shared with other requests.
+    /// Number of tokens, if no prompt shares its beginning with another one.
     Count(u32),
 }
 

@@ -1,4 +1,4 @@
-//! The work of one step, and its sums that determine the step's duration.
+//! The batch of one step, and the sums over it that determine the step's duration.
 
 use super::sequence::RequestId;
 
@@ -6,21 +6,22 @@ use super::sequence::RequestId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
     pub id: RequestId,
-    /// Tokens computed in this step.
+    /// Number of tokens that the step computes.
     pub tokens: u32,
-    /// Tokens of this request that were in the cache before.
+    /// Number of this request's tokens that were in the cache before.
     pub context: u32,
-    /// Drafts among `tokens` that the step verifies.
+    /// Number of drafts among `tokens`, which the step verifies.
     pub drafts: u32,
     /// Whether the step generates a token of this request.
     pub samples: bool,
-    /// Whether the drafts only fill the batch up, and none is accepted.
+    /// Whether the drafts are only padding and none is accepted.
     pub(super) padded: bool,
     pub(super) slot: usize,
-    /// Distinguishes the request from others that have used its id or its slot.
+    /// The request's serial. It differs from those of other requests with the same id or slot.
     pub(super) serial: u64,
 }
 
+/// The requests of one step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     pub items: Vec<Item>,
@@ -31,24 +32,25 @@ pub struct Batch {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchWork {
     pub sequences: u32,
-    /// All tokens computed, prompt and decode.
+    /// Number of computed tokens, of prompts and decodes.
     pub tokens: u32,
+    /// Part of `tokens` that belongs to prompts, or to tokens that are computed again after a preemption.
     pub prompt_tokens: u32,
-    /// Sequences for which a next token is sampled.
+    /// Number of sequences for which the step samples a token.
     pub samples: u32,
-    /// Sequences that are past their prompt.
+    /// Number of sequences that compute only their newest token and its drafts.
     pub decodes: u32,
-    /// Cached tokens that decodes read.
+    /// Number of tokens in the cache that decodes read, their own new ones included.
     pub decode_context: u64,
-    /// Cached tokens that the longest decode reads.
+    /// The same for the decode with the longest context.
     pub decode_longest: u32,
-    /// Cached tokens that prompt pieces read.
+    /// Number of tokens in the cache that prompt pieces read.
     pub prompt_context: u64,
-    /// Pairs of a prompt token and a token that it attends to.
+    /// Number of pairs of a prompt token and a token that it attends to.
     pub prompt_pairs: u64,
-    /// Drafts among `tokens`. Each is verified, and the output head is computed for it as well.
+    /// Number of drafts among `tokens`. Each also needs the output head for its verification.
     pub drafts: u32,
-    /// Blocks of the cache that the batch refers to.
+    /// Number of cache blocks in the block tables of the batch.
     pub blocks: u64,
 }
 

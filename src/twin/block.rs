@@ -1,7 +1,8 @@
 //! The paged KV cache: blocks with reference counts, indexed by the hash of their contents.
 //!
-//! An unused block stays findable until its space is needed. Blocks without findable contents are taken first, then the
-//! one unused for longest (`BlockPool.free_blocks` of vLLM's `v1/core/block_pool.py`). Every operation costs O(1).
+//! The contents of an unused block can be found until its space is needed. Blocks without findable contents are taken
+//! first, then the block that has been unused for longest (`BlockPool.free_blocks` of vLLM's `v1/core/block_pool.py`).
+//! Every operation costs O(1).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,12 +10,15 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 pub(super) type BlockId = u32;
 
+/// No block, as the end of a list.
 const NONE: BlockId = BlockId::MAX;
 
 #[derive(Debug)]
 struct Block {
+    /// Number of running requests that use it.
     users: u32,
-    /// Hash of the tokens in this block and of all before it in its sequence. It is set once the block is full.
+    /// Hash of the tokens in this block and of all tokens before it in its sequence. It is set when the block is
+    /// published.
     hash: Option<u64>,
     // Neighbours in the list of unused blocks.
     previous: BlockId,
@@ -43,16 +47,19 @@ impl Hasher for Plain {
     }
 }
 
+/// All blocks of one engine's cache.
 #[derive(Debug)]
 pub(super) struct BlockPool {
     capacity: u32,
     // Grows on first use: vLLM hands out blocks that were never used before it reclaims others.
     blocks: Vec<Block>,
+    /// The block that is found for each hash.
     by_hash: Map<BlockId>,
-    /// Further blocks with equal contents, the first of them findable for longest.
+    /// Further blocks with the same hash as the one in `by_hash`, in the order of their publication.
     twins: Map<Vec<BlockId>>,
     /// Unused blocks without findable contents.
     empty: Vec<BlockId>,
+    /// Ends of the list of unused blocks with findable contents.
     oldest: BlockId,
     newest: BlockId,
     unused: u32,
@@ -125,7 +132,7 @@ impl BlockPool {
         self.blocks[id as usize].users += 1;
     }
 
-    /// Makes this full block findable. Of blocks with equal contents, the first is found until it is reclaimed.
+    /// Adds a full block to the index. Among blocks with equal contents, the first one is found until it is reclaimed.
     pub(super) fn publish(&mut self, id: BlockId, hash: u64) {
         let block = &mut self.blocks[id as usize];
         if block.hash.is_some() {
@@ -138,7 +145,7 @@ impl BlockPool {
         }
     }
 
-    /// Removes a block from the index, because it no longer has these contents.
+    /// Removes a block from the index, because it loses these contents.
     fn hide(&mut self, id: BlockId, hash: u64) {
         let first = self.by_hash.get(&hash) == Some(&id);
         let Some(twins) = self.twins.get_mut(&hash) else {
@@ -155,7 +162,7 @@ impl BlockPool {
         }
     }
 
-    /// Removes a user. A block without users joins the unused ones as the newest.
+    /// Removes a user. A block without users becomes the newest unused block.
     pub(super) fn release(&mut self, id: BlockId) {
         let newest = self.newest;
         let block = &mut self.blocks[id as usize];
@@ -178,7 +185,7 @@ impl BlockPool {
 
     /// Forgets the contents of all unused blocks.
     pub(super) fn forget(&mut self) {
-        // They stay in the list of findable blocks. The order of their reclaim no longer matters.
+        // The blocks stay in the list of findable ones. This only changes the order of their reuse.
         let mut id = self.oldest;
         while id != NONE {
             let next = self.blocks[id as usize].next;
@@ -189,6 +196,7 @@ impl BlockPool {
         }
     }
 
+    /// Removes a block from the list of unused blocks with findable contents.
     fn unlink(&mut self, id: BlockId) {
         let Block { previous, next, .. } = self.blocks[id as usize];
         match previous {

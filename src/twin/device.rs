@@ -1,4 +1,4 @@
-//! Presets of devices: data sheet numbers, and the share of them that an engine reaches.
+//! Presets of devices: numbers of their data sheets, and the shares of them that an engine reaches.
 
 use super::frontend::Frontend;
 use crate::facts::Device;
@@ -7,15 +7,16 @@ use crate::stats::GIB;
 /// One device. Rates are the peaks of its data sheet, efficiencies the shares that kernels reach.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DevicePreset {
+    /// Name that users write.
     pub name: &'static str,
     pub cpu: bool,
-    /// Bytes in total.
+    /// Total memory in bytes.
     pub memory: u64,
     /// Bytes of `memory` in use before the engine has allocated anything.
     pub context: u64,
-    /// Bytes per second.
+    /// Memory bandwidth in bytes per second.
     pub bandwidth: f64,
-    /// Dense 16-bit operations per second, summed in 32 bits.
+    /// Dense 16-bit operations per second with 32-bit accumulation.
     pub compute: f64,
     /// Share of `bandwidth` reached by reading weights.
     pub bandwidth_efficiency: f64,
@@ -25,12 +26,12 @@ pub struct DevicePreset {
     pub cache_efficiency: f64,
     /// Share of `compute` reached by the attention of long prompts.
     pub attention_efficiency: f64,
-    /// Factor on the decodes' time to read the cache if the batch also has prompts. Kernels for both do not let the
-    /// heads of a group share their reads, except on Hopper.
+    /// Factor on the time of decodes to read the cache if the batch also contains prompts. In kernels for such batches,
+    /// the query heads of a group do not share their reads, except on Hopper.
     pub mixed_reading: f64,
-    /// Seconds of a layer's attention for any batch.
+    /// Constant part of the seconds of one layer's attention.
     pub attention_floor_s: f64,
-    /// Seconds of a layer's attention for each sequence.
+    /// Seconds of one layer's attention per sequence.
     pub attention_sequence_s: f64,
     /// Seconds that every step costs besides the model: scheduling, input preparation, output.
     pub step_overhead_s: f64,
@@ -38,9 +39,9 @@ pub struct DevicePreset {
     pub sequence_overhead_s: f64,
     /// Seconds to launch those kernels of one layer that a step's graph does not contain.
     pub layer_launch_s: f64,
-    /// Cost of the API server's work on the host of such a device.
+    /// Costs of the API server on the host of such a device.
     pub frontend: Frontend,
-    /// Seconds of a small message between two devices.
+    /// Seconds for a small message between two devices.
     pub link_latency_s: f64,
     /// Bytes per second and direction between two devices, as reached by all-reduces.
     pub link_bandwidth: f64,
@@ -48,7 +49,7 @@ pub struct DevicePreset {
 
 const MIB: u64 = 1 << 20;
 
-/// Values that NVIDIA's devices have in common.
+/// Values that NVIDIA's devices have in common, and their fallbacks.
 pub(super) const GPU: DevicePreset = DevicePreset {
     name: "",
     cpu: false,
@@ -71,9 +72,10 @@ pub(super) const GPU: DevicePreset = DevicePreset {
     link_bandwidth: PCIE_4,
 };
 
-/// All-reduces of two L40S: 9.5 GB/s in `aiconfigurator`'s table. Four and eight of them reach a fifth and a tenth of
-/// that. This is not modelled.
+/// Bandwidth of all-reduces between two L40S over `PCIe` 4: 9.5 GB/s in `aiconfigurator`'s table. Four and eight L40S
+/// reach a fifth and a tenth of that, which is not modelled.
 const PCIE_4: f64 = 9.5e9;
+/// Twice the value of `PCIE_4`.
 const PCIE_5: f64 = 19e9;
 
 /// Bandwidth and compute are from NVIDIA's data sheets and architecture white papers, without sparsity. Memory is the
@@ -83,9 +85,10 @@ const PCIE_5: f64 = 19e9;
 ///   million weights and more, attention of 32 heads in 8 groups, and all-reduces. Uncalibrated, whole loads on the
 ///   last two decode 0 to 12 % slower than predicted (`tests/it/twin_presets.rs`).
 /// - `rtx4090`, `rtxpro6000`: the layer profiles of Llama 3.1 8B under vLLM 0.19 that `LLMServingSim` publishes.
-/// - The others: those of the nearest relative (`h200` and `b200` of `h100`, `l4` and `a10` of `l40s`). Not measured.
+/// - `h200` and `b200` follow `h100`, `l4` and `a10` follow `l40s`. They are not measured.
+/// - `cpu`: see its entry.
 ///
-/// Overheads are rough figures for vLLM and wait for calibration.
+/// Overheads of the GPUs are rough figures for vLLM. Calibration replaces them.
 const PRESETS: [DevicePreset; 10] = [
     // Data sheet: A100 80 GB SXM.
     DevicePreset {
@@ -126,7 +129,7 @@ const PRESETS: [DevicePreset; 10] = [
         attention_efficiency: 0.52,
         ..GPU
     },
-    // Data sheet: L4, whose 242 tera-operations are with sparsity. At 72 watts it does not keep its clock.
+    // Data sheet: L4. Its 242 tera-operations per second are with sparsity. At 72 watts it does not keep its clock.
     DevicePreset {
         name: "l4",
         memory: 22_574 * MIB,
@@ -138,7 +141,7 @@ const PRESETS: [DevicePreset; 10] = [
         layer_launch_s: 90e-6,
         ..GPU
     },
-    // Data sheet: A10; 125 tera-operations with 16-bit sums as with 32-bit ones.
+    // Data sheet: A10. It has 125 tera-operations per second with 16-bit and with 32-bit accumulation.
     DevicePreset {
         name: "a10",
         memory: 22_515 * MIB,
@@ -149,7 +152,8 @@ const PRESETS: [DevicePreset; 10] = [
         layer_launch_s: 90e-6,
         ..GPU
     },
-    // White paper of the Ada architecture: 165.2 tera-operations with 32-bit sums. The profile reaches 96 % of them.
+    // White paper of the Ada architecture: 165.2 tera-operations per second with 32-bit accumulation. The profile
+    // reaches 96 % of them.
     DevicePreset {
         name: "rtx4090",
         memory: 24_081 * MIB,
@@ -204,6 +208,7 @@ const PRESETS: [DevicePreset; 10] = [
     },
 ];
 
+/// Values that the Hopper devices and the B200 have in common.
 const HOPPER: DevicePreset = DevicePreset {
     bandwidth_efficiency: 0.77,
     compute_efficiency: 0.7,
@@ -219,16 +224,18 @@ impl DevicePreset {
     /// The name of the simulated device if none is given.
     pub const DEFAULT: &'static str = "h100";
 
+    /// Returns the preset with this name, ignoring case.
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
         PRESETS.iter().find(|preset| preset.name.eq_ignore_ascii_case(name))
     }
 
+    /// Returns the names of all presets.
     pub fn names() -> impl Iterator<Item = &'static str> {
         PRESETS.iter().map(|preset| preset.name)
     }
 
-    /// Returns the device in the form that rules and defaults take.
+    /// Returns the device as a `facts::Device`, the type that rules and defaults use.
     #[must_use]
     pub fn device(&self) -> Device {
         if self.cpu { Device::Cpu } else { Device::gpu_of(self.memory) }

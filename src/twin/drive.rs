@@ -1,7 +1,7 @@
-//! A whole load in virtual time: the requests of clients, and the replies that they observe.
+//! Runs a whole load in virtual time: the clients' requests, and the replies that they observe.
 //!
-//! Requests and finished steps are events; between them nothing changes. Memory is bounded by the requests under way: a
-//! reply goes to the observer once it is whole.
+//! Only arrivals of requests and ends of steps change the state, so time jumps from one to the next. Memory is bounded
+//! by the requests under way, because each complete reply goes to the observer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,24 +23,28 @@ pub struct VirtualReply {
     pub index: u64,
     /// The turn of the session, from 0.
     pub turn: u32,
-    /// The engine that has answered.
+    /// Index of the engine that has answered.
     pub replica: usize,
+    /// When the front end received the request.
     pub asked: Duration,
-    /// From the request to the first token.
+    /// Time from `asked` to the first token.
     pub ttft: Duration,
-    /// Times from one piece of the stream to the next. A piece is a token unless drafts were accepted or pieces are
-    /// gathered.
+    /// Times from one chunk of the stream to the next. A chunk is one token, or more if drafts were accepted or if
+    /// `stream_interval` is above 1.
     pub gaps: Vec<Duration>,
     pub prompt_len: u32,
+    /// Number of output tokens.
     pub tokens: u32,
 }
 
 impl VirtualReply {
+    /// Returns when the client has received the last token.
     #[must_use]
     pub fn finished(&self) -> Duration {
         self.asked + self.ttft + self.gaps.iter().sum::<Duration>()
     }
 
+    /// Returns the number of output tokens.
     #[must_use]
     pub fn output_len(&self) -> u64 {
         self.tokens.into()
@@ -49,40 +53,40 @@ impl VirtualReply {
 
 /// Observer of a load.
 pub trait DriveObserver {
-    /// Receives a step. Each engine's steps come in the order of its schedule, those of several engines not in order of
-    /// time.
+    /// Receives a step when it is scheduled. The steps of one engine come in order of time, those of several engines
+    /// need not.
     fn step(&mut self, _seen: &ScheduledStep) {}
 
-    /// Receives a reply. Replies come in the order of their ends.
+    /// Receives a complete reply. Replies come in the order of their ends.
     fn reply(&mut self, _reply: VirtualReply) {}
 
-    /// Returns whether it has seen enough. The load then ends.
+    /// Returns whether to end the load early.
     fn is_done(&self) -> bool {
         false
     }
 }
 
-/// Keeps all replies.
+/// Collects all replies.
 impl DriveObserver for Vec<VirtualReply> {
     fn reply(&mut self, reply: VirtualReply) {
         self.push(reply);
     }
 }
 
-/// Engines that share a load and a front end, each with the speed of `step_time`.
+/// Engines that share a load and a front end. `step_time` applies to each engine.
 #[derive(Debug)]
 pub struct Drive<'a> {
-    /// One engine, or one for each data-parallel replica. Each schedules for itself, like vLLM's for models without
+    /// One engine, or one per data-parallel replica. Each schedules independently, as in vLLM for models without
     /// experts.
     pub engines: &'a mut [TwinEngine],
     pub step_time: &'a StepTime,
 }
 
 impl Drive<'_> {
-    /// Sends the first `requests` requests of the workload, from at most `concurrency` users at once. Each user sends
-    /// the turns of a session one after the other and then begins the next session.
+    /// Runs a closed loop: sends the first `requests` requests of the workload, from at most `concurrency` users at
+    /// once. Each user sends the turns of a session one after the other and then begins the next session.
     ///
-    /// There is no tokenizer: every four bytes of a text are a token, and equal bytes are equal tokens. Images have no
+    /// There is no tokenizer. Every four bytes of a text are a token, and equal bytes give equal tokens. Images have no
     /// tokens.
     ///
     /// # Errors
@@ -97,7 +101,7 @@ impl Drive<'_> {
         self.run(&mut Users::new(workload, requests, concurrency), observer)
     }
 
-    /// Sends all `arrivals` when they are due. They must be in order of time.
+    /// Runs an open loop: sends all `arrivals` when they are due. They must be in order of time.
     ///
     /// # Errors
     /// If one of them cannot be served with these settings.
@@ -110,7 +114,7 @@ impl Drive<'_> {
     }
 
     /// Sends the requests of a source. It returns when the source is exhausted and all replies have ended, or when the
-    /// observer has seen enough.
+    /// observer ends it early.
     ///
     /// # Errors
     /// If one of the requests cannot be served with these settings.
@@ -174,13 +178,14 @@ pub fn drive(
     Ok(replies)
 }
 
-/// The requests under way. A request's id is its place here.
+/// The requests under way. A request's id in the engine is its index here.
 #[derive(Debug)]
 struct Open<U> {
     requests: Vec<Option<Request<U>>>,
     vacant: Vec<usize>,
 }
 
+/// A request under way, its reply so far, and the time of its last delivery.
 #[derive(Debug)]
 struct Request<U> {
     reply: VirtualReply,
@@ -195,6 +200,7 @@ impl<U> Default for Open<U> {
 }
 
 impl<U> Open<U> {
+    /// Gives a request to one of the engines and stores it.
     fn ask(
         &mut self,
         asked: AskedRequest<U>,

@@ -1,8 +1,8 @@
 //! The engine's state: waiting and running requests, their cache blocks, and counters.
 //!
-//! The caller sets the time: [`TwinEngine::step`] takes that of its start. Steps end in the order of their begin
-//! ([`TwinEngine::finish`]). At most [`Scheduling::concurrent_steps`](super::Scheduling::concurrent_steps) of them may be
-//! under way.
+//! The engine has no clock: the caller passes the start of a step to [`TwinEngine::step`], and ends it with
+//! [`TwinEngine::finish`]. Steps end in the order of their begin. At most
+//! [`Scheduling::concurrent_steps`](super::Scheduling::concurrent_steps) of them may be under way.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,34 +19,34 @@ use super::settings::{QueueOrder, Settings, SettingsError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepEvent {
     pub id: RequestId,
-    /// The newest token, counted from 1 within its request.
+    /// Index of the newest token, counted from 1 within its request.
     pub token: u32,
-    /// Tokens that the step generated: 1, or more if drafts were accepted.
+    /// Number of tokens that the step generated: 1, or more if drafts were accepted.
     pub tokens: u32,
-    /// Tokens that are sent to the client now; 0 while the stream interval holds them back.
+    /// Number of tokens that are sent to the client now; 0 while the stream interval holds them back.
     pub sent: u32,
-    /// Whether it is the request's last token. The engine then forgets the request.
+    /// Whether this is the request's last token. The engine then removes the request.
     pub last: bool,
 }
 
-/// Totals since the engine was made.
+/// Totals since the engine was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     pub steps: u64,
     pub preemptions: u64,
-    /// Preemptions whose request has generated a token since. vLLM reports a preemption with the next output of the
-    /// request (`update_from_events` of `v1/metrics/stats.py`).
+    /// Reported preemptions: those after which the request has generated a token. vLLM reports a preemption with the
+    /// next output of the request (`update_from_events` of `v1/metrics/stats.py`).
     pub told_preemptions: u64,
     /// Prompt tokens of requests whose first token was generated.
     pub prompt_tokens: u64,
-    /// Those of `prompt_tokens` that were in the cache when the request was first admitted.
+    /// Part of `prompt_tokens` that was in the cache when the request was first admitted.
     pub cached_tokens: u64,
     /// Prompt tokens found in the cache when a request was first admitted.
     pub prefix_hits: u64,
     /// Prompt tokens looked up when a request was first admitted.
     pub prefix_queries: u64,
     pub generated_tokens: u64,
-    /// Verifications of a request's drafts. `draft_tokens` is the number of these drafts.
+    /// Number of verifications: one per request and step with drafts. `draft_tokens` counts the verified drafts.
     pub drafts: u64,
     pub draft_tokens: u64,
     pub accepted_tokens: u64,
@@ -59,12 +59,12 @@ pub struct Counters {
 pub enum WaitReason {
     /// The allowed number of requests is running (`max-num-seqs`).
     Sequences,
-    /// Too few blocks of the cache are free, or a request has just been preempted for lack of blocks.
+    /// Too few blocks of the cache are free, or a request was preempted in this step.
     Blocks,
     /// The step's tokens are used up (`max-num-batched-tokens`).
     Budget,
-    /// V0 lets decodes go first for a while (`scheduler-delay-factor`), or the request waits for an earlier token of
-    /// its own.
+    /// V0 delays prompts in favour of decodes (`scheduler-delay-factor`). Or a step from before the request's
+    /// preemption must end first.
     Turn,
 }
 
@@ -73,32 +73,36 @@ pub enum WaitReason {
 pub struct TwinEngine {
     pub(super) settings: Settings,
     pub(super) pool: BlockPool,
-    // A slot is reused after its request has left.
+    // Requests by slot. A slot is reused after its request has left.
     pub(super) sequences: Vec<Sequence>,
+    /// Slots that can be reused.
     vacant: Vec<usize>,
     slots: HashMap<RequestId, usize>,
+    /// Number of requests so far. It is the serial of the newest one.
     serials: u64,
     pub(super) waiting: Queue,
+    /// Slots of running requests, in the order of admission.
     pub(super) running: Vec<usize>,
-    /// Requests in `running` that were aborted since the last step.
+    /// Number of requests in `running` that were aborted since the last step.
     gone: usize,
-    /// Batches that were scheduled, empty ones included.
+    /// Number of scheduled batches, empty ones included.
     pub(super) round: u64,
-    /// Steps that have not ended.
+    /// Number of steps that have not ended.
     pub(super) under_way: usize,
     pub(super) counters: Counters,
-    /// Accepted drafts, by their place among the drafts of a request and step.
+    /// Number of accepted drafts for each position among the drafts of a request and step.
     pub(super) accepted_at: Vec<u64>,
+    /// State of `scheduler-delay-factor`; V0 only.
     pub(super) delay: Delay,
-    /// The result of the last step.
+    /// Why the last step did not admit the first waiting request.
     pub(super) wait: Option<WaitReason>,
-    /// List of an admission, kept for its memory.
+    /// Buffer of `cached`, reused between admissions.
     found: Vec<BlockId>,
 }
 
 impl TwinEngine {
     /// # Errors
-    /// If some request within `max_model_len` could never run with these settings.
+    /// If some request within `max_model_len` could never run with these settings, or a setting is out of range.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         settings.check()?;
         let drafts = settings.scheduling.speculation.map_or(0, |speculation| speculation.tokens as usize);
@@ -136,7 +140,7 @@ impl TwinEngine {
     /// Like [`TwinEngine::add`], with all properties of a request.
     ///
     /// # Errors
-    /// As [`TwinEngine::add`].
+    /// The same as those of [`TwinEngine::add`].
     pub fn enqueue(&mut self, ask: &TwinRequest<'_>, now: Duration) -> Result<(), AddError> {
         let max_model_len = self.settings.max_model_len();
         let (id, output) = (ask.id, ask.output_len.max(1));
@@ -154,7 +158,7 @@ impl TwinEngine {
         let prompt_len = u32::try_from(prompt).unwrap_or(u32::MAX);
         let mut sequence = Sequence::new(id, self.serials, prompt_len, output, now);
         sequence.priority = ask.priority;
-        // vLLM lowers the requested tokens to the rest of max_model_len.
+        // vLLM limits the requested tokens to the rest of `max_model_len`.
         let most = ask.most_output.unwrap_or(output).min(max_model_len - prompt_len);
         sequence.most_output = most.max(output);
         if self.settings.resolved.prefix_caching
@@ -174,8 +178,8 @@ impl TwinEngine {
         Ok(())
     }
 
-    /// Removes a request at once, and returns whether it was present. A step in progress drops the tokens that it
-    /// computes for the request. Costs O(1) amortized, and the blocks of the request.
+    /// Removes a request at once, and returns whether it was present. Steps under way discard the tokens that they
+    /// compute for it. The cost is O(1) amortized, plus the number of the request's blocks.
     pub fn abort(&mut self, id: RequestId) -> bool {
         let Some(slot) = self.slots.get(&id).copied() else { return false };
         self.gone += usize::from(self.sequences[slot].running);
@@ -184,7 +188,7 @@ impl TwinEngine {
         true
     }
 
-    /// Schedules the next step. `None` if there is nothing to do, or nothing before a step under way has ended.
+    /// Schedules the next step. Returns `None` if nothing can be scheduled, at least until a step under way has ended.
     pub fn step(&mut self, now: Duration) -> Option<Batch> {
         if self.gone > 0 {
             self.sweep();
@@ -200,7 +204,8 @@ impl TwinEngine {
                 self.advance(&batch);
                 return Some(batch);
             }
-            // A request that preempts itself can leave others unscheduled. No step ends then, so they are next at once.
+            // A request that preempts itself can leave the batch empty while others could run. If no step is under way,
+            // none will end and call this again, so it schedules again at once.
             if self.under_way > 0 || self.counters.preemptions == before {
                 return None;
             }
@@ -233,7 +238,7 @@ impl TwinEngine {
         }
     }
 
-    /// Forgets all cached tokens that are not in use.
+    /// Forgets the contents of all cache blocks that no request uses.
     pub fn reset_prefix_cache(&mut self) {
         self.pool.forget();
     }
@@ -248,23 +253,26 @@ impl TwinEngine {
         self.counters
     }
 
-    /// Returns the accepted drafts by their place among those of a request and step. Empty without speculation.
+    /// Returns the number of accepted drafts for each position among the drafts of a request and step. Empty without
+    /// speculation.
     #[must_use]
     pub fn accepted_at(&self) -> &[u64] {
         &self.accepted_at
     }
 
+    /// Returns the number of running requests.
     #[must_use]
     pub fn running(&self) -> usize {
         self.running.len() - self.gone
     }
 
-    /// Returns whether it has no request at all.
+    /// Returns whether no request is running or waiting.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.slots.is_empty()
     }
 
+    /// Returns the number of waiting requests.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
@@ -301,7 +309,7 @@ impl TwinEngine {
         true
     }
 
-    /// Returns the number of blocks for the first `tokens` of a request and for a drafter's tokens behind them.
+    /// Returns the number of blocks for the first `tokens` of a request and for the drafter's lookahead behind them.
     pub(super) fn blocks_until(&self, tokens: u32) -> usize {
         let lookahead = self.settings.scheduling.speculation.map_or(0, |speculation| speculation.lookahead);
         (tokens + lookahead).min(self.settings.max_model_len()).div_ceil(self.settings.block_size()) as usize
@@ -318,8 +326,8 @@ impl TwinEngine {
         sequence.published = sequence.published.max(full);
     }
 
-    /// Returns the blocks that already hold the beginning of this request. At least one token is left to compute, and
-    /// with it the rest of its block.
+    /// Returns the cached blocks that hold the beginning of this request. The block of its last token is never
+    /// included, because at least that token has to be computed.
     pub(super) fn cached(&mut self, slot: usize) -> Vec<BlockId> {
         let mut found = std::mem::take(&mut self.found);
         found.clear();
@@ -331,7 +339,7 @@ impl TwinEngine {
         found
     }
 
-    /// Takes a list of [`TwinEngine::cached`](Self::cached) back to reuse its memory.
+    /// Returns a list of [`TwinEngine::cached`](Self::cached), so that its memory is reused.
     pub(super) fn give_back(&mut self, found: Vec<BlockId>) {
         self.found = found;
     }
@@ -349,8 +357,9 @@ impl TwinEngine {
         batch.push(item, decode, samples, sequence.blocks.len());
     }
 
-    /// Sends a request that is no longer among the running ones back to the head of the queue. All of it will be
-    /// computed again. Tokens that steps under way generate for it still count.
+    /// Releases the blocks of a request and puts it at the head of the queue. The caller has already removed it from
+    /// `running`. All of its tokens will be computed again, but tokens that steps under way generate for it still
+    /// count.
     pub(super) fn preempt(&mut self, slot: usize) {
         self.release(slot);
         let sequence = &mut self.sequences[slot];
@@ -363,6 +372,7 @@ impl TwinEngine {
         self.waiting.push_front(slot, &mut self.sequences);
     }
 
+    /// Removes a request from the queue and the index, and frees its blocks and its slot. `running` is not changed.
     pub(super) fn remove(&mut self, slot: usize) {
         if self.sequences[slot].ticket != 0 {
             self.waiting.leave(slot, &mut self.sequences);
@@ -370,7 +380,7 @@ impl TwinEngine {
         self.release(slot);
         let sequence = &mut self.sequences[slot];
         self.slots.remove(&sequence.id);
-        // No step under way refers to this one any more.
+        // Steps under way compare serials, so they ignore this slot from now on.
         sequence.serial = 0;
         self.vacant.push(slot);
     }
@@ -379,7 +389,7 @@ impl TwinEngine {
         let sequence = &mut self.sequences[slot];
         sequence.running = false;
         sequence.published = 0;
-        // The end goes first. Others may share the beginning, so it has to stay findable for longer.
+        // The last blocks are released first, so they are reclaimed first. Other requests may share the first blocks.
         for block in std::mem::take(&mut sequence.blocks).into_iter().rev() {
             self.pool.release(block);
         }

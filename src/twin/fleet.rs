@@ -1,8 +1,9 @@
-//! Engines that share a load, as one state machine without a clock. A prediction steps it as fast as it can, the
+//! Engines that share a load, as one state machine without a clock. A prediction advances it as fast as possible, the
 //! simulated server in real time.
 //!
-//! The caller goes from event to event: [`Fleet::ended`] at the end of a step, [`Fleet::ask`] for the requests until
-//! then, [`Fleet::fill`] last. Nothing changes until the next request or the end that [`Fleet::due`] returns.
+//! The caller advances from event to event. It calls [`Fleet::ended`] for steps that are over, [`Fleet::ask`] for
+//! requests that have arrived, and then [`Fleet::fill`]. After that, nothing changes until the next request, or until
+//! the instant that [`Fleet::due`] returns.
 
 use std::borrow::BorrowMut;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::engine::{StepEvent, TwinEngine};
 use super::replica::{Balancer, Replica, StepFlight};
 use super::sequence::RequestId;
 
-/// One engine, or one for each data-parallel replica.
+/// One engine, or one per data-parallel replica, and the balancer between them.
 #[derive(Debug)]
 pub(crate) struct Fleet<E> {
     replicas: Vec<Replica<E>>,
@@ -54,7 +55,7 @@ impl<E: BorrowMut<TwinEngine>> Fleet<E> {
         Ok(at)
     }
 
-    /// Removes a request from the engine that has it. Returns whether it was present.
+    /// Removes a request from engine `at`. Returns whether it was present.
     pub(crate) fn abort(&mut self, at: usize, id: RequestId) -> bool {
         let there = self.replicas.get_mut(at).is_some_and(|replica| replica.engine_mut().abort(id));
         if there {
@@ -67,8 +68,8 @@ impl<E: BorrowMut<TwinEngine>> Fleet<E> {
         self.replicas.iter_mut().for_each(|replica| replica.engine_mut().reset_prefix_cache());
     }
 
-    /// Schedules all steps that can begin now. `time` returns the duration of each, and `scheduled` receives it at
-    /// once.
+    /// Schedules all steps that can begin now. `time` returns the duration of a step, and `scheduled` receives each
+    /// step.
     pub(crate) fn fill(
         &mut self,
         now: Duration,
@@ -85,7 +86,8 @@ impl<E: BorrowMut<TwinEngine>> Fleet<E> {
         self.replicas.iter().filter_map(Replica::due).min()
     }
 
-    /// Ends all steps that are over by `now`, engine by engine. `ended` receives each with its engine and its events.
+    /// Ends all steps that are over by `now`, engine by engine. `ended` receives each step with its engine and its
+    /// events.
     pub(crate) fn ended(&mut self, now: Duration, mut ended: impl FnMut(&StepFlight, &TwinEngine, &[StepEvent])) {
         self.balancer.publish(now, &self.replicas);
         for (at, replica) in self.replicas.iter_mut().enumerate() {

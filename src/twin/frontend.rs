@@ -1,21 +1,22 @@
-//! The process between clients and engines. It reads requests and writes tokens, one thing after the other.
+//! The front end: the API server's process between clients and engines. It reads requests and writes tokens, one at a
+//! time.
 //!
 //! vLLM's API server is one event loop. It reads no request while it writes the tokens of a step, and vice versa. Work
-//! that comes meanwhile waits in the order of its arrival. With many streams and short steps the loop is the
+//! that arrives meanwhile waits in the order of its arrival. With many streams and short steps this loop is the
 //! bottleneck.
 
 use std::time::Duration;
 
-/// Costs of its work, in seconds.
+/// Costs of the front end's work, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Frontend {
-    /// To parse and check a request and hand it to the engine.
+    /// Per request: parse and check it and pass it to the engine.
     pub request_s: f64,
-    /// To tokenise the text of one token.
+    /// Per prompt token: tokenise its text.
     pub prompt_token_s: f64,
-    /// To take over the output of a step.
+    /// Per step: receive its output from the engine.
     pub step_s: f64,
-    /// To write a token to its stream.
+    /// Per delivery of tokens to a client: write it to the stream.
     pub stream_s: f64,
 }
 
@@ -25,10 +26,11 @@ impl Frontend {
     }
 }
 
-/// The state of one such process.
+/// The state of one front end.
 #[derive(Debug)]
 pub(crate) struct FrontendProcess {
     costs: Frontend,
+    /// When its work so far is done.
     free: Duration,
 }
 
@@ -37,18 +39,18 @@ impl FrontendProcess {
         Self { costs, free: Duration::ZERO }
     }
 
-    /// Reads a request that comes at `at`. Returns when the engine has it.
+    /// Reads a request that arrives at `at`. Returns when the engine receives it.
     pub(crate) fn receive(&mut self, at: Duration, prompt_len: u32) -> Duration {
         self.free = self.free.max(at) + self.costs.request(prompt_len);
         self.free
     }
 
-    /// Takes over the output of a step that ended at `at`. Each of its tokens is then [written](Self::write).
+    /// Receives the output of a step that ended at `at`. Its tokens are then written one by one ([`Self::write`]).
     pub(crate) fn take(&mut self, at: Duration) {
         self.free = self.free.max(at) + seconds(self.costs.step_s);
     }
 
-    /// Writes the next token. Returns when the client has it.
+    /// Writes the next delivery. Returns when the client has received it.
     pub(crate) fn write(&mut self) -> Duration {
         self.free += seconds(self.costs.stream_s);
         self.free

@@ -1,4 +1,4 @@
-//! The memory of a simulated device: the memory model's mean, as the engine's own profiling would report it.
+//! Division of a simulated device's memory, by the means of the memory model.
 
 use super::device::DevicePreset;
 use super::step_time::IncompleteShape;
@@ -6,7 +6,7 @@ use crate::facts::ModelShape;
 use crate::memory::{self, CacheLayout, LaunchTarget, LearnedMemory, MemoryLaunch};
 use crate::stats::gib_to_bytes;
 
-/// The device's memory in bytes.
+/// Parts of the device's memory after a start, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
     pub weights: u64,
@@ -17,7 +17,7 @@ pub struct MemoryPlan {
     pub layout: CacheLayout,
 }
 
-/// Divides the memory of `device`. The device memory in `launch` is ignored.
+/// Divides the memory of `device` into weights and KV cache. The device memory in `launch` is ignored.
 ///
 /// # Errors
 /// If the shape lacks a size.
@@ -38,7 +38,7 @@ pub fn kv_blocks(
     })
 }
 
-/// Returns the bytes of KV cache per token.
+/// Returns the bytes of KV cache per token in all layers.
 pub(super) fn kv_bytes_per_token(model: &ModelShape, cache_dtype_bytes: Option<u64>) -> Option<u64> {
     memory::cache_token_bytes(model, cache_dtype_bytes)
 }

@@ -1,6 +1,7 @@
-//! The engine in virtual time: scheduler, paged cache and step time as pure functions of requests and their times.
+//! The twin: a simulation of vLLM's engine in virtual time, made of scheduler, paged cache and step time. Its results
+//! are pure functions of the requests and their times.
 //!
-//! The simulated server runs it against the clock, a prediction as fast as it can; both see the same schedule.
+//! The simulated server runs it in real time, a prediction as fast as possible. Both get the same schedule.
 
 mod ask;
 mod batch;

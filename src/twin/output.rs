@@ -1,4 +1,4 @@
-//! The end of a step: tokens that were generated, drafts that were rejected, requests that have ended.
+//! The end of a step: it counts generated tokens, removes rejected drafts and ends finished requests.
 
 use super::batch::Batch;
 use super::engine::{StepEvent, TwinEngine};
@@ -7,15 +7,15 @@ use super::settings::Speculation;
 use crate::stats::to_f64;
 
 impl TwinEngine {
-    /// Ends the oldest step under way. Every request whose tokens are all computed has generated one more, and one for
-    /// each accepted draft.
+    /// Ends the oldest step under way. Every request whose existing tokens are all computed has generated one token,
+    /// and one more per accepted draft.
     pub fn finish(&mut self, batch: &Batch) -> Vec<StepEvent> {
         let mut events = Vec::with_capacity(batch.items.len());
         self.finish_into(batch, &mut events);
         events
     }
 
-    /// Like `finish`, but into a list of the caller's. The list is emptied first.
+    /// Like `finish`, but writes the events to a list of the caller, which is emptied first.
     pub fn finish_into(&mut self, batch: &Batch, events: &mut Vec<StepEvent>) {
         events.clear();
         self.under_way = self.under_way.saturating_sub(1);
@@ -29,7 +29,8 @@ impl TwinEngine {
                 continue;
             }
             sequence.in_flight -= item.tokens;
-            // Scheduled before a preemption: its generated tokens count, its computed tokens are gone.
+            // The item was scheduled before a preemption. Its generated tokens count, but the keys and values that it
+            // computed are lost.
             let stale = sequence.stale > 0;
             if stale {
                 sequence.stale -= item.tokens;
@@ -63,7 +64,7 @@ impl TwinEngine {
                 sequence.placeholders = sequence.placeholders.saturating_sub(tokens);
             }
             let last = sequence.generated == sequence.output_len;
-            // `make_request_output` of vLLM's `v1/engine/output_processor.py`.
+            // Follows `make_request_output` of vLLM's `v1/engine/output_processor.py`.
             let held = sequence.generated - sequence.sent;
             let sent = if last || sequence.sent == 0 || held >= interval { held } else { 0 };
             sequence.sent += sent;
@@ -88,7 +89,8 @@ impl TwinEngine {
     }
 }
 
-/// Returns the number of drafts in a row that the model accepts. It depends on seed, request and position only.
+/// Returns the number of leading drafts that the model accepts. It depends only on the seed, the request and the
+/// position.
 fn accepted(speculation: &Speculation, sequence: &Sequence, drafts: u32) -> u32 {
     let stream = mix(speculation.seed, sequence.serial);
     let agrees = |draft: &u32| {

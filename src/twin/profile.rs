@@ -1,4 +1,5 @@
-//! Measured kernels of one model on one device, from `LLMServingSim`'s profiler inside vLLM, made into a step time.
+//! Step time from measured kernels of one model on one device. `LLMServingSim`'s profiler has recorded them inside
+//! vLLM.
 //!
 //! A profile is a folder with these files:
 //!
@@ -7,7 +8,7 @@
 //! - `tp1_attention.csv`: prompt tokens, their context, decodes, their context, microseconds; all of one layer
 //! - `meta.yaml`: only the skew of attention is read
 //!
-//! The files `tp2_*` are those of one of two devices, and so on.
+//! The files `tp2_*` are those of one of two tensor-parallel devices, and so on.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -16,8 +17,7 @@ use super::settings::Settings;
 use super::step_time::{Curve, KernelGrid, MeasuredKernels, StepTime};
 use crate::stats::f64_to_u32;
 
-/// Parts of a transformer's layer in the table, and their number in each layer: an attention's projections, a
-/// feed-forward with a gate, and two norms.
+/// Parts of a transformer layer by their names in the table, and how often each occurs in a layer.
 const LAYER: [(&str, f64); 7] = [
     ("layernorm", 2.0),
     ("qkv_proj", 1.0),
@@ -27,8 +27,9 @@ const LAYER: [(&str, f64); 7] = [
     ("act_fn", 1.0),
     ("down_proj", 1.0),
 ];
-/// Parts that the model has once.
+/// Parts that occur once in the model.
 const ONCE: [&str; 2] = ["embedding", "final_layernorm"];
+/// Parts whose time depends on the number of sequences.
 const PER_SEQUENCE: [&str; 2] = ["lm_head", "sampler"];
 
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,7 @@ pub struct LayerProfile {
     layers: f64,
 }
 
+/// Seconds of attention in all layers, by prompt tokens, their context, decodes, and their context.
 type Cells = HashMap<[u32; 4], f64>;
 
 impl LayerProfile {
@@ -82,8 +84,8 @@ impl LayerProfile {
         Ok(Self { linear, sampling, attention, layers })
     }
 
-    /// Returns the step time of this model and device. Terms that a profile of kernels lacks (launches, the host) are
-    /// as usual.
+    /// Returns the step time of this model and device. Terms that a profile of kernels lacks (launches, the host) have
+    /// the common values of GPUs.
     #[must_use]
     pub fn step_time(&self, settings: &Settings) -> StepTime {
         let Self { linear, sampling, attention, layers } = self.clone();
@@ -135,7 +137,7 @@ fn parts(path: &Path, size: &'static str) -> Result<HashMap<String, BTreeMap<u32
     Ok(parts)
 }
 
-/// Sums the parts, each multiplied by its number, at the sizes at which all of them were measured.
+/// Sums the parts, each multiplied by its number of occurrences, at the sizes at which all parts were measured.
 fn sum(
     path: &Path,
     parts: &HashMap<String, BTreeMap<u32, f64>>,
@@ -159,6 +161,7 @@ fn sum(
     Ok(Curve::Points(sums.unwrap_or_default().into_iter().map(|(size, sum)| (f64::from(size), sum)).collect()))
 }
 
+/// Builds the grids of attention. The error names the rows that are missing.
 fn attention(cells: &Cells, tail: f64) -> Result<MeasuredKernels, &'static str> {
     let axis = |keep: &dyn Fn(&[u32; 4]) -> bool, number: usize| common(cells.keys().filter(|key| keep(key)), number);
     let decode = |key: &[u32; 4]| key[0] == 0 && key[2] > 0;
@@ -182,7 +185,7 @@ fn attention(cells: &Cells, tail: f64) -> Result<MeasuredKernels, &'static str> 
 }
 
 /// Returns the values of one coordinate that have at least half as many rows as the most frequent one. They form the
-/// grid itself, without the points that were measured beside it.
+/// grid. Points that were measured outside of it are left out.
 fn common<'a>(keys: impl Iterator<Item = &'a [u32; 4]>, number: usize) -> Vec<f64> {
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     for key in keys {
@@ -192,8 +195,8 @@ fn common<'a>(keys: impl Iterator<Item = &'a [u32; 4]>, number: usize) -> Vec<f6
     counts.into_iter().filter(|(_, count)| 2 * count >= most).map(|(value, _)| f64::from(value)).collect()
 }
 
-/// Returns the time of a cell. Cells that the cache was too small for were not measured. Their decode part is
-/// extrapolated in proportion to the context, from the largest smaller context.
+/// Returns the time of a cell. The profiler could not measure cells that exceed the device's cache. Their decode part
+/// is extrapolated in proportion to the context, from the largest smaller context.
 fn cell(cells: &Cells, key: [u32; 4]) -> f64 {
     if let Some(time) = cells.get(&key) {
         return *time;
@@ -211,8 +214,9 @@ fn cell(cells: &Cells, key: [u32; 4]) -> f64 {
     }
 }
 
-/// Reads `alpha_default` of `skew_fit` in `meta.yaml`. It is the position of attention over an uneven batch between the
-/// mean and the longest context. 0 if it was not measured.
+/// Reads `alpha_default` of `skew_fit` in `meta.yaml`, 0 if it was not measured. Attention over a batch with unequal
+/// contexts takes longer than with equal ones of the same mean. The value is the position of its time between those of
+/// the mean context (0) and of the longest one (1).
 fn tail(folder: &Path, tensor: u32) -> f64 {
     let text = std::fs::read_to_string(folder.join("meta.yaml")).unwrap_or_default();
     let own = format!("{tensor}:");

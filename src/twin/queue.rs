@@ -1,6 +1,6 @@
 //! The waiting requests, in the order of their admission.
 //!
-//! A request that leaves from the middle only invalidates its ticket. Such entries are dropped when they come to the
+//! A request that leaves from the middle only invalidates the ticket of its entry. Invalid entries are dropped at the
 //! head, and all at once when they are the majority. An abort therefore costs O(1) amortized.
 
 use std::cmp::Reverse;
@@ -10,9 +10,10 @@ use std::time::Duration;
 use super::sequence::Sequence;
 use super::settings::QueueOrder;
 
-/// The least number of entries that is worth a cleaning.
+/// With fewer entries, invalid ones are not removed all at once.
 const FEW: usize = 32;
 
+/// A place in the queue. It is valid while the sequence in `slot` has the same ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     slot: usize,
@@ -25,8 +26,8 @@ impl Entry {
     }
 }
 
-/// `Request.__lt__` of vLLM's `v1/request.py`: priority, then arrival. vLLM breaks further ties by the id, the twin by
-/// the order of arrival.
+/// Priority, time of arrival, and serial, as in `Request.__lt__` of vLLM's `v1/request.py`. vLLM breaks the last tie by
+/// the id, the twin by the order of arrival.
 type Key = (i32, Duration, u64);
 
 #[derive(Debug)]
@@ -127,8 +128,8 @@ impl Queue {
         }
     }
 
-    /// Returns the arrival of the request that waits longest. Only preempted requests stand before an earlier arrival,
-    /// and they are at most as many as ever ran at once.
+    /// Returns the earliest arrival of all waiting requests. Only preempted requests can be ahead of an earlier
+    /// arrival, so the search ends at the first request without preemptions. A priority queue is searched whole.
     pub(super) fn earliest(&self, sequences: &[Sequence]) -> Option<Duration> {
         let mut earliest = None;
         let mut look = |entry: Entry| {

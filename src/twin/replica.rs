@@ -1,4 +1,4 @@
-//! One engine on its devices in virtual time, and the choice between several of them.
+//! One engine on its devices in virtual time, and the choice of an engine for each request.
 
 use std::borrow::BorrowMut;
 use std::collections::VecDeque;
@@ -8,23 +8,23 @@ use super::batch::{Batch, BatchWork};
 use super::engine::{TwinEngine, WaitReason};
 use crate::stats::to_f64;
 
-/// One step, as it was scheduled.
+/// One step as it was scheduled, with the load of its engine at that time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ScheduledStep {
     pub replica: usize,
-    /// When the device begins with the step, and when its tokens are available.
+    /// Virtual times at which the device begins with the step, and at which the step's tokens are available.
     pub start: Duration,
     pub end: Duration,
     pub running: usize,
     pub waiting: usize,
     /// Share of the cache's blocks in use, 0 to 1.
     pub kv_usage: f64,
-    /// The reason why the waiting requests were not admitted.
+    /// Why the first waiting request was not admitted.
     pub wait: Option<WaitReason>,
     pub work: BatchWork,
 }
 
-/// The load of one engine in the front end's view.
+/// The load of one engine as it reports it to the front end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ReplicaLoad {
     pub(super) waiting: usize,
@@ -39,7 +39,7 @@ impl ReplicaLoad {
     }
 }
 
-/// A step under way.
+/// A step under way: its batch, and its description for observers.
 #[derive(Debug)]
 pub(crate) struct StepFlight {
     pub(crate) batch: Batch,
@@ -53,13 +53,13 @@ pub(super) struct Replica<E> {
     /// Its place among the replicas.
     pub(super) index: usize,
     flights: VecDeque<StepFlight>,
-    /// When the first stage of the pipeline is free.
+    /// Instant at which the first stage of the pipeline is free.
     free: Duration,
-    /// When the last step ends.
+    /// Instant at which the newest step ends.
     end: Duration,
-    /// The load when the last finished step ended.
+    /// The load at the end of the last finished step.
     pub(super) reported: ReplicaLoad,
-    /// Whether it may schedule: a step has ended, or a request came while nothing was computed.
+    /// Whether it may schedule: a step has ended, or a request has arrived while no step was under way.
     ready: bool,
 }
 
@@ -78,7 +78,7 @@ impl<E: BorrowMut<TwinEngine>> Replica<E> {
         self.engine.borrow_mut()
     }
 
-    /// Returns the end of the oldest step under way.
+    /// Returns the end of the oldest step under way that is not empty.
     pub(super) fn due(&self) -> Option<Duration> {
         self.flights.iter().find(|flight| !flight.batch.items.is_empty()).map(|flight| flight.seen.end)
     }
@@ -97,13 +97,13 @@ impl<E: BorrowMut<TwinEngine>> Replica<E> {
         if !std::mem::take(&mut self.ready) {
             return;
         }
-        // More empty steps than fit into the pipeline twice would only repeat.
+        // After twice as many empty steps as the pipeline holds, further ones would only repeat.
         let mut empty = 0;
         while empty <= 2 * most {
             while self.flights.len() < most {
                 if let Some(batch) = self.engine_mut().step(now) {
                     let time = time(&batch.work);
-                    // Stages take turns, each with its share of the step.
+                    // Each stage computes an equal share of the step, one after the other.
                     let share = time / stages;
                     let start = now.max(self.free);
                     self.free = start + share;
@@ -112,7 +112,8 @@ impl<E: BorrowMut<TwinEngine>> Replica<E> {
                     scheduled(self.engine(), &flight);
                     self.flights.push_back(flight);
                 } else if stages > 1 && !self.engine().is_idle() {
-                    // An empty step also has a place in the pipeline: a request's next turn comes one place later.
+                    // An empty step occupies a place in the pipeline as well. It delays the next turn of each request
+                    // by one place.
                     let end = self.flights.back().map_or(now, |flight| flight.seen.end);
                     let seen = ScheduledStep { replica: self.index, start: end, end, ..ScheduledStep::default() };
                     self.flights.push_back(StepFlight { batch: Batch::default(), seen });
@@ -133,7 +134,7 @@ impl<E: BorrowMut<TwinEngine>> Replica<E> {
         ScheduledStep { replica: self.index, start, end: self.end, running, waiting, kv_usage, wait, work }
     }
 
-    /// Removes empty steps from the head; they take no time. Returns whether there was one.
+    /// Removes empty steps from the head, because they take no time. Returns whether there was one.
     fn drop_empty(&mut self) -> bool {
         let before = self.flights.len();
         while self.flights.pop_front_if(|flight| flight.batch.items.is_empty()).is_some() {}
@@ -162,9 +163,13 @@ impl<E: BorrowMut<TwinEngine>> Replica<E> {
 /// for one front end. Older releases add four times the waiting to the running requests.
 #[derive(Debug)]
 pub(super) struct Balancer {
+    /// Last published load of each engine, plus the requests that it has received since.
     loads: Vec<ReplicaLoad>,
+    /// Requests of each engine that have not ended.
     in_flight: Vec<usize>,
+    /// Engine that is preferred among equal scores. It rotates with each request.
     first: usize,
+    /// End of the current report period.
     next: Duration,
 }
 
@@ -176,7 +181,7 @@ impl Balancer {
         Self { loads: vec![ReplicaLoad::default(); engines], in_flight: vec![0; engines], first: 0, next: PERIOD }
     }
 
-    /// Takes over the engines' last reports at the end of a period, if it ended before `now`.
+    /// Takes over the engines' last reports if a period has ended by `now`.
     pub(super) fn publish<E>(&mut self, now: Duration, replicas: &[Replica<E>]) {
         if now < self.next || replicas.len() < 2 {
             return;
@@ -188,6 +193,7 @@ impl Balancer {
         self.next = PERIOD * u32::try_from(periods).unwrap_or(u32::MAX);
     }
 
+    /// Chooses the engine with the lowest score for the next request, and counts the request there.
     pub(super) fn choose(&mut self) -> usize {
         let engines = self.loads.len();
         if engines < 2 {
@@ -195,7 +201,7 @@ impl Balancer {
         }
         let score = |engine: usize| {
             let ReplicaLoad { waiting, running, kv_usage } = self.loads[engine];
-            // A queue before a full cache drains slowly.
+            // A queue drains slowly if the cache is more than half full.
             let penalty = to_f64(waiting) * 6.0 * (kv_usage - 0.5).max(0.0);
             to_f64(self.in_flight[engine].max(waiting + running)) + penalty
         };

@@ -1,6 +1,6 @@
-//! V1's scheduler: one token budget a step, running requests first, then the queue.
+//! V1's scheduler: one token budget per step, for running requests first and then for waiting ones.
 //!
-//! Follows `Scheduler.schedule` of vLLM 0.32's `v1/core/sched/scheduler.py` and `KVCacheManager.allocate_slots` of
+//! It follows `Scheduler.schedule` of vLLM 0.32's `v1/core/sched/scheduler.py` and `KVCacheManager.allocate_slots` of
 //! `v1/core/kv_cache_manager.py`, for text models with one kind of attention and without connectors to other caches.
 
 use super::batch::Batch;
@@ -11,18 +11,18 @@ use crate::stats::f64_to_usize;
 /// The remaining capacity of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StepBudget {
-    /// Tokens that may still be scheduled.
+    /// Number of tokens that may still be scheduled.
     pub(super) tokens: u32,
-    /// Inputs that still fit into the worker's buffers, including those of drafters.
+    /// Number of inputs that still fit into the worker's buffers, including those of the drafter.
     pub(super) inputs: u32,
-    /// Inputs that a drafter adds for each request.
+    /// Number of inputs that the drafter adds per request.
     pub(super) draft_slots: u32,
-    /// Most tokens of one request.
+    /// Largest number of tokens of one request.
     pub(super) piece: u32,
 }
 
 impl StepBudget {
-    /// Returns the tokens that one more request may have, 0 if the step is full.
+    /// Returns the number of tokens that one more request may have, 0 if the step is full.
     fn room(&self) -> u32 {
         self.tokens.min(self.inputs.saturating_sub(self.draft_slots)).min(self.piece)
     }
@@ -41,18 +41,19 @@ impl StepBudget {
 /// The conditions of an admission.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admission {
-    /// Blocks that stay unused while others run.
+    /// Number of blocks that stay unused while other requests run.
     pub(super) watermark: usize,
-    /// Whether the blocks must suffice for all of a request, not only for its first piece.
+    /// Whether the free blocks must hold all existing tokens of a request, not only its first piece.
     pub(super) whole: bool,
 }
 
 impl TwinEngine {
+    /// Schedules one step, possibly an empty one.
     pub(super) fn step_v1(&mut self) -> Batch {
         let mut batch = Batch::default();
         batch.items.reserve(self.running.len() + 1);
         let mut budget = self.budget();
-        // After a preemption the remaining blocks belong to the preempted requests.
+        // After a preemption no request is admitted, because the free blocks are for the preempted requests.
         if self.run(&mut batch, &mut budget) {
             let scheduling = &self.settings.scheduling;
             // The watermark is a share of all blocks, including the one that the engine keeps to itself.
@@ -69,7 +70,7 @@ impl TwinEngine {
     pub(super) fn budget(&self) -> StepBudget {
         let (settings, scheduling) = (&self.settings, &self.settings.scheduling);
         let inputs = settings.max_num_batched_tokens();
-        // A single request starves no other and has no limit.
+        // A single request delays no other and has no limit.
         let requests = u32::try_from(self.running.len() + self.waiting.len()).unwrap_or(u32::MAX);
         let piece = match scheduling.long_prefill_token_threshold {
             0 => u32::MAX,
@@ -86,8 +87,7 @@ impl TwinEngine {
     }
 
     /// Continues running requests in the order of their admission. If blocks run out, the last request of the
-    /// scheduling order is preempted, if need be the one that asks for blocks. Returns whether no request was
-    /// preempted.
+    /// scheduling order is preempted, which can be the one that needs blocks. Returns whether no request was preempted.
     pub(super) fn run(&mut self, batch: &mut Batch, budget: &mut StepBudget) -> bool {
         let before = self.counters.preemptions;
         let mut next = 0;
@@ -103,7 +103,7 @@ impl TwinEngine {
                 let victim = self.victim();
                 let preempted = self.running.remove(victim);
                 if victim < next {
-                    // Only priorities preempt requests that are in the batch already.
+                    // The victim is already in the batch. This only happens with priorities.
                     next -= 1;
                     budget.restore(self.exclude(batch, preempted));
                 }
@@ -123,23 +123,23 @@ impl TwinEngine {
         self.counters.preemptions == before
     }
 
-    /// Returns the tokens that a running request has to schedule, independent of the budget.
+    /// Returns the number of tokens that a running request has to schedule, without regard to the budget.
     fn continuation(&self, slot: usize) -> u32 {
         let sequence = &self.sequences[slot];
-        // The step under way reaches the last token even if all its drafts are rejected.
+        // The steps under way generate the last token even if all of their drafts are rejected.
         let certain = sequence.computed + 2 - sequence.placeholders;
         if sequence.placeholders > 0 && certain >= sequence.prompt_len + sequence.most_output {
             return 0;
         }
-        // In a pipeline, steps of other requests come in between.
+        // In a pipeline, the next decode has to wait for steps of other requests.
         if self.round < sequence.eligible {
             return 0;
         }
-        // The very last token is generated and never computed.
+        // The last token is generated, but its keys and values are never computed.
         sequence.pending().min(self.settings.max_model_len() - 1 - sequence.computed)
     }
 
-    /// Returns the place in `running` of the next request to preempt.
+    /// Returns the index in `running` of the next request to preempt.
     fn victim(&self) -> usize {
         let last = self.running.len() - 1;
         if self.settings.scheduling.order == QueueOrder::Arrival {
@@ -149,11 +149,11 @@ impl TwinEngine {
             let sequence = &self.sequences[self.running[at]];
             (sequence.priority, sequence.arrived)
         };
-        // Of equals the one admitted first, like Python's `max`.
+        // Among equals, the request admitted first, like Python's `max`.
         (0..last).rev().fold(last, |worst, at| if key(at) >= key(worst) { at } else { worst })
     }
 
-    /// Removes a request from the batch and returns its tokens, 0 if it is not there.
+    /// Removes a request from the batch and returns its number of tokens, 0 if it is not in the batch.
     fn exclude(&self, batch: &mut Batch, slot: usize) -> u32 {
         let items = std::mem::take(batch).items;
         let mut tokens = 0;
@@ -174,8 +174,8 @@ impl TwinEngine {
         let continued = !batch.items.is_empty();
         while budget.room() > 0 && self.running.len() < self.settings.most_running() {
             let Some(slot) = self.waiting.first(&self.sequences) else { break };
-            // A step from before its preemption will still generate a token. The request would compute that token
-            // twice.
+            // A step from before its preemption is still under way and will generate a token. If admitted now, the
+            // request would generate that token twice.
             if self.sequences[slot].stale > 0 {
                 skipped.extend(self.waiting.pop(&mut self.sequences));
                 continue;
@@ -203,7 +203,7 @@ impl TwinEngine {
         }
     }
 
-    /// Returns the reason that ended an admission. It applies only if a request still waits.
+    /// Returns the reason why the admission ended. It is meaningful only if a request still waits.
     fn obstacle(&mut self, budget: &StepBudget, skipped: bool) -> WaitReason {
         if self.running.len() >= self.settings.most_running() {
             return WaitReason::Sequences;
@@ -218,33 +218,36 @@ impl TwinEngine {
         }
     }
 
-    /// Returns whether requests that begin with a single token get drafts, to fill up a batch of equal decodes.
+    /// Returns whether requests that are admitted with a single token left get padding drafts. A batch of decodes then
+    /// has equal numbers of tokens per request.
     fn pads(&self, batch: &Batch) -> bool {
         let prefills = || batch.items.iter().any(|item| self.sequences[item.slot].prefilling);
         self.settings.scheduling.speculation.is_some_and(|speculation| speculation.tokens > 0) && !prefills()
     }
 
-    /// Returns whether all of a request but one token is cached, and drafts behind that would not be too long.
+    /// Returns whether all tokens of a request except one are cached, and drafts behind it stay within `max_model_len`.
     fn is_decode(&self, slot: usize, found: &[u32]) -> bool {
         let cached = self.tokens_of(found);
         let drafts = self.settings.scheduling.speculation.map_or(0, |speculation| speculation.tokens);
         self.sequences[slot].len() - cached == 1 && cached + drafts + 2 <= self.settings.max_model_len()
     }
 
-    /// Returns the tokens of a request that can begin now, 0 if it has to wait. `found` contains its cached beginning.
+    /// Returns the number of tokens that a waiting request can schedule now, 0 if it has to wait. `found` contains the
+    /// blocks of its cached beginning.
     fn first_piece(&self, slot: usize, found: &[u32], budget: &StepBudget, admission: Admission, padded: bool) -> u32 {
         let sequence = &self.sequences[slot];
         let cached = self.tokens_of(found);
         let drafts =
             self.settings.scheduling.speculation.filter(|_| padded).map_or(0, |speculation| speculation.tokens);
         let wanted = (sequence.len() - cached + drafts).min(budget.piece);
-        // A whole prompt, or all drafts, or nothing.
+        // Without chunked prefill a prompt is scheduled whole or not at all, and so are padding drafts.
         if wanted > budget.room() && (padded || !self.settings.resolved.chunked_prefill) {
             return 0;
         }
         let tokens = wanted.min(budget.room());
+        // Found blocks without users become used, so they reduce the number of unused blocks.
         let revived = found.iter().filter(|block| self.pool.is_unused(**block)).count();
-        // Alone, a request may use every block.
+        // A request that runs alone may use every block.
         let watermark = if self.running.is_empty() { 0 } else { admission.watermark };
         let unused = self.pool.unused() as usize;
         let fits = |blocks: usize| blocks.saturating_sub(found.len()) + revived + watermark <= unused;
@@ -255,11 +258,12 @@ impl TwinEngine {
         tokens
     }
 
+    /// Returns the number of tokens in these blocks.
     fn tokens_of(&self, found: &[u32]) -> u32 {
         u32::try_from(found.len()).unwrap_or(u32::MAX).saturating_mul(self.settings.block_size())
     }
 
-    /// Makes a request a running one, with its first blocks.
+    /// Adds a request to `running` and gives it its first blocks.
     fn start(&mut self, slot: usize, found: &[u32], tokens: u32) {
         let cached = self.tokens_of(found);
         self.running.push(slot);

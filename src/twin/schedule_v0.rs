@@ -1,4 +1,4 @@
-//! V0's scheduler: prompts before decodes and never in one batch, unless chunked prefill is on.
+//! V0's scheduler: prompts go before decodes and never share a batch with them, unless chunked prefill is on.
 
 use std::time::Duration;
 
@@ -7,10 +7,11 @@ use super::engine::{TwinEngine, WaitReason};
 use super::schedule::{Admission, StepBudget};
 use crate::stats::f64_to_usize;
 
-/// Share of the blocks that admissions leave unused, so that decodes do not run short at once.
+/// Share of the blocks that admissions leave unused, so that the next decodes do not run out of blocks.
 const WATERMARK: f64 = 0.01;
 
-/// Begin and duration of the last step with a prompt. `scheduler_delay_factor` multiplies the duration.
+/// Start of the last step, and duration of the last step with a prompt. `scheduler_delay_factor` multiplies that
+/// duration.
 #[derive(Debug, Default)]
 pub(super) struct Delay {
     last_step: Duration,
@@ -19,6 +20,7 @@ pub(super) struct Delay {
 }
 
 impl TwinEngine {
+    /// Schedules one step, possibly an empty one.
     pub(super) fn step_v0(&mut self, now: Duration) -> Batch {
         let admits = self.delay_passed(now);
         let watermark = f64_to_usize(WATERMARK * f64::from(self.pool.capacity()));
@@ -44,6 +46,8 @@ impl TwinEngine {
         batch
     }
 
+    /// Returns whether requests may be admitted: there is no delay, or the earliest waiting request has waited for
+    /// longer than it.
     fn delay_passed(&mut self, now: Duration) -> bool {
         if self.delay.last_had_prompt {
             self.delay.prompt_latency = now.saturating_sub(self.delay.last_step);
@@ -53,7 +57,7 @@ impl TwinEngine {
         if factor <= 0.0 || self.running.is_empty() {
             return true;
         }
-        // Preempted requests come back at the head, so the earliest arrival may be elsewhere.
+        // Preempted requests return to the head of the queue, so the earliest arrival may be elsewhere.
         let Some(earliest) = self.waiting.earliest(&self.sequences) else { return true };
         now.saturating_sub(earliest).as_secs_f64() > factor * self.delay.prompt_latency.as_secs_f64()
     }

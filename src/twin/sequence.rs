@@ -8,45 +8,47 @@ use super::block::BlockId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
+/// The state of one request.
 #[derive(Debug)]
 pub(super) struct Sequence {
     pub(super) id: RequestId,
-    /// Number among all requests that the engine has had, in the order of their arrival.
+    /// Number of the request, counted from 1 in the order of arrival. It is never reused.
     pub(super) serial: u64,
     pub(super) arrived: Duration,
     pub(super) priority: i32,
     pub(super) prompt_len: u32,
-    /// Tokens after which it ends.
+    /// Number of tokens after which it ends.
     pub(super) output_len: u32,
-    /// Tokens after which the scheduler knows that it ends. At least `output_len`.
+    /// The limit of output tokens that the scheduler knows. At least `output_len`.
     pub(super) most_output: u32,
     pub(super) generated: u32,
-    /// Those of `generated` that the client has received.
+    /// Part of `generated` that was sent to the client.
     pub(super) sent: u32,
-    /// Tokens whose keys and values are in the cache once the steps under way have ended.
+    /// Number of tokens whose keys and values will be in the cache when the steps under way have ended.
     pub(super) computed: u32,
-    /// Tokens that steps under way are to generate, at most; asynchronous scheduling only.
+    /// Largest number of tokens that steps under way can generate. Only with asynchronous scheduling.
     pub(super) placeholders: u32,
-    /// Tokens computed by steps under way.
+    /// Number of tokens that steps under way compute.
     pub(super) in_flight: u32,
-    /// Those of `in_flight` that were scheduled before a preemption. They still generate tokens, but their computation
-    /// is lost.
+    /// Part of `in_flight` that was scheduled before a preemption. These steps still generate tokens, but their keys
+    /// and values are lost.
     pub(super) stale: u32,
-    /// Drafts that the next decode verifies.
+    /// Number of drafts that the next decode verifies.
     pub(super) drafts: u32,
-    /// Whether its last step left a part of the prompt, or of preempted tokens, to compute.
+    /// Whether a part of the prompt, or of the tokens lost by a preemption, is left after its last step.
     pub(super) prefilling: bool,
-    /// The first step of the scheduler that may contain its next decode; pipelines only.
+    /// The first round of the scheduler that may contain its next decode. Only with asynchronous scheduling of a
+    /// pipeline.
     pub(super) eligible: u64,
     pub(super) blocks: Vec<BlockId>,
     /// The number of `blocks` that other requests can find.
     pub(super) published: usize,
-    /// Hashes of the full blocks from the first on; empty without prefix caching.
+    /// Hashes of the full blocks from the first block on. Empty without prefix caching.
     hashes: Vec<u64>,
     pub(super) preemptions: u32,
-    /// Those of `preemptions` that precede its newest token.
+    /// Part of `preemptions` that was before its newest token.
     pub(super) told_preemptions: u32,
-    /// Tokens of the prompt that were cached when it was first admitted.
+    /// Number of prompt tokens that were cached when it was first admitted.
     pub(super) cached: u32,
     pub(super) running: bool,
     /// The ticket of its valid entry in the queue; 0 without an entry.
@@ -83,7 +85,7 @@ impl Sequence {
         }
     }
 
-    /// Hashes the full blocks of the prompt, each together with all before it.
+    /// Computes the hashes of the prompt's full blocks. Each hash includes all blocks before it.
     pub(super) fn hash_prompt(&mut self, prompt: &[u32], block_size: u32) {
         let mut hash = 0;
         self.hashes = prompt
@@ -95,8 +97,8 @@ impl Sequence {
             .collect();
     }
 
-    /// Returns the hash of a full block. Other requests never have its generated tokens, but this one finds them again
-    /// after a preemption.
+    /// Returns the hash of a full block. Blocks with generated tokens get a hash unique to this request, so only this
+    /// request finds them again after a preemption.
     pub(super) fn hash(&mut self, block: usize) -> u64 {
         while self.hashes.len() <= block {
             let previous = self.hashes.last().copied().unwrap_or(0);
@@ -110,14 +112,15 @@ impl Sequence {
         self.prompt_len + self.generated
     }
 
-    /// Returns the tokens still to schedule: of the prompt, generated and to be generated ones, and drafts to verify.
+    /// Returns the number of tokens to schedule: of the prompt, generated tokens, placeholders, and drafts to verify.
     pub(super) fn pending(&self) -> u32 {
-        // In a pipeline that is not asynchronous, drafts under way may still be rejected.
+        // Without asynchronous scheduling, a pipeline has drafts under way that `computed` includes and that may be
+        // rejected. The difference can then be negative.
         (self.len() + self.placeholders + self.drafts).saturating_sub(self.computed)
     }
 }
 
-/// Combines two numbers by the finalizer of `SplitMix64` over their sum: fast, and equal on every machine.
+/// Combines two numbers with the finalizer of `SplitMix64`. It is fast, and the result is the same on every machine.
 pub(super) fn mix(hash: u64, value: u64) -> u64 {
     let mut z = hash.wrapping_add(value.wrapping_mul(2).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

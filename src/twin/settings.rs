@@ -1,53 +1,58 @@
-//! The engine's settings in the scheduler's form: resolved numbers without open defaults.
+//! Settings of the simulated engine: numbers with all defaults resolved.
 
 use crate::config::ResolvedConfig;
 
+/// The settings of one engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// V1 has one token budget per step for running and new requests alike. V0 schedules prefills first, in batches of
-    /// their own, unless chunked prefill is on.
+    /// Resolved values of flags that determine the scheduling. Its `v0` selects the scheduler. V1 has one token budget
+    /// per step for running and new requests. V0 schedules prefills first, in batches of their own, unless chunked
+    /// prefill is on.
     pub resolved: ResolvedConfig,
-    /// Blocks that requests can use; a block that the engine keeps to itself is not counted.
+    /// Number of KV cache blocks that requests can use. The block that V1 keeps to itself is not counted.
     pub num_blocks: u32,
-    /// Whether every kernel is launched by the host, without captured graphs.
+    /// Whether the host launches every kernel, without captured graphs.
     pub eager: bool,
-    /// Bytes of one number in the cache, if they differ from the model's own: 1 for fp8.
+    /// Bytes of one element in the cache, 1 for fp8. `None` means the model's own type.
     pub cache_dtype_bytes: Option<u64>,
     pub scheduling: Scheduling,
 }
 
-/// Precedence of requests, in the queue and when blocks run short.
+/// Order of requests in the queue, and for the choice of the request to preempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueOrder {
     /// The queue is in order of arrival. The request admitted last is preempted.
     #[default]
     Arrival,
-    /// The smallest number comes first, among equals the earlier arrival. The last request by that order is preempted.
+    /// The smallest priority value comes first, and among equals the earlier arrival. The last running request in this
+    /// order is preempted.
     Priority,
 }
 
-/// V1's finer rules. V0 uses only `stream_interval`. The default is vLLM 0.32's own, but scheduling is not asynchronous
-/// and the pipeline has one stage.
+/// Detailed rules of V1's scheduler. V0 has only `stream_interval`. With V0, `max_num_active_seqs`, `async_scheduling`,
+/// `pipeline_stages` and `speculation` must keep their defaults. The default values are those of vLLM 0.32, except that
+/// scheduling is not asynchronous.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scheduling {
     pub order: QueueOrder,
-    /// Most tokens of one request in one step while there are others, running or waiting; 0 for no limit.
+    /// Largest number of tokens of one request in one step while other requests run or wait. 0 means no limit.
     pub long_prefill_token_threshold: u32,
-    /// Whether that limit is at least the budget divided by the number of requests.
+    /// Whether `long_prefill_token_threshold` is raised to the token budget divided by the number of requests.
     pub long_prefill_adaptive: bool,
-    /// Most requests that run at once, if less than `max_num_seqs`.
+    /// Largest number of requests that run at once, if below `max_num_seqs`.
     pub max_num_active_seqs: Option<u32>,
-    /// Most tokens scheduled in one step, if less than `max_num_batched_tokens`.
+    /// Largest number of tokens scheduled in one step, if below `max_num_batched_tokens`.
     pub max_num_scheduled_tokens: Option<u32>,
-    /// Whether a request is admitted only if there are blocks for all of it, not only for its first piece.
+    /// Whether an admission needs free blocks for all existing tokens of the request, not only for its first piece.
     pub reserve_full_isl: bool,
-    /// Share of the cache's blocks, 0 to 1, that an admission leaves unused while others run.
+    /// Share of the cache's blocks, 0 to 1, that an admission must leave unused while other requests run.
     pub watermark: f64,
-    /// Whether the next step is scheduled while one is computed, with placeholders for the tokens to come.
+    /// Whether the next step is scheduled while the current one is computed. Placeholders then represent the tokens
+    /// that it will generate.
     pub async_scheduling: bool,
-    /// Stages of pipeline parallelism. An equal number of steps is under way at once.
+    /// Stages of pipeline parallelism. As many steps are under way at once, plus one with `async_scheduling`.
     pub pipeline_stages: u32,
-    /// Tokens of a stream that are sent together, after the first.
+    /// Number of tokens of a stream that are sent together. The first output of a request is sent at once.
     pub stream_interval: u32,
     pub speculation: Option<Speculation>,
 }
@@ -78,24 +83,24 @@ impl Scheduling {
     }
 }
 
-/// Speculative decoding: each decode proposes drafts and keeps those that the model accepts.
+/// Speculative decoding: a drafter proposes tokens (drafts) for each decode, and the model accepts or rejects them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speculation {
-    /// Drafts of each request and step.
+    /// Number of drafts per request and step.
     pub tokens: u32,
-    /// Probability, 0 to 1, that a draft is accepted if all before it were.
+    /// Probability, 0 to 1, that a draft is accepted if all drafts before it were accepted.
     pub acceptance: f64,
-    /// Seed of the draws. Equal seeds accept equal drafts, independent of the batches.
+    /// Seed of the random acceptances. Equal seeds accept the same drafts, independent of the batches.
     pub seed: u64,
     /// Cache slots that are reserved beyond the scheduled tokens for the drafter's writes. A draft model and EAGLE need
     /// one for each draft, n-grams none.
     pub lookahead: u32,
-    /// Further inputs of each request that the drafter adds to a step, out of `max_num_batched_tokens`: 1 for a draft
-    /// model, 0 for n-grams and EAGLE.
+    /// Inputs that the drafter adds to a step for each request: 1 for a draft model, 0 for n-grams and EAGLE. They
+    /// count towards `max_num_batched_tokens`.
     pub draft_slots: u32,
 }
 
-/// Settings that do not allow every request to run.
+/// Invalid settings: some request within `max_model_len` could never run, or a value is out of range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SettingsError {
     #[error("{0} is 0, must be at least 1")]
@@ -112,7 +117,7 @@ pub enum SettingsError {
     Drafts { room: u32, drafts: u32 },
 }
 
-/// Round numbers without any shortage. The values of a real engine follow from its flags, model and device.
+/// Round numbers that leave no resource short. The values of a real engine follow from its flags, model and device.
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -138,32 +143,32 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Returns the longest prompt plus output, in tokens.
+    /// Returns the largest length of a request, prompt plus output, in tokens.
     #[must_use]
     pub fn max_model_len(&self) -> u32 {
         saturated(self.resolved.max_model_len)
     }
 
-    /// Returns the most requests that run at once by `max_num_seqs`.
+    /// Returns the largest number of requests that run at once by `max_num_seqs`.
     #[must_use]
     pub fn max_num_seqs(&self) -> u32 {
         saturated(self.resolved.max_num_seqs)
     }
 
-    /// Returns the most tokens computed in one step.
+    /// Returns the largest number of tokens computed in one step.
     #[must_use]
     pub fn max_num_batched_tokens(&self) -> u32 {
         saturated(self.resolved.max_num_batched_tokens)
     }
 
-    /// Returns the tokens in one block of the KV cache.
+    /// Returns the number of tokens in one block of the KV cache.
     #[must_use]
     pub fn block_size(&self) -> u32 {
         saturated(self.resolved.block_size)
     }
 
     /// # Errors
-    /// If a request within `max_model_len` could never be admitted or never finish.
+    /// If a request within `max_model_len` could never be admitted or never finish, or if a value is out of range.
     pub fn check(&self) -> Result<(), SettingsError> {
         for (name, value) in [
             ("max_model_len", self.max_model_len()),
@@ -204,21 +209,21 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the most tokens of one request in one step.
+    /// Returns the largest number of tokens of one request in one step.
     fn largest_piece(&self) -> u32 {
         let draft_slots = self.scheduling.speculation.map_or(0, |speculation| speculation.draft_slots);
         let inputs = self.max_num_batched_tokens().saturating_sub(draft_slots);
         inputs.min(self.scheduling.max_num_scheduled_tokens.unwrap_or(inputs))
     }
 
-    /// Returns the most requests that run at once.
+    /// Returns the largest number of requests that run at once.
     pub(super) fn most_running(&self) -> usize {
         let active = self.scheduling.max_num_active_seqs.unwrap_or(self.max_num_seqs());
         self.max_num_seqs().min(active) as usize
     }
 }
 
-/// Saturates at `u32::MAX`: no device has room for more of anything.
+/// Converts a number. It saturates at `u32::MAX`, which exceeds the capacity of any device.
 fn saturated(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

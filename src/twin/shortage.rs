@@ -1,4 +1,4 @@
-//! Start-up failures that the twin (the simulated engine) predicts, most of them for lack of device memory.
+//! Start-up failures that the twin predicts, most of them for lack of device memory.
 
 use super::{IncompleteShape, MemoryPlan, Settings};
 use crate::stats::gib;

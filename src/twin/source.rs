@@ -1,4 +1,4 @@
-//! Sources of a load's requests: users who continue after each reply, or arrivals at given times.
+//! Sources of a load's requests: users who send the next request after each reply, or arrivals at given times.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,26 +8,26 @@ use super::ask::Tokens;
 use super::drive::VirtualReply;
 use crate::workload::{MessagePart, Prompt, SessionTurn, Workload};
 
-/// One request of an open loop.
+/// One request and the time of its arrival.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TwinArrival {
-    /// Since the start of the load.
+    /// When it reaches the front end, since the start of the load.
     pub at: Duration,
     pub prompt: Tokens<'static>,
-    /// Tokens to generate, at least one.
+    /// Number of tokens to generate, at least one.
     pub output_len: u32,
-    /// Smaller values are served earlier if priorities decide.
+    /// Smaller values are served earlier under `QueueOrder::Priority`.
     pub priority: i32,
 }
 
-/// A request that is sent now.
+/// A request that its sender sends now.
 #[derive(Debug)]
 pub struct AskedRequest<U> {
     pub arrival: TwinArrival,
-    /// Copied into the [`VirtualReply`].
+    /// Session or number of the request, copied into the [`VirtualReply`] like `turn`.
     pub index: u64,
     pub turn: u32,
-    /// Data that the source gets back with the reply.
+    /// Data of the source that it receives again with the reply.
     pub user: U,
 }
 
@@ -40,28 +40,28 @@ impl<U> AskedRequest<U> {
 /// The next event of a source.
 #[derive(Debug)]
 pub enum NextArrival<U> {
-    /// A request whose `at` is at most `now`.
+    /// A request that is sent by `now`. Its `at` is later if the source models network latency.
     Ask(AskedRequest<U>),
-    /// No request before this future instant, unless a reply ends.
+    /// No request is due before this later instant, unless a reply ends.
     At(Duration),
-    /// No request unless a reply ends.
+    /// No request is due until a reply ends, or the source is exhausted.
     Wait,
 }
 
 /// A source of a load's requests.
 pub trait RequestSource {
-    /// The sender of a request.
+    /// Data of the source about the sender of a request.
     type SourceUser;
 
-    /// Returns a request that is due by `now`. It is called until none is left.
+    /// Returns a request that is due by `now`. It is called until it returns no request.
     fn next(&mut self, now: Duration) -> NextArrival<Self::SourceUser>;
 
-    /// Delivers the whole reply to its sender at `now`. It is called when the engine has finished the reply, so `now`
-    /// may lie in the future.
+    /// Delivers the complete reply to its sender. `now` is when the client has the last token. It is later than the end
+    /// of the step by the work of the front end.
     fn answered(&mut self, user: Self::SourceUser, reply: &VirtualReply, now: Duration);
 }
 
-/// An iterator of arrivals with a lookahead of one.
+/// Arrivals at given times.
 pub(super) struct Arrivals<I: Iterator<Item = TwinArrival>> {
     rest: std::iter::Peekable<I>,
     index: u64,
@@ -87,10 +87,10 @@ impl<I: Iterator<Item = TwinArrival>> RequestSource for Arrivals<I> {
     fn answered(&mut self, (): (), _: &VirtualReply, _: Duration) {}
 }
 
-/// Requests in a given order. Each is sent as soon as a user has been answered.
+/// Requests in a given order. Each is sent as soon as one of the users is free.
 pub(super) struct ListedArrivals<I: Iterator<Item = TwinArrival>> {
     rest: std::iter::Peekable<I>,
-    /// The times of the replies to the users who are free.
+    /// For each free user, the time of the last reply.
     free: BinaryHeap<Reverse<Duration>>,
     index: u64,
 }
@@ -138,7 +138,7 @@ pub(super) struct User {
     turns: std::vec::IntoIter<SessionTurn>,
 }
 
-/// The next request of a user and its time. Equal times keep the order of insertion.
+/// The time of a user's next request. Equal times keep the order of insertion.
 #[derive(Debug)]
 struct Due {
     at: Duration,
@@ -225,7 +225,7 @@ impl RequestSource for Users<'_> {
     }
 }
 
-/// Returns the tokens of a prompt. There is no tokenizer: every four bytes of a text are a token, and equal bytes are
+/// Converts a prompt to tokens. There is no tokenizer. Every four bytes of a text are a token, and equal bytes give
 /// equal tokens. Images have no tokens.
 #[must_use]
 pub fn tokens(prompt: Prompt) -> Vec<u32> {

@@ -1,16 +1,16 @@
-//! Start-up time of an engine: a physical term for each phase, with a factor that observed starts calibrate.
+//! Model of an engine's start-up time: a physical term per phase, with a factor that observed starts calibrate.
 //!
 //! | phase | duration | prior from |
 //! |---|---|---|
-//! | import, configure, processes, server, first token | a constant for all models | logs of 0.9.0.1 (L40S) and 0.32.0 (CPU) |
-//! | weights | their bytes, read from the disk or found in the page cache | 8 and 1.7 billion weights on an L40S |
+//! | import, configure, processes, server, first token | a constant | logs of 0.9.0.1 (L40S) and 0.32.0 (CPU) |
+//! | weights | their bytes, from the disk or from the page cache | models of 8 and 1.7 billion weights on an L40S |
 //! | compile | a constant and a share for each layer; less from the cache of an earlier start | the same |
 //! | KV cache | a constant and a step of `max_num_batched_tokens` | the same |
 //! | graphs | captured sizes times layers | the same, 11 to 67 sizes, 28 to 64 layers |
 //!
 //! The logarithm of (measured / term) is normal with unknown mean and variance. Its conjugate prior, the
 //! normal-inverse-gamma distribution, is updated in closed form (K. Murphy, Conjugate Bayesian analysis of the Gaussian
-//! distribution, 2007, section 6). Old observations fade, since machines change.
+//! distribution, 2007, section 6). Old observations lose weight over time, because machines change.
 
 use super::device::DevicePreset;
 use super::step_time::IncompleteShape;
@@ -19,29 +19,32 @@ use crate::memory::{self, LearnedMemory, MemoryLaunch};
 use crate::stats::{gib_to_bytes, to_f64};
 use crate::trial::PhaseTime;
 
-/// State that earlier starts have left behind.
+/// Caches that earlier starts have left on the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WarmState {
     /// Whether the weights are in the page cache.
     pub weights: bool,
-    /// Whether the model was compiled before, with equal values of those flags that the engine's cache heeds.
+    /// Whether the engine's compile cache has an entry for this model, and for these values of the flags in the cache's
+    /// key.
     pub compiled: bool,
 }
 
 /// Properties of a start that determine its duration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StartConditions {
-    /// Bytes that one device loads.
+    /// Bytes of weights that one device loads.
     pub weights: u64,
+    /// Layers of the pipeline's largest stage.
     pub layers: u32,
     pub cpu: bool,
     pub compiled: bool,
-    /// Batch sizes for which graphs are captured; 0 for none.
+    /// Number of batch sizes for which graphs are captured.
     pub graphs: u32,
-    /// Whether a graph contains whole steps, as in V0, instead of the parts between the layers' attention.
+    /// Whether a graph contains a whole step, as in V0. Otherwise it contains the parts between the attention of the
+    /// layers.
     pub whole_graphs: bool,
     pub max_num_batched_tokens: u64,
-    /// Operations per second that a large step reaches.
+    /// Operations per second of a large matrix product.
     pub compute: f64,
     pub warm: WarmState,
 }
@@ -73,7 +76,8 @@ impl StartConditions {
     }
 }
 
-/// A phase with a factor of its own. Cold and warm phases are separate, because they are slow for different reasons.
+/// A term with a factor of its own. A phase has separate terms for cold and warm caches, because different resources
+/// limit them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Term {
     Import,
@@ -95,12 +99,12 @@ use Term::{
     WarmWeights, WholeGraphs,
 };
 
-/// Terms in the order of a start, each with two standard deviations of its factor's logarithm: before any start, and
-/// between starts.
+/// Terms in the order of a start. The first number is the standard deviation of the factor's logarithm before any
+/// observation. The second is that between starts of one machine.
 const TERMS: [(Term, f64, f64); 12] = [
-    // Import and processes both read a Python environment, from a disk of unknown speed.
+    // `Import` and `Processes` read a Python environment from a disk of unknown speed.
     (Import, 0.7, 0.15),
-    // Seconds if a name is looked up over the network, almost nothing otherwise.
+    // It takes seconds if a name is looked up over the network, and almost no time otherwise.
     (Configure, 1.5, 0.5),
     (Processes, 0.7, 0.15),
     (ColdWeights, 1.2, 0.5),
@@ -130,7 +134,7 @@ impl Term {
         }
     }
 
-    /// Returns the seconds before any factor. `None` if this start does not have the phase.
+    /// Returns the seconds with a factor of 1. `None` if the term does not apply to this start.
     fn seconds(self, start: &StartConditions) -> Option<f64> {
         let (weights, layers) = (to_f64(start.weights), f64::from(start.layers));
         let cells = f64::from(start.graphs) * layers;
@@ -140,11 +144,12 @@ impl Term {
             Processes => (true, 16.0),
             // 14.99 GiB in 5.4 s, 3.22 GiB in 0.8 to 1.1 s.
             WarmWeights => (start.warm.weights, 0.1 + weights / 3.3e9),
-            // The speed of a plain disk. The fleet's disks took 120 s and 70 s for these weights.
+            // 0.5 GB/s, the speed of a plain disk. Disks of the measured machines took 120 s and 70 s for these
+            // weights.
             ColdWeights => (!start.warm.weights, 0.1 + weights / 0.5e9),
             WarmCompile => (start.compiled && start.warm.compiled, if start.cpu { 20.0 } else { 2.0 + 0.35 * layers }),
             ColdCompile => (start.compiled && !start.warm.compiled, if start.cpu { 45.0 } else { 10.0 + 1.3 * layers }),
-            // Two operations for each weight of two bytes.
+            // Two operations per token and weight, and two bytes per weight.
             KvCache => (true, 2.0 + to_f64(start.max_num_batched_tokens) * weights / start.compute.max(1.0)),
             WholeGraphs => (start.whole_graphs && start.graphs > 0, cells * 13e-3),
             Graphs => (!start.whole_graphs && start.graphs > 0, cells * 9e-3),
@@ -155,19 +160,19 @@ impl Term {
     }
 }
 
-/// Shorter times are not distinguished: log lines are sparse, and some clocks count seconds.
+/// Shorter times count as this one. Log lines are sparse, and the time stamps of some logs count whole seconds.
 const SHORTEST_S: f64 = 0.05;
 
-/// The number of starts that are remembered. It is small: starts of one model are alike, those of the next are not.
+/// Largest weight of the past, in starts. It is small, because the starts of another model differ.
 const MEMORY: f64 = 4.0;
 
-/// Larger errors, in standard deviations, count as this one. They come from a machine that was busy with other work.
+/// Larger errors, in standard deviations, count as this one. They occur if the machine is busy with other work.
 const OUTLIER: f64 = 3.0;
 
-/// The largest standard deviation of a logarithm. Twice as much covers a factor of a hundred in both directions.
+/// The largest standard deviation of a logarithm. Two of them are a factor of a hundred in both directions.
 const WIDEST: f64 = 2.3;
 
-/// Normal-inverse-gamma over the logarithm of a factor.
+/// Normal-inverse-gamma distribution of the mean and the variance of a factor's logarithm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Belief {
     mean: f64,
@@ -178,16 +183,18 @@ struct Belief {
 }
 
 impl Belief {
+    /// `spread` is the standard deviation before any observation, `noise` that between starts.
     fn new(spread: f64, noise: f64) -> Self {
         Self { mean: 0.0, strength: (noise / spread).powi(2), shape: 2.0, scale: noise * noise }
     }
 
-    /// Returns the standard deviation of the next start's logarithm: that of Student's distribution with `2 shape`
-    /// degrees of freedom.
+    /// Returns the predictive standard deviation of the next start's logarithm. It is that of Student's distribution
+    /// with `2 shape` degrees of freedom.
     fn deviation(&self) -> f64 {
         (self.scale * (self.strength + 1.0) / (self.strength * (self.shape - 1.0))).sqrt().min(WIDEST)
     }
 
+    /// Updates the distribution with the logarithm of measured over estimated seconds.
     fn learn(&mut self, logarithm: f64) {
         let most = OUTLIER * self.deviation();
         let error = (logarithm - self.mean).clamp(-most, most);
@@ -198,23 +205,24 @@ impl Belief {
         self.shape += 0.5;
         let most = 2.0 + MEMORY / 2.0;
         if self.shape > most {
-            // The expected variance stays.
+            // `scale` shrinks as well, so that the expected variance stays the same.
             self.scale *= (most - 1.0) / (self.shape - 1.0);
             self.shape = most;
         }
     }
 }
 
-/// Correlation of the phases' delays: a machine that is busy with other work slows all of them. Not fitted.
+/// Correlation between the durations of the phases: a machine that is busy with other work slows all of them. Not
+/// fitted.
 const TOGETHER: f64 = 0.5;
 
 /// The estimated duration of one phase of a start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PhaseForecast {
-    /// The name in [`PhaseTime`].
+    /// The phase's name in [`PhaseTime`].
     pub phase: &'static str,
     pub median_s: f64,
-    /// Standard deviation of the logarithm.
+    /// Standard deviation of the duration's natural logarithm.
     pub spread: f64,
 }
 
@@ -228,20 +236,20 @@ impl PhaseForecast {
     }
 }
 
-/// The estimated seconds from spawn to readiness.
+/// The estimated duration from the spawn of the process to readiness.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StartForecast {
     pub mean_s: f64,
     /// In 19 of 20 cases the start takes between `low_s` and `high_s`.
     pub low_s: f64,
     pub high_s: f64,
-    /// In the order of a start.
+    /// The phases in the order of a start.
     pub parts: Vec<PhaseForecast>,
 }
 
 impl StartForecast {
-    /// Combines the parts of a start. Their sum is taken for log-normal with its own mean and variance (L. Fenton,
-    /// 1960).
+    /// Combines the phases of a start. Their sum is approximated by a log-normal distribution of the same mean and
+    /// variance (L. Fenton, 1960).
     #[must_use]
     pub fn of(parts: Vec<PhaseForecast>) -> Self {
         let mean_s: f64 = parts.iter().map(PhaseForecast::mean_s).sum();
@@ -255,7 +263,7 @@ impl StartForecast {
     }
 }
 
-/// The terms with their calibration by observed starts, on one machine with one engine.
+/// The start-up model of one machine and one engine, calibrated by observed starts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StartupModel {
     beliefs: [Belief; TERMS.len()],
@@ -268,7 +276,7 @@ impl Default for StartupModel {
 }
 
 impl StartupModel {
-    /// Learns from the phases of a start that have ended. Other phases and unknown names are ignored.
+    /// Learns from the finished phases of a start. Phases with unknown names are ignored.
     pub fn learn(&mut self, start: &StartConditions, phases: &[PhaseTime]) {
         for (belief, (term, _, _)) in self.beliefs.iter_mut().zip(TERMS) {
             let time = phases.iter().find(|time| time.phase == term.phase());
@@ -279,6 +287,7 @@ impl StartupModel {
         }
     }
 
+    /// Estimates the duration of a start.
     #[must_use]
     pub fn predict(&self, start: &StartConditions) -> StartForecast {
         let part = |(belief, (term, _, _)): (&Belief, (Term, f64, f64))| {

@@ -20,8 +20,8 @@ pub enum Think {
 /// The history contains random tokens in the place of each reply, as many as the reply had, and not the server's
 /// answer. With the answers, two configurations whose numerics differ would get different requests and could not be
 /// compared. A request could also not be serialized before its turn. The price: a prefix cache finds earlier prompts,
-/// but not the replies' own blocks that it may still hold. The tokens after a reply are found again from the second
-/// time on.
+/// but not the blocks of the server's own replies. The tokens in the place of a reply are found from the second request
+/// that contains them.
 #[derive(Debug)]
 pub(super) struct Conversation {
     pub(super) writer: TextWriter,
@@ -36,7 +36,8 @@ pub(super) struct Conversation {
     pub(super) think: Think,
 }
 
-/// Random streams of one session. Each message has its own stream, and those of one session are adjacent.
+/// Number of random streams reserved for each session. Each message has its own stream, and those of one session are
+/// adjacent.
 const MESSAGES: u64 = 1 << 16;
 
 impl Conversation {

@@ -33,7 +33,7 @@ pub enum WorkloadError {
     Api { what: String, api: &'static str },
 }
 
-/// Rows of a file that a rule leaves out.
+/// The number of rows of a file that are left out for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
     /// The reason as a fragment: `longer than the model holds`.

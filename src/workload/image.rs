@@ -9,7 +9,7 @@ use super::length::LengthSpan;
 use super::writer::{TextPiece, TextWriter};
 use super::{ChatMessage, MessagePart, Prompt, Request, Role, SessionTurn, UserSession, Workload};
 
-/// Every request has images that no other request has, so that no cache of a multimodal encoder helps. The model
+/// Requests with random images. No two requests share one, so that no cache of a multimodal encoder helps. The model
 /// determines the number of tokens of an image, so [`longest`](Workload::longest) counts the text only.
 #[derive(Debug)]
 pub(super) struct Image {

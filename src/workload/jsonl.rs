@@ -13,8 +13,8 @@ use super::{
 };
 
 /// One line. It has exactly one of `prompt` (text, or token ids), `messages` (as in `/v1/chat/completions`, text only)
-/// and `conversations`. The latter are as in ShareGPT: the first message is the prompt, the second has the length of
-/// the reply.
+/// and `conversations`. The latter are as in ShareGPT: the first message is the prompt, and the second determines the
+/// length of the reply.
 #[derive(Deserialize)]
 struct Line {
     prompt: Option<Text>,

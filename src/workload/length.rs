@@ -15,14 +15,14 @@ pub enum TokenLength {
         min: u32,
         max: u32,
     },
-    /// The rest of the longest sequence that the model holds after this many tokens: `max_model_len - 2048`.
+    /// The model's longest sequence less this number of tokens: `max_model_len - 2048`.
     Rest(u32),
 }
 
 impl TokenLength {
     /// Returns the range that `vllm bench serve --random-range-ratio` draws from: `floor(length * (1 - ratio))` to
     /// `ceil(length * (1 + ratio))`, at least 1 (`get_sampling_params` in `vllm/benchmarks/datasets/utils.py`). Unlike
-    /// there, the length includes tokens that a tokenizer adds by itself.
+    /// vLLM's, the length includes tokens that a tokenizer adds by itself.
     ///
     /// # Errors
     /// If the ratio is not from 0 to below 1, or the length depends on the model.
@@ -37,7 +37,7 @@ impl TokenLength {
         Ok(if min == max { Self::Exact(min) } else { Self::Range { min, max } })
     }
 
-    /// Returns the smallest and the largest number.
+    /// Returns the smallest and the largest number. `key` names the length in errors.
     pub(super) fn resolve(self, key: &'static str, max_model_len: Option<u64>) -> Result<LengthSpan, WorkloadError> {
         let invalid = |problem: String| WorkloadError::Value { key, problem };
         let span = match self {

@@ -19,7 +19,7 @@ impl Mixture {
         let mut drawn = unit(&mut rng(self.seed, DrawPurpose::Mixture, index));
         let mut parts = self.parts.iter().filter(|(weight, _)| *weight > 0.0).peekable();
         while let Some((weight, part)) = parts.next() {
-            // Rounding may leave a small remainder after the last weight.
+            // Rounding may leave a small remainder after the last weight: the last part takes it.
             if drawn < *weight || parts.peek().is_none() {
                 return &**part;
             }

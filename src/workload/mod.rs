@@ -105,8 +105,9 @@ pub trait Workload: std::fmt::Debug + Send + Sync {
     fn session(&self, index: u64) -> UserSession;
 
     /// Returns the session that a warm-up sends instead of [`session`](Self::session), at an index that is not
-    /// measured. Prompts from a file may be equal at another index. They get another beginning here, so that the prefix
-    /// cache holds none of them after the warm-up. The lengths stay. Prefixes that sessions share by design are shared.
+    /// measured. A file may contain the same prompt at a measured index. Such prompts get another beginning here, so
+    /// that the prefix cache holds none of them after the warm-up. Their lengths stay. Prefixes that sessions share by
+    /// design stay shared.
     fn warmup_session(&self, index: u64) -> UserSession {
         self.session(index)
     }
@@ -114,7 +115,7 @@ pub trait Workload: std::fmt::Debug + Send + Sync {
     /// Returns the longest prompt plus output of any request, in tokens. The server's `max-model-len` must hold it.
     fn longest(&self) -> u64;
 
-    /// Returns the number of different sessions. `None` if they never repeat.
+    /// Returns the number of sessions after which the workload starts over. `None` if it never does.
     fn len(&self) -> Option<u64> {
         None
     }
@@ -125,7 +126,7 @@ pub trait Workload: std::fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns the rows of its file that a rule has left out, by rule. Empty if no row was left out.
+    /// Returns the numbers of rows of its file that were left out, by reason. Empty if no row was left out.
     fn left_out(&self) -> Vec<LeftOut> {
         Vec::new()
     }

@@ -47,8 +47,9 @@ impl Beginning {
         Self { character: character.unwrap_or(char::MAX), token: known.unwrap_or_else(any) }
     }
 
-    /// Inserts this beginning in front of a prompt and removes as much from its end. A prefix cache compares whole
-    /// blocks from the first token on. The longest prompt must remain one that the server holds.
+    /// Inserts this beginning in front of a prompt. A prefix cache compares whole blocks from the first token on, so
+    /// that it finds none of them. As much is removed from the prompt's end: the longest prompt must still fit the
+    /// model.
     fn put(&self, prompt: &mut Prompt) {
         let text = match prompt {
             Prompt::Tokens(ids) => {

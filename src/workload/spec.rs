@@ -49,7 +49,8 @@ pub enum WorkloadSpec {
 pub struct WorkloadSurroundings {
     pub seed: u64,
     pub vocab_size: Option<u32>,
-    /// Limit of prompt and output of a request together. Longer recorded requests are left out; others are an error.
+    /// Limit of prompt and output of a request together. Longer recorded requests are left out. A generated workload
+    /// that may exceed it is an error.
     pub max_model_len: Option<u64>,
     /// The model's directory, or a `tokenizer.json`.
     pub tokenizer: Option<PathBuf>,
@@ -98,8 +99,8 @@ impl WorkloadSpec {
         Self::KINDS[place]
     }
 
-    /// Returns the workload of a data file, by its first line. A JSON array is ShareGPT's. JSON lines are prompts or,
-    /// with `input_length`, a trace. Any other file is a trace in CSV.
+    /// Returns the workload that a data file is for, by its first line that is not empty. A JSON array is ShareGPT's.
+    /// JSON lines are prompts or, with `input_length`, a trace. Any other file is a trace in CSV.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -143,8 +144,8 @@ impl WorkloadSpec {
         }
     }
 
-    /// Returns whether no two prompts have a common part. If a prefix cache holds parts of such prompts, the server has
-    /// already processed them.
+    /// Returns whether no two prompts have a common part by design. A hit of the prefix cache then means that the
+    /// server has processed the same prompt before.
     #[must_use]
     pub fn is_unshared(&self) -> bool {
         matches!(self, Self::Random { prefix_len: 0, .. } | Self::Image { .. })
@@ -174,7 +175,7 @@ impl WorkloadSpec {
     /// Reads the data and the tokenizer, if there are any, and validates everything.
     ///
     /// # Errors
-    /// Names the key, or the file, line, field and value. See [`WorkloadError`].
+    /// The error names the key, or the file, line, field and value. See [`WorkloadError`].
     pub fn build(&self, surroundings: &WorkloadSurroundings) -> Result<Arc<dyn Workload>, WorkloadError> {
         let span = |key: &'static str, length: &TokenLength| length.resolve(key, surroundings.max_model_len);
         let file = |path: &'_ Option<PathBuf>| path.clone().ok_or(WorkloadError::NoFile { kind: self.kind() });

@@ -15,7 +15,7 @@ impl std::fmt::Debug for Tokenizer {
     }
 }
 
-/// Limit of the words that texts are made of. It is more than enough for texts that never repeat.
+/// The largest number of distinct words in texts. It is more than enough for texts that never repeat.
 const MOST_WORDS: usize = 4096;
 /// Least number of words that can make a text.
 const FEWEST_WORDS: usize = 2;

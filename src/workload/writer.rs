@@ -15,8 +15,8 @@ use super::{Prompt, WorkloadError, WorkloadSurroundings};
 /// end of sequence, control).
 const FIRST_TOKEN: u32 = 256;
 
-/// Divisor: ids in the last 1/16 of the vocabulary are never drawn. Many models pad the vocabulary with unused rows
-/// (Qwen2 has 151,936 rows and 151,665 tokens). Some releases of vLLM refuse such an id: "Token id is out of
+/// Divisor of the vocabulary's size: ids in its last 1/16 are never drawn. Many models pad the vocabulary with unused
+/// rows (Qwen2 has 151,936 rows and 151,665 tokens). Some releases of vLLM refuse such an id: "Token id is out of
 /// vocabulary".
 const LEFT_OUT: u32 = 16;
 

@@ -16,7 +16,7 @@ use crate::workload::Workload;
 pub(super) struct DrivenLoad {
     pub(super) run: LoadRun,
     pub(super) recorder: WindowRecorder,
-    /// The reason if the run was ended early.
+    /// The reason if the observer ended the run early.
     pub(super) stop: Option<BenchEnding>,
     /// The description of the overload if the server fell behind.
     pub(super) saturated: Option<String>,
@@ -27,11 +27,11 @@ pub(super) struct DrivenLoad {
 /// The reason that ended a run early.
 pub(super) struct BenchEnding {
     pub(super) text: String,
-    /// Whether the numbers of the run may be used nevertheless.
+    /// Whether the numbers of the run are valid nevertheless.
     pub(super) sound: bool,
 }
 
-/// The observer's state, on the load's thread until the run has ended.
+/// The observer's results. The load's thread writes them until the run has ended.
 #[derive(Default)]
 struct Seen {
     recorder: WindowRecorder,
@@ -39,7 +39,8 @@ struct Seen {
     saturated: Option<String>,
 }
 
-/// Drives the load and shows its progress.
+/// Drives the load and shows its progress. `scope` selects the observed server; `None` means no telemetry. The run ends
+/// when `stop` becomes true.
 pub(super) async fn drive(
     target: &LoadTarget,
     workload: Arc<dyn Workload>,
@@ -50,8 +51,8 @@ pub(super) async fn drive(
     stop: watch::Receiver<bool>,
 ) -> Result<DrivenLoad, CommandFailure> {
     let live = LiveCounts::default();
-    // Without `--until`, a saturated server does not end the run: the user gets the requested number or time, and a
-    // note.
+    // Without `--until`, a saturated server does not end the run: the requested number of requests or duration is
+    // completed, and the report has a note.
     let goes_on = options.until.is_none();
     let telemetry = scope.map(telemetry::ServerWatch::start);
     let mark = telemetry.as_ref().map(telemetry::ServerWatch::mark);
@@ -92,8 +93,8 @@ pub(super) async fn drive(
     Ok(DrivenLoad { run, recorder, stop, saturated, telemetry })
 }
 
-/// Returns whether a run that was stopped early is as good as a complete one. It is if it reached the requested
-/// precision, and is not if it was given up.
+/// Returns whether a run that was stopped early is valid: only if it reached the requested precision. All other reasons
+/// are problems of the server or of the measurement.
 fn is_sound(stop: &StopReason) -> bool {
     matches!(stop, StopReason::Precise(_))
 }

@@ -21,17 +21,18 @@ use crate::stats::to_f64;
 use crate::telemetry::{self, Scope};
 use crate::trial::Measurement;
 
-/// Default limit of the share of failed requests. Above it, the completed requests do not represent the rest.
+/// Default limit of the share of failed requests, 0 to 1. Above it, the completed requests do not represent the rest.
 const USUAL_ERROR_RATE: f64 = 0.05;
 
 /// Default metric of `--until`.
 const USUAL_METRIC: &str = "output_throughput";
 
-/// Share of cached prompt tokens above which a chat template cannot be the reason.
+/// Share of prompt tokens found in the server's prefix cache above which earlier runs must have sent the same prompts.
+/// A chat template, which all prompts share, accounts for smaller shares.
 const FOREIGN_HITS: f64 = 0.2;
 
 impl BenchCommand {
-    /// Drives one run and judges it.
+    /// Drives one run, and computes its metrics and their validity.
     pub(super) async fn measure(
         &self,
         asked: Asked,
@@ -161,8 +162,8 @@ impl BenchCommand {
     }
 }
 
-/// Returns the conditions that end a run early. If a number of requests was given, the run sends them all unless its
-/// numbers would be void.
+/// Returns the conditions that end a run early: the precision of `--until`, too many failed requests, and a server that
+/// is gone or falls behind. An error rate of 100 % is no limit.
 fn watched(judge: &Judge, plan: &LoadPlan) -> WatchOptions {
     WatchOptions {
         error_rate_limit: (judge.max_error_rate < 1.0).then_some(judge.max_error_rate),
@@ -175,7 +176,7 @@ fn watched(judge: &Judge, plan: &LoadPlan) -> WatchOptions {
     }
 }
 
-/// Returns the reasons for which the numbers must not be used. An empty list means a valid sample.
+/// Returns the reasons for which the numbers must not be used. A valid run has none.
 fn void(judge: &Judge, measurement: &Measurement, run: &LoadRun, stop: Option<&BenchEnding>) -> Vec<String> {
     let mut reasons = Vec::new();
     let first = run.records.iter().find_map(|record| record.result.as_ref().err());

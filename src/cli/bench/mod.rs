@@ -47,14 +47,14 @@ pub(super) struct BenchCommand {
     output: OutputArgs,
 }
 
-/// One run to be driven.
+/// One requested run.
 struct Asked {
     /// Name in tables.
     name: String,
     target: LoadTarget,
     workload: Arc<dyn Workload>,
     plan: LoadPlan,
-    /// Whether no two of its prompts have a part in common.
+    /// Whether no two of its prompts share a prefix. Hits in the server's prefix cache then come from earlier runs.
     unshared: bool,
     judge: Judge,
 }
@@ -62,9 +62,12 @@ struct Asked {
 /// The criteria that end a run and that decide whether its numbers are valid.
 #[derive(Clone, Debug)]
 struct Judge {
+    /// Limits of a good request.
     goodput: Vec<Slo>,
+    /// Precision at which the run ends.
     until: Option<PrecisionTarget>,
     window: RunPart,
+    /// Largest share of failed requests, 0 to 1, in a valid run.
     max_error_rate: f64,
 }
 
@@ -180,7 +183,8 @@ impl BenchCommand {
         {
             return Err(CommandFailure::new(USAGE, format!("no run of profile {} needs --dataset", profile.name)));
         }
-        // All runs share one set of prompts, so that no run repeats the prompts of another.
+        // The runs take their prompts one after the other from one set, so that no run repeats the prompts of another.
+        // The set must be large enough for all of them.
         let warmup = |run: &ProfileRun| self.load.warmup.unwrap_or(u64::from(run.load.warmup));
         let prompts =
             profile.runs.iter().map(|run| u64::from(run.load.requests.unwrap_or(0)) + warmup(run)).sum::<u64>();
@@ -230,7 +234,7 @@ struct Built {
     workload: Arc<dyn Workload>,
 }
 
-/// Returns the error that determines the exit code after the results have been written.
+/// Returns an error for the exit code if a run was interrupted or is not valid. The results were already written.
 fn verdict(ended: &[BenchResult]) -> Result<(), CommandFailure> {
     if ended.iter().any(|run| run.end == INTERRUPTION) {
         return Err(interrupted());
@@ -248,7 +252,7 @@ fn verdict(ended: &[BenchResult]) -> Result<(), CommandFailure> {
         return Ok(());
     }
     let failure = CommandFailure::new(NOT_VALID, format!("the sample is void: {}", void.join("; ")));
-    // vLLM's own words. Without the model's files, the vocabulary size is a guess.
+    // The quoted words are vLLM's. Without the model's files, the vocabulary size is a guess and may be too large.
     let unknown_tokens = void.iter().any(|reasons| reasons.contains("out of vocabulary"));
     Err(if unknown_tokens {
         failure
@@ -258,12 +262,14 @@ fn verdict(ended: &[BenchResult]) -> Result<(), CommandFailure> {
     })
 }
 
+/// Value of `BenchResult::end` for a run that a signal ended.
 const INTERRUPTION: &str = "interrupted";
 
 fn interrupted() -> CommandFailure {
     CommandFailure::new(INTERRUPTED, "interrupted")
 }
 
+/// Waits for the first signal.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending::<()>().await;

@@ -14,10 +14,10 @@ const USUAL_REQUESTS: u64 = 1000;
 /// Default limit of one request. It is long because a queue of a thousand long requests is no failure.
 const USUAL_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// Limit of a run that does not reach its precision.
+/// Default duration limit of a run with `--until`, if it does not reach its precision.
 const PATIENCE: Duration = Duration::from_mins(30);
 
-/// Returns the plan of one run. `until`: whether the run ends by itself once its numbers are precise. `trace`: whether
+/// Returns the plan of one run. `until` states whether the run ends once its numbers are precise, and `trace` whether
 /// the arguments request a trace.
 pub(super) fn of(
     args: &LoadArgs,
@@ -61,6 +61,7 @@ pub(super) fn of(
     })
 }
 
+/// Returns the arrival pattern. `stamped` states whether the workload has time stamps.
 fn arrival(args: &LoadArgs, stamped: bool) -> ArrivalPattern {
     let burstiness = args.burstiness.unwrap_or(1.0);
     match (args.ramp, args.rate) {

@@ -28,16 +28,18 @@ struct State {
     total: Option<u64>,
     done: u64,
     failed: u64,
+    /// Sum of the times to first token, and their number.
     ttft: (Duration, u32),
     tick: ObserverTick,
     began: Option<Instant>,
-    /// Chunks per second over the last second.
+    /// Content chunks per second over the last second. The line shows them as tokens.
     speed: Speed,
 }
 
 /// A rate over about one second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Speed {
+    /// Time and count at the last update.
     since: (Duration, u64),
     per_s: f64,
 }
@@ -154,7 +156,7 @@ impl BenchDisplay {
         self.mode.finish();
     }
 
-    /// Shows the load's progress until it is dropped.
+    /// Shows the load's progress until the returned future is dropped.
     pub(super) async fn watch(&self, live: &LiveCounts) -> Infallible {
         let pace = match &self.mode {
             ProgressMode::Quiet => return std::future::pending().await,
@@ -186,7 +188,7 @@ impl BenchDisplay {
 }
 
 impl Drop for BenchDisplay {
-    /// Removes the live line, so that no error is written behind it.
+    /// Removes the live line, so that an error message begins on a line of its own.
     fn drop(&mut self) {
         self.finish();
     }

@@ -8,8 +8,8 @@ use crate::load::RequestRecord;
 ///
 /// `due_s`, `sent_s` and `end_s` are seconds since the start of the measurement window. `ttft_ms` and `e2el_ms` are
 /// milliseconds since `due_s`. `chunks_ms` contains the arrival of each content chunk, in milliseconds since `sent_s`.
-/// When the records exceed [`LoadPlan::kept_chunks`](crate::load::LoadPlan::kept_chunks), it contains only the first
-/// and the last one.
+/// Once all records together exceed [`LoadPlan::kept_chunks`](crate::load::LoadPlan::kept_chunks), further ones contain
+/// only the first and the last arrival.
 pub(super) fn line(run: &str, record: &RequestRecord) -> Json {
     let ms = |duration: Option<std::time::Duration>| duration.map(|duration| duration.as_secs_f64() * 1e3);
     let chunks: Vec<f64> = record.chunks.iter().map(|at| f64::from(*at) / 1e3).collect();

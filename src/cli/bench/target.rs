@@ -116,7 +116,7 @@ async fn ask(target: &LoadTarget) -> Result<Option<Vec<Json>>, CommandFailure> {
 /// Largest accepted list of models, in bytes.
 const LARGEST_LIST: usize = 4 << 20;
 
-/// Returns the message of the last error in the chain of causes. Users can act on that one.
+/// Returns the message of the last error in the chain of causes. It is the one that users can act on.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

@@ -13,15 +13,16 @@ use crate::workload::{Pruning, Think, TokenLength, WorkloadError, WorkloadSpec, 
 /// Default vocabulary size: Llama 2's. Nearly every model has at least as many tokens.
 const USUAL_VOCABULARY: u32 = 32_000;
 
-/// Default lengths, as of `vllm bench serve`'s random prompts.
+/// Default lengths in tokens, as of `vllm bench serve`'s random prompts.
 const USUAL_INPUT: TokenLength = TokenLength::Exact(1024);
 const USUAL_OUTPUT: TokenLength = TokenLength::Exact(128);
 
-/// Defaults of prompts that share a prefix, and of conversations.
+/// Defaults of prompts that share a prefix (its tokens, the number of prefixes), and of conversations (requests).
 const USUAL_PREFIX: u32 = 512;
 const USUAL_GROUPS: u32 = 8;
 const USUAL_TURNS: TokenLength = TokenLength::Exact(4);
 
+/// Default width and height of an image, in pixels.
 const USUAL_IMAGE: (u32, u32) = (512, 512);
 
 /// The workload kinds to which each argument applies.
@@ -67,7 +68,8 @@ impl WorkArgs {
         }
     }
 
-    /// Returns the workload that the arguments describe. `prompts` is the number to take from a file of conversations.
+    /// Returns the workload that the arguments describe. `prompts` is the number to take from a `ShareGPT`
+    /// file.
     pub(super) fn spec(&self, prompts: Option<u64>) -> Result<WorkloadSpec, CommandFailure> {
         let file = self.trace.clone().or_else(|| self.dataset.clone());
         let found = match (&self.workload, &self.trace, &self.dataset) {

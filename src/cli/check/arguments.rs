@@ -44,12 +44,15 @@ pub(super) struct ArgumentCheck<'a> {
 struct Tally {
     lines: usize,
     agree: usize,
+    /// The rules reject, and the engine accepts.
     false_rejections: usize,
+    /// The rules accept, and the engine rejects.
     false_acceptances: usize,
+    /// The engine gave no verdict.
     unanswered: usize,
 }
 
-/// Prints one verdict per line. A broken line ends the check, after the answers to the lines before it.
+/// Prints one verdict per line. A line that cannot be parsed ends the check, after the answers to the lines before it.
 pub(super) async fn run(file: &Path, check: ArgumentCheck<'_>, global: &Global) -> Result<(), CommandFailure> {
     let name = if is_standard_input(file) { "standard input".to_owned() } else { file.display().to_string() };
     let opened = open(file).map_err(|error| unreadable(&name, &error))?;
@@ -172,6 +175,7 @@ fn unreadable(name: &str, error: &std::io::Error) -> CommandFailure {
 }
 
 impl Tally {
+    /// Counts a line. The outer `None` means that the engine gave no verdict, the inner one that both agree.
     fn count(&mut self, compared: Option<&Option<Disagreement>>) {
         self.lines += 1;
         match compared {
@@ -229,6 +233,7 @@ impl ArgumentCheck<'_> {
     }
 
     /// Returns the configuration as far as the arguments can be parsed, with the findings of the parser and the rules.
+    /// Errors of the parser count as findings of the rule `A1`, which checks flags and values.
     fn findings(self, args: &[String]) -> (Config, Vec<Finding>) {
         let (config, errors) = self.table.parse_lenient(args);
         let unreadable = errors.into_iter().map(|error| {
@@ -239,7 +244,8 @@ impl ArgumentCheck<'_> {
         (config, findings)
     }
 
-    /// Returns a configuration that the rules accept. `config` already lacks the arguments that the parser refused.
+    /// Returns a configuration that the rules accept. `None` if the finding is a warning, or if no repair is known.
+    /// `config` already lacks the arguments that the parser refused, so such a finding needs no change of its own.
     fn repair(self, config: &Config, finding: &Finding) -> Option<Config> {
         match finding {
             accepted if !accepted.severity.rejects() => None,

@@ -19,7 +19,7 @@ fn marker() -> Marker {
     Marker::helper(Path::new(""), "", &format!("check-{}", std::process::id()))
 }
 
-/// Starts the preflight for arguments of a model, with these variables added to our own environment.
+/// Starts the preflight for arguments of `model`. The variables in `env` are added to the environment of this process.
 pub(super) fn start(
     program: PreflightProgram,
     python: String,

@@ -131,7 +131,8 @@ fn defaults(finding: Option<&Finding>) -> String {
 }
 
 /// Returns a line such as
-/// `KV cache of 191,300 tokens +- 2 % (1.46 requests of 131,072 tokens) with the defaults; 3.1 % of the space may not start`.
+/// `KV cache of 191,300 tokens +- 2 % (1.46 requests of 131,072 tokens) with the defaults`. The share of the space that
+/// may run out of memory at the start follows.
 fn memory_line(memory: &MemoryPrediction, removal: &SpaceRemoval) -> String {
     let cache = if memory.blocks() == 0 {
         "no room for a KV cache".to_owned()

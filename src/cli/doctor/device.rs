@@ -7,7 +7,7 @@ use crate::job::Job;
 use crate::server::PortOwner;
 use crate::stats::gib_text;
 
-/// Limit of the memory that a driver and a desktop take of an idle device.
+/// Largest use of an idle device's memory, in bytes. The driver and a desktop need some.
 const IDLE: u64 = 1 << 30;
 
 pub(super) fn look(study: Option<(&Job, &ExecutionEnvironment)>) -> Vec<Finding> {
@@ -45,8 +45,8 @@ fn described(reading: &GpuReading, driver: &str, owner: &dyn Fn(u32) -> String) 
     }
 }
 
-/// Returns the finding for a machine without a GPU. `needs_one` is whether the study's engine computes on a GPU; `None`
-/// without a study.
+/// Returns the finding for a machine without a readable GPU. `needs_one` states whether the study's engine computes on
+/// one. `None` means that there is no study.
 fn absent(needs_one: Option<bool>, text: &str) -> Finding {
     match needs_one {
         Some(false) => Finding::ok("device", format!("{text}; the study needs none")),

@@ -35,7 +35,7 @@ pub(super) fn look(global: &Global) -> Vec<Finding> {
     findings
 }
 
-/// Returns a file's folder, also if neither exists yet.
+/// Returns the absolute folder of a file. Neither must exist.
 fn folder_of(file: &Path) -> PathBuf {
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     absolute.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned)

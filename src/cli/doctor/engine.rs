@@ -82,7 +82,8 @@ async fn of_path() -> (Vec<Finding>, Option<PreflightSetup>) {
         ),
     };
     let preflight = engine.preflight().zip(engine.preflight_python(&command));
-    // The engine refuses a path that does not exist without using the network. A refusal is an answer too.
+    // The model is a path that does not exist. The engine refuses it without the network. For this check, a refusal is
+    // an answer, too.
     let setup = |(program, python)| PreflightSetup {
         program,
         python,

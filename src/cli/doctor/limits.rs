@@ -47,6 +47,7 @@ fn files(limit: Option<u64>) -> Finding {
     Finding::expect(limit >= FILES, "files", format!("{limit} open files at most"), hint)
 }
 
+/// Checks the smaller of the user's limit and that of the control group.
 fn processes(limit: Option<u64>, group: Option<u64>) -> Finding {
     let Some(least) = limit.into_iter().chain(group).min() else {
         return Finding::ok("processes", "as many as there can be");
@@ -55,7 +56,7 @@ fn processes(limit: Option<u64>, group: Option<u64>) -> Finding {
     Finding::expect(least >= PROCESSES, "processes", format!("{least} processes and threads at most"), hint)
 }
 
-/// Checks the permission for a real-time priority, which the load generator requests. It sets nothing.
+/// Checks whether a real-time priority is allowed, because the load generator requests one. The check sets none.
 fn priority(limit: Option<u64>, capable: bool) -> Finding {
     let allowed = capable || limit.is_none_or(|limit| limit > 0);
     let text = if allowed { "a real-time priority is allowed" } else { "no real-time priority is allowed" };

@@ -67,7 +67,7 @@ impl Finding {
         if holds { Self::ok(what, text) } else { Self::warn(what, text, hint) }
     }
 
-    /// Formats the finding as a coloured line such as `warn  files        1024 open files; hint`.
+    /// Formats the finding as a coloured line: state, name of the check, text and hint.
     fn line(&self) -> String {
         let (red, yellow, green) = (anstyle::AnsiColor::Red, anstyle::AnsiColor::Yellow, anstyle::AnsiColor::Green);
         let colour = match self.state {

@@ -11,12 +11,14 @@ use crate::store::{ScoredTrial, Store, Study};
 use crate::trial::{Measurement, Outcome, Startup};
 use crate::twin::{Calibration, TermFactor};
 
-/// A calibration, and the number of trials that it is based on.
+/// Everything that a prediction takes from the trials of a study.
 pub(super) struct LearnedCalibration {
     pub(super) calibration: Calibration,
+    /// Start-up times of the launches, and the caches that they filled.
     pub(super) starts: StartHistory,
+    /// Number of trials that the calibration is based on.
     pub(super) trials: usize,
-    /// The noise between launches.
+    /// The noise between launches. `None` without a calibration.
     pub(super) noise: Option<LaunchNoise>,
 }
 
@@ -26,7 +28,7 @@ impl LearnedCalibration {
     }
 }
 
-/// Learns from the measured trials of a study, on the model, engine and device of `question`.
+/// Learns from the measured trials of the study `name`. The model, engine and device are those of `question`.
 ///
 /// # Errors
 /// If there is no such study, its engine or model differs, or its trials do not suffice for a calibration.
@@ -68,7 +70,7 @@ pub(super) async fn calibrate(
     Ok(LearnedCalibration { calibration, starts, trials: all.len().min(MOST_TRIALS), noise })
 }
 
-/// Returns the facts that the launches of a question depend on.
+/// Returns the facts that start-up times depend on: model, release, device, host and arguments.
 pub(super) fn around<'a>(question: &TwinQuestion<'a>) -> LaunchSurroundings<'a> {
     let TwinQuestion { job, version, device, host, .. } = question;
     LaunchSurroundings {
@@ -78,7 +80,7 @@ pub(super) fn around<'a>(question: &TwinQuestion<'a>) -> LaunchSurroundings<'a> 
     }
 }
 
-/// Describes the calibration in one line.
+/// Describes the calibration in one line: each factor with its standard deviation in percent.
 pub(super) fn told(learned: &LearnedCalibration, study: &str) -> String {
     let LearnedCalibration { calibration, trials, .. } = learned;
     let factor = |factor: TermFactor| {

@@ -119,7 +119,8 @@ impl PredictCommand {
         for (config, (device, knowledge)) in
             configs.iter().flat_map(|config| devices.iter().map(move |device| (config, device)))
         {
-            // Earlier launches on this machine left the model's weights and compiled code in its caches.
+            // Earlier launches of the calibrating study left weights and compiled code in the machine's caches. They
+            // shorten the predicted start.
             let warm = learned.starts.warm(&calibrate::around(&question), config);
             let question = TwinQuestion {
                 config: config.clone(),
@@ -198,10 +199,12 @@ impl PredictCommand {
             Some(per_s) if per_s.is_infinite() => ArrivalPattern::AtOnce,
             Some(per_s) => ArrivalPattern::Rate { per_s, burstiness },
         };
-        // The number of users of a closed loop is no limit of the requests in flight of an open one.
+        // In a closed loop, the study's `concurrency` is its number of users. It does not limit the load of the command
+        // line.
         load.concurrency = self.concurrency.or(load.concurrency.filter(|_| own.is_none()));
         if let (None, Some(users)) = (self.rate, self.concurrency) {
             load.requests = load.requests.map(|requests| requests.max(users));
+            // The default warm-up of a closed loop is one request for each user.
             if own.is_none_or(|own| load.warmup == own) {
                 load.warmup = users;
             }

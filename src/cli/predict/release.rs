@@ -23,7 +23,7 @@ pub(super) struct PredictedRelease {
 /// The source of a release.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ReleaseOrigin {
-    /// The command line, the study file, or the simulated engine. The latter simulates the newest release by default.
+    /// The command line, the study file, or the flags of a simulated engine, which has the newest release by default.
     Stated,
     /// The trials of this study ran it.
     Trials(String),

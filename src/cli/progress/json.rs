@@ -7,7 +7,7 @@ use crate::rule::RemovedByRule;
 use crate::trial::Proposal;
 use crate::tuner::{TunerEvent, WrongRule};
 
-/// Returns the event as JSON. `None` for events that only `verbose` reports.
+/// Returns the event as JSON. Events of the load's progress return `None` unless `verbose` is set.
 #[expect(clippy::too_many_lines, reason = "one arm for each event")]
 pub(super) fn event_json(event: &TunerEvent, verbose: bool) -> Option<Json> {
     Some(match event {

@@ -23,12 +23,13 @@ use crate::tuner::{BudgetPlan, Interference, StudyEnding, TunerEvent, WrongRule}
 use json::event_json;
 use state::{OpenTrial, ProgressState};
 
-/// The receiver of events from the tuner and from the load's thread.
+/// Display of a study's progress. It receives events from the tuner and from the load's thread.
 pub(super) struct ProgressLine {
     mode: ProgressMode,
     verbose: bool,
+    /// Name of the objective's metric.
     metric: String,
-    /// Values that every trial sets. The lines omit them.
+    /// Flags with the same value in every trial. The lines omit them.
     fixed: Config,
     state: Mutex<ProgressState>,
 }
@@ -36,9 +37,11 @@ pub(super) struct ProgressLine {
 /// The form of the output on standard error.
 pub(super) enum ProgressMode {
     Quiet,
-    /// One line that changes.
+    /// One line that is updated in place. Events are written above it.
     Live(ProgressBar),
+    /// One line of text for each event.
     Lines,
+    /// One JSON object for each event.
     Json,
 }
 
@@ -91,6 +94,7 @@ impl ProgressLine {
         self.mode.finish();
     }
 
+    /// Updates the state and displays an event.
     pub(super) fn on(&self, event: &TunerEvent) {
         let live = {
             // A panic elsewhere must not end the progress display.
@@ -100,8 +104,8 @@ impl ProgressLine {
             let is_live = matches!(self.mode, ProgressMode::Live(_));
             is_live.then(|| (sum(|open| open.total).max(1), sum(|open| open.done), state.live_text()))
         };
-        // The lock is released before the write, because the loads of other trials report their requests meanwhile. A
-        // slow terminal must not delay them.
+        // The lock is released before the write. The loads of concurrent trials report their requests here, and a slow
+        // terminal must not delay them.
         match &self.mode {
             ProgressMode::Quiet => {}
             ProgressMode::Json => {
@@ -127,7 +131,7 @@ impl ProgressLine {
         }
     }
 
-    /// Returns the line for an event, without colour or cursor movement.
+    /// Returns the text for an event, without colour or cursor movement. `None` if the event has no line.
     fn line(&self, event: &TunerEvent) -> Option<String> {
         match event {
             TunerEvent::Begin { study, stored: 0, .. } => Some(format!("study {study}: new")),
@@ -212,7 +216,7 @@ impl ProgressLine {
             TunerEvent::Also { error } => Some(format!("moreover: {error}")),
             TunerEvent::Retry { incident, wait } => {
                 let Incident { number, failure, .. } = &**incident;
-                // A failure that is not the environment's is retried only because neighbours may have caused it.
+                // Other failures than the environment's are retried only if concurrent trials may have caused them.
                 let (whose, when) = match (failure.kind.blame(), wait.is_zero()) {
                     (Blame::Environment, true) => ("not its fault", "at once".to_owned()),
                     (Blame::Environment, false) => ("not its fault", format!("in {}", fine(*wait))),
@@ -238,7 +242,7 @@ impl ProgressLine {
                 "trial {}: rejected before launch, {}: {}",
                 trial.proposal.number, rejection.rule, rejection.message
             )),
-            // Hundreds of rejected trials may follow each other.
+            // Hundreds of trials in a row may be rejected, so only `--verbose` shows them.
             Outcome::Rejected(_) => None,
             Outcome::Failed(failure) => {
                 Some(format!("trial {}: failed, {}: {}", trial.proposal.number, failure.kind, failure.message))
@@ -281,6 +285,7 @@ fn plan_line(plan: &BudgetPlan) -> String {
     format!("plan: {}{left}; {confirmation}{launch}", budget.join(" or "))
 }
 
+/// Describes the measured interference, and the number of trials that run at a time from then on.
 fn interference_line(found: Option<&Interference>, at_a_time: usize) -> String {
     let Some(found) = found else {
         return format!("how much trials cost each other is not known; {at_a_time} run at a time");
@@ -317,7 +322,7 @@ fn live_line() -> ProgressBar {
 }
 
 pub(super) fn write_line(text: &str) {
-    // A closed standard error leaves nobody to report to.
+    // A failed write to standard error cannot be reported anywhere, so the error is ignored.
     let _ = writeln!(anstream::stderr().lock(), "{}", shown(text));
 }
 
@@ -325,7 +330,7 @@ pub(super) fn write_json(json: &serde_json::Value) {
     write_line(&json_for_terminal(&json.to_string()));
 }
 
-/// Formats a duration such as `40 s`, `12 min` or `3.5 h`.
+/// Formats a duration such as `40 s`, `12 min` or `3.5 h`. Minutes are rounded up.
 pub(super) fn coarse(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..90 => format!("{seconds} s"),

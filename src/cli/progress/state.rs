@@ -11,13 +11,15 @@ use crate::tuner::{BudgetPlan, TrialPhase, TunerEvent};
 pub(super) struct ProgressState {
     /// Trials to launch, if the budget limits them.
     trials: Option<u32>,
-    /// Number of the trial of the last event.
+    /// Number of the trial that the live line names: that of the last event, or the next one after an outcome.
     number: u32,
+    /// Launched trials that have an outcome, including those of earlier runs.
     launched: u32,
     /// Trials without an outcome.
     pub(super) open: BTreeMap<u32, OpenTrial>,
+    /// The best feasible value so far.
     best: Option<f64>,
-    /// Trials launched in this run, and the run's start, for the estimate of the remaining time.
+    /// The part of `launched` that belongs to this run, and the run's start. They give the remaining time.
     launched_here: u32,
     began: Option<Instant>,
     plan: Option<BudgetPlan>,
@@ -84,8 +86,9 @@ impl ProgressState {
         }
     }
 
-    /// Returns a text such as `trial 5, launch 3 of 16, measuring, best 1234, about 40 s left`. Rejected trials have
-    /// numbers too. With several open trials: `8 trials, launches 3 to 10 of 16, 2 starting, 6 measuring, ...`.
+    /// Returns a text such as `trial 5, launch 3 of 16, measuring, best 1234, about 40 s left`. The trial's number may
+    /// exceed the launch's, because rejected trials have numbers but no launches. With several open trials:
+    /// `8 trials, launches 3 to 10 of 16, 2 starting, 6 measuring, ...`.
     pub(super) fn live_text(&self) -> String {
         let of = self.trials.map(|trials| format!(" of {trials}")).unwrap_or_default();
         let best = self.best.map(|best| format!(", best {}", number(best))).unwrap_or_default();
@@ -113,6 +116,7 @@ impl ProgressState {
         format!("{what}{best}{left}")
     }
 
+    /// Estimates the time until the budget is spent: the shorter of the times by launches and by duration.
     fn time_left(&self) -> Option<Duration> {
         let began = self.began?;
         let by_trials = || {

@@ -29,10 +29,11 @@ impl FailurePattern {
     }
 }
 
-/// The length to which a quoted line is cut, in characters.
+/// The maximum length of a failure's message, in characters.
 const MOST_TEXT: usize = 400;
 
-/// Returns the failure of the first pattern that matches a line. If none matches, the exit and the phase decide.
+/// Returns the failure of the first pattern that matches a line. If none matches, the failure follows from the exit,
+/// and from whether the engine was ready.
 pub(super) fn diagnose(evidence: &EngineEvidence<'_>, patterns: &[FailurePattern]) -> Failure {
     let lines = || evidence.log.lines().filter(|line| !line.trim().is_empty());
     let by_pattern = || {
@@ -40,7 +41,7 @@ pub(super) fn diagnose(evidence: &EngineEvidence<'_>, patterns: &[FailurePattern
             patterns.iter().filter_map(|one| Some((one, lines().find(|line| one.pattern.is_match(line))?)));
         matches.next().map(|(one, line)| Failure { kind: one.kind, message: line.trim().to_owned() })
     };
-    // A KILL by the kernel takes precedence over the log.
+    // A KILL that the tuner did not send takes precedence over the log.
     let is_killed = evidence.exit == Some(ProcessExit::Signal(9)) && !evidence.ended_by_tuner;
     let failure = if is_killed { None } else { by_pattern() };
     let Failure { kind, message } = failure.unwrap_or_else(|| evidence.by_exit(lines().next_back()));

@@ -56,7 +56,7 @@ struct CommandEngine {
 /// Reads the keys of `[engine]` that only this engine has.
 ///
 /// # Errors
-/// If a key is missing, or a value is not one of its choices or no regular expression.
+/// If a key is missing, or its value is invalid.
 fn read(section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
     let style = match section.optional::<String>("flag_style")? {
         None => FlagStyle::Separate,
@@ -156,7 +156,7 @@ impl Engine for CommandEngine {
         true
     }
 
-    /// Returns the study's arguments with the flags at their placeholder, or at the end of the command.
+    /// Returns the study's command and arguments. The flags replace `{flags}`, or else follow the command.
     fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError> {
         let flags = RenderedFlags::of(spec.config, self.style, &self.spellings).words;
         let fill = |word: &String| {

@@ -56,7 +56,7 @@ impl FlagStyle {
 pub(super) enum ParameterSpelling {
     /// A flag, or `env:NAME`. A flag that ends with `=` has its value attached.
     Name(String),
-    /// The arguments of a switch that is on and of one that is off. An empty text is no argument.
+    /// The arguments for a switch that is on, and those for one that is off. An empty text stands for no argument.
     Switch { on: String, off: String },
 }
 
@@ -126,7 +126,7 @@ impl RenderedFlags {
         }
         match (value.as_bool(), style) {
             (Some(true), _) => self.words.push(name.clone()),
-            // A flag with one dash has no opposite, so it is left out.
+            // A flag with one dash has no `--no-` form, so a false value adds no argument.
             (Some(false), _) => {
                 self.words.extend(name.strip_prefix("--").map(|long| format!("--no-{long}")));
             }

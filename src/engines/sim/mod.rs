@@ -30,7 +30,8 @@ fn engine() -> Arc<dyn Engine> {
     Arc::new(SimEngine)
 }
 
-/// Most methods delegate to `VllmEngine`, because the simulated engine has vLLM's flags, log lines, pages and processes.
+/// Most methods delegate to `VllmEngine`, because the simulated engine has vLLM's flags, log lines, pages and
+/// processes.
 impl Engine for SimEngine {
     fn kind(&self) -> &'static str {
         KIND
@@ -122,7 +123,7 @@ impl Engine for SimEngine {
         process::SimOptions::simulated(args)
     }
 
-    /// Returns whether a space of this engine fits; those for vLLM do, because the flags are vLLM's.
+    /// Also accepts search spaces for vLLM, because the flags are vLLM's.
     fn takes_space_of(&self, kind: &str) -> bool {
         kind == self.kind() || VllmEngine.takes_space_of(kind)
     }

@@ -1,11 +1,12 @@
-//! The key under which configurations share the code that `torch.compile` has compiled.
+//! The key of compiled code. Configurations with equal keys share the code that `torch.compile` has compiled.
 
 use super::defaults::constant_default;
 use crate::config::{Config, ResolvedConfig};
 use crate::facts::EngineVersion;
 use crate::rule::Facts;
 
-/// Numeric flags with a default that depends on the model, the release, the device or other flags.
+/// Numeric flags with a default that depends on the model, the release, the device or other flags. The key contains
+/// their resolved values.
 const RESOLVED: [&str; 6] = [
     "block-size",
     "max-model-len",
@@ -15,10 +16,10 @@ const RESOLVED: [&str; 6] = [
     "tensor-parallel-size",
 ];
 
-/// Flags that the hash omits before 0.11.
+/// Further flags that the hash omits before 0.11.
 const LEFT_OUT_ONCE: [&str; 4] = ["block-size", "cuda-graph-sizes", "max-num-batched-tokens", "max-num-seqs"];
 
-/// Flags that the hash omits, among those in search spaces and studies.
+/// Flags that the hash omits in every release. The list covers the flags that search spaces and studies use.
 const LEFT_OUT: [&str; 24] = [
     "api-server-count",
     "disable-cascade-attn",

@@ -63,8 +63,8 @@ fn is_config_flag(word: &str) -> bool {
     word == FLAG || word.strip_prefix(FLAG).is_some_and(|rest| rest.starts_with('='))
 }
 
-/// Returns whether a command passes such a file to the engine. A wrapper before the engine may have a flag of the same
-/// name.
+/// Returns whether a command passes a `--config` file to the engine. A `--config` before the engine's own program
+/// belongs to a wrapper and does not count.
 pub(super) fn passes_config_file(command: &[String]) -> bool {
     let engine = command.iter().rposition(|word| word == "serve" || word.ends_with("api_server"));
     engine.is_some_and(|at| command[at..].iter().any(|word| is_config_flag(word)))

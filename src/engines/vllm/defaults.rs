@@ -1,7 +1,8 @@
 //! The values that the engine works with, including its defaults.
 //!
 //! Many failures come from one explicit value that conflicts with a default. The defaults depend on the release, the
-//! device and the device's memory. Sources: `vllm/config`, `vllm/engine/arg_utils.py` of the releases in `flag`.
+//! device and the device's memory. Sources: `vllm/config` and `vllm/engine/arg_utils.py` of the releases in
+//! `flags/flags.json`.
 
 mod class;
 pub(super) mod engine;
@@ -49,7 +50,8 @@ pub fn resolve_config(config: &Config, facts: &Facts<'_>) -> ResolvedConfig {
     let whole_prompts = processes_whole_prompts(facts);
     // V0 has no prefix caching for multimodal models, even if the flag is set.
     let shares_prefixes = !(whole || whole_prompts || v0 && facts.model.multimodal);
-    // The replacement of the budget happens after the scheduler's check that the budget covers its sequences.
+    // vLLM checks that the budget covers `max_num_seqs` before it replaces the budget. A budget that fails the check is
+    // not replaced.
     let is_replaced = whole_prompts && max_num_batched_tokens >= max_num_seqs;
     ResolvedConfig {
         v0,
@@ -121,6 +123,7 @@ fn is_on(config: &Config, name: &str) -> bool {
     config.get_bool(name) == Some(true)
 }
 
+/// Returns whether chunked prefill is enabled, by the flag or by default.
 fn chunks(config: &Config, facts: &Facts<'_>, v0: bool, max_model_len: u64) -> bool {
     let asked = config.get_bool("enable-chunked-prefill");
     if v0 {

@@ -52,7 +52,8 @@ pub(in crate::engines::vllm) fn read_launch(
     }
 }
 
-/// Returns the compilation level in `compilation-config`, which is a number or JSON.
+/// Returns the level in `compilation-config`, which is a number or a JSON object with `level` or `mode`. At level 0
+/// nothing is compiled.
 fn level(config: &Config) -> Option<u64> {
     if let Some(level) = config.get_i64("compilation-config") {
         return u64::try_from(level).ok();

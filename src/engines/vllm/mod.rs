@@ -47,7 +47,8 @@ pub(crate) const API_KEY_VARIABLE: &str = "VLLM_API_KEY";
 #[derive(Debug)]
 pub(super) struct VllmEngine;
 
-/// Reads the package's metadata, which takes milliseconds. `vllm --version` would import the engine first.
+/// Python code that prints the version in the package's metadata. It takes milliseconds, while `vllm --version` imports
+/// the engine first.
 const PRINT_VERSION: &str = "import importlib.metadata; print(importlib.metadata.version('vllm'))";
 
 /// Wrappers that run the engine on this machine and in the same environment.
@@ -116,7 +117,7 @@ impl Engine for VllmEngine {
         &["VLLM_CPU_KVCACHE_SPACE", "VLLM_USE_V1", "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"]
     }
 
-    /// Returns the prefix of `set_process_title` in `vllm/utils/system_utils.py`, since 0.10.
+    /// Returns the prefix that `set_process_title` of `vllm/utils/system_utils.py` uses since 0.10.
     fn process_title(&self) -> Option<&'static str> {
         Some("VLLM::")
     }
@@ -150,9 +151,9 @@ impl Engine for VllmEngine {
         python_of(command, "vllm").filter(|python| direct && is_python(python))
     }
 
-    /// Returns `VLLM_PORT`, except for several data-parallel engines. `get_open_port` of `vllm/utils/network_utils.py`
-    /// takes the first free port from `VLLM_PORT` on. Data-parallel engines do so at the same time, before any of them
-    /// has bound its port.
+    /// Returns `VLLM_PORT`, or `None` for several data-parallel engines. `get_open_port` of
+    /// `vllm/utils/network_utils.py` chooses the first free port from `VLLM_PORT` on. Data-parallel engines choose at
+    /// the same time, before any of them has bound its port.
     fn port_variable(&self, config: &Config) -> Option<&'static str> {
         let engines = config.get_i64("data-parallel-size").unwrap_or(1);
         (engines <= 1).then_some("VLLM_PORT")

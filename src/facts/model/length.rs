@@ -30,7 +30,7 @@ const LARGEST_FACTOR: f64 = 1e6;
 pub struct ContextLengths {
     /// The smallest length that `config.json` states.
     pub stated: Option<u64>,
-    /// `original_max_position_embeddings`, beside the other lengths.
+    /// `original_max_position_embeddings` at the top level, beside the other lengths.
     pub original: Option<u64>,
     pub scaling: Option<RopeScaling>,
 }
@@ -38,6 +38,7 @@ pub struct ContextLengths {
 /// The stretching of rotary positions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeScaling {
+    /// `rope_type`, such as `yarn`.
     pub kind: String,
     pub factor: f64,
     /// The length before stretching.
@@ -67,14 +68,14 @@ impl ContextLengths {
         Self { stated, original, scaling }
     }
 
-    /// Returns the longest length that a release derives, in tokens.
+    /// Returns the longest sequence that the model supports, in tokens, as a release derives it.
     #[must_use]
     pub fn longest(&self, version: EngineVersion) -> u64 {
         let Some(stated) = self.stated else { return FALLBACK };
         self.scaling.as_ref().map_or(stated, |scaling| scaling.stretch(stated, version))
     }
 
-    /// Returns the length that a release uses if none is set, in tokens.
+    /// Returns the length that a release uses without `max-model-len`, in tokens.
     #[must_use]
     pub fn usual(&self, version: EngineVersion) -> u64 {
         let long = self.scaling.as_ref().filter(|scaling| scaling.kind == "longrope" && version >= SHORT_AT_FIRST);
@@ -90,9 +91,9 @@ const SHORT_AT_FIRST: EngineVersion = EngineVersion::V0_20;
 impl RopeScaling {
     fn stretch(&self, stated: u64, version: EngineVersion) -> u64 {
         let base = match self.kind.as_str() {
-            // These state the final length themselves.
+            // Configurations of these kinds state the length after stretching.
             "su" | "longrope" | "llama3" | "mrope" | "default" => return stated,
-            // yarn does so since 0.32.
+            // Since 0.32 vLLM reads the stated length of `yarn` in the same way.
             "yarn" if version >= EngineVersion::V0_32 => return stated,
             "yarn" => self.original.unwrap_or(stated),
             _ => stated,

@@ -47,7 +47,7 @@ pub struct ModelShape {
     pub sliding_layers: Option<u64>,
     /// The sizes of multi-head latent attention, if the model caches latent vectors instead of keys and values.
     pub latent: Option<LatentAttention>,
-    /// Mixture of experts.
+    /// The experts of the layers; `None` for a dense model.
     pub experts: Option<ExpertLayers>,
     /// The checkpoint's own quantisation method, such as `awq` or `fp8`.
     pub quantization: Option<String>,
@@ -78,17 +78,19 @@ pub struct LatentAttention {
 }
 
 impl LatentAttention {
-    /// Returns the elements that one token takes in one layer.
+    /// Returns the number of cached elements of one token in one layer.
     #[must_use]
     pub const fn elements(self) -> u64 {
         self.kv_lora_rank.saturating_add(self.qk_rope_head_dim)
     }
 }
 
+/// The layers of a mixture-of-experts model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpertLayers {
     /// Routed experts of a layer.
     pub count: u64,
+    /// Intermediate size of one routed expert.
     pub intermediate_size: Option<u64>,
     /// Routed experts that one token passes.
     pub per_token: Option<u64>,
@@ -253,7 +255,7 @@ impl ModelShape {
         self.lengths.longest(version)
     }
 
-    /// Returns the properties that decide the memory, as one text. Models with equal texts take equal memory.
+    /// Returns the main properties that decide the memory, as one text. Models with equal texts are treated as equal.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let number = |number: Option<u64>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());

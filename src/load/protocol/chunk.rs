@@ -23,6 +23,7 @@ pub(super) enum ChunkContent {
     Nothing,
     /// An empty string or list.
     Empty,
+    /// Any other value.
     Something,
 }
 
@@ -32,6 +33,7 @@ pub(super) enum ChoiceFinish {
     /// No reason. TGI sends an empty one in every chunk of a completion but the last (its `router/src/server.rs`).
     #[default]
     No,
+    /// A regular end, such as `stop` or `length`.
     Yes,
     /// The server aborted the reply: `abort` and `error` of vLLM (`FinishReason` in `vllm/v1/engine/__init__.py`) and
     /// `abort` of SGLang.

@@ -36,8 +36,8 @@ impl Dialect {
 
     /// Returns whether a prompt may be token ids.
     ///
-    /// vLLM: `prompt` in `vllm/entrypoints/openai/protocol.py` is a text, texts, ids or lists of ids. SGLang:
-    /// `CompletionRequest` in `python/sglang/srt/entrypoints/openai/protocol.py`, alike. llama.cpp:
+    /// vLLM: `prompt` in `vllm/entrypoints/openai/protocol.py` is a text, texts, ids or lists of ids. SGLang: the
+    /// same in `CompletionRequest` of `python/sglang/srt/entrypoints/openai/protocol.py`. llama.cpp:
     /// `tokenize_input_prompts` in `tools/server/server-common.cpp`. OpenAI: the reference of `/v1/completions`. TGI
     /// takes only texts (`Prompt` in `router/src/lib.rs`). No chat endpoint takes them.
     #[must_use]
@@ -47,9 +47,9 @@ impl Dialect {
 
     /// Returns whether the server supports `ignore_eos`. Replies can then be forced to an exact number of tokens.
     ///
-    /// vLLM, SGLang: `ignore_eos` in the same files. llama.cpp: `ignore_eos` of `tools/server/README.md`, which its
-    /// OpenAI routes pass on. TGI has none over this interface (`ignore_eos_token` is set by its own benchmark only), and
-    /// OpenAI has none.
+    /// vLLM, SGLang: `ignore_eos` in the files that `takes_tokens` names. llama.cpp: `ignore_eos` of
+    /// `tools/server/README.md`; its OpenAI routes pass it on. TGI has none over this interface: only its own benchmark
+    /// sets `ignore_eos_token`. OpenAI has none.
     #[must_use]
     pub fn ignores_eos(self) -> bool {
         matches!(self, Self::Vllm | Self::Sglang | Self::LlamaCpp)

@@ -58,7 +58,7 @@ impl ServerProtocol {
                 return Err(LoadError::ExtraBody { field, reason });
             }
         }
-        // Every field is stated whose default differs between servers.
+        // All fields whose defaults differ between servers are stated.
         let mut fields = Map::new();
         fields.insert("model".to_owned(), json!(target.model));
         fields.insert("temperature".to_owned(), json!(0));

@@ -37,6 +37,7 @@ pub(in crate::load) enum ReplyLength {
 #[derive(Debug)]
 pub(in crate::load) struct ReplyState {
     rules: ReplyRules,
+    /// Number of requested output tokens.
     asked: u32,
     parser: SseParser,
     /// Received bytes of a reply that is not streamed.
@@ -51,6 +52,7 @@ pub(in crate::load) struct ReplyState {
     finish: ChoiceFinish,
     /// Whether any event has arrived.
     begun: bool,
+    /// Whether `[DONE]` has arrived.
     done: bool,
     /// The first failure that the stream itself reported.
     error: Option<RequestError>,
@@ -156,7 +158,7 @@ impl ReplyState {
         self.usage.and_then(|usage| usage.cached)
     }
 
-    /// Returns the result of a response that ended properly or with `lost`. Called once.
+    /// Returns the result of a response. `lost` is the error that ended it early, if any. Called once.
     ///
     /// An error reported by the reply takes precedence over missing parts: after an error event, everything else is
     /// missing too.

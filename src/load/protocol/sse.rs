@@ -1,4 +1,6 @@
-//! Incremental parser of server-sent events over byte chunks that may be split anywhere.
+//! Incremental parser of server-sent events. The bytes may be split anywhere.
+//!
+//! A chunk is here the bytes of one call, not a content chunk of a reply.
 //!
 //! A load generator needs only the fields `data` and `error`. The standard has no `error`, but llama.cpp once used it.
 //! Comments (keep-alives among them), `event`, `id` and `retry` are skipped. Lines end with LF, CRLF or CR, and an

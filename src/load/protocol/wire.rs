@@ -8,6 +8,7 @@ use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::chunk::{ChoiceFinish, ChunkContent, TokenUsage};
 
+/// A chunk, a whole reply or an error. Unknown fields are ignored.
 #[derive(Deserialize)]
 pub(super) struct WireChunk<'a> {
     #[serde(default)]
@@ -24,9 +25,11 @@ pub(super) struct WireChunk<'a> {
     pub(super) message: Option<WireText<'a>>,
 }
 
+/// A text, borrowed if it has no escapes.
 #[derive(Deserialize)]
 pub(super) struct WireText<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
+/// Value of the field `error`, in the forms of the various servers.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum ErrorBody<'a> {
@@ -87,7 +90,9 @@ impl From<WireTimings> for TokenUsage {
 /// The choices of a chunk, read without an allocation.
 #[derive(Default)]
 pub(super) struct WireChoices {
+    /// The largest content of any choice.
     pub(super) said: ChunkContent,
+    /// Whether a choice has a role.
     pub(super) role: bool,
     pub(super) finish: ChoiceFinish,
 }

@@ -15,13 +15,13 @@ const ALPHA: f64 = 0.001;
 /// because the test is repeated once a second.
 const Z: f64 = 3.89;
 
-/// Returns whether `bad` of `seen` requests are significantly more than a true share of at most `limit` (0 to 1). The
-/// result is wrong in at most one run of a thousand, for any number of calls during a run. A single bad request is
-/// never enough.
+/// Returns whether the true share of bad requests is significantly above `limit` (0 to 1), given that `bad` of `seen`
+/// were bad. The answer `true` is wrong in at most one run of a thousand, for any number of calls during a run. A
+/// single bad request is never enough.
 ///
 /// This is a sequential likelihood-ratio test (Wald, Sequential Analysis, 1947) against several alternatives at once.
-/// If the share is `limit`, the mean of the ratios is a martingale of expectation 1. (Source: Robbins, Statistical
-/// Methods Related to the Law of the Iterated Logarithm, 1970.) It then exceeds 1000 with a probability of at most 1 /
+/// If the share is `limit`, the mean of the ratios is a martingale of expectation 1 (Robbins, Statistical Methods
+/// Related to the Law of the Iterated Logarithm, 1970). It then exceeds 1000 with a probability of at most 1 /
 /// 1000 (Ville's inequality).
 pub(super) fn exceeds(bad: u64, seen: u64, limit: f64) -> bool {
     // With a limit of 0 the ratio would be infinite.
@@ -47,11 +47,15 @@ pub(super) struct LimitEvidence {
     quantity: WatchedQuantity,
     /// The limited percentile, 0 to 100. `None` for the mean.
     percentile: Option<f64>,
+    /// Requests that have the quantity.
     seen: u64,
     /// Requests beyond the limit.
     bad: u64,
+    /// Sum of the values, in milliseconds or tokens per second.
     sum: f64,
+    /// Sum and number of the values per time interval.
     bins: QuantileBins,
+    /// The latest end of a request.
     last: std::time::Duration,
 }
 
@@ -82,8 +86,8 @@ impl LimitEvidence {
         self.bins.add(record.end, value, 1.0);
     }
 
-    /// Returns the reason that the limit is broken for all outcomes of the other requests, of `total` in all. Returns
-    /// `None` while it can be kept.
+    /// Returns the reason if no outcome of the remaining requests can keep the limit. `total` is the number of all
+    /// requests of the window. Returns `None` while the limit can be kept.
     pub(super) fn certain(&self, total: u64) -> Option<String> {
         let all = to_f64(total);
         let broken = match (self.percentile, self.limit.limit) {
@@ -107,7 +111,8 @@ impl LimitEvidence {
         })
     }
 
-    /// Returns the reason that the limit is broken, certain by 99.9 %, for a run without a known end.
+    /// Returns the reason if the limit is broken with a confidence of 99.9 %. For a run without a known number of
+    /// requests.
     pub(super) fn likely(&self) -> Option<String> {
         let broken = match (self.percentile, self.limit.limit) {
             (Some(p), MetricLimit::AtMost(_)) => exceeds(self.bad, self.seen, 1.0 - p / 100.0),

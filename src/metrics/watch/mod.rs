@@ -2,8 +2,8 @@
 //!
 //! A run ends early if its metric is precise enough, or if its outcome is certain. The outcome is certain if the server
 //! is gone, too many requests fail, a limit can no longer be kept, or an open loop overloads the server. The
-//! statistical conditions are tests that may be repeated at any time. The file of each documents its probability of
-//! error.
+//! statistical conditions are checked repeatedly during a run. `evidence` documents the probability of error of
+//! its tests, `saturation` the origin of its thresholds. The confidence of a precision is that of a single check.
 
 mod evidence;
 mod saturation;
@@ -25,7 +25,8 @@ use until::PrecisionProgress;
 
 pub(crate) use until::PrecisionTarget;
 
-/// Minimum number of successive failed connects until the server counts as gone.
+/// Number of successive failed connects after which the server counts as gone. If the concurrency is higher, that many
+/// are required.
 const GONE: usize = 20;
 
 /// Conditions that end a run early.
@@ -33,16 +34,16 @@ const GONE: usize = 20;
 pub(crate) struct WatchOptions {
     /// The sufficient precision.
     pub until: Option<PrecisionTarget>,
-    /// Minimum number of completed requests. Before it and `min_time`, only certainty ends a run. The load's plan
-    /// contains the maximum length.
+    /// Minimum number of completed requests. Until it and `min_time` are reached, only a gone server, the error rate or
+    /// an arithmetically broken limit ends a run. The load's plan contains the maximum length.
     pub min_requests: u64,
     /// Minimum time of the measurement window.
     pub min_time: Duration,
-    /// The largest share of failed requests, 0 to 1.
+    /// The largest allowed share of failed requests, 0 to 1.
     pub error_rate_limit: Option<f64>,
     /// Limits of means and percentiles of TTFT, TPOT, E2EL and output speed. Other limits do not end a run.
     pub limits: Vec<Constraint>,
-    /// Limits of a good request, for a precision of the goodput.
+    /// Limits of a good request. Used only if `until` requests a precision of the goodput.
     pub goodput: Vec<Slo>,
     /// Whether requests arrive independently of the server's replies. Only then can it fall behind.
     pub open_loop: bool,

@@ -8,28 +8,38 @@
 //! - The number in flight grew by at least 5 % of the arrivals, and is twice that of the run's first quarter.
 //! - It grew by more than a random walk would: the mean of the 16 increments is more than 5 standard errors above 0. In
 //!   a stable queue the increments even compensate each other, so that such growth is rarer still.
-//! - The rate of completions no longer increases by more than 10 % from the second or third quarter of the run to the
-//!   fourth. A server that fills up, or follows a ramp of the arrivals, completes more and more.
+//! - The rate of completions in the fourth quarter of the run is at most 10 % above the lower one of the second and
+//!   third quarters. A server that fills up, or follows a ramp of the arrivals, completes more and more.
 //! - Requests still arrive: in the fourth quarter at least half as many as in the third.
 //!
-//! They must continue to hold while the run becomes longer by a fifth, so that a coincidence in one second ends no run.
-//! The thresholds were chosen on simulated queues. Some of those are the tests below.
+//! They must continue to hold while the run becomes longer by a fifth. A coincidence in one second then ends no run.
+//! The thresholds were chosen on simulated queues. Some of those queues are in the tests of this file.
 
 use crate::stats::to_f64;
 
+/// Number of samples at which every second one is dropped.
 const MOST: usize = 512;
+/// Minimum number of samples for a check.
 const FEWEST: usize = 64;
 const INCREMENTS: usize = 16;
+/// Minimum number of requests that ended in the last half of the run.
 const LEFT: f64 = 100.0;
+/// Minimum growth of the number in flight, as a share of the arrivals.
 const GROWTH: f64 = 0.05;
+/// Minimum ratio of the number in flight to that of the first quarter.
 const AGAINST_START: f64 = 2.0;
 const STANDARD_ERRORS: f64 = 5.0;
+/// Maximum ratio of the fourth quarter's rate of completions to the earlier ones.
 const STILL_INCREASING: f64 = 1.1;
+/// Minimum ratio of the fourth quarter's rate of arrivals to the third's.
 const STILL_ARRIVING: f64 = 0.5;
+/// Minimum ratio of the current length of the run to its length when the conditions began to hold.
 const PERSISTENT: f64 = 1.2;
 
+/// The load at one tick.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
+    /// Seconds since the window's start.
     at_s: f64,
     /// Requests that are due and have not ended.
     present: f64,
@@ -41,7 +51,9 @@ struct Sample {
 #[derive(Debug)]
 pub(super) struct Saturation {
     samples: Vec<Sample>,
+    /// One of this many ticks becomes a sample.
     every: usize,
+    /// Ticks since the last sample.
     passed: usize,
     /// Instant of the first of the uninterrupted checks that found the server behind.
     since_s: Option<f64>,
@@ -72,8 +84,8 @@ impl Saturation {
         }
     }
 
-    /// Returns the reason that the server cannot keep up, if all checks have found it for long enough. `median_s` is
-    /// the median E2EL so far.
+    /// Returns the reason if all checks have found for long enough that the server cannot keep up. `median_s` is the
+    /// median E2EL so far.
     pub(super) fn verdict(&mut self, median_s: f64) -> Option<String> {
         let now = self.samples.last()?.at_s;
         let seen = self.seen(median_s);

@@ -107,7 +107,7 @@ pub(super) fn percentile_of(statistic: &str) -> Option<f64> {
     }
 }
 
-/// The observations that a metric is computed from. The first four are counts per second.
+/// The observations that a metric is computed from. The first four are for throughputs: counts per time interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sample {
     Requests,
@@ -156,6 +156,7 @@ impl QuantileBins {
         Self { width_s: Self::FIRST_S, sums: Vec::new() }
     }
 
+    /// Adds a pair to the interval that contains `at`.
     pub(super) fn add(&mut self, at: Duration, y: f64, x: f64) {
         let at = at.as_secs_f64();
         while at / self.width_s >= to_f64(Self::MOST) {

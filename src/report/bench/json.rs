@@ -16,9 +16,10 @@ pub(super) fn write(runs: BenchRuns<'_>) -> String {
 /// Returns one run as a flat object, under the names of `vllm bench serve`.
 ///
 /// The additional fields are `name`, `device`, `seed`, `valid` with `invalid_reasons`, `end`, `unfinished`, `unsent`,
-/// `saturated`, `series` and `server_series`. From the [`Measurement`](crate::trial::Measurement), `errors` (counts by
-/// class), `client`, `window`, `confidence` and `server` are additional too. A missing latency is absent, not 0. A rate
-/// or a burstiness without a limit is the text `inf`, as in `vllm bench serve`.
+/// `saturated`, `setpoint_version`, `ramp_up_over_s`, `series` and `server_series`. From the
+/// [`Measurement`](crate::trial::Measurement), `errors` (counts by class), `client`, `window`, `confidence` and
+/// `server` are additional too. A missing latency is absent, not 0. A rate or a burstiness without a limit is the text
+/// `inf`, as in `vllm bench serve`.
 #[must_use]
 pub(crate) fn benchmark_json(run: &BenchResult) -> Json {
     let mut map = match serde_json::to_value(&run.measurement) {

@@ -1,7 +1,7 @@
 //! Writes the table of vLLM's nightly benchmarks, like their `tabulate(..., tablefmt="pipe")`.
 //!
-//! Numbers have six significant digits and are aligned at their points. A column is at least two characters wider than
-//! its header (python-tabulate, `MIN_PADDING`).
+//! Numbers have six significant digits and are aligned at their decimal points. A column is at least two characters
+//! wider than its header (python-tabulate, `MIN_PADDING`).
 
 use serde_json::Value as Json;
 
@@ -23,7 +23,7 @@ pub(super) fn write(runs: BenchRuns<'_>) -> String {
     lines.join("\n")
 }
 
-/// One column, padded.
+/// One column with padded cells. `width` is in characters, and `numbers` means right-aligned.
 struct Drawn {
     header: String,
     cells: Vec<String>,
@@ -61,7 +61,7 @@ fn shown(value: &Json) -> String {
     }
 }
 
-/// Pads on the right, so that the points are aligned once the column is padded on the left.
+/// Pads numbers on the right, so that their decimal points align once the column is padded on the left.
 fn align_points(cells: &mut [String]) {
     let behind = |cell: &str| cell.find(['.', 'e']).map_or(0, |point| cell.len() - point);
     let most = cells.iter().map(|cell| behind(cell)).max().unwrap_or(0);

@@ -33,12 +33,13 @@ pub(crate) struct BenchResult {
     pub device: String,
     /// Requested number of requests; `None` if the run had no fixed number.
     pub requests: Option<u64>,
-    /// Requests per second; infinite for a closed loop, for all at once and for a trace.
+    /// Requests per second. Infinite for a closed loop, for all at once, for a trace and for a ramp.
     pub rate: f64,
-    /// Shape of the arrival gaps. Infinite for constant gaps.
+    /// Shape of the gamma distribution of arrival gaps: 1 for a Poisson process, infinite for constant gaps.
     pub burstiness: f64,
-    /// A rate that changes: from, to (requests per second), over (seconds).
+    /// A rate that changes linearly: first rate, last rate (both in requests per second), duration (seconds).
     pub ramp: Option<[f64; 3]>,
+    /// Largest number of requests in flight; `None` without a limit.
     pub concurrency: Option<u64>,
     pub seed: u64,
     /// Whether the numbers of the steady state were requested.
@@ -46,7 +47,7 @@ pub(crate) struct BenchResult {
     pub measurement: Measurement,
     /// The end of the run: `complete`, `interrupted`, or the reason of an early end.
     pub end: String,
-    /// Requests that were under way when the run ended, and sessions that were due and had not begun.
+    /// Requests in flight when the run ended, and sessions that were due but had not begun.
     pub unfinished: u64,
     pub unsent: u64,
     /// Description of the overload, if the server fell behind the offered load. Latencies then depend on the length of
@@ -54,7 +55,7 @@ pub(crate) struct BenchResult {
     pub saturated: Option<String>,
     /// Reasons for which the numbers must not be used. Empty if they may be used.
     pub invalid: Vec<String>,
-    /// Requested series: one object for each second, and the samples of the server.
+    /// The load's metrics for each second, and the samples of the server. `None` unless `--series` was given.
     pub series: Option<Json>,
     pub server_series: Option<Json>,
 }

@@ -12,12 +12,13 @@ use super::BenchResult;
 pub(super) enum BenchColumn {
     Name,
     Device,
-    /// A count.
+    /// Number of completed requests.
     Completed,
     /// A metric by its name.
     Metric(&'static str),
 }
 
+/// Header and content of each column.
 pub(super) const COLUMNS: &[(&str, BenchColumn)] = &[
     ("Test name", BenchColumn::Name),
     ("GPU", BenchColumn::Device),

@@ -1,7 +1,7 @@
 //! Writes the block that `vllm bench serve` prints at its end, line for line, followed by a few lines of our own.
 //!
 //! Labels, order and widths are those of `benchmark()` in `vllm/benchmarks/serve.py` of vLLM 0.32. A missing latency is
-//! `nan`; that program prints 0.00. For instance, replies that are not streamed have no time to the first token.
+//! `nan` here, and 0.00 in that program. For instance, replies that are not streamed have no time to first token.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::trial::ClientReport;
 /// Width of the block in characters.
 const WIDTH: usize = 50;
 
-/// Metrics whose confidence interval is shown.
+/// Metrics whose 95 % confidence interval is shown.
 const SURE: [&str; 4] = ["output_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms"];
 
 /// Metrics of the server that are shown, with their labels.

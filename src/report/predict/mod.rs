@@ -25,7 +25,7 @@ pub(crate) struct Predictions<'a> {
     /// The engine and its release.
     pub engine: String,
     pub version: EngineVersion,
-    /// Whether no source states the release.
+    /// Whether the release is only assumed, because no source states it.
     pub version_assumed: bool,
     pub load: &'a LoadJob,
     /// The predictions, best first.
@@ -38,9 +38,9 @@ pub(crate) struct PredictedConfiguration {
     /// The requested configuration, without the values that the study sets in every launch.
     pub config: Config,
     pub device: &'static DevicePreset,
-    /// Whether the device differs from the study's.
+    /// Whether the device is another one (`--on`) than that of the study or of `--device`.
     pub elsewhere: bool,
-    /// Whether runs on this device were observed.
+    /// Whether the twin was calibrated by trials on this device.
     pub calibrated: bool,
     /// The noise between launches that the ranges contain.
     pub noise: Option<LaunchNoise>,

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use crate::stats::to_f64;
 
-/// Size of a panel, and the margins for its labels, in pixels.
+/// Size of a panel, and the margins for its labels, in units of the SVG's `viewBox`.
 const WIDTH: f64 = 880.0;
 const HEIGHT: f64 = 190.0;
 const LEFT: f64 = 64.0;
@@ -25,17 +25,18 @@ pub(super) struct PlotLine {
     pub(super) filled: bool,
 }
 
+/// One plot of values with the same unit.
 pub(super) struct PlotPanel {
     pub(super) title: &'static str,
     /// Unit of the values.
     pub(super) unit: &'static str,
     /// Seconds between two values.
     pub(super) step_s: f64,
-    /// Lines in the order of drawing.
+    /// Lines in the order of drawing. Later ones cover earlier ones.
     pub(super) lines: Vec<PlotLine>,
     /// A marked level, with its name.
     pub(super) mark: Option<(&'static str, f64)>,
-    /// Least end of the vertical axis.
+    /// The vertical axis begins at 0 and ends at this value or above.
     pub(super) least_top: f64,
 }
 
@@ -91,6 +92,7 @@ pub(super) fn svg(panel: &PlotPanel) -> String {
     svg
 }
 
+/// Draws a line as steps: each value holds for `step_s`. `bottom` is the lower end of a filled area.
 fn drawn(line: &PlotLine, step_s: f64, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64, bottom: f64) -> String {
     let mut path = String::new();
     for (index, value) in line.values.iter().enumerate() {
@@ -106,8 +108,8 @@ fn drawn(line: &PlotLine, step_s: f64, x: &impl Fn(f64) -> f64, y: &impl Fn(f64)
     format!("<path class=\"{} {kind}\" d=\"{path}\"/>", line.name)
 }
 
-/// Returns the distance between about `count` ticks, and the first tick that is not below `most`. The distance is 1, 2
-/// or 5 times a power of ten.
+/// Returns the distance between about `count` ticks, and the first tick that reaches `most` within 0.1 %. The
+/// distance is 1, 2 or 5 times a power of ten.
 fn ticks(most: f64, count: f64) -> (f64, f64) {
     let most = if most > 0.0 && most.is_finite() { most } else { 1.0 };
     let rough = most / count;

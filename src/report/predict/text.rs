@@ -40,7 +40,7 @@ pub(crate) fn predictions_text(predictions: &Predictions<'_>) -> String {
     text
 }
 
-/// Returns the values of the limited metrics, or the state if there are none.
+/// Returns the values of the limited metrics, or the state of a configuration that the twin could not measure.
 fn kept(predictions: &Predictions<'_>, predicted: &PredictedConfiguration) -> String {
     let Some(measurement) = predicted.prediction.outcome.measurement() else { return predicted.state().to_owned() };
     let values = predictions.objective.constraints.iter().map(|limit| match measurement.metric(&limit.metric) {
@@ -136,7 +136,7 @@ fn terms(served: &ServedLoad) -> String {
     shown.map(|(term, share)| format!("{} {}", term.name(), percent(*share))).collect::<Vec<_>>().join(", ")
 }
 
-/// Describes the highest load that keeps the limits, or that the study has no limits.
+/// Describes the highest load that keeps the study's limits.
 fn highest(predictions: &Predictions<'_>, served: &ServedLoad) -> String {
     let Some(PredictedHighest { knob, value, interval, .. }) = &served.highest else {
         return "no constraint in the study, so that there is none to keep".to_owned();

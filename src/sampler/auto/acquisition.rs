@@ -23,10 +23,10 @@ const PENALTY: f64 = 20.0;
 const PROBABLY: f64 = 0.5;
 /// Weight of the objective while no point is known to be feasible.
 const VALUE_WEIGHT: f64 = 0.5;
-/// Gains below this, as a logarithm, are not worth a trial.
+/// Gains below this, in modelled units (mostly logarithms), are not worth a trial.
 const LEAST_GAIN: f64 = 0.01;
-/// Factor of the deviations for an exploring suggestion, and number of the models' own deviations. The best value has
-/// to be within that number. Without this bound the suggestion is a corner of the space.
+/// An exploring suggestion multiplies the deviations by `DOUBT`. With one objective, its mean plus `HOPE` times the
+/// models' own deviation has to reach the best value. Without this bound the suggestion is a corner of the space.
 const DOUBT: f64 = 3.0;
 const HOPE: f64 = 2.0;
 /// Weight of the sum of all distances beside the largest one, with three or more objectives.
@@ -34,7 +34,7 @@ const SUM: f64 = 0.05;
 
 /// The incumbent that a trial is to improve on.
 enum Incumbent {
-    /// No point is probably feasible. Contains the mean of the first objective.
+    /// No point is probably feasible. Contains the mean of the first objective's measurements.
     Nothing(f64),
     /// The best expected value.
     Value(f64),
@@ -44,8 +44,9 @@ enum Incumbent {
     Distance(Distance, f64),
 }
 
-/// The distance of a point from the best of each objective: the largest weighted distance, and a little of the sum of
-/// all. The sum makes every part of a front reachable, for any shape of it.
+/// The distance of a point from the best value of each objective: the largest weighted distance, plus `SUM` times the
+/// sum of all. The largest distance makes every part of a front reachable, for any shape of it. With the sum the other
+/// objectives count a little.
 struct Distance {
     /// The best value of each objective, and the weight of a unit of distance from it.
     best: Vec<f64>,
@@ -55,6 +56,7 @@ struct Distance {
 pub(super) struct Acquisition<'a> {
     models: &'a Models<'a>,
     incumbent: Incumbent,
+    /// Factor of the models' deviations.
     doubt: f64,
 }
 
@@ -74,6 +76,7 @@ impl<'a> Acquisition<'a> {
         Self { models, incumbent, doubt: if doubts { DOUBT } else { 1.0 } }
     }
 
+    /// Returns the acquisition of a point, as a logarithm and without its cost.
     pub(super) fn score(&self, point: &[f64]) -> f64 {
         let outlook = self.models.wider(point, self.doubt);
         let mut score = outlook.log_feasible + SERVING_WEIGHT * libm::log(outlook.serves.max(1e-300));
@@ -96,7 +99,8 @@ impl<'a> Acquisition<'a> {
     }
 }
 
-/// Returns the expected gain of a trial over a modelled value of the only objective.
+/// Returns the expected gain of a trial over a modelled value of the only objective, times the probability that the
+/// trial is feasible.
 pub(super) fn gain(models: &Models<'_>, point: &[f64], over: f64) -> f64 {
     let outlook = models.at(point);
     let first = outlook.objectives.first();

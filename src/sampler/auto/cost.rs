@@ -1,7 +1,7 @@
 //! The expected cost of a trial; the acquisition is divided by it.
 //!
-//! Source: J. Snoek, H. Larochelle and R. Adams, "Practical Bayesian optimization of machine learning algorithms", 2012, section
-//! 3.2: expected improvement per second, with a Gaussian process of the logarithm of the cost.
+//! Source: J. Snoek, H. Larochelle and R. Adams, "Practical Bayesian optimization of machine learning algorithms",
+//! 2012, section 3.2: expected improvement per second, with a Gaussian process of the logarithm of the cost.
 
 use super::models::of_values;
 use crate::config::Config;
@@ -14,7 +14,9 @@ const MOST_TOLD: usize = 150;
 pub(super) enum ExpectedCost<'a> {
     /// The cost is unknown or the same everywhere.
     Equal,
+    /// The cost function of the question.
     Said(&'a dyn Fn(&Config) -> f64),
+    /// A cost learnt from the earlier trials.
     Learnt(Box<LearntCost>),
 }
 

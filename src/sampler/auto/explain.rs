@@ -2,9 +2,9 @@
 //! cannot look like a finding.
 //!
 //! The indices are Sobol' indices of the process's mean over the configurations that are allowed and probably serve.
-//! Their intervals are the spread of samples from the process, which fit the measurements equally well.
-//! Hyper-parameters are uncertain too, so the samples come from several sets of them. An expectation away from the
-//! measured values is less certain than any process predicts (`support`).
+//! Their intervals come from posterior samples, which fit the measurements equally well. Hyper-parameters are uncertain
+//! too, so the samples come from several sets of them. The expected result at a value far from the measured ones gets a
+//! wider interval than the process predicts (`support`).
 
 mod dependence;
 mod effects;
@@ -33,11 +33,11 @@ use crate::surrogate::{Encoding, Process, ProcessData};
 
 /// Number of posterior samples, over all sets of hyper-parameters.
 const DRAWS: usize = 32;
-/// Number of hyper-parameter sets: the most likely one, and those after their priors were moved at random.
+/// Number of hyper-parameter sets: the most likely one, and others whose priors were moved at random.
 const ASSUMPTIONS: usize = 4;
 /// Maximum number of measurements in the fit, evenly chosen.
 const MOST_DATA: usize = 300;
-/// Share of the unexplained variance below which the mean's variation is rounding.
+/// The variation of the mean is rounding below this share of the unexplained variance.
 const ROUNDING: f64 = 1e-9;
 /// Least share of a reported pair.
 const LEAST_PAIR: f64 = 0.005;

@@ -1,10 +1,10 @@
 //! The first trials, before the models are used: the best points of the priors, each unlike the ones before, or an even
 //! spread.
 //!
-//! A prior that is nearly right has one of the best configurations among its own best ones. Its errors decide which
-//! one. The first trial is therefore its best point, the second the point whose constraints it is most certain of. The
-//! others are to differ from these. If the measurements refute the prior's best points, the prior is dropped and the
-//! next points are spread evenly.
+//! If a prior is nearly right, one of its best points is one of the best configurations. Its errors decide which point
+//! that is. The first trial is therefore the prior's best point. The second is the point with the least uncertain
+//! constraints. Each of the others is the point farthest from all known ones. If the measurements refute the prior's
+//! best points, the prior is dropped and the next points are spread evenly.
 
 use std::collections::HashMap;
 
@@ -25,11 +25,11 @@ use crate::surrogate::{EncodedAxis, Encoding, front};
 pub(super) const SPREAD: usize = 5;
 /// Share of each range for these points: extreme configurations are least likely to serve.
 const INNER: f64 = 0.8;
-/// Number of trials at the priors' best points.
+/// Maximum number of first trials at the priors' best points.
 pub(super) const BELIEVED: usize = 4;
-/// Largest shortfall from the prior's best point, as a share.
+/// Largest shortfall from the prior's best point for a point to be among the best ones, as a share.
 const NEARLY: f64 = 0.05;
-/// Weight of a failure among the prior's best points, as an equivalent modelled difference of a value.
+/// Error that a failure among the prior's best points counts as, in modelled units of an objective.
 const FAILURE: f64 = 0.5;
 
 /// A configuration that is among a prior's best ones.
@@ -37,6 +37,7 @@ pub(super) struct PredictedPoint<'a> {
     prior: &'a SamplerPrior,
     config: &'a Config,
     point: Vec<f64>,
+    /// The prior's prediction.
     said: &'a MeasuredNumbers,
     /// Sum of the deviations of the constraints; 0 if the prior is not computed.
     doubt: f64,
@@ -71,6 +72,8 @@ impl<'a> PredictedPoints<'a> {
     }
 }
 
+/// Returns the feasible configurations of a prior that are nearly as good as its best one. With several objectives,
+/// returns those that are not dominated.
 fn best<'a>(
     prior: &'a SamplerPrior,
     measures: &[Measure],
@@ -98,9 +101,9 @@ fn best<'a>(
     kept.map(|(_, (_, believed))| believed).collect()
 }
 
-/// Returns whether the measurements refute a prior's predictions for its best points. They do if the total error
-/// exceeds that of `BELIEVED` points with the usual error of a prior. A difference that all points share does not
-/// count: a level is easily learnt.
+/// Returns whether the measurements refute a prior's predictions for its best points. They do if the sum of the errors
+/// exceeds that of `BELIEVED` points with a prior's usual error, `WRONG_VALUES`. An error that all points share does
+/// not count: the models learn a level easily.
 fn are_refuted(best: &[PredictedPoint<'_>], measures: &[Measure]) -> bool {
     let failed =
         best.iter().filter(|one| matches!(one.known, Some(KnownOutcome::Failed | KnownOutcome::Rejected))).count();
@@ -125,8 +128,8 @@ fn gains(measures: &[Measure], known: &KnownOutcome) -> Option<Vec<f64>> {
     (measured.is_feasible() && !gains.is_empty() && gains.iter().all(|gain| gain.is_finite())).then_some(gains)
 }
 
-/// Returns the first point while none was tried, then the one whose constraints are most certain, then the one farthest
-/// from all known points.
+/// Returns the suggestion of the next trusted point that is allowed. It is the first point while none was tried, then
+/// the one with the least uncertain constraints, then the one farthest from all known points.
 pub(super) fn next(
     ask: &SamplerAsk<'_>,
     encoding: &Encoding<'_>,

@@ -19,7 +19,7 @@ use crate::surrogate::{Encoding, PosteriorBelief, front};
 const PROBABLY: f64 = 0.75;
 /// Number of standard deviations beyond which a difference of two configurations is significant.
 const TOLD_APART: f64 = 2.0;
-/// Least number of measurements to assess a prior, and the rank correlation below which it is of no use.
+/// Least number of measurements to assess a prior, and the rank correlation below which its predictions are of no use.
 const ENOUGH: usize = 8;
 const OF_USE: f64 = 0.3;
 
@@ -51,7 +51,8 @@ pub(super) fn judge(ask: &SamplerAsk<'_>) -> Option<Judgement> {
 
 /// A configuration in the ranking.
 struct Ranked {
-    /// Sum of the expected objectives, each in units of its spread, and its standard deviation.
+    /// Sum of the expected objectives, each as its distance from the mean in units of its spread, and the standard
+    /// deviation of the sum.
     order: f64,
     deviation: f64,
     /// Number of measurements of the configuration.
@@ -59,9 +60,9 @@ struct Ranked {
     pick: Pick,
 }
 
-/// Returns the measured configurations that are probably feasible, the best expected one first. A configuration that
-/// does not differ significantly from it and was measured more often goes before it. Several objectives are ordered by
-/// their sum, each in units of its spread.
+/// Returns the measured configurations that are probably feasible, the best expected one first. With one objective, a
+/// configuration that does not differ significantly from it and was measured more often goes before it. Several
+/// objectives are ordered by their sum, each in units of its spread.
 fn ranking(ask: &SamplerAsk<'_>, table: &HistoryTable, models: &[Models<'_>]) -> Vec<Pick> {
     let mut times: HashMap<String, usize> = HashMap::new();
     for (place, _) in &table.measured {

@@ -13,7 +13,8 @@ use crate::sampler::SamplerAsk;
 use crate::stats::to_f64;
 use crate::surrogate::Encoding;
 
-/// Number of candidates for the best configuration of the space, and number of samples over all hyper-parameter sets.
+/// Number of candidates for the best configuration of the space, and number of posterior samples over all
+/// hyper-parameter sets.
 const RIVALS: usize = 60;
 const DRAWS: usize = 300;
 
@@ -21,6 +22,7 @@ const DRAWS: usize = 300;
 pub(super) struct RemainingGain {
     /// The 5th, 50th and 95th percentile of the gain of the best configuration of the space.
     pub(super) remaining: Option<[f64; 3]>,
+    /// Expected gain of the best next trial.
     pub(super) next_gain: Option<f64>,
 }
 

@@ -1,10 +1,10 @@
 //! The unit of a constraint's modelled excesses: 0 stays the limit, 0.01 is a small excess and 1 a large one.
 
-/// Range of the usual excess for which the unit is 1, as for the logarithm of a measured number over its limit. Smaller
-/// and larger excesses have a unit of their own.
+/// If the usual excess is in this range, the unit is 1. Excesses that are logarithms, `ln(measured / limit)`, mostly
+/// are. Otherwise the unit follows from the excesses themselves.
 const SMALL: f64 = 0.03;
 const LARGE: f64 = 4.0;
-/// Number of excesses up to which the usual size is unknown.
+/// Up to this number of excesses their usual size is unknown and the unit is 1.
 const FEW: usize = 3;
 /// Largest modelled excess.
 const FARTHEST: f64 = 2.5;

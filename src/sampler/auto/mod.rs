@@ -1,10 +1,11 @@
 //! Bayesian optimization of launch parameters: few trials, mixed parameters, noise, constraints, and configurations
 //! that do not serve.
 //!
-//! 1. [`first`]: the first few points are spread over the inner part of the space. With a [`SamplerPrior`](super::SamplerPrior) they
-//!    are some of the points that it predicts to be best.
+//! 1. [`first`]: the first few points are spread over the inner part of the space. With a `SamplerPrior` they are some
+//!    of the points that it predicts to be best.
 //! 2. [`models`]: a Gaussian process for each objective, each constraint and for whether a configuration serves.
-//!    Several sets of hyper-parameters are used. Each is as likely as the data and the hyper-parameters' priors allow.
+//!    Several sets of hyper-parameters are used. Each is the most likely one under its own hyper-parameter priors:
+//!    those of the first set as they are, those of the others moved at random.
 //! 3. [`acquisition`]: the expected improvement of a trial, averaged over these sets, divided by its expected [`cost`].
 //! 4. [`search`]: the allowed configuration of the highest acquisition. From time to time it is instead an exploration,
 //!    because models can be sure and wrong. An exploration is the configuration for which the models are least certain,
@@ -46,9 +47,9 @@ use crate::surrogate::Encoding;
 
 pub(super) struct Auto;
 
-/// Number of known points that the search starts from.
+/// Number of the best measured points that the search starts from, and of the best points of each prior.
 const AROUND: usize = 6;
-/// Number of hyper-parameter sets, and the least number of trials for one set to be enough.
+/// Number of hyper-parameter sets. From `MANY_TRIALS` trials on, one set is enough.
 const ASSUMPTIONS: usize = 3;
 const MANY_TRIALS: usize = 100;
 
@@ -62,7 +63,8 @@ enum Turn<'a> {
     Neglected(&'a str),
 }
 
-/// Number of suggestions in a cycle, and the places in it that do not take the highest acquisition.
+/// Length of a cycle of suggestions, and the places in it that do not take the highest acquisition. The length of the
+/// history determines the place.
 const TURNS: usize = 6;
 const NEGLECTED_AT: usize = 2;
 const DOUBT_AT: usize = 5;
@@ -162,7 +164,7 @@ fn assume<'a>(
     models
 }
 
-/// Returns random weights of the objectives that add up to 1.
+/// Returns random weights of the objectives that add up to 1. They are used with three or more objectives.
 fn weights(rng: &mut ChaCha8Rng, count: usize) -> Vec<f64> {
     let drawn: Vec<f64> = (0..count).map(|_| -libm::log(1.0 - rng.random::<f64>())).collect();
     let sum: f64 = drawn.iter().sum();

@@ -1,10 +1,11 @@
 //! Predictions for configurations that were not tried. Each objective and each constraint has a Gaussian process, and
 //! so has the question whether a configuration serves at all.
 //!
-//! With priors, a process models `value - said = level + slope * said + difference`. `said` is the prediction of the
-//! first prior. Each prior has a slope with an expected value of 0: the priors count as far as the measurements confirm
-//! them. A constraint also has a slope for a computed prior's uncertainty about it. If that prior is wrong in one
-//! place, it is wrong by as many deviations in others.
+//! With priors, a process models `value - said = level + slope * said + difference`. The `said` that is subtracted is
+//! the prediction of the first prior. Each prior has a slope with an expected value of 0. Before any measurement the
+//! first prior therefore holds as it is and the others do not count. The measurements then determine the slopes. A
+//! constraint also has a slope for a computed prior's uncertainty about it. If that prior is wrong at one point, it is
+//! wrong by as many deviations at others.
 
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use crate::surrogate::{EncodedAxis, HyperPriors, PosteriorBelief, Process, Proce
 
 /// A constraint decides nothing if every measurement keeps it by this margin.
 const FAR_WITHIN: f64 = -0.7;
-/// Usual error of a prior, as a logarithm and apart from a constant: for values, and for constraints (mostly tail
-/// latencies). `PRIOR_WEIGHT` is the number of measurements with the weight of this expectation.
+/// Usual error of a prior, as a logarithm and apart from a constant: of an objective, and of a constraint (mostly a
+/// tail latency). In the estimate of a prior's error this expectation has the weight of `PRIOR_WEIGHT` measurements.
 pub(super) const WRONG_VALUES: f64 = 0.2;
 pub(super) const WRONG_LIMITS: f64 = 0.35;
 const PRIOR_WEIGHT: f64 = 8.0;
@@ -28,6 +29,7 @@ pub(super) struct Models<'a> {
     pub(super) objectives: Vec<Model<'a>>,
     /// Only of constraints that may decide.
     pub(super) constraints: Vec<Model<'a>>,
+    /// Of the labels 1 (did not serve) and -1 (served). `None` while no failure was measured or predicted.
     crash: Option<Model<'a>>,
 }
 
@@ -65,10 +67,13 @@ struct Common<'t> {
     pending: &'t [Vec<f64>],
     /// Assumed excess of a pending trial over its expectation, in deviations.
     caution: f64,
+    /// As in `Models::fit`.
     moved: &'t [f64],
 }
 
 impl<'a> Model<'a> {
+    /// Fits the model of one column. `wrong` is the usual error of a prior. With priors it determines the spread of the
+    /// residuals, unless it is `None`.
     fn fit(
         common: &Common<'_>,
         index: usize,
@@ -133,7 +138,8 @@ fn doubted(expected: HyperPriors, data: &ProcessData, wrong: f64) -> HyperPriors
     HyperPriors { spread: Some(variance.sqrt()), level: mean * count / (count + 0.5), ..expected }
 }
 
-/// Returns a point extended by the priors' predictions for it, in units of their spread, and the first prediction.
+/// Returns a point extended by the priors' predictions for it, in units of their spread. Also returns the first
+/// prediction in its own unit, or 0 without priors.
 fn extended(trends: &[&Trend], point: &[f64]) -> (Vec<f64>, f64) {
     let mut all = point.to_vec();
     let said: Vec<_> = trends.iter().map(|trend| trend.at(point)).collect();
@@ -209,8 +215,8 @@ impl<'a> Models<'a> {
     }
 }
 
-/// Hyper-parameter priors for objectives and excesses, mostly logarithms. Length scales are far shorter than the
-/// default of most libraries, because launch parameters have cliffs.
+/// Hyper-parameter priors for objectives and excesses, which are mostly logarithms. Length scales are far shorter than
+/// the default of most libraries, because launch parameters have cliffs.
 pub(super) fn of_values() -> HyperPriors {
     HyperPriors {
         length: 1.0,

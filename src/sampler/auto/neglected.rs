@@ -1,7 +1,8 @@
 //! The best configuration so far with one parameter changed to its least tried value near that configuration.
 //!
-//! Models that are sure of a plateau leave the rest of the space untried. Most measurements of another value had poor
-//! settings of the other parameters. From time to time, therefore, the others keep their best values.
+//! Models that are sure of a plateau leave the rest of the space untried. Most measurements of another value were made
+//! with poor values of the other parameters. From time to time, therefore, the sampler changes one parameter of the
+//! best configuration and keeps all others.
 
 use super::acquisition::Acquisition;
 use super::first::apart;

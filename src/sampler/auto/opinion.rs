@@ -13,16 +13,17 @@ use crate::surrogate::{EncodedAxis, Encoding, Process, ProcessData};
 
 /// Maximum number of points of a prior in the fit, evenly chosen.
 const MOST_POINTS: usize = 300;
-/// Least spread of a prediction to be used. A smaller one is rounding.
+/// Least spread of the predictions for a surrogate to be used. A smaller one is rounding.
 const LEAST_SPREAD: f64 = 1e-9;
 
-/// A prior's surrogates.
+/// A prior's surrogates. A surrogate is `None` if fewer than two predictions exist or if they do not vary.
 #[derive(Clone, Debug, Default)]
 pub(in crate::sampler) struct PriorOpinion {
     pub(super) objectives: Vec<Option<Trend>>,
     pub(super) constraints: Vec<Option<Trend>>,
     /// The prior's uncertainty about each constraint, if it varies over the space.
     pub(super) doubts: Vec<Option<Trend>>,
+    /// Of the labels 1 (does not start) and -1 (serves).
     pub(super) crash: Option<Trend>,
 }
 
@@ -30,6 +31,7 @@ pub(in crate::sampler) struct PriorOpinion {
 #[derive(Debug)]
 pub(super) struct Trend {
     process: Process,
+    /// Mean and standard deviation of the predictions that the surrogate is fitted to.
     level: f64,
     spread: f64,
     /// The last answer. Models with several sets of hyper-parameters query the same point one after the other.
@@ -77,7 +79,7 @@ impl Trend {
     }
 }
 
-/// Cache of the last opinion of a prior, with its units. A fit takes longer than the rest of a question.
+/// Cache of the last surrogates of a prior, with their units. Their fit takes longer than the rest of a question.
 #[derive(Debug, Default)]
 pub(in crate::sampler) struct PriorOpinions(Mutex<Option<(Units, Arc<PriorOpinion>)>>);
 
@@ -88,13 +90,13 @@ impl Clone for PriorOpinions {
 }
 
 impl PriorOpinion {
-    /// Returns the opinions of all priors of a question.
+    /// Returns the surrogates of all priors of a question, in the order of the priors.
     pub(super) fn all(ask: &SamplerAsk<'_>, encoding: &Encoding<'_>) -> Vec<Arc<Self>> {
         let units = Units::of(ask);
         ask.priors.iter().map(|prior| Self::of(prior, encoding, &units)).collect()
     }
 
-    /// Returns the opinion of a prior, fitted to its points in the space.
+    /// Returns the surrogates of a prior, fitted to its points in the space.
     fn of(prior: &SamplerPrior, encoding: &Encoding<'_>, units: &Units) -> Arc<Self> {
         let mut last = prior.opinions.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {

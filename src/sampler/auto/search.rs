@@ -1,7 +1,8 @@
 //! Search for the highest acquisition: random points, points near the best known ones, and hill climbing from the best
 //! of both.
 //!
-//! L-BFGS and similar methods have neither discrete moves nor conditions. The steps here are those that the space has.
+//! L-BFGS and similar methods support neither discrete moves nor conditions. Hill climbing moves from a configuration
+//! to its neighbours in the space.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -22,11 +23,13 @@ const NEAR: usize = 200;
 const FEW: usize = 700;
 /// Number of candidates with the highest quick score, for which the full score is computed.
 const PROMISING: usize = 40;
+/// Number of candidates that hill climbing starts from, and maximum number of its steps.
 const CLIMBS: usize = 4;
 const STEPS: usize = 20;
-/// Lengths of a number's moves, as a share of its range.
+/// Lengths of a number's moves, as shares of its range.
 const REACHES: [f64; 3] = [0.02, 0.08, 0.25];
 
+/// The search of one question. Scores are logarithms of the gain.
 pub(super) struct PointSearch<'a, 's> {
     pub(super) ask: &'a SamplerAsk<'a>,
     pub(super) encoding: &'a Encoding<'s>,
@@ -36,7 +39,7 @@ pub(super) struct PointSearch<'a, 's> {
     finite: OnceCell<Option<Vec<Config>>>,
 }
 
-/// A configuration that is allowed and was not proposed before.
+/// A configuration that is allowed and was not proposed before. `score` includes the cost.
 #[derive(Clone)]
 struct Candidate {
     score: f64,

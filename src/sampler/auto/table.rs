@@ -12,10 +12,10 @@ use crate::surrogate::{Encoding, ProcessData};
 /// The history as input of the models.
 #[derive(Debug)]
 pub(super) struct HistoryTable {
-    /// For each objective in the units of its [`Measure`]: larger is better.
+    /// For each objective, its values in the units of its `Measure`: larger is better.
     pub(super) objectives: Vec<TargetColumn>,
     pub(super) units: Units,
-    /// For each constraint: at most 0 is feasible.
+    /// For each constraint, its excesses in the unit of its `LimitUnit`: at most 0 is feasible.
     pub(super) constraints: Vec<TargetColumn>,
     /// 1 if the configuration did not serve, -1 if it did.
     pub(super) crashes: TargetColumn,

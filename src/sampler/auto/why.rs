@@ -46,7 +46,7 @@ fn percent(probability: f64) -> String {
     format!("{:.0} % probability", 100.0 * probability)
 }
 
-/// Three significant digits.
+/// Formats a number with about three significant digits.
 fn short(value: f64) -> String {
     let size = value.abs();
     match size {

@@ -5,7 +5,8 @@ use crate::sampler::SamplerAsk;
 use crate::space::{Domain, IntScale};
 use crate::stats::to_f64;
 
-/// One parameter. The position of a choice is its index, that of a number the coordinate that decodes to it.
+/// One parameter. The position of a choice is the index of its value. The position of a number is the coordinate, 0 to
+/// 1, that decodes to it.
 #[derive(Debug)]
 pub(super) struct ParzenAxis<'a> {
     domain: &'a Domain,
@@ -26,7 +27,7 @@ pub(super) enum AxisKind {
 /// A position for each parameter; `None` if it is inactive, or if its value is unknown.
 pub(super) type Position = Vec<Option<f64>>;
 
-/// Maximum number of values in a range for its density to have steps.
+/// Maximum number of values of a range with a discrete density. Larger ranges have a continuous one.
 const FEW_VALUES: usize = 64;
 
 impl<'a> ParzenAxis<'a> {
@@ -72,6 +73,7 @@ pub(super) fn position(ask: &SamplerAsk<'_>, axes: &[ParzenAxis<'_>], config: &C
     axes.iter().enumerate().map(of).collect()
 }
 
+/// Returns the index of a choice's value, or `None` for a value that the domain lacks.
 fn index(domain: &Domain, value: &Value) -> Option<f64> {
     let index = match domain {
         Domain::Bool => usize::from(value.as_bool()?),

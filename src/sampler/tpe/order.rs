@@ -8,13 +8,13 @@ use crate::surrogate;
 #[derive(Debug, PartialEq)]
 pub(super) struct HistoryParts {
     pub(super) good: Vec<usize>,
-    /// All others, including failed and pending trials, so that parallel questions get different answers.
+    /// All others. Failed and pending trials are included: with pending ones, parallel asks get different answers.
     pub(super) rest: Vec<usize>,
     /// Number of trials with an outcome.
     pub(super) known: usize,
 }
 
-/// The good trials are one in `ONE_GOOD_IN`, but at most `MOST_GOOD`.
+/// One in `ONE_GOOD_IN` trials is good, rounded up, but at most `MOST_GOOD` are.
 const ONE_GOOD_IN: usize = 10;
 const MOST_GOOD: usize = 25;
 

@@ -13,17 +13,17 @@ use crate::stats::to_f64;
 #[derive(Debug)]
 pub(super) struct Parzen<'a> {
     axes: &'a [ParzenAxis<'a>],
-    /// For each parameter the part of each kernel: the density is computed parameter by parameter.
+    /// For each parameter, the factor of each kernel. The density is computed parameter by parameter.
     columns: Vec<Vec<Part>>,
     /// Weights of the kernels and, last, of the flat one. They sum to 1.
     weights: Vec<f64>,
     /// Standard deviation of the normal kernels, in coordinates.
     width: f64,
-    /// Weight that a kernel adds to every choice, relative to the weight of its own.
+    /// Weight that a kernel of a choice adds to every value. Its own value has 1 more.
     blur: f64,
 }
 
-/// The position of a kernel and the logarithm of the sum of its values; `None` if it is flat.
+/// The factor of a kernel for one parameter: its centre, and the logarithm of its normalization. `None` if it is flat.
 type Part = Option<(f64, f64)>;
 
 /// Number of the newest trials with full weight. The weight of older ones falls to `1 / n` (Optuna's default).
@@ -36,8 +36,8 @@ impl<'a> Parzen<'a> {
         Self::new(axes, trials, weights)
     }
 
-    /// Creates a density with smaller weights of older trials. They grow in number and resemble the candidates less and
-    /// less.
+    /// Creates a density with smaller weights of older trials. In a long study they are numerous and resemble the
+    /// candidates less.
     pub(super) fn fading(axes: &'a [ParzenAxis<'a>], trials: &[Position]) -> Self {
         let count = trials.len();
         let old = count.saturating_sub(NOT_FADING);
@@ -110,7 +110,7 @@ impl<'a> Parzen<'a> {
         most + libm::log(sum)
     }
 
-    /// Draws a point in `[0, 1)` for each parameter.
+    /// Draws a coordinate in `[0, 1)` for each parameter.
     pub(super) fn draw(&self, rng: &mut ChaCha8Rng) -> Vec<f64> {
         let mut rest: f64 = rng.random();
         let chosen = self.weights.iter().position(|weight| {
@@ -144,6 +144,7 @@ impl<'a> Parzen<'a> {
     }
 }
 
+/// Returns the logarithm of the flat density of a parameter.
 fn flat(axis: &ParzenAxis<'_>) -> f64 {
     match &axis.kind {
         AxisKind::Choice { count } => -libm::log(to_f64(*count)),
@@ -156,6 +157,7 @@ fn same(a: f64, b: f64) -> bool {
     (a - b).abs() < 0.5
 }
 
+/// Returns the logarithm of a normal density without its normalization.
 fn squared(at: f64, place: f64, width: f64) -> f64 {
     let distance = (at - place) / width;
     -0.5 * distance * distance

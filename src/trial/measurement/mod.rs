@@ -21,10 +21,12 @@ pub use part::{ClientReport, Distribution, Interval, MeasuredWindow, Speeds};
 pub struct Measurement {
     /// Requests that ended successfully within the window.
     pub completed: u64,
+    /// Requests that failed within the window.
     pub failed: u64,
     /// Seconds from the window's beginning to its end; for a whole run, from the first send to the last finish.
     pub duration_s: f64,
-    /// Tokens of the completed requests, by the server's count.
+    /// Tokens by the server's count. In a steady window these are the prompts whose first chunk arrived in it, and the
+    /// output tokens that arrived in it. Otherwise they are those of all completed requests.
     pub total_input_tokens: u64,
     pub total_output_tokens: u64,
     pub ttft_ms: Option<Distribution>,
@@ -40,7 +42,7 @@ pub struct Measurement {
     pub good: Option<u64>,
     /// Prompt tokens that the server reports as found in its prefix cache; absent if it does not report them.
     pub cached_prompt_tokens: Option<u64>,
-    /// Output tokens in the second with the most of them.
+    /// The largest number of output tokens in one whole second, counted from the first send.
     pub max_output_tokens_per_s: Option<f64>,
     /// The largest number of completed requests in flight in the same second.
     pub max_concurrent_requests: Option<u64>,
@@ -94,8 +96,9 @@ impl Measurement {
         "p10_output_speed", "p5_output_speed", "p1_output_speed", "cached_prompt_tokens", "max_output_tokens_per_s",
         "max_concurrent_requests");
 
-    /// Returns the metric of this name: milliseconds, seconds, counts, or requests or tokens per second. `None` for an
-    /// unknown name, and if the window lacks the metric.
+    /// Returns the metric of this name. Latencies are in milliseconds, the duration is in seconds, rates are per
+    /// second; `SERVER_METRICS` has the units of the server's values. `None` for an unknown name, and if the window
+    /// lacks the metric.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
         let value = match name {

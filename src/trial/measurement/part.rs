@@ -93,15 +93,17 @@ pub struct ClientReport {
     pub mean_turnaround_ms: Option<f64>,
     /// Lateness in milliseconds of requests that did not wait for the concurrency limit; absent in a closed loop.
     pub p99_lateness_ms: Option<f64>,
-    /// Sessions per second, as sent; absent with fewer than two sessions.
+    /// Sessions started per second; absent with fewer than two sessions.
     pub achieved_rate: Option<f64>,
-    /// Sessions per second, as due; absent in a closed loop.
+    /// Sessions due per second by the schedule; absent in a closed loop.
     pub offered_rate: Option<f64>,
+    /// The largest number of requests in flight at once.
     pub peak_in_flight: u64,
     /// The number of times that a session was due before its requests were generated.
     pub starved: u64,
+    /// Whether the kernel gave the arrival times of most bytes. Otherwise latencies include the load generator's lag.
     pub kernel_stamps: bool,
-    /// Whether the numbers are the server's. If not, the sample is void.
+    /// Whether the measurement reflects the server and not the load generator. If not, the sample is void.
     pub valid: bool,
     /// The reasons for a void sample, a sentence each.
     pub reasons: Vec<String>,

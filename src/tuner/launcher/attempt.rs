@@ -59,6 +59,7 @@ pub(super) struct LaunchAttempt<'l> {
     pub(super) launcher: &'l Launcher<'l>,
     pub(super) config: &'l Config,
     pub(super) place: &'l SlotPlace,
+    /// Values for the placeholders in the study's words.
     pub(super) filling: &'l PlaceholderValues,
 }
 
@@ -74,7 +75,8 @@ impl LaunchAttempt<'_> {
     /// Starts the server, measures it, and ends it. Returns `None` if the user requests a stop meanwhile.
     ///
     /// # Errors
-    /// If the log cannot be written, the load cannot be driven, or an interrupted server leaves processes behind.
+    /// If the log cannot be written, the server reports another release, the load cannot be driven, or an interrupted
+    /// server leaves processes behind.
     pub(super) async fn run(
         &self,
         command: Vec<String>,
@@ -98,7 +100,7 @@ impl LaunchAttempt<'_> {
         if engine.engine.log_reader().is_some() {
             server.own_models = own_models(self.config, &run.job.parameters().fixed);
         }
-        // A tokenizer, for instance, may be that of the served model.
+        // A parameter such as the tokenizer may name the served model itself.
         server.own_models.retain(|name| *name != run.job.model.argument);
         let watchdog = Watchdog::start(self.watch_scope(&server), server.plain_url());
         let measured = tokio::select! {

@@ -16,8 +16,8 @@ use crate::server::{FirstRequest, HOST, Marker, Ports};
 use crate::tuner::run::StudyRun;
 use crate::tuner::slots::SlotPlace;
 
-/// Returns the command line of a configuration. Without a launch, placeholders stay and the address is the engine's own
-/// default.
+/// Returns the command line of a configuration. `filling` has a launch's values for the placeholders. Without it the
+/// placeholders stay and the address is the engine's own default.
 ///
 /// # Errors
 /// If the release does not have a flag of the configuration.
@@ -51,7 +51,8 @@ pub(super) fn variables(
     variables
 }
 
-/// Returns the values of a launch for the placeholders in the study's words.
+/// Returns the values of a launch for the placeholders in the study's words. `own` are the variables that follow from
+/// its devices and slots.
 pub(super) fn filling(
     run: &StudyRun<'_>,
     place: &SlotPlace,
@@ -75,7 +76,7 @@ pub(super) fn filling(
 pub(super) fn first_request(job: &Job) -> FirstRequest {
     let (engine, api) = (&job.engine, job.load.api);
     match api {
-        // Engines with rules serve both interfaces, so the first request is one of tokens.
+        // Engines with rules serve both interfaces, so the first request can be a completion of token ids.
         _ if engine.engine.rules().is_some() => FirstRequest::Tokens,
         RequestApi::Chat => FirstRequest::Chat,
         RequestApi::Completions if engine.dialect.takes_tokens(api) => FirstRequest::Tokens,
@@ -87,7 +88,7 @@ pub(super) fn first_request(job: &Job) -> FirstRequest {
 pub(super) fn served_names(run: &StudyRun<'_>) -> Vec<String> {
     let set = run.whole(&run.job.parameters().fixed);
     let names = set.get_str("served-model-name").unwrap_or(&run.job.model.argument);
-    // A list is stored as its words. A path may contain spaces as well.
+    // The flag's value is a list of words. The model's path may contain spaces and is one name.
     let is_list = set.get_str("served-model-name").is_some();
     if is_list { names.split_whitespace().map(str::to_owned).collect() } else { vec![names.to_owned()] }
 }

@@ -14,6 +14,7 @@ pub(super) const DEATH_LIMIT: Duration = Duration::from_secs(7);
 /// Time limit of the health check of a silent server.
 const HEALTH_LIMIT: Duration = Duration::from_secs(2);
 
+/// Builds the outcome of a failed launch.
 pub(in crate::tuner) fn failed(kind: FailureKind, message: String) -> Outcome {
     Outcome::Failed(Failure { kind, message })
 }
@@ -54,8 +55,8 @@ pub(super) fn crash(server: &Server, status: ExitStatus) -> Failure {
     server.diagnose(Some(status), true)
 }
 
-/// Returns the failure of an alarm. Waits for the engine's end first, because its log may then name the cause. `ready`
-/// states whether its server was ready.
+/// Returns the failure of an alarm. After the death of a process it waits for the engine's end, because the log may
+/// then name the cause. `ready` states whether its server was ready.
 pub(in crate::tuner) async fn conclude(server: &mut Server, alarm: WatchdogAlarm, ready: bool) -> Failure {
     match alarm {
         WatchdogAlarm::Death { who, status } => {

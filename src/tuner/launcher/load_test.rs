@@ -91,7 +91,7 @@ impl LoadTest<'_> {
         unreachable!("the loop ends by returning")
     }
 
-    /// Drives the load once. `known` contains other processes on the devices that earlier samples have found.
+    /// Drives the load once. `known` lists other processes on the devices, as earlier samples have found them.
     async fn sample(
         &self,
         server: &mut Server,

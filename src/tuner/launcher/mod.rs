@@ -38,7 +38,7 @@ pub(super) use self::remedy::remedy;
 pub(super) use self::retry::UnresolvedFailure;
 pub use self::retry::{PauseEvidence, RetryPause};
 
-/// The most repetitions of a launch, on another port, because its port was in use.
+/// The most repetitions of a launch in a row because its port was in use. Each repetition uses another port.
 const MOST_COLLISIONS: usize = 3;
 
 /// A trial and the slots that it is launched on.
@@ -89,7 +89,7 @@ pub(super) struct Launcher<'r> {
 }
 
 impl<'r> Launcher<'r> {
-    /// Reads the prefill speeds of earlier launches of the study.
+    /// Creates the launcher. Reads the prefill speeds of earlier launches of the study.
     ///
     /// # Errors
     /// If the database cannot be read.
@@ -103,6 +103,7 @@ impl<'r> Launcher<'r> {
         Ok(Self { run, journal, context, preflighter, gate: MemoryGate::new(run, context), steps })
     }
 
+    /// Executes an order, with all of its launches.
     pub(super) async fn carry_out(&self, mut order: LaunchOrder) -> EndedOrder {
         let result = self.launch(&order.pending, &mut order.place).await;
         EndedOrder { order, result }

@@ -60,7 +60,7 @@ impl Launches for ProcessLaunches<'_> {
         !self.ended.is_empty()
     }
 
-    // A launch may hold something that `work` waits for.
+    // Launches continue meanwhile, because one of them may hold a lock that `work` waits for.
     async fn alongside<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {

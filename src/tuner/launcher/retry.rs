@@ -93,7 +93,7 @@ pub(in crate::tuner) fn incident(outcome: &Outcome) -> Option<&Failure> {
 
 impl RetryPatience<'_> {
     /// Decides about an ended launch. Returns `None`, after the wait between the two launches, if the trial is to be
-    /// launched again.
+    /// launched again. `again_at_once` skips the wait, and the failure does not count.
     ///
     /// # Errors
     /// If the incident cannot be stored, or if the launch left processes behind.
@@ -105,8 +105,8 @@ impl RetryPatience<'_> {
         let Some(failure) = incident(&ended.trial.outcome) else {
             return Ok(Some(LaunchEnd::Outcome(ended)));
         };
-        // The rule predicts a failure. It is therefore no evidence about the environment, with any kind that the log
-        // suggests.
+        // The tested rule predicts a failure. The failure is therefore no evidence about the environment, even if the
+        // log suggests such a kind.
         if ended.trial.proposal.origin == Origin::RuleTest && !again_at_once {
             return Ok(Some(LaunchEnd::Outcome(ended)));
         }

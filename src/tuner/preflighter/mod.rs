@@ -47,7 +47,7 @@ pub fn preflight_setup(
     Ok(Some(PreflightSetup { program, python, env, marker, warm_up, limits: PreflightLimits::default() }))
 }
 
-/// Returns a launch's arguments behind `vllm serve`.
+/// Returns the arguments of a launch that follow `vllm serve`.
 ///
 /// # Errors
 /// If the release does not have a flag of the configuration.
@@ -76,7 +76,7 @@ struct State {
     preflight: Option<Preflight>,
     /// The release of the installed engine, once it has been compared with the study.
     compared: Option<String>,
-    /// Whether this run has let a configuration go to its launch.
+    /// Whether the rules have accepted a configuration in this run.
     begun: bool,
     /// The packages that the engine's installation lacks, once the engine has reported them.
     absent: Option<BTreeSet<String>>,
@@ -112,7 +112,8 @@ impl<'r> Preflighter<'r> {
         state.setup.is_none() && state.preflight.is_none()
     }
 
-    /// Returns whether this run has launched anything yet. Its first launch does not wait for the import.
+    /// Returns whether the rules have accepted a configuration in this run. The launch of the first one does not wait
+    /// for the import.
     pub(super) async fn has_begun(&self) -> bool {
         self.state.read().await.begun
     }
@@ -131,7 +132,7 @@ impl<'r> Preflighter<'r> {
     }
 
     /// Returns the reason not to launch a configuration, if there is one. The engine decides on flags that it can
-    /// check.
+    /// check. It is not asked if a rule predicts a failure after its parser and its configuration classes.
     ///
     /// The first launch of a run does not wait for the engine's import if the rules accept its configuration. If the
     /// engine refuses it, the launch fails in less time than the import takes.

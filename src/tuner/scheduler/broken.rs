@@ -12,10 +12,12 @@ pub(super) struct FailedStarts {
 }
 
 impl FailedStarts {
+    /// Counts a failure, if it blames the engine.
     pub(super) fn add(&mut self, failure: &Failure) {
         self.blamed += usize::from(blames_the_engine(failure.kind));
     }
 
+    /// Returns the number of starts that count.
     pub(super) fn most(&self) -> usize {
         self.blamed
     }

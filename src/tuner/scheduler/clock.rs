@@ -22,10 +22,11 @@ pub(super) struct RunClock {
     limit: Option<Duration>,
     /// The expected duration of a launch before any is measured; `None` if it is not known.
     expected: Option<Duration>,
-    /// The measured launches of the study: the key of the configuration, and the duration including the stop.
+    /// The measured launches of the study: the key of the configuration, and the duration including the stop and the
+    /// release of the memory.
     launches: Vec<(String, Duration)>,
     /// Seconds from the end of a launch of this run to the next one. They include the suggestion, the storage of the
-    /// trial, and the wait for released memory.
+    /// trial, and a wait for memory that is still in use.
     between: Vec<f64>,
     last_end: Option<Timestamp>,
 }
@@ -60,6 +61,7 @@ impl RunClock {
         percentile(&seconds, USUAL).map(Duration::from_secs_f64).unwrap_or_default()
     }
 
+    /// Returns the budget's time; `None` without a limit.
     pub(super) fn limit(&self) -> Option<Duration> {
         self.limit
     }
@@ -74,7 +76,8 @@ impl RunClock {
         self.left().is_none_or(|left| !left.is_zero() && left >= needed)
     }
 
-    /// Returns the expected duration of a launch, from spawn to the end of its processes. 0 if nothing is known.
+    /// Returns the expected duration of a launch, from its spawn until its memory is released. Zero if nothing is
+    /// known.
     pub(super) fn launch(&self) -> Duration {
         let mut seconds: Vec<_> = self.launches.iter().map(|(_, duration)| duration.as_secs_f64()).collect();
         seconds.sort_by(f64::total_cmp);

@@ -7,13 +7,15 @@ use crate::tuner::slots::Interference;
 use crate::tuner::{TuneError, TunerEvent};
 
 impl Scheduler<'_> {
-    /// Returns the defaults if interference trials are still missing.
+    /// Returns the configuration of the next interference trial, the defaults. Returns `None` if enough of these trials
+    /// exist or none is needed.
     pub(super) fn crowd(&self) -> Option<Config> {
         let defaults = self.defaults().filter(|_| self.at_a_time.is_none())?;
         let present = self.history.iter().filter(|past| past.origin == Origin::Interference).count();
         (present < self.crowd_size(&defaults.config)).then(|| defaults.config.clone())
     }
 
+    /// Returns the number of interference trials: the launches of the defaults that run at once.
     fn crowd_size(&self, defaults: &Config) -> usize {
         let needed = self.pool.needed(self.scope.search.devices_needed(defaults));
         let fit = self.pool.slots().count() / needed;
@@ -34,7 +36,8 @@ impl Scheduler<'_> {
         let at_a_time = match &interference {
             Some(_) if crowd > 1 && together.len() < crowd => return Ok(()),
             Some(found) if crowd > 1 && found.is_too_much() => 1,
-            // There is nothing to compare if the defaults have failed, or take every slot.
+            // The interference is acceptable, or there is nothing to compare: the defaults have failed or take every
+            // slot.
             _ => slots.parallel(),
         };
         self.run.tell(TunerEvent::Interference { found: interference.filter(|_| crowd > 1), at_a_time });

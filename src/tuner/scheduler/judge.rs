@@ -1,4 +1,4 @@
-//! The judgement of the measurements by the sampler's model, and the end of a search that no longer pays.
+//! The judgement of the measurements by the sampler's model, and the end of a search whose expected gain is too small.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ pub(super) async fn aside<T: Send + 'static>(question: &Arc<SamplerQuestion>, as
     }
 }
 
-/// Returns whether the sampler sees a trial. Probes and tests of rules count only if they were measured: their failures
-/// concern the environment or the rule.
+/// Returns whether a trial belongs to the sampler's history. Probes and tests of rules count only if they were
+/// measured: their failures concern the environment or the rule.
 fn is_shown(past: &PastTrial) -> bool {
     match past.origin {
         Origin::Probe | Origin::RuleTest => past.measured().is_some(),
@@ -56,6 +56,8 @@ impl Scheduler<'_> {
         self.judge_by(&question).await.map(drop)
     }
 
+    /// Like `judge`, with a question that is already built. Returns `None` if nothing was measured or the sampler has
+    /// no model.
     pub(super) async fn judge_by(
         &mut self,
         question: &Arc<SamplerQuestion>,
@@ -74,7 +76,7 @@ impl Scheduler<'_> {
         Ok(Some(verdict))
     }
 
-    /// Replaces the places in the sampler's history by the trials' numbers.
+    /// Converts a judgement for the database. Indices in the sampler's history become numbers of trials.
     fn verdict(&self, sampler: &str, judgement: &Judgement) -> StoredVerdict {
         let shown = self.history.iter().enumerate().filter(|(_, past)| is_shown(past));
         let numbers: Vec<_> = shown.map(|(number, _)| u32::try_from(number).unwrap_or(u32::MAX)).collect();
@@ -90,7 +92,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Returns the ending of the search if a further trial no longer pays.
+    /// Returns the ending of the search if enough trials in a row had too little expected gain.
     pub(super) fn converged(&self, verdict: &StoredVerdict) -> Option<StudyEnding> {
         let (enough, next_gain) = (self.run.job.budget.enough, verdict.next_gain?);
         let is_enough = is_enough(enough, next_gain, &self.history);

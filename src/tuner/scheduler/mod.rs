@@ -37,7 +37,7 @@ use crate::server::LeftBehind;
 use crate::store::{ScoredTrial, StoredProposal};
 use crate::trial::{FailureKind, Origin, Outcome, Proposal, Rejection, Trial};
 
-/// Rejected configurations in a row after which the space counts as empty of valid ones.
+/// The number of rejected configurations in a row after which the space counts as having no valid one.
 const MOST_REJECTED: usize = 1000;
 
 /// The largest expected duration of a launch that the plan uses.
@@ -60,7 +60,7 @@ pub(super) struct PendingTrial {
 /// The next step of a run.
 pub(super) enum NextAction {
     Launch(LaunchOrder),
-    /// A proposal was rejected before launch.
+    /// A proposal was rejected before its launch. The caller asks for the next step again.
     Propose,
     /// Nothing, until one of the running launches has ended.
     Wait,
@@ -70,12 +70,14 @@ pub(super) enum NextAction {
 /// The search space under the present rules.
 struct Scope<'a> {
     search: JobSearch<'a>,
+    /// The part of the space that the rules remove.
     removal: SpaceRemoval,
     /// Whether the rules reject every configuration.
     empty: bool,
 }
 
-/// The state of a run that is not in the database.
+/// Chooses the launches of a run and learns from their outcomes. A later run rebuilds most of this state from the
+/// database.
 pub(super) struct Scheduler<'r> {
     run: &'r StudyRun<'r>,
     journal: &'r Journal<'r>,
@@ -83,6 +85,7 @@ pub(super) struct Scheduler<'r> {
     /// Whether the installed engine was already asked about wrong rules.
     rules_asked: bool,
     scope: Scope<'r>,
+    /// The memory model's observations of earlier starts.
     known: LearnedMemory,
     clock: RunClock,
     /// The key of the best feasible configuration.
@@ -107,6 +110,7 @@ pub(super) struct Scheduler<'r> {
     running: BTreeMap<u32, RunningTrial>,
     /// Finished trials that count for the budget.
     launched: u32,
+    /// Whether any trial of the present context was measured.
     measured_any: bool,
     rejected_in_row: usize,
     failed_starts: FailedStarts,
@@ -122,10 +126,15 @@ pub(super) struct Scheduler<'r> {
 struct RunningTrial {
     /// Whether no other launch may begin beside it.
     alone: bool,
+    /// Whether it counts for the budget.
     is_paid: bool,
 }
 
 impl<'r> Scheduler<'r> {
+    /// Creates the scheduler from the stored trials, the priors and the rules.
+    ///
+    /// # Errors
+    /// If the database cannot be used.
     pub(super) async fn open(
         run: &'r StudyRun<'r>,
         journal: &'r Journal<'r>,
@@ -230,7 +239,7 @@ impl<'r> Scheduler<'r> {
         !self.clock.has(Duration::ZERO)
     }
 
-    /// Asks the engine which rules are wrong. Returns `false` if the user requested a stop first.
+    /// Asks the engine which rules are wrong, and sets these aside. Returns `false` if a stop was requested first.
     async fn doubt(&mut self) -> Result<bool, TuneError> {
         self.checking(self.history.len());
         let work = self.preflighter.contradicted(&self.scope.removal);
@@ -373,8 +382,8 @@ impl<'r> Scheduler<'r> {
     }
 
     /// Decides whether a trial is repeated without neighbours, and stores its failure as an incident if so. All
-    /// neighbours share the host's memory, and the launch that is ended may have taken the least. Interference between
-    /// neighbours is judged elsewhere.
+    /// neighbours share the host's memory, and the launch that is ended may have taken the least. An interference trial
+    /// is not repeated, because its failure is a result (`judge_interference`).
     async fn crowded_out(&self, pending: &PendingTrial, ended: &EndedTrial) -> Result<bool, TuneError> {
         let trial = &ended.trial;
         let failure = trial.outcome.failure().filter(|failure| failure.kind == FailureKind::HostMemory);
@@ -406,7 +415,7 @@ impl<'r> Scheduler<'r> {
         let (run, goal) = (self.run, self.run.job.objective.goal);
         let score = run.job.objective.score(&trial.outcome);
         Box::pin(self.journal.append(&trial, score, &records)).await?;
-        // The outcome is read back as in a later run, so that the history has no state of its own.
+        // The outcome is read back from the database, so that the history equals that of a resumed run.
         let stored = run.store.trial(&self.run.study, trial.proposal.number).await?;
         if let (Some(stored), Some(known)) = (stored, self.history.get_mut(trial.proposal.number as usize)) {
             if let Some(spent) = &mut self.spent {
@@ -450,7 +459,8 @@ async fn priors(run: &StudyRun<'_>, search: &JobSearch<'_>) -> Result<Vec<Sample
     Ok(priors)
 }
 
-/// Returns the expected duration of a launch from earlier trials, if the time is limited; rough figures do not count.
+/// Returns the expected duration of a launch, from earlier trials or the twin. Returns `None` without a time limit, or
+/// if only rough figures are available.
 async fn expected_launch(run: &StudyRun<'_>) -> Result<Option<Duration>, TuneError> {
     if run.job.budget.time.is_none() {
         return Ok(None);

@@ -10,7 +10,7 @@ use crate::trial::{Origin, Outcome, Proposal, Trial};
 use crate::tuner::launcher::{EndedTrial, LaunchEnd, PauseEvidence, UnresolvedFailure, remedy};
 use crate::tuner::{RetryPause, StudyEnding, TuneError, TunerEvent, learned};
 
-/// Configurations of the ranking that a probe chooses from.
+/// The number of ranked configurations that a probe chooses from.
 const BEST: u32 = 50;
 
 /// A planned or running probe.
@@ -90,6 +90,7 @@ impl Scheduler<'_> {
         }
     }
 
+    /// Adds a probe. A probe without a trial on hold is added only if none is planned for the same slots.
     fn plan(&mut self, probe: Probe) {
         let is_planned = |other: &Probe| other.on_hold.is_none() && other.slots == probe.slots;
         if probe.on_hold.is_some() || !self.probes.iter().any(is_planned) {
@@ -97,7 +98,8 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Records a trial that has its outcome.
+    /// Records the outcome of a trial, and plans a probe if its failure requires one. Returns an ending if the study
+    /// pauses.
     pub(super) async fn suspect(
         &mut self,
         trial: &Trial,
@@ -167,8 +169,9 @@ impl Scheduler<'_> {
         Incident { number, attempt: 1, at, failure, log: Some(self.run.log_path(number)), paused: true }
     }
 
-    /// Returns the configuration for a probe: the best one that is known to work and has not failed since, else the
-    /// engine's defaults. Returns `None` if nothing was measured and the defaults have failed as well.
+    /// Returns the configuration for a probe: the best one that is known to work, else the engine's defaults. One that
+    /// has not failed since is preferred, then one that needs as many slots. Returns `None` if nothing was measured and
+    /// the defaults have failed as well.
     async fn probe_config(&self, probe: &Probe) -> Result<Option<Config>, TuneError> {
         let held = probe.on_hold.iter().map(|(held, _)| held.proposal.config.key());
         let failed = self.suspicion.failed(&probe.slots).map(|failed| failed.config_key.clone()).chain(held);
@@ -231,7 +234,7 @@ impl Scheduler<'_> {
     ) -> Result<Option<StudyEnding>, TuneError> {
         let number = pending.proposal.number;
         let at = self.probes.iter().position(|probe| probe.number == Some(number));
-        // The probe was left without an outcome by an earlier run.
+        // An earlier run may have left a probe without an outcome and without an alarm.
         let without_alarm = |last: &Incident| Probe {
             slots: slots.clone(),
             alarm: SuspicionAlarm {
@@ -305,7 +308,7 @@ impl Scheduler<'_> {
     }
 
     /// Attributes the failures to the environment of the probe's slots. The failures since the last success become
-    /// incidents, and their trials are launched again on other slots. If there are none, the study pauses.
+    /// incidents, and their trials are launched again on other slots. If no other slot is usable, the study pauses.
     async fn blame_environment(
         &mut self,
         probe: Probe,
@@ -385,7 +388,7 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// Reads an outcome as a later run would.
+    /// Reads the outcome of a trial into the history, as a later run would.
     async fn read_again(&mut self, number: u32) -> Result<(), TuneError> {
         if let Some(stored) = self.run.store.trial(&self.run.study, number).await?
             && let Some(past) = self.history.get_mut(number as usize)

@@ -1,4 +1,5 @@
-//! The choice of the next trial: interference trials first, then the sampler's suggestions, then the confirmation.
+//! The choice of the next trial: interference trials first, then tests of rules, the sampler's suggestions, and the
+//! confirmation.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -15,7 +16,8 @@ use crate::trial::{Origin, Proposal};
 use crate::tuner::{BudgetPlan, StudyEnding, TuneError, TunerEvent};
 
 /// Reads the rows of a study at the beginning of a run: every proposal, and those without an outcome. Trials of an
-/// earlier run that have no outcome are launched again under their numbers. A number that was never stored is skipped.
+/// earlier run that have no outcome are launched again under their numbers. A number that was never stored gets a
+/// placeholder in the history.
 pub(super) fn read(
     proposed: Vec<StoredProposal>,
     outcomes: Vec<ScoredTrial>,
@@ -53,7 +55,8 @@ impl PendingTrial {
 }
 
 impl Scheduler<'_> {
-    /// Returns the number of launches that count for the budget, including running ones.
+    /// Returns the number of launches that count for the budget. It includes running launches, and trials that wait for
+    /// a probe.
     pub(super) fn launches(&self) -> u32 {
         let paid = self.running.values().filter(|running| running.is_paid).count();
         self.launched.saturating_add(u32::try_from(paid + self.on_hold()).unwrap_or(u32::MAX))
@@ -79,12 +82,13 @@ impl Scheduler<'_> {
         }
         let number = self.history.len();
         let crowd = self.crowd();
-        // The interference decides how to go on.
+        // The number of concurrent trials depends on the interference, so no further trial begins before it is known.
         if crowd.is_none() && self.at_a_time.is_none() && number > 0 {
             return Ok(ControlFlow::Break(NextAction::Wait));
         }
-        // The rules are not checked before the first launch of a run, which starts while the engine is still being
-        // imported. It is the defaults, or, in a resumed study, the next suggestion under the stored verdicts.
+        // The engine is asked about the rules after the first launch of a run, because it is still being imported until
+        // then. In a new study this launch is the defaults. In a study with two or more trials it is the next
+        // suggestion under the stored verdicts.
         let is_asked = number > 1 && !self.scope.empty && !self.preflighter.has_begun().await;
         let is_due = !self.rules_asked && !is_asked && (number > 0 || self.scope.empty);
         if is_due && !self.doubt().await? {
@@ -142,7 +146,7 @@ impl Scheduler<'_> {
         Ok(end(if self.scope.empty { StudyEnding::NothingAllowed(removal) } else { StudyEnding::NothingLeft }))
     }
 
-    /// Returns the engine's defaults in the present context.
+    /// Returns the trial of the engine's defaults in the present context; `None` before it has a number.
     pub(super) fn defaults(&self) -> Option<&PastTrial> {
         self.history.iter().find(|past| past.origin == Origin::Baseline)
     }
@@ -177,6 +181,7 @@ impl Scheduler<'_> {
         let best = self.best_key.clone().unwrap_or_default();
         let best = if Some(&best) == defaults.as_ref() { String::new() } else { best };
         let rounds = self.run.job.budget.confirmations();
+        // An empty key stands for a configuration that is not known yet. It takes the usual duration.
         let keys = [defaults.unwrap_or_default(), best];
         let launched = |key: &str| {
             let confirms = |past: &&PastTrial| past.origin == Origin::Confirmation && past.config.key() == key;

@@ -64,6 +64,7 @@ impl Scheduler<'_> {
         Ok(!self.due_rules().await?.is_empty())
     }
 
+    /// Returns the rules that are to be tested now.
     async fn due_rules(&self) -> Result<Vec<crate::rule::TestableRule>, TuneError> {
         let is_launched = |past: &&crate::sampler::PastTrial| {
             past.origin == Origin::RuleTest && !matches!(past.known, KnownOutcome::Rejected)
@@ -171,7 +172,7 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// Returns the defaults if a rule rejected them that a start has refuted since.
+    /// Returns the defaults if rules rejected them, and no longer do because a start has refuted a rule since.
     pub(super) fn defaults_again(&self) -> Option<Suggestion> {
         let (first, later) = self.history.split_first()?;
         let search = &self.scope.search;

@@ -45,6 +45,7 @@ impl SpentCosts {
         self.started.remove(&number);
     }
 
+    /// Returns the costs of all launches, for the question to the sampler.
     pub(super) fn launches(&self) -> LaunchCosts {
         LaunchCosts { preset: self.preset, started: self.started.values().cloned().collect() }
     }

@@ -22,8 +22,8 @@ impl FailureClass {
         Self { kind: failure.kind, root: root_line(&failure.message) }
     }
 
-    /// Returns whether the device's or the host's memory was too small. Such a failed start teaches the memory model,
-    /// so the next configuration needs less.
+    /// Returns whether the device's or the host's memory was too small. The memory model learns from such a failed
+    /// start, so the next configuration needs less.
     fn is_memory(&self) -> bool {
         use FailureKind as K;
         matches!(
@@ -74,8 +74,8 @@ pub(super) struct SuspicionAlarm {
 }
 
 impl SuspicionAlarm {
-    /// Returns whether a probe that ended like this attributes the failures to configurations: it was measured, or it
-    /// came further than they did.
+    /// Returns whether a probe that ended like this attributes the failures to configurations. It was measured, or it
+    /// became ready and failed in another way, while their servers had not become ready.
     pub(super) fn is_refuted_by(&self, trial: &Trial) -> bool {
         match &trial.outcome {
             Outcome::Measured(_) => true,
@@ -99,10 +99,12 @@ pub(super) struct Suspicion {
 }
 
 impl Suspicion {
+    /// Returns the failures that a probe has attributed to configurations.
     pub(super) fn own(&self) -> Arc<[FailureClass]> {
         Arc::clone(&self.own)
     }
 
+    /// Returns whether a probe has attributed failures like this to configurations.
     pub(super) fn is_own(&self, failure: &Failure) -> bool {
         self.own.contains(&FailureClass::of(failure))
     }
@@ -114,6 +116,7 @@ impl Suspicion {
         }
     }
 
+    /// Adds a failed trial to each slot that it ran on.
     pub(super) fn add(&mut self, slots: &[usize], failed: &FailedTrial) {
         for slot in slots {
             self.slots.entry(*slot).or_default().push(failed.clone());
@@ -163,7 +166,8 @@ impl Suspicion {
     }
 
     /// Returns an alarm if the latest failure on these slots requires a probe. Either too many in a row were equal, or
-    /// a configuration failed that had been measured before. `nothing_works`: no configuration has ever been measured.
+    /// a configuration failed that had been measured before. `nothing_works` states that no configuration has ever been
+    /// measured; then a lack of memory raises no alarm.
     pub(super) fn alarm(&self, slots: &[usize], nothing_works: bool) -> Option<SuspicionAlarm> {
         slots.iter().find_map(|slot| self.alarm_on(*slot, nothing_works))
     }

@@ -22,17 +22,19 @@ pub struct Slots {
     parallel: usize,
     /// The largest share of the objective that trials may cost each other.
     max_interference: f64,
-    /// Whether there are several, or one that is less than the whole host.
+    /// Whether the study divides the host into slots.
     shared: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Slot {
+    /// The device as in `CUDA_VISIBLE_DEVICES`; `None` if slots have no devices of their own.
     device: Option<String>,
+    /// Its processors; `None` if slots share all of them.
     processors: Option<Processors>,
 }
 
-/// Environment variables of every launch on a slot.
+/// Environment variables of every launch on a slot with a device.
 const DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 const DEVICE_ORDER: (&str, &str) = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 
@@ -42,7 +44,8 @@ impl Slots {
         Self { list: vec![Slot::default()], parallel: 1, max_interference: 0.0, shared: false }
     }
 
-    /// Resolves the slots that a study requests on this host. Narrows `installed` to the resources of one slot.
+    /// Resolves the slots that a study requests on this host. Adapts `installed`: its devices become interchangeable,
+    /// and each concurrent trial gets an equal share of the host's memory.
     ///
     /// # Errors
     /// If the host lacks the requested resources, or if launches could not be kept apart.
@@ -117,6 +120,7 @@ impl Slots {
         self.list.len()
     }
 
+    /// Returns the largest share of the objective, from 0 to 1, that trials may cost each other.
     pub(super) fn max_interference(&self) -> f64 {
         self.max_interference
     }
@@ -150,8 +154,8 @@ fn count(asked: &SlotsJob, devices: usize) -> Option<usize> {
     of_lists.or(asked.parallel.map(|parallel| parallel as usize))
 }
 
-/// Returns one device for each slot, with the devices that cannot be read. The first list is empty if slots have no
-/// devices of their own.
+/// Returns one device for each slot, and a notice for each device that cannot be read. The first list is empty if slots
+/// have no devices of their own.
 fn devices(
     asked: &SlotsJob,
     on_gpu: bool,

@@ -47,7 +47,7 @@ pub(in crate::tuner) struct SlotPlace {
     pub(in crate::tuner) held: Vec<MemoryLevel>,
     /// Whether nothing else is launched meanwhile.
     pub(in crate::tuner) alone: bool,
-    /// Whether it is less than the whole host.
+    /// Whether the study divides the host into slots.
     shared: bool,
 }
 
@@ -91,9 +91,10 @@ impl Pool {
         if wanted.iter().take(count).any(|slot| !free(&self.states[*slot])) {
             return None;
         }
+        // Devices in a row have the best connections.
         let neighbours =
             |first: &usize| self.states[*first..].iter().take(count).filter(|state| free(state)).count() == count;
-        // Devices in a row have the best connections.
+        // Without such a row, or if slots are wanted, other free slots complete the selection.
         let others = (0..self.states.len()).filter(|slot| free(&self.states[*slot]) && !wanted.contains(slot));
         let slots: Vec<usize> = match (0..self.states.len()).find(neighbours).filter(|_| wanted.is_empty()) {
             Some(first) => (first..first + count).collect(),
@@ -122,6 +123,7 @@ impl Pool {
         })
     }
 
+    /// Frees the slots of a trial. Memory that is still held there is kept for the next launch.
     pub(in crate::tuner) fn give_back(&mut self, place: SlotPlace) {
         for slot in place.slots {
             self.states[slot].taken = false;
@@ -145,6 +147,7 @@ impl Pool {
         }
     }
 
+    /// Restores all slots that were set aside. Lost slots stay lost.
     pub(in crate::tuner) fn restore_all(&mut self) {
         for state in &mut self.states {
             state.set_aside = false;
@@ -173,7 +176,7 @@ impl SlotPlace {
         let mut variables = BTreeMap::new();
         if let Some(devices) = &self.devices {
             variables.insert(DEVICES.to_owned(), devices.clone());
-            // An index means the driver's order, as in `nvidia-smi`.
+            // With this order, an index means the same device as in `nvidia-smi`.
             if std::env::var_os(DEVICE_ORDER.0).is_none() {
                 variables.insert(DEVICE_ORDER.0.to_owned(), DEVICE_ORDER.1.to_owned());
             }

@@ -1,5 +1,5 @@
-//! The limits of a busy server's silence. A single step of minutes moves no counter, and neither does a hung
-//! collective, which spins at 100 %.
+//! The limits of a busy server's silence. A single step of several minutes moves no counter. Neither does a hung
+//! collective, which keeps a processor or a device at 100 %.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,6 +82,7 @@ pub(super) struct Activity {
 }
 
 impl Activity {
+    /// Stores the idle time of the processes.
     pub(super) fn set_processes(&self, idle: Duration) {
         self.lock().processes = Some(idle);
     }

@@ -11,7 +11,7 @@ use procfs::process::{Io, Process, Stat};
 
 use super::still::LaunchWork;
 
-/// A process, by number and start, since a number may be used again.
+/// A process, identified by its number and its start, since a number may be used again.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MemberRole {
     pub(super) pid: i32,
@@ -48,7 +48,7 @@ pub(super) struct MemberEnd {
     pub(super) status: Option<ExitStatus>,
 }
 
-/// `ESRCH`.
+/// `ESRCH`: the error of a read in `/proc` whose process has ended meanwhile.
 const NO_PROCESS: i32 = nix::errno::Errno::ESRCH as i32;
 
 impl std::fmt::Display for MemberRole {
@@ -118,8 +118,8 @@ impl Member {
     }
 }
 
-/// Returns the title of a process. It is in the command line, or in the name if only that could be set. Python sets it
-/// at the end of a start.
+/// Returns the title of a process. The title is in the command line, or in the program's name if only that could be
+/// set. The engine sets it late in the start of a process.
 fn titled_name(command: &[String], comm: &str, title: Option<&str>) -> Option<String> {
     let first = command.first().map(String::as_str).unwrap_or_default();
     let found = [first, comm].into_iter().find(|text| title.is_some_and(|title| text.starts_with(title)))?;

@@ -1,8 +1,8 @@
 //! Monitoring of a launch from spawn to the end of its load: its processes live, it makes progress, and the host has
 //! room for it.
 //!
-//! Reading is separate from deciding. `member` and `room` read and interpret `/proc`. `still` and `pulse` distinguish a
-//! hang from slowness.
+//! Reading is separate from deciding. `member` and `room` read and interpret `/proc`. `still`, `pulse` and `busy`
+//! distinguish a hang from slowness.
 //!
 //! Three threads observe the launch, and neither the runtime nor the load waits for them:
 //!
@@ -55,7 +55,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const SEARCH_AT_START: Duration = Duration::from_secs(1);
 const SEARCH_UNDER_LOAD: Duration = Duration::from_secs(5);
 
-/// The least silence at the end of a load for a silent health check to count as a continuation of it.
+/// The shortest silence at the end of a load after which an unanswered health check counts as a hang.
 const UNANSWERED: Duration = Duration::from_secs(1);
 
 /// The parts of one launch that the watchdog monitors.
@@ -136,13 +136,14 @@ pub(super) struct Watchdog {
     /// The observations of the load, written by its observer.
     pub(super) pulse: Arc<Pulse>,
     raised: watch::Sender<Option<WatchdogAlarm>>,
-    /// Whether the load was ended for the alarm.
+    /// Whether `alarm_under_load` has returned an alarm, so that the load was ended for it.
     told: AtomicBool,
     limit: SilenceLimit,
     activity: Arc<Activity>,
     base_url: String,
     page: Option<MetricsPage>,
-    /// Notifies one thread that the server is ready. Both threads end when the other halves of these are gone.
+    /// Notifies the thread of `Look` that the server is ready. The threads end when this sender and those of `_living`
+    /// are dropped.
     ready: Sender<()>,
     _living: [Sender<()>; 2],
 }
@@ -212,8 +213,8 @@ impl Watchdog {
         self.told.load(Ordering::Relaxed)
     }
 
-    /// Returns the failure of a living server whose health check is silent. Returns `None` if the server has answered
-    /// its last requests.
+    /// Returns the failure of a living server whose health check gets no answer. Returns `None` if the server has
+    /// answered its last requests.
     pub(super) fn unanswered(&self, failure: &Failure) -> Option<Failure> {
         let silent = self.pulse.beat().silent;
         let message = format!("{}; no token for {silent:.1?}, and the health check does not answer", failure.message);
@@ -282,12 +283,16 @@ fn raise(raised: &watch::Sender<Option<WatchdogAlarm>>, alarm: WatchdogAlarm) {
 struct Look {
     scope: WatchScope,
     vital: Arc<Mutex<Vec<MemberRole>>>,
+    /// The launch's processes at the last search.
     pids: Vec<i32>,
+    /// Time of the last search for processes; `None` if one is due.
     searched: Option<Instant>,
+    /// Whether the server is ready.
     serving: bool,
     /// Whether the serving processes were found. Processes that start later are not vital unless they have a title.
     settled: bool,
     log: LogProgress,
+    /// The work of all processes so far, including those that have ended.
     done: MemberEndKind,
     /// The number of observations with a process that waited for its storage, or with a busy device.
     witnessed: u64,

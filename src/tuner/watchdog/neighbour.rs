@@ -16,13 +16,14 @@ pub(super) struct Neighbours(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Resident bytes, and the names of the rooms that contain them.
+    /// The resident bytes of each launch, and the names of the host and control groups that count them.
     launches: BTreeMap<u64, (u64, Vec<String>)>,
     latest: u64,
     /// The time at which a launch was last ended.
     ended: Option<Instant>,
 }
 
+/// All launches of this process that are monitored, of any study.
 pub(super) static NEIGHBOURS: Neighbours =
     Neighbours(Mutex::new(Table { launches: BTreeMap::new(), latest: 0, ended: None }));
 
@@ -34,6 +35,7 @@ pub(super) struct Neighbour<'n> {
 }
 
 impl Neighbours {
+    /// Adds a launch, with no resident bytes yet.
     pub(super) fn enter(&self) -> Neighbour<'_> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         table.latest += 1;

@@ -14,7 +14,9 @@ pub(in crate::tuner) struct Pulse(Mutex<State>);
 #[derive(Debug)]
 struct State {
     stillness: StartStillness,
+    /// The number of reply chunks by the last tick.
     chunks: u64,
+    /// Whether a request has ended with an answer since the last tick.
     answered: bool,
     beat: PulseBeat,
 }
@@ -33,6 +35,7 @@ impl Default for State {
 pub(super) struct PulseBeat {
     /// The time without a reply to any request, although some were under way.
     pub(super) silent: Duration,
+    /// The number of requests under way.
     pub(super) in_flight: usize,
 }
 
@@ -92,6 +95,8 @@ pub(super) struct SilenceDoubt {
     limit: Duration,
     /// The part of the silence that slowness explains.
     excused: Duration,
+    /// The page in the middle of the silence, once it was requested. The inner value is `None` if the server did not
+    /// answer.
     before: Option<CounterPage>,
     /// The silence at the last step. A shorter one is a new silence.
     last: Duration,
@@ -102,6 +107,7 @@ impl SilenceDoubt {
         Self { limit, excused: Duration::ZERO, before: None, last: Duration::ZERO }
     }
 
+    /// Returns the next step for the present silence. A shorter silence than the last one is a new one.
     pub(super) fn step(&mut self, silent: Duration) -> SilenceStep {
         if silent < self.last {
             (self.excused, self.before) = (Duration::ZERO, None);
@@ -112,8 +118,8 @@ impl SilenceDoubt {
         if quiet >= due { SilenceStep::Ask } else { SilenceStep::Wait }
     }
 
-    /// Schedules the next request of the page after a quarter of the limit: the server seems to hang, but may still be
-    /// silent.
+    /// Starts another comparison, because the server seems to hang but a busy one may be silent for longer. The page is
+    /// requested at the next step, and again after a quarter of the limit.
     pub(super) fn postpone(&mut self, silent: Duration) {
         (self.excused, self.before) = (silent.saturating_sub(self.limit * 3 / 4), None);
     }

@@ -77,8 +77,9 @@ fn group_room(group: &Path, total: u64) -> Option<HostRoom> {
 
 /// Returns the least memory that must stay available.
 ///
-/// It is 3 %, since a kernel with less spends its time on finding pages. It is at least 512 MiB, except on small
-/// machines. It is at most 4 GiB, the most that can be filled between two observations on a machine of any size.
+/// It is 3 %, since a kernel with less spends its time on finding pages. It is at least 512 MiB, or an eighth of the
+/// memory on machines below 4 GiB. It is at most 4 GiB, the most that can be filled between two observations on a
+/// machine of any size.
 fn least(total: u64) -> u64 {
     (total / 100 * 3).max((512 * MIB).min(total / 8)).min(4 * GIB)
 }

@@ -49,12 +49,12 @@ pub(super) struct LaunchWork {
 /// The share of one processor up to which a launch is idle: an engine that waits still runs its event loops.
 pub(super) const IDLE_SHARE: f64 = 0.02;
 
-/// The read rate in bytes per second up to which a launch is idle. Even then shells that poll start programs, and
-/// supervisors read `/proc`.
+/// The read rate in bytes per second up to which a launch is idle. In an idle launch, shells that poll still start
+/// programs, and supervisors still read `/proc`.
 const IDLE_READ: f64 = 65_536.0;
 
-/// The time over which the share is computed. The kernel counts processor time in ticks of 10 ms, so a shorter time
-/// would be inexact.
+/// The time over which the share is computed, but at most a quarter of the limit. The kernel counts processor time in
+/// ticks of 10 ms, so a shorter time would be inexact.
 const MOST_SPAN: Duration = Duration::from_secs(2);
 
 /// The most time between two observations of a start that counts, and at most a quarter of its limit. A hang therefore
@@ -127,7 +127,9 @@ const MOST_LINE: usize = 200;
 #[derive(Debug)]
 pub(super) struct LogProgress {
     tail: LogTail,
+    /// Bytes at the last observation.
     length: u64,
+    /// The number of changes that were more than signs of waiting.
     moves: u64,
     /// The last line that is not empty, and the time at which it was first seen.
     last: Option<(String, Instant)>,

@@ -1,8 +1,8 @@
-//! The minimum of the calibration's loss, and the curvature there.
+//! Minimizes the calibration's loss, and determines the curvature at the minimum.
 //!
-//! Gauss-Newton steps lead near it, with derivatives by differences. There the loss is rough: a step of the engine more
-//! or less changes which request is preempted. The Nelder-Mead method continues from there, in coordinates of even
-//! curvature.
+//! Gauss-Newton steps with numerical derivatives lead near the minimum. There the loss is rough, because one more or
+//! one less step of the engine changes which request is preempted. The Nelder-Mead method continues from there, in
+//! coordinates that make the curvature equal in all directions.
 
 use std::cell::{Cell, RefCell};
 
@@ -15,36 +15,42 @@ use super::{CalibrateError, Calibration, N, ObservedRun, prior_spread};
 use crate::stats::small::{Matrix, cholesky, inverse};
 use crate::twin::step_time::{Factors, TermFactor};
 
+/// Smallest number of requests with times.
 const LEAST_REQUESTS: usize = 8;
-/// Half the length of a difference quotient, in units of the prior.
+/// Half the distance between the two points of a central difference, in units of the prior.
 const STEP: f64 = 0.5;
+/// Largest number of Gauss-Newton steps.
 const NEWTON_STEPS: u32 = 4;
-/// Distance at which the length of a direction is checked, in multiples of that length.
+/// Distance at which the loss along a direction is checked, in multiples of the direction's length.
 const PROBE: f64 = 2.0;
 /// The largest factor on the length of a direction.
 const WIDEST: f64 = 5.0;
-/// Length of a direction, in units of the prior. Directions of at least this length are not searched.
+/// Limit on the diagonal element of a direction, in units of the prior. Directions of at least this value are not
+/// searched, because the observations determine them hardly better than the prior.
 const LEAST_TOLD: f64 = 0.9;
-/// The most halvings of a Gauss-Newton step before it is given up.
+/// Largest number of halvings of a Gauss-Newton step before it is given up.
 const HALVINGS: u32 = 3;
-/// The least progress of a step. Less ends the descent.
+/// A Gauss-Newton step that reduces the loss by less than this is the last one.
 const PROGRESS: f64 = 0.2;
+/// Largest number of iterations of the Nelder-Mead method.
 const ITERATIONS: u64 = 60;
+/// The Nelder-Mead method ends if the standard deviation of the loss over its corners is below this.
 const TOLERANCE: f64 = 0.02;
-/// The largest misfit, as a multiple of the expected one. Above it, the observations get less weight.
+/// Misfit as a multiple of the expected one. At this value and above, the observations get less weight.
 const TOLERATED: f64 = 1.5;
-/// The most rounds that reduce this weight.
+/// Largest number of rounds that reduce this weight.
 const NOISE_ROUNDS: u32 = 3;
 
-/// Logarithms of the factors, each in units of the prior's spread.
+/// Natural logarithms of the factors, each divided by the prior's spread.
 type Units = [f64; N];
 
 struct Problem<'a> {
     runs: &'a [ObservedRun],
     /// Divisor of every residual.
     noise: f64,
-    /// Origin of the coordinates, and their directions.
+    /// Origin of the search coordinates.
     origin: Units,
+    /// Directions of the search coordinates as columns: a root of the covariance.
     directions: Matrix<N>,
     simulations: Cell<u32>,
     failure: RefCell<Option<CalibrateError>>,
@@ -76,7 +82,7 @@ pub(super) fn fit(runs: &[ObservedRun]) -> Result<Calibration, CalibrateError> {
 }
 
 impl Problem<'_> {
-    /// Returns the minimum and its misfit: the remaining residuals as a multiple of the expected ones, in squares.
+    /// Returns the minimum and its misfit: the remaining squared residuals as a multiple of the expected ones.
     fn minimum(&mut self) -> Result<(Units, f64), CalibrateError> {
         let (near, information) = self.descend()?;
         self.origin = near;
@@ -106,16 +112,19 @@ impl Problem<'_> {
         Ok(Residuals::new(&pairs, steps, self.noise))
     }
 
+    /// Returns the loss without the prior's part.
     fn data_loss(&self, units: &Units) -> Result<f64, CalibrateError> {
         Ok(self.residuals(&factors(units))?.iter().map(Residuals::loss).sum())
     }
 
+    /// Returns the loss.
     fn loss(&self, units: &Units) -> Result<f64, CalibrateError> {
         let prior: f64 = units.iter().map(|unit| unit * unit / 2.0).sum();
         Ok(prior + self.data_loss(units)?)
     }
 
-    /// Returns gradient and information of the loss at a point, the prior's included. Outliers count less.
+    /// Returns the gradient of the loss at a point and the information matrix `J^T J + 1`, both with the prior.
+    /// Outliers have less weight.
     fn expand(&self, units: &Units) -> Result<(Units, Matrix<N>), CalibrateError> {
         let weighted = |units: &Units| -> Result<Vec<[Vec<f64>; 2]>, CalibrateError> {
             Ok(self.residuals(&factors(units))?.iter().map(Residuals::weighted).collect())
@@ -144,7 +153,7 @@ impl Problem<'_> {
         Ok((gradient, information))
     }
 
-    /// Returns a point near the minimum, and the information near there.
+    /// Returns a point near the minimum, and the information matrix there.
     fn descend(&self) -> Result<(Units, Matrix<N>), CalibrateError> {
         let mut units = [0.0; N];
         let mut loss = self.loss(&units)?;
@@ -156,7 +165,7 @@ impl Problem<'_> {
             for _ in 0..=HALVINGS {
                 let next: Units = std::array::from_fn(|row| {
                     let step: f64 = inverse[row].iter().zip(gradient).map(|(a, b)| a * b).sum();
-                    // The linear approximation holds no further than this.
+                    // The linear approximation is not valid for larger steps.
                     units[row] - (share * step).clamp(-2.0, 2.0)
                 });
                 let at_next = self.loss(&next)?;
@@ -177,8 +186,9 @@ impl Problem<'_> {
         Ok((units, information))
     }
 
-    /// Corrects the lengths of the directions. By the curvature, the loss is independent along each of them and rises
-    /// by a half over its length. If it rises less, chance looked like curvature, and the direction is made longer.
+    /// Corrects the lengths of the directions. According to the curvature, the loss rises by one half over the length
+    /// of each direction. If it rises less, the curvature was overestimated because of random deviations, and the
+    /// direction is lengthened.
     fn widened(&self, units: &Units, mut directions: Matrix<N>) -> Result<Matrix<N>, CalibrateError> {
         let here = self.loss(units)?;
         for column in 0..N {
@@ -193,11 +203,12 @@ impl Problem<'_> {
         Ok(directions)
     }
 
-    /// Returns the directions that the observations determine better than the prior.
+    /// Returns the columns of the directions that the observations determine better than the prior.
     fn told(&self) -> Vec<usize> {
         (0..N).filter(|column| self.directions[*column][*column] < LEAST_TOLD).collect()
     }
 
+    /// Converts search coordinates to units.
     fn at(&self, coordinates: &[f64]) -> Units {
         let mut units = self.origin;
         for (column, coordinate) in self.told().into_iter().zip(coordinates) {
@@ -208,6 +219,7 @@ impl Problem<'_> {
         units
     }
 
+    /// Returns the minimum by the Nelder-Mead method, in the directions of `told`.
     fn polish(&self) -> Result<Units, CalibrateError> {
         let stopped = |error: Error| self.failure.take().unwrap_or_else(|| CalibrateError::Solver(error.to_string()));
         let count = self.told().len();
@@ -222,8 +234,8 @@ impl Problem<'_> {
         Ok(result.state().get_best_param().map_or(self.origin, |best| self.at(best)))
     }
 
-    /// Builds the result. Its covariance is that of the directions, widened if the residuals are larger than their
-    /// scale, and never larger than the prior's.
+    /// Builds the result. Its covariance is that of the directions. It is widened if the residuals are larger than
+    /// their scales, and its variances are never larger than the prior's.
     fn report(&self, units: Units, (loss_before, misfit): (f64, f64)) -> Result<Calibration, CalibrateError> {
         let loss = self.data_loss(&units)? * self.noise * self.noise;
         let misfit = misfit.max(1.0);
@@ -265,10 +277,10 @@ fn factors(units: &Units) -> Factors {
     factors
 }
 
-/// Returns derivatives by central differences, reduced by the part that seems to be chance.
+/// Returns derivatives by central differences, reduced by their estimated random part.
 ///
-/// A first difference contains two shares of chance, a second difference six. A third of the squared second differences
-/// is therefore subtracted from the squared first differences.
+/// With independent random errors of variance `v`, a first difference has variance `2 v` and a second difference `6 v`.
+/// A third of the squared second differences is therefore subtracted from the squared first differences.
 fn steady_slope(above: &[f64], here: &[f64], below: &[f64]) -> Vec<f64> {
     let first: Vec<f64> = above.iter().zip(below).map(|(above, below)| above - below).collect();
     let second = above.iter().zip(below).zip(here).map(|((above, below), here)| above + below - 2.0 * here);

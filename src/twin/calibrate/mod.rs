@@ -1,22 +1,24 @@
-//! Calibration of the step time by a machine's own runs.
+//! Calibration of the step time by observed runs of one machine.
 //!
-//! The runs are simulated with the prior, a preset or a profile. A few [`Factors`] on it are moved until the simulated
-//! requests have the observed times. For `n` requests of a run, the loss is
+//! The runs are simulated with a prior step time (a preset or a profile). The fit changes the [`Factors`] on it until
+//! the simulated requests have the observed times. For `n` requests of a run, the loss is
 //!
 //! `10 / n sum rho(r / 0.05) + sum (ln ratio of the means / 0.01)^2 / 2 + sum (ln factor / s)^2 / 2`
 //!
-//! The `r` are the logarithms of simulated over observed TTFT, TPOT and latency. `rho` is the pseudo-Huber function, so
-//! that single requests do not decide. The scales 0.05 and 0.01 grow for short times, because the instant of a
-//! request's arrival within a step matters there. The last sum is the prior ([`prior_spread`]): a factor stays at 1 if
-//! the observations contain no information on it.
+//! The `r` are the logarithms of simulated over observed TTFT, TPOT and latency of a request. `rho` is the pseudo-Huber
+//! function, which limits the influence of single requests. The second sum is over the means of the three times. If the
+//! number of steps is known, it is included with the scale 0.02. The scales 0.05 and 0.01 grow for short times, because
+//! these depend on the instant of a request's arrival within a step. The last sum is the prior, with `s` from
+//! [`prior_spread`]. It keeps a factor at 1 if the observations contain no information on it.
 //!
-//! The residuals at the minimum can be larger than these scales explain, because the machine's speed varies or the
-//! model lacks a term. All scales then grow until they explain them, and the fit is repeated. The prior counts for more
-//! then, and no factor is bent to explain chance.
+//! The residuals at the minimum can be larger than these scales, because the machine's speed varies or the model lacks
+//! a term. The fit is then repeated with larger scales, at most three times. The prior then has more weight, so that
+//! the factors do not follow random deviations.
 //!
-//! The uncertainty is that of the minimum's curvature, checked by moves along it: the inverse of `J^T J + 1` in units
-//! of the prior. It is local. If two factors can replace each other along a curve, each is more uncertain than its
-//! spread. Their common prediction is not.
+//! The uncertainty follows from the curvature at the minimum. In units of the prior, the covariance is the inverse of
+//! `J^T J + 1`, where `J` is the Jacobian of the residuals. It is widened if the loss rises less than expected along
+//! its directions. The result is a local approximation. If two factors can replace each other along a curve, each is
+//! more uncertain than its spread, but predictions from both are not.
 
 mod fit;
 mod replay;
@@ -30,22 +32,22 @@ use super::settings::Settings;
 use super::step_time::{Factors, StepTime, TermFactor};
 pub use replay::{ObservedTimes, ReplayError, ReplayedLoad, RequestTimes, replay};
 
-/// The number of factors.
+/// Number of factors.
 const N: usize = TermFactor::ALL.len();
 
-/// One load on an engine, with its observations.
+/// One observed load on an engine.
 #[derive(Clone, Debug)]
 pub struct ObservedRun {
     pub settings: Settings,
-    /// Data-parallel engines.
+    /// Number of data-parallel engines.
     pub replicas: usize,
     /// The expected step time of this engine before any observation, with all factors at 1.
     pub prior: StepTime,
-    /// Earlier requests. They matter only for the prompts that they leave in the engine's cache.
+    /// Requests before the load. Only the prompts that they leave in the engine's cache matter.
     pub before: Vec<ObservedTimes>,
     pub load: ReplayedLoad,
     pub requests: Vec<ObservedTimes>,
-    /// The engines' steps while they served exactly these requests, by the server's own counter.
+    /// Number of the engines' steps while they served exactly `requests`, by the server's own counter.
     pub steps: Option<u64>,
 }
 
@@ -66,19 +68,19 @@ pub enum CalibrateError {
 /// The result of a calibration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
-    /// The most likely factors.
+    /// The factors at the minimum of the loss.
     pub factors: Factors,
-    /// Relative standard deviation of each factor.
+    /// Standard deviation of each factor's natural logarithm.
     pub spread: Factors,
-    /// The loss without the prior's part, for the prior's factors and for the calibrated ones.
+    /// The loss without the prior's part, with all factors at 1.
     pub loss_before: f64,
+    /// The same with the calibrated factors.
     pub loss: f64,
-    /// Distance of the observations from the model, as a multiple of the expected one and at least 1. It is larger on a
-    /// machine whose speed varies.
+    /// Factor on the scales of the residuals, at least 1. It is larger if the machine's speed varies.
     pub noise: f64,
-    /// The number of simulated loads.
+    /// Number of simulated loads.
     pub simulations: u32,
-    /// Lower triangle whose product with its transpose is the covariance of the logarithms.
+    /// Matrix whose product with its transpose is the covariance of the factors' logarithms.
     root: [[f64; N]; N],
 }
 
@@ -102,7 +104,7 @@ impl Calibration {
         calibration
     }
 
-    /// Returns the prior with hardly any uncertainty.
+    /// Returns the prior with a negligible uncertainty of the draws.
     #[cfg(test)]
     pub(crate) fn certain() -> Self {
         let mut calibration = Self::none();
@@ -116,8 +118,8 @@ impl Calibration {
         prior.scaled(self.factors)
     }
 
-    /// Draws factors from their uncertainty. On average they are the calibrated ones, and equal numbers give equal
-    /// factors. The variation of a prediction over several draws is its interval.
+    /// Draws factors from their uncertainty. Their mean is the calibrated factors, and equal numbers give equal
+    /// factors. Predictions with several draws give an interval.
     #[must_use]
     pub fn draw(&self, number: u64) -> Factors {
         let mut rng = ChaCha8Rng::seed_from_u64(number);
@@ -127,7 +129,8 @@ impl Calibration {
             let row = &self.root[factor as usize];
             let shift: f64 = row.iter().zip(normal).map(|(part, normal)| part * normal).sum();
             let variance: f64 = row.iter().map(|part| part * part).sum();
-            // The mean of a log-normal number is above its median, so times would be longer on average.
+            // The mean of a log-normal variable is above its median. Without the correction, times would be longer on
+            // average.
             factors[factor] *= (shift - variance / 2.0).exp();
         }
         factors
@@ -136,7 +139,7 @@ impl Calibration {
 
 /// Fits the factors to runs of one machine and one model, with any settings and loads.
 ///
-/// Costs about a hundred simulations of each run. A part of a long run is enough.
+/// It simulates each run about a hundred times or more. A part of a long run is enough.
 ///
 /// # Errors
 /// If fewer than eight requests have times, or a run cannot be simulated.

@@ -1,4 +1,4 @@
-//! Replay of an observed load through the engine in virtual time.
+//! Replays an observed load on the engine in virtual time.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use crate::twin::settings::SettingsError;
 use crate::twin::source::{ListedArrivals, TwinArrival};
 use crate::twin::step_time::StepTime;
 
-/// The arrival of a load's requests.
+/// How the requests of a replayed load arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayedLoad {
-    /// Each at its time.
+    /// Each request arrives at its observed time.
     Open,
-    /// In their order, each as soon as one of the `users` has been answered.
+    /// The requests arrive in their order, each as soon as one of the `users` is free.
     Closed { users: u32 },
 }
 
-/// One request of a load.
+/// One observed request of a load, and its times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedTimes {
-    /// When it was sent, since the load's start. For a closed load only the order matters.
+    /// Send time since the load's start. For a closed load only the order of the list matters.
     pub at: Duration,
     pub prompt: Tokens<'static>,
-    /// Tokens that are generated, at least one.
+    /// Number of generated tokens, at least one.
     pub output_len: u32,
-    /// `None` for a request that is part of the load but is not compared.
+    /// Observed times. `None` for a request that is part of the load but is not compared.
     pub times: Option<RequestTimes>,
 }
 
-/// Times of one request at its client, since it was sent.
+/// Durations of one request at its client, counted from the send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestTimes {
     /// To the first token.
@@ -58,7 +58,8 @@ pub enum ReplayError {
     Request(#[from] AddError),
 }
 
-/// Concurrent requests of the part before the load. Only the contents that they leave in the cache matter.
+/// Number of users that send the requests before the load. The exact number is unimportant, because only the contents
+/// of the cache matter.
 const WARMUP_USERS: u32 = 8;
 
 /// An observer that ignores everything.
@@ -66,11 +67,12 @@ struct Blind;
 
 impl DriveObserver for Blind {}
 
-/// Keeps the times of each request, until all watched requests have ended.
+/// Records the times of each request, until all watched requests have ended.
 struct Seen {
-    /// For each request in the order of the load: its place in `times`, and whether it is watched.
+    /// For each request in the order of sending: its index in `times`, and whether it is watched.
     places: Vec<(usize, bool)>,
     times: Vec<RequestTimes>,
+    /// Number of watched requests that have not ended.
     watched: usize,
 }
 
@@ -88,12 +90,12 @@ impl DriveObserver for Seen {
     }
 }
 
-/// Returns the times of each request in the order of the run, and the number of steps, on engines with the speed of
-/// `step_time`. If only some requests are compared, the replay ends with the last of these. The others may have no
-/// times then.
+/// Simulates a run with `step_time`. Returns the times of each request in the order of the run, and the number of
+/// steps. If only some requests are compared, the replay ends with the last of these. The times of others may then be
+/// 0.
 ///
 /// # Errors
-/// If the settings can serve nothing, or cannot serve one of the requests.
+/// If the settings are invalid, or one of the requests does not fit.
 pub fn replay(run: &ObservedRun, step_time: &StepTime) -> Result<(Vec<RequestTimes>, u64), ReplayError> {
     let engine = || TwinEngine::new(run.settings.clone());
     let mut engines = (0..run.replicas.max(1)).map(|_| engine()).collect::<Result<Vec<_>, _>>()?;

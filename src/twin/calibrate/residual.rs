@@ -1,22 +1,22 @@
-//! Distances of simulated times from observed ones.
+//! Residuals: scaled distances of simulated times from observed ones.
 
 use super::replay::RequestTimes;
 use crate::stats::to_f64;
 
-/// The number of independent requests that a run is worth. It is small, because requests wait for each other.
+/// Effective number of independent requests in a run. It is small, because requests wait for each other.
 const WORTH: f64 = 10.0;
-/// The relative error of one request's time that counts as one.
+/// Scale of the relative error of one request's time.
 const REQUEST_SCALE: f64 = 0.05;
-/// The relative error of a mean that counts as one.
+/// Scale of the relative error of a mean.
 const MEAN_SCALE: f64 = 0.01;
-/// The relative error of the number of steps that counts as one: a step more or less at the begin of each batch is chance.
+/// Scale of the relative error of the number of steps. One more or one less step at the begin of each batch is random.
 const STEPS_SCALE: f64 = 0.02;
-/// Beyond this multiple of its scale an error grows linearly.
+/// Multiple of its scale beyond which the loss of an error grows linearly.
 const HUBER: f64 = 2.0;
-/// The instant of a request's arrival within a step is chance: a time is uncertain by this share of the mean TPOT.
+/// Uncertainty of a time as a share of the mean TPOT. The instant of a request's arrival within a step is random.
 const PHASE: f64 = 0.4;
 
-/// TTFT, latency and TPOT of one request in seconds. The TPOT is 0 if there is only one token.
+/// TTFT, latency and TPOT of one request in seconds, simulated and observed. The TPOT is 0 if there is only one token.
 pub(super) struct ResidualPair {
     simulated: [f64; 3],
     observed: [f64; 3],
@@ -24,10 +24,11 @@ pub(super) struct ResidualPair {
 
 const TPOT: usize = 2;
 
-/// Errors in units of their scale.
+/// Logarithms of simulated over observed values, divided by their scales.
 pub(super) struct Residuals {
-    /// Errors of single requests, and the weight of each.
+    /// Errors of single requests.
     requests: Vec<f64>,
+    /// Weight of each error in `requests`.
     weight: f64,
     /// Errors of the means, and of the number of steps if it is known.
     means: Vec<f64>,
@@ -44,7 +45,8 @@ impl ResidualPair {
 }
 
 impl Residuals {
-    /// `steps` are the simulated and the observed number. `noise` multiplies every scale.
+    /// Computes the residuals of one run. `steps` contains the simulated and the observed number. `noise` multiplies
+    /// every scale.
     pub(super) fn new(pairs: &[ResidualPair], steps: Option<[u64; 2]>, noise: f64) -> Self {
         let count = f64::from(u32::try_from(pairs.len()).unwrap_or(u32::MAX)).max(1.0);
         let simulated = |kind: usize| pairs.iter().map(|pair| pair.simulated[kind]).sum::<f64>() / count;
@@ -57,7 +59,7 @@ impl Residuals {
                 0.0
             }
         };
-        // A TPOT is a mean over many steps.
+        // A TPOT is a mean over many steps, so the instant of arrival hardly affects it.
         let phase = |kind: usize| if kind == TPOT { 0.0 } else { phase };
         let each = |pair: &ResidualPair| {
             let of = |kind| compare(pair.simulated[kind], pair.observed[kind], REQUEST_SCALE, phase(kind));
@@ -74,24 +76,26 @@ impl Residuals {
         }
     }
 
+    /// Returns the run's part of the loss.
     pub(super) fn loss(&self) -> f64 {
         let huber = |x: &f64| HUBER * HUBER * ((1.0 + (x / HUBER).powi(2)).sqrt() - 1.0);
         let means: f64 = self.means.iter().map(|mean| mean * mean / 2.0).sum();
         means + self.weight * self.requests.iter().map(huber).sum::<f64>()
     }
 
-    /// Returns numbers whose halved squares add up to nearly the loss: of requests, and of means.
+    /// Returns the weighted errors of requests and of means. Half the sum of their squares is approximately the loss.
     pub(super) fn weighted(&self) -> [Vec<f64>; 2] {
         let soft = |x: &f64| x * (self.weight / (1.0 + (x / HUBER).powi(2)).sqrt()).sqrt();
         [self.requests.iter().map(soft).collect(), self.means.clone()]
     }
 
-    /// Returns the number of independent errors.
+    /// Returns the effective number of independent errors.
     pub(super) fn count(&self) -> f64 {
         if self.requests.is_empty() { 0.0 } else { 3.0 * WORTH + to_f64(self.means.len() as u64) }
     }
 }
 
+/// Returns the error of the number of steps, in units of its scale.
 fn by_steps([simulated, observed]: [u64; 2]) -> f64 {
     if simulated == 0 || observed == 0 {
         return 0.0;

@@ -1,14 +1,14 @@
-//! Seconds of attention for all layers: from bytes and operations, or interpolated between measured kernels.
+//! Seconds of attention in all layers: from bytes and operations, or interpolated between measured kernels.
 
 use super::grid::KernelGrid;
 use crate::stats::to_f64;
 use crate::twin::batch::BatchWork;
 
-/// Wasted work of query tiles at the diagonal and at the ends of prompts, in pairs for each prompt token. It follows
-/// from the tables of `aiconfigurator` for short prompts beside long ones.
+/// Wasted work of query tiles at the diagonal and at the ends of prompts, in pairs per prompt token. Derived from a
+/// comparison of short and long prompts in the tables of `aiconfigurator`.
 const TILE_PAIRS: f64 = 512.0;
-/// The number of sequences that a profile's pooled share of the longest context is valid for. Among more sequences the
-/// longest has a smaller share. From the profiles' own tables: 0.06 at 64, 0.02 at 128, 0.005 at 256.
+/// The number of sequences for which a profile's `tail` is valid. It is smaller for more sequences: 0.06 at 64, 0.02 at
+/// 128 and 0.005 at 256 in the profiles' own tables.
 const TAIL_SEQUENCES: f64 = 64.0;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -17,33 +17,33 @@ pub(crate) enum Attention {
     Measured(Box<MeasuredKernels>),
 }
 
-/// Attention from the model's shape and the device's rates.
+/// Seconds of attention from the model's shape and the device's rates, before the division by tensor-parallel devices.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Formula {
-    /// Seconds for any batch.
+    /// Constant seconds of a step.
     pub(crate) floor_s: f64,
-    /// Seconds for each sequence of the batch.
+    /// Seconds per sequence of the batch.
     pub(crate) sequence_s: f64,
-    /// Seconds for each cached token that is read.
+    /// Seconds per cached token that is read.
     pub(crate) read_s: f64,
-    /// Factor on a decode's reads in a batch with prompts.
+    /// Factor on the reads of decodes in a batch with prompts.
     pub(crate) mixed: f64,
-    /// Seconds for each pair of a prompt token and a token that it attends to.
+    /// Seconds per pair of a prompt token and a token that it attends to.
     pub(crate) pair_s: f64,
 }
 
-/// Kernels measured on uniform batches. The axes of the [`KernelGrid`]s are the prompt tokens of the step, their context in
-/// the cache, the number of decodes, and the context of each decode.
+/// Kernels measured on uniform batches. The axes of the [`KernelGrid`]s are the prompt tokens of the step, their
+/// context in the cache, the number of decodes, and the context of each decode.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MeasuredKernels {
-    /// Decodes alone: sequences, context of each.
+    /// Decodes alone. Axes: number of decodes, context of each.
     pub(crate) decode: KernelGrid<2>,
-    /// One prompt alone: its tokens, its context.
+    /// One prompt alone. Axes: its tokens, its context.
     pub(crate) prompt: KernelGrid<2>,
-    /// Prompts and decodes together.
+    /// Prompts and decodes together, with all four axes.
     pub(crate) mixed: KernelGrid<4>,
-    /// Share, 0 to 1, of the way from the time of the mean context to that of the longest one, for a batch of 64
-    /// decodes.
+    /// Position, 0 to 1, of the time of 64 decodes with unequal contexts. 0 is the time with the mean context for all,
+    /// 1 that with the longest one for all.
     pub(crate) tail: f64,
 }
 
@@ -83,8 +83,9 @@ impl MeasuredKernels {
         even + self.tail * (TAIL_SEQUENCES / decodes).min(1.0) * (longest - even).max(0.0)
     }
 
-    /// Treats all prompts of the step as one with equal numbers of tokens and pairs. Several prompts may have fewer
-    /// pairs than one of that length without context. The cost of that one is then taken in proportion to the pairs.
+    /// Treats all prompts of the step as one prompt with the same numbers of tokens and pairs. Several prompts may have
+    /// fewer pairs than one prompt of that length without context. The cost of that prompt is then reduced in
+    /// proportion to the pairs.
     fn prompts(&self, work: &BatchWork, at: impl Fn(f64, f64) -> f64) -> f64 {
         let tokens = f64::from(work.prompt_tokens);
         let pairs = to_f64(work.prompt_pairs);

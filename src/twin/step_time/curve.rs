@@ -1,19 +1,21 @@
-//! A function that is known at some points and linear between them.
+//! A function of the batch size: a roofline formula, or measured points with linear interpolation.
 
-/// Seconds of a pass of the weights over a batch, by its tokens; or of the output head, by its rows.
+/// Seconds of the linear layers as a function of the batch's tokens, or of the output head as a function of its rows.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Curve {
-    /// The larger of reading the weights once and multiplying every row with them, with a smooth transition.
+    /// The larger of two times with a smooth transition: `read_s` reads the weights once, and `row_s` multiplies one
+    /// row with them.
     Roofline { read_s: f64, row_s: f64 },
-    /// Measured points, strictly ascending, at least one. Beyond the last one the last slope goes on.
+    /// Measured points of size and seconds: at least one, in strictly ascending order. They are extrapolated with the
+    /// last slope.
     Points(Vec<(f64, f64)>),
 }
 
 impl Curve {
     pub(super) fn at(&self, rows: f64) -> f64 {
         match self {
-            // Matrix products reach neither limit near the transition. At equal shares, `aiconfigurator`'s tables of an
-            // A100, H100 and L40S show a quarter more.
+            // Near the transition, matrix products are slower than both limits. If both times are equal,
+            // `aiconfigurator`'s tables of A100, H100 and L40S show a quarter more.
             Self::Roofline { read_s, row_s } => (read_s.powi(3) + (row_s * rows).powi(3)).cbrt(),
             Self::Points(points) => {
                 let above = points.partition_point(|(x, _)| *x < rows);
@@ -28,7 +30,7 @@ impl Curve {
         }
     }
 
-    /// Returns the cost of a single row, nearly all of it for reading.
+    /// Returns the seconds of a single row, nearly all of them for reading.
     pub(super) fn base(&self) -> f64 {
         self.at(1.0)
     }

@@ -1,20 +1,20 @@
-//! Factors on the step time: a machine's deviation from its data sheet and from measurements on other machines.
+//! Factors on the terms of the step time. They express the deviation of a machine from its preset.
 
 use std::ops::{Index, IndexMut};
 
-/// A group of terms that are wrong together.
+/// A group of terms that share a factor. Communication between devices has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TermFactor {
-    /// Reading weights: layers with a single token, the output head.
+    /// Reading weights: the linear layers for a single token, the output head, and the sampler.
     Weights,
-    /// The cost of further tokens in the layers.
+    /// The cost of further tokens in the linear layers.
     Compute,
     Attention,
-    /// Launching the kernels outside of graphs.
+    /// Launching the kernels outside of captured graphs.
     Launch,
-    /// The host's share of a step.
+    /// The host's work for a step.
     Host,
-    /// Parsing, tokenising, streaming.
+    /// The work of the API server: parsing, tokenising, streaming.
     Frontend,
 }
 

@@ -1,4 +1,4 @@
-//! Captured graphs: the batches that use one, and the size that they are padded to.
+//! Captured graphs: which batches use one, and to which size these are padded.
 
 /// Largest batch, in tokens, for which a graph is captured by default: `max_cudagraph_capture_size` in vLLM's
 /// `config/vllm.py`.
@@ -11,10 +11,10 @@ pub(crate) struct Graphs {
 }
 
 impl Graphs {
-    /// No graphs: every kernel is launched.
+    /// No graphs: every kernel is launched by itself.
     pub(super) const NONE: Self = Self { largest: 0 };
 
-    /// Returns vLLM's own choice: twice the sequences, since a decode may verify a draft, and at most 512.
+    /// Returns vLLM's default: sizes up to twice `max_num_seqs`, because a decode may verify a draft, and up to 512.
     pub(super) fn of(max_num_seqs: u32) -> Self {
         Self { largest: LARGEST.min(max_num_seqs.saturating_mul(2)) }
     }

@@ -1,6 +1,7 @@
-//! A function of several numbers, measured on a grid and linear between its points.
+//! A function of several numbers, measured on a grid and interpolated linearly.
 
-/// `N` axes, each ascending and with at least two points; the values in the order of the axes, the last one fastest.
+/// A grid with `N` axes. Each axis is ascending and has at least two points. In `values` the coordinate of the last
+/// axis varies fastest.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KernelGrid<const N: usize> {
     axes: [Vec<f64>; N],
@@ -34,8 +35,8 @@ impl<const N: usize> KernelGrid<N> {
         self.axes[0][0]
     }
 
-    /// Interpolates between points. Below an axis' first point its value holds; beyond the last one the last slope goes
-    /// on.
+    /// Interpolates between points. Below the first point of an axis the value there applies. Beyond the last point it
+    /// extrapolates with the last slope.
     pub(super) fn at(&self, point: [f64; N]) -> f64 {
         let mut cells = [(0_usize, 0.0); N];
         for ((cell, axis), x) in cells.iter_mut().zip(&self.axes).zip(point) {

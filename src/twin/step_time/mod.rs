@@ -1,4 +1,4 @@
-//! The duration of one step: the device's computation and the host's work for it, in physical terms.
+//! Model of a step's duration: physical terms for the device's computation and the host's work.
 //!
 //! | term | meaning | from |
 //! |---|---|---|
@@ -10,12 +10,12 @@
 //! | host | scheduling, input preparation, output, for step and sequence | measured |
 //!
 //! `device = linear + attention + sampling + launch + communication`. A step takes `device + host`. With asynchronous
-//! scheduling the host prepares the next step meanwhile, and the step takes the larger of the two. Every term costs
-//! O(1).
+//! scheduling the host prepares the next step meanwhile, and the step takes the larger of the two. Every term is
+//! computed in O(1).
 //!
-//! Not modelled: clocks that fall under load, kernels chosen anew from one batch size to the next, and the first steps
-//! after a start. The weights of experts count as dense ones. An API server without a core of its own delays the
-//! engine; this is not modelled either.
+//! Not modelled: clocks that fall under load, different kernels for different batch sizes, and slower first steps after
+//! a start. The delay of the engine by an API server on the same core is not modelled either. The experts of a layer
+//! count as one dense feed-forward of `intermediate_size`.
 
 mod attention;
 mod curve;
@@ -42,28 +42,28 @@ pub(crate) use grid::KernelGrid;
 use parallel::Communication;
 pub use parallel::Parallel;
 
-/// Factor on the host's work for a sequence in V0, where Python prepares the batches sequence by sequence.
+/// Factor on the host's work per sequence in V0. There, Python prepares the batches sequence by sequence.
 const V0_SEQUENCE: f64 = 4.0;
-/// Seconds of host work for each block in the block tables.
+/// Seconds of host work per block in the block tables.
 const BLOCK_HOST_S: f64 = 4e-9;
-/// Seconds of host work to hash one prompt token for prefix caching.
+/// Seconds of host work per prompt token to hash it for prefix caching.
 const HASH_HOST_S: f64 = 25e-9;
-/// Passes of the sampler over its 32-bit logits.
+/// Number of passes of the sampler over its 32-bit logits.
 const SAMPLER_PASSES: f64 = 6.0;
-/// Ratio of a layer's launch in eager mode to that of a compiled one: Python calls every kernel.
+/// Ratio of a layer's launch time in eager mode to that of a compiled layer. In eager mode Python calls every kernel.
 const EAGER: f64 = 4.0;
-/// The step-time model of one model on one device, or on several that hold it together.
+/// The step-time model of one language model on one device, or on several devices among which it is divided.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepTime {
     linear: Curve,
     sampling: Curve,
     attention: Attention,
-    /// Devices among which attention is divided.
+    /// Number of devices among which attention is divided.
     shares: f64,
     graphs: Graphs,
-    /// Seconds of a step that is not one captured graph.
+    /// Seconds of kernel launches in a step that is not one captured graph.
     launch_s: f64,
-    /// Seconds of a step whose kernels Python launches one by one; 0 if compiled.
+    /// Smallest seconds of the device's part of a step whose kernels Python launches one by one. 0 if compiled.
     eager_s: f64,
     communication: Communication,
     host: Host,
@@ -71,6 +71,8 @@ pub struct StepTime {
     factors: Factors,
 }
 
+/// Seconds of host work per step, sequence, block and hashed token. `overlapped` is whether the host works while the
+/// device computes.
 #[derive(Clone, Debug, PartialEq)]
 struct Host {
     step_s: f64,
@@ -80,7 +82,7 @@ struct Host {
     overlapped: bool,
 }
 
-/// One step, term by term, in seconds.
+/// The terms of one step in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepParts {
     pub linear_s: f64,
@@ -89,7 +91,8 @@ pub struct StepParts {
     pub launch_s: f64,
     pub communication_s: f64,
     pub host_s: f64,
-    /// The whole step. It is less than the sum if host and device work at the same time.
+    /// The whole step. It is less than the sum of the terms if host and device work at the same time, and may be more
+    /// in eager mode.
     pub total_s: f64,
 }
 
@@ -99,7 +102,7 @@ pub struct StepParts {
 pub struct IncompleteShape(pub &'static str);
 
 impl StepTime {
-    /// Builds it from the model's shape and a device's rates.
+    /// Builds the step time from the model's shape and a device's rates.
     ///
     /// # Errors
     /// If the shape lacks a size.
@@ -107,8 +110,8 @@ impl StepTime {
         Self::on_several(model, device, settings, Parallel::NONE)
     }
 
-    /// Like `new`, but for several devices. Each computes its share of a layer. A step goes through the stages of a
-    /// pipeline one after the other. [`Drive`](crate::twin::Drive) keeps several steps under way at once.
+    /// Like `new`, but for several devices. Each computes its share of a layer. The result is the time of a step
+    /// through all stages of the pipeline. [`Drive`](crate::twin::Drive) keeps several steps under way at once.
     ///
     /// # Errors
     /// If the shape lacks a size.
@@ -129,11 +132,12 @@ impl StepTime {
         let tensor = f64::from(parallel.tensor.max(1));
         let bandwidth = device.bandwidth * device.bandwidth_efficiency;
         let compute = device.compute * device.compute_efficiency;
-        // Embedding rows are looked up; the output head is read whole but multiplied for sampled positions only.
+        // A step looks up single rows of the embedding. It reads the whole output head, but multiplies it for sampled
+        // positions only.
         let embeddings = hidden * vocabulary * if model.tied_embeddings { 1.0 } else { 2.0 };
         let layer_parameters = (parameters - embeddings) / tensor;
         let head = hidden * vocabulary / tensor;
-        // Small blocks make for many small reads of the cache.
+        // Smaller blocks cause more and smaller reads of the cache.
         let paging = 1.0 + 1.0 / f64::from(settings.block_size().max(1));
         let v0 = settings.resolved.v0;
         let launch_s = layers * device.layer_launch_s;
@@ -147,11 +151,13 @@ impl StepTime {
                 row_s: 2.0 * head / compute + SAMPLER_PASSES * 4.0 * vocabulary / bandwidth,
             },
             attention: Attention::Formula(attention::Formula {
+                // The floor and the cost per sequence do not shrink with more devices. `tensor` cancels the division by
+                // `shares`.
                 floor_s: layers * device.attention_floor_s * tensor,
                 sequence_s: layers * device.attention_sequence_s * tensor,
                 read_s: kv_bytes * paging / (device.bandwidth * device.cache_efficiency),
                 mixed: device.mixed_reading,
-                // Scores and weighted sum, two operations each.
+                // The score and the weighted sum take two operations each.
                 pair_s: 4.0 * layers * heads / (device.compute * device.attention_efficiency),
             }),
             shares: tensor,
@@ -175,7 +181,7 @@ impl StepTime {
         })
     }
 
-    /// Builds it from measured kernels.
+    /// Builds the step time from measured kernels.
     pub(crate) fn measured(
         linear: Curve,
         sampling: Curve,
@@ -198,13 +204,13 @@ impl StepTime {
         }
     }
 
-    /// Removes the front end. The times are then those inside the engine, without an API server before it.
+    /// Removes the costs of the front end. The times are then those of an engine without an API server.
     #[must_use]
     pub fn without_frontend(self) -> Self {
         Self { frontend: Frontend::default(), ..self }
     }
 
-    /// Multiplies each group of terms by its factor. Earlier factors are replaced.
+    /// Sets the factor on each group of terms. It replaces earlier factors.
     #[must_use]
     pub fn scaled(mut self, factors: Factors) -> Self {
         self.factors = factors;
@@ -222,7 +228,7 @@ impl StepTime {
         duration(self.parts(work).total_s)
     }
 
-    /// Like `of`, but term by term.
+    /// Like `of`, but returns the terms.
     #[must_use]
     pub fn parts(&self, work: &BatchWork) -> StepParts {
         let factors = &self.factors;
@@ -246,7 +252,7 @@ impl StepTime {
         StepParts { linear_s, attention_s, sampling_s, launch_s, communication_s, host_s, total_s }
     }
 
-    /// Returns the costs of the API server's work.
+    /// Returns the costs of the API server's work, multiplied by their factor.
     #[must_use]
     pub fn frontend(&self) -> Frontend {
         let factor = self.factors[TermFactor::Frontend];

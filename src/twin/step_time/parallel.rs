@@ -1,17 +1,18 @@
-//! Several devices for one model: the share of each, and the messages between them.
+//! Division of one model among several devices, and the messages between them.
 
 use crate::config::ResolvedConfig;
 
-/// The devices that hold the model together.
+/// The devices among which one copy of the model is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parallel {
-    /// Devices among which every layer is divided.
+    /// Number of devices among which every layer is divided.
     pub tensor: u32,
-    /// Stages among which the layers are divided.
+    /// Number of stages among which the layers are divided.
     pub pipeline: u32,
 }
 
 impl Parallel {
+    /// A single device.
     pub const NONE: Self = Self { tensor: 1, pipeline: 1 };
 
     /// Returns the devices of a resolved configuration.
@@ -22,22 +23,22 @@ impl Parallel {
     }
 }
 
-/// The messages of a step. An all-reduce of `b` bytes among `t` devices costs a latency and `2 (t - 1) / t b` bytes of
-/// the link. There are two for each layer, after attention and after the feed-forward. A stage hands its output on
-/// once.
+/// Seconds of a step's messages between devices. An all-reduce of `b` bytes among `t` devices costs one latency and `2
+/// (t - 1) / t b` bytes on the link. Each layer has two, after attention and after the feed-forward. Each stage sends
+/// its output to the next one once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Communication {
-    /// For every step.
+    /// Seconds per step.
     pub(super) step_s: f64,
-    /// For every token.
+    /// Seconds per token.
     pub(super) token_s: f64,
 }
 
 impl Communication {
-    /// `token_bytes` are those of one token between two layers.
+    /// `token_bytes` is the size of one token's hidden state, `bandwidth` is in bytes per second.
     pub(super) fn new(parallel: Parallel, layers: f64, token_bytes: f64, latency_s: f64, bandwidth: f64) -> Self {
         let tensor = f64::from(parallel.tensor.max(1));
-        // One more for the embedding, which is divided as well.
+        // The embedding is divided as well and needs one more.
         let reductions = if parallel.tensor > 1 { 2.0 * layers + 1.0 } else { 0.0 };
         let sends = f64::from(parallel.pipeline.max(1) - 1);
         Self {

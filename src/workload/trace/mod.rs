@@ -10,14 +10,14 @@ use super::draw::DrawPurpose;
 use super::writer::{TextPiece, TextWriter};
 use super::{LeftOut, UserSession, Workload, WorkloadError};
 
-/// Tokens of a block, for each hash of a Mooncake trace (<https://github.com/kvcache-ai/Mooncake>,
+/// Tokens of the block that one hash of a Mooncake trace stands for (<https://github.com/kvcache-ai/Mooncake>,
 /// `FAST25-release/traces`: "each block contains 512 tokens").
 const BLOCK: u32 = 512;
 
 /// One recorded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Row {
-    /// Time on the trace's own clock.
+    /// Arrival, counted from the origin of the trace's own clock. `None` without time stamps.
     at: Option<Duration>,
     input: u32,
     output: u32,

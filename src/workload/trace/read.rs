@@ -10,8 +10,10 @@ use serde::Deserialize;
 use super::{BLOCK, Row, table};
 use crate::workload::{WorkloadError, json_problem};
 
+/// Reads all rows, in the file's order.
+///
 /// # Errors
-/// Names the file, the line, the field and the value.
+/// The error names the file, the line, the field and the value.
 pub(super) fn read(file: &Path) -> Result<Vec<Row>, WorkloadError> {
     let error =
         |error: &dyn std::fmt::Display| WorkloadError::Read { file: file.to_owned(), problem: error.to_string() };

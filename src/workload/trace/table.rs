@@ -14,8 +14,8 @@ struct Layout {
     output: &'static str,
 }
 
-/// Azure LLM inference (<https://github.com/Azure/AzurePublicDataset>), its data with seconds since the first request,
-/// BurstGPT (<https://github.com/HPMLL/BurstGPT>), and lengths without times.
+/// In order: Azure LLM inference (<https://github.com/Azure/AzurePublicDataset>); the same data with seconds since the
+/// first request; BurstGPT (<https://github.com/HPMLL/BurstGPT>); lengths without times.
 const LAYOUTS: [Layout; 4] = [
     Layout { at: Some("TIMESTAMP"), input: "ContextTokens", output: "GeneratedTokens" },
     Layout { at: Some("arrival_s"), input: "input_tokens", output: "output_tokens" },
@@ -47,7 +47,7 @@ pub(super) fn read(file: &Path, reader: impl Read) -> Result<Vec<Row>, WorkloadE
         return Err(error(1, problem));
     };
     let mut rows = Vec::new();
-    // The reference of civil times, which have no distance from anything else.
+    // The reference of dates with times of day, set by the first row.
     let mut midnight = None;
     for record in reader.records() {
         let record = record.map_err(broken)?;

@@ -13,13 +13,14 @@ const DEFAULT_MAX_TOKENS: u64 = 16;
 /// Mean length in tokens of an answer without `ignore_eos`.
 const NATURAL_LENGTH: f64 = 256.0;
 
-/// The interface of a request.
+/// The API of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServedApi {
     Completions,
     Chat,
 }
 
+/// The body of a request, with the fields that the simulated engine heeds.
 #[derive(Debug, Deserialize)]
 pub(super) struct ServedAsk {
     model: Option<String>,
@@ -51,9 +52,9 @@ struct StreamOptions {
 /// The token counts that a stream carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServedUsage {
-    /// Whether they follow the last content chunk in a chunk of their own.
+    /// Whether a chunk with the counts follows the last chunk with content.
     pub(super) last: bool,
-    /// Whether every content chunk carries them as well.
+    /// Whether every chunk with content carries the counts as well.
     pub(super) every: bool,
 }
 
@@ -103,7 +104,9 @@ impl RequestComplaint {
 /// The work for one prompt, ready for the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PromptOrder {
+    /// Token ids.
     pub(super) prompt: Vec<u32>,
+    /// The number of tokens to generate, and the reported reason of the end.
     pub(super) output_len: u32,
     pub(super) finish: RequestFinish,
     /// The request's own limit, which may exceed `output_len`.
@@ -189,8 +192,8 @@ impl ServedAsk {
     }
 }
 
-/// Returns the number of output tokens within the model length. Releases up to 0.20 reject a larger number, later ones
-/// reduce it.
+/// Returns the number of output tokens within the model length. Releases up to 0.20 reject a larger number. Later ones
+/// reduce it, unless it exceeds the model length by itself.
 fn allowed(limits: &ServedLimits, prompt: u64, asked: u64) -> Result<u64, RequestComplaint> {
     let most = limits.max_model_len;
     let total = prompt.saturating_add(asked);

@@ -13,10 +13,10 @@ use super::ask::{RequestComplaint, ServedLimits, tokenize};
 /// Source: Qwen2-VL's `image_processing_qwen2_vl.py` in `transformers`.
 const PATCH: u32 = 28;
 
-/// The largest number of tokens of one image: Qwen2-VL's `max_pixels` corresponds to 16,384 patches.
+/// The largest number of tokens of one image: Qwen2-VL's `max_pixels` corresponds to 16,384 areas of 28 × 28 pixels.
 const MOST_PATCHES: u64 = 16_384;
 
-/// Special tokens of the template. The numbers count back from the end of the vocabulary.
+/// Special tokens of the template. Token `n` has the id `vocabulary size - 1 - n`.
 #[derive(Clone, Copy)]
 enum Special {
     Start = 1,

@@ -9,9 +9,11 @@ use nix::time::{ClockId, clock_gettime};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// The largest delay that is caught up. A longer one means that the process was stopped or starved.
+/// The largest delay after which later events keep their instants. After a longer one the process was stopped or
+/// starved, and all later events are delayed as well.
 const MOST_LAG: Duration = Duration::from_secs(1);
 
+/// The clock of one server, with the noise of its steps.
 #[derive(Debug)]
 pub(super) struct ServedClock {
     /// The real instant of virtual time zero.
@@ -24,8 +26,8 @@ pub(super) struct ServedClock {
 }
 
 impl ServedClock {
-    /// Creates a clock. `scale` virtual seconds pass in one real second; `noise` is the log-normal spread of step
-    /// times.
+    /// Creates a clock. `scale` virtual seconds pass in one real second. `noise` is the standard deviation of the
+    /// logarithm of a step's time.
     pub(super) fn new(scale: f64, seed: u64, noise: f64) -> Self {
         let origin = Instant::now();
         let monotonic = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
@@ -52,7 +54,7 @@ impl ServedClock {
         u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Adjusts the clock to the delay of the present event. If that exceeds `MOST_LAG`, virtual time stops for the same
+    /// Adjusts the clock to the delay of the present event. If the delay exceeds `MOST_LAG`, it is removed from virtual
     /// time.
     pub(super) fn catch_up(&mut self, lag: Duration) {
         if lag > MOST_LAG {

@@ -18,11 +18,12 @@ use crate::twin::{self, Frontend, RequestId, StepEvent, StepFlight, TwinEngine};
 #[derive(Debug)]
 pub(super) struct DirectStream {
     pub(super) outlet: Arc<TokenOutlet>,
-    /// The bytes for one token, two tokens, and so on, framed for HTTP. The web server writes longer pieces and the
-    /// last one.
+    /// The bytes for one token, two tokens, and so on, framed for HTTP. The web server itself writes longer pieces and
+    /// the last piece of a stream.
     pub(super) pieces: Arc<[Bytes]>,
 }
 
+/// A request that an engine has received and that is not yet complete.
 #[derive(Debug)]
 struct Open {
     choice: u32,
@@ -78,6 +79,7 @@ struct Out {
     event: StepEvent,
 }
 
+/// The open requests and the outgoing tokens of all engines.
 #[derive(Debug)]
 pub(super) struct EngineDesk {
     open: HashMap<RequestId, Open>,
@@ -113,7 +115,7 @@ impl EngineDesk {
         self.received.pop_front_if(|(known, _)| *known <= now).map(|(_, job)| job)
     }
 
-    /// Returns whether the engines have received every request.
+    /// Returns whether the front end has read every request that this desk has received.
     pub(super) fn is_read(&self) -> bool {
         self.received.is_empty()
     }
@@ -180,7 +182,7 @@ impl EngineDesk {
             let times = [clock.monotonic_ns(due), clock.monotonic_ns(now), length_ns];
             self.records.push_back((StepRecord::new(seen, times, count), count));
         }
-        // Tokens that are already due are sent before the metrics are updated.
+        // Tokens that are already due are sent before the latency metrics are updated.
         self.send(seen.end, clock);
         for event in events {
             self.account(event, now);
@@ -210,8 +212,8 @@ impl EngineDesk {
         }
     }
 
-    /// Updates the metrics for a token. vLLM counts it when the front end receives a step's output, not when the token
-    /// is written.
+    /// Updates the metrics for the output of a step. vLLM counts it when the front end receives it, not when the tokens
+    /// are written.
     fn account(&mut self, event: &StepEvent, now: Instant) {
         let Some(open) = self.open.get_mut(&event.id) else { return };
         let gap = now.saturating_duration_since(open.last_token);
@@ -232,8 +234,8 @@ impl EngineDesk {
         }
     }
 
-    /// Sends a token. Returns the time of writing, or `None` if the web server is to write it or the client has
-    /// disconnected.
+    /// Sends the tokens of an event. Returns the time of writing, or `None` if the web server is to write them or the
+    /// client has disconnected.
     fn hand_out(&mut self, event: &StepEvent) -> Option<Instant> {
         let open = self.open.get_mut(&event.id)?;
         let written = open.send(event.sent, event.last.then_some(open.finish));
@@ -270,7 +272,7 @@ impl EngineDesk {
         self.metrics.render(self.late)
     }
 
-    /// Ends all streams.
+    /// Ends all streams as aborted.
     pub(super) fn stop(&mut self) {
         self.received.iter().for_each(|(_, job)| Self::refuse(job));
         for open in self.open.values_mut() {

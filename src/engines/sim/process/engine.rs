@@ -1,7 +1,7 @@
 //! The engines' thread. It owns the schedulers, waits for the end of each step, and sends out the tokens.
 //!
 //! It waits for the absolute instant at which the next step ends, so that a delay at one step does not move the next. A
-//! request is scheduled from the virtual time of its arrival on.
+//! request can be scheduled from the virtual time of its arrival on.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -29,20 +29,22 @@ const BEHIND: Duration = Duration::from_millis(1);
 /// The longest single sleep during a step without an end.
 const MOST_SLEEP: Duration = Duration::from_secs(1);
 
-/// A change of one request. `choice` is the sender's own number for it.
+/// New output of one request. `choice` is the index of its prompt in the HTTP request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EngineUpdate {
     pub(super) choice: u32,
     /// New tokens for the client, and the total number of tokens including these.
     pub(super) sent: u32,
     pub(super) tokens: u32,
-    /// Set with the last token, or without a token if the engine gave up.
+    /// Present with the last token, or without a token if the request was aborted.
     pub(super) finish: Option<RequestFinish>,
 }
 
+/// One prompt of an HTTP request, on its way to an engine.
 #[derive(Debug)]
 pub(super) struct EngineJobs {
     pub(super) id: RequestId,
+    /// The index of the prompt in the HTTP request.
     pub(super) choice: u32,
     pub(super) arrived: Instant,
     pub(super) prompt: Vec<u32>,
@@ -56,6 +58,7 @@ pub(super) struct EngineJobs {
     pub(super) direct: Option<DirectStream>,
 }
 
+/// A command of the web server to the engines' thread.
 #[derive(Debug)]
 pub(super) enum EngineCommand {
     Add(Box<EngineJobs>),
@@ -65,7 +68,7 @@ pub(super) enum EngineCommand {
     /// Stops scheduling (`true`) until it is resumed (`false`). The answer is sent when no step is under way and all
     /// earlier requests have been read; after a resumption, at once.
     Pause(bool, oneshot::Sender<()>),
-    /// Delays the next event, like a step that takes too long.
+    /// Suspends all events, like a step that takes too long.
     Stall(StepFault),
     /// Ends all streams as aborted.
     Stop,
@@ -73,6 +76,7 @@ pub(super) enum EngineCommand {
     Die,
 }
 
+/// The loop of the engines' thread.
 #[derive(Debug)]
 pub(super) struct EngineLoop {
     fleet: Fleet<TwinEngine>,
@@ -85,8 +89,10 @@ pub(super) struct EngineLoop {
     /// The virtual time of the last event.
     now: Duration,
     commands: Receiver<EngineCommand>,
+    /// The instant of the last periodic log line.
     written: Instant,
     paused: bool,
+    /// The long step that is about to begin.
     stalled: Option<StepFault>,
     /// Recipients of the answer to a pause.
     pausing: Vec<oneshot::Sender<()>>,
@@ -123,7 +129,7 @@ impl EngineLoop {
 
     /// Runs until a command ends the loop or no sender is left.
     pub(super) fn run(mut self) {
-        // Without this permission the thread wakes some 50 microseconds later.
+        // By default the kernel delays each wake-up by up to 50 microseconds (`PR_SET_TIMERSLACK`, `prctl(2)`).
         let _ = nix::sys::prctl::set_timerslack(1);
         if self.realtime && !prefer() {
             self.stats.warn("The engine's thread gets no real-time priority: it takes CAP_SYS_NICE or `ulimit -r`.");
@@ -139,7 +145,8 @@ impl EngineLoop {
             let stats = self.written + StatsLine::PERIOD;
             let until = due.map_or(stats, |due| due.min(stats));
             let left = until.saturating_duration_since(Instant::now());
-            // A short wait is mostly slept, since an engine much faster than its device would otherwise only spin.
+            // At most an eighth of a short wait is spent spinning. With a large `--sim-time-scale`, all waits are
+            // short.
             let sleep = left.saturating_sub(SPIN.min(left / 8));
             match self.commands.recv_timeout(sleep) {
                 Ok(command) => match self.obey(command) {

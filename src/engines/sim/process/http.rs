@@ -32,6 +32,7 @@ use crate::twin::RequestId;
 /// images.
 const LARGEST_BODY: usize = 256 << 20;
 
+/// The state that all routes share.
 #[derive(Debug)]
 pub(super) struct FrontEnd {
     pub(super) limits: ServedLimits,
@@ -41,9 +42,9 @@ pub(super) struct FrontEnd {
     pub(super) most_at_once: usize,
     pub(super) next_id: AtomicU64,
     pub(super) faults: Arc<ActiveFaults>,
-    /// See [`super::Options::api_keys`].
+    /// As `SimOptions::api_keys` returns them.
     pub(super) api_keys: Vec<String>,
-    /// See [`super::Options::is_dev_mode`].
+    /// As `SimOptions::is_dev_mode` returns it.
     pub(super) is_dev_mode: bool,
 }
 

@@ -17,7 +17,9 @@ type Sink = Box<dyn Write + Send>;
 pub(crate) struct ServedLog {
     /// Whether every line begins with the name of its process, as since 0.10.
     names_process: bool,
+    /// The name of the engine's process in log lines.
     core_name: Cow<'static, str>,
+    /// Standard output and standard error.
     sinks: Arc<Mutex<(Sink, Sink)>>,
     /// Whether the streams are those of this process.
     own: bool,

@@ -8,7 +8,7 @@ use crate::rule::Facts;
 use crate::stats::gib;
 use crate::twin::{DevicePreset, MemoryPlan, Settings, StartShortage};
 
-/// Divides the memory and returns the scheduler's settings, or the refusal of the engine's own process.
+/// Divides the memory of one device. Returns the scheduler's settings and the division, or vLLM's refusal.
 pub(super) fn allocate(
     effective: &ResolvedConfig,
     config: &Config,

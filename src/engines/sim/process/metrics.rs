@@ -7,7 +7,7 @@ use crate::facts::EngineVersion;
 use crate::stats::to_f64;
 use crate::twin::{Counters, TwinEngine};
 
-/// Bucket bounds in seconds, as in vLLM.
+// Bucket bounds as in vLLM. All are in seconds, except `TOKENS`.
 const TTFT: &[f64] = &[
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
     160.0, 640.0, 2560.0,
@@ -68,6 +68,7 @@ pub(super) struct SchedulerReport {
     pub(super) counters: Counters,
     pub(super) running: usize,
     pub(super) waiting: usize,
+    /// Share of the KV cache blocks in use, 0 to 1.
     pub(super) kv_usage: f64,
     /// The number of accepted drafts at each position; empty without speculation.
     pub(super) accepted_at: Vec<u64>,
@@ -80,18 +81,19 @@ impl SchedulerReport {
         Self { counters, running, waiting, kv_usage, accepted_at }
     }
 
+    /// Returns the share of the looked-up prompt tokens that the prefix cache had, 0 to 1.
     pub(super) fn hit_rate(&self) -> f64 {
         let Counters { prefix_hits, prefix_queries, .. } = self.counters;
         if prefix_queries == 0 { 0.0 } else { to_f64(prefix_hits) / to_f64(prefix_queries) }
     }
 }
 
-/// Metrics of one engine that its scheduler does not count. Times are real, as a client measures them.
+/// Metrics of one engine: the last report of its scheduler, and latencies. Times are real, as a client measures them.
 #[derive(Debug)]
 pub(super) struct LatencyMeter {
     /// The scheduler's state at the end of the last step.
     pub(super) report: SchedulerReport,
-    /// Whether a step's size excludes cached tokens, as since 0.20.
+    /// Whether the number of a step's tokens excludes cached ones, as since 0.20.
     spares_cached: bool,
     ttft: Histogram,
     gap: Histogram,
@@ -162,7 +164,7 @@ impl LatencyMeter {
 #[derive(Debug)]
 pub(super) struct ServedMetrics {
     version: EngineVersion,
-    /// Tokens in a block, the unit of some metrics before 0.10.
+    /// Tokens in a KV cache block, the unit of the prefix cache's metrics before 0.10.
     block_size: u64,
     model_name: String,
     cache_labels: String,

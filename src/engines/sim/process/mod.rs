@@ -47,7 +47,7 @@ pub(crate) use refusal::Refusal;
 /// The number of connections that may wait to be accepted, as in uvicorn.
 const BACKLOG: u32 = 2048;
 
-/// The reason for an end that was not requested.
+/// The reason why the server did not start, or why it ended without a request to end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
     #[error(transparent)]
@@ -231,7 +231,7 @@ async fn run(
     Ok(())
 }
 
-/// Creates the engines' loop, ready to run.
+/// Creates the loop of the engines' thread, ready to run.
 fn engine(
     options: &SimOptions,
     log: &ServedLog,
@@ -261,6 +261,7 @@ fn most_at_once(settings: &Settings) -> usize {
     (scheduling.stream_interval.saturating_add(drafts) as usize).min(16)
 }
 
+/// Returns the release's log line that precedes the server's address.
 fn server_line(version: EngineVersion) -> &'static str {
     match (version.major, version.minor) {
         (0, ..10) => "Starting vLLM API server on",
@@ -269,6 +270,7 @@ fn server_line(version: EngineVersion) -> &'static str {
     }
 }
 
+/// Returns the labels of the metric `cache_config_info`.
 fn cache_labels(options: &SimOptions, started: &startup::StartedEngine) -> Vec<(&'static str, String)> {
     let (settings, plan) = (&started.settings, &started.plan);
     let text = |name, default: &str| options.config.get_str(name).unwrap_or(default).to_owned();

@@ -20,7 +20,7 @@ pub(crate) struct SimOptions {
     pub model: String,
     /// The flags of `vllm serve` that were given.
     pub config: Config,
-    /// The environment variables that vLLM reads. Empty after parsing.
+    /// The environment variables that vLLM reads. Empty after parsing; `serve` fills them in.
     pub env: BTreeMap<String, String>,
     /// The simulated release, which decides flags, defaults, refusals, scheduler, log lines and metric names.
     pub version: EngineVersion,
@@ -75,7 +75,8 @@ impl SimOptions {
     /// Parses the arguments `--sim-*`, and returns all others unparsed. Model and flags stay empty.
     ///
     /// # Errors
-    /// If an argument whose name `matters` has no value or an invalid one. Other invalid ones are skipped.
+    /// If an argument has no value or an invalid one, and `matters` returns `true` for its name. Other mistakes are
+    /// skipped.
     fn split(arguments: &[String], matters: impl Fn(&str) -> bool) -> Result<(Self, Vec<String>), Refusal> {
         let mut options = Self {
             model: String::new(),

@@ -3,8 +3,8 @@
 //!
 //! The engine's thread may write only while the web server has no unwritten data, so the pieces left to the web server
 //! are counted. The engine increases the count with each update that it leaves to the server. A flush by the server
-//! decreases it by the pieces that the stream has handed over by then. A flush follows after all bytes have been
-//! written.
+//! decreases it by the pieces that the stream has handed over by then. The web server flushes only after it has written
+//! all its bytes.
 
 use std::io;
 use std::net::SocketAddr;

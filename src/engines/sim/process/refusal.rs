@@ -3,11 +3,11 @@
 use crate::facts::EngineVersion;
 use crate::rule::{Finding, Severity};
 
-/// An end before the server was ready.
+/// A failed start, or an end of the server because of a fault: exit code and last output.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct Refusal {
-    /// 2 if the arguments cannot be parsed, 1 for everything later.
+    /// 2 if the arguments cannot be parsed, 1 for all later failures of the start. A fault may set any other code.
     pub exit_code: u8,
     /// The text on standard error, without a line end.
     pub text: String,
@@ -66,7 +66,7 @@ impl Refusal {
         Self::traceback("config/vllm.py", &error)
     }
 
-    /// Returns a Python traceback that ends in `error`.
+    /// Returns a Python traceback that ends in `file` with `error`.
     pub(super) fn traceback(file: &str, error: &str) -> Self {
         let text = format!(
             "Traceback (most recent call last):\n  File \"/usr/local/bin/vllm\", line 8, in <module>\n    \

@@ -28,9 +28,10 @@ const TOKEN_TEXT: &str = " token";
 pub(super) struct ServedReply {
     pub(super) api: ServedApi,
     pub(super) id: String,
+    /// Unix time in seconds.
     pub(super) created: i64,
     pub(super) model: String,
-    /// For each choice.
+    /// The number of prompt tokens of each choice.
     pub(super) prompt_tokens: Vec<u64>,
     /// The engine's id of each choice; `None` after its end.
     pub(super) open: Vec<Option<RequestId>>,
@@ -154,6 +155,7 @@ impl ServedReply {
     }
 }
 
+/// The next part of a stream.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     /// The web server has the head and no part of the body.
@@ -164,6 +166,7 @@ enum Stage {
     End,
 }
 
+/// The body of a streamed response, as server-sent events.
 #[derive(Debug)]
 struct Events {
     reply: ServedReply,

@@ -23,9 +23,10 @@ pub(super) struct StepRecord {
     pub(super) ended_ns: u64,
     /// Its length according to the schedule, from its start on the device.
     pub(super) length_ns: u64,
-    /// Running requests when the step was scheduled; the next four fields are of the same time.
+    /// The number of requests in each state when the step was scheduled.
     pub(super) running: usize,
     pub(super) waiting: usize,
+    /// The step's own tokens, those of prompts among them, and its number of sequences.
     pub(super) tokens: u32,
     pub(super) prompt_tokens: u32,
     pub(super) sequences: u32,

@@ -18,8 +18,8 @@ use crate::rule::{self, Facts, Severity};
 use crate::stats::gib;
 use crate::twin::{MemoryPlan, Parallel, Scheduling, Settings, Speculation, StepTime, TwinEngine};
 
-/// Shares of the start-up time. After them the configuration is checked, the weights are loaded and the memory is
-/// divided, as in live runs of 0.32.0.
+/// Phases as shares of the start-up time, as in live runs of 0.32.0. At `CONFIGURED` the configuration is checked, and
+/// at `PROFILED` the memory is divided. `LOADED` is the end of loading in the durations of the log lines only.
 const CONFIGURED: f64 = 0.25;
 const LOADED: f64 = 0.5;
 const PROFILED: f64 = 0.7;
@@ -34,6 +34,7 @@ pub(super) struct StartedEngine {
     pub(super) engines: Vec<TwinEngine>,
     pub(super) step_time: StepTime,
     pub(super) socket: TcpSocket,
+    /// The value of `gpu_memory_utilization`.
     pub(super) utilization: f64,
 }
 
@@ -158,6 +159,7 @@ fn log_arguments(options: &SimOptions, log: &ServedLog) {
     }
 }
 
+/// Logs the size of the KV cache as the release writes it.
 fn log_cache(log: &ServedLog, options: &SimOptions, settings: &Settings, plan: &MemoryPlan) {
     let version = options.version;
     let since = |minor| version >= EngineVersion::new(0, minor, 0);

@@ -1,4 +1,4 @@
-//! The periodic log line about throughput and queues of an engine that has work.
+//! The periodic log line of each engine that has worked, about its throughput and its queues.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,11 @@ use crate::stats::to_f64;
 pub(super) struct StatsLine {
     log: ServedLog,
     version: EngineVersion,
+    /// Whether the device is a CPU.
     cpu: bool,
+    /// Whether the lines are written, as without `--disable-log-stats`.
     enabled: bool,
-    /// The last report of each engine.
+    /// The report of each engine at the last lines, their instant, and the number of late steps then.
     last: Vec<SchedulerReport>,
     written: Instant,
     late: u64,

@@ -4,6 +4,7 @@ use crate::facts::{Device, EngineVersion, Gpu};
 use crate::rule::Facts;
 use crate::stats::GIB;
 
+/// The defaults of one class of devices.
 pub(super) struct DeviceClass {
     /// The token budget of one step.
     pub tokens: u64,
@@ -12,6 +13,8 @@ pub(super) struct DeviceClass {
 }
 
 impl DeviceClass {
+    /// Returns the defaults on the device of `facts`. `workers` is the number of workers of one engine. V0 has another
+    /// default of the token budget, so `tokens` is 0 for V0.
     pub(super) fn of(facts: &Facts<'_>, v0: bool, workers: u64) -> Self {
         match facts.device {
             _ if v0 => Self { tokens: 0, seqs: 256 },

@@ -29,7 +29,7 @@ pub(super) fn runs_v0(config: &Config, facts: &Facts<'_>) -> bool {
     }
 }
 
-/// Returns the value of `VLLM_USE_V1`, if it is set.
+/// Returns whether `VLLM_USE_V1` requests V1. `None` if it is not set to a number.
 pub(in crate::engines::vllm) fn asks_for_v1(facts: &Facts<'_>) -> Option<bool> {
     Some(facts.env.get("VLLM_USE_V1")?.trim().parse::<i64>().ok()? != 0)
 }
@@ -86,8 +86,8 @@ fn by_flag(config: &Config, facts: &Facts<'_>) -> Option<String> {
     .next()
 }
 
-/// Checks the type of the KV cache. V1 supports another type only with some attention kernels. For an unknown
-/// capability assume support.
+/// Checks the type of the KV cache. V1 supports types other than `auto` only with some attention kernels. If the
+/// capability is unknown, this function assumes the best case.
 fn by_cache_type(config: &Config, facts: &Facts<'_>) -> Option<String> {
     let kind = config.get_str("kv-cache-dtype").filter(|kind| *kind != "auto")?;
     let backend = facts.env.get("VLLM_ATTENTION_BACKEND").map(String::as_str);

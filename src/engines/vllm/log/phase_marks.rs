@@ -1,14 +1,15 @@
 //! The lines of vLLM's log that end and begin the phases of a start.
 //!
-//! Sources: the start-up lines of vLLM 0.6.3 to 0.32.0, and logs of 0.9.0.1 and 0.32.0. A line is recognised by its text
-//! alone, since its prefix differs from release to release.
+//! Sources: the start-up lines of vLLM 0.6.3 to 0.32.0, and logs of 0.9.0.1 and 0.32.0. Only a line's text identifies
+//! it, because its prefix differs from release to release.
 
 use crate::engine::PhaseMark;
 use crate::engine::StartPhase::{
     self, Compile, Configure, FirstToken, Graphs, Import, KvCache, Processes, Server, Weights,
 };
 
-/// Texts of lines, the phase that each line ends, and the phase that begins.
+/// Texts of lines, the phase that each line ends, and the phase after it. If a line contains several texts, the first
+/// in this list counts.
 const MARKS: [(&str, Option<StartPhase>, StartPhase); 31] = [
     ("vLLM API server version ", Some(Import), Configure),
     ("non-default args: {", None, Configure),
@@ -27,7 +28,7 @@ const MARKS: [(&str, Option<StartPhase>, StartPhase); 31] = [
     ("Loading weights took ", Some(Weights), KvCache),
     ("Loading model weights took ", Some(Weights), KvCache),
     ("Model loading took ", Some(Weights), KvCache),
-    // Logged after the tracing.
+    // The first line of this phase follows the tracing, so the time before it belongs to the phase.
     ("Using cache directory: ", Some(Compile), Compile),
     ("Dynamo bytecode transform time: ", Some(Compile), Compile),
     ("torch.compile takes ", Some(Compile), KvCache),

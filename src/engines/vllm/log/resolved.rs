@@ -1,8 +1,8 @@
 //! The configuration that an engine reports, and its differences from the requested one.
 //!
-//! Sources: the start-up lines of vLLM 0.6.3 to 0.32.0 (`non-default args`, `Initializing a V1 LLM engine`, `Chunked prefill
-//! is enabled`, ...), logs of 0.9.0.1 and 0.32.0, and the labels of `vllm:cache_config_info` on `/metrics`, which are the
-//! fields of `CacheConfig`.
+//! Sources: the start-up lines of vLLM 0.6.3 to 0.32.0, such as `non-default args` and `Initializing a V1 LLM engine`,
+//! and logs of 0.9.0.1 and 0.32.0. The labels of `vllm:cache_config_info` on `/metrics` are the fields of
+//! `CacheConfig`.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ const ENGINE_FIELDS: [(&str, &str); 20] = [
     ("enable_chunked_prefill", "enable-chunked-prefill"),
 ];
 
-/// Labels of `vllm:cache_config_info`, and the flags that they correspond to. The last three are results of the flags.
+/// Labels of `vllm:cache_config_info`, and the flags that they correspond to. The last three are no flags but results.
 const CACHE_LABELS: [(&str, &str); 11] = [
     ("block_size", "block-size"),
     ("cache_dtype", "kv-cache-dtype"),
@@ -51,7 +51,7 @@ const CACHE_LABELS: [(&str, &str); 11] = [
     ("kv_cache_size_tokens", "kv-cache-size-tokens"),
 ];
 
-/// Names of attention backends in the log, and their spellings for `--attention-backend` and its variable.
+/// Names of attention backends in the log, and their spellings for `--attention-backend` and `VLLM_ATTENTION_BACKEND`.
 const BACKENDS: [(&str, &str); 9] = [
     ("Flash Attention", "FLASH_ATTN"),
     ("FlashAttention", "FLASH_ATTN"),
@@ -91,7 +91,7 @@ impl Reader {
         } else if let Some(given) = after("args: Namespace(") {
             self.give(given, '=');
         } else if let Some(length) = after("Using max model len ") {
-            // A draft model's own length comes later.
+            // The first such line is about the served model. A draft model's line comes later.
             self.0.effective.entry("max-model-len".to_owned()).or_insert_with(|| word(length).to_owned());
         } else if let Some(tokens) = after("Chunked prefill is enabled with max_num_batched_tokens=") {
             self.keep("max-num-batched-tokens", Some(word(tokens)));
@@ -158,8 +158,8 @@ fn backend(text: &str) -> Option<String> {
     (is_spelt && (name.contains("ATTN") || name.contains("MLA") || name.contains("FLASH"))).then(|| name.to_owned())
 }
 
-/// Returns the flags that were set explicitly but that the engine does not run with. Flags that it does not report
-/// count as granted.
+/// Returns the explicit flags whose reported value differs from the requested one. Flags that the engine does not
+/// report count as equal.
 #[must_use]
 pub(super) fn differences(asked: &Config, resolved: &ReportedConfig) -> Vec<FlagDifference> {
     let told = |flag: &str| resolved.effective.get(flag).or_else(|| resolved.given.get(flag));
@@ -183,7 +183,7 @@ fn is_granted(flag: &str, asked: &Value, resolved: &str) -> bool {
             let Some((asked, resolved)) = asked.as_f64().zip(number(resolved)) else { return true };
             (asked - resolved).abs() <= 1e-9 * asked.abs().max(resolved.abs())
         }
-        // Text of more than one word has more than one spelling.
+        // Lists and JSON have more than one spelling, so they count as equal.
         Value::Text(asked) if asked == "auto" || asked.contains(['{', '[', ' ']) => true,
         Value::Text(asked) => match (number(asked), number(resolved)) {
             (Some(asked), Some(resolved)) => (asked - resolved).abs() <= 1e-9 * asked.abs().max(resolved.abs()),
@@ -211,7 +211,7 @@ fn number(text: &str) -> Option<f64> {
     digits.replace(',', "").parse::<f64>().ok().map(|number| number * unit)
 }
 
-/// Returns one spelling for values with several.
+/// Returns the common spelling of a value that has several.
 fn name(flag: &str, text: &str) -> String {
     let text = text.to_ascii_lowercase();
     let same = match (flag, text.as_str()) {

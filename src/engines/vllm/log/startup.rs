@@ -1,4 +1,5 @@
-//! Memory observations in a start's log. Sources: vLLM's own lines, releases as in `flag`, and logs of 0.9.0.1.
+//! Memory observations in a start's log. Sources: vLLM's own lines in the releases of `flags/flags.json`, and logs of
+//! 0.9.0.1.
 
 use crate::stats::f64_to_u64;
 use crate::trial::MemoryObservation;
@@ -40,7 +41,7 @@ fn keep<T: Copy>(slot: &mut Option<T>, value: Option<T>, choose: fn(T, T) -> T) 
     }
 }
 
-/// Returns the blocks in `# GPU blocks: N, # CPU blocks: M`. Late V0 has the device's name in small letters.
+/// Returns N in `# GPU blocks: N, # CPU blocks: M`. Late releases of V0 write the device's name in lowercase letters.
 fn v0_blocks(line: &str) -> Option<f64> {
     if !line.contains("# CPU blocks: ") {
         return None;

@@ -75,7 +75,7 @@ pub(super) fn devices_needed(config: &Config) -> u64 {
     (engines_of(config).saturating_mul(workers_of(config)) / flag(config, "nnodes")).max(1)
 }
 
-/// Returns the number of GPUs on this host, if all workers must run on it.
+/// Returns the number of GPUs on this host. `None` if it is unknown, or if workers may run on other hosts.
 fn gpus_here(candidate: &Candidate<'_>) -> Option<u64> {
     let elsewhere = flag(candidate.config, "nnodes") > 1
         || candidate.config.get_str("data-parallel-backend") == Some("ray")
@@ -139,7 +139,7 @@ fn gpus_for_each_engine(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// Checks GPUs only: on a CPU the engine uses another executor.
+/// Checks launches on GPUs only. On a CPU the engine uses another executor.
 fn one_worker_in_one_process(candidate: &Candidate<'_>) -> Option<Violation> {
     candidate.facts.device.gpu()?;
     let workers = workers(candidate);

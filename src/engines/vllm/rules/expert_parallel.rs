@@ -1,4 +1,5 @@
-//! Experts, context parallelism and microbatches (`ParallelConfig` and `ModelConfig.verify_with_parallel_config` in vLLM).
+//! Experts, context parallelism and microbatches (`ParallelConfig` and `ModelConfig.verify_with_parallel_config` in
+//! vLLM).
 
 use super::quantization::dtype;
 use super::{Candidate, ReleaseRange, Rule, Severity, Violation, refusal};

@@ -112,7 +112,7 @@ fn model_runner(candidate: &Candidate<'_>) -> Option<Violation> {
     None
 }
 
-/// Architectures with a state besides attention. Others refuse to replay it.
+/// Parts of the names of architectures with state-space layers. Other architectures refuse `--use-replayssm`.
 const STATE_SPACE: [&str; 12] =
     ["Mamba", "Jamba", "Bamba", "Nemotron", "Granite", "Falcon", "Zamba", "Plamo", "Next", "Kimi", "Lfm", "Bailing"];
 

@@ -1,4 +1,5 @@
-//! CUDA graphs, compilation and attention kernels (`CompilationConfig`, `AttentionConfig`, `KernelConfig` in vLLM 0.32).
+//! CUDA graphs, compilation and attention kernels (`CompilationConfig`, `AttentionConfig`, `KernelConfig` in vLLM
+//! 0.32).
 
 use serde_json::{Map, Value as Json};
 
@@ -86,7 +87,7 @@ fn sizes(candidate: &Candidate<'_>, fields: &Map<String, Json>) -> Option<Vec<u6
     Some(sizes.iter().filter_map(Json::as_u64).collect())
 }
 
-/// Checks GPUs only: graphs are captured on GPUs only, so a CPU ignores the sizes.
+/// Checks the capture sizes on GPUs. On a CPU no graphs are captured, so the sizes have no effect.
 fn largest(candidate: &Candidate<'_>) -> Option<Violation> {
     if candidate.on_cpu() || candidate.on("enforce-eager") {
         return None;

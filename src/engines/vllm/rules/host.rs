@@ -77,7 +77,7 @@ fn offload_is_not_negative(candidate: &Candidate<'_>) -> Option<Violation> {
     Some(Violation::new(format!("CPU offload space must be non-negative, but got {given}")).unset("cpu-offload-gb"))
 }
 
-/// Checks the offloaded size, which is at most the size of the weights.
+/// Checks that the host's memory holds the offloaded weights. Their size is at most that of all weights.
 fn offload_fits(candidate: &Candidate<'_>) -> Option<Violation> {
     let each = candidate.config.get_f64("cpu-offload-gb").filter(|given| *given > 0.0)?;
     let (weights, host) = (gib(candidate.facts.model.checkpoint_bytes?), gib(candidate.facts.host.memory?));

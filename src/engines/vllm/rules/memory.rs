@@ -7,7 +7,7 @@ use crate::facts::{Device, EngineVersion, GpuUnit};
 use crate::memory::{self, LaunchTarget, LearnedMemory, MemoryLaunch, MemoryPrediction};
 use crate::stats::gib;
 
-/// Releases without field bounds for the share of memory. From 0.12 on, `R4a` covers them.
+/// Releases without field bounds for the share of memory. From 0.12 on, rule `R4a` checks the share.
 const BY_HAND: ReleaseRange = ReleaseRange::before(EngineVersion::V0_12);
 
 pub(super) const RULES: &[Rule] = &[
@@ -58,8 +58,8 @@ pub(super) const RULES: &[Rule] = &[
 /// The smallest failure probability that a rule rejects. The optimizer handles less certain failures.
 const CERTAIN: f64 = 0.99;
 
-/// A lower bound of a CUDA context's memory, in GiB. It is about 0.45 on an L40S, by the difference of V1 and V0 in
-/// 0.9.
+/// A lower bound of a CUDA context's memory, in GiB. The context takes about 0.45 GiB on an L40S, by the difference
+/// between V1 and V0 in 0.9.
 const DRIVER_GIB: f64 = 0.25;
 
 /// The largest share that a repair sets. Graphs and other allocations on the device need the rest.
@@ -122,12 +122,12 @@ fn leaves_the_driver(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// The smallest memory of other processes that is a reason to reject, in GiB. A desktop or a monitor changes it by
-/// about as much.
+/// The smallest memory of other processes that is a reason to reject, in GiB. A desktop or a monitor alone changes the
+/// free memory by about as much.
 const HELD_GIB: f64 = 0.25;
 
-/// Compares the share with the free memory at the beginning of the run. Memory of the tuner's own processes counts as
-/// free.
+/// Checks that the share fits the memory that was free at the beginning of the run. Memory of the tuner's own processes
+/// counts as free.
 fn is_free(candidate: &Candidate<'_>) -> Option<Violation> {
     let share = candidate.effective.gpu_memory_utilization;
     let sizes = |unit: &GpuUnit| Some((unit.index, gib(unit.memory?), gib(unit.free?)));

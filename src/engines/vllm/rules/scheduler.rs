@@ -93,8 +93,8 @@ fn active_within_batch(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// Warns about chunks that are no multiple of the block size. Some V0 releases crash at the first prefill if a chunk
-/// does not end at a block's end and prefix caching is on. Others do not, so this is only a warning.
+/// Warns about chunk sizes that are no multiple of the block size. With prefix caching, some V0 releases crash at the
+/// first prefill if a chunk does not end at a block's end. Others do not, so this is only a warning.
 fn chunks_align_with_blocks(candidate: &Candidate<'_>) -> Option<Violation> {
     let e = &candidate.effective;
     let aligned = e.max_num_batched_tokens.is_multiple_of(e.block_size);

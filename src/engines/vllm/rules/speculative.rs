@@ -22,7 +22,7 @@ fn refused(message: impl Into<String>) -> Violation {
     SHORT.iter().fold(without, |violation, (flag, _)| violation.unset(flag))
 }
 
-/// Returns the fields of both kinds of flags.
+/// Returns the fields of `--speculative-config` together with those of the short flags.
 fn fields(candidate: &Candidate<'_>) -> Option<Result<Map<String, Json>, Violation>> {
     let whole = match candidate.json(WHOLE) {
         None | Some(Json::Null) => Map::new(),
@@ -100,8 +100,8 @@ fn drafts(candidate: &Candidate<'_>) -> Option<Violation> {
         ));
     }
     let Some(tokens) = tokens else {
-        // Only draft models of these kinds may state their own number. A name without such a part counts as a plain
-        // model.
+        // Only draft models of these kinds may state their own number of draft tokens. A name without such a part
+        // counts as a plain model.
         let speaks = |name: &str| ["medusa", "mtp", "speculator", "accelerator"].iter().any(|part| name.contains(part));
         let stated = model.is_some_and(|model| !MODELLESS.contains(&model))
             && method.or(model).is_some_and(|name| speaks(&name.to_lowercase()))
@@ -185,7 +185,8 @@ fn source(
     None
 }
 
-/// Checks that the steps have room for the drafts.
+/// Checks that the token budget has room for the drafts. With `LoRA` it must hold those of all sequences, otherwise the
+/// drafter's extra slots and one token.
 fn budget(candidate: &Candidate<'_>, method: Option<&str>, tokens: i64, parallel: bool) -> Option<Violation> {
     let budget = candidate.effective.max_num_batched_tokens;
     let every = u64::try_from(tokens).unwrap_or(0).saturating_add(1);

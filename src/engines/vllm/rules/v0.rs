@@ -111,8 +111,8 @@ fn chunks_without_adapters(candidate: &Candidate<'_>) -> Option<Violation> {
         .then(|| Violation::new("LoRA is not supported with chunked prefill yet.").set("enable-chunked-prefill", false))
 }
 
-/// Families that mix layers with and without a window. vLLM treats them differently, regardless of their
-/// `config.json`.
+/// Families that mix layers with and without a sliding window. vLLM knows them by name, regardless of the layers that
+/// their `config.json` lists.
 const MIXED: [&str; 5] = ["cohere2", "gemma2", "gemma3", "gemma3_text", "gpt_oss"];
 
 fn prefixes_without_window(candidate: &Candidate<'_>) -> Option<Violation> {
@@ -198,7 +198,8 @@ fn v0_without_drafting(candidate: &Candidate<'_>) -> Option<Violation> {
         .then(|| Violation::new("Speculative decoding is not supported on vLLM V0.").unset("speculative-config"))
 }
 
-/// Reports only the effects of flags: those of the model and the device cannot be changed.
+/// Reports a slower kernel only if one of these flags is given. Otherwise the model or the device is the reason, and no
+/// flag changes that.
 fn flash_attention(candidate: &Candidate<'_>) -> Option<Violation> {
     let asks = ["block-size", "kv-cache-dtype", "dtype"].into_iter().any(|name| candidate.config.get(name).is_some());
     let chosen = candidate.facts.env.contains_key("VLLM_ATTENTION_BACKEND");

@@ -4,12 +4,12 @@ use crate::config::{Config, ResolvedConfig};
 use crate::facts::EngineVersion;
 use crate::twin::{QueueOrder, Scheduling, Speculation};
 
-/// Returns the scheduler settings that `vllm serve` of this release derives from its flags. `cpu` is whether the
-/// device is a CPU, on which steps are never scheduled ahead. `acceptance` is the share of drafts, 0 to 1, that the
-/// model accepts. No flag contains it. Without it there is no speculation.
+/// Returns the scheduler settings that `vllm serve` of this release derives from its flags. `cpu` is whether the device
+/// is a CPU, on which steps are never scheduled ahead. `acceptance` is the share of draft tokens, 0 to 1, that the
+/// model accepts. It is a property of model and prompts, not a flag. If it is `None`, nothing is drafted.
 ///
-/// Defaults are those of `vllm/config/scheduler.py`. Two of them are new in 0.20: whole prompts must fit, and steps
-/// are scheduled ahead (`vllm/config/vllm.py`).
+/// Defaults are those of `vllm/config/scheduler.py`. Two of them are new in 0.20. A prompt is only admitted if all of
+/// its blocks fit (`reserve_full_isl`), and steps are scheduled ahead (`async_scheduling`, by `vllm/config/vllm.py`).
 pub(super) fn scheduling(
     config: &Config,
     resolved: &ResolvedConfig,
@@ -21,7 +21,8 @@ pub(super) fn scheduling(
     let modern = version >= EngineVersion::V0_20;
     let pipeline_stages = number("pipeline-parallel-size").unwrap_or(1).max(1);
     let method = Method::read(config);
-    // Drafts by the host have to wait for its tokens. A pipeline needs a newer worker.
+    // By default, steps are not scheduled ahead in two cases. A drafter on the host needs the tokens of the step
+    // before, and several pipeline stages need a newer worker.
     let ahead = pipeline_stages == 1 && method.as_ref().is_none_or(|method| method.on_device);
     let scheduling = Scheduling {
         order: if config.get_str("scheduling-policy") == Some("priority") {
@@ -50,12 +51,13 @@ pub(super) fn scheduling(
     if resolved.v0 { Scheduling { pipeline_stages: 1, speculation: None, ..scheduling } } else { scheduling }
 }
 
-/// The drafting method.
+/// The drafting method and its number of draft tokens per step.
 #[derive(Debug)]
 struct Method {
     tokens: u32,
     /// Whether the drafter has its own keys and values in the cache (`num_lookahead_tokens`).
     writes_cache: bool,
+    /// Whether the drafts are computed on the device, and not by the host.
     on_device: bool,
     /// Whether it is a separate model, which computes one more input (`max_num_new_slots_for_drafting`).
     model: bool,

@@ -6,7 +6,7 @@
 //! ```text
 //! alone   E f(b) (f(c) - f(a)) / V       A. Saltelli et al., "Variance based sensitivity analysis of model output",
 //!                                        2010, (b)
-//! total   E (f(c) - f(a))^2 / 2V         M. Jansen 1999, the same, (f)
+//! total   E (f(c) - f(a))^2 / 2V         M. Jansen 1999, in the same article as (f)
 //! pair    E (f(c_ij) - f(c_i) - f(c_j) + f(a))^2 / 4V
 //!                                        R. Liu and A. Owen, "Estimating mean dimension of functions", 2006: all
 //!                                        effects that depend on both
@@ -20,7 +20,7 @@ use std::collections::HashMap;
 
 use super::sample::{Region, SobolSample, exchanged};
 
-/// Number of parameters in pairs: those with the largest difference of `total` and `alone`.
+/// Number of parameters whose pairs are computed: those with the largest difference of `total` and `alone`.
 const PAIRED: usize = 5;
 
 /// Several functions at once: their values at a point. The first function is the mean.

@@ -13,7 +13,8 @@ use crate::surrogate::{Encoding, Process};
 const ROWS: usize = 512;
 /// Maximum number of points drawn for each of the two samples.
 const MOST_DRAWN: usize = 16 * ROWS;
-/// Number of rows that a value is taken from, the opposite one first, until the exchange is allowed.
+/// Maximum number of rows that are tried as the source of an exchanged value. The first is the row of the same index in
+/// the other sample, the next ones are drawn.
 const TRIES: usize = 8;
 
 /// The configurations for the effects: allowed, and expected to serve.
@@ -41,8 +42,8 @@ pub(super) struct ExchangedRow {
     pub(super) point: Vec<f64>,
 }
 
-/// Two even samples of equal size that are independent of each other. For each coordinate there are the rows of the
-/// first sample with the coordinate of the second.
+/// Two even samples of equal size that are independent of each other. For each coordinate, `exchanges` has the rows of
+/// the first sample with that coordinate taken from the second.
 pub(super) struct SobolSample {
     pub(super) rows: Vec<SamplePlace>,
     pub(super) others: Vec<SamplePlace>,

@@ -1,6 +1,6 @@
 //! Support of the measurements for an expectation at one value of a parameter.
 //!
-//! A process that was fitted to a plateau predicts a plateau with certainty, also far from every measurement. The
+//! A process that was fitted to a plateau predicts a plateau with certainty, even far from every measurement. The
 //! variance of an expectation therefore has two further terms:
 //!
 //! ```text

@@ -44,7 +44,7 @@ pub(super) async fn flood(log: &ServedLog, megabytes: u64) {
     }
 }
 
-/// Allocates memory at a constant rate up to a cap, and holds it while the future lives.
+/// Allocates memory at a constant rate up to `cap` megabytes, and holds it while the future lives.
 pub(super) async fn leak(megabytes_per_s: u64, cap: u64) {
     let [rate, cap] = [megabytes_per_s, cap].map(|megabytes| usize::try_from(megabytes).unwrap_or(usize::MAX));
     let cap = cap.saturating_mul(MEGABYTE);

@@ -48,7 +48,7 @@ pub(crate) enum FaultCause {
     ReadTimeout,
     /// NCCL found no device memory for its buffers.
     NcclOom,
-    /// An exception of unknown kind.
+    /// An exception that no pattern of the diagnosis knows.
     Exception,
     /// No message at all.
     Silent,
@@ -58,7 +58,7 @@ pub(crate) enum FaultCause {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Speaker {
     Parser,
-    /// The process that serves HTTP, with this file of vLLM at the top of its traceback.
+    /// The process that serves HTTP. Its traceback ends in this file of vLLM.
     Front(&'static str),
     /// The engine's process, with these frames above the error.
     Core(&'static [(&'static str, &'static str)]),
@@ -331,7 +331,7 @@ fn frame((file, function): (&str, &str)) -> String {
     format!("  File \"/usr/local/lib/python3.12/dist-packages/vllm/{file}\", line 1, in {function}\n")
 }
 
-/// Returns the class of torch's errors of the device.
+/// Returns the class that `torch` raises for errors of the device.
 fn accelerator_error(version: EngineVersion) -> &'static str {
     if version >= EngineVersion::new(0, 12, 0) { "torch.AcceleratorError" } else { "RuntimeError" }
 }

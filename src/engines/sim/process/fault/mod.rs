@@ -120,6 +120,7 @@ pub(super) enum StreamFault {
     Error { after: u64 },
 }
 
+/// The life of the server, for the task that watches the engine's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Starting,
@@ -133,12 +134,13 @@ pub(super) struct ActiveFaults {
     list: Vec<FaultSpec>,
     version: EngineVersion,
     log: ServedLog,
+    /// The number of requests so far.
     requests: AtomicU64,
     stage: watch::Sender<Stage>,
     ready_at: std::sync::OnceLock<Instant>,
     /// The end of the process, as soon as a request has caused it.
     end: watch::Sender<Option<Refusal>>,
-    /// Whether the engine's process lives; `None` if there is none.
+    /// Whether the engine's process lives; `None` if none was started.
     core: watch::Sender<Option<bool>>,
     /// Whether the engine's process has to die now.
     doomed: watch::Sender<bool>,
@@ -196,7 +198,7 @@ impl ActiveFaults {
         Ok(())
     }
 
-    /// Starts the faults of a ready server. To be called when it listens.
+    /// Starts the faults of a ready server. To be called once, when it listens.
     pub(super) fn ready(&self) {
         if self.list.is_empty() {
             return;
@@ -219,6 +221,7 @@ impl ActiveFaults {
         other.unwrap_or(names)
     }
 
+    /// Returns whether the port is taken only at the end of the start.
     pub(super) fn binds_late(&self) -> bool {
         self.list.contains(&FaultSpec::LateBind)
     }
@@ -351,7 +354,7 @@ impl ActiveFaults {
         tokio::time::sleep(SURVIVAL).await;
     }
 
-    /// Ends the engine's process in order.
+    /// Ends the engine's process because the server was asked to end, and waits for it.
     pub(super) async fn stop_core(&self) {
         self.stage.send_replace(Stage::Stopping);
         let mut core = self.core.subscribe();
@@ -359,7 +362,8 @@ impl ActiveFaults {
     }
 }
 
-/// Returns the end of the process. A signal takes effect here, unless the engine handles it.
+/// Replaces the exit code of `told` by that of `end`. A signal is sent to this process at once, and the future then
+/// stays pending.
 async fn ended(told: Refusal, end: Option<ProcessEnd>) -> Refusal {
     match end {
         None => told,

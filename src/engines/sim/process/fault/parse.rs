@@ -11,7 +11,7 @@ use super::spec::{FORMS, FaultError, FaultPhase, FaultSpec, ProcessEnd, names};
 /// The default cap of a leak in megabytes: enough to be noticed, too little to harm the machine.
 const LEAK_CAP: u64 = 512;
 
-/// The largest number of megabytes that may be written or held.
+/// The largest number of megabytes that a fault may write or hold.
 const MOST_MEGABYTES: u64 = 100_000;
 
 /// The keys of one specification.

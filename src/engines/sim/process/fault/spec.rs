@@ -82,12 +82,12 @@ pub(crate) enum FaultSpec {
     },
     IgnoreTerm,
     IgnoreInt,
-    /// `bare`: without the environment. `orphan`: its parent has ended.
+    /// A child outside of the session. `bare`: without an environment. `orphan`: its parent has ended.
     Escape {
         bare: bool,
         orphan: bool,
     },
-    /// A process of the engine itself, and the moment of its death. `after` is the time since readiness.
+    /// A child process for the engine, and the moment of its death. `after` is the time since readiness.
     EngineCore {
         after: Option<Duration>,
         at: Option<FaultPhase>,
@@ -113,11 +113,12 @@ pub(crate) enum FaultSpec {
     Errors {
         from: u64,
     },
+    /// `after` is a number of tokens, `from` the number of the first request with this fault.
     Stall {
         after: u64,
         from: u64,
     },
-    /// `after` is the number of tokens; `None` for all of them.
+    /// `after` is a number of tokens; `None` for all of them.
     EndEarly {
         after: Option<u64>,
         from: u64,
@@ -126,6 +127,7 @@ pub(crate) enum FaultSpec {
         after: u64,
         from: u64,
     },
+    /// `cap` is in megabytes.
     Leak {
         megabytes_per_s: u64,
         cap: u64,

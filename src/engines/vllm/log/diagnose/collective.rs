@@ -1,8 +1,8 @@
 //! Errors of NCCL and RCCL, classified by their last error. The class of an error (`unhandled cuda error`) only names
 //! the layer below.
 //!
-//! Sources: `ncclGetErrorString`, `ncclGetLastError` and the `WARN` calls of NCCL 2.21 to 2.28, `getNcclErrorDetailStr` of
-//! torch, `vllm/distributed/device_communicators/pynccl_wrapper.py`.
+//! Sources: `ncclGetErrorString`, `ncclGetLastError` and the `WARN` calls of NCCL 2.21 to 2.28, `getNcclErrorDetailStr`
+//! of torch, `vllm/distributed/device_communicators/pynccl_wrapper.py`.
 
 use super::line::LogLine;
 use super::lost;
@@ -46,18 +46,20 @@ const MEANINGS: &[(&str, FailureKind)] = &[
     ("invalid resource handle", FailureKind::Unsupported),
 ];
 
-/// An error of the collectives, with its last error.
+/// An error of the collectives' library (NCCL or RCCL), with its last error.
 #[derive(Debug)]
 pub(super) struct CollectiveError {
-    /// `None` if the error points neither to the configuration nor to a lost device.
+    /// `None` if its text indicates neither a lack of memory or disk space, nor a lost device, nor an unsupported
+    /// feature.
     pub(super) kind: Option<FailureKind>,
-    /// The last error, if it is known.
+    /// The library's text after `Last error:` or in its last warning, if there is one.
     pub(super) last: Option<String>,
     /// Whether it is a CUDA error without further explanation.
     pub(super) is_unexplained: bool,
 }
 
-/// Reads the error of the collectives on the line `at` with the complaint `told`. `None` if it is another error.
+/// Reads the error of the collectives' library on the line `at`. `told` is the complaint of this line. `None` if it is
+/// another error.
 pub(super) fn read(lines: &[LogLine<'_>], at: usize, told: &str) -> Option<CollectiveError> {
     let below = lines.get(at + 1..).unwrap_or_default().iter().take_while(|line| line.continues(&lines[at]));
     let below: Vec<&str> =

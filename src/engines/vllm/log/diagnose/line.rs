@@ -17,7 +17,7 @@ pub(super) struct LogLine<'a> {
     level: Level,
     /// The exception at the end of a traceback on this line, without the prefix of the traceback's header.
     raised: Option<&'a str>,
-    /// Whether it is C++'s description of an uncaught exception.
+    /// Whether it is a `what():` line. C++ describes an uncaught exception there.
     is_what: bool,
 }
 
@@ -54,8 +54,9 @@ static LABEL: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// Lines of C++: `[rank3]:[E1124 09:11:41.123 ProcessGroupNCCL.cpp:1896] ` and `[E ProcessGroupNCCL.cpp:916] ` of torch,
-/// `E1124 09:11:41.123456 123 a.cc:1] ` of glog, `[2024-08-02 01:57:45,520 E 97 38] a.cc:1: ` of Ray.
+/// Prefixes of C++ loggers. Examples: `[rank3]:[E1124 09:11:41.123 ProcessGroupNCCL.cpp:1896] ` and
+/// `[E ProcessGroupNCCL.cpp:916] ` of torch, `E1124 09:11:41.123456 123 a.cc:1] ` of glog,
+/// `[2024-08-02 01:57:45,520 E 97 38] a.cc:1: ` of Ray.
 static NATIVE: LazyLock<Regex> = LazyLock::new(|| {
     compiled(
         r"^(?:\[?(?P<glog>[EWIF])(?:\d{3,4} [\d:.]+)?(?: +\d+)? [\w./-]+\.\w+:\d+\] |\[\d{4}-\d\d-\d\d [\d:,.]+ (?P<ray>[EWIFC]) \d+ \d+\] (?:[\w./() -]+:\d+: )?)",

@@ -1,9 +1,10 @@
 //! Messages about a device, driver, fabric manager, library or file system that is gone or unusable. No configuration
 //! causes them.
 //!
-//! Sources: `cudaGetErrorString` and `cuGetErrorName` of CUDA 13, `nvmlErrorString` and the classes of `pynvml`,
-//! `c10/cuda/CUDAFunctions.cpp` and `torch/cuda/__init__.py`, NVIDIA's catalogue of Xid errors, `hipGetErrorString`,
-//! `ur_result_t`, `vllm/config/device.py` and `vllm/platforms/__init__.py`, `strerror` and `ld.so` of glibc.
+//! Sources for NVIDIA: `cudaGetErrorString` and `cuGetErrorName` of CUDA 13, `nvmlErrorString` and the classes of
+//! `pynvml`, NVIDIA's catalogue of Xid errors. For AMD and Intel: `hipGetErrorString`, `ur_result_t`. For torch:
+//! `c10/cuda/CUDAFunctions.cpp`, `torch/cuda/__init__.py`. For vLLM: `vllm/config/device.py`,
+//! `vllm/platforms/__init__.py`. For the system: `strerror` and `ld.so` of glibc.
 
 use std::sync::LazyLock;
 
@@ -112,8 +113,8 @@ const ALONE: &[&str] = &[
 /// Texts that are ambiguous alone, with the surroundings that they need.
 static WITHIN: LazyLock<RegexSet> = LazyLock::new(|| {
     let patterns = [
-        // For instance `CUDA error: unknown error`, `Cuda failure 999 'unknown error'`, `RequestError 999: ...`,
-        // `Triton RequestError [CUDA]: ...`.
+        // For instance `CUDA error: unknown error`, `Cuda failure 999 'unknown error'`, `Error 999: ...`,
+        // `Triton Error [CUDA]: ...`.
         r"(?:(?:cuda|hip|nvml)\b[^:']{0,40}(?:error|failure)?[^:']{0,20}(?:: |')|\berror \d+: |error \[(?:cuda|hip)\]: )(?:unknown error|initialization error|device not ready|driver shutting down|os call failed|shared object initialization failed|integrity checks failed|the operation cannot be performed in the present state)",
         r"unexpected error from (?:cuda|hip)getdevicecount.*error (?:3|4|34|35|46|100|101|2|304|80[0-9]|999)\b",
         r"undefined symbol: _?(?:cu[a-z]|cuda|nvml|hip|hsa|__nv)",
@@ -128,7 +129,7 @@ static WITHIN: LazyLock<RegexSet> = LazyLock::new(|| {
     RegexSet::new(patterns).unwrap_or_else(|error| panic!("bug: {error}"))
 });
 
-/// Errors of NVML that another configuration would not cause. They depend on the call, not on the device's health.
+/// Errors of NVML that depend on the call, and so on the configuration, but not on the device's health.
 const CALLS: [&str; 5] = [
     "nvmlerror_notsupported",
     "nvmlerror_invalidargument",
@@ -143,7 +144,8 @@ const XIDS: &[u32] = &[
     154,
 ];
 
-/// Returns whether a complaint is about something lost. `under_load` is whether the engine was ready.
+/// Returns whether a complaint is about a lost device, driver, library or file system. `under_load` is whether the
+/// engine was ready.
 pub(super) fn is_named_by(told: &str, under_load: bool) -> bool {
     let told = told.to_lowercase();
     if told.contains("nvmlerror") {
@@ -186,8 +188,8 @@ pub(super) fn shows_too_few_devices(lines: &[LogLine<'_>]) -> bool {
     lines.iter().any(|line| texts.iter().any(|text| line.message().contains(text)))
 }
 
-/// Returns the warning of torch that CUDA cannot be used at all. Failures of any name may follow it. It is evidence
-/// only without any other, and not for an engine that computes on processors.
+/// Returns the warning of torch that CUDA cannot be used at all. Failures of any name may follow it. It counts only if
+/// nothing else names the cause. `None` for an engine on a CPU.
 pub(super) fn warning<'a>(lines: &[LogLine<'a>]) -> Option<&'a str> {
     let is_cpu = |line: &LogLine<'_>| line.message().contains("detected platform cpu");
     let warns = |text: &&str| text.contains("CUDA initialization: ") && is_named_by(text, false);

@@ -21,8 +21,9 @@ use patterns::{NETWORK, ROOTS, RootCause, SILENT, TIMEOUTS, UNSUPPORTED, WRAPPER
 
 /// Returns the cause of an engine's end.
 ///
-/// A cause in the log comes first. Then come foreign signals, then the first exception in the log, then an end without
-/// any reason. Only error lines count: those logged as errors, exceptions, and argparse's.
+/// A foreign KILL of the first process comes first, then a certain cause in the log. Then come other foreign signals,
+/// the first exception in the log, and an end without any reason. Only error lines of the log count: those logged as
+/// errors, exceptions, and complaints of programs such as argparse, the dynamic linker or the kernel.
 ///
 /// The message is one line without control characters and without values that look like secrets.
 #[must_use]
@@ -36,10 +37,10 @@ fn failure(evidence: &EngineEvidence<'_>) -> Failure {
     let complaints = complaints(&lines, evidence.under_load);
     let told = |words: &str| complaints.iter().any(|(_, told)| told.contains(words));
 
-    // Some releases send KILL to themselves after a failure and log that. Anything else in the log happened before.
+    // Some releases send KILL to themselves after a failure and log that. Such a signal is no cause.
     let by_itself = evidence.ended_by_tuner || evidence.log.contains("Got fatal signal from worker processes");
     let signal = evidence.signal().filter(|_| !by_itself);
-    // If a container ends with 137, the cause is often in its log.
+    // Exit code 137 of a container is not decided here, because the cause is often in its log.
     if signal == Some(9) && evidence.exit == Some(ProcessExit::Signal(9)) {
         return evidence.killed(signal, "signal 9");
     }
@@ -93,7 +94,7 @@ fn failure(evidence: &EngineEvidence<'_>) -> Failure {
 fn complaints<'a>(lines: &[LogLine<'a>], under_load: bool) -> Vec<(usize, &'a str)> {
     let ready = |line: &LogLine<'_>| line.is_quiet() && line.message().contains("Application startup complete");
     let from = if under_load { lines.iter().position(ready).unwrap_or(0) } else { 0 };
-    // A reply or a prompt in the log can look like an exception, but hardly like a traceback.
+    // Under load, a logged reply or prompt can look like an exception. It hardly looks like a traceback.
     let vouched = |at: usize| !under_load || !lines[at].is_unfounded();
     let numbered = lines.iter().enumerate().skip(from).filter(|(at, _)| vouched(*at));
     numbered.filter_map(|(at, line)| Some((at, line.complaint()?))).collect()
@@ -119,7 +120,7 @@ fn root(lines: &[LogLine<'_>], at: usize, told: &str, evidence: &EngineEvidence<
     }
     let is_possible = |cause: RootCause| !evidence.under_load || cause.is_possible_under_load();
     let (pattern, cause) = ROOTS.iter().find(|(text, cause)| told.contains(text) && is_possible(*cause))?;
-    // If another process repeats a worker's failure, the worker's own line came before or is missing.
+    // A failed RPC that did not time out only repeats a worker's failure. The worker's own line is the cause.
     if *pattern == "RPC call to " && !told.contains("timed out") {
         return None;
     }
@@ -211,7 +212,8 @@ fn is_from_configuration(lines: &[LogLine<'_>], at: usize) -> bool {
     innermost.is_some_and(|place| place.contains("vllm/config") || place.contains("arg_utils.py"))
 }
 
-/// Returns the problem with a field, or with several fields together. pydantic writes it below its first line.
+/// Returns the problem with one field, or with several fields together. It is below the first line of pydantic's
+/// message.
 fn detail(lines: &[LogLine<'_>], at: usize) -> Option<String> {
     let [first, second] =
         [at + 1, at + 2].map(|at| lines.get(at).map(LogLine::message).filter(|text| !text.is_empty()));
@@ -232,7 +234,7 @@ fn child_code(told: &str) -> Option<i32> {
     numbers.iter().find(|code| **code < 0).or(numbers.first()).copied()
 }
 
-/// Returns one line without pydantic's trailer and an overlong tail.
+/// Removes pydantic's prefix and trailer, and cuts the line after 400 characters.
 fn clean(told: &str) -> String {
     const MOST: usize = 400;
     let message = told.strip_prefix("Value error, ").unwrap_or(told);

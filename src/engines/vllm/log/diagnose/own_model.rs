@@ -10,7 +10,7 @@ const ABOVE: usize = 150;
 /// The number of lines below a complaint that may continue its message.
 const BELOW: usize = 8;
 
-/// Parts of calls and code that load another model than the served one.
+/// Parts of a traceback's lines that indicate the loading of another model than the served one.
 const PLACES: [&str; 4] = ["speculative", "spec_decode", "draft", "lora"];
 
 /// Texts about something missing, in exceptions of any name.

@@ -1,17 +1,17 @@
-//! Error texts of vLLM, `PyTorch` and their libraries, with their meanings. Sources: their own texts, releases of vLLM
-//! as in `flag`.
+//! Error texts of vLLM, `PyTorch` and their libraries, with their meanings. Sources: the code of these programs, with
+//! the vLLM releases of `flags/flags.json`.
 
 use crate::trial::FailureKind;
 
-/// The meaning of a text.
+/// The cause that a text of the log indicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RootCause {
-    /// The device ran out of memory, in a stage that is to be determined.
+    /// The device ran out of memory. Other lines determine the stage of the engine.
     DeviceMemory,
     /// A start found less free memory on the device than its configured share.
     TooLittleFree,
     Kind(FailureKind),
-    /// The engine ended by itself, for a reason without further information.
+    /// The engine ended by itself. The text does not indicate whether the configuration is the cause.
     Ended,
 }
 
@@ -34,7 +34,7 @@ use RootCause::{DeviceMemory, Ended, Kind, TooLittleFree};
 
 /// Texts that name a cause wherever they occur. If a line contains several, the first in this list counts.
 pub(super) const ROOTS: &[(&str, RootCause)] = &[
-    // Ray ends workers before the kernel does.
+    // Ray ends workers for lack of memory before the kernel would do so.
     ("ray.exceptions.OutOfMemoryError", Kind(K::HostMemory)),
     ("DefaultCPUAllocator: can't allocate memory", Kind(K::HostMemory)),
     ("Cannot allocate memory", Kind(K::HostMemory)),
@@ -42,7 +42,7 @@ pub(super) const ROOTS: &[(&str, RootCause)] = &[
     ("std::bad_alloc", Kind(K::HostMemory)),
     ("is less than desired CPU memory utilization", Kind(K::HostMemory)),
     ("OutOfMemoryError", DeviceMemory),
-    // Python's own `MemoryError`. `OutOfMemoryError` above is another case.
+    // Python's own `MemoryError`. `OutOfMemoryError`, which contains this text, must come first.
     ("MemoryError", Kind(K::HostMemory)),
     ("CUDA out of memory", DeviceMemory),
     ("HIP out of memory", DeviceMemory),
@@ -102,7 +102,7 @@ pub(super) const ROOTS: &[(&str, RootCause)] = &[
     ("out of resource: shared memory", Kind(K::Unsupported)),
     ("are not supported for now", Kind(K::Unsupported)),
     ("does not recognize this architecture", Kind(K::Unsupported)),
-    // Both depend on the load format.
+    // Both depend on the load format, so they are not about a missing model.
     ("Cannot find any model weights", Kind(K::Unsupported)),
     ("Could not find checkpoint files", Kind(K::Unsupported)),
     // `--disable-custom-all-reduce` avoids both.
@@ -152,8 +152,9 @@ pub(super) const WRAPPERS: [&str; 15] = [
     "is already dead",
 ];
 
-/// Wrappers around a process that ended without a message, which indicates a signal: an exception would be in the log.
-/// If exit codes follow, they decide. A process that was killed during the start of 0.32 leaves none in the braces.
+/// Wrappers around a process that ended without a message. That indicates a signal, because an exception would be in
+/// the log. If the text contains an exit code, the code decides. In 0.32, a process that is killed during the start
+/// leaves empty braces.
 pub(super) const SILENT: [&str; 8] = [
     "Failed core proc(s): {}",
     "WorkerProc initialization failed",

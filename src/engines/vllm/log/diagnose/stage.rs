@@ -24,7 +24,7 @@ const FRAMES: [(&str, FailureKind); 16] = [
     ("load_weights", FailureKind::OutOfMemory),
 ];
 
-/// Lines of a start, with the stage that follows them. Sources: vLLM's own, releases as in `flag`.
+/// Lines of a start, with the stage that follows them. Sources: vLLM's own lines in the releases of `flags/flags.json`.
 const LINES: [(&str, FailureKind); 12] = [
     ("Model loading took ", FailureKind::OutOfMemoryProfile),
     ("Loading model weights took ", FailureKind::OutOfMemoryProfile),
@@ -36,7 +36,7 @@ const LINES: [(&str, FailureKind); 12] = [
     ("Capturing cudagraphs", FailureKind::OutOfMemoryGraphs),
     ("Capturing CUDA graph", FailureKind::OutOfMemoryGraphs),
     ("Graph capturing finished in ", FailureKind::OutOfMemorySampler),
-    // The server is being set up, which takes no device memory. So the kind stays general.
+    // The setup of the server takes no device memory, so the kind stays general.
     ("init engine (", FailureKind::OutOfMemory),
     ("Application startup complete", FailureKind::OutOfMemoryLoad),
 ];

@@ -13,15 +13,17 @@ const OWN_CONTEXT: f64 = 1.0;
 /// vLLM's default share of the memory in releases up to 0.19. Later releases have 0.92.
 const DEFAULT_SHARE: f64 = 0.9;
 
-/// `Free memory on device cuda:0 (39.2/44.5 GiB) on startup is less than desired GPU memory utilization (0.95, 42.3 GiB).`
+/// The numbers in `Free memory on device cuda:0 (39.2/44.5 GiB) on startup is less than desired GPU memory utilization
+/// (0.95, 42.3 GiB).`
 static NUMBERS: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r"\(([0-9.]+)\s*/\s*([0-9.]+) GiB\).*utilization \(([0-9.]+),";
     Regex::new(pattern).unwrap_or_else(|error| panic!("bug: {error}"))
 });
 
-/// Returns the failure, with a value of the flag that would avoid it.
+/// Returns the failure. Its message contains the largest value of the flag that would avoid it.
 ///
-/// The configuration is the cause if no other process holds memory, or if the default share would fit the free memory.
+/// The configuration is the cause in two cases. Either no other process holds memory, or the default share would fit
+/// the free memory and the configuration demands more. Otherwise the device is busy.
 pub(super) fn failure(told: &str) -> Failure {
     let message = clean(told);
     let number = |text: &str| text.parse::<f64>().ok().filter(|number| *number > 0.0);

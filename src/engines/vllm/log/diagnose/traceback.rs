@@ -1,5 +1,5 @@
-//! Exceptions by their position: the first line below a traceback's frames with the indentation of its header. The
-//! class may have any name.
+//! Exceptions by their position. The exception is the first line below a traceback's frames that has the indentation of
+//! the header. Its class may have any name.
 
 use std::collections::HashMap;
 
@@ -87,7 +87,7 @@ fn without_prefix<'a>(text: &'a str, prefix: &str) -> &'a str {
     }
 }
 
-/// Returns the name of the class in `module.DeviceClass: message` or `module.DeviceClass`.
+/// Returns the name of the class in `module.Class: message` or `module.Class`.
 pub(super) fn name(text: &str) -> Option<&str> {
     let name = text.split_once(": ").map_or(text, |(name, _)| name).trim_end_matches(':').trim_end();
     // For instance `ray.exceptions.RayTaskError(RuntimeError)`.
