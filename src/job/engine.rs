@@ -77,10 +77,10 @@ impl EngineJob {
         if let Some(stop_command) = &mut stop_command {
             find_program(section, "stop_command", stop_command, paths)?;
         }
-        let forwarded = match section.optional::<String>("listener")?.as_deref() {
-            None | Some("own") => false,
-            Some("forwarded") => true,
-            Some(other) => {
+        let forwarded = match section.optional_or("listener", "own".to_owned())?.as_str() {
+            "own" => false,
+            "forwarded" => true,
+            other => {
                 let problem = format!("{other:?} is not a kind of listener; there are \"own\" and \"forwarded\"");
                 let hint = "\"forwarded\" is for a container or a tunnel whose own program takes the port".to_owned();
                 return Err(section.error("listener", problem, Some(hint)));
@@ -91,7 +91,7 @@ impl EngineJob {
             text.parse().map_err(|error: crate::facts::VersionError| section.error("version", error.to_string(), None))
         });
         let device = device::read(section)?;
-        let args: Vec<String> = section.optional("args")?.unwrap_or_default();
+        let args: Vec<String> = section.optional_or("args", Vec::new())?;
         // Without a stated release the newest table is used: only the spelling of disabled switches depends on the
         // release.
         let release = version.as_ref().and_then(|version| version.as_ref().ok());
@@ -122,7 +122,7 @@ impl EngineJob {
             let problem = format!("`{name}` would be stored, and shown to every user of this machine");
             return Err(section.error("args", problem, Some(hint)));
         }
-        let mut env: BTreeMap<String, String> = section.optional("env")?.unwrap_or_default();
+        let mut env: BTreeMap<String, String> = section.optional_or("env", BTreeMap::new())?;
         // vLLM prefers the argument to the variable. One key is enough for the tuner's own requests.
         if let (Some(key), Some(variable)) = (keys.into_iter().next(), engine.api_key_variable()) {
             env.insert(variable.to_owned(), key);
@@ -161,11 +161,11 @@ impl EngineJob {
             env,
             version: version.transpose()?,
             device,
-            preflight: section.optional("preflight")?.unwrap_or(true),
-            startup_timeout: section.optional("startup_timeout")?.unwrap_or(Duration::from_mins(15)),
-            stall_timeout: section.optional("stall_timeout")?.unwrap_or(Duration::from_mins(1)),
-            stop_timeout: section.optional("stop_timeout")?.unwrap_or(Duration::from_secs(30)),
-            retry_after: section.optional("retry_after")?.unwrap_or(Duration::from_secs(10)),
+            preflight: section.optional_or("preflight", true)?,
+            startup_timeout: section.optional_or("startup_timeout", Duration::from_mins(15))?,
+            stall_timeout: section.optional_or("stall_timeout", Duration::from_mins(1))?,
+            stop_timeout: section.optional_or("stop_timeout", Duration::from_secs(30))?,
+            retry_after: section.optional_or("retry_after", Duration::from_secs(10))?,
         })
     }
 

@@ -113,11 +113,11 @@ impl LoadJob {
         let arrival = read_arrival(section)?;
         let closed = arrival == ArrivalPattern::Closed;
         let concurrency = count(section, "concurrency", closed)?;
-        let max_error_rate = section.optional("max_error_rate")?.unwrap_or(0.05);
+        let max_error_rate = section.optional_or("max_error_rate", 0.05)?;
         if !(0.0..=1.0).contains(&max_error_rate) {
             return Err(section.error("max_error_rate", format!("{max_error_rate} is not between 0 and 1"), None));
         }
-        let request_timeout = section.optional("request_timeout")?.unwrap_or(Duration::from_mins(1));
+        let request_timeout = section.optional_or("request_timeout", Duration::from_mins(1))?;
         if request_timeout.is_zero() {
             return Err(section.error("request_timeout", "must be longer than 0", None));
         }
@@ -131,15 +131,15 @@ impl LoadJob {
         // The load generator warms up in a closed loop, by default with `concurrency` requests. An open load has no
         // warm-up by default, because it may lack a concurrency.
         let warmup = section.optional("warmup")?.unwrap_or(if closed { concurrency.unwrap_or(0) } else { 0 });
-        let api = match section.optional::<String>("api")?.as_deref() {
-            None | Some("completions") => RequestApi::Completions,
-            Some("chat") => RequestApi::Chat,
-            Some(other) => {
+        let api = match section.optional_or("api", "completions".to_owned())?.as_str() {
+            "completions" => RequestApi::Completions,
+            "chat" => RequestApi::Chat,
+            other => {
                 let problem = format!("{other:?} is not an interface; there are \"completions\" and \"chat\"");
                 return Err(section.error("api", problem, None));
             }
         };
-        let allow_eos = section.optional("allow_eos")?.unwrap_or(false);
+        let allow_eos = section.optional_or("allow_eos", false)?;
         let until: Option<String> = section.optional("until")?;
         let until = until.map(|share| PrecisionTarget::share(&share)).transpose();
         let until = until.map_err(|error| section.error("until", error.to_string(), None))?;
@@ -154,7 +154,7 @@ impl LoadJob {
                 return Err(section.error("window", problem, None));
             }
         };
-        let goodput: Vec<String> = section.optional("goodput")?.unwrap_or_default();
+        let goodput: Vec<String> = section.optional_or("goodput", Vec::new())?;
         let goodput = goodput.iter().map(|limit| limit.parse()).collect::<Result<_, _>>();
         let goodput = goodput.map_err(|error: SloError| section.error("goodput", error.to_string(), None))?;
         Ok(Self {
@@ -236,23 +236,25 @@ impl FromToml for Rate {
             Err(_) => f64::from_toml(value).map(Self),
         }
     }
+
+    fn kind() -> String {
+        "a number or `\"inf\"`".to_owned()
+    }
 }
 
 fn read_arrival(section: &Section<'_>) -> Result<ArrivalPattern, DocumentError> {
     let rate = section.optional("rate")?.map(|Rate(rate)| rate);
     let ramp = section.optional_section("ramp", |ramp| {
-        let (from, to) = (positive_number(ramp, "from")?, positive_number(ramp, "to")?);
+        let from_per_s = positive_number(ramp, "from", ramp.required("from")?)?;
+        let to_per_s = positive_number(ramp, "to", ramp.required("to")?)?;
         let over: Duration = ramp.required("over")?;
         if over.is_zero() {
             return Err(ramp.error("over", "must be longer than 0", None));
         }
-        let (Some(from_per_s), Some(to_per_s)) = (from, to) else {
-            let key = if from.is_none() { "from" } else { "to" };
-            return Err(ramp.error(key, "is missing", None));
-        };
         Ok((from_per_s, to_per_s, over))
     })?;
-    let factor = positive_number(section, "trace_factor")?;
+    let positive = |key: &str| section.optional(key)?.map(|number| positive_number(section, key, number)).transpose();
+    let factor = positive("trace_factor")?;
     let given: Vec<_> = [("rate", rate.is_some()), ("ramp", ramp.is_some()), ("trace_factor", factor.is_some())]
         .into_iter()
         .filter_map(|(key, given)| given.then_some(key))
@@ -261,7 +263,7 @@ fn read_arrival(section: &Section<'_>) -> Result<ArrivalPattern, DocumentError> 
         let hint = "say once when requests are due".to_owned();
         return Err(section.error(second, format!("cannot stand beside load.{first}"), Some(hint)));
     }
-    let shape = positive_number(section, "burstiness")?;
+    let shape = positive("burstiness")?;
     let burstiness = shape.unwrap_or(1.0);
     let arrival = match (rate, ramp, factor) {
         (Some(per_s), ..) if per_s.is_infinite() && per_s > 0.0 => ArrivalPattern::AtOnce,
@@ -284,15 +286,12 @@ fn read_arrival(section: &Section<'_>) -> Result<ArrivalPattern, DocumentError> 
     Ok(arrival)
 }
 
-/// Reads a number above 0. `burstiness` may be infinite.
-fn positive_number(section: &Section<'_>, key: &str) -> Result<Option<f64>, DocumentError> {
-    let number: Option<f64> = section.optional(key)?;
-    match number {
-        Some(number) if number.is_nan() || number <= 0.0 || (number.is_infinite() && key != "burstiness") => {
-            Err(section.error(key, format!("{number} is not a number above 0"), None))
-        }
-        number => Ok(number),
+/// Returns a number of this key that is above 0. `burstiness` may be infinite.
+fn positive_number(section: &Section<'_>, key: &str, number: f64) -> Result<f64, DocumentError> {
+    if number.is_nan() || number <= 0.0 || (number.is_infinite() && key != "burstiness") {
+        return Err(section.error(key, format!("{number} is not a number above 0"), None));
     }
+    Ok(number)
 }
 
 #[cfg(test)]

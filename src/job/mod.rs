@@ -13,6 +13,8 @@ mod objective;
 mod paths;
 mod profile;
 mod question;
+#[cfg(test)]
+mod reference;
 mod rule_test;
 mod search;
 mod slots;
@@ -310,17 +312,14 @@ fn read_study(section: &Section<'_>) -> Result<Named, DocumentError> {
         let hint = "use letters, digits, '.', '_' and '-'; it names a folder for the logs as well".to_owned();
         return Err(section.error("name", format!("{name:?} is not a study name"), Some(hint)));
     }
-    let sampler: Option<String> = section.optional("sampler")?;
-    let sampler = match sampler {
-        None => SAMPLERS[0],
-        Some(name) => sampler::find(&name).ok_or_else(|| section.error("sampler", unknown_sampler(&name), None))?,
-    };
-    let priors = section.optional("prior")?.unwrap_or_else(|| vec![TWIN.to_owned()]);
+    let sampler = section.optional_or("sampler", SAMPLERS[0].name().to_owned())?;
+    let sampler = sampler::find(&sampler).ok_or_else(|| section.error("sampler", unknown_sampler(&sampler), None))?;
+    let priors = section.optional_or("prior", vec![TWIN.to_owned()])?;
     if name != TWIN && priors.contains(&name) {
         let hint = "name earlier studies, or \"twin\"; its own trials it knows anyway".to_owned();
         return Err(section.error("prior", format!("{name:?} is this study itself"), Some(hint)));
     }
-    Ok((name, section.optional("seed")?.unwrap_or(0), sampler, priors))
+    Ok((name, section.optional_or("seed", 0)?, sampler, priors))
 }
 
 /// Returns the error message for a sampler that does not exist.
@@ -350,8 +349,8 @@ fn read_budget(section: &Section<'_>) -> Result<StudyBudget, DocumentError> {
 fn read_enough(section: &Section<'_>) -> Result<StopRule, DocumentError> {
     let default = StopRule::default();
     let enough = StopRule {
-        gain: section.optional("stop_below")?.unwrap_or(default.gain),
-        trials: section.optional("stop_after")?.unwrap_or(default.trials),
+        gain: section.optional_or("stop_below", default.gain)?,
+        trials: section.optional_or("stop_after", default.trials)?,
     };
     if !(0.0..1.0).contains(&enough.gain) {
         let problem = format!("{} is not a share from 0 to 1 of the best value", enough.gain);

@@ -31,7 +31,7 @@ impl SlotsJob {
         let count: Option<u32> = section.optional("count")?;
         let devices: Option<Vec<String>> = section.optional("devices")?;
         let processors: Option<Vec<String>> = section.optional("processors")?;
-        let max_interference = section.optional("max_interference")?.unwrap_or(Self::default().max_interference);
+        let max_interference = section.optional_or("max_interference", Self::default().max_interference)?;
         if count == Some(0) {
             return Err(section.error("count", "must be at least 1", None));
         }

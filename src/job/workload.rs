@@ -137,6 +137,10 @@ impl FromToml for TokenLength {
             _ => Err("a range has the keys min and max, and no others".to_owned()),
         }
     }
+
+    fn kind() -> String {
+        "a length".to_owned()
+    }
 }
 
 /// Reads a specification. The keys `vocab_size` and `tokenizer` are left to the caller. `load` determines how many
@@ -165,7 +169,7 @@ fn read_kind(
                 };
                 (input_len, output_len) = (around(input_len)?, around(output_len)?);
             }
-            WorkloadSpec::Random { input_len, output_len, prefix_len: section.optional("prefix_len")?.unwrap_or(0) }
+            WorkloadSpec::Random { input_len, output_len, prefix_len: section.optional_or("prefix_len", 0)? }
         }
         "sharegpt" => {
             let default = Pruning::default();
@@ -180,24 +184,24 @@ fn read_kind(
                 },
                 output_len: output_len(section)?,
                 pruning: Pruning {
-                    min_len: section.optional("min_len")?.unwrap_or(default.min_len),
-                    max_prompt_len: section.optional("max_prompt_len")?.unwrap_or(default.max_prompt_len),
-                    max_total_len: section.optional("max_total_len")?.unwrap_or(default.max_total_len),
+                    min_len: section.optional_or("min_len", default.min_len)?,
+                    max_prompt_len: section.optional_or("max_prompt_len", default.max_prompt_len)?,
+                    max_total_len: section.optional_or("max_total_len", default.max_total_len)?,
                 },
             }
         }
         "jsonl" => WorkloadSpec::Jsonl { path: path(section, paths)?, output_len: output_len(section)? },
         "trace" => WorkloadSpec::Trace { path: path(section, paths)? },
         "prefix" => WorkloadSpec::Prefix {
-            groups: section.optional("groups")?.unwrap_or(1),
+            groups: section.optional_or("groups", 1)?,
             prefix_len: section.required("prefix_len")?,
-            share: section.optional("share")?.unwrap_or(1.0),
+            share: section.optional_or("share", 1.0)?,
             suffix_len: length(section, "suffix_len")?,
             output_len: length(section, "output_len")?,
         },
         "conversation" => WorkloadSpec::Conversation {
             turns: length(section, "turns")?,
-            system_len: section.optional("system_len")?.unwrap_or(0),
+            system_len: section.optional_or("system_len", 0)?,
             first_len: length(section, "first_len")?,
             user_len: length(section, "user_len")?,
             output_len: length(section, "output_len")?,
@@ -205,13 +209,13 @@ fn read_kind(
         },
         "image" => WorkloadSpec::Image {
             sizes: sizes(section)?,
-            count: section.optional("count")?.unwrap_or(1),
+            count: section.optional_or("count", 1)?,
             input_len: length(section, "input_len")?,
             output_len: length(section, "output_len")?,
         },
         "mixture" if outer => WorkloadSpec::Mixture {
             parts: section.sections("part", |part| {
-                Ok((part.optional("weight")?.unwrap_or(1.0), read_kind(part, paths, load, false)?))
+                Ok((part.optional_or("weight", 1.0)?, read_kind(part, paths, load, false)?))
             })?,
         },
         "mixture" => {
@@ -250,11 +254,11 @@ fn path(section: &Section<'_>, paths: &StudyPaths) -> Result<Option<std::path::P
 }
 
 fn think(section: &Section<'_>) -> Result<Think, DocumentError> {
-    let time: Duration = section.optional("think_time")?.unwrap_or_default();
-    match section.optional::<String>("think_distribution")?.as_deref() {
-        None | Some("exponential") => Ok(Think::Exponential(time)),
-        Some("fixed") => Ok(Think::Fixed(time)),
-        Some(other) => {
+    let time: Duration = section.optional_or("think_time", Duration::ZERO)?;
+    match section.optional_or("think_distribution", "exponential".to_owned())?.as_str() {
+        "exponential" => Ok(Think::Exponential(time)),
+        "fixed" => Ok(Think::Fixed(time)),
+        other => {
             let problem = format!("{other:?} is not a distribution; there are \"exponential\" and \"fixed\"");
             Err(section.error("think_distribution", problem, None))
         }

@@ -135,15 +135,15 @@ fn read_parameter(table: &Section<'_>, name: &str, model: &ModelShape) -> Result
     let kind: String = table.required("kind")?;
     let domain = match kind.as_str() {
         "int" => {
-            let scale = match table.optional::<String>("scale")?.as_deref() {
-                None | Some("linear") => IntScale::Linear,
-                Some("log") => IntScale::Log,
-                Some("pow2") => IntScale::PowerOfTwo,
-                Some(other) => {
+            let scale = match table.optional_or("scale", "linear".to_owned())?.as_str() {
+                "linear" => IntScale::Linear,
+                "log" => IntScale::Log,
+                "pow2" => IntScale::PowerOfTwo,
+                other => {
                     return Err(table.error("scale", format!("{other:?} is not one of linear, log, pow2"), None));
                 }
             };
-            let multiple_of = table.optional::<i64>("multiple_of")?.unwrap_or(1);
+            let multiple_of = table.optional_or::<i64>("multiple_of", 1)?;
             if multiple_of < 1 || (multiple_of > 1 && scale == IntScale::PowerOfTwo) {
                 return Err(table.error("multiple_of", format!("{multiple_of} cannot be used with this scale"), None));
             }
@@ -154,10 +154,10 @@ fn read_parameter(table: &Section<'_>, name: &str, model: &ModelShape) -> Result
             Domain::int(f64_to_i64(low.ceil()), f64_to_i64(high.floor()), scale, multiple_of)
         }
         "float" => {
-            let log = match table.optional::<String>("scale")?.as_deref() {
-                None | Some("linear") => false,
-                Some("log") => true,
-                Some(other) => return Err(table.error("scale", format!("{other:?} is not one of linear, log"), None)),
+            let log = match table.optional_or("scale", "linear".to_owned())?.as_str() {
+                "linear" => false,
+                "log" => true,
+                other => return Err(table.error("scale", format!("{other:?} is not one of linear, log"), None)),
             };
             let (low, high) = (bound(table, "low", model)?, bound(table, "high", model)?);
             if log && low <= 0.0 {
@@ -205,5 +205,9 @@ struct OneOrMore(Vec<Value>);
 impl FromToml for OneOrMore {
     fn from_toml(value: &toml::de::DeValue<'_>) -> Result<Self, String> {
         if value.is_array() { Vec::from_toml(value).map(Self) } else { Value::from_toml(value).map(|v| Self(vec![v])) }
+    }
+
+    fn kind() -> String {
+        "a value, or an array of values".to_owned()
     }
 }

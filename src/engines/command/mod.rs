@@ -58,15 +58,13 @@ struct CommandEngine {
 /// # Errors
 /// If a key is missing, or its value is invalid.
 fn read(section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
-    let style = match section.optional::<String>("flag_style")? {
-        None => FlagStyle::Separate,
-        Some(name) => FlagStyle::from_name(&name).ok_or_else(|| {
-            let known = FlagStyle::ALL.map(FlagStyle::name);
-            let hint = nearest(&name, known).map(|near| format!("did you mean {near:?}?"));
-            let problem = format!("{name:?} is not a style of flags; there are {}", known.join(", "));
-            section.error("flag_style", problem, hint)
-        })?,
-    };
+    let style = section.optional_or("flag_style", FlagStyle::Separate.name().to_owned())?;
+    let style = FlagStyle::from_name(&style).ok_or_else(|| {
+        let known = FlagStyle::ALL.map(FlagStyle::name);
+        let hint = nearest(&style, known).map(|near| format!("did you mean {near:?}?"));
+        let problem = format!("{style:?} is not a style of flags; there are {}", known.join(", "));
+        section.error("flag_style", problem, hint)
+    })?;
     let spellings = section.optional_section("flags", |table| {
         table.keys().map(|name| Ok((name.to_owned(), table.required::<ParameterSpelling>(name)?))).collect()
     })?;
@@ -93,7 +91,7 @@ fn read(section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
     Ok(Arc::new(CommandEngine {
         style,
         spellings: spellings.unwrap_or_default(),
-        dialect: section.optional("dialect")?.unwrap_or_else(|| DIALECT.to_owned()),
+        dialect: section.optional_or("dialect", DIALECT.to_owned())?,
         readiness: Readiness { health, log, model_name: ModelNameCheck::IfListed },
         metrics,
         failures: section.sections("failures", FailurePattern::read)?,

@@ -77,6 +77,10 @@ impl FromToml for ParameterSpelling {
             _ => Err(expected.to_owned()),
         }
     }
+
+    fn kind() -> String {
+        "a flag, or a table with `on` and `off`".to_owned()
+    }
 }
 
 impl ParameterSpelling {
