@@ -75,8 +75,9 @@ fn summary(reaped: &ReapSummary, dry_run: bool) -> String {
     if dry_run {
         return format!("{} processes left behind{kept}", count(reaped, |fate| *fate == LeftoverFate::LeftBehind));
     }
+    let survived = count(reaped, |fate| *fate == LeftoverFate::Survived);
     match count(reaped, |fate| *fate == LeftoverFate::Ended) {
-        0 => format!("nothing was left behind{kept}"),
+        0 if survived == 0 => format!("nothing was left behind{kept}"),
         ended => format!("ended {ended} processes that a killed run had left behind{kept}"),
     }
 }
