@@ -220,10 +220,15 @@ pub(crate) fn shared(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Reads a table of the measurements: one map from column to text for each row.
-pub(crate) fn table(name: &str) -> Vec<BTreeMap<String, String>> {
-    let text = shared(&format!("data/{name}"));
-    csv::Reader::from_reader(text.as_bytes()).deserialize().map(|row| row.unwrap()).collect()
+/// Returns a path below `tests/fixtures/public`, the folder of measurements published by others.
+pub(crate) fn public_path(name: &str) -> PathBuf {
+    root().join("tests/fixtures/public").join(name)
+}
+
+/// Reads a table: one map from column to text for each row.
+pub(crate) fn table(path: &Path) -> Vec<BTreeMap<String, String>> {
+    let mut reader = csv::Reader::from_path(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    reader.deserialize().map(|row| row.unwrap()).collect()
 }
 
 /// Reports in one line that something was not tested. The test harness captures `println!` of passing tests, but not
