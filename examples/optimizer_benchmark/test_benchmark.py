@@ -15,7 +15,7 @@ import space
 import tables
 from problems import GROUPS
 from rows import ROWS, WRONG
-from server import settings_of
+from server import DEFAULTS, settings_of
 from tables import Factor, Table
 
 PROBLEMS = [problem for group in GROUPS.values() for problem in group.values()]
@@ -82,6 +82,16 @@ class Problems(unittest.TestCase):
             feasible = ~crashed & (constraints <= 0).all(axis=1)
             self.assertTrue(0.05 < crashed.mean() < 0.8, f"{problem.name}: {crashed.mean()}")
             self.assertTrue(0.005 < feasible.mean() < 0.8, f"{problem.name}: {feasible.mean()}")
+
+    def test_the_defaults_are_a_member_and_start(self):
+        for problem in PROBLEMS:
+            config = {parameter["name"]: DEFAULTS[parameter["name"]] for parameter in problem.params if "when" not in parameter}
+            if "tensor_parallel_size" in config:
+                # A 70B model does not fit into one device, so the space begins at two.
+                config["tensor_parallel_size"] = 4
+            space.check(problem.params, config)
+            self.assertTrue(space.keeps(problem.known_constraints(), config), problem.name)
+            self.assertFalse(problem.truth(settings_of([config]))[2][0], problem.name)
 
     def test_no_random_configuration_beats_the_optimum(self):
         for problem in PROBLEMS:
@@ -157,7 +167,6 @@ class Tables(unittest.TestCase):
         table = Table("made up", self.factors, self.measured, limited=False, crashes=({"mode": "b"},))
         told, true = table.evaluate({"mode": "b", "size": 2, "fast": True}, np.random.default_rng(0), 0.03, 0.05)
         self.assertEqual((told["status"], told["values"], true["crash"]), ("failed", None, True))
-
 
     def test_the_public_tables_have_both_variants_and_a_feasible_best(self):
         found = tables.load()
