@@ -208,16 +208,19 @@ maximize = "output_throughput"
     )
 }
 
-/// Returns a path below `shared`, the folder of measurements beside the project's root. Tests that need it are ignored
-/// by attribute.
-pub(crate) fn shared_path(name: &str) -> PathBuf {
-    root().join("../shared").join(name)
+/// Reads a file of the folder `shared` beside the project's root, which holds data that this repository may not ship.
+/// Tests that need it are ignored by attribute.
+pub(crate) fn shared(name: &str) -> String {
+    read(&root().join("../shared").join(name))
 }
 
-/// Reads a file of the measurements.
-pub(crate) fn shared(name: &str) -> String {
-    let path = shared_path(name);
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+/// Reads the recorded verdicts of vLLM 0.32.0 on 80 lists of arguments.
+pub(crate) fn recorded_cases() -> String {
+    read(&root().join("tests/fixtures/vllm-cases-0.32.0.json"))
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// Returns a path below `tests/fixtures/public`, the folder of measurements published by others.

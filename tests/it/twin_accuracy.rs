@@ -187,13 +187,21 @@ fn assert_second_half(title: &str, measured: &Measured, run: &ObservedRun) {
     assert_within(measured, errors);
 }
 
+fn assert_second_half_from_profiles(measured: &Measured) {
+    compare("second half, profiles alone", measured, 150, &simulate(&measured.run, &measured.run.prior));
+    assert_second_half("second half, calibrated from profiles", measured, &measured.run);
+}
+
 #[test]
-fn calibrated_on_the_first_half_of_a_run_the_second_half_is_predicted() {
-    let runs = measured();
-    for measured in &runs {
-        compare("second half, profiles alone", measured, 150, &simulate(&measured.run, &measured.run.prior));
-        assert_second_half("second half, calibrated from profiles", measured, &measured.run);
-    }
+fn calibrated_on_the_first_half_the_run_with_a_full_cache_is_predicted() {
+    let [full, _] = measured();
+    assert_second_half_from_profiles(&full);
+}
+
+#[test]
+fn calibrated_on_the_first_half_the_run_with_room_in_the_cache_is_predicted() {
+    let [_, room] = measured();
+    assert_second_half_from_profiles(&room);
 }
 
 #[test]
