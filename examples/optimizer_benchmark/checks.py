@@ -205,7 +205,7 @@ def in_time(speed):
 
 
 def judge_all(rows, figures):
-    """Of the harness's problems."""
+    """The checks of a group of problems."""
     halves = [check for at in AT[-2:] for check in against_peers(rows, figures, at)]
     return (halves + near(rows, figures) + spoilt(rows) + with_context(rows, figures) + with_wrong_context(rows, figures)
             + in_parallel(rows, figures) + run_by_run_in_parallel(rows, figures))

@@ -1,9 +1,9 @@
-"""What is compared: each row is one optimizer, with what it is told of the problem."""
+"""The rows of a comparison: each is one optimizer, with the facts that it receives of a problem."""
 
 import copy
 from dataclasses import dataclass
 
-import harness
+from peers import PEERS as PEER_KINDS
 from program import Program
 
 # Shapes of two published models with 8 and 70 thousand million weights (Llama 3.1). The wrong model is the one whose
@@ -36,7 +36,7 @@ WRONG = {"model": of_another_model, "load": of_another_load, "device": of_anothe
 
 @dataclass(frozen=True)
 class Row:
-    """`peer` is the harness's name of an optimizer; None is the program under test."""
+    """`peer` names an optimizer of `peers.py`; None is the program under test."""
 
     label: str
     peer: str | None = None
@@ -55,7 +55,7 @@ class Row:
         return message
 
     def start(self, command, space):
-        return harness.peer(self.peer, space) if self.peer else Program(command, space)
+        return PEER_KINDS[self.peer](space) if self.peer else Program(command, space)
 
 
 OWN, CONTEXT, PARALLEL = "setpoint", "setpoint_context", "setpoint_parallel4"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-import harness
+import space
 
 # Standard deviations of the measured logarithms: throughput, p99 latencies.
 NOISE, NOISE_P99 = 0.03, 0.05
@@ -46,7 +46,7 @@ def measure(run):
                 before = time.perf_counter()
                 batch.append(optimizer.ask())
                 ask_ms.append(milliseconds_since(before))
-                harness.check(problem.params, batch[-1][1])
+                space.check(problem.params, batch[-1][1])
             for identifier, config in batch:
                 result, record = problem.evaluate(config, noise, NOISE, NOISE_P99)
                 before = time.perf_counter()
@@ -77,8 +77,8 @@ def judgement(optimizer, problem, at):
     config, remaining = optimizer.judge()
     if config is None:
         return {"at": at, "tv": None, "tg": None, "remaining": None}
-    value, constraints, crash = harness.truth(problem, config, np.random.default_rng(0))
-    return {"at": at, "tv": None if crash else value, "tg": constraints, "remaining": remaining}
+    _, truth = problem.evaluate(config, np.random.default_rng(0), 0.0, 0.0)
+    return {"at": at, "tv": None if truth["crash"] else truth["true_value"], "tg": truth["true_g"], "remaining": remaining}
 
 
 def attempt(run):

@@ -7,7 +7,8 @@ import time
 
 import numpy as np
 
-import harness
+import space
+from problems import GROUPS
 from program import Program
 from runs import NOISE, NOISE_P99
 
@@ -15,12 +16,12 @@ HISTORIES = (50, 500, 10_000)
 REPEATS = 5
 
 
-def told(problem, count, space, command):
+def told(problem, count, message, command):
     """A program that was told `count` random trials of the problem, and the generator that goes on."""
-    generator = np.random.default_rng(space["seed"])
-    program = Program(command, space)
+    generator = np.random.default_rng(message["seed"])
+    program = Program(command, message)
     for place in range(count):
-        config = harness.random_config(problem.params, generator)
+        config = space.random_config(problem.params, generator)
         result, _ = problem.evaluate(config, generator, NOISE, NOISE_P99)
         program.tell(f"told{place}", config, result)
     return program, generator
@@ -46,7 +47,7 @@ def measure(command, histories=HISTORIES):
     """The first suggestion includes the reading of what was told; the others come one trial later each."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     # The problem with the most parameters.
-    problem = max(harness.problems().values(), key=lambda problem: len(problem.params))
+    problem = max(GROUPS["main"].values(), key=lambda problem: len(problem.params))
     found, repeated, fingerprint = [], True, hashlib.sha256()
     for history in histories:
         times, configs = suggestions(problem, history, command)

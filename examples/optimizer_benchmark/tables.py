@@ -13,8 +13,12 @@ import csv
 import itertools
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
+
+# Tables by others, each with its origin and licence.
+DATA = Path(__file__).parent / "data"
 
 BUDGETS = (5, 10, 15, 20, 30)
 # Each limit is the same quantile of the running configurations' values. The lowest of these quantiles is used at which
@@ -41,7 +45,7 @@ class Factor:
 
 @dataclass
 class Table:
-    """A problem as those of the harness. `measured` has, by the levels of the factors, (throughput, p99 TTFT, p99 TPOT)."""
+    """A problem as those of `problems.py`. `measured` has, by the levels of the factors, (throughput, p99 TTFT, p99 TPOT)."""
 
     name: str
     factors: tuple
@@ -106,7 +110,7 @@ class Table:
         return self.cells[tuple(levels)]
 
     def evaluate(self, config, generator, noise, noise_p99):
-        """(what is told, what is true), as the harness's problems have it"""
+        """Returns the result of a trial with noise, and the truth, as those of `problems.py`."""
         cell = self.cell(config)
         drawn = generator.standard_normal(1 + len(self.constraint_names))
         if cell is None:
@@ -124,7 +128,7 @@ class Table:
                 "objectives": [{"name": "throughput", "direction": "maximize"}], "budget": budget, "parallel": parallel, "seed": seed}
 
     def optimum(self):
-        return {"value": max(cell[0] for cell in self.cells.values() if self.feasible(cell))}
+        return max(cell[0] for cell in self.cells.values() if self.feasible(cell))
 
 
 def measured(rows, levels_of, columns):
@@ -135,9 +139,14 @@ def measured(rows, levels_of, columns):
     return {levels: tuple(np.exp(np.mean(values, axis=0))) for levels, values in found.items()}
 
 
+def read(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
 def l40s(path):
     """vllm-optimization-bench: four workloads at 16 clients, the only number at which every factor was varied."""
-    rows = [row for row in csv.DictReader(path.open()) if row["concurrency"] == "16"]
+    rows = [row for row in read(path) if row["concurrency"] == "16"]
     for workload in sorted({row["workload"] for row in rows}):
         of = [row for row in rows if row["workload"] == workload]
         factors = (
@@ -157,7 +166,7 @@ def l40s(path):
 
 def dstack(path):
     """dstack's sweep of Llama-3.1-405B on 8 H100, at each of its three rates; max-num-batched-tokens was varied with max-num-seqs."""
-    rows = list(csv.DictReader(path.open()))
+    rows = read(path)
     factors = (
         Factor("num_scheduler_steps", (1, 5, 10, 15), ordered=True),
         Factor("chunked_prefill", (False, True)),
@@ -172,20 +181,14 @@ def dstack(path):
         yield f"dstack_405b_rate{rate}", factors, measured(of, levels, ("output_throughput", "p99_ttft_ms", "p99_tpot_ms")), (), ()
 
 
-FILES = {"vllm-optimization-bench-l40s/rows.csv": l40s, "dstack-405b/h100x8_llama405b_fp8_qps_config_sweep.csv": dstack}
+READERS = {"vllm-optimization-bench-l40s/rows.csv": l40s, "dstack-405b/sweep.csv": dstack}
 
 
-def absent(directory):
-    """One line that says what is missing in `directory`, or None."""
-    lacking = next((name for name in FILES if not (directory / name).is_file()), None)
-    return lacking and f"no tables: {directory / lacking} does not exist; --data DIR says where it is"
-
-
-def load(directory):
+def load(directory=DATA):
     """name -> problem; each table once for its throughput alone, once within limits on both p99 latencies"""
     made = {}
-    for file, read in FILES.items():
-        for name, factors, rows, crashes, replaced in read(directory / file):
+    for file, tables_of in READERS.items():
+        for name, factors, rows, crashes, replaced in tables_of(directory / file):
             for limited in (False, True):
                 label = name + ("_limited" if limited else "")
                 made[label] = Table(label, factors, rows, limited, crashes, replaced)

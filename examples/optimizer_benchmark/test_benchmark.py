@@ -1,14 +1,24 @@
-"""Tests of the benchmark itself: `python -m unittest discover examples/optimizer_benchmark`. They need numpy, no harness."""
+"""Tests of the benchmark itself: `python -m unittest discover examples/optimizer_benchmark`. They need only numpy."""
 
 import math
+import tempfile
 import unittest
+from pathlib import Path
 
 import numpy as np
 
 import checks
 import figures
-from rows import WRONG
+import optimum
+import runs
+import space
+import tables
+from problems import GROUPS
+from rows import ROWS, WRONG
+from server import DEFAULTS, settings_of
 from tables import Factor, Table
+
+PROBLEMS = [problem for group in GROUPS.values() for problem in group.values()]
 
 
 def run(problem, seed, log, trials=4, judged=()):
@@ -61,6 +71,64 @@ class FiguresOfRuns(unittest.TestCase):
         self.assertAlmostEqual(upper - lower, 2 * 1.96 * values.std() / 20, delta=0.01)
 
 
+class Problems(unittest.TestCase):
+    def test_random_configurations_crash_miss_limits_and_keep_them(self):
+        for problem in PROBLEMS:
+            generator = np.random.default_rng(0)
+            configs = [space.random_config(problem.params, generator) for _ in range(2000)]
+            for config in configs[:50]:
+                space.check(problem.params, config)
+            _, constraints, crashed = problem.truth(settings_of(configs))
+            feasible = ~crashed & (constraints <= 0).all(axis=1)
+            self.assertTrue(0.05 < crashed.mean() < 0.8, f"{problem.name}: {crashed.mean()}")
+            self.assertTrue(0.005 < feasible.mean() < 0.8, f"{problem.name}: {feasible.mean()}")
+
+    def test_the_defaults_are_a_member_and_start(self):
+        for problem in PROBLEMS:
+            config = {parameter["name"]: DEFAULTS[parameter["name"]] for parameter in problem.params if "when" not in parameter}
+            if "tensor_parallel_size" in config:
+                # A 70B model does not fit into one device, so the space begins at two.
+                config["tensor_parallel_size"] = 4
+            space.check(problem.params, config)
+            self.assertTrue(space.keeps(problem.known_constraints(), config), problem.name)
+            self.assertFalse(problem.truth(settings_of([config]))[2][0], problem.name)
+
+    def test_no_random_configuration_beats_the_optimum(self):
+        for problem in PROBLEMS:
+            value, config = optimum.find(problem)
+            space.check(problem.params, config)
+            self.assertTrue(space.keeps(problem.known_constraints(), config), problem.name)
+            self.assertAlmostEqual(problem.values(settings_of([config]))[0] / value, 1.0, places=9, msg=problem.name)
+            generator = np.random.default_rng(1)
+            random = settings_of([space.random_config(problem.params, generator) for _ in range(20_000)])
+            self.assertLessEqual(problem.values(random).max(), value, problem.name)
+
+    def test_a_broken_known_constraint_is_a_crash(self):
+        for problem in PROBLEMS:
+            generator = np.random.default_rng(2)
+            configs = [space.random_config(problem.params, generator) for _ in range(500)]
+            broken = [config for config in configs if not space.keeps(problem.known_constraints(), config)]
+            self.assertTrue(broken and problem.truth(settings_of(broken))[2].all(), problem.name)
+
+    def test_equal_seeds_give_equal_results_and_noise_changes_only_the_measured_values(self):
+        problem = PROBLEMS[0]
+        config = optimum.find(problem)[1]
+        first, again = (problem.evaluate(config, np.random.default_rng(5), 0.03, 0.05) for _ in range(2))
+        other = problem.evaluate(config, np.random.default_rng(6), 0.03, 0.05)
+        self.assertEqual(first, again)
+        self.assertEqual(first[1], other[1])
+        self.assertNotEqual(first[0]["values"], other[0]["values"])
+
+    def test_a_run_is_kept_and_not_repeated(self):
+        problem = PROBLEMS[0]
+        with tempfile.TemporaryDirectory() as directory:
+            out = Path(directory)
+            for _ in range(2):
+                self.assertEqual(runs.run_all([ROWS["random"]], [problem], [0], 3, (), out, 1), 0)
+            kept = runs.read(out / "random.jsonl")
+        self.assertEqual([(run["problem"], len(run["log"])) for run in kept], [(problem.name, 3)])
+
+
 class WrongContexts(unittest.TestCase):
     def test_every_kind_changes_its_part_alone(self):
         given = {"model": {"parameters": 8e9}, "device": {"name": "h100-sxm", "memory_bytes": 80e9, "count": 2},
@@ -99,6 +167,13 @@ class Tables(unittest.TestCase):
         table = Table("made up", self.factors, self.measured, limited=False, crashes=({"mode": "b"},))
         told, true = table.evaluate({"mode": "b", "size": 2, "fast": True}, np.random.default_rng(0), 0.03, 0.05)
         self.assertEqual((told["status"], told["values"], true["crash"]), ("failed", None, True))
+
+    def test_the_public_tables_have_both_variants_and_a_feasible_best(self):
+        found = tables.load()
+        self.assertEqual(len(found), 14)
+        for name, table in found.items():
+            self.assertTrue(len(table.measured) >= 6 and table.optimum() > 0, name)
+            self.assertEqual(bool(table.limits), name.endswith("_limited"))
 
 
 class MustReach(unittest.TestCase):

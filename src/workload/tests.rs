@@ -280,7 +280,7 @@ fn what_cannot_be_built_says_what_and_how_much() {
 }
 
 #[test]
-#[ignore = "needs the measurements in ../shared"]
+#[ignore = "needs data in ../shared, which this repository may not ship"]
 fn the_traces_that_were_measured_are_read() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/data/traces");
     for (file, rows) in [("azure2023_conv.csv", 19_366), ("sharegpt_vicuna_lengths_20k.csv", 20_000)] {

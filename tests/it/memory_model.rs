@@ -11,7 +11,7 @@ use setpoint::rule::Facts;
 use setpoint::stats::{f64_to_u64, gib_to_bytes, to_f64};
 use setpoint::trial::MemoryObservation;
 
-use super::support::{root, table};
+use super::support::{public_path, root, table};
 
 /// Prints figures even if the test passes.
 pub(crate) fn show(text: &str) {
@@ -90,7 +90,7 @@ pub(crate) fn arguments(python: &str) -> Config {
 
 fn l40s() -> Vec<Start> {
     let number = |row: &BTreeMap<String, String>, key: &str| row[key].parse::<f64>().ok();
-    let rows = table("auto-tuning-vllm-l40s/vllm_startup.csv");
+    let rows = table(&public_path("auto-tuning-vllm-l40s/vllm_startup.csv"));
     let starts = rows.iter().filter_map(|row| {
         let name = match row["model"].as_str() {
             "Qwen/Qwen3-1.7B" => "qwen3-1.7b",
@@ -118,7 +118,6 @@ fn l40s() -> Vec<Start> {
 }
 
 #[test]
-#[ignore = "needs the measurements in ../shared"]
 fn starts_on_an_l40s_are_predicted_cold() {
     let starts = l40s();
     let errors = |filter: &dyn Fn(&Start) -> bool| -> Vec<f64> {
@@ -147,7 +146,6 @@ fn starts_on_an_l40s_are_predicted_cold() {
 }
 
 #[test]
-#[ignore = "needs the measurements in ../shared"]
 fn two_observed_starts_on_an_l40s_make_the_prediction_exact() {
     let starts = l40s();
     let mut all = Vec::new();
@@ -187,9 +185,8 @@ fn two_observed_starts_on_an_l40s_make_the_prediction_exact() {
 }
 
 #[test]
-#[ignore = "needs the measurements in ../shared"]
 fn profiles_of_an_h100_are_predicted_cold_and_its_failed_starts_as_failures() {
-    let rows = table("llm-d-benchmark/h100_memory_profile.csv");
+    let rows = table(&public_path("llm-d-benchmark/h100_memory_profile.csv"));
     let of = |name: &str, parallel: i64, share: f64, length: i64| {
         let shape = model(name);
         let config = Config::new()

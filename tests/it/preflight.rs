@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 
 use crate::real_vllm::installation;
-use crate::support::{Workplace, root, say_skipped, shared, study_with, wait_until};
+use crate::support::{Workplace, recorded_cases, root, say_skipped, study_with, wait_until};
 
 /// A package that looks like vLLM 0.32. It refuses four sequences and checks no other limit.
 const PACKAGE: [(&str, &str); 7] = [
@@ -311,7 +311,7 @@ fn ask_real(directory: &Path, lines: &[Json]) -> Vec<Json> {
 #[ignore = "needs the real vLLM, which SETPOINT_VLLM_CPU names"]
 fn the_real_engine_answers_recorded_cases_as_recorded_in_any_order() {
     let directory = installation();
-    let cases: Json = serde_json::from_str(&shared("vllm/cases-0.32.0.json")).unwrap();
+    let cases: Json = serde_json::from_str(&recorded_cases()).unwrap();
     let cases = cases["cases"].as_array().unwrap();
     // Each case is checked twice, after another case each time. 37 and 80 have no common divisor, so the second order
     // contains every case.

@@ -6,7 +6,7 @@ use setpoint::engines::vllm::resolve_config;
 use setpoint::facts::{Device, EngineVersion, ModelShape};
 use setpoint::rule::{Facts, Severity, check};
 
-use crate::support::shared;
+use crate::support::recorded_cases;
 
 /// Returns the outcome by the parser and the configuration classes. The record contains no later failures.
 fn outcome(args: &[String], facts: &Facts<'_>) -> &'static str {
@@ -20,9 +20,8 @@ fn outcome(args: &[String], facts: &Facts<'_>) -> &'static str {
 }
 
 #[test]
-#[ignore = "needs the measurements in ../shared"]
 fn every_recorded_case_gets_its_verdict_and_its_values() {
-    let record: Json = serde_json::from_str(&shared("vllm/cases-0.32.0.json")).unwrap();
+    let record: Json = serde_json::from_str(&recorded_cases()).unwrap();
     let about = &record["model"];
     let model = ModelShape::from_json(&json!({
         "architectures": [about["architecture"]], "model_type": "qwen2", "hidden_size": about["hidden"],

@@ -36,7 +36,7 @@ fn the_copied_commands_get_the_verdict_and_the_reason_that_the_engine_gave() {
 }
 
 #[test]
-#[ignore = "needs the measurements in ../shared"]
+#[ignore = "needs data in ../shared, which this repository may not ship"]
 fn the_original_file_gives_the_same_verdicts() {
     assert_eq!(verdicts(&shared("seeds/004_564cae3269120fa6.txt")), (6, 3));
 }

@@ -12,7 +12,7 @@ use setpoint::trial::PhaseTime;
 use setpoint::twin::{DevicePreset, StartConditions, StartForecast, StartupModel, WarmState};
 
 use super::memory_model::{arguments, median, model, show};
-use super::support::table;
+use super::support::{public_path, table};
 
 /// One start: its inputs, and the durations of its phases from its log.
 struct Told {
@@ -43,7 +43,7 @@ fn order(path: &str) -> Vec<u64> {
 /// initialisation. It does not separate compilation from memory profiling. The rest of the initialisation counts as
 /// compilation if the launch compiles, else as the KV cache's phase.
 fn told() -> Vec<Told> {
-    let mut rows = table("auto-tuning-vllm-l40s/vllm_startup.csv");
+    let mut rows = table(&public_path("auto-tuning-vllm-l40s/vllm_startup.csv"));
     // Baselines ran first.
     rows.sort_by_key(|row| {
         (
@@ -89,7 +89,6 @@ fn told() -> Vec<Told> {
 }
 
 #[test]
-#[ignore = "needs the measurements in ../shared"]
 fn starts_on_an_l40s_take_as_long_as_those_before_them_say() {
     let starts = told();
     let mut model = StartupModel::default();

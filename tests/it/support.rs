@@ -208,22 +208,30 @@ maximize = "output_throughput"
     )
 }
 
-/// Returns a path below `shared`, the folder of measurements beside the project's root. Tests that need it are ignored
-/// by attribute.
-pub(crate) fn shared_path(name: &str) -> PathBuf {
-    root().join("../shared").join(name)
-}
-
-/// Reads a file of the measurements.
+/// Reads a file of the folder `shared` beside the project's root, which holds data that this repository may not ship.
+/// Tests that need it are ignored by attribute.
 pub(crate) fn shared(name: &str) -> String {
-    let path = shared_path(name);
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    read(&root().join("../shared").join(name))
 }
 
-/// Reads a table of the measurements: one map from column to text for each row.
-pub(crate) fn table(name: &str) -> Vec<BTreeMap<String, String>> {
-    let text = shared(&format!("data/{name}"));
-    csv::Reader::from_reader(text.as_bytes()).deserialize().map(|row| row.unwrap()).collect()
+/// Reads the recorded verdicts of vLLM 0.32.0 on 80 lists of arguments.
+pub(crate) fn recorded_cases() -> String {
+    read(&root().join("tests/fixtures/vllm-cases-0.32.0.json"))
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns a path below `tests/fixtures/public`, the folder of measurements published by others.
+pub(crate) fn public_path(name: &str) -> PathBuf {
+    root().join("tests/fixtures/public").join(name)
+}
+
+/// Reads a table: one map from column to text for each row.
+pub(crate) fn table(path: &Path) -> Vec<BTreeMap<String, String>> {
+    let mut reader = csv::Reader::from_path(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    reader.deserialize().map(|row| row.unwrap()).collect()
 }
 
 /// Reports in one line that something was not tested. The test harness captures `println!` of passing tests, but not

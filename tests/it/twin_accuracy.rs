@@ -1,6 +1,7 @@
 //! The twin against two measured runs of vLLM 0.19 (`llmservingsim-vllm019`): 300 requests of ShareGPT, ten a second, on
 //! Llama 3.1 8B.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use setpoint::twin::{
     Settings, StepTime, TermFactor, Tokens, calibrate, replay,
 };
 
-use super::support::{root, shared_path};
+use super::support::{public_path, root, table};
 
 /// Prints figures even if the test passes.
 fn show(text: &str) {
@@ -33,7 +34,7 @@ struct Measured {
 /// Returns the runs. Flags and cache size are from `meta.json`, except the cache size of the second run. That cache is
 /// never full, and its size here is the part of 90 % of 96 GB that the weights leave.
 fn measured() -> [Measured; 2] {
-    let data = shared_path("data/llmservingsim-vllm019");
+    let data = public_path("llmservingsim-vllm019");
     [
         read(&data, "RTX4090", 256, 2588, 32_768, 0.03, [0.6, 0.2, 0.5]),
         read(&data, "RTXPRO6000", 128, 34_000, 131_072, 0.04, [-4.0, -1.0, -1.8]),
@@ -66,15 +67,14 @@ fn read(
     let profile = LayerProfile::read(&data.join("profile").join(&folder), 1, 32).unwrap();
     // The measured times are the engine's own, without the front end.
     let prior = profile.step_time(&settings).without_frontend();
-    let text = std::fs::read_to_string(data.join("runs").join(&folder).join("requests.jsonl")).unwrap();
-    let rows: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let number = |row: &serde_json::Value, key: &str| row[key].as_f64().unwrap();
+    let rows = table(&data.join("runs").join(format!("{folder}.csv")));
+    let number = |row: &BTreeMap<String, String>, key: &str| row[key].parse::<f64>().unwrap();
     // Arrivals and the engine have different clocks. The offset assumes that some request was queued at its arrival.
     let offset = rows.iter().map(|row| number(row, "queued_ts") - number(row, "arrival_time")).fold(f64::MAX, f64::min);
     let begin = number(&rows[0], "arrival_time");
     let engine = |row, key| Duration::from_secs_f64(number(row, key) - offset - begin);
     let requests = rows.iter().map(|row| {
-        let length = |key: &str| u32::try_from(row[key].as_u64().unwrap()).unwrap();
+        let length = |key: &str| row[key].parse::<u32>().unwrap();
         let at = Duration::from_secs_f64(number(row, "arrival_time") - begin);
         let since = |key| engine(row, key).saturating_sub(at);
         let times = RequestTimes { ttft: since("first_token_ts"), latency: since("last_token_ts") };
@@ -135,7 +135,6 @@ fn assert_within(measured: &Measured, errors: [f64; 3]) {
 }
 
 #[test]
-#[ignore = "needs the measurements in ../shared"]
 fn from_profiles_and_flags_alone_the_means_are_those_that_were_measured() {
     let runs = measured();
     let errors: Vec<_> = runs
@@ -188,18 +187,24 @@ fn assert_second_half(title: &str, measured: &Measured, run: &ObservedRun) {
     assert_within(measured, errors);
 }
 
-#[test]
-#[ignore = "needs the measurements in ../shared"]
-fn calibrated_on_the_first_half_of_a_run_the_second_half_is_predicted() {
-    let runs = measured();
-    for measured in &runs {
-        compare("second half, profiles alone", measured, 150, &simulate(&measured.run, &measured.run.prior));
-        assert_second_half("second half, calibrated from profiles", measured, &measured.run);
-    }
+fn assert_second_half_from_profiles(measured: &Measured) {
+    compare("second half, profiles alone", measured, 150, &simulate(&measured.run, &measured.run.prior));
+    assert_second_half("second half, calibrated from profiles", measured, &measured.run);
 }
 
 #[test]
-#[ignore = "needs the measurements in ../shared"]
+fn calibrated_on_the_first_half_the_run_with_a_full_cache_is_predicted() {
+    let [full, _] = measured();
+    assert_second_half_from_profiles(&full);
+}
+
+#[test]
+fn calibrated_on_the_first_half_the_run_with_room_in_the_cache_is_predicted() {
+    let [_, room] = measured();
+    assert_second_half_from_profiles(&room);
+}
+
+#[test]
 fn instead_of_profiles_a_preset_and_the_first_half_of_a_run_will_do() {
     let [_, measured] = measured();
     let model = ModelShape::read(&root().join("tests/fixtures/models/llama-3.1-8b")).unwrap();

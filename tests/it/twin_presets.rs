@@ -8,7 +8,7 @@ use setpoint::facts::ModelShape;
 use setpoint::twin::{DevicePreset, Parallel, Scheduling, Settings, StepTime, TwinEngine, VirtualReply, drive};
 use setpoint::workload::RandomWorkload;
 
-use super::support::{root, table};
+use super::support::{public_path, root, table};
 
 fn number(row: &BTreeMap<String, String>, key: &str) -> f64 {
     row[key].parse().unwrap()
@@ -51,9 +51,8 @@ fn assert_close(title: &str, rows: &[(u32, f64, f64)], typical: f64, largest: f6
 }
 
 #[test]
-#[ignore = "needs the measurements in ../shared"]
 fn the_l40s_decodes_as_fast_as_was_measured() {
-    let rows = table("vllm-optimization-bench-l40s/rows.csv");
+    let rows = table(&root().join("examples/optimizer_benchmark/data/vllm-optimization-bench-l40s/rows.csv"));
     let is = |row: &BTreeMap<String, String>, key: &str, value: &str| row[key] == value;
     let mut seen = BTreeMap::new();
     for row in &rows {
@@ -74,9 +73,8 @@ fn the_l40s_decodes_as_fast_as_was_measured() {
 }
 
 #[test]
-#[ignore = "needs the measurements in ../shared"]
 fn two_h100s_decode_together_as_fast_as_was_measured() {
-    let rows = table("aiconfigurator/e2e_silicon_vllm_agg.csv");
+    let rows = table(&public_path("aiconfigurator/qwen3-32b-h100.csv"));
     let mut seen = BTreeMap::new();
     for row in &rows {
         let dense = row["model_path"].ends_with("Qwen3-32B") && row["system"] == "h100_sxm";

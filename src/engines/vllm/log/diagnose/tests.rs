@@ -335,9 +335,8 @@ fn an_empty_log_says_so() {
 }
 
 #[test]
-#[ignore = "needs the measurements in ../shared"]
 fn recorded_failures_get_their_labels() {
-    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/vllm-failure-logs");
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/public/vllm-failure-logs");
     let index = std::fs::read_to_string(directory.join("index.json")).unwrap();
     let index: Vec<serde_json::Value> = serde_json::from_str(&index).unwrap();
     assert_eq!(index.len(), 4);
@@ -357,9 +356,8 @@ fn recorded_failures_get_their_labels() {
 }
 
 #[test]
-#[ignore = "needs the measurements in ../shared"]
 fn recorded_refusals_are_the_configurations_own() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/vllm/cases-0.32.0.json");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/vllm-cases-0.32.0.json");
     let record: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let refused = record["cases"].as_array().unwrap().iter().filter(|case| case["outcome"] != "accepted");
     let mut unsupported = 0;
