@@ -67,7 +67,7 @@ fn check_looks_at_the_devices_that_the_engine_uses() {
     let told = check(&[("CUDA_VISIBLE_DEVICES", "GPU-2a")]);
     assert!(told.contains("on 1 GPU of 79 GiB"), "{told}");
     let told = check(&[("CUDA_VISIBLE_DEVICES", "1")]);
-    assert!(told.contains("the driver reads no device: GPU 1 cannot be read"), "{told}");
+    assert!(told.contains("the driver has no readable device: GPU 1 cannot be read"), "{told}");
 
     // A launch on one device does not use the display card.
     let card = "device\nname NVIDIA T400\nuuid GPU-card\ntotal 4096\nreserved 200\ncapability 7.5\n";
