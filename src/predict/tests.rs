@@ -223,9 +223,7 @@ fn requests_that_take_too_long_have_failed_and_with_them_the_trial() {
     let load = LoadJob { request_timeout: std::time::Duration::from_millis(200), ..job.load.clone() };
     let prediction = predict(&question(&job, &load, &calibration)).unwrap();
     let Outcome::Failed(failure) = &prediction.outcome else { panic!("{:?}", prediction.outcome) };
-    assert!(
-        failure.message.contains("requests failed, more than the allowed share of 0.05; first: no end after 200 ms")
-    );
+    assert!(failure.message.contains("more than the allowed share of 0.05; first error: not complete after 200 ms"));
 }
 
 #[test]

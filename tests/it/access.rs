@@ -64,7 +64,7 @@ env = {{ VLLM_API_KEY = {KEY:?} }}"#
     );
     let workplace = Workplace::with_study(&study_with(&engine, "trials = 1"));
     let refused = workplace.run(&["tune", "study.toml"]);
-    let told = "answers with status 401 Unauthorized: the server wants another API key; give it as VLLM_API_KEY";
+    let told = "answers with status 401 Unauthorized: the server requires another API key; set VLLM_API_KEY";
     assert!(refused.code != Some(0) && refused.stderr.contains(told), "{}", refused.stderr);
 }
 
