@@ -15,17 +15,17 @@ use crate::trial::Outcome;
 
 #[derive(Debug, Args)]
 pub(super) struct ExportCommand {
-    /// What to write.
+    /// Format of the export.
     #[arg(long, default_value = "sh", value_parser = clap::builder::PossibleValuesParser::new(
         EXPORTERS.iter().map(|exporter| clap::builder::PossibleValue::new(exporter.name()).help(exporter.summary()))
     ))]
     format: String,
-    /// Another trial than the best.
+    /// Number of the trial to export. Default: the best.
     #[arg(long, value_name = "N")]
     trial: Option<u32>,
     #[command(flatten)]
     which: StudyChoice,
-    /// Where to write it; standard output where this is absent.
+    /// File to write. Default: standard output.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }

@@ -12,16 +12,16 @@ use crate::server::ProcessOrigin;
 use crate::store::database_path;
 use crate::tuner::{LeftoverFate, ReapSummary, find, reap, study_folders};
 
-/// Only what `setpoint` has started is ever signalled, and nothing of a study that a living `tune` works on.
+/// Signals only processes that `setpoint` has started, and none of a study whose `tune` still runs.
 #[derive(Debug, Args)]
 pub(super) struct ReapCommand {
-    /// Of every database, not only of `--db`; so it is where that database does not exist.
+    /// Include the servers of every database, not only of `--db`. This is the default if that database does not exist.
     #[arg(long)]
     all: bool,
-    /// List them and end nothing.
+    /// List the servers and end none.
     #[arg(long)]
     dry_run: bool,
-    /// How long a server may take to end before it is killed.
+    /// Time that a server has to end before it is killed.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
     #[arg(long, value_enum, default_value_t = Format::Table)]

@@ -83,7 +83,7 @@ impl LoadJob {
     pub fn fit(&mut self, workload: &dyn Workload) -> Result<(), &'static str> {
         if matches!(self.arrival, ArrivalPattern::Trace { .. }) {
             if workload.due(0).is_none() {
-                return Err("has no time stamps that could be replayed");
+                return Err("has no time stamps to replay");
             }
             if self.requests.is_none() && self.duration.is_none() {
                 self.requests = workload.len().and_then(|len| u32::try_from(len).ok());
@@ -150,7 +150,7 @@ impl LoadJob {
             None if until.is_none() && (requests.is_some() || duration.is_none()) => RunPart::Whole,
             Some("steady") | None => RunPart::Steady,
             Some(other) => {
-                let problem = format!("{other:?} is not a part of a run; there are \"whole\" and \"steady\"");
+                let problem = format!("{other:?} is not a measurement window; there are \"whole\" and \"steady\"");
                 return Err(section.error("window", problem, None));
             }
         };
@@ -207,10 +207,10 @@ pub fn repetition(plan: &LoadPlan, workload: &dyn Workload) -> Option<String> {
     let asked = match (plan.first, plan.requests) {
         (0, Some(requests)) => format!("and {requests} requests are measured"),
         (_, Some(requests)) => format!("and earlier runs leave too few for {requests} requests"),
-        (_, None) => "and the number of requests is open".to_owned(),
+        (_, None) => "and the number of requests is unlimited".to_owned(),
     };
     Some(format!(
-        "there are only {prompts} prompts, {asked}: some are asked again, and the server may have them in its prefix cache"
+        "there are only {prompts} prompts, {asked}: some repeat, and the server's prefix cache may contain them"
     ))
 }
 
@@ -260,8 +260,8 @@ fn read_arrival(section: &Section<'_>) -> Result<ArrivalPattern, DocumentError> 
         .filter_map(|(key, given)| given.then_some(key))
         .collect();
     if let [first, second, ..] = given[..] {
-        let hint = "say once when requests are due".to_owned();
-        return Err(section.error(second, format!("cannot stand beside load.{first}"), Some(hint)));
+        let hint = "set only one of rate, ramp and trace_factor".to_owned();
+        return Err(section.error(second, format!("cannot be combined with load.{first}"), Some(hint)));
     }
     let shape = positive("burstiness")?;
     let burstiness = shape.unwrap_or(1.0);
@@ -276,11 +276,11 @@ fn read_arrival(section: &Section<'_>) -> Result<ArrivalPattern, DocumentError> 
         (None, None, None) => ArrivalPattern::Closed,
     };
     if shape.is_some() && !matches!(arrival, ArrivalPattern::Rate { .. } | ArrivalPattern::Ramp { .. }) {
-        let problem = "is the shape of the gaps of a rate, and there is none".to_owned();
+        let problem = "applies to a finite rate or a ramp, and neither is set".to_owned();
         return Err(section.error(
             "burstiness",
             problem,
-            Some("give load.rate as a number, or leave it out".to_owned()),
+            Some("set load.rate to a number, or remove load.burstiness".to_owned()),
         ));
     }
     Ok(arrival)
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_the_first_studies_mean_what_they_meant() {
+    fn the_keys_of_the_first_studies_keep_their_meaning() {
         assert_eq!(read("concurrency = 8\nrequests = 20").unwrap(), LoadJob::closed(8, 20));
         let plan = read("concurrency = 8\nrequests = 20").unwrap().plan(5);
         let expected =
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn every_arrival_can_be_asked_for() {
+    fn every_arrival_pattern_can_be_configured() {
         let arrival = |text: &str| read(text).unwrap().arrival;
         assert_eq!(arrival("rate = 'inf'\nrequests = 3"), ArrivalPattern::AtOnce);
         assert_eq!(arrival("rate = inf\nrequests = 3"), ArrivalPattern::AtOnce);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_anywhere_is_measured_in_its_steady_state_unless_the_whole_is_asked_for() {
+    fn a_load_that_ends_by_time_or_precision_is_measured_in_its_steady_state_by_default() {
         let window = |text: &str| read(text).unwrap().window;
         assert_eq!(window("concurrency = 8\nduration = '1m'\nrequests = 9"), RunPart::Whole);
         assert_eq!(window("rate = 8\nduration = '1m'"), RunPart::Steady);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_on_one_server_ask_different_sessions_and_say_when_there_are_no_more() {
+    fn loads_on_one_server_send_different_sessions_and_report_repeated_prompts() {
         let (file, trace) = (Seven { trace: false }, Seven { trace: true });
         let mut plan = LoadPlan { warmup: 1, ..LoadPlan::closed(1, 2) };
         assert_eq!((follow(&mut plan, &trace, 0), follow(&mut plan, &file, 0)), (3, 2));
@@ -392,17 +392,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_load_is_named_with_its_line() {
+    fn an_invalid_load_is_reported_with_its_line() {
         for (text, problem) in [
             ("requests = 3", "study.toml:1: load.concurrency: is missing"),
             ("concurrency = 3", "study.toml:1: load.requests: is missing"),
             ("concurrency = 0\nrequests = 3", "study.toml:2: load.concurrency: must be at least 1"),
             ("rate = 'fast'\nrequests = 3", "study.toml:2: load.rate: \"fast\" is neither a number nor \"inf\""),
             ("rate = -1\nrequests = 3", "study.toml:2: load.rate: -1 is not above 0"),
-            ("rate = 1\ntrace_factor = 1", "study.toml:3: load.trace_factor: cannot stand beside load.rate"),
+            ("rate = 1\ntrace_factor = 1", "study.toml:3: load.trace_factor: cannot be combined with load.rate"),
             (
                 "concurrency = 3\nrequests = 3\nburstiness = 2",
-                "study.toml:4: load.burstiness: is the shape of the gaps",
+                "study.toml:4: load.burstiness: applies to a finite rate",
             ),
             ("ramp = { from = 1, over = '1m' }\nrequests = 3", "study.toml:2: load.ramp.to: is missing"),
             ("ramp = { from = 1, to = 0, over = '1m' }", "study.toml:2: load.ramp.to: 0 is not a number above 0"),
@@ -411,7 +411,10 @@ mod tests {
             ("rate = 1\nrequests = 3\nuntil = 'soon'", "study.toml:4: load.until: "),
             ("rate = 1\nrequests = 3\ngoodput = ['itl:3']", "study.toml:4: load.goodput: "),
             ("rate = 1\nrequests = 3\ngoodput = ['ttft:-3']", "study.toml:4: load.goodput: "),
-            ("rate = 1\nrequests = 3\nwindow = 'all'", "study.toml:4: load.window: \"all\" is not a part of a run"),
+            (
+                "rate = 1\nrequests = 3\nwindow = 'all'",
+                "study.toml:4: load.window: \"all\" is not a measurement window",
+            ),
             ("rate = 1\nrequests = 3\nwarm_up = 3", "study.toml:4: load.warm_up: unknown key"),
         ] {
             let error = read(text).unwrap_err().to_string();

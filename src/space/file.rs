@@ -145,11 +145,15 @@ fn read_parameter(table: &Section<'_>, name: &str, model: &ModelShape) -> Result
             };
             let multiple_of = table.optional_or::<i64>("multiple_of", 1)?;
             if multiple_of < 1 || (multiple_of > 1 && scale == IntScale::PowerOfTwo) {
-                return Err(table.error("multiple_of", format!("{multiple_of} cannot be used with this scale"), None));
+                return Err(table.error(
+                    "multiple_of",
+                    format!("{multiple_of} is below 1, or above 1 with pow2"),
+                    None,
+                ));
             }
             let (low, high) = (bound(table, "low", model)?, bound(table, "high", model)?);
             if scale != IntScale::Linear && low < 1.0 {
-                return Err(table.error("low", format!("a {kind} on this scale begins at 1, not at {low}"), None));
+                return Err(table.error("low", format!("{low} is below 1, the least value of this scale"), None));
             }
             Domain::int(f64_to_i64(low.ceil()), f64_to_i64(high.floor()), scale, multiple_of)
         }
@@ -161,7 +165,7 @@ fn read_parameter(table: &Section<'_>, name: &str, model: &ModelShape) -> Result
             };
             let (low, high) = (bound(table, "low", model)?, bound(table, "high", model)?);
             if log && low <= 0.0 {
-                return Err(table.error("low", format!("a logarithmic scale begins above 0, not at {low}"), None));
+                return Err(table.error("low", format!("{low} is not above 0, as a logarithmic scale requires"), None));
             }
             Domain::Float { low, high, log }
         }
@@ -172,7 +176,7 @@ fn read_parameter(table: &Section<'_>, name: &str, model: &ModelShape) -> Result
         }
     };
     if domain.is_empty() {
-        let hint = "the range holds no value for this model; widen it or fix the parameter".to_owned();
+        let hint = "the range is empty for this model: widen it, or fix the parameter".to_owned();
         return Err(table.error("high", format!("no value of `{name}` lies in {domain}"), Some(hint)));
     }
     let when = table.optional_section("when", |conditions| {

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_that_a_probe_has_blamed_on_its_configuration_counts_whatever_its_kind() {
+    async fn a_failure_that_a_probe_attributes_to_its_configuration_counts_for_every_kind() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
         let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();

@@ -72,8 +72,8 @@ fn read(section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
     let metrics = match (path(section, "metrics")?, metric_names) {
         (None, None) => None,
         (None, Some(_)) => {
-            let hint = "name the page that has them, such as metrics = \"/metrics\"".to_owned();
-            return Err(section.error("metric_names", "no page is named: engine.metrics is missing", Some(hint)));
+            let hint = "set the page with these series, such as metrics = \"/metrics\"".to_owned();
+            return Err(section.error("metric_names", "needs engine.metrics, which is missing", Some(hint)));
         }
         (Some(path), names) => Some(MetricsPage { path, names: names.unwrap_or_default() }),
     };
@@ -86,7 +86,11 @@ fn read(section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
     };
     let api_key_variable: Option<String> = section.optional("api_key_variable")?;
     if let Some(name) = api_key_variable.iter().find(|name| !is_variable(name)) {
-        return Err(section.error("api_key_variable", format!("{name:?} is no name of a variable"), None));
+        return Err(section.error(
+            "api_key_variable",
+            format!("{name:?} is not the name of an environment variable"),
+            None,
+        ));
     }
     Ok(Arc::new(CommandEngine {
         style,
@@ -137,7 +141,7 @@ impl Engine for CommandEngine {
     }
 
     fn default_command(&self) -> std::io::Result<Vec<String>> {
-        Err(std::io::Error::other("a server that only the study describes has no usual command"))
+        Err(std::io::Error::other("an engine of this kind has no default command"))
     }
 
     fn check_command(&self, command: &[String]) -> Result<(), PlaceholderError> {

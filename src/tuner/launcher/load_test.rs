@@ -221,8 +221,8 @@ impl LoadTest<'_> {
         let limits = objective.constraints.iter().map(|constraint| constraint.metric.as_str());
         for name in std::iter::once(objective.metric.as_str()).chain(limits) {
             if measurement.metric(name).is_none() {
-                let notes = if notes.is_empty() { "nothing reports it".to_owned() } else { notes.join("; ") };
-                let text = format!("{name}, which the study judges by, cannot be measured: {notes}");
+                let notes = if notes.is_empty() { "no source reports it".to_owned() } else { notes.join("; ") };
+                let text = format!("{name}, the objective or a constraint, cannot be measured: {notes}");
                 self.context.notice_once(text);
             }
         }
