@@ -46,13 +46,13 @@ exec setpoint sim serve '{root}/examples/models/qwen3-8b' --served-model-name "$
     --sim-vllm-version 0.33.0 --sim-time-scale 200 --sim-startup-s 0.02 "$@"
 "#;
 
-/// Makes a study short: few and small requests, a fast clock, and limits that a busy machine keeps.
+/// Makes a study short: two parameters, few and small requests, a fast clock, and limits that a busy machine keeps.
 const SHORTEN: &str = r#"
 sed -i -E -e 's/^(trials) = .*/\1 = 3/' -e '/^(prior|confirm|goodput|max_total_len) = /d' -e 's/^(at_most) = .*/\1 = 60000/' \
     -e 's/^(concurrency) = .*/\1 = 8/' -e 's/^(requests) = .*/\1 = 16/' -e 's/^(warmup) = .*/\1 = 4/' \
     -e 's/^(input_len) = .*/\1 = 32/' -e 's/^(output_len) = .*/\1 = 8/' \
     -e 's/"--sim-time-scale", "20", "--sim-startup-s", "0.4"/"--sim-time-scale", "200", "--sim-startup-s", "0.02"/' \
-    -e 's/^name = .*/&\nprior = []/' "$@"
+    -e 's/^name = .*/&\nprior = []/' -e 's/^file = .*/&\nonly = ["max-num-seqs", "max-num-batched-tokens"]/' "$@"
 "#;
 
 /// A model in the cache of the hub, which a study names.
@@ -286,9 +286,9 @@ fn every_benchmark_has_a_section() {
     let mut found = 0;
     for entry in std::fs::read_dir(root().join("examples")).unwrap().map(Result::unwrap) {
         let name = entry.file_name().into_string().unwrap();
-        let is_program = name.ends_with(".rs") || name.ends_with("_benchmark");
-        if is_program {
-            let row = format!("| [`{}`](#", name.trim_end_matches(".rs"));
+        let program = name.strip_suffix(".rs").or_else(|| name.ends_with("_benchmark").then_some(&*name));
+        if let Some(program) = program {
+            let row = format!("| [`{program}`](#");
             assert!(page.contains(&row), "docs/src/benchmarks.md has no row of examples/{name}");
             found += 1;
         }

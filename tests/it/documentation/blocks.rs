@@ -167,8 +167,8 @@ impl CodeBlock {
 
     /// Returns the text of a console block as a script, and the lines of output that it shows.
     pub(super) fn console(&self) -> (String, Vec<&str>) {
-        let commands = self.text.lines().filter_map(|line| line.strip_prefix("$ "));
-        let script = commands.map(|command| format!("{command}\n")).collect();
+        let commands: Vec<_> = self.text.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
+        let script = commands.join("\n") + "\n";
         (script, self.text.lines().filter(|line| !line.starts_with("$ ") && *line != "...").collect())
     }
 
