@@ -281,7 +281,7 @@ mod tests {
         );
         let ramp =
             |from_per_s, to_per_s| ArrivalPattern::Ramp { from_per_s, to_per_s, over: Duration::ZERO, burstiness: 1.0 };
-        assert!(message(&ramp(-1.0, 1.0)).contains("begin must be finite and at least 0"));
+        assert!(message(&ramp(-1.0, 1.0)).contains("start of the ramp must be finite and at least 0"));
         assert!(message(&ramp(0.0, 0.0)).contains("the end of the ramp"));
         for fits in [rate(1.0, f64::INFINITY), ramp(0.0, 1.0), ArrivalPattern::AtOnce, ArrivalPattern::Closed] {
             assert_eq!(fits.check(), Ok(()));
