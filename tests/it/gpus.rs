@@ -251,7 +251,7 @@ fn a_process_that_is_at_work_and_a_device_that_is_hot_disturb_and_a_cap_on_power
         let active = scope.spawn(|| marks(&[FOLLOWS, "foreign 4100002 300", "active 4100002 30"]));
         let idle = scope.spawn(|| marks(&[FOLLOWS, "foreign 4100002 300", "active 4100002 1", "reasons 0x04"]));
         let hot = scope.spawn(|| marks(&[FOLLOWS, "reasons 0x24"]));
-        assert_eq!(active.join().unwrap()[0], "process 4100002, 300 MiB computes on GPU 0");
+        assert_eq!(active.join().unwrap()[0], "process 4100002, 300 MiB, computes on GPU 0");
         assert_eq!(idle.join().unwrap(), serde_json::Value::Null);
         let hot = hot.join().unwrap();
         let reason =
