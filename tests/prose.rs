@@ -30,21 +30,21 @@ const IDIOMS: [Idiom; 6] = [
         name: "\"what is\", \"what the\" as a noun",
         pattern: r"\bwhat (?:is|was|are|were|it|the|they|its|a|an|others?|has|had|would|each|one|can|cannot)\b",
         better: "name the thing: the settings, the result, the value",
-        in_comments: 1,
+        in_comments: 0,
         in_documents: 0,
     },
     Idiom {
         name: "\"where\" for \"if\"",
         pattern: r"\b[Ww]here (?:it|there|none|they|nobody|nothing|a|an|one|no|this|that|both|all|any|some|somebody|two|those|these|he|she|its)\b",
         better: "if or when; where is for places",
-        in_comments: 1,
+        in_comments: 0,
         in_documents: 0,
     },
     Idiom {
         name: "say, says, said",
         pattern: r"\b[Ss](?:ay|ays|aid)\b",
         better: "state, report, contain, record, describe",
-        in_comments: 1,
+        in_comments: 0,
         in_documents: 0,
     },
     Idiom {
@@ -58,7 +58,7 @@ const IDIOMS: [Idiom; 6] = [
         name: "whoever, whatever, so many, of which, by which",
         pattern: r"\b(?:[Ww]hoever|[Ww]hatever|[Ww]hichever|[Ss]o (?:many|much|few)|(?:of|by|with|in|from) (?:which|whom))\b",
         better: "any, the number of, `n`; rebuild the sentence",
-        in_comments: 1,
+        in_comments: 0,
         in_documents: 0,
     },
 ];

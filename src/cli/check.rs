@@ -22,7 +22,7 @@ use crate::stats::gib_to_bytes;
 
 #[derive(Debug, Args)]
 pub(super) struct CheckCommand {
-    /// The study file.
+    /// The study file (TOML).
     #[arg(required_unless_present = "args_file", conflicts_with = "args_file")]
     study: Option<PathBuf>,
     /// Explain each parameter.
@@ -55,7 +55,7 @@ pub(super) struct CheckCommand {
     /// Environment variable of the launch; repeatable. With --preflight it replaces that of this process.
     #[arg(long = "env", value_name = "NAME=VALUE", requires = "args_file", value_parser = variable)]
     variables: Vec<(String, String)>,
-    /// Memory of one device.
+    /// Memory of one device in GiB.
     #[arg(long, value_name = "X", requires = "args_file", value_parser = memory_gib)]
     gpu_memory_gib: Option<f64>,
     /// Number of devices.
@@ -107,9 +107,8 @@ impl CheckCommand {
         if let Some(installed) = &installed {
             facts = Facts { host: HostLimits::detect(), absent: Some(&installed.absent), ..facts };
         }
-        let table = engine
-            .flag_table(version)
-            .ok_or_else(|| CommandFailure::new(INVALID, "the engine's flags are not known"))?;
+        let table =
+            engine.flag_table(version).ok_or_else(|| CommandFailure::new(INVALID, "the engine's flags are unknown"))?;
         let check = arguments::ArgumentCheck { facts: &facts, table, model: &name, preflight: preflight.as_ref() };
         for what in unchecked_of_model(&model) {
             note(global, &format!("not checked: {what}"));
@@ -125,16 +124,16 @@ impl CheckCommand {
 fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if is_variable(name) => Ok((name.to_owned(), value.to_owned())),
-        Some((name, _)) => Err(format!("{name:?} is not a variable that a shell could set")),
-        None => Err("NAME=VALUE is expected, such as CUDA_VISIBLE_DEVICES=0".to_owned()),
+        Some((name, _)) => Err(format!("{name:?} is not a valid name for an environment variable")),
+        None => Err("expected NAME=VALUE, such as CUDA_VISIBLE_DEVICES=0".to_owned()),
     }
 }
 
 fn memory_gib(text: &str) -> Result<f64, String> {
     let gib = text.parse().ok().filter(|gib| *gib > 0.0 && *gib < 1e6);
-    gib.ok_or_else(|| "the memory of a GPU in GiB is expected, such as 79.2".to_owned())
+    gib.ok_or_else(|| "expected the memory of a GPU in GiB, such as 79.2".to_owned())
 }
 
 fn capability(text: &str) -> Result<(u8, u8), String> {
-    Gpu::parse_capability(text).ok_or_else(|| "two numbers are expected, such as 9.0".to_owned())
+    Gpu::parse_capability(text).ok_or_else(|| "expected two numbers, such as 9.0".to_owned())
 }

@@ -55,7 +55,7 @@ impl ExportCommand {
         if let Outcome::Rejected(rejection) = &scored.trial.outcome {
             let message =
                 format!("trial {} was rejected before launch: {}", scored.trial.proposal.number, rejection.message);
-            return Err(CommandFailure::new(INVALID, message).with_hint("export a trial that ran"));
+            return Err(CommandFailure::new(INVALID, message).with_hint("export a trial that was launched"));
         }
         // Every value that clap accepts is a registered format.
         let Some(exporter) = find(&self.format) else { return Err(CommandFailure::new(USAGE, "unknown format")) };

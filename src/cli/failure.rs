@@ -111,21 +111,21 @@ impl From<TuneError> for CommandFailure {
                 .with_hint("give the changed study another name, or another database with --db"),
             TuneError::ContextDiffers { ref name, .. } => Self::new(INVALID, error.to_string()).with_hint(format!(
                 "begin a new study that uses this one as its prior ([study] name = \"{name}-2\", prior = [{name:?}]), or run \
-                 `tune --accept-change`: it measures the defaults again and compares only trials from then on"
+                 `tune --accept-change`: it measures the defaults again and compares only later trials"
             )),
             TuneError::OtherRelease { ref reported, from, .. } => {
                 Self::new(INVALID, error.to_string()).with_hint(other_release_hint(reported, from))
             }
             TuneError::ReleaseAdopted { ref reported, .. } => Self::new(INVALID, error.to_string())
-                .with_hint(format!("state engine.version = {reported:?}, and run the same command again")),
+                .with_hint(format!("set engine.version = {reported:?}, and run the same command again")),
             TuneError::Lock(LockError::Held { .. }) => Self::unexpected(error.to_string())
-                .with_hint("wait for it, or end that process; it then keeps what it has measured"),
+                .with_hint("wait for that process, or end it; its measurements are kept"),
             TuneError::LeftBehind(LeftBehind::Processes { .. }) => Self::unexpected(error.to_string())
-                .with_hint("the kernel holds them, for instance for a device that hangs; see `ps` and `dmesg`"),
+                .with_hint("the kernel cannot end them, for instance because a device hangs; see `ps` and `dmesg`"),
             TuneError::TooFewSlots { .. } => Self::unexpected(error.to_string())
-                .with_hint("free the devices, if need be by a restart of the machine; then run the same command again"),
+                .with_hint("free the devices or restart the machine, then run the same command again"),
             TuneError::LeftBehind(LeftBehind::Port { .. }) => Self::unexpected(error.to_string())
-                .with_hint("engine.stop_command did not end it, and it may hold the device: end it by hand"),
+                .with_hint("engine.stop_command did not end the server, which may hold the device: end it by hand"),
             TuneError::Log { .. } => Self::unexpected(error.to_string())
                 .with_hint("free some space and run the same command again: every stored trial is kept"),
             TuneError::Load(ref source) => {
@@ -141,16 +141,20 @@ impl From<TuneError> for CommandFailure {
 fn other_release_hint(reported: &str, from: ReleaseSource) -> String {
     match from {
         ReleaseSource::Stated => format!(
-            "state engine.version = {reported:?} or leave it out, and run the same command again; or start the stated release: \
-             engine.command decides which one runs"
+            "set engine.version = {reported:?} or omit it, and run the same command again; or change engine.command, \
+             so that it starts the stated release"
         ),
         ReleaseSource::Probed => format!(
-            "engine.command starts another installation than the one whose package was asked, or the package was changed \
-             meanwhile: run the same command again, or state engine.version = {reported:?}"
+            "engine.command starts another installation than the one whose release was read, or the package has \
+             changed since: run the same command again, or set engine.version = {reported:?}"
         ),
-        ReleaseSource::FirstServer | ReleaseSource::EarlierTrials | ReleaseSource::Assumed | ReleaseSource::Unversioned => {
-            "the engine was changed during the study: install the earlier release again and run the same command again; or run \
-             it with the new release, which offers a new study with this one as its prior or `--accept-change`"
+        ReleaseSource::FirstServer
+        | ReleaseSource::EarlierTrials
+        | ReleaseSource::Assumed
+        | ReleaseSource::Unversioned => {
+            "the engine was changed during the study: install the earlier release and run the same command again; or \
+             run it with the new release, and choose between a new study with this one as its prior and \
+             `--accept-change`"
                 .to_owned()
         }
     }
@@ -161,7 +165,7 @@ impl From<PlaceError> for CommandFailure {
         match error {
             PlaceError::UnknownName { .. } => Self::new(USAGE, error.to_string()),
             PlaceError::NoSimulatedDevice | PlaceError::NoPreset { .. } | PlaceError::UnknownGpu { .. } => {
-                Self::new(INVALID, error.to_string()).with_hint("name the nearest one with --device")
+                Self::new(INVALID, error.to_string()).with_hint("name the most similar preset with --device")
             }
         }
     }

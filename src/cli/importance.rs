@@ -19,6 +19,7 @@ use crate::tuner::{Slots, TuneError, learned};
 pub(super) struct ImportanceCommand {
     /// The study file, for its search space and rules. The trials are read from the database.
     study: PathBuf,
+    /// Output format.
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     format: ListFormat,
 }
@@ -30,7 +31,7 @@ impl ImportanceCommand {
         let Some(study) = store.study(&job.name).await? else {
             let message = format!("the database holds no study {:?}", job.name);
             return Err(CommandFailure::new(INVALID, message)
-                .with_hint("`setpoint studies` lists them; --db names another one"));
+                .with_hint("`setpoint studies` lists the studies; --db names another database"));
         };
         let differences = differences(&job.definition(), &study.definition);
         if !differences.is_empty() {
@@ -45,9 +46,9 @@ impl ImportanceCommand {
         let search = job.search(installed.version, installed.device, installed.host);
         let explanation = search.knowing(&memory, None).question(history, Vec::new()).explain();
         let Some(explanation) = explanation.filter(|explanation| !explanation.about.is_empty()) else {
-            let message = format!("study {:?} has no measurements of its space that could be explained", job.name);
+            let message = format!("study {:?} has no measurements in its search space to explain", job.name);
             return Err(CommandFailure::new(NOTHING_FEASIBLE, message).with_hint(
-                "`setpoint trials` shows what happened to each trial, `setpoint check` what the rules leave",
+                "`setpoint trials` shows the outcome of each trial, `setpoint check` the space that the rules leave",
             ));
         };
         match self.format {

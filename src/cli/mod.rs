@@ -37,7 +37,7 @@ struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 struct Global {
-    /// The database: a path or a `sqlite:` URL.
+    /// The database of studies and trials: a path or a `sqlite:` URL.
     #[arg(
         long,
         global = true,
@@ -50,7 +50,7 @@ struct Global {
     /// Print only results and errors.
     #[arg(long, short, global = true)]
     quiet: bool,
-    /// Print each phase of each trial.
+    /// Print each phase of a trial and each rejected configuration.
     #[arg(long, short, global = true, conflicts_with = "quiet")]
     verbose: bool,
     /// Format of progress and errors on standard error: text, or one JSON object per line.
@@ -82,7 +82,7 @@ enum Format {
 enum Command {
     /// Run a study or continue it.
     Tune(tune::TuneCommand),
-    /// Validate a study file without starting a server.
+    /// Validate a study file or engine arguments without starting a server.
     Check(check::CheckCommand),
     /// Measure throughput and latencies of a running server.
     Bench(Box<bench::BenchCommand>),
@@ -90,7 +90,7 @@ enum Command {
     Predict(predict::PredictCommand),
     /// Run only the optimizer, for other programs, over JSON lines.
     Optimize(optimize::OptimizeCommand),
-    /// List the search spaces that ship with the program.
+    /// List the search spaces that ship with the program, or print one.
     Spaces(spaces::SpacesCommand),
     /// List the studies of the database.
     Studies(query::StudiesCommand),
@@ -153,7 +153,8 @@ async fn run(cli: Cli) -> Result<(), CommandFailure> {
 
 /// Parses a duration such as `90s` or `8h`.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let duration: jiff::SignedDuration = text.parse().map_err(|_| "write it like 90s, 15m or 8h".to_owned())?;
+    let duration: jiff::SignedDuration =
+        text.parse().map_err(|_| "expected a duration such as 90s, 15m or 8h".to_owned())?;
     Duration::try_from(duration).map_err(|_| "must not be negative".to_owned())
 }
 

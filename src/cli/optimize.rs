@@ -14,12 +14,12 @@ use crate::sampler::{self, SAMPLERS};
 const MESSAGES: &str = r#"Messages, one JSON object a line:
   {"type":"space","protocol":1,"params":[...],"objectives":[...],...}   first; answered with "ready"
   {"type":"ask","id":1}                                                 answered with a "config"
-  {"type":"tell","id":1,"status":"ok","values":{...},...}               what came of it; no answer
+  {"type":"tell","id":1,"status":"ok","values":{...},...}               outcome of a config; no answer
   {"type":"judge","id":2}                                               answered with a "judgement"
   {"type":"explain","id":3}                                             answered with an "explanation"
-  {"type":"end"}                                                        ends the program, as the end of the input does
-docs/src/optimize.md describes them. A line that cannot be followed is answered with
-an "error", and the program ends with exit code 2."#;
+  {"type":"end"}                                                        ends the program, like the end of the input
+docs/src/optimize.md describes them. An invalid line is answered with an "error", and
+the program ends with exit code 2."#;
 
 #[derive(Debug, Args)]
 #[command(after_help = MESSAGES)]

@@ -12,6 +12,7 @@ use crate::study_report::{NoWinner, StudyReport};
 
 #[derive(Debug, Args)]
 pub(super) struct StudiesCommand {
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }
@@ -20,16 +21,18 @@ pub(super) struct StudiesCommand {
 pub(super) struct TrialsCommand {
     #[command(flatten)]
     which: StudyChoice,
+    /// Output format.
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     format: ListFormat,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct ShowCommand {
-    /// The trial's number.
+    /// Number of the trial.
     trial: u32,
     #[command(flatten)]
     which: StudyChoice,
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }
@@ -38,10 +41,11 @@ pub(super) struct ShowCommand {
 pub(super) struct BestCommand {
     #[command(flatten)]
     which: StudyChoice,
+    /// Output format.
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     format: ListFormat,
     /// Number of configurations to show.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
 }
 
@@ -60,16 +64,19 @@ impl StudyChoice {
         let found = match (&self.study, studies.as_slice()) {
             (Some(name), _) => studies.iter().find(|(study, _)| study.name == *name).map(|(study, _)| study.clone()),
             (None, [(only, _)]) => Some(only.clone()),
-            (None, []) => return Err(CommandFailure::new(INVALID, "the database holds no study")),
+            (None, []) => {
+                return Err(CommandFailure::new(INVALID, "the database contains no study")
+                    .with_hint("run one with `setpoint tune STUDY.toml`, or name another database with --db"));
+            }
             (None, _) => {
-                let message = format!("the database holds several studies: {}", names());
+                let message = format!("the database contains several studies: {}", names());
                 return Err(CommandFailure::new(USAGE, message).with_hint("name one with --study"));
             }
         };
         found.ok_or_else(|| {
             let name = self.study.as_deref().unwrap_or_default();
             CommandFailure::new(INVALID, format!("there is no study {name:?}"))
-                .with_hint(format!("there are: {}", names()))
+                .with_hint(format!("the database contains: {}", names()))
         })
     }
 }
@@ -154,9 +161,9 @@ pub(super) async fn find_trial(store: &Store, study: &Study, number: u32) -> Res
     // The trial that paused a study has incidents but no outcome yet.
     let incidents = store.incidents(study, Some(number)).await?;
     Err(missing.with_hint(if incidents.is_empty() {
-        "`setpoint trials` lists them".to_owned()
+        "`setpoint trials` lists the finished ones".to_owned()
     } else {
-        format!("it is to be launched again after\n{}", report::incidents_text(&incidents).trim_end())
+        format!("it will be launched again after these incidents:\n{}", report::incidents_text(&incidents).trim_end())
     }))
 }
 
@@ -194,5 +201,5 @@ pub(super) fn no_winner(study: &Study, reason: &NoWinner) -> CommandFailure {
             format!("none of {measured} measured trials of study {name:?} kept the limits")
         }
     };
-    CommandFailure::new(NOTHING_FEASIBLE, message).with_hint("`setpoint trials` shows what happened to each")
+    CommandFailure::new(NOTHING_FEASIBLE, message).with_hint("`setpoint trials` shows the outcome of each")
 }

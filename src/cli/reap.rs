@@ -12,8 +12,10 @@ use crate::server::ProcessOrigin;
 use crate::store::database_path;
 use crate::tuner::{LeftoverFate, ReapSummary, find, reap, study_folders};
 
-/// Signals only processes that `setpoint` has started, and none of a study whose `tune` still runs.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Only processes that setpoint has started are ended, and none of a study whose `tune` still runs."
+)]
 pub(super) struct ReapCommand {
     /// Include the servers of every database, not only of `--db`. This is the default if that database does not exist.
     #[arg(long)]
@@ -24,6 +26,7 @@ pub(super) struct ReapCommand {
     /// Time that a server has to end before it is killed.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }
@@ -45,7 +48,7 @@ impl ReapCommand {
         for (command, ended) in &reaped.stop_commands {
             match ended {
                 Ok(()) => note(global, &format!("ran the stop command `{}`", command.join(" "))),
-                Err(error) => note(global, &format!("a stop command that was still owed: {error}")),
+                Err(error) => note(global, &format!("a pending stop command failed: {error}")),
             }
         }
         note(global, &summary(&reaped, self.dry_run));
@@ -54,7 +57,7 @@ impl ReapCommand {
             return Ok(());
         }
         Err(CommandFailure::new(UNEXPECTED, format!("{survived} processes survived SIGKILL"))
-            .with_hint("the kernel holds them, for instance for a device that hangs; see `ps` and `dmesg`"))
+            .with_hint("the kernel cannot end them, for instance because a device hangs; see `ps` and `dmesg`"))
     }
 }
 
@@ -71,7 +74,8 @@ fn count(reaped: &ReapSummary, is: impl Fn(&LeftoverFate) -> bool) -> usize {
 
 fn summary(reaped: &ReapSummary, dry_run: bool) -> String {
     let running = count(reaped, |fate| matches!(fate, LeftoverFate::Running(_)));
-    let kept = if running == 0 { String::new() } else { format!("; {running} of a running tuner, not touched") };
+    let kept =
+        if running == 0 { String::new() } else { format!("; not touched, because their tuner is running: {running}") };
     if dry_run {
         return format!("{} processes left behind{kept}", count(reaped, |fate| *fate == LeftoverFate::LeftBehind));
     }

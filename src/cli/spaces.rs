@@ -17,6 +17,7 @@ use crate::space::{SpaceFile, built_in, built_in_paths};
 pub(super) struct SpacesCommand {
     /// Print this space as a TOML file, to save and edit.
     space: Option<PathBuf>,
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Table, conflicts_with = "space")]
     format: Format,
 }

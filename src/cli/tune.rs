@@ -24,7 +24,7 @@ use crate::tuner::{RuleVerdicts, Slots, StopRequest, StudyEnding, TuneError, Tun
 
 #[derive(Debug, Args)]
 pub(super) struct TuneCommand {
-    /// The study file.
+    /// The study file (TOML).
     study: PathBuf,
     /// Number of launches, including the study's earlier ones. Rejected trials are not counted.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -57,12 +57,12 @@ pub(super) struct TuneCommand {
 const DRY_RUN_COMMANDS: usize = 5;
 
 /// Hint for a run whose time ended before the defaults were measured.
-const MORE_TIME: &str = "give a budget.time or --time that is longer than a start and its load, as `setpoint check STUDY.toml` \
-                         estimates them; the same command goes on with the same trial";
+const MORE_TIME: &str = "set budget.time or --time above the duration of a launch, which `setpoint check STUDY.toml` \
+                         estimates; the same command resumes with the same trial";
 
 /// Hint for a space whose configurations the rules all reject.
-const SEE_CHECK: &str =
-    "`setpoint check STUDY.toml` shows what each rule removes; widen the ranges, or fix other flags, that it names";
+const SEE_CHECK: &str = "`setpoint check STUDY.toml` shows the removals of each rule; widen the ranges or change the \
+                         fixed flags that it names";
 
 impl TuneCommand {
     pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
@@ -104,13 +104,13 @@ impl TuneCommand {
         }
         if installed.assumed {
             progress.note(&format!(
-                "the engine's release is not known; flags are checked as for {} (state engine.version)",
+                "the engine's release is unknown, flags are checked as for {}; set engine.version if it differs",
                 installed.version
             ));
         }
         slots.describe().iter().for_each(|slots| progress.note(slots));
         if let Some(reason) = &installed.undetected {
-            progress.note(&format!("the GPUs are not known, and rules about them are left out: {reason}"));
+            progress.note(&format!("the GPUs are unknown, so rules about them are skipped: {reason}"));
         }
         for notice in &installed.gpu_notices {
             progress.note(notice);
@@ -139,8 +139,8 @@ impl TuneCommand {
             match tuner.run().await {
                 Err(TuneError::ReleaseAdopted { version, reported }) => {
                     progress.note(&format!(
-                        "the server reports release {reported}, not {}, which was assumed: rules, memory and priors are \
-                         computed again for {version}",
+                        "the server reports release {reported} instead of the assumed {}: rules, memory model and \
+                         priors are computed again for {version}",
                         installed.version
                     ));
                     installed.adopt(version, ReleaseSource::FirstServer);
@@ -178,10 +178,9 @@ fn finish(ending: StudyEnding, conclusion: Result<(), CommandFailure>) -> Result
             Err(CommandFailure::new(ENGINE_NEVER_HEALTHY, pause.to_string()).with_hint(pause.hint))
         }
         ending @ StudyEnding::EngineBroken { .. } => Err(CommandFailure::new(ENGINE_NEVER_HEALTHY, ending.to_string())
-            .with_hint("`setpoint trials` shows each failure, `setpoint show N` the log's place")),
-        ending @ StudyEnding::NothingValid { .. } => {
-            conclusion.map_err(|failure| failure.with_hint(format!("{ending}; widen the space or fix other flags")))
-        }
+            .with_hint("`setpoint trials` lists the failures, `setpoint show N` names the log file")),
+        ending @ StudyEnding::NothingValid { .. } => conclusion
+            .map_err(|failure| failure.with_hint(format!("{ending}; widen the space or change the fixed flags"))),
         _ => conclusion,
     }
 }
@@ -193,11 +192,11 @@ async fn untried(store: &Store, study: &Study, time: Duration) -> Result<Option<
     if counts.measured + counts.failed > 0 {
         return Ok(None);
     }
-    let message = format!("the time of {time:?} ended before any launch of study {:?} was measured", study.name);
+    let message = format!("the time budget of {time:?} ended before any launch of study {:?} was measured", study.name);
     let incidents = store.incidents(study, None).await?;
     Ok(Some(match (incidents_line(&incidents), incidents.last()) {
         (Some(text), Some(last)) => CommandFailure::new(ENGINE_NEVER_HEALTHY, format!("{message}; {text}")).with_hint(
-            format!("`setpoint show {}` shows them; once the reason is gone, run the same command again", last.number),
+            format!("`setpoint show {}` lists them; remove the cause and run the same command again", last.number),
         ),
         _ => CommandFailure::new(NOTHING_FEASIBLE, message).with_hint(MORE_TIME),
     }))

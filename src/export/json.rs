@@ -13,7 +13,7 @@ impl Exporter for JsonExporter {
     }
 
     fn summary(&self) -> &'static str {
-        "command, environment, configuration and metrics as one object"
+        "command, environment, configuration and metrics as one JSON object"
     }
 
     fn export(&self, winner: &ExportedTrial<'_>) -> String {

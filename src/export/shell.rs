@@ -14,7 +14,7 @@ impl Exporter for ShellExporter {
     }
 
     fn summary(&self) -> &'static str {
-        "a script that starts the server; its arguments are passed on"
+        "a shell script that starts the server; its arguments are passed on to the engine"
     }
 
     fn executable(&self) -> bool {
@@ -35,7 +35,7 @@ impl Exporter for ShellExporter {
         script.push_str("set -eu\n");
         for (name, value) in &trial.launch.env {
             if !is_variable(name) {
-                comment(&mut script, &format!("left out, since it is no variable that a shell could set: {name}"));
+                comment(&mut script, &format!("omitted, because a shell cannot set a variable of this name: {name}"));
             } else if value.contains(REDACTED) {
                 let _ = writeln!(script, ": \"${{{name}:?is a secret and was not stored: set it}}\"");
             } else {
@@ -43,7 +43,7 @@ impl Exporter for ShellExporter {
             }
         }
         if winner.command().iter().any(|word| word.contains(REDACTED)) {
-            let text = format!("a secret was not stored: put it in the place of {REDACTED} and remove this line");
+            let text = format!("a secret was not stored: replace {REDACTED} with it and remove this line");
             let _ = writeln!(script, "echo {} >&2; exit 1", quote(&text));
         }
         let words: Vec<_> = winner.command().iter().map(|word| quote(word)).collect();

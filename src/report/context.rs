@@ -43,7 +43,7 @@ pub(crate) fn context_text(stored: &StoredContext) -> String {
         let _ = writeln!(text, "{name:<24}{value}");
     };
     if stored.is_earlier {
-        line("context", "an earlier one: this trial is not compared with those of the present context".to_owned());
+        line("context", "earlier: this trial is not compared with those of the present context".to_owned());
     }
     let Some(TrialContext { device, host, .. }) = &stored.context else { return text };
     let mebibytes = |bytes: u64| format!("{} MiB", bytes >> 20);
@@ -55,7 +55,7 @@ pub(crate) fn context_text(stored: &StoredContext) -> String {
         "device",
         join(vec![
             device.name.clone(),
-            device.count.map(|count| format!("{count} of them")),
+            device.count.map(|count| format!("{count} devices")),
             device.memory.map(mebibytes),
             device.mig_profile.clone().filter(|profile| profile != "none").map(|profile| format!("MIG {profile}")),
             device.compute_capability.clone().map(|capability| format!("compute capability {capability}")),

@@ -26,7 +26,7 @@ fn about_text(about: &ExplainedNumber) -> String {
         NumberKind::Limit => "limit",
     };
     let mut text = format!(
-        "{kind} {}: {} measurements, R^2 of what was held out {r2}, {} of the variance not known\n",
+        "{kind} {}: {} measurements, R^2 of held-out measurements {r2}, {} of the variance unexplained\n",
         about.name,
         about.measured,
         percent(about.unknown)
@@ -60,7 +60,7 @@ fn about_text(about: &ExplainedNumber) -> String {
 fn dependence(about: &ExplainedNumber, importance: &ParameterImportance) -> String {
     let header = match about.of {
         NumberKind::Objective => about.name.clone(),
-        NumberKind::Limit => "over the limit, ln".to_owned(),
+        NumberKind::Limit => "ln(measured / limit)".to_owned(),
     };
     let mut expectations = table([importance.parameter.as_str(), &header, "5 % to 95 %"], &[0, 1, 2]);
     for point in &importance.dependence {
@@ -160,9 +160,9 @@ mod tests {
     }
 
     #[test]
-    fn the_text_says_what_it_rests_on_and_what_is_doubted_before_anything_else() {
+    fn the_text_begins_with_the_evidence_and_its_warnings() {
         let expected = "\
-objective output_throughput: 9 measurements, R^2 of what was held out 0.88, 12 % of the variance not known
+objective output_throughput: 9 measurements, R^2 of held-out measurements 0.88, 12 % of the variance unexplained
 warning: few
  parameter              alone           total  at the best 
  max-num-seqs  40 % (35 to 50)  80 % (75 to 90)         50 % 

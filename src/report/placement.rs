@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_slots_do_not_have_is_left_out() {
+    fn absent_parts_of_a_placement_are_omitted() {
         let bare = Placement { slots: vec![3], ports: (20_000, 20_031), ..Placement::default() };
         assert_eq!(placement_text(&bare), "slots                   3 (ports 20000 to 20031)\n");
         let (devices, processors) = (Some("2,3".to_owned()), Some("0-7".to_owned()));

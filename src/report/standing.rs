@@ -40,7 +40,7 @@ pub(crate) fn gain_text(gain: Gain) -> String {
     const AGAIN: &str = "(budget.confirm measures both again)";
     let (factor, doubt, baseline_over_limit) = match gain {
         Gain::None => return format!("{GAIN}: none, no configuration was better"),
-        Gain::Unknown => return format!("{GAIN}: unknown, they were not measured"),
+        Gain::Unknown => return format!("{GAIN}: unknown, the defaults were not measured"),
         Gain::Factor { factor, doubt, baseline_over_limit } => (factor, doubt, baseline_over_limit),
     };
     let doubt = match doubt {
@@ -61,17 +61,18 @@ pub(crate) fn gain_text(gain: Gain) -> String {
 pub(crate) fn order_text(order: &RankReason) -> String {
     match order {
         RankReason::Confirmed { times, rival, rival_times } => format!(
-            "confirmed: it was measured {times} times, and trial {}, which is expected at {} and was measured {}, is not \
+            "confirmed: it was measured {times} times; trial {} is expected at {} and was measured {}, but is not \
              better by more than two standard deviations of the difference",
             rival.trial,
             expectation(*rival),
             if *rival_times == 1 { "once".to_owned() } else { format!("{rival_times} times") }
         ),
         RankReason::Expected => {
-            "by the expectation of a model of all measurements: the best single one is mostly luck".to_owned()
+            "by the expectation of a model of all measurements, because the best single measurement is mostly luck"
+                .to_owned()
         }
         RankReason::Unranked => {
-            "after all that the model ranks: it lies outside of the space, or is not likely enough to keep the limits"
+            "after all that the model ranks: it lies outside of the space, or is too unlikely to keep the limits"
                 .to_owned()
         }
         RankReason::Mean => "by the mean of its measurements".to_owned(),
@@ -120,7 +121,7 @@ mod tests {
         );
         let reason = order_text(&order[0]);
         assert!(
-            reason.contains("measured 2 times") && reason.contains("trial 5, which is expected at 4690 +-3.0 %"),
+            reason.contains("measured 2 times") && reason.contains("trial 5 is expected at 4690 +-3.0 %"),
             "{reason}"
         );
         // The smaller value is better, so the model expects no configuration to be better than the first.

@@ -12,9 +12,9 @@ use crate::study_report::{RankReason, RankingPlace, StudyReport};
 use crate::tuner::left_on_the_table;
 
 /// Explains why an estimated remaining gain does not contradict a gain that the measurements do not support.
-const BOTH_GAINS: &str = "the two do not contradict each other: the gain compares measured configurations; the remaining gain \
-                          is a model's estimate, uncertainty included, of what configurations that were not measured could \
-                          add to the best one";
+const BOTH_GAINS: &str = "the two gains do not contradict each other: the first compares measured configurations; the \
+                          remaining gain is a model's estimate, with its uncertainty, of the improvement by \
+                          configurations that were not measured";
 
 /// Returns the ranking as a table, with the reasons for its order, the gain and the estimated remaining gain.
 #[must_use]
@@ -115,18 +115,18 @@ pub(crate) fn incidents_line(incidents: &[Incident]) -> Option<String> {
 fn difference_lines(differences: &[RuleDisagreement]) -> Vec<String> {
     let rejects = |difference: &RuleDisagreement| {
         let rule = difference.rule.as_deref()?;
-        Some(format!("rule {rule} rejects what release {} accepts", difference.engine_version))
+        Some(format!("rule {rule} rejects a configuration that release {} accepts", difference.engine_version))
     };
     let examples = differences.iter().filter(|difference| difference.trial.is_none());
     let mut lines: Vec<_> = examples
-        .filter_map(|example| Some(format!("{} and was set aside: {}", rejects(example)?, example.message)))
+        .filter_map(|example| Some(format!("{}, and was set aside: {}", rejects(example)?, example.message)))
         .collect();
     let trials: Vec<_> = differences.iter().filter_map(|difference| Some((difference.trial?, difference))).collect();
     if let Some((number, first)) = trials.first() {
         let of = if trials.len() == 1 { "trial" } else { "trials, first" };
-        let unknown = || format!("no rule knows that release {} refuses it", first.engine_version);
+        let unknown = || format!("no rule predicts that release {} refuses it", first.engine_version);
         let what = rejects(first).unwrap_or_else(unknown);
-        lines.push(format!("rules and engine differ on {} {of} {number}: {what}: {}", trials.len(), first.message));
+        lines.push(format!("rules and engine disagree on {} {of} {number}: {what}: {}", trials.len(), first.message));
     }
     lines
 }
@@ -134,10 +134,11 @@ fn difference_lines(differences: &[RuleDisagreement]) -> Vec<String> {
 fn rule_test_line(test: &RuleTest) -> Option<String> {
     let RuleTest { number, rule, .. } = test;
     match test.verdict? {
-        RuleVerdict::Refuted => {
-            Some(format!("rule {rule} rejects what trial {number} served, and was set aside: {}", test.message))
-        }
-        RuleVerdict::Confirmed => Some(format!("rule {rule} was confirmed: trial {number} failed as it predicts")),
+        RuleVerdict::Refuted => Some(format!(
+            "rule {rule} rejects the configuration that trial {number} served, and was set aside: {}",
+            test.message
+        )),
+        RuleVerdict::Confirmed => Some(format!("rule {rule} was confirmed: trial {number} failed as predicted")),
         RuleVerdict::Inconclusive => None,
     }
 }

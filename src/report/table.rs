@@ -159,7 +159,7 @@ pub(crate) fn show_text(study: &Study, scored: &ScoredTrial) -> String {
         line("why", why.clone());
     }
     if let Some(gain) = trial.proposal.expected_gain {
-        line("expected gain", format!("{:.2} % of the best by then", 100.0 * gain));
+        line("expected gain", format!("{:.2} % of the best value at that time", 100.0 * gain));
     }
     line("command", shlex::try_join(trial.launch.command.iter().map(String::as_str)).unwrap_or_default());
     for (name, value) in &trial.launch.env {
@@ -200,8 +200,8 @@ pub(crate) fn show_text(study: &Study, scored: &ScoredTrial) -> String {
 fn definition(name: &str) -> &'static str {
     match name {
         "max_concurrent_requests" => {
-            "  (requests that were under way in the same whole second, as vLLM counts them: one that ends and the next of \
-             the same user both count, so that it can exceed the users)"
+            "  (requests in flight within the same whole second, as vLLM counts them: one that ends and the next of \
+             the same user both count, so the number can exceed that of the users)"
         }
         "max_output_tokens_per_s" => "  (tokens in the best whole second)",
         _ => "",
@@ -291,7 +291,7 @@ mod tests {
         };
         let text = show_text(&study, &ScoredTrial { trial, score: Score::Feasible { value: 1.0 } });
         let line = text.lines().find(|line| line.starts_with("max_concurrent_requests")).unwrap();
-        assert!(line.contains("96  (requests that were under way in the same whole second"), "{line}");
+        assert!(line.contains("96  (requests in flight within the same whole second"), "{line}");
     }
 
     #[test]

@@ -34,7 +34,7 @@ const LINES: &[Part] = &[
         &[("kv_cache_usage_mean", "used"), ("kv_cache_usage_max", "at most"), ("prefix_cache_hit_rate", "prefix hits")],
     ),
     (
-        "server did",
+        "server work",
         &[
             ("server_prompt_tokens", "prompt tokens"),
             ("server_generation_tokens", "generated tokens"),
@@ -64,7 +64,7 @@ const LINES: &[Part] = &[
     ),
     (
         "energy",
-        &[("gpu_power_w_mean", "power"), ("energy_j", "in all"), ("energy_per_output_token_j", "for an output token")],
+        &[("gpu_power_w_mean", "power"), ("energy_j", "in all"), ("energy_per_output_token_j", "per output token")],
     ),
 ];
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_has_a_line_for_what_is_known_and_none_for_the_rest() {
+    fn the_text_has_lines_for_known_values_only() {
         let summary = [
             ("requests_running_mean", 15.25),
             ("requests_running_max", 16.0),

@@ -11,7 +11,7 @@ fn a_machine_that_can_run_a_study_on_the_simulated_engine_is_well() {
     for line in told.stdout.lines() {
         assert!(["ok    ", "warn  "].iter().any(|state| line.starts_with(state)), "{line}");
     }
-    for line in ["ok    engine       sim ", "ok    database     setpoint.db is sound and holds 1 studies"] {
+    for line in ["ok    engine       sim ", "ok    database     setpoint.db is intact and contains 1 studies"] {
         assert!(told.stdout.contains(line), "{}", told.stdout);
     }
     let json = workplace.json(&["doctor", "study.toml", "--format", "json"]);

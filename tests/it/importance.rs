@@ -47,7 +47,7 @@ fn the_parameter_that_limits_the_batch_is_the_important_one() {
     assert_eq!(told.code, Some(0), "{}", told.stderr);
     assert!(
         told.stdout.starts_with("objective output_throughput: 1")
-            && told.stdout.contains(" of the variance not known\n"),
+            && told.stdout.contains(" of the variance unexplained\n"),
         "{}",
         told.stdout
     );

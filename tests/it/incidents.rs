@@ -36,8 +36,8 @@ fn a_failure_of_the_environment_is_kept_and_the_same_trial_is_launched_again() {
     let workplace = Workplace::with_study(&study_with(&failing(1, failure), "trials = 1"));
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
-    let told =
-        "trial 0: not its fault, disk: OSError: [Errno 28] No space left on device: /x; launching again in 0.050 s";
+    let told = "trial 0: environment failure, disk: OSError: [Errno 28] No space left on device: /x; launching again \
+                in 0.050 s";
     assert!(tuned.stderr.contains(told), "{}", tuned.stderr);
     assert!(tuned.stdout.contains("1 measured, 0 failed, 0 rejected"), "{}", tuned.stdout);
     assert!(tuned.stdout.contains("1 more launch failed for reasons of the environment: disk 1"), "{}", tuned.stdout);

@@ -39,10 +39,10 @@ fn the_example_is_predicted_as_a_table() {
         "p95_itl_ms <= 10",
         "10 % to 90 %",
         "limited by",
-        "what would move it",
+        "   advice  ",
         "highest load",
         "at a time",
-        "not calibrated: nothing was measured here, and the ranges are wide",
+        "not calibrated: the ranges are wide, because nothing was measured here",
     ] {
         assert!(ended.stdout.contains(text), "{text} is not in\n{}", ended.stdout);
     }
@@ -118,7 +118,7 @@ fn what_cannot_be_predicted_is_named_with_a_hint() {
         (
             &["--config", "{max-num-seqs: 4}"],
             3,
-            &["--config {max-num-seqs: 4}: key must be a string", "hint: write flags"],
+            &["--config {max-num-seqs: 4}: key must be a string", "hint: give flags"],
         ),
         (&["--config", r#"{"max-num-seqs": "many"}"#], 3, &["max-num-seqs", "many"]),
         (&["--device", "tpu"], 2, &["invalid value 'tpu'", "h100"]),
@@ -236,7 +236,7 @@ fn a_study_of_another_engine_does_not_calibrate() {
     let ended = workplace.run(&["predict", "other.toml", "--calibrate", "quickstart"]);
     assert_eq!(ended.code, Some(3), "{}", ended.stderr);
     for text in
-        ["engine.args of study quickstart is ", "a10", "hint: calibrate from a study of the same engine and model"]
+        ["engine.args of study quickstart is ", "a10", "hint: calibrate with a study of the same engine and model"]
     {
         assert!(ended.stderr.contains(text), "{text} is not in {}", ended.stderr);
     }

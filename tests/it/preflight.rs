@@ -97,7 +97,7 @@ fn what_the_engine_refuses_is_never_launched_and_what_it_accepts_is() {
         assert_eq!(trial["reason_code"], "ENGINE");
         assert!(trial.to_string().contains("four is refused"), "{trial}");
     }
-    assert!(tuned.stdout.contains("rules and engine differ on 3 trials, first "), "{}", tuned.stdout);
+    assert!(tuned.stdout.contains("rules and engine disagree on 3 trials, first "), "{}", tuned.stdout);
 }
 
 /// Returns whether a trial has 16 sequences and a budget of 8 tokens. Rule R2 rejects that, and this engine accepts it.
@@ -111,7 +111,7 @@ fn a_rule_that_the_engine_contradicts_is_set_aside() {
     let Some(_) = fake_engine(&workplace) else { return };
     let text = study(&workplace);
     workplace.write("study.toml", &text);
-    let aside = "rule R2 is set aside: the installed engine accepts max-num-batched-tokens=8 max-num-seqs=16, of which";
+    let aside = "rule R2 is set aside: the installed engine accepts max-num-batched-tokens=8 max-num-seqs=16, which";
     let tuned = workplace.run(&["tune", "study.toml", "--trials", "1"]);
     assert!(!tuned.stderr.contains("set aside"), "the first launch does not wait for the engine: {}", tuned.stderr);
     let tuned = workplace.run(&["tune", "study.toml", "--trials", "2"]);
@@ -119,7 +119,8 @@ fn a_rule_that_the_engine_contradicts_is_set_aside() {
     // A resumed run finds the contradiction again.
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert_eq!(tuned.stderr.matches(aside).count(), 1, "{}", tuned.stderr);
-    let told = "rule R2 rejects what release 0.32.0 accepts and was set aside: max_num_batched_tokens (8) must be";
+    let told =
+        "rule R2 rejects a configuration that release 0.32.0 accepts, and was set aside: max_num_batched_tokens (8)";
     assert_eq!(tuned.stdout.matches(told).count(), 1, "{}", tuned.stdout);
     let trials = workplace.trials();
     let launched: Vec<_> = trials.iter().filter(|trial| is_doubted(trial)).collect();
@@ -214,9 +215,9 @@ fn a_study_is_checked_against_what_is_installed() {
     workplace.write("study.toml", &text);
     let checked = workplace.run(&["check", "study.toml"]);
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);
-    let said = "preflight     accepted (vLLM 0.32.0, as installed); rules that it contradicts: 1\n              of \
-                1\n              rule R2 rejects what the installed engine \
-                accepts:\n              max-num-batched-tokens=8 max-num-seqs=16: max_num_batched_tokens";
+    let said = "preflight     accepted (vLLM 0.32.0, as installed); it contradicts 1 of 1 rules\n              \
+                rule R2 rejects max-num-batched-tokens=8 max-num-seqs=16, but the\n              \
+                installed engine accepts it: max_num_batched_tokens";
     assert!(checked.stdout.contains(said), "{}", checked.stdout);
     let json = workplace.json(&["check", "study.toml", "--format", "json"]);
     let config = json!({"max-model-len": 2048, "max-num-batched-tokens": 8, "max-num-seqs": 16});
@@ -287,7 +288,7 @@ fn lines_of_arguments_get_both_verdicts_and_the_engine_decides() {
         let checked = check("whole.jsonl", wrong);
         assert_eq!((checked.code, checked.stdout.as_str()), (Some(3), ""));
         assert!(
-            checked.stderr.contains("hint: name the Python of the environment that has the engine"),
+            checked.stderr.contains("hint: name the Python of a working installation of the engine"),
             "{}",
             checked.stderr
         );

@@ -31,7 +31,11 @@ fn what_a_killed_tuner_left_is_listed_and_then_ended() {
     let told = workplace.run(&["reap"]);
     assert_eq!(told.code, Some(0));
     assert!(told.stdout.contains(&format!("running (tuner {})", tuner.id())), "{}", told.stdout);
-    assert!(told.stderr.contains("nothing was left behind; 1 of a running tuner, not touched"), "{}", told.stderr);
+    assert!(
+        told.stderr.contains("nothing was left behind; not touched, because their tuner is running: 1"),
+        "{}",
+        told.stderr
+    );
     assert_eq!(workplace.processes_left(), [engine]);
 
     signal(&tuner, Signal::SIGKILL);

@@ -12,7 +12,7 @@ fn a_study_goes_on_where_it_stopped_as_if_it_had_not() {
     assert_eq!(interrupted.run(&["tune", "study.toml", "--trials", "2"]).code, Some(0));
     let before = interrupted.trials();
     let second = interrupted.run(&["tune", "study.toml", "--trials", "4"]);
-    assert!(second.stderr.contains("study fast: going on after"), "{}", second.stderr);
+    assert!(second.stderr.contains("study fast: resuming after"), "{}", second.stderr);
     let after = interrupted.trials();
     assert_eq!(after[..before.len()], before[..]);
 

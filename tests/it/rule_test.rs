@@ -28,16 +28,16 @@ fn a_wrong_rule_that_empties_the_space_is_refuted_by_the_first_launch() {
     assert!(launched.iter().all(|trial| trial["state"] == "measured"), "{launched:#?}");
     assert_eq!(launched.iter().filter(|trial| trial["proposed_by"] == "rule_test").count(), 1);
     assert!(ended.stdout.contains("engine's defaults: "), "{}", ended.stdout);
-    assert!(ended.stdout.contains("rule R7 rejects what trial "), "{}", ended.stdout);
+    assert!(ended.stdout.contains("rule R7 rejects the configuration that trial "), "{}", ended.stdout);
 
     // Another study of the same database starts without the rule, and `check` lists it as set aside.
     workplace.write("study.toml", &study_with(TOO_SMALL, "trials = 2\nconfirm = 0").replace("\"fast\"", "\"second\""));
     let ended = workplace.run(&["check", "study.toml"]);
     assert!(ended.stdout.contains("set aside     R7: trial "), "{}", ended.stdout);
-    assert!(ended.stdout.contains("of study fast served what it rejects"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("of study fast served a configuration that it rejects"), "{}", ended.stdout);
     let ended = workplace.run(&["tune", "study.toml"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert!(ended.stderr.contains("of study fast served what it rejects"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("of study fast served a configuration that it rejects"), "{}", ended.stderr);
     let trials = workplace.json(&["trials", "--study", "second", "--format", "json"]);
     assert_eq!(trials[0]["proposed_by"], "baseline");
     assert!(trials.as_array().unwrap().iter().all(|trial| trial["proposed_by"] != "rule_test"), "{trials:#}");
@@ -54,7 +54,7 @@ fn a_right_rule_is_confirmed_once_for_all_studies_of_a_database() {
         let ended = workplace.run(&["tune", "study.toml"]);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         assert_eq!(
-            ended.stderr.contains("rule R7 is confirmed: trial 1 failed as it predicts, no_kv_memory"),
+            ended.stderr.contains("rule R7 is confirmed: trial 1 failed as predicted, no_kv_memory"),
             tests == 1
         );
         let trials = workplace.json(&["trials", "--study", name, "--format", "json"]);

@@ -249,7 +249,7 @@ fn a_disk_that_fills_up_under_load_pauses_the_study_before_it_is_full() {
         return say_skipped("a disk that fills up: this user may not mount a file system");
     };
     let (full, freed) = told.split_once("exit 5\n").unwrap_or_else(|| panic!("{told}"));
-    assert_eq!(full.matches("trial 0: not its fault, disk: ").count(), 2, "{told}");
+    assert_eq!(full.matches("trial 0: environment failure, disk: ").count(), 2, "{told}");
     assert!(full.contains(" bytes free, less than 64 MiB"), "{told}");
     assert!(full.contains("hint: free some space: "), "{told}");
     assert!(freed.contains("1 measured, 0 failed") && freed.ends_with("exit 0\n"), "the same trial goes on: {told}");

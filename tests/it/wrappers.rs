@@ -272,7 +272,7 @@ fn a_stop_command_that_stops_nothing_ends_the_tuner_and_loses_no_measurement() {
     let tuned = tools.workplace.run(&["tune", "study.toml"]);
     assert_eq!(tuned.code, Some(1), "{}", tuned.stderr);
     assert!(tuned.stderr.contains("still answers"), "{}", tuned.stderr);
-    assert!(tuned.stderr.contains("hint: engine.stop_command did not end it"), "{}", tuned.stderr);
+    assert!(tuned.stderr.contains("hint: engine.stop_command did not end the server"), "{}", tuned.stderr);
     let trials = tools.workplace.trials();
     assert_eq!((trials.len(), trials[0]["state"].as_str()), (1, Some("measured")));
     assert_eq!(tools.remote().len(), 1);

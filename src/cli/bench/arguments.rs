@@ -26,7 +26,7 @@ pub(super) struct ServerArgs {
     pub(super) api: Option<ApiName>,
     #[arg(long, value_parser = PossibleValuesParser::new(Dialect::ALL.map(Dialect::name)),
         default_value = Dialect::Vllm.name(), value_name = "KIND",
-        help = "The server behind the interface, for what it takes and sends")]
+        help = "Kind of the server, which determines the fields of requests and replies")]
     pub(super) server: String,
     /// Request whole replies instead of streams. There are then no TTFT, TPOT and ITL
     #[arg(long)]
@@ -57,12 +57,12 @@ pub(super) struct WorkArgs {
     #[arg(long, value_parser = PossibleValuesParser::new(KINDS.iter().map(|(name, help)| {
         clap::builder::PossibleValue::new(*name).help(*help)
     })), value_name = "KIND",
-        help = "What is asked [default: what --dataset or --trace holds, else random]")]
+        help = "Kind of the requests [default: that of the file after --dataset or --trace, else random]")]
     pub(super) workload: Option<String>,
     /// Length of a prompt in tokens: a number, a range such as 100..200, or `max_model_len - 2048` [default: 1024]
     #[arg(long, value_name = "N")]
     pub(super) input_len: Option<TokenLength>,
-    /// Length of a reply in tokens: a number or a range [default: what the file says, else 128]
+    /// Length of a reply in tokens: a number or a range [default: the lengths in the file, else 128]
     #[arg(long, value_name = "N")]
     pub(super) output_len: Option<TokenLength>,
     /// Draw lengths evenly from this share below to this share above, like --random-range-ratio of `vllm bench serve`
@@ -102,17 +102,17 @@ pub(super) struct WorkArgs {
     /// [default: the model's directory, if the server reports one of this machine]
     #[arg(long, value_name = "DIR")]
     pub(super) tokenizer: Option<PathBuf>,
-    /// Number of token ids from which prompts are drawn [default: that of config.json, else 32000]
+    /// Number of token ids to draw prompts from [default: that of config.json, else 32000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     pub(super) vocab_size: Option<u32>,
 }
 
 /// Every kind of workload that arguments can describe.
 pub(super) const KINDS: &[(&str, &str)] = &[
-    ("random", "Random tokens of exact lengths"),
+    ("random", "Random tokens; the lengths are those of --input-len and --output-len"),
     ("sharegpt", "The prompts of a ShareGPT file"),
-    ("jsonl", "The prompts of a file of JSON lines"),
-    ("trace", "Random tokens of a trace's lengths, at its time stamps"),
+    ("jsonl", "The prompts of a file with one JSON object per line"),
+    ("trace", "Random tokens, with the lengths and time stamps of a trace"),
     ("prefix", "Prompts that share prefixes"),
     ("conversation", "Sessions of several turns"),
     ("image", "Generated images with random text"),
@@ -143,7 +143,7 @@ pub(super) struct LoadArgs {
     /// [default: 1]
     #[arg(long, value_name = "B", value_parser = burstiness)]
     pub(super) burstiness: Option<f64>,
-    /// A rate that changes linearly and then stays, such as 1:20:5m
+    /// Rate that changes linearly and then stays; 1:20:5m is from 1 to 20 requests per second within 5 minutes
     #[arg(long, value_name = "FROM:TO:OVER", value_parser = ramp, conflicts_with_all = ["rate", "trace_factor"])]
     pub(super) ramp: Option<RampArgument>,
     /// Time after which no request is sent, such as 90s or 5m. Requests in flight may end
@@ -172,7 +172,7 @@ pub(super) struct LoadArgs {
 
 fn profiles() -> String {
     let names = BenchProfile::BUILT_IN.map(|(name, _)| name).join(", ");
-    format!("Runs one after the other instead of one: a TOML file, or one of the built-in {names}")
+    format!("A series of runs instead of one: a TOML file, or one of the built-in {names}")
 }
 
 /// A rate in requests per second that changes linearly over a time.
@@ -184,7 +184,7 @@ pub(super) struct RampArgument {
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Judgement")]
+#[command(next_help_heading = "Evaluation")]
 pub(super) struct JudgeArgs {
     /// Limit of a good request in milliseconds: ttft, tpot or e2el; repeatable
     #[arg(long, value_name = "LATENCY:MS")]
@@ -193,7 +193,7 @@ pub(super) struct JudgeArgs {
     /// --duration [default: 30m] limit the run
     #[arg(long, value_name = "SHARE")]
     pub(super) until: Option<String>,
-    /// Metric of --until [default: `output_throughput`]
+    /// Metric of --until, or of a profile's precision [default: `output_throughput`]
     #[arg(long, value_name = "METRIC")]
     pub(super) until_metric: Option<String>,
     /// Largest share of failed requests in a valid sample [default: that of the profile, else 5%]
@@ -215,7 +215,7 @@ pub(super) enum WindowName {
 pub(super) struct OutputArgs {
     #[arg(long, value_parser = PossibleValuesParser::new(BENCH_FORMATS.iter().map(|format| {
         clap::builder::PossibleValue::new(format.name).help(format.help)
-    })), default_value = BENCH_FORMATS[0].name, value_name = "FORMAT", help = "What is printed")]
+    })), default_value = BENCH_FORMATS[0].name, value_name = "FORMAT", help = "Output format")]
     pub(super) format: String,
     /// Also write the JSON to this file, even if the sample is void
     #[arg(long, value_name = "FILE")]
@@ -241,7 +241,7 @@ fn number(text: &str) -> Result<f64, String> {
 pub(super) fn positive(text: &str) -> Result<f64, String> {
     match number(text)? {
         value if value > 0.0 && value.is_finite() => Ok(value),
-        value => Err(format!("{value} is not above 0 and finite")),
+        value => Err(format!("{value} is not a finite number above 0")),
     }
 }
 
@@ -268,7 +268,7 @@ fn share(text: &str) -> Result<f64, String> {
     if (0.0..=1.0).contains(&value) {
         return Ok(value);
     }
-    Err(format!("{text:?} is not between 0 % and 100 %: give such as 2% or 0.02"))
+    Err(format!("{text:?} is not between 0 % and 100 %: give a share such as 2% or 0.02"))
 }
 
 /// Parses a duration: seconds as a plain number, or a value such as `90s`, `5m` or `1h 30m`.
@@ -279,7 +279,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     };
     match parsed {
         Some(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err(format!("{text:?} is not a time above 0: give seconds, or such as 90s or 5m")),
+        _ => Err(format!("{text:?} is not a time above 0: give seconds, or a duration such as 90s or 5m")),
     }
 }
 

@@ -62,8 +62,8 @@ impl BenchCommand {
         let hits = measurement.server.get("prefix_cache_hit_rate").copied().unwrap_or(0.0);
         if unshared && hits > FOREIGN_HITS {
             display.note(&format!(
-                "{name}: the server had {:.0} % of the prompts in its prefix cache, and no two of them share anything: it \
-                 was asked the same before; give another --seed, or restart it",
+                "{name}: {:.0} % of the prompt tokens came from the server's prefix cache, but no two prompts share a \
+                 prefix: an earlier run sent the same prompts; give another --seed, or restart the server",
                 100.0 * hits
             ));
         }
@@ -116,7 +116,7 @@ impl BenchCommand {
             text.parse::<Slo>().map_err(|error| CommandFailure::new(USAGE, format!("--goodput: {error}")))
         };
         if self.judge.until_metric.is_some() && self.judge.until.is_none() && self.load.profile.is_none() {
-            let message = "--until-metric says what --until is about, and there is none";
+            let message = "--until-metric has no effect without --until";
             return Err(CommandFailure::new(USAGE, message).with_hint("add --until 2%"));
         }
         Ok(Judge {
@@ -182,18 +182,20 @@ fn void(judge: &Judge, measurement: &Measurement, run: &LoadRun, stop: Option<&B
     let first = run.records.iter().find_map(|record| record.result.as_ref().err());
     let total = measurement.completed + measurement.failed;
     let share = to_f64(measurement.failed) / to_f64(total.max(1));
-    let example = first.map_or_else(String::new, |first| format!("; the first: {first}"));
+    let example = first.map_or_else(String::new, |first| format!("; first error: {first}"));
     if let Some(ending) = stop.filter(|ending| !ending.sound) {
         reasons.push(format!("{}{example}", ending.text));
     } else if share > judge.max_error_rate {
         let (failed, percent) = (measurement.failed, number(judge.max_error_rate * 100.0));
-        reasons.push(format!("{failed} of {total} requests failed, more than {percent} %{example}"));
+        reasons.push(format!("{failed} of {total} requests failed, more than the allowed {percent} %{example}"));
     } else if measurement.completed == 0 {
         reasons.push("no request completed".to_owned());
     }
     if let Some(until) = judge.until.as_ref().filter(|_| stop.is_none() && run.end != RunEnd::Stopped) {
         let (metric, percent, completed) = (&until.metric, number(until.relative * 100.0), measurement.completed);
-        reasons.push(format!("the run was too short to know {metric} to {percent} %: {completed} requests completed"));
+        reasons.push(format!(
+            "the run was too short to measure {metric} to within {percent} %: {completed} requests completed"
+        ));
     }
     let asked = judge.window == RunPart::Steady && run.end != RunEnd::Stopped;
     if let Some(window) = measurement.window.as_ref().filter(|window| asked && !window.steady) {

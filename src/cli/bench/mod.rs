@@ -31,9 +31,9 @@ use target::ServedModels;
 /// Asks a running server and reports throughput and latencies as `vllm bench serve` does.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Standard output has the results only; progress goes to standard error. Exit codes: 2 wrong arguments, 3 a data file is \
-invalid, 5 no server answers, 6 the sample is void (its numbers are written all the same), 130 interrupted (what has \
-ended by then is written).")]
+Results go to standard output, progress to standard error. Exit codes: 0 the sample is valid, 2 wrong arguments, 3 a \
+data file is invalid, 5 no server answers, 6 the sample is void (its numbers are written all the same), \
+130 interrupted (the numbers so far are written).")]
 pub(super) struct BenchCommand {
     #[command(flatten)]
     server: ServerArgs,
@@ -175,7 +175,10 @@ impl BenchCommand {
         judge: &Judge,
     ) -> Result<Vec<Asked>, CommandFailure> {
         if let Some(flag) = self.work.described() {
-            return Err(CommandFailure::new(USAGE, format!("--profile says itself what {flag} would say")));
+            return Err(CommandFailure::new(
+                USAGE,
+                format!("{flag} cannot be used with --profile, which defines the workload"),
+            ));
         }
         let mut profile = BenchProfile::read(profile)?;
         if let Some(file) = &self.work.dataset
@@ -255,8 +258,9 @@ fn verdict(ended: &[BenchResult]) -> Result<(), CommandFailure> {
     // The quoted words are vLLM's. Without the model's files, the vocabulary size is a guess and may be too large.
     let unknown_tokens = void.iter().any(|reasons| reasons.contains("out of vocabulary"));
     Err(if unknown_tokens {
-        failure
-            .with_hint("the model knows fewer tokens than prompts were drawn from: give --vocab-size N, or --tokenizer")
+        failure.with_hint(
+            "the prompts contain token ids outside of the model's vocabulary: give --vocab-size N or --tokenizer DIR",
+        )
     } else {
         failure
     })

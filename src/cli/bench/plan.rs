@@ -27,24 +27,24 @@ pub(super) fn of(
 ) -> Result<LoadPlan, CommandFailure> {
     let stamped = workload.due(0).is_some();
     if args.trace_factor.is_some() && !stamped {
-        let message = "--trace-factor stretches time stamps, and this workload has none";
+        let message = "--trace-factor scales time stamps, but this workload has none";
         return Err(CommandFailure::new(USAGE, message).with_hint("replay a file with time stamps: --trace FILE"));
     }
     let arrival = arrival(args, stamped);
     if trace && !stamped && args.rate.is_none() && args.ramp.is_none() && args.concurrency.is_none() {
-        let message = "--trace: the file has no time stamps, so that it does not say when to send";
+        let message = "--trace: the file has no time stamps, so the send times are not defined";
         return Err(CommandFailure::new(USAGE, message).with_hint("add --rate R or --concurrency N"));
     }
     let counted = args.num_requests.or(if trace { workload.len() } else { None });
     let paced = matches!(arrival, ArrivalPattern::Ramp { .. } | ArrivalPattern::Rate { .. });
     if paced && counted.is_none() && args.duration.is_none() && !until {
-        let message = "a rate alone does not say when to stop";
+        let message = "the load has no end: a rate needs a number of requests, a duration or a precision";
         return Err(CommandFailure::new(USAGE, message).with_hint("add --num-requests N, --duration S or --until 2%"));
     }
     let bounded = args.duration.is_some() || until;
     let requests = counted.or((!bounded).then_some(USUAL_REQUESTS));
     if arrival == ArrivalPattern::AtOnce && requests.is_none() {
-        let message = "all requests at once, and not how many";
+        let message = "all requests are sent at once, but their number is not given";
         return Err(CommandFailure::new(USAGE, message).with_hint("add --num-requests N, --concurrency N or --rate R"));
     }
     let concurrency = args.concurrency.map(|n| n as usize);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_as_in_vllm_bench_serve() {
+    fn defaults_are_those_of_vllm_bench_serve() {
         let once = plan("", false).unwrap();
         assert_eq!((once.arrival, once.requests, once.concurrency), (ArrivalPattern::AtOnce, Some(1000), None));
         let closed = plan("--concurrency 4", false).unwrap();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_limit_stands_for_a_number() {
+    fn a_duration_replaces_the_number_of_requests() {
         let closed = plan("--concurrency 4 --duration 5m", false).unwrap();
         assert_eq!((closed.requests, closed.duration), (None, Some(Duration::from_mins(5))));
         assert!(plan("--duration 5m", false).is_err(), "all at once, for ever");

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_says_where_the_load_stands() {
+    fn the_line_shows_the_phase_and_its_counts() {
         let live = LiveCounts::default();
         assert_eq!(live.state().text(), "preparing");
         live.follow(&LoadEvent::Phase { phase: LoadPhase::Measure, total: Some(10) });

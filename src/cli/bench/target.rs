@@ -140,7 +140,7 @@ fn from_arguments(args: &ServerArgs) -> Result<LoadTarget, CommandFailure> {
     let url = args.url.trim();
     if !(url.starts_with("http://") || url.starts_with("https://")) {
         let message = format!("--url {url:?} is no http or https address");
-        return Err(CommandFailure::new(USAGE, message).with_hint("give such as http://127.0.0.1:8000"));
+        return Err(CommandFailure::new(USAGE, message).with_hint("give an address such as http://127.0.0.1:8000"));
     }
     let Some(dialect) = Dialect::from_name(&args.server) else {
         return Err(CommandFailure::new(USAGE, format!("unknown server {:?}", args.server)));
@@ -164,8 +164,11 @@ fn from_arguments(args: &ServerArgs) -> Result<LoadTarget, CommandFailure> {
 fn key(asked: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<Option<BearerKey>, CommandFailure> {
     let value = variable(asked.unwrap_or(USUAL_KEY)).map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
     match (asked, value) {
-        (Some(name), None) => Err(CommandFailure::new(USAGE, format!("--api-key-env: the environment has no {name}"))
-            .with_hint("give the name of a variable that holds the key, not the key itself")),
+        (Some(name), None) => Err(CommandFailure::new(
+            USAGE,
+            format!("--api-key-env: the environment variable {name} is not set, or empty"),
+        )
+        .with_hint("give the name of a variable that holds the key, not the key itself")),
         (_, value) => Ok(value.map(BearerKey)),
     }
 }
@@ -179,7 +182,7 @@ fn header(line: &str) -> Result<(String, String), CommandFailure> {
 }
 
 fn extra_body(text: &str) -> Result<Map<String, Json>, CommandFailure> {
-    let hint = "give such as '{\"top_p\": 0.9}'";
+    let hint = "give an object such as '{\"top_p\": 0.9}'";
     match serde_json::from_str(text) {
         Ok(Json::Object(map)) => Ok(map),
         Ok(_) => Err(CommandFailure::new(USAGE, "--extra-body is no JSON object").with_hint(hint)),
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_key_must_be_there_and_the_usual_one_may_be() {
+    fn a_named_key_must_exist_and_the_default_one_may_be_absent() {
         let with = |wanted: &'static str| move |name: &str| (name == wanted).then(|| " secret\n".to_owned());
         assert_eq!(key(Some("K"), with("K")).unwrap(), Some(BearerKey("secret".to_owned())));
         assert_eq!(key(None, with(USUAL_KEY)).unwrap(), Some(BearerKey("secret".to_owned())));

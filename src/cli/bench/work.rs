@@ -83,8 +83,10 @@ impl WorkArgs {
         let kind = found.as_str();
         for (flag, kinds) in ABOUT {
             if self.is_given(flag) && !kinds.contains(&kind) {
-                let message = format!("{flag} says nothing about a {kind} workload");
-                return Err(CommandFailure::new(USAGE, message).with_hint(format!("it is for {}", kinds.join(", "))));
+                let message = format!("{flag} does not apply to a {kind} workload");
+                return Err(
+                    CommandFailure::new(USAGE, message).with_hint(format!("it applies to: {}", kinds.join(", ")))
+                );
             }
         }
         self.of_kind(kind, file, prompts)
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_are_those_of_vllm_bench_serve_unless_something_else_is_said() {
+    fn default_prompts_are_those_of_vllm_bench_serve() {
         assert_eq!(spec("").unwrap(), WorkloadSpec::random(1024, 128));
         assert_eq!(spec("--input-len 7 --output-len 3").unwrap(), WorkloadSpec::random(7, 3));
         let around = spec("--input-len 100 --range-ratio 50%").unwrap();
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn files_say_what_they_are_and_a_trace_is_one() {
+    fn the_kind_of_a_dataset_is_detected_and_a_trace_is_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("prompts");
         std::fs::write(&path, "{\"prompt\": \"hello\"}\n").unwrap();
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_that_would_say_nothing_is_refused() {
+    fn an_argument_without_effect_is_refused() {
         assert!(spec("--turns 3").is_err());
         assert!(spec("--workload conversation --turns 3..5").is_ok());
         assert!(spec("--workload image --prefix-len 3").is_err());

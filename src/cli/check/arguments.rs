@@ -114,7 +114,7 @@ fn answer_all(
 fn read(text: &str, place: &dyn std::fmt::Display) -> Result<Line, CommandFailure> {
     serde_json::from_str(text).map_err(|error| {
         CommandFailure::new(INVALID, format!("{place}: {error}"))
-            .with_hint(r#"each line is an object such as {"args": ["--max-num-seqs", "64"]}"#)
+            .with_hint(r#"each line must be an object such as {"args": ["--max-num-seqs", "64"]}"#)
     })
 }
 
@@ -192,7 +192,7 @@ impl Tally {
         let unanswered = if *unanswered > 0 { format!(", {unanswered} without an answer") } else { String::new() };
         format!(
             "{lines} lines: rules and engine agree on {agree}; the rules reject {false_rejections} that the engine \
-             accepts and accept {false_acceptances} that it rejects{unanswered}; {each:.1} ms a candidate"
+             accepts and accept {false_acceptances} that it rejects{unanswered}; {each:.1} ms per line"
         )
     }
 }

@@ -33,8 +33,8 @@ pub(super) fn start(
 /// Returns the failure of a check whose engine cannot be asked.
 pub(super) fn no_preflight(error: &PreflightError) -> CommandFailure {
     CommandFailure::new(INVALID, format!("--preflight: {error}")).with_hint(
-        "name the Python of the environment that has the engine installed and working, for instance .venv/bin/python, \
-         or leave --preflight out: the rules then stand alone",
+        "name the Python of a working installation of the engine, for instance .venv/bin/python, or omit --preflight \
+         to check with the rules alone",
     )
 }
 
@@ -65,7 +65,7 @@ pub(super) async fn ask(
         Err(reason) => return silent(reason),
     };
     let product = setup.program.engine;
-    note(global, &format!("asking the installed {product}, whose import takes some 10 s"));
+    note(global, &format!("asking the installed {product}; its import takes about 10 s"));
     let preflight = Preflight::start(setup);
     let ready = preflight.ready().await;
     let wrong = match &ready {
@@ -80,18 +80,18 @@ pub(super) async fn ask(
     job.check_installed(&engine)?;
     let verdict = match engine.warm_up.rejection() {
         None => "accepted".to_owned(),
-        Some((stage, message)) => format!("rejected by its {}: {message}", stage.name()),
+        Some((stage, message)) => format!("rejected because of its {}: {message}", stage.name()),
     };
     let disagreement = match judge(findings, &engine.warm_up).1 {
         None => String::new(),
-        Some(Disagreement::FalseRejection(finding)) => format!("; rule {} is wrong here", finding.rule),
-        Some(Disagreement::FalseAcceptance(_)) => "; no rule knows that".to_owned(),
+        Some(Disagreement::FalseRejection(finding)) => format!("; rule {} wrongly rejects it", finding.rule),
+        Some(Disagreement::FalseAcceptance(_)) => "; no rule predicts this".to_owned(),
     };
     let asked = removal.rules.iter().filter(|removed| removed.severity.is_refusal()).count();
     let rules = match &wrong {
-        Err(error) => format!("; what the rules remove was not asked: {error}"),
+        Err(error) => format!("; the removals of the rules were not checked: {error}"),
         Ok(_) if asked == 0 => String::new(),
-        Ok(wrong) => format!("; rules that it contradicts: {} of {asked}", wrong.len()),
+        Ok(wrong) => format!("; it contradicts {} of {asked} rules", wrong.len()),
     };
     let text = format!("{verdict} ({product} {}, as installed){disagreement}{rules}", engine.version);
     Ok(Some(PreflightAnswer { text, wrong: wrong.ok() }))

@@ -70,11 +70,12 @@ pub(super) fn as_text(checked: &CheckedStudy<'_>, explain: bool) -> String {
         page.add("preflight", &preflight.text);
         for WrongRule { rule, config, message } in preflight.wrong.iter().flatten() {
             let config = config.without(fixed);
-            page.add("", &format!("rule {rule} rejects what the installed engine accepts: {config}: {message}"));
+            page.add("", &format!("rule {rule} rejects {config}, but the installed engine accepts it: {message}"));
         }
     }
     for (index, (rule, test)) in checked.verdicts.refuted().into_iter().enumerate() {
-        let text = format!("{rule}: trial {} of study {} served what it rejects", test.number, test.study);
+        let text =
+            format!("{rule}: trial {} of study {} served a configuration that it rejects", test.number, test.study);
         page.add(if index == 0 { "set aside" } else { "" }, &text);
     }
     for (index, PlannedRuleTest { rule, reason, config, .. }) in checked.rule_tests.iter().enumerate() {
@@ -145,10 +146,14 @@ fn memory_line(memory: &MemoryPrediction, removal: &SpaceRemoval) -> String {
         format!("KV cache of {tokens} tokens{deviation} ({:.2} requests of {length} tokens)", memory.concurrency())
     };
     let fails = memory.failure_probability();
-    let risk = if fails < RISK { String::new() } else { format!(", which fail to start with {:.0} %", 100.0 * fails) };
+    let risk = if fails < RISK {
+        String::new()
+    } else {
+        format!(", which fail to start with a probability of {:.0} %", 100.0 * fails)
+    };
     let risky = match removal.risky {
         0 => String::new(),
-        risky => format!("; {} of the space may not start, for want of memory", percent(removal.share(risky))),
+        risky => format!("; {} of the space may fail to start for lack of memory", percent(removal.share(risky))),
     };
     format!("{cache} with the defaults{risk}{risky}")
 }
@@ -225,7 +230,7 @@ fn describe(installed: &ExecutionEnvironment) -> String {
             format!("on {what} of {memory}{}{}", capability.unwrap_or_default(), reason.unwrap_or_default())
         }
     };
-    let assumed = if installed.assumed { " (assumed: neither the study nor the engine says it)" } else { "" };
+    let assumed = if installed.assumed { " (assumed: neither the study nor the engine states it)" } else { "" };
     if installed.release_from == ReleaseSource::Unversioned {
         return device;
     }
@@ -364,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_go_on_below_themselves_and_a_few_are_not_none() {
+    fn long_texts_are_wrapped_and_small_shares_are_not_zero() {
         let mut page = Page(Vec::new());
         page.add("label", &"word ".repeat(20));
         assert_eq!(page.0.len(), 2);

@@ -30,9 +30,9 @@ async fn studies(database: &Path) -> Vec<Finding> {
             let count = names.len();
             let held = names.iter().filter_map(|name| {
                 let holder = holder(&log_directory(database, name).join("lock"))?;
-                Some(Finding::ok("study", format!("{name}: process {holder} works on it")))
+                Some(Finding::ok("study", format!("{name}: in use by process {holder}")))
             });
-            let sound = Finding::ok("database", format!("{shown} is sound and holds {count} studies"));
+            let sound = Finding::ok("database", format!("{shown} is intact and contains {count} studies"));
             std::iter::once(sound).chain(held).collect()
         }
     }

@@ -21,7 +21,7 @@ pub(super) fn look(study: Option<(&Job, &ExecutionEnvironment)>) -> Vec<Finding>
         }
         Err(error @ GpuError::Hangs { .. }) => {
             let text = error.to_string();
-            let hint = "look for Xid lines in `dmesg`; a reset of the device or of the machine may help";
+            let hint = "look for Xid lines in `dmesg`; reset the device, or restart the machine";
             vec![if needs_one == Some(true) {
                 Finding::fail("device", text, hint)
             } else {
@@ -37,7 +37,7 @@ fn described(reading: &GpuReading, driver: &str, owner: &dyn Fn(u32) -> String) 
     let name = name.as_deref().unwrap_or("unknown");
     match (problem, memory) {
         (Some(problem), _) => {
-            let hint = "`nvidia-smi` and `dmesg` tell more; leave it out with CUDA_VISIBLE_DEVICES";
+            let hint = "see `nvidia-smi` and `dmesg`, or exclude the device with CUDA_VISIBLE_DEVICES";
             Finding::warn("device", format!("{id}: {name}, cannot be read: {problem}, driver {driver}"), hint)
         }
         (None, None) => Finding::ok("device", format!("{id}: {name}, memory is not reported, driver {driver}")),
@@ -50,7 +50,7 @@ fn described(reading: &GpuReading, driver: &str, owner: &dyn Fn(u32) -> String) 
 fn absent(needs_one: Option<bool>, text: &str) -> Finding {
     match needs_one {
         Some(false) => Finding::ok("device", format!("{text}; the study needs none")),
-        Some(true) => Finding::fail("device", text, "check `nvidia-smi`; in a container give it the devices"),
+        Some(true) => Finding::fail("device", text, "check `nvidia-smi`; in a container, pass the devices to it"),
         None => Finding::warn("device", text, "without one, trials need vLLM for the CPU or the simulated engine"),
     }
 }
@@ -67,10 +67,11 @@ fn told(reading: &DeviceMemory, driver: &str, owner: &dyn Fn(u32) -> String) -> 
     };
     let holders = match holders.as_slice() {
         // In a container the driver lists no processes of the host.
-        [] => "a process that is not seen from here".to_owned(),
+        [] => "a process that is not visible from here".to_owned(),
         holders => holders.iter().map(holder).collect::<Vec<_>>().join(", "),
     };
-    let hint = "wait for them or end them: a trial would get less memory; `setpoint reap` ends its own";
+    let hint = "wait for these processes or end them, because a trial would have less memory; `setpoint reap` ends \
+                those of killed runs";
     Finding::warn("device", format!("{text}; held by {holders}"), hint)
 }
 
@@ -86,7 +87,7 @@ mod tests {
     use crate::cli::doctor::State;
 
     #[test]
-    fn who_holds_a_devices_memory_is_named() {
+    fn processes_that_hold_a_devices_memory_are_named() {
         let (usable, used, free) = (80 << 30, 600 << 20, (80 << 30) - (600 << 20));
         let idle = DeviceMemory { name: "A100".into(), usable, used, free, ..DeviceMemory::default() };
         let owner = |pid| format!("VLLM::EngineCore {pid} of user 7");
@@ -101,7 +102,7 @@ mod tests {
         let holders = "held by VLLM::EngineCore 42 of user 7 (69.0 GiB), VLLM::EngineCore 43 of user 7";
         assert!(finding.text.ends_with(holders), "{}", finding.text);
         let unseen = told(&DeviceMemory { holders: Vec::new(), ..held }, "570.1", &owner);
-        assert!(unseen.text.ends_with("held by a process that is not seen from here"), "{}", unseen.text);
+        assert!(unseen.text.ends_with("held by a process that is not visible from here"), "{}", unseen.text);
     }
 
     #[test]

@@ -24,8 +24,10 @@ pub(super) fn look(global: &Global) -> Vec<Finding> {
         let mut finding = space("shared", shared, 0, GIB, true);
         if finding.state == State::Warn {
             // Docker's default is 64 MiB.
-            finding.hint =
-                Some("engines on several devices need more: `--ipc=host` or `--shm-size` of a container".into());
+            finding.hint = Some(
+                "engines on several devices need more: start the container with `--ipc=host` or a larger `--shm-size`"
+                    .into(),
+            );
         }
         finding
     } else {
@@ -57,7 +59,7 @@ fn space(what: &'static str, folder: &Path, least: u64, enough: u64, written: bo
         return Finding::fail(what, format!("{shown} cannot be written"), "name another database with --db");
     }
     match statvfs(folder) {
-        Err(error) => Finding::warn(what, format!("{shown}: the space is not known: {error}"), "see `df`"),
+        Err(error) => Finding::warn(what, format!("{shown}: the free space is unknown: {error}"), "see `df`"),
         Ok(stat) => judged(what, &shown.to_string(), stat.blocks_available() * stat.fragment_size(), least, enough),
     }
 }
@@ -67,7 +69,7 @@ fn judged(what: &'static str, shown: &str, free: u64, least: u64, enough: u64) -
     if free < least {
         return Finding::fail(what, text, format!("free at least {}", gib_text(least)));
     }
-    Finding::expect(free >= enough, what, text, &format!("a night of trials should have {}", gib_text(enough)))
+    Finding::expect(free >= enough, what, text, &format!("a night of trials needs about {}", gib_text(enough)))
 }
 
 #[cfg(test)]
@@ -81,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_named() {
+    fn a_missing_folder_is_named() {
         let finding = space("database", Path::new("/nonexistent"), 0, 0, true);
         assert_eq!((finding.state, finding.text.as_str()), (State::Fail, "/nonexistent does not exist"));
         assert_eq!(space("database", &std::env::temp_dir(), 0, 0, true).state, State::Ok);

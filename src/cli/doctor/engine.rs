@@ -25,7 +25,7 @@ pub(super) async fn look(study: Option<(&Job, &ExecutionEnvironment)>, global: &
     };
     if let Some(setup) = setup {
         let product = setup.program.engine;
-        note(global, &format!("asking the installed {product}, whose import takes some 10 s"));
+        note(global, &format!("asking the installed {product}; its import takes about 10 s"));
         findings.push(asked(setup).await);
     }
     findings
@@ -49,7 +49,7 @@ fn of_study(job: &Job, installed: &ExecutionEnvironment) -> (Vec<Finding>, Optio
         !installed.assumed,
         "engine",
         format!("{kind} {version}: {command}"),
-        "state engine.version, so that flags are checked as that release has them",
+        "set engine.version, so that the flags are checked for that release",
     )];
     let setup = match preflight_setup(job, installed, Path::new("")) {
         Ok(setup) => setup.map(|setup| PreflightSetup { marker: marker(), ..setup }),
@@ -77,8 +77,8 @@ async fn of_path() -> (Vec<Finding>, Option<PreflightSetup>) {
         Some(version) => Finding::ok("engine", format!("{name} {version}: {}", program.display())),
         None => Finding::warn(
             "engine",
-            format!("{} does not say which release it is", program.display()),
-            format!("its Python has no package `{name}`, or is no Python of this machine"),
+            format!("{} does not report its release", program.display()),
+            format!("its Python has no package `{name}`, or is not on this machine"),
         ),
     };
     let preflight = engine.preflight().zip(engine.preflight_python(&command));
@@ -111,7 +111,7 @@ async fn asked(setup: PreflightSetup) -> Finding {
         Err(error) => Finding::warn(
             "preflight",
             error.to_string(),
-            format!("the rules stand alone; reinstall {engine} there if it does not start either"),
+            format!("configurations are checked by the rules alone; reinstall {engine} if it does not start either"),
         ),
     }
 }

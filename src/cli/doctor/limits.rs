@@ -42,7 +42,7 @@ fn value(limit: LimitValue) -> Option<u64> {
 }
 
 fn files(limit: Option<u64>) -> Finding {
-    let Some(limit) = limit else { return Finding::ok("files", "as many open files as there can be") };
+    let Some(limit) = limit else { return Finding::ok("files", "no limit on open files") };
     let hint = "raise it: `ulimit -n 65535`, or `LimitNOFILE=65535` in systemd";
     Finding::expect(limit >= FILES, "files", format!("{limit} open files at most"), hint)
 }
@@ -50,7 +50,7 @@ fn files(limit: Option<u64>) -> Finding {
 /// Checks the smaller of the user's limit and that of the control group.
 fn processes(limit: Option<u64>, group: Option<u64>) -> Finding {
     let Some(least) = limit.into_iter().chain(group).min() else {
-        return Finding::ok("processes", "as many as there can be");
+        return Finding::ok("processes", "no limit on processes and threads");
     };
     let hint = "raise it: `ulimit -u`, `TasksMax=` in systemd, `--pids-limit` of a container";
     Finding::expect(least >= PROCESSES, "processes", format!("{least} processes and threads at most"), hint)
@@ -60,14 +60,14 @@ fn processes(limit: Option<u64>, group: Option<u64>) -> Finding {
 fn priority(limit: Option<u64>, capable: bool) -> Finding {
     let allowed = capable || limit.is_none_or(|limit| limit > 0);
     let text = if allowed { "a real-time priority is allowed" } else { "no real-time priority is allowed" };
-    let hint = "where the engine shares processors with the load, allow one: `LimitRTPRIO=1` in systemd, \
+    let hint = "if the engine shares processors with the load generator, allow one: `LimitRTPRIO=1` in systemd, \
                 `--ulimit rtprio=1` of a container";
     Finding::expect(allowed, "priority", text, hint)
 }
 
 fn memory(available: u64, total: u64) -> Finding {
     let text = format!("{} of {} available", gib_text(available), gib_text(total));
-    let hint = "end what takes it: an engine that loads weights needs several GiB of the host";
+    let hint = "end processes that use it: an engine that loads weights needs several GiB of host memory";
     Finding::expect(available >= 4 * GIB, "memory", text, hint)
 }
 
@@ -76,8 +76,11 @@ fn memory(available: u64, total: u64) -> Finding {
 fn clock(source: &str) -> Finding {
     let slow = ["hpet", "acpi_pm", "jiffies", "xen"].contains(&source);
     let state = if slow { State::Warn } else { State::Ok };
-    let hint =
-        slow.then(|| "reading it is slow: see `available_clocksource` beside it for tsc or kvm-clock".to_owned());
+    let hint = slow.then(|| {
+        "reading it is slow: select tsc or kvm-clock, if `available_clocksource` lists it in \
+         /sys/devices/system/clocksource/clocksource0"
+            .to_owned()
+    });
     Finding { what: "clock", state, text: format!("the clock source is {source}"), hint }
 }
 
@@ -86,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_that_a_night_would_meet_are_warned_of() {
+    fn low_limits_are_warnings() {
         let states = |findings: [Finding; 3]| findings.map(|finding| finding.state);
         assert_eq!(states([files(Some(1024)), files(Some(65_535)), files(None)]), [State::Warn, State::Ok, State::Ok]);
         assert_eq!(

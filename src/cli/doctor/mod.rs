@@ -20,11 +20,12 @@ use crate::execution::detect;
 use crate::job::Job;
 use crate::trial::without_controls;
 
-/// The exit code is 0 where nothing fails, and 1 otherwise; warnings do not count.
 #[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 no check failed (warnings do not count), 1 a check failed.")]
 pub(super) struct DoctorCommand {
     /// A study file, to check its engine, model and device. Default: the `vllm` on the PATH.
     study: Option<PathBuf>,
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }

@@ -12,15 +12,16 @@ pub(super) fn look() -> Vec<Finding> {
 /// Judges the ports. `outgoing` is the lowest port that the kernel uses for outgoing connections.
 fn judged(free: std::io::Result<u16>, outgoing: Option<u16>) -> Finding {
     let (first, last) = (PORTS.start, PORTS.end - 1);
-    let hint = "another program or a namespace without a loopback interface takes them: see `ss -lnt` and `ip link`";
+    let hint =
+        "other programs use them, or the network namespace has no loopback interface: see `ss -lnt` and `ip link`";
     match (free, outgoing) {
-        (Err(error), _) => Finding::fail("ports", format!("none of {first} to {last} is free: {error}"), hint),
+        (Err(error), _) => Finding::fail("ports", format!("no port from {first} to {last} is free: {error}"), hint),
         (Ok(_), Some(outgoing)) if outgoing < PORTS.end => Finding::warn(
             "ports",
-            format!("outgoing connections take ports from {outgoing} on, engines get {first} to {last}"),
-            "a trial may find its port taken and is then launched again; see net.ipv4.ip_local_port_range",
+            format!("outgoing connections use ports from {outgoing} on, and engines use {first} to {last}"),
+            "a trial whose port is taken is launched again; net.ipv4.ip_local_port_range sets the outgoing ports",
         ),
-        (Ok(_), _) => Finding::ok("ports", format!("free ones from {first} to {last}")),
+        (Ok(_), _) => Finding::ok("ports", format!("a port from {first} to {last} is free")),
     }
 }
 
@@ -30,7 +31,7 @@ mod tests {
     use crate::cli::doctor::State;
 
     #[test]
-    fn ports_that_the_kernel_gives_away_are_warned_of() {
+    fn ports_of_outgoing_connections_are_a_warning() {
         let none = || Err(std::io::ErrorKind::AddrInUse.into());
         assert_eq!(judged(none(), None).state, State::Fail);
         assert_eq!(judged(Ok(20_001), Some(32_768)).state, State::Ok);

@@ -39,7 +39,7 @@ pub(super) async fn calibrate(
 ) -> Result<LearnedCalibration, CommandFailure> {
     let Some(study) = store.study(name).await? else {
         return Err(CommandFailure::new(INVALID, format!("there is no study {name:?} in {}", store.path().display()))
-            .with_hint("`setpoint studies` lists those that there are"));
+            .with_hint("`setpoint studies` lists the studies of the database"));
     };
     same_engine(&study, question.job)?;
     let (mut all, mut started) = (Vec::new(), Vec::new());
@@ -56,13 +56,13 @@ pub(super) async fn calibrate(
         }
     }
     if all.is_empty() {
-        let problem = format!("no measured trial of study {name} tells when its requests were answered");
+        let problem = format!("no measured trial of study {name} has stored reply times");
         return Err(CommandFailure::new(INVALID, problem)
-            .with_hint("`setpoint tune` keeps that of every trial that it measures now; run the study further"));
+            .with_hint("run the study further: `setpoint tune` stores the reply times of every new trial"));
     }
     let calibration = learn(question, &all).map_err(|error| {
-        CommandFailure::new(INVALID, format!("study {name} does not calibrate: {error}"))
-            .with_hint("leave --calibrate out; the ranges are then those of an unknown machine")
+        CommandFailure::new(INVALID, format!("study {name} cannot calibrate the prediction: {error}"))
+            .with_hint("omit --calibrate; the ranges are then as wide as for an unknown machine")
     })?;
     let starts = StartHistory::learn(&around(question), &started);
     let simulated = !question.job.engine.engine.computes();
@@ -101,9 +101,14 @@ fn same_engine(study: &Study, job: &Job) -> Result<(), CommandFailure> {
             let key = pointer.trim_start_matches('/').replace('/', ".");
             let show =
                 |value: Option<&serde_json::Value>| value.map_or_else(|| "nothing".to_owned(), ToString::to_string);
-            let problem = format!("{key} of study {} is {}, here it is {}", study.name, show(there), show(here));
+            let problem = format!(
+                "{key} of study {} is {}, but in this study file it is {}",
+                study.name,
+                show(there),
+                show(here)
+            );
             return Err(CommandFailure::new(INVALID, problem)
-                .with_hint("calibrate from a study of the same engine and model; load and space may differ"));
+                .with_hint("calibrate with a study of the same engine and model; load and space may differ"));
         }
     }
     Ok(())

@@ -17,10 +17,10 @@ pub(super) fn read(texts: &[String], job: &Job, version: EngineVersion) -> Resul
 fn one(text: &str, job: &Job, version: EngineVersion) -> Result<Config, CommandFailure> {
     let invalid = |problem: String| CommandFailure::new(INVALID, format!("--config {text}: {problem}"));
     let given: Config = serde_json::from_str(text).map_err(|error| {
-        invalid(error.to_string()).with_hint("write flags and their values, such as '{\"max-num-seqs\": 64}'")
+        invalid(error.to_string()).with_hint("give flags and their values, such as '{\"max-num-seqs\": 64}'")
     })?;
     let table = job.engine.engine.flag_table(version);
-    let table = table.ok_or_else(|| invalid("the engine's flags are not known".to_owned()))?;
+    let table = table.ok_or_else(|| invalid("the engine's flags are unknown".to_owned()))?;
     let arguments = job.engine.arguments(version);
     let mut config = Config::new();
     for (name, value) in given.iter() {
@@ -29,8 +29,8 @@ fn one(text: &str, job: &Job, version: EngineVersion) -> Result<Config, CommandF
             .ok_or_else(|| invalid(format!("{} ({} {version})", table.unknown(name), job.engine.engine.product())))?;
         flag.check(value).map_err(|error| invalid(error.to_string()))?;
         if arguments.get(flag.name).is_some() {
-            return Err(invalid(format!("--{} is set by engine.args, which every launch gets", flag.name))
-                .with_hint("set it in [space] as `fixed` instead"));
+            return Err(invalid(format!("--{} is set by engine.args, which applies to every launch", flag.name))
+                .with_hint("move it from engine.args to `fixed` in [space]"));
         }
         config.set(flag.name, value.clone());
     }

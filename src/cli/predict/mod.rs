@@ -28,7 +28,7 @@ use crate::twin::{Calibration, DevicePreset, StartupModel, WarmState};
 
 #[derive(Debug, Args)]
 pub(super) struct PredictCommand {
-    /// The study file.
+    /// The study file (TOML).
     study: PathBuf,
     /// Flags and values in addition to the study's fixed ones, such as '{"max-num-seqs": 64}'; repeatable.
     /// Default: the engine's defaults.
@@ -145,7 +145,7 @@ impl PredictCommand {
         all.sort_by(|a, b| compare(&job.objective, &a.prediction, &b.prediction));
         let speculates = configs.iter().any(|config| config.get("speculative-config").is_some());
         if speculates && self.acceptance.is_none() && simulated.is_none() {
-            note(global, "nothing is speculated: say with --acceptance how many drafts the model agrees with");
+            note(global, "speculation is not simulated: set --acceptance to the share of accepted draft tokens");
         }
         let engine = engine_text(&job, simulated, &release);
         let predictions = Predictions {
@@ -167,8 +167,8 @@ impl PredictCommand {
         if predictions.all.iter().any(|one| matches!(one.prediction.outcome, Outcome::Measured(_))) {
             return Ok(());
         }
-        Err(CommandFailure::new(NOTHING_FEASIBLE, "none of the configurations would serve the load")
-            .with_hint("the reason of each is printed; `setpoint check` says more of what the rules remove"))
+        Err(CommandFailure::new(NOTHING_FEASIBLE, "none of the configurations can serve the load")
+            .with_hint("the output contains the reason of each; `setpoint check` shows the removals of each rule"))
     }
 
     /// Fails if the twin does not simulate the study's engine.
@@ -177,7 +177,8 @@ impl PredictCommand {
         if engine.twin().is_some() {
             return Ok(());
         }
-        let message = format!("nothing simulates an engine of kind {:?}, so nothing can be predicted", engine.kind());
+        let message =
+            format!("the twin cannot simulate engines of kind {:?}, so there is no prediction", engine.kind());
         let hint = format!("measure it instead: `setpoint tune {}`", self.study.display());
         Err(CommandFailure::new(INVALID, message).with_hint(hint))
     }
@@ -209,8 +210,8 @@ impl PredictCommand {
             }
         }
         if load.requests.is_none() && load.duration.is_none() {
-            let message = "the study's load says neither how many requests there are nor how long it lasts";
-            return Err(CommandFailure::new(INVALID, message).with_hint("give load.requests or load.duration"));
+            let message = "the study's load has neither a number of requests nor a duration";
+            return Err(CommandFailure::new(INVALID, message).with_hint("set load.requests or load.duration"));
         }
         Ok(load)
     }
@@ -223,11 +224,11 @@ fn write(file: &Path, text: &str) -> Result<(), CommandFailure> {
 
 /// Parses a rate in requests per second. Infinity means all at once.
 fn rate(text: &str) -> Result<f64, String> {
-    let rate: f64 = text.parse().map_err(|_| "not a number, nor inf".to_owned())?;
+    let rate: f64 = text.parse().map_err(|_| "expected a number or inf".to_owned())?;
     if rate > 0.0 { Ok(rate) } else { Err("must be above 0".to_owned()) }
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    let share: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    let share: f64 = text.parse().map_err(|_| "expected a number".to_owned())?;
     if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("must be from 0 to 1".to_owned()) }
 }

@@ -137,7 +137,7 @@ impl ProgressLine {
             TunerEvent::Begin { study, stored: 0, .. } => Some(format!("study {study}: new")),
             TunerEvent::Begin { study, stored, launched, best } => {
                 let best = best.map(|best| format!(", best {} {}", self.metric, number(best))).unwrap_or_default();
-                Some(format!("study {study}: going on after {stored} trials, {launched} of them launched{best}"))
+                Some(format!("study {study}: resuming after {stored} trials, {launched} of them launched{best}"))
             }
             TunerEvent::Plan(plan) => Some(plan_line(plan)),
             TunerEvent::Space(removal) if removal.rules.is_empty() => None,
@@ -159,29 +159,27 @@ impl ProgressLine {
             TunerEvent::WrongRule(WrongRule { rule, config, message }) => {
                 let config = config.without(&self.fixed);
                 Some(format!(
-                    "rule {rule} is set aside: the installed engine accepts {config}, of which it says: {message}"
+                    "rule {rule} is set aside: the installed engine accepts {config}, which the rule rejects: {message}"
                 ))
             }
             TunerEvent::RuleTested { number, rule, verdict, config, message, failure } => {
                 let failure = failure.as_deref().unwrap_or_default();
                 Some(match verdict {
                     RuleVerdict::Refuted => format!(
-                        "rule {rule} is set aside: trial {number} serves {}, of which it says: {message}",
+                        "rule {rule} is set aside: trial {number} serves {}, which the rule rejects: {message}",
                         config.without(&self.fixed)
                     ),
                     RuleVerdict::Confirmed => {
-                        format!("rule {rule} is confirmed: trial {number} failed as it predicts, {failure}")
+                        format!("rule {rule} is confirmed: trial {number} failed as predicted, {failure}")
                     }
                     RuleVerdict::Inconclusive => {
-                        format!(
-                            "rule {rule} is neither confirmed nor refuted: trial {number} failed otherwise, {failure}"
-                        )
+                        format!("rule {rule} is still undecided: trial {number} failed for another reason, {failure}")
                     }
                 })
             }
-            TunerEvent::RuleLeftAside { rule, study, number } => {
-                Some(format!("rule {rule} is set aside: trial {number} of study {study} served what it rejects"))
-            }
+            TunerEvent::RuleLeftAside { rule, study, number } => Some(format!(
+                "rule {rule} is set aside: trial {number} of study {study} served a configuration that it rejects"
+            )),
             TunerEvent::Launch(Proposal { number, origin, why, config, .. }) => {
                 let again = if *origin == Origin::Confirmation { " again, to confirm," } else { "" };
                 let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
@@ -203,7 +201,7 @@ impl ProgressLine {
             }
             TunerEvent::Interference { found, at_a_time } => Some(interference_line(found.as_ref(), *at_a_time)),
             TunerEvent::SetAside { number, slots, why } => {
-                Some(format!("trial {number}: {why}; nothing more is launched on {}", list(slots)))
+                Some(format!("trial {number}: {why}; no further trial is launched on {}", list(slots)))
             }
             TunerEvent::Last { why, running } => {
                 let trials = if *running == 1 {
@@ -213,14 +211,14 @@ impl ProgressLine {
                 };
                 Some(format!("no further trial begins: {why}; {trials}"))
             }
-            TunerEvent::Also { error } => Some(format!("moreover: {error}")),
+            TunerEvent::Also { error } => Some(format!("another error: {error}")),
             TunerEvent::Retry { incident, wait } => {
                 let Incident { number, failure, .. } = &**incident;
                 // Other failures than the environment's are retried only if concurrent trials may have caused them.
                 let (whose, when) = match (failure.kind.blame(), wait.is_zero()) {
-                    (Blame::Environment, true) => ("not its fault", "at once".to_owned()),
-                    (Blame::Environment, false) => ("not its fault", format!("in {}", fine(*wait))),
-                    _ => ("perhaps its neighbours' fault", "alone".to_owned()),
+                    (Blame::Environment, true) => ("environment failure", "at once".to_owned()),
+                    (Blame::Environment, false) => ("environment failure", format!("in {}", fine(*wait))),
+                    _ => ("possibly caused by concurrent trials", "alone".to_owned()),
                 };
                 Some(format!("trial {number}: {whose}, {}: {}; launching again {when}", failure.kind, failure.message))
             }
@@ -265,7 +263,7 @@ impl ProgressLine {
 }
 
 /// Returns a line such as
-/// `plan: 8.0 h; the last 2 launches measure the best and the defaults again, for which 24 min are reserved`.
+/// `plan: 8.0 h; the last 2 launches measure the best and the defaults again (24 min are reserved)`.
 fn plan_line(plan: &BudgetPlan) -> String {
     let trials = plan.trials.map(|trials| format!("{trials} launches in all"));
     let time = plan.time.map(coarse);
@@ -276,7 +274,7 @@ fn plan_line(plan: &BudgetPlan) -> String {
         (0, _) => "no confirmation".to_owned(),
         (count, true) => format!("the last {count} launches measure the best and the defaults again"),
         (count, false) => format!(
-            "the last {count} launches measure the best and the defaults again, for which {} are reserved",
+            "the last {count} launches measure the best and the defaults again ({} are reserved)",
             coarse(plan.reserve)
         ),
     };
@@ -288,7 +286,7 @@ fn plan_line(plan: &BudgetPlan) -> String {
 /// Describes the measured interference, and the number of trials that run at a time from then on.
 fn interference_line(found: Option<&Interference>, at_a_time: usize) -> String {
     let Some(found) = found else {
-        return format!("how much trials cost each other is not known; {at_a_time} run at a time");
+        return format!("the interference between trials is unknown; {at_a_time} run at a time");
     };
     let (alone, limit) = (number(found.alone), number(100.0 * found.limit));
     let values: Vec<_> = found.together.iter().map(|value| number(*value)).collect();
@@ -298,11 +296,14 @@ fn interference_line(found: Option<&Interference>, at_a_time: usize) -> String {
     };
     let (values, cost) = (values.join(", "), number(100.0 * found.cost));
     let verdict = if found.is_too_much() {
-        format!("more than slots.max_interference of {limit} % allows: from here on trials run one at a time")
+        format!("above slots.max_interference of {limit} %: from here on trials run one at a time")
     } else {
         format!("{at_a_time} run at a time")
     };
-    format!("the defaults alone {alone}, at the same time on all slots {values}{spoilt}: {cost} % lost; {verdict}")
+    format!(
+        "interference of {cost} %: the defaults reach {alone} alone and {values} on all slots at once{spoilt}; \
+         {verdict}"
+    )
 }
 
 /// Returns a text such as `slot 3` or `slots 2, 3`.
@@ -349,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remaining_time_is_told_coarsely() {
+    fn long_times_are_rounded() {
         let told: Vec<_> = [40, 89, 90, 5399, 12_600].map(|s| coarse(Duration::from_secs(s))).to_vec();
         assert_eq!(told, ["40 s", "89 s", "2 min", "90 min", "3.5 h"]);
     }

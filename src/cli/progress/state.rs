@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_trial_is_told_with_its_phase_and_several_by_their_number_in_each() {
+    fn one_trial_is_shown_with_its_phase_and_several_as_counts_per_phase() {
         let mut state = ProgressState::new(Some(16));
         state.follow(&TunerEvent::Begin { study: "s".to_owned(), stored: 2, launched: 2, best: Some(1234.0) });
         assert_eq!(state.live_text(), "trial 2, launch 3 of 16, best 1234");

@@ -104,9 +104,9 @@ pub(crate) const BENCH_FORMATS: &[BenchFormat] = &[
     BenchFormat { name: "text", help: "The text of `vllm bench serve`", write: text::write },
     BenchFormat {
         name: "json",
-        help: "The JSON of `vllm bench serve --save-result`, with what is new here",
+        help: "The JSON of `vllm bench serve --save-result`, with additional fields",
         write: json::write,
     },
     BenchFormat { name: "markdown", help: "The table of vLLM's nightly benchmarks", write: markdown::write },
-    BenchFormat { name: "columns", help: "The same by columns, as pandas reads it", write: columns::write },
+    BenchFormat { name: "columns", help: "The same table by columns, as JSON for pandas", write: columns::write },
 ];

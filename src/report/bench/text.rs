@@ -24,7 +24,7 @@ const SERVER: [(&str, &str); 7] = [
     ("host_cpu_share_mean", "host CPU"),
     ("gpu_utilization_mean", "GPU"),
     ("gpu_power_w_mean", "power"),
-    ("energy_per_output_token_j", "for an output token"),
+    ("energy_per_output_token_j", "per output token"),
 ];
 
 pub(super) fn write(runs: BenchRuns<'_>) -> String {
@@ -104,7 +104,7 @@ fn ours(run: &BenchResult) -> Vec<(&'static str, String)> {
         })
         .collect();
     if !known.is_empty() {
-        lines.push(("95 % sure:", known.join(", ")));
+        lines.push(("95 % CI:", known.join(", ")));
     }
     if let Some(client) = &measurement.client {
         lines.push(("client:", client_line(client)));
@@ -117,10 +117,10 @@ fn ours(run: &BenchResult) -> Vec<(&'static str, String)> {
         lines.push(("server:", server.join(", ")));
     }
     if run.end != "complete" {
-        lines.push(("end:", format!("{}; {} requests under way, {} not begun", run.end, run.unfinished, run.unsent)));
+        lines.push(("end:", format!("{}; {} requests in flight, {} not sent", run.end, run.unfinished, run.unsent)));
     }
     if let Some(behind) = &run.saturated {
-        lines.push(("saturated:", format!("{behind}; latencies grow for as long as the run lasts")));
+        lines.push(("saturated:", format!("{behind}; latencies grow with the duration of the run")));
     }
     let verdict = if run.is_valid() { "yes".to_owned() } else { format!("NO: {}", run.invalid.join("; ")) };
     lines.push(("valid:", verdict));
@@ -131,7 +131,7 @@ fn ours(run: &BenchResult) -> Vec<(&'static str, String)> {
 pub(in crate::report) fn client_line(client: &ClientReport) -> String {
     let mut parts = vec![format!("{:.2} CPU s ({:.0} % of a core)", client.cpu_s, 100.0 * client.cpu_share)];
     if let Some(waited) = client.processor_wait_s.filter(|waited| *waited >= 0.1) {
-        parts.push(format!("{waited:.1} s without a processor"));
+        parts.push(format!("waited {waited:.1} s for a processor"));
     }
     if let Some(lag) = client.p99_lag_ms {
         parts.push(format!("lag p99 {lag:.2} ms"));

@@ -60,13 +60,13 @@ impl PredictedConfiguration {
     /// Describes the basis of its numbers in one line.
     fn basis(&self, objective: &str) -> String {
         let basis = match (self.elsewhere, self.calibrated) {
-            (_, true) => "calibrated: ranges are what is still uncertain after the observed runs",
+            (_, true) => "calibrated: the ranges contain the uncertainty that remains after the observed runs",
             (false, false) => {
-                "not calibrated: nothing was measured here, and the ranges are wide; --calibrate STUDY narrows them"
+                "not calibrated: the ranges are wide, because nothing was measured here; --calibrate STUDY narrows them"
             }
             (true, false) => {
-                "another device: nothing was measured on it, and the ranges are wide; only what is known of the host and \
-                 the front end is carried over"
+                "another device: the ranges are wide, because nothing was measured on it; only the calibration of the \
+                 host and the front end applies"
             }
         };
         let noise = self

@@ -16,7 +16,7 @@ pub(crate) fn predictions_page(predictions: &Predictions<'_>) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
-         <body>\n<h1>{title}</h1>\n<p>What the twin predicts for the study's own load, in virtual time; nothing was \
+         <body>\n<h1>{title}</h1>\n<p>Predictions of the twin for the study's load, in virtual time; no server was \
          started.</p>\n",
         title = escaped(&format!("setpoint predict: {}", predictions.study)),
     );
@@ -71,7 +71,7 @@ fn panels(series: &BatchSeries) -> [PlotPanel; 3] {
         ),
         panel("KV cache", "% of its blocks", vec![line("used", false, |point| point.kv * 100.0)], None, 100.0),
         panel(
-            "Tokens of a step",
+            "Tokens per step",
             "tokens",
             vec![line("tokens", false, |point| point.tokens)],
             Some(("budget", f64::from(series.budget))),
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_user_writes_is_text_and_never_markup() {
+    fn texts_of_users_are_escaped() {
         assert_eq!(escaped("<script a=\"b\">&"), "&lt;script a=&quot;b&quot;&gt;&amp;");
     }
 }

@@ -154,7 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_values_nothing_is_drawn_outside(
+        fn nothing_is_drawn_outside_of_the_panel(
             values in prop::collection::vec(0.0_f64..1e7, 0..50), step_s in 1e-3_f64..1e3,
         ) {
             let lines = vec![PlotLine { name: "running", values, filled: true }];

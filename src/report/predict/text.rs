@@ -69,13 +69,13 @@ fn details(predictions: &Predictions<'_>, predicted: &PredictedConfiguration, te
         }
     }
     line("limited by", limited(served));
-    line("what would move it", served.limits.advice.clone());
+    line("advice", served.limits.advice.clone());
     line("requests waited for", waited(served));
-    line("a step's time", terms(served));
+    line("step time", terms(served));
     line(
         "busy",
         format!(
-            "{} of the time; the front end takes {} of a request's",
+            "{} of the time; the front end takes {} of a request's time",
             percent(served.limits.shares.busy),
             percent(served.limits.front_end)
         ),
@@ -96,7 +96,7 @@ fn details(predictions: &Predictions<'_>, predicted: &PredictedConfiguration, te
     }
     line("highest load", highest(predictions, served));
     if !served.unknown.is_empty() {
-        line("not known here", format!("{}: left out of the judgement", served.unknown.join(", ")));
+        line("not predicted", format!("{}: ignored in the comparison with the limits", served.unknown.join(", ")));
     }
     line("basis", format!("{} ({} draws)", predicted.basis(&predictions.objective.metric), served.draws));
 }
@@ -118,7 +118,7 @@ fn limited(served: &ServedLoad) -> String {
                 term.name()
             )
         }
-        LoadLimit::FrontEnd => format!("{name}: {share} of a request's time are spent there"),
+        LoadLimit::FrontEnd => format!("{name}: {share} of a request's time is spent there"),
         LoadLimit::Idle => format!("{name}: the engine is idle for {share} of the time"),
     }
 }
@@ -142,7 +142,7 @@ fn terms(served: &ServedLoad) -> String {
 /// Describes the highest load that keeps the study's limits.
 fn highest(predictions: &Predictions<'_>, served: &ServedLoad) -> String {
     let Some(PredictedHighest { knob, value, interval, .. }) = &served.highest else {
-        return "no constraint in the study, so that there is none to keep".to_owned();
+        return "not predicted: the study has no constraint".to_owned();
     };
     let limits = predictions.objective.constraints.iter().filter(|limit| !served.unknown.contains(&limit.metric));
     let mut limits: Vec<String> = limits.map(ToString::to_string).collect();
@@ -159,13 +159,13 @@ fn highest(predictions: &Predictions<'_>, served: &ServedLoad) -> String {
     }
 }
 
-/// Returns a text such as `41 s (25 to 60 in 19 of 20 cases): import 12, weights 6`.
+/// Returns a text such as `41 s (95 % interval 25 to 60): import 12, weights 6`.
 fn started(startup: &StartForecast) -> String {
     let parts = startup.parts.iter().filter(|part| part.median_s >= 0.5);
     let parts: Vec<String> =
         parts.map(|part| format!("{} {:.0}", part.phase.replace('_', " "), part.median_s)).collect();
     let StartForecast { mean_s, low_s, high_s, .. } = startup;
-    format!("{mean_s:.0} s ({low_s:.0} to {high_s:.0} in 19 of 20 cases): {}", parts.join(", "))
+    format!("{mean_s:.0} s (95 % interval {low_s:.0} to {high_s:.0}): {}", parts.join(", "))
 }
 
 /// Formats a share as a percentage.

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn low_memory_ends_another_launch_unless_this_one_takes_the_rest() {
+    fn a_spared_launch_survives_low_memory_unless_it_takes_the_rest_itself() {
         let (begin, mut memory) = (Instant::now(), HostMemory::default());
         let mut at = |second: u32, available, resident| {
             let now = begin + Duration::from_secs(1) * second;

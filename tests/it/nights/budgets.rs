@@ -89,7 +89,8 @@ fn goes_on(name: &str, workplace: &Workplace, before: &[Json]) {
 fn time_that_is_too_short(name: &str) {
     let workplace = place("set -- \"$@\" --sim-startup-s 60", "time = \"1s\"");
     let run = within(name, &workplace, Duration::from_secs(1), &[]);
-    let says = "error: the time of 1s ended before any launch of study \"fast\" was measured hint: give a budget.time";
+    let says =
+        "error: the time budget of 1s ended before any launch of study \"fast\" was measured hint: set budget.time";
     assert_eq!(ends(name, &workplace, &run, 4, says), [] as [Json; 0], "{name}");
     assert_eq!(running(&workplace), 1, "{name}");
     workplace.write("mended", "");
@@ -121,7 +122,7 @@ fn time_that_ends_in_a_wait(name: &str) {
     let workplace = Workplace::with_study(&text.replace("\"50ms\"", "\"1h\""));
     let run = within(name, &workplace, Duration::from_secs(4), &[]);
     let before = ends(name, &workplace, &run, 0, TIME_IS_UP);
-    assert!(run.stderr.contains("not its fault, device_lost: "), "{name}: {}", run.stderr);
+    assert!(run.stderr.contains("environment failure, device_lost: "), "{name}: {}", run.stderr);
     assert!(
         run.stdout.contains("1 more launch failed for reasons of the environment: device_lost 1"),
         "{}",

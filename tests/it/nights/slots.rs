@@ -69,7 +69,7 @@ fn the_other_goes_on(name: &str, trouble: &str, says: &str, paid_trials: usize) 
     let workplace = place(trouble, paid_trials);
     let run = workplace.run(&["tune", "study.toml"]);
     let trials = ends(name, &workplace, &run, 0, says);
-    let aside = run.stderr.matches("nothing more is launched on slot ").count();
+    let aside = run.stderr.matches("no further trial is launched on slot ").count();
     assert_eq!(aside, 1, "{name}: {}", run.stderr);
     is_complete(name, &workplace, &[], &trials, paid_trials);
 }
