@@ -1,12 +1,11 @@
 """Measured tables as finite problems: the best configuration of an engine by measurements of others.
 
 A table has one workload and load. Most of its rows vary one factor at a time, so many combinations were not measured.
-The protocol cannot exclude single configurations. So every configuration of the factors exists,
-and one that was not measured gets the nearest measured row (by the number of factors that differ, then by the order of
-the table), times the measured ratio of each factor that differs. A ratio is the geometric mean over all pairs of
-rows that differ in that factor alone. Measured rows keep their values, interactions included; the
-rest is a product of main effects. It is the same for every optimizer. Repeats of a row are averaged geometrically.
-Noise is added as on the other problems.
+The protocol cannot exclude single configurations. So every combination of the factors exists. One that was not measured
+gets the nearest measured row (by the number of factors that differ, then by the order of the table), times the measured
+ratio of each factor that differs. A ratio is the geometric mean over all pairs of rows that differ in that factor alone.
+Measured rows keep their values, interactions included; the rest is a product of main effects. It is the same for every
+optimizer. Repeats of a row are averaged geometrically. Noise is added as on the other problems.
 """
 
 import csv
