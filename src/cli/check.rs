@@ -25,33 +25,34 @@ pub(super) struct CheckCommand {
     /// The study file.
     #[arg(required_unless_present = "args_file", conflicts_with = "args_file")]
     study: Option<PathBuf>,
-    /// Show what each parameter does and when it matters.
+    /// Explain each parameter.
     #[arg(long)]
     explain: bool,
-    /// How the study's check is printed.
+    /// Output format of the study's check.
     #[arg(long, value_enum, default_value_t = Format::Table, conflicts_with = "args_file")]
     format: Format,
-    /// One verdict for each line `{"args": ["--max-num-seqs", "64"]}` of this file; `-` is standard input.
+    /// File with one list of arguments per line, `{"args": ["--max-num-seqs", "64"]}`, to print a verdict on each.
+    /// `-` is standard input.
     #[arg(long, value_name = "FILE", requires = "model")]
     args_file: Option<PathBuf>,
-    /// The engine whose arguments the file holds.
+    /// Engine of the arguments in the file.
     #[arg(long, default_value = ENGINES[0].name, requires = "args_file", value_parser = PossibleValuesParser::new(
         ENGINES.iter().filter(|kind| kind.has_rules()).map(|kind| kind.name)
     ))]
     engine: String,
-    /// Its release; where this is absent that of the preflight, else the newest known one.
+    /// Release of the engine. Default: that of the preflight, else the newest known one.
     #[arg(long, value_name = "VERSION", requires = "args_file")]
     engine_version: Option<EngineVersion>,
-    /// The directory that holds the model's config.json.
+    /// Directory with the model's config.json.
     #[arg(long, value_name = "DIR", requires = "args_file")]
     model: Option<PathBuf>,
-    /// The device of hardware that need not be present; where this is absent that of the preflight, else cuda.
+    /// Device of the launch; it need not be present. Default: that of the preflight, else cuda.
     #[arg(long, value_enum, requires = "args_file")]
     device: Option<DeviceKind>,
-    /// Ask the vLLM that this Python has installed, too; it decides what it can see.
+    /// Python with vLLM, which then also checks each line. Its verdict counts for all that it checks.
     #[arg(long, value_name = "PYTHON", requires = "args_file")]
     preflight: Option<String>,
-    /// A variable of the launch, as often as needed; with --preflight they stand over our own environment.
+    /// Environment variable of the launch; repeatable. With --preflight it replaces that of this process.
     #[arg(long = "env", value_name = "NAME=VALUE", requires = "args_file", value_parser = variable)]
     variables: Vec<(String, String)>,
     /// Memory of one device.

@@ -15,17 +15,17 @@ use crate::trial::Outcome;
 
 #[derive(Debug, Args)]
 pub(super) struct ExportCommand {
-    /// What to write.
+    /// Format of the export.
     #[arg(long, default_value = "sh", value_parser = clap::builder::PossibleValuesParser::new(
         EXPORTERS.iter().map(|exporter| clap::builder::PossibleValue::new(exporter.name()).help(exporter.summary()))
     ))]
     format: String,
-    /// Another trial than the best.
+    /// Number of the trial to export. Default: the best.
     #[arg(long, value_name = "N")]
     trial: Option<u32>,
     #[command(flatten)]
     which: StudyChoice,
-    /// Where to write it; standard output where this is absent.
+    /// File to write. Default: standard output.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -68,17 +68,35 @@ impl ExportCommand {
     }
 }
 
-/// Writes a temporary file beside the target and renames it, so that a full disk does not leave half a script.
+/// Writes a temporary file beside the target and renames it, so that a full disk does not leave half a script. A file
+/// that exists under the temporary name stays unchanged, and the export fails.
 fn write(path: &std::path::Path, text: &str, executable: bool) -> std::io::Result<()> {
+    use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".part");
+    name.push(format!(".{}.part", std::process::id()));
     let part = path.with_file_name(name);
-    std::fs::write(&part, text)?;
+    std::fs::File::create_new(&part)?.write_all(text.as_bytes())?;
     if executable {
         let mut permissions = std::fs::metadata(&part)?.permissions();
         permissions.set_mode(permissions.mode() | 0o111);
         std::fs::set_permissions(&part, permissions)?;
     }
     std::fs::rename(part, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::write;
+
+    #[test]
+    fn a_file_beside_the_target_stays_unchanged() {
+        let directory = tempfile::tempdir().unwrap();
+        let (target, other) = (directory.path().join("serve.sh"), directory.path().join("serve.sh.part"));
+        std::fs::write(&other, "mine").unwrap();
+        write(&target, "new", true).unwrap();
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "mine");
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "new");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
 }

@@ -17,7 +17,7 @@ use crate::tuner::{Slots, TuneError, learned};
 
 #[derive(Debug, Args)]
 pub(super) struct ImportanceCommand {
-    /// The study file: what was searched, and what the rules allow of it. Its trials are taken from the database.
+    /// The study file, for its search space and rules. The trials are read from the database.
     study: PathBuf,
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     format: ListFormat,

@@ -47,13 +47,13 @@ struct Global {
         value_name = "PATH"
     )]
     db: String,
-    /// Print results and errors only.
+    /// Print only results and errors.
     #[arg(long, short, global = true)]
     quiet: bool,
     /// Print each phase of each trial.
     #[arg(long, short, global = true, conflicts_with = "quiet")]
     verbose: bool,
-    /// How progress and errors are written to standard error: as text, or as one JSON object a line.
+    /// Format of progress and errors on standard error: text, or one JSON object per line.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
     log_format: LogFormat,
 }
@@ -80,15 +80,15 @@ enum Format {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a study, or go on with it.
+    /// Run a study or continue it.
     Tune(tune::TuneCommand),
-    /// Resolve and validate a study file; starts no server.
+    /// Validate a study file without starting a server.
     Check(check::CheckCommand),
-    /// Ask a running server and report throughput and latencies.
+    /// Measure throughput and latencies of a running server.
     Bench(Box<bench::BenchCommand>),
-    /// Predict what configurations would give under a study's load; starts nothing.
+    /// Predict the metrics of configurations under a study's load, without starting a server.
     Predict(predict::PredictCommand),
-    /// The optimizer alone, over JSON lines, for other programs.
+    /// Run only the optimizer, for other programs, over JSON lines.
     Optimize(optimize::OptimizeCommand),
     /// List the search spaces that ship with the program.
     Spaces(spaces::SpacesCommand),
@@ -100,15 +100,15 @@ enum Command {
     Show(query::ShowCommand),
     /// Show the best configurations of a study.
     Best(query::BestCommand),
-    /// Say which parameters of a study matter, and what is expected by their values.
+    /// Show which parameters of a study matter, and the expected metric for their values.
     Importance(importance::ImportanceCommand),
-    /// Write the winning configuration as something to run.
+    /// Export the winning configuration, for instance as a script.
     Export(export::ExportCommand),
-    /// Say what is here and what would get in the way of a study; starts no server.
+    /// Check this machine for problems that would stop a study.
     Doctor(doctor::DoctorCommand),
-    /// Find and end servers that a killed run has left behind.
+    /// End servers that a killed run has left running.
     Reap(reap::ReapCommand),
-    /// The simulated engine.
+    /// Run the simulated engine.
     #[command(subcommand)]
     Sim(sim::SimCommand),
 }

@@ -24,12 +24,12 @@ an "error", and the program ends with exit code 2."#;
 #[derive(Debug, Args)]
 #[command(after_help = MESSAGES)]
 pub(super) struct OptimizeCommand {
-    /// Who proposes configurations.
+    /// The sampler, which proposes configurations.
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(
         SAMPLERS.iter().map(|s| clap::builder::PossibleValue::new(s.name()).help(s.summary()))
     ))]
     sampler: Option<String>,
-    /// Seed of the sampler, before the one that the caller sends.
+    /// Seed of the sampler. It replaces the seed that the caller sends.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }

@@ -40,14 +40,14 @@ pub(super) struct BestCommand {
     which: StudyChoice,
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     format: ListFormat,
-    /// How many configurations the table shows.
+    /// Number of configurations to show.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct StudyChoice {
-    /// The study's name, where the database holds several.
+    /// Name of the study. Required if the database contains several.
     #[arg(long, value_name = "NAME")]
     pub(super) study: Option<String>,
 }

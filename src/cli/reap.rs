@@ -12,16 +12,16 @@ use crate::server::ProcessOrigin;
 use crate::store::database_path;
 use crate::tuner::{LeftoverFate, ReapSummary, find, reap, study_folders};
 
-/// Only what `setpoint` has started is ever signalled, and nothing of a study that a living `tune` works on.
+/// Signals only processes that `setpoint` has started, and none of a study whose `tune` still runs.
 #[derive(Debug, Args)]
 pub(super) struct ReapCommand {
-    /// Of every database, not only of `--db`; so it is where that database does not exist.
+    /// Include the servers of every database, not only of `--db`. This is the default if that database does not exist.
     #[arg(long)]
     all: bool,
-    /// List them and end nothing.
+    /// List the servers and end none.
     #[arg(long)]
     dry_run: bool,
-    /// How long a server may take to end before it is killed.
+    /// Time that a server has to end before it is killed.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -75,8 +75,9 @@ fn summary(reaped: &ReapSummary, dry_run: bool) -> String {
     if dry_run {
         return format!("{} processes left behind{kept}", count(reaped, |fate| *fate == LeftoverFate::LeftBehind));
     }
+    let survived = count(reaped, |fate| *fate == LeftoverFate::Survived);
     match count(reaped, |fate| *fate == LeftoverFate::Ended) {
-        0 => format!("nothing was left behind{kept}"),
+        0 if survived == 0 => format!("nothing was left behind{kept}"),
         ended => format!("ended {ended} processes that a killed run had left behind{kept}"),
     }
 }

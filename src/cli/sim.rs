@@ -10,10 +10,10 @@ use crate::engines::sim::process::{ServeError, SimOptions, engine_core, serve};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SimCommand {
-    /// Serve a model that is not there: `sim serve MODEL [flags of vllm serve] [--sim-* options]`.
+    /// Serve a simulated model: `sim serve MODEL [flags of vllm serve] [--sim-* options]`.
     #[command(disable_help_flag = true, after_help = [OPTIONS, FAULTS].concat())]
     Serve {
-        /// The model's directory, flags as of `vllm serve`, and how the simulation behaves, as below.
+        /// The model's directory, flags of `vllm serve`, and the options of the simulation below.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "MODEL AND FLAGS")]
         arguments: Vec<String>,
     },

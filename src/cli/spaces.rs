@@ -15,7 +15,7 @@ use crate::space::{SpaceFile, built_in, built_in_paths};
 
 #[derive(Debug, Args)]
 pub(super) struct SpacesCommand {
-    /// Print this space, as it can be saved and changed.
+    /// Print this space as a TOML file, to save and edit.
     space: Option<PathBuf>,
     #[arg(long, value_enum, default_value_t = Format::Table, conflicts_with = "space")]
     format: Format,

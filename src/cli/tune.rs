@@ -26,29 +26,29 @@ use crate::tuner::{RuleVerdicts, Slots, StopRequest, StudyEnding, TuneError, Tun
 pub(super) struct TuneCommand {
     /// The study file.
     study: PathBuf,
-    /// Trials to launch in all, earlier ones of the study included; rejected ones are free.
+    /// Number of launches, including the study's earlier ones. Rejected trials are not counted.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     trials: Option<u32>,
-    /// End after this time, for instance 8h, the confirmation and the last stop included.
+    /// Time limit, such as 8h. It includes the confirmation and the last stop.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     time: Option<Duration>,
     /// Seed of the sampler and of the workload.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Who proposes configurations.
+    /// The sampler, which proposes configurations.
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(
         sampler::SAMPLERS.iter().map(|s| clap::builder::PossibleValue::new(s.name()).help(s.summary()))
     ))]
     sampler: Option<String>,
-    /// Trials at a time: each on a GPU of its own, or on as many as it needs; without GPUs on an equal share of the
-    /// processors.
+    /// Number of concurrent trials. Each gets the GPUs that it needs, or an equal share of the processors if there are
+    /// no GPUs.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     parallel: Option<u32>,
-    /// Go on with a study although the engine's release, the device or the host has changed: the defaults are measured again,
-    /// and only trials from then on are compared.
+    /// Continue a study although the engine's release, the device or the host has changed. The defaults are measured
+    /// again, and only later trials are compared.
     #[arg(long)]
     accept_change: bool,
-    /// Print the launch commands that would be tried first, and start nothing.
+    /// Print the first launch commands and start nothing.
     #[arg(long)]
     dry_run: bool,
 }

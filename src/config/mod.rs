@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_configuration_sets_alike_can_be_left_out() {
+    fn values_equal_to_another_configuration_can_be_left_out() {
         let all = Config::new().with("a", 1_i64).with("b", 2_i64).with("c", 3_i64);
         assert_eq!(all.without(&Config::new().with("a", 1_i64).with("b", 9_i64)).to_string(), "b=2 c=3");
     }

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shares_compiled_code_is_expected_to_cost_less() {
+    fn starts_that_share_compiled_code_are_expected_to_cost_less() {
         let (own, shares, not) = (Config::new(), config("gpu-memory-utilization", 0.8), config("max-num-seqs", 64_i64));
         let first = started(&own, &WHOLE, Some(104.0));
         let costs = cost(std::slice::from_ref(&first), &[&own, &shares, &not]).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_before_anything_is_measured() {
+    fn without_measurements_there_is_no_expectation() {
         let own = Config::new();
         assert_eq!(cost(&[], &[&own]), None);
         assert_eq!(cost(&[started(&own, &WHOLE[..2], None)], &[&own]), None);

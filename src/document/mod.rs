@@ -45,6 +45,20 @@ impl fmt::Display for DocumentError {
 pub struct Document {
     pub file: PathBuf,
     text: String,
+    #[cfg(test)]
+    pub(crate) reads: std::cell::RefCell<Vec<KeyRead>>,
+}
+
+/// One read of a key. Tests derive the reference of the study file from these reads.
+#[cfg(test)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyRead {
+    /// Dotted path of the key.
+    pub path: String,
+    /// Accepted kind of value, with its article.
+    pub kind: String,
+    /// `required`, `none`, or the default in backticks.
+    pub default: String,
 }
 
 impl Document {
@@ -54,7 +68,7 @@ impl Document {
     /// If the file cannot be read.
     pub fn read(file: &Path) -> Result<Self, DocumentError> {
         match std::fs::read_to_string(file) {
-            Ok(text) => Ok(Self { file: file.to_owned(), text }),
+            Ok(text) => Ok(Self::from_text(file, text)),
             Err(error) => Err(DocumentError {
                 file: file.to_owned(),
                 line: None,
@@ -68,7 +82,12 @@ impl Document {
     /// Creates a document from a text in memory. `name` replaces the file's path in errors.
     #[must_use]
     pub fn from_text(name: impl Into<PathBuf>, text: impl Into<String>) -> Self {
-        Self { file: name.into(), text: text.into() }
+        Self {
+            file: name.into(),
+            text: text.into(),
+            #[cfg(test)]
+            reads: std::cell::RefCell::default(),
+        }
     }
 
     /// Parses the text, passes its root table to `read`, and refuses the keys that `read` did not ask for.

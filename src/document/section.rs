@@ -1,6 +1,7 @@
 //! One table of a TOML file.
 
 use std::cell::RefCell;
+use std::fmt::Debug;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -49,8 +50,19 @@ impl<'d> Section<'d> {
     /// # Errors
     /// If the value is of another type or out of its type's range.
     pub fn optional<T: FromToml>(&self, key: &str) -> Result<Option<T>, DocumentError> {
-        let Some(value) = self.find(key) else { return Ok(None) };
-        T::from_toml(value.get_ref()).map(Some).map_err(|problem| self.error(key, problem, None))
+        #[cfg(test)]
+        self.record::<T>(key, "none");
+        self.value(key)
+    }
+
+    /// Returns the value of a key, or `default` if it is absent.
+    ///
+    /// # Errors
+    /// Those of [`optional`](Self::optional).
+    pub fn optional_or<T: FromToml + Debug>(&self, key: &str, default: T) -> Result<T, DocumentError> {
+        #[cfg(test)]
+        self.record::<T>(key, &format!("`{default:?}`"));
+        Ok(self.value(key)?.unwrap_or(default))
     }
 
     /// Returns the value of a required key.
@@ -58,7 +70,9 @@ impl<'d> Section<'d> {
     /// # Errors
     /// Those of [`optional`](Self::optional), or that the key is absent.
     pub fn required<T: FromToml>(&self, key: &str) -> Result<T, DocumentError> {
-        self.optional(key)?.ok_or_else(|| self.missing(key, "is missing".to_owned()))
+        #[cfg(test)]
+        self.record::<T>(key, "required");
+        self.value(key)?.ok_or_else(|| self.missing(key, "is missing".to_owned()))
     }
 
     /// Reads a required table.
@@ -121,6 +135,17 @@ impl<'d> Section<'d> {
             problem: problem.into(),
             hint,
         }
+    }
+
+    fn value<T: FromToml>(&self, key: &str) -> Result<Option<T>, DocumentError> {
+        let Some(value) = self.find(key) else { return Ok(None) };
+        T::from_toml(value.get_ref()).map(Some).map_err(|problem| self.error(key, problem, None))
+    }
+
+    #[cfg(test)]
+    fn record<T: FromToml>(&self, key: &str, default: &str) {
+        let read = super::KeyRead { path: self.joined(key), kind: T::kind(), default: default.to_owned() };
+        self.document.reads.borrow_mut().push(read);
     }
 
     fn missing(&self, key: &str, problem: String) -> DocumentError {

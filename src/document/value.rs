@@ -15,6 +15,15 @@ pub trait FromToml: Sized {
     /// # Errors
     /// If the value is of another type or out of the type's range.
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String>;
+
+    /// Returns the accepted kind of value with its article, such as `a string`.
+    fn kind() -> String;
+
+    /// Returns the plural of the kind, such as `strings`.
+    fn kinds() -> String {
+        let kind = Self::kind();
+        format!("{}s", kind.trim_start_matches("an ").trim_start_matches("a "))
+    }
 }
 
 /// Returns the type and text of a value, for errors.
@@ -28,26 +37,38 @@ pub(super) fn describe(value: &DeValue<'_>) -> String {
     }
 }
 
-fn expected<T>(what: &str, found: &DeValue<'_>) -> Result<T, String> {
-    Err(format!("expected {what}, found {}", describe(found)))
+fn unexpected<T: FromToml>(found: &DeValue<'_>) -> String {
+    format!("expected {}, found {}", T::kind(), describe(found))
 }
 
 impl FromToml for String {
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
-        value.as_str().map_or_else(|| expected("a string", value), |text| Ok(text.to_owned()))
+        value.as_str().map(str::to_owned).ok_or_else(|| unexpected::<Self>(value))
+    }
+
+    fn kind() -> String {
+        "a string".to_owned()
     }
 }
 
 impl FromToml for bool {
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
-        value.as_bool().map_or_else(|| expected("true or false", value), Ok)
+        value.as_bool().ok_or_else(|| unexpected::<Self>(value))
+    }
+
+    fn kind() -> String {
+        "true or false".to_owned()
     }
 }
 
 impl FromToml for i64 {
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
-        let Some(number) = value.as_integer() else { return expected("an integer", value) };
+        let Some(number) = value.as_integer() else { return Err(unexpected::<Self>(value)) };
         Self::from_str_radix(&number.as_str().replace('_', ""), number.radix()).map_err(|error| error.to_string())
+    }
+
+    fn kind() -> String {
+        "an integer".to_owned()
     }
 }
 
@@ -57,6 +78,10 @@ macro_rules! unsigned {
             fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
                 let number = i64::from_toml(value)?;
                 Self::try_from(number).map_err(|_| format!("{number} is not between 0 and {}", Self::MAX))
+            }
+
+            fn kind() -> String {
+                i64::kind()
             }
         }
     )+};
@@ -68,8 +93,12 @@ impl FromToml for f64 {
         match value {
             DeValue::Float(number) => number.as_str().replace('_', "").parse().map_err(|_| "not a number".to_owned()),
             DeValue::Integer(_) => i64::from_toml(value).map(to_f64),
-            _ => expected("a number", value),
+            _ => Err(unexpected::<Self>(value)),
         }
+    }
+
+    fn kind() -> String {
+        "a number".to_owned()
     }
 }
 
@@ -80,12 +109,16 @@ impl FromToml for Duration {
         let Some(text) = value.as_str() else {
             return match f64::from_toml(value) {
                 Ok(seconds) => Self::try_from_secs_f64(seconds).map_err(|_| format!("{seconds} is not a duration")),
-                Err(_) => expected("a duration", value),
+                Err(_) => Err(unexpected::<Self>(value)),
             };
         };
         let duration: jiff::SignedDuration =
             text.parse().map_err(|_| format!("{text:?} is not a duration; {example}"))?;
         Self::try_from(duration).map_err(|_| format!("{text:?} is negative; {example}"))
+    }
+
+    fn kind() -> String {
+        "a duration".to_owned()
     }
 }
 
@@ -96,31 +129,55 @@ impl FromToml for Value {
             DeValue::Integer(_) => i64::from_toml(value).map(Self::Int),
             DeValue::Float(_) => f64::from_toml(value).map(Self::Float),
             DeValue::String(text) => Ok(Self::Text(text.to_string())),
-            _ => expected("a boolean, a number or a string", value),
+            _ => Err(unexpected::<Self>(value)),
         }
+    }
+
+    fn kind() -> String {
+        "a boolean, a number or a string".to_owned()
+    }
+
+    fn kinds() -> String {
+        "values".to_owned()
     }
 }
 
 impl<T: FromToml> FromToml for Vec<T> {
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
-        let Some(items) = value.as_array() else { return expected("an array", value) };
+        let Some(items) = value.as_array() else { return Err(unexpected::<Self>(value)) };
         items.iter().map(|item| T::from_toml(item.get_ref())).collect()
+    }
+
+    fn kind() -> String {
+        format!("an array of {}", T::kinds())
+    }
+
+    fn kinds() -> String {
+        format!("arrays of {}", T::kinds())
     }
 }
 
 impl<T: FromToml> FromToml for BTreeMap<String, T> {
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
-        let Some(table) = value.as_table() else { return expected("a table", value) };
+        let Some(table) = value.as_table() else { return Err(unexpected::<Self>(value)) };
         let entry = |(key, value): (&toml::Spanned<toml::de::DeString<'_>>, &toml::Spanned<DeValue<'_>>)| {
             let name = key.get_ref().to_string();
             T::from_toml(value.get_ref()).map_err(|problem| format!("{name}: {problem}")).map(|value| (name, value))
         };
         table.iter().map(entry).collect()
     }
+
+    fn kind() -> String {
+        format!("a table of {}", T::kinds())
+    }
 }
 
 impl FromToml for Config {
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         BTreeMap::<String, Value>::from_toml(value).map(|entries| entries.into_iter().collect())
+    }
+
+    fn kind() -> String {
+        BTreeMap::<String, Value>::kind()
     }
 }

@@ -71,12 +71,12 @@ impl EngineEvidence<'_> {
         // The kernel's OOM killer sends only KILL.
         if self.oom_kills > 0 && signal.is_none_or(|signal| signal == 9) {
             let message =
-                format!("{how}; the kernel killed {} for want of memory meanwhile", processes(self.oom_kills));
+                format!("{how}; since the launch the kernel killed {} for lack of memory", processes(self.oom_kills));
             return Failure { kind: FailureKind::HostMemory, message };
         }
         let message = match signal {
             Some(_) => format!("{how}, which the tuner did not send"),
-            None => format!("{how}, without a word on why, as by a signal that the tuner did not send"),
+            None => format!("{how}; the log has no cause, as after a signal that the tuner did not send"),
         };
         Failure { kind: FailureKind::Killed, message }
     }

@@ -17,11 +17,11 @@ const VARIABLES: &str = "env";
 pub enum PlaceholderError {
     #[error("`{{{name}}}` is not a placeholder; there are {}", PLACEHOLDERS.map(|known| format!("{{{known}}}")).join(", "))]
     Unknown { name: String },
-    #[error("`{{env}}` stands for several words and cannot be a part of {0:?}")]
+    #[error("`{{env}}` becomes several arguments and cannot be a part of {0:?}")]
     NotAlone(String),
-    #[error("`{{flags}}` stands for several words and cannot be a part of {0:?}")]
+    #[error("`{{flags}}` becomes several arguments and cannot be a part of {0:?}")]
     FlagsNotAlone(String),
-    #[error("`{{env}}` is for the words of a wrapper: it can only stand in `command`")]
+    #[error("`{{env}}` is only valid in `command`")]
     NotHere,
 }
 
@@ -32,10 +32,10 @@ impl PlaceholderError {
         match self {
             Self::Unknown { name } => match nearest(name, PLACEHOLDERS) {
                 Some(near) => format!("did you mean `{{{near}}}`?"),
-                None => format!("write `{{{{{name}}}}}` where the braces are meant as they are"),
+                None => format!("write `{{{{{name}}}}}` for literal braces"),
             },
-            Self::NotAlone(_) | Self::FlagsNotAlone(_) => "make it a word of its own".to_owned(),
-            Self::NotHere => "the launch gets the variables of [engine.env] in any case".to_owned(),
+            Self::NotAlone(_) | Self::FlagsNotAlone(_) => "write it as an argument of its own".to_owned(),
+            Self::NotHere => "remove it: every launch gets the variables of [engine.env]".to_owned(),
         }
     }
 }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_fills_in_what_only_it_knows() {
+    fn a_launch_fills_in_its_own_values() {
         let line = "docker run --name {name} {env} --gpus \"device={devices}\" --cpuset-cpus {processors} \
                     -p 127.0.0.1:{port}:{port} --label trial={trial} -v {log}:/log image";
         let expected = "docker run --name setpoint-chat-3-0badcafe -e HF_TOKEN -e SETPOINT_LAUNCH \
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_refused_with_the_nearest_name() {
+    fn an_unknown_placeholder_is_refused_with_the_nearest_name() {
         let error = check_word("--port={prot}").unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -233,7 +233,7 @@ mod tests {
         );
         assert_eq!(error.hint(), "did you mean `{port}`?");
         let error = check_word("{something_else}").unwrap_err();
-        assert_eq!(error.hint(), "write `{{something_else}}` where the braces are meant as they are");
+        assert_eq!(error.hint(), "write `{{something_else}}` for literal braces");
         assert_eq!(check_word("{env}"), Err(PlaceholderError::NotHere));
         assert_eq!(check_command_word("{env}"), Ok(()));
         assert_eq!(check_command_word("x{env}"), Err(PlaceholderError::NotAlone("x{env}".to_owned())));

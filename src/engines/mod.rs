@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_study_that_names_the_port_may_say_where_the_engine_listens() {
+    fn a_study_that_names_the_port_may_set_the_host() {
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let (config, filling) = (Config::new(), filling());
         let line = |command: &str, args: &str| {

@@ -37,11 +37,11 @@ pub enum ReleaseSource {
 impl std::fmt::Display for ReleaseSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Stated => "engine.version states it",
-            Self::Probed => "the installed package reports it",
-            Self::EarlierTrials => "the servers of earlier trials have reported it",
-            Self::FirstServer => "the first server of this run has reported it",
-            Self::Assumed => "it is assumed, as the newest known one",
+            Self::Stated => "set by engine.version",
+            Self::Probed => "reported by the installed package",
+            Self::EarlierTrials => "reported by the servers of earlier trials",
+            Self::FirstServer => "reported by the first server of this run",
+            Self::Assumed => "assumed: the newest known release",
             Self::Unversioned => "nothing depends on it",
         })
     }
@@ -152,13 +152,16 @@ impl ExecutionEnvironment {
             return simulated_preset(job).ok_or_else(|| "engine.args name no simulated device".to_owned());
         }
         let name = match self.device {
-            Device::Cpu => return DevicePreset::find("cpu").ok_or_else(|| "it knows no CPU".to_owned()),
+            Device::Cpu => {
+                return DevicePreset::find("cpu").ok_or_else(|| "the twin has no preset for a CPU".to_owned());
+            }
             Device::Cuda(_) => {
-                let reason = || self.undetected.clone().unwrap_or_else(|| "the driver does not name it".to_owned());
-                self.gpu_name.as_deref().ok_or_else(|| format!("the device is not known: {}", reason()))?
+                let reason =
+                    || self.undetected.clone().unwrap_or_else(|| "the driver does not report its name".to_owned());
+                self.gpu_name.as_deref().ok_or_else(|| format!("the device is unknown: {}", reason()))?
             }
         };
-        preset_of(name).ok_or_else(|| format!("it has no preset for {name}"))
+        preset_of(name).ok_or_else(|| format!("the twin has no preset for {name}"))
     }
 
     /// Adopts the GPUs that the driver has reported.

@@ -9,13 +9,13 @@ use crate::twin::DevicePreset;
 /// A device without a preset of the twin.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlaceError {
-    #[error("{name:?} is no device that the twin knows; there are {}", preset_names())]
+    #[error("{name:?} is not a preset of the twin; there are {}", preset_names())]
     UnknownName { name: String },
     #[error("engine.args name no simulated device; there are {}", preset_names())]
     NoSimulatedDevice,
     #[error("the twin has no preset for {gpu}; there are {}", preset_names())]
     NoPreset { gpu: String },
-    #[error("the engine's GPU is not known ({source}); the twin knows {}", preset_names())]
+    #[error("the engine's GPU is unknown ({source}); the twin's presets are {}", preset_names())]
     UnknownGpu { source: GpuError },
 }
 

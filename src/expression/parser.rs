@@ -125,9 +125,7 @@ impl<V: NameResolver> ExpressionParser<'_, V> {
             None => Expression::Number(self.vocabulary.number(word).ok_or_else(|| match (word, function) {
                 ("", _) => format!("expected a number or {} before {:?}", V::EXPECTED, self.rest),
                 (_, None) => format!("{word:?} is neither a number nor {}", V::EXPECTED),
-                (_, Some(_)) => {
-                    format!("{word:?} is neither a number nor {}, and a function only before \"(\"", V::EXPECTED)
-                }
+                (_, Some(_)) => format!("expected \"(\" after the function {word:?}"),
             })?),
         };
         self.rest = rest;
@@ -159,7 +157,7 @@ impl<V: NameResolver> ExpressionParser<'_, V> {
 }
 
 fn check_depth(depth: usize, most: usize, what: &str) -> Result<(), String> {
-    if depth > most { Err(format!("more than {most} {what} within each other")) } else { Ok(()) }
+    if depth > most { Err(format!("more than {most} nested {what}")) } else { Ok(()) }
 }
 
 /// Returns whether a word may contain `c`.

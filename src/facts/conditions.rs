@@ -166,7 +166,7 @@ fn governor(files: &Files<'_>) -> Option<MeasurementCondition> {
     let state = (!states.is_empty()).then(|| states.join("; "))?;
     let kind = ConditionKind::Governor;
     Some(if is_steady {
-        MeasurementCondition::fine(kind, state, "the clock does not wait for load")
+        MeasurementCondition::fine(kind, state, "the clock does not follow the load")
     } else {
         let effect = "the clock follows the load or is limited: short loads and the first seconds are slower";
         MeasurementCondition::distorting(kind, state, effect, "`cpupower frequency-set -g performance`, as root")
@@ -178,11 +178,10 @@ fn boost(files: &Files<'_>) -> Option<MeasurementCondition> {
     let is_on = intel.or_else(|| files.number(&format!("{CPU}/cpufreq/boost")).map(|on| on != 0))?;
     let kind = ConditionKind::Boost;
     Some(if is_on {
-        let effect =
-            "the clock depends on temperature and on busy processors: some per cent between a cold and a warm host";
+        let effect = "the clock depends on temperature and on busy processors: a cold host is a few per cent faster";
         MeasurementCondition::fine(kind, "on", effect)
     } else {
-        let effect = "processors stay at their base clock: results hold only as long as it is off";
+        let effect = "processors stay at their base clock: results are valid only while boost is off";
         MeasurementCondition::distorting(
             kind,
             "off",
@@ -202,13 +201,13 @@ fn idle_states(files: &Files<'_>) -> Option<MeasurementCondition> {
         is_used.then(|| Some((files.number(&of("latency"))?, files.text(&of("name"))?))).flatten()
     });
     let (latency, name) = states.max()?;
-    let state = format!("{name} is the deepest, {latency} µs to wake up");
+    let state = format!("deepest state {name}, {latency} µs to wake up");
     let kind = ConditionKind::IdleStates;
     Some(if latency > LONG_WAKE_UP_US {
-        let effect = "processors that were idle answer later: latencies at low load are longer and vary more";
+        let effect = "idle processors wake up slowly: latencies at low load are longer and vary more";
         MeasurementCondition::distorting(kind, state, effect, "`cpupower idle-set -D 100` disables them, as root")
     } else {
-        MeasurementCondition::fine(kind, state, "wake-ups are short beside a step")
+        MeasurementCondition::fine(kind, state, "wake-ups are short compared with a decode step")
     })
 }
 
@@ -222,9 +221,9 @@ fn processor_quota(files: &Files<'_>) -> Option<MeasurementCondition> {
     let Ok(quota) = quota.parse::<f64>() else {
         return Some(MeasurementCondition::fine(kind, "none", "the control group does not limit the processors"));
     };
-    let state = format!("{:.1} processors of the control group", quota / period.parse::<f64>().ok()?);
-    let effect = "processes are halted for the rest of each period once it is used up: latencies have gaps";
-    let remedy = "give whole processors instead (`--cpuset-cpus` of a container)";
+    let state = format!("limited to {:.1} processors by the control group", quota / period.parse::<f64>().ok()?);
+    let effect = "once the quota is used up, processes stop for the rest of each period: latencies have gaps";
+    let remedy = "assign whole processors instead (`--cpuset-cpus` of a container)";
     Some(MeasurementCondition::distorting(kind, state, effect, remedy))
 }
 
@@ -233,9 +232,9 @@ fn numa(files: &Files<'_>) -> Option<MeasurementCondition> {
     let kind = ConditionKind::Numa;
     match nodes {
         0 => None,
-        1 => Some(MeasurementCondition::fine(kind, "1 node", "all memory is equally near")),
+        1 => Some(MeasurementCondition::fine(kind, "1 node", "all processors access all memory equally fast")),
         nodes => {
-            let effect = "speed depends on where processes and their memory lie, which may differ between launches";
+            let effect = "speed depends on the placement of processes and memory, which may differ between launches";
             let remedy = "bind the engine with numactl (examples/wrappers), or use slots";
             Some(MeasurementCondition::distorting(kind, format!("{nodes} nodes"), effect, remedy))
         }
@@ -246,10 +245,10 @@ fn numa_balancing(files: &Files<'_>) -> Option<MeasurementCondition> {
     let is_on = files.number("proc/sys/kernel/numa_balancing")? != 0;
     let kind = ConditionKind::NumaBalancing;
     Some(if is_on {
-        let effect = "the kernel unmaps and moves pages during a measurement, which pauses their users";
+        let effect = "the kernel unmaps and moves pages during a measurement, which pauses the processes that use them";
         MeasurementCondition::distorting(kind, "on", effect, "`sysctl kernel.numa_balancing=0`, as root")
     } else {
-        MeasurementCondition::fine(kind, "off", "pages stay where they are")
+        MeasurementCondition::fine(kind, "off", "the kernel does not move pages between nodes")
     })
 }
 
@@ -262,14 +261,24 @@ fn huge_pages(files: &Files<'_>) -> Option<MeasurementCondition> {
     let defrag = chosen("defrag").map(|defrag| format!(", defrag {defrag}")).unwrap_or_default();
     let (kind, state) = (ConditionKind::HugePages, format!("{enabled}{defrag}"));
     Some(match enabled.as_str() {
-        "madvise" => MeasurementCondition::fine(kind, state, "only memory that asks for them has them"),
+        "madvise" => MeasurementCondition::fine(kind, state, "only memory that requests huge pages gets them"),
         "never" => {
-            let effect = "address translation takes longer, above all for engines that compute on processors";
-            MeasurementCondition::distorting(kind, state, effect, "`madvise` in transparent_hugepage/enabled, as root")
+            let effect = "address translation takes longer, above all for engines that run on the CPU";
+            MeasurementCondition::distorting(
+                kind,
+                state,
+                effect,
+                "set transparent_hugepage/enabled to `madvise`, as root",
+            )
         }
         _ => {
             let effect = "the kernel merges pages in the background, which pauses processes and depends on earlier use";
-            MeasurementCondition::distorting(kind, state, effect, "`madvise` in transparent_hugepage/enabled, as root")
+            MeasurementCondition::distorting(
+                kind,
+                state,
+                effect,
+                "set transparent_hugepage/enabled to `madvise`, as root",
+            )
         }
     })
 }
@@ -277,10 +286,11 @@ fn huge_pages(files: &Files<'_>) -> Option<MeasurementCondition> {
 fn pressure(files: &Files<'_>) -> Option<MeasurementCondition> {
     let text = files.text("proc/pressure/memory")?;
     let share = MemoryPressure::from_buf_read(text.as_bytes()).ok()?.some.avg60;
-    let (kind, state) = (ConditionKind::MemoryPressure, format!("processes waited {share:.1} % of the last minute"));
+    let (kind, state) =
+        (ConditionKind::MemoryPressure, format!("processes waited for memory {share:.1} % of the last minute"));
     Some(if share >= MUCH_PRESSURE {
         let effect = "memory is short: pages are written out and read again during a measurement";
-        MeasurementCondition::distorting(kind, state, effect, "end what takes memory")
+        MeasurementCondition::distorting(kind, state, effect, "end processes that use much memory")
     } else {
         MeasurementCondition::fine(kind, state, "memory is not short")
     })
@@ -290,11 +300,11 @@ fn swap(readings: &HostUse) -> Option<MeasurementCondition> {
     let (used, total) = readings.swap?;
     let kind = ConditionKind::Swap;
     if total == 0 {
-        return Some(MeasurementCondition::fine(kind, "none", "memory is never written out"));
+        return Some(MeasurementCondition::fine(kind, "none", "the host never swaps"));
     }
     let state = format!("{} of {} in use", gib_text(used), gib_text(total));
     Some(if used >= GIB || used >= total / 4 {
-        let effect = "pages that are needed again are read from a disk: a host that swaps measures its disk";
+        let effect = "swapped pages are read back from the disk, so measurements include its latency";
         MeasurementCondition::distorting(
             kind,
             state,
@@ -302,7 +312,7 @@ fn swap(readings: &HostUse) -> Option<MeasurementCondition> {
             "free some memory, then `swapoff -a && swapon -a`, as root",
         )
     } else {
-        MeasurementCondition::fine(kind, state, "too little to be noticed")
+        MeasurementCondition::fine(kind, state, "too little to affect measurements")
     })
 }
 
@@ -316,8 +326,9 @@ fn load(readings: &HostUse) -> Option<MeasurementCondition> {
     let state = format!("{busy:.0} % of the processors busy{average}{}", clock.unwrap_or_default());
     let kind = ConditionKind::ProcessorLoad;
     Some(if busy >= MUCH_LOAD {
-        let effect = "it competes with engine and load generator for processors: measurements are lower and vary more";
-        MeasurementCondition::distorting(kind, state, effect, "wait for it or end it: see `top`")
+        let effect =
+            "this load competes with engine and load generator for processors: results are lower and vary more";
+        MeasurementCondition::distorting(kind, state, effect, "wait for it or end it; `top` lists the processes")
     } else {
         MeasurementCondition::fine(kind, state, "the processors are free")
     })
@@ -330,9 +341,9 @@ fn temperature(readings: &HostUse) -> Option<MeasurementCondition> {
     let kind = ConditionKind::Temperature;
     Some(if now >= critical - NEAR_CRITICAL {
         let effect = "a hot processor lowers its clock: later launches are slower than earlier ones";
-        MeasurementCondition::distorting(kind, state, effect, "see to its cooling")
+        MeasurementCondition::distorting(kind, state, effect, "improve the cooling")
     } else {
-        MeasurementCondition::fine(kind, state, "the clock is not lowered for it")
+        MeasurementCondition::fine(kind, state, "the temperature does not lower the clock")
     })
 }
 
@@ -340,7 +351,7 @@ fn other_users(readings: &HostUse) -> Option<MeasurementCondition> {
     let others = readings.others.as_ref()?;
     let kind = ConditionKind::OtherUsers;
     if others.is_empty() {
-        return Some(MeasurementCondition::fine(kind, "none with much load", "nobody else uses the host"));
+        return Some(MeasurementCondition::fine(kind, "none with much load", "no other user loads the host"));
     }
     let one = |other: &super::host_use::ProcessUse| {
         let (processors, memory) = (other.processors, gib_text(other.memory));
@@ -348,7 +359,12 @@ fn other_users(readings: &HostUse) -> Option<MeasurementCondition> {
     };
     let state = others.iter().map(one).collect::<Vec<_>>().join(", ");
     let effect = "they take processors, caches and memory from a launch while it is measured";
-    Some(MeasurementCondition::distorting(kind, state, effect, "wait for them, or use a time when nobody else works"))
+    Some(MeasurementCondition::distorting(
+        kind,
+        state,
+        effect,
+        "wait for these processes, or measure while no one else uses the host",
+    ))
 }
 
 #[cfg(test)]

@@ -88,15 +88,15 @@ fn the_deepest_idle_state_that_is_not_disabled_counts() {
             ("sys/devices/system/cpu/cpu0/cpuidle/state2/disable", disabled),
         ])
     };
-    assert_eq!(files("0"), (ConditionKind::IdleStates, "C6 is the deepest, 170 µs to wake up".to_owned(), true));
-    assert_eq!(files("1"), (ConditionKind::IdleStates, "C1E is the deepest, 4 µs to wake up".to_owned(), false));
+    assert_eq!(files("0"), (ConditionKind::IdleStates, "deepest state C6, 170 µs to wake up".to_owned(), true));
+    assert_eq!(files("1"), (ConditionKind::IdleStates, "deepest state C1E, 4 µs to wake up".to_owned(), false));
 }
 
 #[test]
 fn a_quota_of_the_control_group_distorts() {
     let quota = |path, text| only(&[("proc/self/cgroup", "0::/a/b"), (path, text)]);
     let own = quota("sys/fs/cgroup/a/b/cpu.max", "450000 100000");
-    assert_eq!(own, (ConditionKind::ProcessorQuota, "4.5 processors of the control group".to_owned(), true));
+    assert_eq!(own, (ConditionKind::ProcessorQuota, "limited to 4.5 processors by the control group".to_owned(), true));
     assert!(quota("sys/fs/cgroup/cpu.max", "200000 100000").2, "the top of a container");
     assert!(!quota("sys/fs/cgroup/a/b/cpu.max", "max 100000").2);
 }
@@ -133,7 +133,7 @@ fn waiting_for_memory_distorts() {
     };
     let (kind, state, distorts) = pressure("12.50");
     assert_eq!((kind, distorts), (ConditionKind::MemoryPressure, true));
-    assert_eq!(state, "processes waited 12.5 % of the last minute");
+    assert_eq!(state, "processes waited for memory 12.5 % of the last minute");
     assert!(!pressure("0.25").2);
 }
 

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_described_device_has_what_the_study_says_of_it() {
+    fn a_described_device_has_the_values_of_the_study() {
         let gpu = TrialDevices::described(Device::Cuda(Gpu::described(Some(24 << 30), Some(2), Some((8, 9)))));
         assert_eq!((gpu.memory, gpu.count, gpu.compute_capability.as_deref()), (Some(24 << 30), Some(2), Some("8.9")));
         assert_eq!((gpu.name, gpu.driver), (None, None));

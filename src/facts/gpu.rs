@@ -110,7 +110,7 @@ impl GpuReport {
             };
             let list = self.readings.iter().map(named).collect::<Vec<_>>().join(", ");
             notices.push(format!(
-                "the GPUs differ ({list}), and an engine computes on the first ones: name others in CUDA_VISIBLE_DEVICES"
+                "the GPUs differ ({list}), and an engine uses the first ones: select others with CUDA_VISIBLE_DEVICES"
             ));
         }
         notices
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_cannot_be_read_and_unlike_devices_are_told() {
+    fn unreadable_devices_and_unlike_devices_are_reported() {
         let lost = GpuReading { problem: Some("lost".to_owned()), name: None, ..reading(1, "", (0, 0)) };
         let unlike = vec![reading(0, "H100", (9, 0)), lost.clone(), reading(2, "T400", (7, 5))];
         let report = GpuReport { readings: unlike, is_chosen: false };
@@ -257,6 +257,6 @@ mod tests {
         assert!(notices[1].starts_with("the GPUs differ (0 H100, 1 unreadable, 2 T400)"), "{notices:?}");
         assert_eq!(GpuReport { is_chosen: true, ..report }.notices().len(), 1);
         let none = GpuReport { readings: vec![lost], is_chosen: false }.readable();
-        assert_eq!(none.unwrap_err().to_string(), "the driver reads no device: GPU 1 cannot be read: lost");
+        assert_eq!(none.unwrap_err().to_string(), "the driver has no readable device: GPU 1 cannot be read: lost");
     }
 }

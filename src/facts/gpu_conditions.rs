@@ -65,12 +65,12 @@ fn judged(devices: &[DeviceSettings]) -> Vec<MeasurementCondition> {
         "`nvidia-smi -pm 1` or nvidia-persistenced, as root",
     );
     let locked = (
-        "results hold only with these clocks; they vary less",
-        "`nvidia-smi -rgc` and `-rac` free them, as root, if the engine is served without them",
+        "results vary less, but are valid only with these clocks",
+        "`nvidia-smi -rgc` and `nvidia-smi -rac`, as root, if production runs without locked clocks",
     );
     let limited = (
         "long loads run at a lower clock than with the default limit",
-        "`nvidia-smi -pl WATTS`, as root, if the engine is served with another limit",
+        "`nvidia-smi -pl WATTS`, as root, if production runs with another limit",
     );
     [
         condition(
@@ -83,10 +83,15 @@ fn judged(devices: &[DeviceSettings]) -> Vec<MeasurementCondition> {
             ConditionKind::GpuClocks,
             clocks,
             is_locked.then_some(locked),
-            "the clock depends on temperature and power: some per cent between a cold and a warm device",
+            "the clock depends on temperature and power: a cold device is a few per cent faster",
         ),
-        condition(ConditionKind::GpuPowerLimit, power, is_limited.then_some(limited), "the default limit or more"),
-        condition(ConditionKind::GpuEcc, ecc, None, "it takes some memory and bandwidth of devices without HBM"),
+        condition(
+            ConditionKind::GpuPowerLimit,
+            power,
+            is_limited.then_some(limited),
+            "the default limit or a higher one",
+        ),
+        condition(ConditionKind::GpuEcc, ecc, None, "ECC takes some memory and bandwidth on devices without HBM"),
     ]
     .into_iter()
     .flatten()
@@ -100,7 +105,7 @@ fn states(devices: &[DeviceSettings], state: impl Fn(&DeviceSettings) -> Option<
     if known.len() == devices.len() && known.iter().all(|(_, state)| state == first) {
         return Some(first.clone());
     }
-    Some(known.iter().map(|(index, state)| format!("{state} on GPU {index}")).collect::<Vec<_>>().join(", "))
+    Some(known.iter().map(|(index, state)| format!("{state} (GPU {index})")).collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
@@ -142,10 +147,10 @@ mod tests {
         };
         let found = states_of(&[device(0), other]);
         let expected = [
-            ("persistence", "on on GPU 0, off on GPU 3", true),
-            ("gpu-clocks", "free on GPU 0, locked on GPU 3", true),
-            ("gpu-power", "700 W on GPU 0, 500 W instead of 700 W on GPU 3", true),
-            ("gpu-ecc", "on on GPU 0", false),
+            ("persistence", "on (GPU 0), off (GPU 3)", true),
+            ("gpu-clocks", "free (GPU 0), locked (GPU 3)", true),
+            ("gpu-power", "700 W (GPU 0), 500 W instead of 700 W (GPU 3)", true),
+            ("gpu-ecc", "on (GPU 0)", false),
         ];
         let expected: Vec<_> = expected.iter().map(|(name, state, on)| (*name, (*state).to_owned(), *on)).collect();
         assert_eq!(found, expected);

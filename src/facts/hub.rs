@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cache_is_where_huggingface_hub_looks_for_it() {
+    fn the_cache_directory_is_that_of_huggingface_hub() {
         let all = [
             ("HF_HUB_CACHE", "/hub"),
             ("HUGGINGFACE_HUB_CACHE", "/old"),

@@ -28,7 +28,7 @@ pub enum GpuError {
     Hangs { call: &'static str, since: Duration },
     #[error("the driver reports no device")]
     NoDevice,
-    #[error("the driver reads no device: {0}")]
+    #[error("the driver has no readable device: {0}")]
     Device(String),
     #[error("CUDA_VISIBLE_DEVICES={0:?} leaves none of the {1} devices visible")]
     NoneVisible(String, usize),
@@ -49,7 +49,7 @@ impl From<DeadlineError> for GpuError {
     fn from(unanswered: DeadlineError) -> Self {
         match unanswered {
             DeadlineError::Hangs { call, since } => Self::Hangs { call, since },
-            DeadlineError::Gone => Self::Unreadable("its thread has ended".to_owned()),
+            DeadlineError::Gone => Self::Unreadable("the thread that calls it has ended".to_owned()),
         }
     }
 }
@@ -99,7 +99,7 @@ fn load() -> Result<Nvml, GpuError> {
     let mut builder = Nvml::builder();
     match &named {
         Some(path) => builder.lib_path(path).init().map_err(|error| match error.into() {
-            GpuError::NoLibrary(text) => GpuError::NoLibrary(format!("{text} ({NVML_LIBRARY} names it)")),
+            GpuError::NoLibrary(text) => GpuError::NoLibrary(format!("{text} (set by {NVML_LIBRARY})")),
             other => other,
         }),
         None => Ok(builder.init()?),

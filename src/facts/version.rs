@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_is_refused() {
+    fn an_invalid_version_is_refused() {
         for text in ["", "latest", "7", ".1", "x.y"] {
             assert!(text.parse::<EngineVersion>().is_err(), "{text}");
         }

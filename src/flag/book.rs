@@ -234,16 +234,16 @@ impl FlagBook {
         require(self.columns().iter().map(|column| column.release).is_sorted(), "versions", "do not ascend");
         for (name, entry) in &facts.flags {
             let present = &entry.present;
-            require(present.len() == facts.versions.len(), name, "`present` has not one character for each release");
+            require(present.len() == facts.versions.len(), name, "`present` needs one character for each release");
             require(
                 (entry.kind == FlagKind::Bool) != entry.bool_style.is_empty(),
                 name,
-                "a style is not that of a switch",
+                "`bool_style` is for switches, and every switch has one",
             );
             require(
                 present.ends_with('x') == entry.replaced_by.is_none(),
                 name,
-                "`replaced_by` is of flags that are gone",
+                "`replaced_by` is for removed flags, and every removed flag has one",
             );
             let words = entry.replaced_by.iter().flat_map(|instead| instead.split_whitespace());
             for other in words.filter_map(|word| word.strip_prefix("--")) {
@@ -257,7 +257,7 @@ impl FlagBook {
         }
         let forms: BTreeMap<String, serde_json::Value> = serde_json::from_str(self.forms).unwrap_or_default();
         for name in forms.keys() {
-            require(facts.flags.contains_key(name), name, "a form of no flag");
+            require(facts.flags.contains_key(name), name, "the form belongs to no flag");
         }
         problems
     }

@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_chooses_is_told_in_the_types_of_the_space() {
+    fn resolved_defaults_have_the_types_of_the_space() {
         let int = || Domain::int(1, 4096, IntScale::Log, 1);
         let parameters = vec![
             parameter("max-num-seqs", int()),

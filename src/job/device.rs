@@ -27,11 +27,11 @@ pub(super) fn read(section: &Section<'_>) -> Result<Option<Device>, DocumentErro
         return Err(section.error("gpus", "must be at least 1", None));
     }
     if let Some(gib) = gib.filter(|gib| !(gib.is_finite() && *gib > 0.0 && *gib < 1e6)) {
-        return Err(section.error("gpu_memory_gib", format!("{gib} is not the memory of a GPU in GiB"), None));
+        return Err(section.error("gpu_memory_gib", format!("{gib} GiB is not between 0 and 1000000 GiB"), None));
     }
     let capability = capability.map(|text| {
         Gpu::parse_capability(&text).ok_or_else(|| {
-            let hint = "two numbers, such as \"9.0\" for an H100 or \"8.9\" for an L40S".to_owned();
+            let hint = "give two numbers, such as \"9.0\" for an H100 or \"8.9\" for an L40S".to_owned();
             section.error("compute_capability", format!("{text:?} is not a compute capability"), Some(hint))
         })
     });
@@ -61,13 +61,13 @@ mod tests {
     }
 
     #[test]
-    fn what_describes_no_gpu_is_refused() {
+    fn an_invalid_description_of_a_gpu_is_refused() {
         for (lines, problem) in [
             ("device = 'tpu'", "study.toml:1: device: \"tpu\" is not one of cpu, cuda"),
             ("device = 'cpu'\ngpus = 2", "study.toml:2: gpus: describes a GPU, but engine.device is \"cpu\""),
             ("gpus = 0", "study.toml:1: gpus: must be at least 1"),
-            ("gpu_memory_gib = -1", "study.toml:1: gpu_memory_gib: -1 is not the memory of a GPU in GiB"),
-            ("gpu_memory_gib = inf", "study.toml:1: gpu_memory_gib: inf is not the memory of a GPU in GiB"),
+            ("gpu_memory_gib = -1", "study.toml:1: gpu_memory_gib: -1 GiB is not between 0 and 1000000 GiB"),
+            ("gpu_memory_gib = inf", "study.toml:1: gpu_memory_gib: inf GiB is not between 0 and 1000000 GiB"),
             ("compute_capability = '9'", "study.toml:1: compute_capability: \"9\" is not a compute capability"),
         ] {
             assert_eq!(device(lines), Err(problem.to_owned()));

@@ -69,7 +69,7 @@ impl EngineJob {
         let mut command = match command {
             Some(command) => command,
             None => engine.default_command().map_err(|error| {
-                section.error("command", format!("cannot be found out: {error}"), Some("state it".to_owned()))
+                section.error("command", format!("the default is unknown: {error}"), Some("set it".to_owned()))
             })?,
         };
         find_program(section, "command", &mut command, paths)?;
@@ -77,12 +77,12 @@ impl EngineJob {
         if let Some(stop_command) = &mut stop_command {
             find_program(section, "stop_command", stop_command, paths)?;
         }
-        let forwarded = match section.optional::<String>("listener")?.as_deref() {
-            None | Some("own") => false,
-            Some("forwarded") => true,
-            Some(other) => {
+        let forwarded = match section.optional_or("listener", "own".to_owned())?.as_str() {
+            "own" => false,
+            "forwarded" => true,
+            other => {
                 let problem = format!("{other:?} is not a kind of listener; there are \"own\" and \"forwarded\"");
-                let hint = "\"forwarded\" is for a container or a tunnel whose own program takes the port".to_owned();
+                let hint = "use \"forwarded\" if the proxy of a container or of a tunnel owns the port".to_owned();
                 return Err(section.error("listener", problem, Some(hint)));
             }
         };
@@ -91,7 +91,7 @@ impl EngineJob {
             text.parse().map_err(|error: crate::facts::VersionError| section.error("version", error.to_string(), None))
         });
         let device = device::read(section)?;
-        let args: Vec<String> = section.optional("args")?.unwrap_or_default();
+        let args: Vec<String> = section.optional_or("args", Vec::new())?;
         // Without a stated release the newest table is used: only the spelling of disabled switches depends on the
         // release.
         let release = version.as_ref().and_then(|version| version.as_ref().ok());
@@ -100,12 +100,12 @@ impl EngineJob {
         // Arguments of an engine without known flags stay unchanged.
         if engine.flags().is_some() {
             args = engine.inline_config_file(args, release, &|file| paths.find(file)).map_err(|error| {
-                let hint = "name a file of this machine: its flags are passed to the engine instead of it".to_owned();
+                let hint = "name a file on this machine: setpoint passes its flags instead of the file".to_owned();
                 section.error("args", error, Some(hint))
             })?;
             if engine.passes_config_file(&command) {
-                let hint = "move --config and its file to engine.args, where its flags are read".to_owned();
-                let problem = "--config of the engine is read in engine.args only".to_owned();
+                let hint = "move --config and its file to engine.args".to_owned();
+                let problem = "the engine's --config is supported in engine.args only".to_owned();
                 return Err(section.error("command", problem, Some(hint)));
             }
             keys.extend(take_api_keys(&mut args));
@@ -117,24 +117,24 @@ impl EngineJob {
         // A word that holds a secret, such as `HF_TOKEN=...` after `env`.
         let secret = |word: &&String| (word.starts_with('-') || word.contains('=')) && is_secret(word);
         if let Some(word) = args.iter().chain(&command).chain(stop_command.iter().flatten()).find(secret) {
-            let hint = "give it to the engine in [engine.env] or in the tuner's own environment".to_owned();
+            let hint = "set it in [engine.env] or in the tuner's own environment".to_owned();
             let name = word.split('=').next().unwrap_or(word);
-            let problem = format!("`{name}` would be stored, and shown to every user of this machine");
+            let problem = format!("`{name}` would be stored, and visible to every user of this machine");
             return Err(section.error("args", problem, Some(hint)));
         }
-        let mut env: BTreeMap<String, String> = section.optional("env")?.unwrap_or_default();
+        let mut env: BTreeMap<String, String> = section.optional_or("env", BTreeMap::new())?;
         // vLLM prefers the argument to the variable. One key is enough for the tuner's own requests.
         if let (Some(key), Some(variable)) = (keys.into_iter().next(), engine.api_key_variable()) {
             env.insert(variable.to_owned(), key);
         }
         if let Some(name) = env.keys().find(|name| !engine::is_variable(name)) {
-            return Err(section.error("env", format!("{name:?} is not a variable that a shell could set"), None));
+            return Err(section.error("env", format!("{name:?} is not a valid name of an environment variable"), None));
         }
         let refused = |key, error: PlaceholderError| section.error(key, error.to_string(), Some(error.hint()));
         engine.check_command(&command).map_err(|error| refused("command", error))?;
         if engine.needs_port() && !command.iter().chain(&args).chain(env.values()).any(|word| asks_for(word, "port")) {
-            let hint = "put it where the server takes its port, such as [..., \"--port\", \"{port}\"]".to_owned();
-            let problem = "nothing names {port}: every launch gets another port".to_owned();
+            let hint = "add {port} where the server takes its port, such as [..., \"--port\", \"{port}\"]".to_owned();
+            let problem = "{port} is missing, but every launch gets another port".to_owned();
             return Err(section.error("command", problem, Some(hint)));
         }
         let (stop_words, values) = (stop_command.iter().flatten(), env.values());
@@ -146,8 +146,8 @@ impl EngineJob {
             words.into_iter().try_for_each(|word| check_word(word)).map_err(|error| refused(key, error))?;
         }
         if forwarded && stop_command.is_none() {
-            let hint = "say how such a launch is ended, for instance [\"docker\", \"stop\", \"{name}\"]".to_owned();
-            return Err(section.error("stop_command", "is missing: listener is \"forwarded\"", Some(hint)));
+            let hint = "give the command that ends a launch, such as [\"docker\", \"stop\", \"{name}\"]".to_owned();
+            return Err(section.error("stop_command", "is missing, but listener is \"forwarded\"", Some(hint)));
         }
         Ok(Self {
             engine,
@@ -161,11 +161,11 @@ impl EngineJob {
             env,
             version: version.transpose()?,
             device,
-            preflight: section.optional("preflight")?.unwrap_or(true),
-            startup_timeout: section.optional("startup_timeout")?.unwrap_or(Duration::from_mins(15)),
-            stall_timeout: section.optional("stall_timeout")?.unwrap_or(Duration::from_mins(1)),
-            stop_timeout: section.optional("stop_timeout")?.unwrap_or(Duration::from_secs(30)),
-            retry_after: section.optional("retry_after")?.unwrap_or(Duration::from_secs(10)),
+            preflight: section.optional_or("preflight", true)?,
+            startup_timeout: section.optional_or("startup_timeout", Duration::from_mins(15))?,
+            stall_timeout: section.optional_or("stall_timeout", Duration::from_mins(1))?,
+            stop_timeout: section.optional_or("stop_timeout", Duration::from_secs(30))?,
+            retry_after: section.optional_or("retry_after", Duration::from_secs(10))?,
         })
     }
 
@@ -193,7 +193,10 @@ impl EngineJob {
         let mut programs = words.into_iter().filter_map(|(key, words)| Some((key, words?.first()?)));
         let (key, program) = programs.find(|(_, program)| engine::resolve_program(program).is_none())?;
         let (problem, hint) = if program.contains('/') {
-            (format!("the program {program} does not exist"), "paths begin at the study file or the working directory")
+            (
+                format!("the program {program} does not exist"),
+                "paths are relative to the study file or the working directory",
+            )
         } else {
             (format!("the program {program:?} is not on the PATH"), "activate its environment, or give its path here")
         };

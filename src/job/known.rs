@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excess_is_a_logarithm_where_there_is_one() {
+    fn an_excess_is_a_logarithm_if_there_is_one() {
         assert!((excess_of(20.0, MetricLimit::AtMost(10.0)) - 2.0_f64.ln()).abs() < 1e-12);
         assert!((excess_of(20.0, MetricLimit::AtLeast(10.0)) + 2.0_f64.ln()).abs() < 1e-12);
         for (bought, limit, excess) in [
@@ -120,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_excess_is_above_zero_exactly_where_the_limit_is_not_kept(
+        fn an_excess_is_above_zero_exactly_if_the_limit_is_exceeded(
             bought in -1e3..1e3_f64, limit in -1e3..1e3_f64, steps in -3_i64..4, upper: bool,
         ) {
             // Sometimes a neighbouring number.
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_no_number_and_no_failure() {
+    fn a_missing_value_is_neither_a_number_nor_a_failure() {
         let mut measurement = measurement(1.0);
         measurement.server.clear();
         measurement.duration_s = 0.0;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_teach_only_where_they_are_the_configurations_own() {
+    fn only_failures_of_the_configuration_itself_are_learnt_from() {
         let objective = objective(MetricLimit::AtMost(1.0));
         let failed = |kind| known(&objective, &Outcome::Failed(Failure { kind, message: String::new() }));
         for kind in [FailureKind::OutOfMemory, FailureKind::Crash, FailureKind::StartupTimeout, FailureKind::Hang] {

@@ -83,7 +83,7 @@ impl LoadJob {
     pub fn fit(&mut self, workload: &dyn Workload) -> Result<(), &'static str> {
         if matches!(self.arrival, ArrivalPattern::Trace { .. }) {
             if workload.due(0).is_none() {
-                return Err("has no time stamps that could be replayed");
+                return Err("has no time stamps to replay");
             }
             if self.requests.is_none() && self.duration.is_none() {
                 self.requests = workload.len().and_then(|len| u32::try_from(len).ok());
@@ -113,11 +113,11 @@ impl LoadJob {
         let arrival = read_arrival(section)?;
         let closed = arrival == ArrivalPattern::Closed;
         let concurrency = count(section, "concurrency", closed)?;
-        let max_error_rate = section.optional("max_error_rate")?.unwrap_or(0.05);
+        let max_error_rate = section.optional_or("max_error_rate", 0.05)?;
         if !(0.0..=1.0).contains(&max_error_rate) {
             return Err(section.error("max_error_rate", format!("{max_error_rate} is not between 0 and 1"), None));
         }
-        let request_timeout = section.optional("request_timeout")?.unwrap_or(Duration::from_mins(1));
+        let request_timeout = section.optional_or("request_timeout", Duration::from_mins(1))?;
         if request_timeout.is_zero() {
             return Err(section.error("request_timeout", "must be longer than 0", None));
         }
@@ -131,15 +131,15 @@ impl LoadJob {
         // The load generator warms up in a closed loop, by default with `concurrency` requests. An open load has no
         // warm-up by default, because it may lack a concurrency.
         let warmup = section.optional("warmup")?.unwrap_or(if closed { concurrency.unwrap_or(0) } else { 0 });
-        let api = match section.optional::<String>("api")?.as_deref() {
-            None | Some("completions") => RequestApi::Completions,
-            Some("chat") => RequestApi::Chat,
-            Some(other) => {
+        let api = match section.optional_or("api", "completions".to_owned())?.as_str() {
+            "completions" => RequestApi::Completions,
+            "chat" => RequestApi::Chat,
+            other => {
                 let problem = format!("{other:?} is not an interface; there are \"completions\" and \"chat\"");
                 return Err(section.error("api", problem, None));
             }
         };
-        let allow_eos = section.optional("allow_eos")?.unwrap_or(false);
+        let allow_eos = section.optional_or("allow_eos", false)?;
         let until: Option<String> = section.optional("until")?;
         let until = until.map(|share| PrecisionTarget::share(&share)).transpose();
         let until = until.map_err(|error| section.error("until", error.to_string(), None))?;
@@ -150,11 +150,11 @@ impl LoadJob {
             None if until.is_none() && (requests.is_some() || duration.is_none()) => RunPart::Whole,
             Some("steady") | None => RunPart::Steady,
             Some(other) => {
-                let problem = format!("{other:?} is not a part of a run; there are \"whole\" and \"steady\"");
+                let problem = format!("{other:?} is not a measurement window; there are \"whole\" and \"steady\"");
                 return Err(section.error("window", problem, None));
             }
         };
-        let goodput: Vec<String> = section.optional("goodput")?.unwrap_or_default();
+        let goodput: Vec<String> = section.optional_or("goodput", Vec::new())?;
         let goodput = goodput.iter().map(|limit| limit.parse()).collect::<Result<_, _>>();
         let goodput = goodput.map_err(|error: SloError| section.error("goodput", error.to_string(), None))?;
         Ok(Self {
@@ -207,10 +207,10 @@ pub fn repetition(plan: &LoadPlan, workload: &dyn Workload) -> Option<String> {
     let asked = match (plan.first, plan.requests) {
         (0, Some(requests)) => format!("and {requests} requests are measured"),
         (_, Some(requests)) => format!("and earlier runs leave too few for {requests} requests"),
-        (_, None) => "and the number of requests is open".to_owned(),
+        (_, None) => "and the number of requests is unlimited".to_owned(),
     };
     Some(format!(
-        "there are only {prompts} prompts, {asked}: some are asked again, and the server may have them in its prefix cache"
+        "there are only {prompts} prompts, {asked}: some repeat, and the server's prefix cache may contain them"
     ))
 }
 
@@ -236,32 +236,34 @@ impl FromToml for Rate {
             Err(_) => f64::from_toml(value).map(Self),
         }
     }
+
+    fn kind() -> String {
+        "a number or `\"inf\"`".to_owned()
+    }
 }
 
 fn read_arrival(section: &Section<'_>) -> Result<ArrivalPattern, DocumentError> {
     let rate = section.optional("rate")?.map(|Rate(rate)| rate);
     let ramp = section.optional_section("ramp", |ramp| {
-        let (from, to) = (positive_number(ramp, "from")?, positive_number(ramp, "to")?);
+        let from_per_s = positive_number(ramp, "from", ramp.required("from")?)?;
+        let to_per_s = positive_number(ramp, "to", ramp.required("to")?)?;
         let over: Duration = ramp.required("over")?;
         if over.is_zero() {
             return Err(ramp.error("over", "must be longer than 0", None));
         }
-        let (Some(from_per_s), Some(to_per_s)) = (from, to) else {
-            let key = if from.is_none() { "from" } else { "to" };
-            return Err(ramp.error(key, "is missing", None));
-        };
         Ok((from_per_s, to_per_s, over))
     })?;
-    let factor = positive_number(section, "trace_factor")?;
+    let positive = |key: &str| section.optional(key)?.map(|number| positive_number(section, key, number)).transpose();
+    let factor = positive("trace_factor")?;
     let given: Vec<_> = [("rate", rate.is_some()), ("ramp", ramp.is_some()), ("trace_factor", factor.is_some())]
         .into_iter()
         .filter_map(|(key, given)| given.then_some(key))
         .collect();
     if let [first, second, ..] = given[..] {
-        let hint = "say once when requests are due".to_owned();
-        return Err(section.error(second, format!("cannot stand beside load.{first}"), Some(hint)));
+        let hint = "set only one of rate, ramp and trace_factor".to_owned();
+        return Err(section.error(second, format!("cannot be combined with load.{first}"), Some(hint)));
     }
-    let shape = positive_number(section, "burstiness")?;
+    let shape = positive("burstiness")?;
     let burstiness = shape.unwrap_or(1.0);
     let arrival = match (rate, ramp, factor) {
         (Some(per_s), ..) if per_s.is_infinite() && per_s > 0.0 => ArrivalPattern::AtOnce,
@@ -274,25 +276,22 @@ fn read_arrival(section: &Section<'_>) -> Result<ArrivalPattern, DocumentError> 
         (None, None, None) => ArrivalPattern::Closed,
     };
     if shape.is_some() && !matches!(arrival, ArrivalPattern::Rate { .. } | ArrivalPattern::Ramp { .. }) {
-        let problem = "is the shape of the gaps of a rate, and there is none".to_owned();
+        let problem = "applies to a finite rate or a ramp, and neither is set".to_owned();
         return Err(section.error(
             "burstiness",
             problem,
-            Some("give load.rate as a number, or leave it out".to_owned()),
+            Some("set load.rate to a number, or remove load.burstiness".to_owned()),
         ));
     }
     Ok(arrival)
 }
 
-/// Reads a number above 0. `burstiness` may be infinite.
-fn positive_number(section: &Section<'_>, key: &str) -> Result<Option<f64>, DocumentError> {
-    let number: Option<f64> = section.optional(key)?;
-    match number {
-        Some(number) if number.is_nan() || number <= 0.0 || (number.is_infinite() && key != "burstiness") => {
-            Err(section.error(key, format!("{number} is not a number above 0"), None))
-        }
-        number => Ok(number),
+/// Returns a number of this key that is above 0. `burstiness` may be infinite.
+fn positive_number(section: &Section<'_>, key: &str, number: f64) -> Result<f64, DocumentError> {
+    if number.is_nan() || number <= 0.0 || (number.is_infinite() && key != "burstiness") {
+        return Err(section.error(key, format!("{number} is not a number above 0"), None));
     }
+    Ok(number)
 }
 
 #[cfg(test)]
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_the_first_studies_mean_what_they_meant() {
+    fn the_keys_of_the_first_studies_keep_their_meaning() {
         assert_eq!(read("concurrency = 8\nrequests = 20").unwrap(), LoadJob::closed(8, 20));
         let plan = read("concurrency = 8\nrequests = 20").unwrap().plan(5);
         let expected =
@@ -315,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn every_arrival_can_be_asked_for() {
+    fn every_arrival_pattern_can_be_configured() {
         let arrival = |text: &str| read(text).unwrap().arrival;
         assert_eq!(arrival("rate = 'inf'\nrequests = 3"), ArrivalPattern::AtOnce);
         assert_eq!(arrival("rate = inf\nrequests = 3"), ArrivalPattern::AtOnce);
@@ -344,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_anywhere_is_measured_in_its_steady_state_unless_the_whole_is_asked_for() {
+    fn a_load_that_ends_by_time_or_precision_is_measured_in_its_steady_state_by_default() {
         let window = |text: &str| read(text).unwrap().window;
         assert_eq!(window("concurrency = 8\nduration = '1m'\nrequests = 9"), RunPart::Whole);
         assert_eq!(window("rate = 8\nduration = '1m'"), RunPart::Steady);
@@ -376,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_on_one_server_ask_different_sessions_and_say_when_there_are_no_more() {
+    fn loads_on_one_server_send_different_sessions_and_report_repeated_prompts() {
         let (file, trace) = (Seven { trace: false }, Seven { trace: true });
         let mut plan = LoadPlan { warmup: 1, ..LoadPlan::closed(1, 2) };
         assert_eq!((follow(&mut plan, &trace, 0), follow(&mut plan, &file, 0)), (3, 2));
@@ -393,17 +392,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_load_is_named_with_its_line() {
+    fn an_invalid_load_is_reported_with_its_line() {
         for (text, problem) in [
             ("requests = 3", "study.toml:1: load.concurrency: is missing"),
             ("concurrency = 3", "study.toml:1: load.requests: is missing"),
             ("concurrency = 0\nrequests = 3", "study.toml:2: load.concurrency: must be at least 1"),
             ("rate = 'fast'\nrequests = 3", "study.toml:2: load.rate: \"fast\" is neither a number nor \"inf\""),
             ("rate = -1\nrequests = 3", "study.toml:2: load.rate: -1 is not above 0"),
-            ("rate = 1\ntrace_factor = 1", "study.toml:3: load.trace_factor: cannot stand beside load.rate"),
+            ("rate = 1\ntrace_factor = 1", "study.toml:3: load.trace_factor: cannot be combined with load.rate"),
             (
                 "concurrency = 3\nrequests = 3\nburstiness = 2",
-                "study.toml:4: load.burstiness: is the shape of the gaps",
+                "study.toml:4: load.burstiness: applies to a finite rate",
             ),
             ("ramp = { from = 1, over = '1m' }\nrequests = 3", "study.toml:2: load.ramp.to: is missing"),
             ("ramp = { from = 1, to = 0, over = '1m' }", "study.toml:2: load.ramp.to: 0 is not a number above 0"),
@@ -412,7 +411,10 @@ mod tests {
             ("rate = 1\nrequests = 3\nuntil = 'soon'", "study.toml:4: load.until: "),
             ("rate = 1\nrequests = 3\ngoodput = ['itl:3']", "study.toml:4: load.goodput: "),
             ("rate = 1\nrequests = 3\ngoodput = ['ttft:-3']", "study.toml:4: load.goodput: "),
-            ("rate = 1\nrequests = 3\nwindow = 'all'", "study.toml:4: load.window: \"all\" is not a part of a run"),
+            (
+                "rate = 1\nrequests = 3\nwindow = 'all'",
+                "study.toml:4: load.window: \"all\" is not a measurement window",
+            ),
             ("rate = 1\nrequests = 3\nwarm_up = 3", "study.toml:4: load.warm_up: unknown key"),
         ] {
             let error = read(text).unwrap_err().to_string();

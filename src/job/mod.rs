@@ -13,6 +13,8 @@ mod objective;
 mod paths;
 mod profile;
 mod question;
+#[cfg(test)]
+mod reference;
 mod rule_test;
 mod search;
 mod slots;
@@ -231,7 +233,7 @@ impl Job {
         for (name, _) in self.engine.arguments(version).iter() {
             let varies = self.parameters().parameters.iter().any(|parameter| parameter.name == name);
             if varies || self.parameters().fixed.get(name).is_some() {
-                let problem = format!("--{name} would override what the search space sets");
+                let problem = format!("--{name} would override the value of the search space");
                 return Err(error("engine.args".to_owned(), problem, Some("set it in [space] only, as `fixed`")));
             }
         }
@@ -240,14 +242,15 @@ impl Job {
         let fixed = self.parameters().fixed.iter().map(|(name, _)| ("space.fixed", name));
         for (key, name) in set.chain(fixed) {
             if let Some((_, why)) = UNREACHABLE.iter().find(|(flag, _)| *flag == name) {
-                let hint = "leave it out here: every launch gets an address of its own; use it where you deploy";
+                let hint =
+                    "remove it here: setpoint gives every launch an address of its own; use it in the deployment";
                 return Err(error(key.to_owned(), format!("--{name} {why}"), Some(hint)));
             }
         }
         if self.with_arguments(&self.parameters().fixed, version).get_i64("ssl-cert-reqs").is_some_and(|mode| mode > 0)
         {
-            let problem = "--ssl-cert-reqs asks every client for a certificate, and the tuner has none".to_owned();
-            return Err(error("engine.args".to_owned(), problem, Some("leave it out here; use it where you deploy")));
+            let problem = "--ssl-cert-reqs requires a certificate of every client, and the tuner has none".to_owned();
+            return Err(error("engine.args".to_owned(), problem, Some("remove it here; use it in the deployment")));
         }
         for (name, value) in self.parameters().fixed.iter() {
             let one = [(name.to_owned(), value.clone())].into_iter().collect();
@@ -289,7 +292,7 @@ const DEVICE_ORDER: (&str, &str) = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 
 /// Flags that keep the tuner's requests from reaching the server.
 const UNREACHABLE: [(&str, &str); 2] = [
-    ("uds", "makes the server listen on a socket file, and requests are sent to an address and port"),
+    ("uds", "makes the server listen on a socket file, but the tuner sends requests to an address and port"),
     ("headless", "starts no API server, so that no request is answered"),
 ];
 
@@ -307,20 +310,19 @@ fn read_study(section: &Section<'_>) -> Result<Named, DocumentError> {
     let name: String = section.required("name")?;
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if name.is_empty() || !name.chars().all(allowed) || name.starts_with('.') {
-        let hint = "use letters, digits, '.', '_' and '-'; it names a folder for the logs as well".to_owned();
+        let hint =
+            "use letters, digits, '.', '_' and '-', and no '.' at the start: it also names the folder of the logs"
+                .to_owned();
         return Err(section.error("name", format!("{name:?} is not a study name"), Some(hint)));
     }
-    let sampler: Option<String> = section.optional("sampler")?;
-    let sampler = match sampler {
-        None => SAMPLERS[0],
-        Some(name) => sampler::find(&name).ok_or_else(|| section.error("sampler", unknown_sampler(&name), None))?,
-    };
-    let priors = section.optional("prior")?.unwrap_or_else(|| vec![TWIN.to_owned()]);
+    let sampler = section.optional_or("sampler", SAMPLERS[0].name().to_owned())?;
+    let sampler = sampler::find(&sampler).ok_or_else(|| section.error("sampler", unknown_sampler(&sampler), None))?;
+    let priors = section.optional_or("prior", vec![TWIN.to_owned()])?;
     if name != TWIN && priors.contains(&name) {
-        let hint = "name earlier studies, or \"twin\"; its own trials it knows anyway".to_owned();
+        let hint = "name earlier studies, or \"twin\"; a study always uses its own trials".to_owned();
         return Err(section.error("prior", format!("{name:?} is this study itself"), Some(hint)));
     }
-    Ok((name, section.optional("seed")?.unwrap_or(0), sampler, priors))
+    Ok((name, section.optional_or("seed", 0)?, sampler, priors))
 }
 
 /// Returns the error message for a sampler that does not exist.
@@ -342,7 +344,11 @@ fn read_budget(section: &Section<'_>) -> Result<StudyBudget, DocumentError> {
         return Err(section.error("trials", "must be at least 1", None));
     }
     if budget.trials.is_none() && budget.time.is_none() {
-        return Err(section.error("trials", "is missing, and so is budget.time: say when to stop", None));
+        return Err(section.error(
+            "trials",
+            "is missing, and so is budget.time: set one of them, so that the study ends",
+            None,
+        ));
     }
     Ok(budget)
 }
@@ -350,8 +356,8 @@ fn read_budget(section: &Section<'_>) -> Result<StudyBudget, DocumentError> {
 fn read_enough(section: &Section<'_>) -> Result<StopRule, DocumentError> {
     let default = StopRule::default();
     let enough = StopRule {
-        gain: section.optional("stop_below")?.unwrap_or(default.gain),
-        trials: section.optional("stop_after")?.unwrap_or(default.trials),
+        gain: section.optional_or("stop_below", default.gain)?,
+        trials: section.optional_or("stop_after", default.trials)?,
     };
     if !(0.0..1.0).contains(&enough.gain) {
         let problem = format!("{} is not a share from 0 to 1 of the best value", enough.gain);
@@ -376,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn when_a_search_has_come_to_its_end_is_half_a_percent_unless_the_study_says_otherwise() {
+    fn a_search_stops_below_half_a_percent_of_gain_by_default() {
         let read = |text: &str| Document::from_text("study.toml", text).parse(read_budget).map(|budget| budget.enough);
         assert_eq!(read("trials = 9").unwrap(), StopRule { gain: 0.005, trials: 5 });
         assert_eq!(read("trials = 9\nstop_below = 0\nstop_after = 2").unwrap(), StopRule { gain: 0.0, trials: 2 });
@@ -402,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_launches_confirm_where_the_budget_can_spare_them() {
+    fn the_last_launches_confirm_if_the_budget_allows_it() {
         let budget = |trials, confirm| StudyBudget { trials, confirm, ..StudyBudget::default() };
         for (budget, rounds) in [
             (budget(Some(9), None), 0),

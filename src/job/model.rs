@@ -45,7 +45,7 @@ impl ModelJob {
             (path.clone(), directory)
         };
         let shape = ModelShape::read(&directory).map_err(|error| {
-            let hint = "the shape is read from the file that lies beside the weights: point to that directory";
+            let hint = "name the directory that contains the weights and their config.json";
             section.error("path", error.to_string(), Some(hint.to_owned()))
         })?;
         Ok(Self { written: path, argument, directory, shape, has_shape: true })

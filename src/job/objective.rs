@@ -12,24 +12,24 @@ pub(super) fn read(section: &Section<'_>, load: &LoadJob) -> Result<Objective, D
         (Some(metric), None) => ("maximize", Goal::Maximize, metric),
         (None, Some(metric)) => ("minimize", Goal::Minimize, metric),
         (Some(_), Some(_)) => {
-            return Err(section.error("minimize", "stands beside maximize: one of them decides", None));
+            return Err(section.error("minimize", "cannot be combined with maximize: keep one of them", None));
         }
-        (None, None) => return Err(section.error("maximize", "is missing, and so is minimize", None)),
+        (None, None) => return Err(section.error("maximize", "is missing, and so is minimize: set one of them", None)),
     };
     check_metric(section, key, &metric, load)?;
     if load.until.is_some()
         && let Err(error) = PrecisionTarget::parse(&metric, "1%")
     {
         let hint = error.hint().map(str::to_owned);
-        return Err(section.error(key, format!("{error}, and load.until asks for it"), hint));
+        return Err(section.error(key, format!("{error}, and load.until requires it"), hint));
     }
     let better = match Measurement::direction(&metric) {
         Some(MetricDirection::Maximize) => Goal::Maximize,
         _ => Goal::Minimize,
     };
     if goal != better {
-        let other = if better == Goal::Maximize { "maximize" } else { "minimize" };
-        let problem = format!("{metric} would get worse");
+        let (other, values) = if better == Goal::Maximize { ("maximize", "higher") } else { ("minimize", "lower") };
+        let problem = format!("{values} values of {metric} are better");
         return Err(section.error(key, problem, Some(format!("did you mean `{other} = \"{metric}\"`?"))));
     }
     let constraints = section.sections("constraint", |constraint| {
@@ -38,7 +38,7 @@ pub(super) fn read(section: &Section<'_>, load: &LoadJob) -> Result<Objective, D
         let limit = match (constraint.optional("at_most")?, constraint.optional("at_least")?) {
             (Some(limit), None) => MetricLimit::AtMost(limit),
             (None, Some(limit)) => MetricLimit::AtLeast(limit),
-            _ => return Err(constraint.error("at_most", "give one of at_most and at_least", None)),
+            _ => return Err(constraint.error("at_most", "set either at_most or at_least", None)),
         };
         Ok(Constraint { metric, limit })
     })?;
@@ -51,8 +51,8 @@ fn check_metric(section: &Section<'_>, key: &str, name: &str, load: &LoadJob) ->
         return Err(section.error(key, format!("{name:?} is not a metric"), Some(hint)));
     }
     if name == "request_goodput" && load.goodput.is_empty() {
-        let hint = "give load.goodput, such as [\"ttft:200\", \"tpot:50\"], in milliseconds".to_owned();
-        return Err(section.error(key, "a good request has no limits to keep", Some(hint)));
+        let hint = "set load.goodput, such as [\"ttft:200\", \"tpot:50\"], in milliseconds".to_owned();
+        return Err(section.error(key, "request_goodput needs the latency limits of load.goodput", Some(hint)));
     }
     Ok(())
 }

@@ -60,7 +60,7 @@ impl BenchProfile {
             let names = Self::BUILT_IN.map(|(name, _)| name);
             let hint = match nearest(path_or_name, names) {
                 Some(near) => format!("did you mean {near}?"),
-                None => format!("there are {}; or give the path of a file", names.join(", ")),
+                None => format!("the built-in profiles are {}; or give the path of a file", names.join(", ")),
             };
             return Err(DocumentError {
                 file: file.to_owned(),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_profiles_ask_what_their_sources_asked() {
+    fn the_profiles_send_the_requests_of_their_sources() {
         let of = |name: &str| BenchProfile::read(name).unwrap().runs;
         let requests = |name: &str| of(name).iter().map(|run| run.load.requests.unwrap()).collect::<Vec<_>>();
         assert_eq!(requests("high"), [1, 5, 10]);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_profile_is_named_with_what_is() {
+    fn an_unknown_profile_is_reported_with_the_known_ones() {
         let error = BenchProfile::read("hihg").unwrap_err();
         assert_eq!(
             (error.to_string().as_str(), error.hint.as_deref()),

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_of_the_memory_is_tested_where_it_is_the_least_certain() {
+    fn a_memory_rule_is_tested_at_its_least_certain_configuration() {
         // Weights of 15.3 GiB.
         let (_directory, job) = job("fixed = { max-model-len = 2048 }\n\
              parameters.gpu-memory-utilization = { kind = \"categorical\", choices = [0.2, 0.5, 0.6, 0.95] }\n");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_rule_is_tested_near_the_best_and_where_no_other_rule_rejects() {
+    fn other_rules_are_tested_near_the_best_configuration_and_alone() {
         let (_directory, job) = job("fixed = { max-model-len = 2048 }\n\
              parameters.block-size = { kind = \"categorical\", choices = [8, 16, 24, 32] }\n\
              parameters.max-num-seqs = { kind = \"categorical\", choices = [64, 128, 4096] }\n\

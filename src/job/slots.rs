@@ -31,7 +31,7 @@ impl SlotsJob {
         let count: Option<u32> = section.optional("count")?;
         let devices: Option<Vec<String>> = section.optional("devices")?;
         let processors: Option<Vec<String>> = section.optional("processors")?;
-        let max_interference = section.optional("max_interference")?.unwrap_or(Self::default().max_interference);
+        let max_interference = section.optional_or("max_interference", Self::default().max_interference)?;
         if count == Some(0) {
             return Err(section.error("count", "must be at least 1", None));
         }
@@ -43,14 +43,14 @@ impl SlotsJob {
             let wrong = |name: &&String| name.trim().is_empty() || name.contains([',', ' ']);
             if devices.is_empty() || devices.iter().any(|name| wrong(&name)) {
                 let hint = "name one device for each slot, for instance [\"0\", \"1\"]".to_owned();
-                return Err(section.error("devices", format!("{devices:?} are not devices"), Some(hint)));
+                return Err(section.error("devices", format!("{devices:?} is not a list of devices"), Some(hint)));
             }
             if let Some(twice) = twice(devices) {
-                return Err(section.error("devices", format!("{twice:?} is there twice"), None));
+                return Err(section.error("devices", format!("{twice:?} is listed twice"), None));
             }
             if count.is_some() {
-                let hint = "there are as many slots as devices".to_owned();
-                return Err(section.error("count", "is not for slots that have devices", Some(hint)));
+                let hint = "remove it: each device is a slot".to_owned();
+                return Err(section.error("count", "cannot be combined with slots.devices", Some(hint)));
             }
         }
         let processors = processors.map(|lists| read_processors(section, &lists)).transpose()?;
@@ -83,14 +83,14 @@ impl SlotsJob {
 
 fn read_processors(section: &Section<'_>, lists: &[String]) -> Result<Vec<Processors>, DocumentError> {
     let read = |list: &String| {
-        let hint = || Some("one list for each slot, for instance [\"0-7\", \"8-15\"]".to_owned());
+        let hint = || Some("give one list for each slot, for instance [\"0-7\", \"8-15\"]".to_owned());
         list.parse::<Processors>().map_err(|error| section.error("processors", error.to_string(), hint()))
     };
     let lists = lists.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     for (index, list) in lists.iter().enumerate() {
         let mut others = lists[..index].iter().map(|other| other.common(list));
         if let Some(common) = others.find(|common| !common.is_empty()) {
-            return Err(section.error("processors", format!("{common} would be of two slots"), None));
+            return Err(section.error("processors", format!("{common} would belong to two slots"), None));
         }
     }
     Ok(lists)
@@ -119,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn what_two_slots_cannot_share_is_refused() {
+    fn conflicting_slots_are_refused() {
         for (text, problem) in [
             ("count = 0", "count: must be at least 1"),
-            ("count = 2\ndevices = [\"0\"]", "count: is not for slots that have devices"),
-            ("devices = [\"0\", \"1\", \"0\"]", "devices: \"0\" is there twice"),
-            ("devices = [\"0,1\"]", "devices: [\"0,1\"] are not devices"),
-            ("devices = []", "devices: [] are not devices"),
-            ("processors = [\"0-3\", \"2-5\"]", "processors: 2-3 would be of two slots"),
+            ("count = 2\ndevices = [\"0\"]", "count: cannot be combined with slots.devices"),
+            ("devices = [\"0\", \"1\", \"0\"]", "devices: \"0\" is listed twice"),
+            ("devices = [\"0,1\"]", "devices: [\"0,1\"] is not a list of devices"),
+            ("devices = []", "devices: [] is not a list of devices"),
+            ("processors = [\"0-3\", \"2-5\"]", "processors: 2-3 would belong to two slots"),
             ("processors = [\"a\"]", "processors: \"a\" is not a list of processors such as \"0-3,8\""),
             ("count = 2\nprocessors = [\"0\"]", "processors: has 1 lists for 2 slots"),
             ("max_interference = 1.5", "max_interference: must be a share from 0 to 1, and is 1.5"),

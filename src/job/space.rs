@@ -57,9 +57,9 @@ impl SpaceJob {
         }
         space.parameters.retain(|parameter| space.fixed.get(&parameter.name).is_none());
         if let Some((child, parent)) = space.orphan() {
-            let hint = format!("fix `{parent}`, or let it vary too, above `{child}`");
+            let hint = format!("fix `{parent}`, or add it as a parameter above `{child}`");
             let problem =
-                format!("`{child}` would never be set: it depends on `{parent}`, which has no value before it");
+                format!("`{child}` would never be set: it depends on `{parent}`, which is neither fixed nor above it");
             return Err(section.error("only", problem, Some(hint)));
         }
         let names = space.parameters.iter().map(|parameter| parameter.name.as_str());
@@ -69,8 +69,8 @@ impl SpaceJob {
             return Err(section.error("fixed", format!("`{name}` is chosen by setpoint for every launch"), None));
         }
         if let Some((name, _)) = space.fixed.iter().find(|(name, _)| is_secret(name)) {
-            let hint = "give it to the engine in [engine.env] or in the tuner's own environment".to_owned();
-            let problem = format!("`{name}` would be stored, and shown to every user of this machine");
+            let hint = "set it in [engine.env] or in the tuner's own environment".to_owned();
+            let problem = format!("`{name}` would be stored, and visible to every user of this machine");
             return Err(section.error("fixed", problem, Some(hint)));
         }
         Ok(Self { space, file })
@@ -109,7 +109,8 @@ fn read_file(
         (None, None) => {
             let near = nearest(name, built_in_paths()).map(|near| format!("did you mean {near}? ")).unwrap_or_default();
             let hint = format!(
-                "{near}`setpoint spaces` lists what is built in; paths begin at the study file or the working directory"
+                "{near}`setpoint spaces` lists the built-in files; paths are relative to the study file or the working \
+                 directory"
             );
             return Err(section.error("file", format!("{name} does not exist"), Some(hint)));
         }

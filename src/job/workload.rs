@@ -79,7 +79,7 @@ impl WorkloadJob {
         };
         let built = spec.build(&surroundings).map_err(|problem| error(&problem))?;
         load.fit(&*built).map_err(|problem| {
-            let hint = "name a trace with times, or leave load.trace_factor out".to_owned();
+            let hint = "name a trace with time stamps, or remove load.trace_factor".to_owned();
             section.error("kind", format!("a {} workload {problem}", spec.kind()), Some(hint))
         })?;
         let digest = |file: &Path| {
@@ -137,6 +137,10 @@ impl FromToml for TokenLength {
             _ => Err("a range has the keys min and max, and no others".to_owned()),
         }
     }
+
+    fn kind() -> String {
+        "a length".to_owned()
+    }
 }
 
 /// Reads a specification. The keys `vocab_size` and `tokenizer` are left to the caller. `load` determines how many
@@ -165,7 +169,7 @@ fn read_kind(
                 };
                 (input_len, output_len) = (around(input_len)?, around(output_len)?);
             }
-            WorkloadSpec::Random { input_len, output_len, prefix_len: section.optional("prefix_len")?.unwrap_or(0) }
+            WorkloadSpec::Random { input_len, output_len, prefix_len: section.optional_or("prefix_len", 0)? }
         }
         "sharegpt" => {
             let default = Pruning::default();
@@ -180,24 +184,24 @@ fn read_kind(
                 },
                 output_len: output_len(section)?,
                 pruning: Pruning {
-                    min_len: section.optional("min_len")?.unwrap_or(default.min_len),
-                    max_prompt_len: section.optional("max_prompt_len")?.unwrap_or(default.max_prompt_len),
-                    max_total_len: section.optional("max_total_len")?.unwrap_or(default.max_total_len),
+                    min_len: section.optional_or("min_len", default.min_len)?,
+                    max_prompt_len: section.optional_or("max_prompt_len", default.max_prompt_len)?,
+                    max_total_len: section.optional_or("max_total_len", default.max_total_len)?,
                 },
             }
         }
         "jsonl" => WorkloadSpec::Jsonl { path: path(section, paths)?, output_len: output_len(section)? },
         "trace" => WorkloadSpec::Trace { path: path(section, paths)? },
         "prefix" => WorkloadSpec::Prefix {
-            groups: section.optional("groups")?.unwrap_or(1),
+            groups: section.optional_or("groups", 1)?,
             prefix_len: section.required("prefix_len")?,
-            share: section.optional("share")?.unwrap_or(1.0),
+            share: section.optional_or("share", 1.0)?,
             suffix_len: length(section, "suffix_len")?,
             output_len: length(section, "output_len")?,
         },
         "conversation" => WorkloadSpec::Conversation {
             turns: length(section, "turns")?,
-            system_len: section.optional("system_len")?.unwrap_or(0),
+            system_len: section.optional_or("system_len", 0)?,
             first_len: length(section, "first_len")?,
             user_len: length(section, "user_len")?,
             output_len: length(section, "output_len")?,
@@ -205,23 +209,23 @@ fn read_kind(
         },
         "image" => WorkloadSpec::Image {
             sizes: sizes(section)?,
-            count: section.optional("count")?.unwrap_or(1),
+            count: section.optional_or("count", 1)?,
             input_len: length(section, "input_len")?,
             output_len: length(section, "output_len")?,
         },
         "mixture" if outer => WorkloadSpec::Mixture {
             parts: section.sections("part", |part| {
-                Ok((part.optional("weight")?.unwrap_or(1.0), read_kind(part, paths, load, false)?))
+                Ok((part.optional_or("weight", 1.0)?, read_kind(part, paths, load, false)?))
             })?,
         },
         "mixture" => {
             let problem = "a mixture cannot be part of a mixture";
-            return Err(section.error("kind", problem, Some("list its parts beside the others".to_owned())));
+            return Err(section.error("kind", problem, Some("list its parts in the outer mixture".to_owned())));
         }
         other => {
             let known = WorkloadSpec::KINDS.map(|kind| format!("{kind:?}")).join(", ");
             let hint = nearest(other, WorkloadSpec::KINDS).map(|near| format!("did you mean {near:?}?"));
-            return Err(section.error("kind", format!("{other:?} is not a workload; there is {known}"), hint));
+            return Err(section.error("kind", format!("{other:?} is not a workload; there are {known}"), hint));
         }
     })
 }
@@ -250,11 +254,11 @@ fn path(section: &Section<'_>, paths: &StudyPaths) -> Result<Option<std::path::P
 }
 
 fn think(section: &Section<'_>) -> Result<Think, DocumentError> {
-    let time: Duration = section.optional("think_time")?.unwrap_or_default();
-    match section.optional::<String>("think_distribution")?.as_deref() {
-        None | Some("exponential") => Ok(Think::Exponential(time)),
-        Some("fixed") => Ok(Think::Fixed(time)),
-        Some(other) => {
+    let time: Duration = section.optional_or("think_time", Duration::ZERO)?;
+    match section.optional_or("think_distribution", "exponential".to_owned())?.as_str() {
+        "exponential" => Ok(Think::Exponential(time)),
+        "fixed" => Ok(Think::Fixed(time)),
+        other => {
             let problem = format!("{other:?} is not a distribution; there are \"exponential\" and \"fixed\"");
             Err(section.error("think_distribution", problem, None))
         }
@@ -301,7 +305,7 @@ mod tests {
     const LOAD: &str = "concurrency = 4\nrequests = 8";
 
     #[test]
-    fn a_plain_study_is_defined_as_it_always_was() {
+    fn the_definition_of_a_plain_study_does_not_change() {
         let job = study("kind = 'random'\ninput_len = 16\noutput_len = 4\nvocab_size = 500", LOAD).unwrap();
         let definition = job.definition();
         let workload = r#"{"input_len":16,"kind":"random","output_len":4,"vocab_size":500}"#;
@@ -312,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_that_changes_what_is_asked_changes_the_definition() {
+    fn every_key_that_changes_the_requests_changes_the_definition() {
         let prefix = "kind = 'prefix'\nprefix_len = 9\nsuffix_len = { min = 2, max = 5 }\noutput_len = '3..4'\n";
         let conversation = "kind = 'conversation'\nturns = 2\nfirst_len = 9\nuser_len = 4\noutput_len = 3\n";
         let random = "kind = 'random'\ninput_len = 16\noutput_len = 4\n";
@@ -366,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_without_a_tokenizer_is_asked_with_the_one_that_is_named() {
+    fn a_named_tokenizer_replaces_a_missing_one() {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
         let text = format!("kind = 'sharegpt'\npath = '{}'\n", fixtures.join("sharegpt.json").display());
         let error = study(&text, LOAD).unwrap_err();
@@ -378,18 +382,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_workload_is_named_with_its_line_and_key() {
+    fn an_invalid_workload_is_reported_with_its_line_and_key() {
         let random = "kind = 'random'\ninput_len = 16\noutput_len = 4";
         for (workload, load, problem) in [
-            ("kind = 'randm'", LOAD, "workload.kind: \"randm\" is not a workload; there is \"random\", \"sharegpt\""),
+            ("kind = 'randm'", LOAD, "workload.kind: \"randm\" is not a workload; there are \"random\", \"sharegpt\""),
             ("kind = 'random'\ninput_len = 0", LOAD, "workload.input_len: must be at least 1"),
             ("kind = 'random'\ninput_len = { min = 3 }", LOAD, "workload.input_len: a range has the keys min and max"),
             ("kind = 'random'\ninput_len = { min = 5, max = 3 }\noutput_len = 1", LOAD, "workload.input_len: min 5 is"),
             ("kind = 'random'\ninput_len = 9999999\noutput_len = 4", LOAD, "workload.input_len: input_len 9999999 + o"),
             ("kind = 'trace'\npath = 'none.csv'", LOAD, "workload.path: \"none.csv\" does not exist"),
-            ("kind = 'trace'", LOAD, "workload.path: no file is named that holds the requests of a trace workload"),
+            ("kind = 'trace'", LOAD, "workload.path: a trace workload needs a file with its requests"),
             ("kind = 'image'\nwidth = 9\ninput_len = 4\noutput_len = 1", LOAD, "workload.sizes: give either sizes, or"),
-            (random, "trace_factor = 1", "workload.kind: a random workload has no time stamps that could be replayed"),
+            (random, "trace_factor = 1", "workload.kind: a random workload has no time stamps to replay"),
             (
                 random,
                 "concurrency = 4\nrequests = 8\napi = 'chat'",

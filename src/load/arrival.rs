@@ -59,9 +59,9 @@ impl ArrivalPattern {
             Self::Ramp { from_per_s, to_per_s, burstiness, .. } => {
                 if !(from_per_s >= 0.0 && from_per_s.is_finite()) {
                     let limit = "finite and at least 0";
-                    return Err(ArrivalError { name: "the rate at the ramp's begin", limit, actual: from_per_s });
+                    return Err(ArrivalError { name: "the rate at the start of the ramp", limit, actual: from_per_s });
                 }
-                positive("the rate at the ramp's end", to_per_s).and(shape(burstiness))
+                positive("the rate at the end of the ramp", to_per_s).and(shape(burstiness))
             }
             Self::Trace { factor } => positive("the time factor", factor),
         }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_as_dispersed_as_the_burstiness_says() {
+    fn the_dispersion_of_counts_follows_the_burstiness() {
         for (shape, expected) in [(0.25, 4.0), (1.0, 1.0), (4.0, 0.25)] {
             let at = seconds(&ArrivalPattern::Rate { per_s: 10.0, burstiness: shape }, 11, None, 60_000);
             // In intervals of 100 expected sessions, the index of dispersion is near its limit, the squared coefficient
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_has_asked_for_its_integral() {
+    fn the_sessions_of_a_ramp_follow_its_integral() {
         let ramp = |from_per_s, to_per_s, over| ArrivalPattern::Ramp {
             from_per_s,
             to_per_s,
@@ -281,8 +281,8 @@ mod tests {
         );
         let ramp =
             |from_per_s, to_per_s| ArrivalPattern::Ramp { from_per_s, to_per_s, over: Duration::ZERO, burstiness: 1.0 };
-        assert!(message(&ramp(-1.0, 1.0)).contains("begin must be finite and at least 0"));
-        assert!(message(&ramp(0.0, 0.0)).contains("the ramp's end"));
+        assert!(message(&ramp(-1.0, 1.0)).contains("start of the ramp must be finite and at least 0"));
+        assert!(message(&ramp(0.0, 0.0)).contains("the end of the ramp"));
         for fits in [rate(1.0, f64::INFINITY), ramp(0.0, 1.0), ArrivalPattern::AtOnce, ArrivalPattern::Closed] {
             assert_eq!(fits.check(), Ok(()));
         }

@@ -194,7 +194,7 @@ impl LoadConnection {
             } else if bytes.is_empty() {
                 self.write()
             } else {
-                ExchangeStep::Broken(RequestError::Protocol("unasked bytes".to_owned()))
+                ExchangeStep::Broken(RequestError::Protocol("bytes without a request".to_owned()))
             };
         };
         exchange.last = arrival;

@@ -89,10 +89,10 @@ fn head(target: &LoadTarget, path: &str, authority: &str) -> Result<Vec<u8>, Loa
     for (name, value) in &target.headers {
         let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         if name.is_empty() || !name.chars().all(token) {
-            return Err(LoadError::Header { name: name.clone(), reason: "is not a header's name" });
+            return Err(LoadError::Header { name: name.clone(), reason: "is not a valid header name" });
         }
         if ["content-length", "transfer-encoding", "connection"].iter().any(|own| name.eq_ignore_ascii_case(own)) {
-            return Err(LoadError::Header { name: name.clone(), reason: "is set by the load itself" });
+            return Err(LoadError::Header { name: name.clone(), reason: "is set by the load generator" });
         }
         lines.retain(|(own, _)| !own.eq_ignore_ascii_case(name));
         lines.push((name.clone(), value.clone()));
@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused() {
+    fn invalid_headers_and_addresses_are_refused() {
         let with = |name: &str, value: &str| {
             let mut target = LoadTarget::new("http://127.0.0.1:1", "m");
             target.headers = vec![(name.to_owned(), value.to_owned())];
             ServerEndpoint::new(&target, "/").unwrap_err().to_string()
         };
-        assert_eq!(with("a b", "c"), "header \"a b\" is not a header's name");
-        assert_eq!(with("Content-Length", "3"), "header \"Content-Length\" is set by the load itself");
+        assert_eq!(with("a b", "c"), "header \"a b\" is not a valid header name");
+        assert_eq!(with("Content-Length", "3"), "header \"Content-Length\" is set by the load generator");
         assert!(with("a", "b\r\nc: d").contains("line end"));
         for url in ["127.0.0.1:8000", "ftp://127.0.0.1", "nonsense"] {
             assert!(
@@ -157,11 +157,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_holds_no_certificate_is_named() {
+    fn a_file_without_a_certificate_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut target = LoadTarget::new("https://127.0.0.1", "m");
         target.ca_file = Some(file.path().to_owned());
         let error = ServerEndpoint::new(&target, "/").unwrap_err().to_string();
-        assert!(error.contains("holds no certificate"), "{error}");
+        assert!(error.contains("contains no certificate"), "{error}");
     }
 }

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn one_load_that_is_too_large_is_refused_and_an_open_loop_takes_what_there_is() {
+    fn a_load_that_is_too_large_is_refused_and_an_open_loop_uses_the_available_files() {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         let files = OpenFiles::default();
         assert!(matches!(files.reserve(Some(hard)), Err(LoadError::Files { limit, .. }) if limit == hard));

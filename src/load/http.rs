@@ -48,15 +48,15 @@ enum Chunked {
 /// The reason that a response cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HttpError {
-    #[error("the response's head: {0}")]
+    #[error("the response's head is invalid: {0}")]
     Head(String),
     #[error("the response's head is larger than {LARGEST_HEAD} bytes")]
     LargeHead,
-    #[error("a chunk's size has the byte {0:#04x}")]
+    #[error("a chunk's size contains the byte {0:#04x}")]
     ChunkSize(u8),
     #[error("content-length {0:?} is not a number")]
     Length(String),
-    #[error("transfer-encoding {0:?} is not understood")]
+    #[error("transfer-encoding {0:?} is not supported")]
     Encoding(String),
 }
 
@@ -241,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn bytes_behind_a_response_belong_to_nothing_and_end_the_connection() {
+    fn bytes_after_a_response_end_the_connection() {
         let (response, body) = read(&[b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\naHTTP"]).unwrap();
         assert!(response.is_done() && !response.keeps() && body == "a");
     }
 
     #[test]
-    fn what_is_no_response_says_why() {
+    fn an_invalid_response_is_reported_with_its_error() {
         let head = "HTTP/1.1 200 OK\r\n";
         let chunked = format!("{head}transfer-encoding: chunked\r\n\r\n");
         for (text, said) in [

@@ -123,7 +123,7 @@ pub enum LoadError {
     Header { name: String, reason: &'static str },
     #[error(transparent)]
     Arrival(#[from] ArrivalError),
-    #[error("a closed loop has no number of users")]
+    #[error("a closed loop needs a number of users")]
     Places,
     #[error("the load has no end")]
     Endless,
@@ -132,7 +132,7 @@ pub enum LoadError {
     /// Each connection is an open file.
     #[error("{needed} open files are needed, the limit is {limit}")]
     Files { needed: u64, limit: u64 },
-    #[error("a {dialect} server takes no {what} at {path}")]
+    #[error("a {dialect} server accepts no {what} at {path}")]
     Prompt { dialect: &'static str, path: &'static str, what: &'static str },
     #[error("extra body field {field:?}: {reason}")]
     ExtraBody { field: &'static str, reason: &'static str },
@@ -140,7 +140,7 @@ pub enum LoadError {
     Body(std::io::Error),
     #[error("cannot start the load's thread: {0}")]
     Thread(std::io::Error),
-    #[error("the load's own loop: {0}")]
+    #[error("the load's event loop failed: {0}")]
     System(std::io::Error),
 }
 
@@ -149,14 +149,14 @@ impl LoadError {
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Prompt { what: protocol::MESSAGES, .. } => Some("ask /v1/chat/completions, or use prompts of text"),
+            Self::Prompt { what: protocol::MESSAGES, .. } => Some("use /v1/chat/completions or prompts of text"),
             Self::Prompt { path: protocol::COMPLETIONS, .. } => Some("use prompts of text"),
-            Self::Prompt { .. } => Some("use prompts of text or messages, or ask /v1/completions"),
+            Self::Prompt { .. } => Some("use /v1/completions, or prompts of text or messages"),
             Self::ExtraBody { .. } => Some("leave the field out"),
-            Self::Places => Some("give the concurrency"),
-            Self::Endless => Some("give a number of requests or a duration"),
-            Self::NoStamps => Some("give a rate or a concurrency, or a trace with time stamps"),
-            Self::Files { .. } => Some("ask for fewer at the same time, or raise the limit (`ulimit -Hn`)"),
+            Self::Places => Some("set the concurrency"),
+            Self::Endless => Some("set a number of requests or a duration"),
+            Self::NoStamps => Some("set a rate or a concurrency, or use a trace with time stamps"),
+            Self::Files { .. } => Some("reduce the concurrency, or raise the limit (`ulimit -Hn`)"),
             _ => None,
         }
     }

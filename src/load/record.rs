@@ -11,7 +11,7 @@ pub enum RequestError {
     #[error("http status {status}: {seen}")]
     Http { status: u16, seen: String },
     /// The limit covers the whole request, from its send.
-    #[error("no end after {limit_ms} ms, {chunks} chunks had arrived")]
+    #[error("not complete after {limit_ms} ms, {chunks} chunks had arrived")]
     Timeout { limit_ms: u64, chunks: usize },
     /// The connection broke before the response was whole.
     #[error("connection lost: {0}")]
@@ -23,10 +23,10 @@ pub enum RequestError {
     #[error("server error in the stream: {0}")]
     Server(String),
     /// The number of output tokens is not the requested one.
-    #[error("{got} output tokens, {asked} asked for")]
+    #[error("{got} output tokens, {asked} requested")]
     WrongLength { asked: u32, got: u32 },
     /// An event or response that cannot be parsed.
-    #[error("not understood: {0}")]
+    #[error("invalid response: {0}")]
     Protocol(String),
 }
 

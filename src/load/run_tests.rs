@@ -72,7 +72,7 @@ fn in_order(mut run: LoadRun) -> Vec<RequestRecord> {
 }
 
 #[tokio::test]
-async fn an_open_loop_sends_at_its_instants_and_says_how_late_it_was() {
+async fn an_open_loop_sends_at_its_instants_and_reports_its_lateness() {
     let server = MisbehavingServer::start(|_| CannedAnswer::Whole).await;
     let plan = open(400.0, 40);
     let due: Vec<_> = instants(&plan.arrival, plan.seed, Some(40)).collect();
@@ -85,7 +85,7 @@ async fn an_open_loop_sends_at_its_instants_and_says_how_late_it_was() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_place_waits_from_when_it_was_due() {
+async fn a_wait_for_a_place_counts_from_the_due_time() {
     let server = MisbehavingServer::start(|_| CannedAnswer::SlowFirst(Duration::from_millis(10))).await;
     let records = in_order(run(&server, SINGLE, LoadPlan { concurrency: Some(1), ..open(10_000.0, 5) }).await.unwrap());
     assert!(records[1..].iter().all(|record| record.queued), "{records:?}");
@@ -140,7 +140,7 @@ async fn users_think_between_turns_and_their_sessions_are_cut_at_the_number_of_r
 }
 
 #[tokio::test]
-async fn when_the_time_is_up_nothing_is_sent_and_what_waited_is_counted() {
+async fn after_the_duration_nothing_is_sent_and_waiting_requests_are_counted() {
     let server = MisbehavingServer::start(|_| CannedAnswer::SlowFirst(Duration::from_millis(60))).await;
     let duration = Some(Duration::from_millis(100));
     let plan = LoadPlan { requests: None, duration, concurrency: Some(1), ..open(200.0, 1) };
@@ -160,7 +160,7 @@ async fn all_at_once_is_all_at_once() {
 }
 
 #[tokio::test]
-async fn the_observer_can_end_a_run_and_is_told_where_it_stands() {
+async fn the_observer_can_end_a_run_and_receives_its_progress() {
     let server =
         MisbehavingServer::start(|index| if index < 40 { CannedAnswer::Whole } else { CannedAnswer::Stall }).await;
     let ticks = Arc::new(Mutex::new(Vec::new()));
@@ -236,7 +236,7 @@ async fn beyond_the_times_that_are_kept_records_have_their_first_and_last() {
 
 #[tokio::test]
 #[should_panic(expected = "nobody needs session 1000000")]
-async fn a_workload_that_panics_is_heard() {
+async fn a_panic_of_the_workload_reaches_the_caller() {
     let server = MisbehavingServer::start(|_| CannedAnswer::Whole).await;
     let plan = LoadPlan { arrival: ArrivalPattern::Trace { factor: 0.0 }, ..LoadPlan::closed(1, 1) };
     assert!(matches!(run(&server, SINGLE, plan).await, Err(LoadError::Arrival(_))), "a factor of 0");
@@ -259,7 +259,7 @@ async fn a_load_without_an_end_or_with_too_many_connections_is_refused() {
 }
 
 #[tokio::test]
-async fn a_name_with_several_addresses_is_asked_where_it_answers() {
+async fn the_address_that_accepts_connections_is_used() {
     let server = MisbehavingServer::start(|_| CannedAnswer::Whole).await;
     let (_stop, stop) = watch::channel(false);
     let target = LoadTarget::new(format!("http://localhost:{}", server.address.port()), "m");

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_loop_sends_when_due_whatever_is_under_way() {
+    fn an_open_loop_sends_when_due_with_any_number_of_requests_in_flight() {
         let (mut schedule, mut feed) = (LoadSchedule::new(MS, Some(every_10_ms()), None, None), feed(3, 1));
         assert_eq!(sent(schedule.next(MS, &mut feed)).1, Some(MS));
         assert!(matches!(schedule.next(MS, &mut feed), NextSend::At(at) if at == 11 * MS));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_place_is_queued_and_counts_from_when_it_was_due() {
+    fn a_session_that_waits_for_a_place_is_queued_and_counts_from_its_due_time() {
         let (mut schedule, mut feed) = (LoadSchedule::new(0, Some(every_10_ms()), Some(1), None), feed(3, 1));
         let first = sent(schedule.next(0, &mut feed)).0;
         assert!(matches!(schedule.next(10 * MS, &mut feed), NextSend::At(at) if at == 20 * MS));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_when_the_time_is_up_and_what_was_due_is_counted() {
+    fn after_the_duration_nothing_is_sent_and_due_sessions_are_counted() {
         let (mut schedule, mut feed) =
             (LoadSchedule::new(0, Some(every_10_ms()), Some(1), Some(Duration::from_millis(25))), feed(9, 2));
         let first = sent(schedule.next(0, &mut feed)).0;
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_session_is_the_end_whatever_is_due_later() {
+    fn the_last_session_ends_the_schedule_despite_later_instants() {
         let (mut schedule, mut feed) = (LoadSchedule::new(0, Some(every_10_ms()), None, None), feed(1, 1));
         let last = || match feed() {
             TakenRequest::Ready(progress) => TakenRequest::Last(progress),

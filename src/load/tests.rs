@@ -180,7 +180,7 @@ async fn a_slow_first_token_is_a_late_first_token() {
 }
 
 #[tokio::test]
-async fn every_failure_has_its_class_and_says_what_was_seen() {
+async fn every_failure_has_its_class_and_the_observed_text() {
     for (answer, class, seen, chunks) in [
         (CannedAnswer::Status(500), "http_500", "refused for the test", 0),
         (CannedAnswer::Status(404), "http_404", "refused for the test", 0),
@@ -199,7 +199,7 @@ async fn every_failure_has_its_class_and_says_what_was_seen() {
         (CannedAnswer::NoDone, "truncated", "[DONE]", 6),
         (CannedAnswer::NoUsage, "truncated", "usage", 6),
         (CannedAnswer::Stall, "timeout", "150 ms, 1 chunks", 1),
-        (CannedAnswer::Short, "wrong_length", "5 output tokens, 6 asked for", 5),
+        (CannedAnswer::Short, "wrong_length", "5 output tokens, 6 requested", 5),
         (CannedAnswer::Garbage, "protocol", "EOF", 6),
         (CannedAnswer::NoHttp, "protocol", "", 0),
     ] {
@@ -212,7 +212,7 @@ async fn every_failure_has_its_class_and_says_what_was_seen() {
 }
 
 #[tokio::test]
-async fn a_port_where_nobody_listens_is_a_connect_failure() {
+async fn a_port_without_a_listener_is_a_connect_failure() {
     // The port is bound but does not listen, so that no other process can take it meanwhile.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -287,7 +287,7 @@ impl Workload for Long {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_or_resets_while_a_long_prompt_is_sent_is_heard() {
+async fn a_refusal_or_a_reset_during_a_long_prompt_is_recorded() {
     for (refusal, class) in [("HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n", "http_413"), ("", "reset")] {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base_url = format!("http://{}", listener.local_addr().unwrap());
@@ -362,7 +362,7 @@ async fn a_stop_ends_the_run_at_once_and_keeps_what_had_ended() {
 }
 
 #[tokio::test]
-async fn who_stops_a_run_twice_does_not_wait_for_its_end() {
+async fn a_second_stop_does_not_wait_for_the_end_of_the_run() {
     let server = MisbehavingServer::start(|_| CannedAnswer::Stall).await;
     let (signal, stop) = watch::channel(false);
     let observer = |event: LoadEvent<'_>| {
@@ -382,7 +382,7 @@ async fn who_stops_a_run_twice_does_not_wait_for_its_end() {
 }
 
 #[tokio::test]
-async fn a_caller_who_leaves_stops_the_load() {
+async fn a_dropped_future_stops_the_load() {
     let server = MisbehavingServer::start(|_| CannedAnswer::Stall).await;
     let (_stop, stop) = watch::channel(false);
     let alive = Arc::new(());
@@ -401,7 +401,7 @@ async fn a_caller_who_leaves_stops_the_load() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_driven_is_refused_before_anything_is_sent() {
+async fn an_invalid_load_is_refused_before_anything_is_sent() {
     let try_with = |url: &str, plan: LoadPlan| {
         let target = LoadTarget::new(url, "m");
         let (_stop, stop) = watch::channel(false);

@@ -30,18 +30,18 @@ impl TlsSettings {
             let name = path.display();
             let file = File::open(path).map_err(|error| format!("cannot read {name}: {error}"))?;
             for certificate in CertificateDer::pem_reader_iter(BufReader::new(file)) {
-                let certificate = certificate.map_err(|error| format!("{name} is no PEM file: {error}"))?;
-                roots.add(certificate).map_err(|error| format!("a certificate of {name}: {error}"))?;
+                let certificate = certificate.map_err(|error| format!("{name} is not a PEM file: {error}"))?;
+                roots.add(certificate).map_err(|error| format!("invalid certificate in {name}: {error}"))?;
             }
             if roots.is_empty() {
-                return Err(format!("{name} holds no certificate"));
+                return Err(format!("{name} contains no certificate"));
             }
         } else {
             let found = rustls_native_certs::load_native_certs();
             roots.add_parsable_certificates(found.certs);
             if roots.is_empty() {
                 let why = found.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
-                return Err(format!("this system has no certificates to trust{why}"));
+                return Err(format!("this system has no trusted certificates{why}"));
             }
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -50,7 +50,8 @@ impl TlsSettings {
             .map_err(|error| error.to_string())?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let server = ServerName::try_from(host.to_owned()).map_err(|error| format!("host {host:?}: {error}"))?;
+        let server =
+            ServerName::try_from(host.to_owned()).map_err(|error| format!("host name {host:?} is invalid: {error}"))?;
         Ok(Self { config: Arc::new(config), server })
     }
 
@@ -60,7 +61,8 @@ impl TlsSettings {
     /// The name that cannot be used, with the reason.
     pub(super) fn of_own_server(host: &str) -> Result<Self, String> {
         let config = own_server_tls().map_err(|error| error.to_string())?;
-        let server = ServerName::try_from(host.to_owned()).map_err(|error| format!("host {host:?}: {error}"))?;
+        let server =
+            ServerName::try_from(host.to_owned()).map_err(|error| format!("host name {host:?} is invalid: {error}"))?;
         Ok(Self { config: Arc::new(config), server })
     }
 
@@ -310,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_not_trusted_is_not_asked_as_fast_as_possible() {
+    async fn requests_to_an_untrusted_server_are_slowed_down() {
         let ((port, _), (_, other)) = (serve(), serve());
         let mut target = LoadTarget::new(format!("https://localhost:{port}"), "m");
         target.ca_file = Some(other.path().to_owned());

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_a_set_size_tells_nothing() {
+    fn a_cache_of_a_set_size_teaches_nothing() {
         let set = |change: fn(&mut MemoryLaunch)| {
             let mut observation = start(8192, 1024);
             change(&mut observation.launch);

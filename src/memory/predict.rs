@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_devices_memory_nothing_is_said() {
+    fn without_the_devices_memory_there_is_no_prediction() {
         let launch = test_launch();
         let target = LaunchTarget { device_memory: None, ..launch.target };
         assert_eq!(predict(&test_model(), &MemoryLaunch { target, ..launch }, &LearnedMemory::default()), None);

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_hold_the_truth_as_often_as_they_say() {
+    fn intervals_contain_the_true_value_at_their_confidence() {
         let exponential = |rng: &mut ChaCha8Rng| -(1.0 - rng.random::<f64>()).ln();
         let percentile = covered(|rng| {
             let mut values: Vec<f64> = (0..500).map(|_| exponential(rng)).collect();

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn numpys_own_example_comes_out() {
+    fn the_example_of_numpy_is_reproduced() {
         let sorted = [1.0, 2.0, 3.0, 4.0];
         let found = [0.0, 50.0, 90.0, 100.0].map(|p| percentile(&sorted, p).unwrap());
         assert!(found.iter().zip([1.0, 2.5, 3.7, 4.0]).all(|(a, b)| (a - b).abs() < 1e-12), "{found:?}");

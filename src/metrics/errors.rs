@@ -16,7 +16,7 @@ pub(crate) fn outcome(measurement: Measurement, run: &LoadRun, max_error_rate: f
     let first = run.records.iter().find_map(|record| record.result.as_ref().err());
     let first = first.map_or_else(|| "no request ended".to_owned(), ToString::to_string);
     let message = format!(
-        "{failures} of {total} requests failed, more than the allowed share of {max_error_rate}; first: {first}"
+        "{failures} of {total} requests failed, more than the allowed share of {max_error_rate}; first error: {first}"
     );
     Outcome::Failed(Failure { kind: FailureKind::RequestErrors, message })
 }
@@ -36,7 +36,8 @@ mod tests {
         };
         assert!(matches!(of(2, 8), Outcome::Measured(_)));
         for (failed, completed, first) in [(3, 7, "connection lost: gone"), (0, 0, "no request ended")] {
-            let message = format!("{failed} of 10 requests failed, more than the allowed share of 0.2; first: {first}");
+            let message =
+                format!("{failed} of 10 requests failed, more than the allowed share of 0.2; first error: {first}");
             let failure = Failure { kind: FailureKind::RequestErrors, message };
             assert_eq!(of(failed, completed), Outcome::Failed(failure));
         }

@@ -27,7 +27,7 @@ pub struct Slo {
 pub enum SloError {
     #[error("{0:?} is not of the form NAME:MILLISECONDS")]
     Form(String),
-    #[error("{name:?} is no latency of a request: ttft, tpot or e2el")]
+    #[error("{name:?} is not a latency of a request; use ttft, tpot or e2el")]
     Name { name: String },
     #[error("the limit of {name} must be a number of milliseconds of at least 0, not {actual:?}")]
     Limit { name: String, actual: String },
@@ -100,10 +100,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_limit_says_why() {
+    fn an_invalid_limit_is_refused_with_the_reason() {
         let message = |text: &str| text.parse::<Slo>().unwrap_err().to_string();
         assert_eq!(message("ttft"), "\"ttft\" is not of the form NAME:MILLISECONDS");
-        assert_eq!(message("itl:5"), "\"itl\" is no latency of a request: ttft, tpot or e2el");
+        assert_eq!(message("itl:5"), "\"itl\" is not a latency of a request; use ttft, tpot or e2el");
         for limit in ["-1", "nan", "inf", "", "5ms"] {
             assert!(message(&format!("ttft:{limit}")).ends_with(&format!("not {limit:?}")), "{limit}");
         }

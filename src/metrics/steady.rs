@@ -99,7 +99,7 @@ fn find(run: &LoadRun, whole: &MeasuredWindow) -> Result<MeasuredWindow, String>
             return Ok(());
         }
         Err(format!(
-            "load was offered for {:.1} s of it, and {least:.1} s (three median requests) are the least",
+            "load was offered for {:.1} s, but {least:.1} s (three median requests) are needed",
             length.max(0.0)
         ))
     };
@@ -110,10 +110,11 @@ fn find(run: &LoadRun, whole: &MeasuredWindow) -> Result<MeasuredWindow, String>
         arrivals(record).for_each(|(at, share)| tokens.add(at, share));
     }
     let present = population(&run.records, from, known, INTERVALS);
-    let begin =
-        |series: &[f64], name: &str| mser5(series).ok_or_else(|| format!("{name} had not settled by the middle of it"));
-    let cut = begin(&tokens.sums, "the output tokens per second")?.max(begin(&present, "the requests under way")?);
-    for (series, name) in [(&tokens.sums, "the output tokens per second"), (&present, "the requests under way")] {
+    let begin = |series: &[f64], name: &str| {
+        mser5(series).ok_or_else(|| format!("{name} had not settled by the middle of the run"))
+    };
+    let cut = begin(&tokens.sums, "the output tokens per second")?.max(begin(&present, "the unfinished requests")?);
+    for (series, name) in [(&tokens.sums, "the output tokens per second"), (&present, "the unfinished requests")] {
         let change = trend(&series[cut..]);
         if change.abs() > TREND {
             return Err(format!("{name} still changed by {:+.0} % in the part after the warm-up", change * 100.0));
@@ -124,7 +125,7 @@ fn find(run: &LoadRun, whole: &MeasuredWindow) -> Result<MeasuredWindow, String>
     long(begin, known)?;
     let sent = run.records.iter().filter(|record| (begin..=known).contains(&record.sent.as_secs_f64())).count();
     if sent < REQUESTS {
-        return Err(format!("{sent} requests were sent in it, and {REQUESTS} are the least"));
+        return Err(format!("{sent} requests were sent in the steady part, but {REQUESTS} are needed"));
     }
     let reason = format!(
         "steady: {:.1} s of warm-up (MSER-5) and {:.1} s of drain are cut off",
@@ -253,12 +254,12 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_too_short_is_used_as_a_whole_and_says_so() {
+    fn a_run_that_is_too_short_is_used_as_a_whole_with_the_reason() {
         let window = steady(&run(closed(10, 0, 0)));
         assert_eq!((window.steady, window.from_s, window.to_s), (false, 0.0, 0.5));
-        assert!(window.reason.contains("0.0 s of it, and 1.5 s"), "{}", window.reason);
+        assert!(window.reason.contains("0.0 s, but 1.5 s"), "{}", window.reason);
         let few = steady(&run(closed(2, 0, 5000)));
-        assert!(!few.steady && few.reason.contains("requests were sent in it, and 30"), "{}", few.reason);
+        assert!(!few.steady && few.reason.contains("requests were sent in the steady part, but 30"), "{}", few.reason);
         let none = steady(&run(Vec::new()));
         assert!(!none.steady && none.reason.contains("no request ended"), "{}", none.reason);
     }
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_at_the_end_shortens_the_window() {
+    fn requests_abandoned_at_the_end_shorten_the_window() {
         let mut run = run(closed(10, 50, 20_000));
         run.records.retain(|record| record.end <= Duration::from_secs(20));
         (run.ended, run.unfinished) = (run.began + Duration::from_secs(20), 10);

@@ -120,7 +120,7 @@ fn a_reply_that_is_not_streamed_has_only_its_whole_latency() {
 }
 
 #[test]
-fn cached_prompt_tokens_are_known_where_the_server_tells() {
+fn cached_prompt_tokens_are_known_if_the_server_reports_them() {
     let told = RequestRecord { cached_tokens: Some(4), ..record(0, &[90]) };
     assert_eq!(summarize(&[told, record(0, &[90])]).cached_prompt_tokens, Some(4));
     assert_eq!(summarize(&[record(0, &[90])]).cached_prompt_tokens, None);
@@ -134,7 +134,7 @@ fn closed_loop(requests: u64) -> Vec<RequestRecord> {
 }
 
 #[test]
-fn headline_numbers_have_intervals_where_there_are_enough_requests() {
+fn headline_numbers_have_intervals_if_there_are_enough_requests() {
     let measurement = summarize(&closed_loop(400));
     for (name, interval) in &measurement.confidence {
         let value = measurement.metric(name).unwrap();
@@ -168,7 +168,7 @@ fn a_steady_window_counts_what_happened_in_it() {
 }
 
 #[test]
-fn a_run_without_every_chunk_takes_itl_from_the_recorder_and_says_so() {
+fn a_run_with_thinned_chunks_takes_itl_from_the_recorder_and_marks_it() {
     let records = closed_loop(64);
     let mut recorder = WindowRecorder::new();
     for record in &records {
@@ -199,7 +199,7 @@ fn a_run_without_every_chunk_takes_itl_from_the_recorder_and_says_so() {
 }
 
 #[test]
-fn the_client_is_judged_where_the_plan_is_known() {
+fn the_client_is_checked_if_the_plan_is_known() {
     let plan = LoadPlan::closed(8, 64);
     let options = SummaryOptions { plan: Some(&plan), ..SummaryOptions::default() };
     assert!(super::summarize(&run(closed_loop(64)), &options).client.unwrap().valid);

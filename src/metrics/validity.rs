@@ -125,7 +125,8 @@ fn lagging(report: &ClientReport, client: &ClientUse, completed: &[&RequestRecor
     let (lag, limit) = (report.p99_lag_ms?, tenth.clamp(TIMERS_MS, HARMLESS_MS));
     (lag > limit).then(|| {
         format!(
-            "the load generator's event loop lagged by {lag:.1} ms (p99), more than {limit:.1} ms: latencies contain it"
+            "the load generator's event loop lagged by {lag:.1} ms (p99), more than {limit:.1} ms: the latencies \
+             include this lag"
         )
     })
 }
@@ -135,8 +136,8 @@ fn held_up(report: &ClientReport, completed: &[&RequestRecord]) -> Option<String
     let (waited, limit) = (report.mean_turnaround_ms?, HARMLESS_MS.max(0.05 * e2el));
     (completed.len() >= FEWEST_REPLIES && waited > limit).then(|| {
         format!(
-            "whole replies waited {waited:.1} ms (mean) for the load generator, more than {limit:.1} ms: the next requests \
-             were sent too late by it"
+            "complete replies waited {waited:.1} ms (mean) for the load generator, more than {limit:.1} ms: the next \
+             requests were sent late by this time"
         )
     })
 }
@@ -157,7 +158,7 @@ fn without_processor(report: &ClientReport, wall_s: f64) -> Option<String> {
         "allow it a real-time priority (`ulimit -r 1` or CAP_SYS_NICE), or leave it a processor that the engine does not use"
     };
     Some(format!(
-        " (for {waited:.1} s of {wall_s:.1} s other programs held the processors that its thread was ready to use: {remedy})"
+        " (its thread was ready for {waited:.1} s of {wall_s:.1} s while other programs used the processors: {remedy})"
     ))
 }
 
@@ -176,7 +177,7 @@ fn starved(report: &ClientReport, run: &LoadRun) -> Option<String> {
     let share = to_f64(report.starved) / to_f64(run.records.len() + run.unfinished).max(1.0);
     (share > MOST_STARVED && report.starved > HARMLESS_STARVED).then(|| {
         format!(
-            "{} times a session was due before its requests were generated, for more than {:.0} % of the requests",
+            "{} times a session was due before its requests were generated: for more than {:.0} % of the requests",
             report.starved,
             MOST_STARVED * 100.0
         )
@@ -247,7 +248,7 @@ mod tests {
         run.client.lags_us = vec![3000; 150];
         assert!(reasons(&run, &open()).is_empty());
         run.client.kernel_stamps = false;
-        assert!(reason(&run, &open()).contains("3.0 ms (p99), more than 2.0 ms: latencies contain it"));
+        assert!(reason(&run, &open()).contains("3.0 ms (p99), more than 2.0 ms: the latencies include this lag"));
         run.client.lags_us.truncate(149);
         assert!(reasons(&run, &open()).is_empty(), "a pause of the machine is no lag that lasts");
     }
@@ -276,13 +277,14 @@ mod tests {
         run.client.turnaround = Duration::from_secs(3);
         run.client.processor_wait = Some(Duration::from_millis(250));
         assert!(
-            reason(&run, &LoadPlan::closed(8, 100)).ends_with("sent too late by it"),
+            reason(&run, &LoadPlan::closed(8, 100)).ends_with("sent late by this time"),
             "5 % of the window explain little"
         );
         run.client.processor_wait = Some(Duration::from_millis(2600));
         let text = reason(&run, &LoadPlan::closed(8, 100));
         assert!(
-            text.contains("too late by it (for 2.6 s of 5.0 s other programs held") && text.contains("ulimit -r 1")
+            text.contains("late by this time (its thread was ready for 2.6 s of 5.0 s while")
+                && text.contains("ulimit -r 1")
         );
         run.client.realtime = true;
         assert!(reason(&run, &LoadPlan::closed(8, 100)).ends_with("leave it a processor that nothing else uses)"));

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_no_number_whatever_the_goal() {
+    fn a_failure_has_no_number_for_either_goal() {
         let failed = Outcome::Failed(Failure { kind: FailureKind::Crash, message: String::new() });
         for goal in [Goal::Maximize, Goal::Minimize] {
             assert_eq!(objective(goal).score(&failed), Score::Failed);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_is_exceeded_is_measured_by_its_relative_excess() {
+    fn a_violation_is_the_relative_excess_over_the_limit() {
         let score = |ttft, tokens| objective(Goal::Maximize).score(&measured(ttft, tokens));
         assert_eq!(score(150.0, 10), Score::Infeasible { violation: 0.5, value: 10.0 });
         assert_eq!(score(100.0, 10), Score::Feasible { value: 10.0 });

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn comparisons_say_what_they_say() {
+    fn comparisons_are_evaluated() {
         for (expr, expected) in [
             ("a >= 7", true),
             ("a>7", false),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_said() {
+    fn an_unreadable_expression_is_reported() {
         for (expr, expected) in [
             ("", "expected a number or a parameter before \"\""),
             ("a", "expected one of >= <= == != > < before \"\""),
@@ -195,7 +195,7 @@ mod tests {
             ("(a >= 3", "expected \")\" before \">= 3\""),
             ("c >= 3", "\"c\" is neither a number nor a parameter"),
             ("a >= inf", "\"inf\" is neither a number nor a parameter"),
-            ("min >= 3", "\"min\" is neither a number nor a parameter, and a function only before \"(\""),
+            ("min >= 3", "expected \"(\" after the function \"min\""),
             ("min(a) >= 3", "expected \",\" before \") >= 3\""),
             ("a >= 1e999", "\"1e999\" is neither a number nor a parameter"),
             ("a >= 3x", "\"3x\" is neither a number nor a parameter"),
@@ -206,7 +206,7 @@ mod tests {
             assert_eq!(read(&json!({"expr": expr})), Err(expected), "{expr}");
         }
         let deep = read(&json!({"expr": "(".repeat(100_000)})).unwrap_err();
-        assert!(deep.contains("more than 64 parentheses"), "{}", &deep[..100]);
+        assert!(deep.contains("more than 64 nested parentheses"), "{}", &deep[..100]);
         assert_eq!(read(&json!({})), Err("known_constraints[0].expr is missing".to_owned()));
         let orphan = read(&json!({"expr": "a > 1", "when": {"param": "z", "in": [1]}})).unwrap_err();
         assert!(orphan.starts_with("known_constraints[0].when.param is \"z\""), "{orphan}");
@@ -219,7 +219,7 @@ mod tests {
         }
 
         #[test]
-        fn sums_and_products_are_those_of_arithmetic(x in -50_i64..50, y in 1_i64..50, z in -50_i64..50) {
+        fn sums_and_products_follow_arithmetic(x in -50_i64..50, y in 1_i64..50, z in -50_i64..50) {
             // With integers this small, 64-bit floats are exact but for the quotient, which both sides round alike.
             let expected = to_f64(x) - to_f64(y) * to_f64(z) + to_f64(x) / to_f64(y);
             let expr = format!("{x} - {y} * {z} + {x} / {y} == {expected:?}");

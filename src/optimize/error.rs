@@ -15,15 +15,15 @@ pub(crate) enum ProtocolError {
     NotJson { reason: String, line: String },
     #[error("{place} is missing")]
     Missing { place: String },
-    #[error("{place} is {found}, and not {expected}")]
+    #[error("{place} is {found}, expected {expected}")]
     Unfit { place: String, found: String, expected: String },
-    #[error("{place} is {found} for the second time")]
+    #[error("{place} repeats {found}")]
     Repeated { place: String, found: String },
-    #[error("{place} is {found}, which is {problem}")]
+    #[error("{place} is {found}: {problem}")]
     Unusable { place: String, found: String, problem: String },
     #[error("{place}: {reason} in {expression:?}")]
     Expression { place: String, expression: String, reason: String },
-    #[error("{message} came {when}")]
+    #[error("the {message} message came {when}")]
     OutOfTurn { message: &'static str, when: &'static str },
 }
 
@@ -32,7 +32,7 @@ impl ProtocolError {
     #[must_use]
     pub(crate) fn hint(&self) -> &'static str {
         match self {
-            Self::OutOfTurn { .. } => "a run is one space, then asks and tells, then an end",
+            Self::OutOfTurn { .. } => "send one space message, then ask and tell messages, then an end message",
             _ => "docs/src/optimize.md shows each message",
         }
     }

@@ -26,13 +26,11 @@ pub(super) fn reason(problem: &OptimizeProblem, history: &[PastTrial], seed: u64
     let (total, left) = (configs.len(), allowed.len());
     if left > 0 && new == 0 {
         return if whole {
-            format!(
-                "nothing is left to try: every configuration that is allowed was proposed, {left} of {total} of the space"
-            )
+            format!("no configuration is left: all {left} allowed ones of the {total} in the space were proposed")
         } else {
             format!(
-                "nothing was found to try: {total} configurations were drawn from the space, and all that are allowed \
-                 ({left}) were proposed before; widen the ranges"
+                "no new configuration was found: all {left} allowed ones of {total} drawn from the space were proposed \
+                 before; widen the ranges"
             )
         };
     }
@@ -43,16 +41,16 @@ pub(super) fn reason(problem: &OptimizeProblem, history: &[PastTrial], seed: u64
         || "widen the ranges".to_owned(),
         |index| {
             format!(
-                "the strictest is {:?}, which {} of them keep; widen the ranges, or choose parameters of which more \
-                 configurations keep it",
+                "the strictest is {:?}, which {} of them keep; widen the ranges, or choose parameters with more \
+                 configurations that keep it",
                 problem.known[index].text,
                 kept(&index)
             )
         },
     );
     format!(
-        "nothing was found to try: {left} of {total} {of} keep the known constraints, and {new} of these were not proposed \
-         yet; {advice}"
+        "no new configuration was found: {left} of {total} {of} keep the known constraints, and {new} of these were \
+         not proposed yet; {advice}"
     )
 }
 

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_quoted_shortened() {
+    fn an_invalid_json_line_is_quoted_in_short() {
         let error = parse(format!("{{\"a\": NaN, {}", "x".repeat(500)).as_bytes()).unwrap_err().to_string();
         assert!(error.contains("the line is not JSON") && error.ends_with("xxx..."), "{error}");
         assert!(error.len() < 250, "{error}");
@@ -141,7 +141,7 @@ mod tests {
         }
 
         #[test]
-        fn json_without_names_of_numbers_is_what_it_is(text in ".*", number: i64) {
+        fn json_without_special_numbers_is_unchanged(text in ".*", number: i64) {
             let json = json!({"text": text, "number": number});
             prop_assert_eq!(serde_json::from_str::<Json>(&with_quoted_names(&json.to_string())).unwrap(), json);
         }

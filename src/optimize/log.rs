@@ -41,7 +41,7 @@ impl ProposalLog {
         let known = self.places.get(&id.to_string()).map(|place| &self.history[*place].known);
         match known {
             Some(KnownOutcome::Pending) => {
-                Err(ProtocolError::unusable("id", id, "that of a configuration that is still pending"))
+                Err(ProtocolError::unusable("id", id, "a configuration with this id is still pending"))
             }
             _ => Ok(()),
         }
@@ -95,8 +95,8 @@ fn read_outcome(message: &TellMessage, problem: &OptimizeProblem) -> Result<Know
     let mut values = read_readings(&message.values, "values", &objectives)?;
     let mut excesses = read_readings(&message.constraints, "constraints", &constraints)?;
     if matches!(status, TrialStatus::Infeasible) && !excesses.iter().any(|excess| excess.value > 0.0) {
-        let problem = "the status of a trial with a constraint above 0, and no finite number above 0 was told of one: \
-                       tell what was measured of it, \"ok\" where all are kept, or \"failed\" where nothing was measured";
+        let problem = "no constraint has a finite value above 0; send the measured values, \"ok\" if all constraints \
+                       are kept, or \"failed\" if nothing was measured";
         return Err(ProtocolError::unusable("status", &"infeasible".into(), problem));
     }
     if !message.deviations.is_null() {
@@ -107,7 +107,7 @@ fn read_outcome(message: &TellMessage, problem: &OptimizeProblem) -> Result<Know
                 "values" => read_deviations(json, &place.inner(key), &objectives, &mut values)?,
                 "constraints" => read_deviations(json, &place.inner(key), &constraints, &mut excesses)?,
                 _ => {
-                    let problem = "of no known name; there are values and constraints";
+                    let problem = "unknown name; known are values and constraints";
                     return Err(ProtocolError::unusable(place.field(key), json, problem));
                 }
             }
@@ -127,7 +127,7 @@ fn read_readings(json: &Json, key: &str, names: &[&String]) -> Result<Vec<Number
     if let Some(missing) = names.iter().find(|name| !fields.contains_key(**name))
         && let Some((other, json)) = fields.iter().find(|(other, _)| !names.contains(other))
     {
-        let problem = format!("no known name, while {missing:?} is missing");
+        let problem = format!("unknown name, and {missing:?} is missing");
         return Err(ProtocolError::unusable(place.field(other), json, problem));
     }
     let read = |name: &&String| match fields.get(*name) {
@@ -150,7 +150,7 @@ fn read_deviations(
         return Ok(());
     }
     if let Some((other, json)) = place.fields(json)?.iter().find(|(other, _)| !names.contains(other)) {
-        return Err(ProtocolError::unusable(place.field(other), json, "of no known name"));
+        return Err(ProtocolError::unusable(place.field(other), json, "unknown name"));
     }
     let deviations: MessageDeviations = place.read(json)?;
     for (name, reading) in names.iter().zip(readings) {

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_read_and_what_is_not_is_left_out() {
+    fn known_fields_are_read_and_unknown_ones_are_ignored() {
         let all = context(&json!({
             "model": {"parameters": 8.0e9, "num_hidden_layers": 32, "dtype": "bfloat16", "rope": {"theta": 1e6}},
             "device": {"name": "h100-sxm", "count": 8, "memory_bytes": 80e9},
@@ -208,19 +208,19 @@ mod tests {
     #[test]
     fn a_wrong_field_is_named_with_its_value() {
         for (json, expected) in [
-            (json!(3), "context is 3, and not an object"),
-            (json!({"model": []}), "context.model is [], and not an object"),
+            (json!(3), "context is 3, expected an object"),
+            (json!({"model": []}), "context.model is [], expected an object"),
             (
                 json!({"model": {"parameters": "8b"}}),
-                "context.model.parameters is \"8b\", and not a number of at least 0",
+                "context.model.parameters is \"8b\", expected a number of at least 0",
             ),
             (
                 json!({"device": {"count": 1.5}}),
-                "context.device.count is 1.5, and not a whole number from 0 to 18446744073709551615",
+                "context.device.count is 1.5, expected a whole number from 0 to 18446744073709551615",
             ),
-            (json!({"limits_s": {"ttft_p99": -1}}), "context.limits_s.ttft_p99 is -1, and not a number of at least 0"),
-            (json!({"defaults": {"tp": [1]}}), "context.defaults.tp is [1], and not a text, a number, true or false"),
-            (json!({"load": {"arrival": 4}}), "context.load.arrival is 4, and not a text"),
+            (json!({"limits_s": {"ttft_p99": -1}}), "context.limits_s.ttft_p99 is -1, expected a number of at least 0"),
+            (json!({"defaults": {"tp": [1]}}), "context.defaults.tp is [1], expected a text, a number, true or false"),
+            (json!({"load": {"arrival": 4}}), "context.load.arrival is 4, expected a text"),
         ] {
             assert_eq!(context(&json), Err(expected.to_owned()));
         }

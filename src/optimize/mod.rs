@@ -81,7 +81,7 @@ fn believed(problem: &OptimizeProblem, seed: u64) -> (Vec<SamplerPrior>, Vec<Str
     let Some(context) = &problem.context else { return (Vec::new(), Vec::new()) };
     match prior::of_context(context, &problem.space, &problem.aim, &|config| problem.allows(config), seed) {
         Ok(belief) => (vec![belief.prior], belief.notes),
-        Err(error) => (Vec::new(), vec![format!("the twin says nothing: {error}")]),
+        Err(error) => (Vec::new(), vec![format!("no predictions by the twin: {error}")]),
     }
 }
 
@@ -152,7 +152,8 @@ impl OptimizeSession {
     }
 
     fn ask(&mut self, QuestionMessage { id }: &QuestionMessage) -> Result<SessionReply, ProtocolError> {
-        let run = self.run.as_mut().ok_or(ProtocolError::OutOfTurn { message: "ask", when: "before a space" })?;
+        let run =
+            self.run.as_mut().ok_or(ProtocolError::OutOfTurn { message: "ask", when: "before the space message" })?;
         run.log.check_new(id)?;
         let Some(suggestion) = run.question(|ask| self.sampler.ask(ask)) else {
             let message = exhausted::reason(&run.problem, run.log.history(), run.seed);
@@ -164,13 +165,15 @@ impl OptimizeSession {
     }
 
     fn tell(&mut self, message: &TellMessage) -> Result<SessionReply, ProtocolError> {
-        let run = self.run.as_mut().ok_or(ProtocolError::OutOfTurn { message: "tell", when: "before a space" })?;
+        let run =
+            self.run.as_mut().ok_or(ProtocolError::OutOfTurn { message: "tell", when: "before the space message" })?;
         run.log.tell(message, &run.problem)?;
         Ok(SessionReply::Nothing)
     }
 
     fn judge(&self, QuestionMessage { id }: &QuestionMessage) -> Result<SessionReply, ProtocolError> {
-        let run = self.run.as_ref().ok_or(ProtocolError::OutOfTurn { message: "judge", when: "before a space" })?;
+        let run =
+            self.run.as_ref().ok_or(ProtocolError::OutOfTurn { message: "judge", when: "before the space message" })?;
         let judgement = run.question(|ask| self.sampler.judge(ask));
         let Judgement { pick, front, remaining, next_gain, notes, .. } = judgement.unwrap_or_default();
         let mut answer = json!({
@@ -184,7 +187,10 @@ impl OptimizeSession {
     }
 
     fn explain(&self, QuestionMessage { id }: &QuestionMessage) -> Result<SessionReply, ProtocolError> {
-        let run = self.run.as_ref().ok_or(ProtocolError::OutOfTurn { message: "explain", when: "before a space" })?;
+        let run = self
+            .run
+            .as_ref()
+            .ok_or(ProtocolError::OutOfTurn { message: "explain", when: "before the space message" })?;
         let explanation = run.question(|ask| sampler::explain(self.sampler, ask));
         let about = explanation.map_or_else(Vec::new, |explanation| explanation.about);
         Ok(line(&json!({"type": "explanation", "id": id, "about": about})))

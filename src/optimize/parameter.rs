@@ -73,8 +73,8 @@ fn read_choices(
 ) -> Result<Vec<Value>, ProtocolError> {
     let mut choices = Vec::new();
     for json in listed.iter().flatten() {
-        let choice = scalar_of(json)
-            .ok_or_else(|| place.unfit("a choice", json, "a text, a number that fits, true or false"))?;
+        let choice =
+            scalar_of(json).ok_or_else(|| place.unfit("a choice", json, "a text, a 64-bit number, true or false"))?;
         if choices.iter().any(|above| same(above, json)) {
             return Err(ProtocolError::repeated(place.field("a choice"), json));
         }
@@ -90,7 +90,7 @@ fn read_int(range: &IntRange, place: &FieldPlace) -> Result<Domain, ProtocolErro
     let bound = |key: &str, number: &Json| {
         whole(present(place, key, number)?)
             .filter(|bound| (-LARGEST..=LARGEST).contains(bound))
-            .ok_or_else(|| place.unfit(key, number, format!("a whole number of at most {LARGEST} either side of 0")))
+            .ok_or_else(|| place.unfit(key, number, format!("a whole number from -{LARGEST} to {LARGEST}")))
     };
     let (low, high) = (bound("low", &range.low)?, bound("high", &range.high)?);
     let scale = match (range.grid, range.log) {
@@ -105,7 +105,7 @@ fn read_int(range: &IntRange, place: &FieldPlace) -> Result<Domain, ProtocolErro
     }
     let domain = Domain::int(low, high, scale, 1);
     if domain.is_empty() {
-        return Err(place.unusable_high(format!("the end of a range without a power of two that begins with {low}")));
+        return Err(place.unusable_high(format!("the range from {low} contains no power of two")));
     }
     Ok(domain)
 }
@@ -196,7 +196,7 @@ pub(super) fn read_config(space: &Space, json: &Json) -> Result<Config, Protocol
     let fields = place.fields(json)?;
     for (name, json) in fields {
         if !space.parameters.iter().any(|parameter| parameter.name == *name) {
-            return Err(ProtocolError::unusable(place.field(&quote(name)), json, "no parameter of the space"));
+            return Err(ProtocolError::unusable(place.field(&quote(name)), json, "not a parameter of the space"));
         }
     }
     let mut given = Vec::new();
@@ -210,7 +210,7 @@ pub(super) fn read_config(space: &Space, json: &Json) -> Result<Config, Protocol
     for (Parameter { name, .. }, value) in space.parameters.iter().zip(&given) {
         match (value, config.get(name), whole.get(name)) {
             (Some(_), None, _) => {
-                let problem = "given although its condition does not hold";
+                let problem = "must be absent, because its condition does not hold";
                 return Err(ProtocolError::unusable(place.field(name), &fields[name], problem));
             }
             (None, _, Some(_)) => return Err(ProtocolError::Missing { place: place.field(name) }),
@@ -262,85 +262,76 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_parameter_is_refused_by_name_and_value() {
+    fn an_invalid_parameter_is_refused_with_name_and_value() {
         let x = |more: Json| {
             let mut parameter = json!({"name": "x", "type": "int", "low": 1, "high": 4});
             parameter.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             json!([{"name": "a", "type": "bool"}, parameter])
         };
         for (params, expected) in [
-            (json!([3]), "params[0] is 3, and not an object"),
+            (json!([3]), "params[0] is 3, expected an object"),
             (json!([{"type": "bool"}]), "params[0].name is missing"),
-            (json!([{"name": "", "type": "bool"}]), "params[0].name is \"\", and not a name"),
-            (x(json!({"name": "a"})), "params[1].name is \"a\" for the second time"),
+            (json!([{"name": "", "type": "bool"}]), "params[0].name is \"\", expected a name"),
+            (x(json!({"name": "a"})), "params[1].name repeats \"a\""),
             (x(json!({"type": null})), "parameter \"x\": type is missing"),
             (
                 x(json!({"type": "real"})),
-                "parameter \"x\": type is \"real\", and not one of int, float, bool, categorical",
+                "parameter \"x\": type is \"real\", expected one of int, float, bool, categorical",
             ),
             (x(json!({"low": null})), "parameter \"x\": low is missing"),
-            (x(json!({"low": 5})), "parameter \"x\": low is 5, which is above high, 4"),
-            (x(json!({"low": 0, "log": true})), "parameter \"x\": low is 0, which is too low for a logarithmic range"),
-            (
-                x(json!({"low": 3, "high": 3, "grid": "pow2"})),
-                "high is 3, which is the end of a range without a power of two",
-            ),
-            (x(json!({"grid": "pow3"})), "parameter \"x\": grid is \"pow3\", and not pow2"),
-            (x(json!({"log": 1})), "parameter \"x\": log is 1, and not true or false"),
-            (x(json!({"high": 2.5})), "parameter \"x\": high is 2.5, and not a whole number"),
+            (x(json!({"low": 5})), "parameter \"x\": low is 5: above high, 4"),
+            (x(json!({"low": 0, "log": true})), "parameter \"x\": low is 0: too low for a logarithmic range"),
+            (x(json!({"low": 3, "high": 3, "grid": "pow2"})), "high is 3: the range from"),
+            (x(json!({"grid": "pow3"})), "parameter \"x\": grid is \"pow3\", expected pow2"),
+            (x(json!({"log": 1})), "parameter \"x\": log is 1, expected true or false"),
+            (x(json!({"high": 2.5})), "parameter \"x\": high is 2.5, expected a whole number"),
             (
                 x(json!({"high": 1e300})),
-                "parameter \"x\": high is 1e+300, and not a whole number of at most 9007199254740992",
+                "parameter \"x\": high is 1e+300, expected a whole number from -9007199254740992 to",
             ),
-            (x(json!({"high": "NaN"})), "parameter \"x\": high is \"NaN\", and not a whole number"),
+            (x(json!({"high": "NaN"})), "parameter \"x\": high is \"NaN\", expected a whole number"),
             (
                 x(json!({"type": "float", "high": "Infinity"})),
-                "parameter \"x\": high is \"Infinity\", and not a finite number",
+                "parameter \"x\": high is \"Infinity\", expected a finite number",
             ),
-            (x(json!({"type": "float", "low": 5.5})), "parameter \"x\": low is 5.5, which is above high, 4"),
-            (
-                x(json!({"type": "float", "low": 0.0, "log": true})),
-                "low is 0.0, which is too low for a logarithmic range",
-            ),
-            (x(json!({"type": "float", "low": -1e308, "high": 1e308})), "high is 1e+308, which is too far from low"),
+            (x(json!({"type": "float", "low": 5.5})), "parameter \"x\": low is 5.5: above high, 4"),
+            (x(json!({"type": "float", "low": 0.0, "log": true})), "low is 0.0: too low for a logarithmic range"),
+            (x(json!({"type": "float", "low": -1e308, "high": 1e308})), "high is 1e+308: too far from low"),
             (
                 x(json!({"type": "float", "low": 1e-300, "high": 1e300, "log": true})),
-                "high is 1e+300, which is too far from low",
+                "high is 1e+300: too far from low",
             ),
             (
                 x(json!({"type": "categorical"})),
-                "parameter \"x\": choices is null, and not a list with at least one choice",
+                "parameter \"x\": choices is null, expected a list with at least one choice",
             ),
             (
                 x(json!({"type": "categorical", "choices": []})),
-                "choices is [], and not a list with at least one choice",
+                "choices is [], expected a list with at least one choice",
             ),
+            (x(json!({"type": "categorical", "choices": ["a", "a"]})), "parameter \"x\": a choice repeats \"a\""),
+            (x(json!({"type": "categorical", "choices": [1, 1.0]})), "parameter \"x\": a choice repeats 1.0"),
             (
-                x(json!({"type": "categorical", "choices": ["a", "a"]})),
-                "parameter \"x\": a choice is \"a\" for the second time",
+                x(json!({"type": "categorical", "choices": [null]})),
+                "parameter \"x\": a choice is null, expected a text",
             ),
-            (
-                x(json!({"type": "categorical", "choices": [1, 1.0]})),
-                "parameter \"x\": a choice is 1.0 for the second time",
-            ),
-            (x(json!({"type": "categorical", "choices": [null]})), "parameter \"x\": a choice is null, and not a text"),
-            (x(json!({"type": "categorical", "choices": [u64::MAX]})), "a choice is 18446744073709551615, and not"),
+            (x(json!({"type": "categorical", "choices": [u64::MAX]})), "a choice is 18446744073709551615, expected"),
             (
                 x(json!({"when": {"param": "b", "in": [1]}})),
-                "parameter \"x\": when.param is \"b\", and not the name of a parameter above",
+                "parameter \"x\": when.param is \"b\", expected the name of a parameter above",
             ),
             (
                 x(json!({"when": {"param": "x", "in": [1]}})),
-                "parameter \"x\": when.param is \"x\", and not the name of a parameter above",
+                "parameter \"x\": when.param is \"x\", expected the name of a parameter above",
             ),
             (x(json!({"when": {"in": [1]}})), "parameter \"x\": when.param is missing"),
             (
                 x(json!({"when": {"param": "a", "in": []}})),
-                "parameter \"x\": when.in is [], and not a list with a value that \"a\" can",
+                "parameter \"x\": when.in is [], expected a list with a value that \"a\" can",
             ),
             (
                 x(json!({"when": {"param": "a", "in": ["true"]}})),
-                "when.in is [\"true\"], and not a list with a value that \"a\" can have",
+                "when.in is [\"true\"], expected a list with a value that \"a\" can have",
             ),
         ] {
             let error = error(&params);
@@ -367,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_member_of_the_space_is_refused_by_name_and_value() {
+    fn a_configuration_outside_of_the_space_is_refused_with_name_and_value() {
         let with = |name: &str, value: Json| {
             let mut config =
                 json!({"method": "none", "share": 0.5, "rate": 1.0, "seqs": 9, "eager": false, "tokens": null});
@@ -376,26 +367,26 @@ mod tests {
         };
         assert!(with("seqs", json!(1024)).is_ok());
         for (name, value, expected) in [
-            ("seqs", json!(7), "config.seqs is 7, and not 8 to 1024, logarithmic"),
-            ("seqs", json!(9.5), "config.seqs is 9.5, and not 8 to 1024, logarithmic"),
-            ("share", json!(0.981), "config.share is 0.981, and not 0.5 to 0.98"),
-            ("share", json!("NaN"), "config.share is \"NaN\", and not 0.5 to 0.98"),
-            ("eager", json!(0), "config.eager is 0, and not true or false"),
+            ("seqs", json!(7), "config.seqs is 7, expected 8 to 1024, logarithmic"),
+            ("seqs", json!(9.5), "config.seqs is 9.5, expected 8 to 1024, logarithmic"),
+            ("share", json!(0.981), "config.share is 0.981, expected 0.5 to 0.98"),
+            ("share", json!("NaN"), "config.share is \"NaN\", expected 0.5 to 0.98"),
+            ("eager", json!(0), "config.eager is 0, expected true or false"),
             ("eager", json!(null), "config.eager is missing"),
-            ("method", json!("eagle"), "config.method is \"eagle\", and not none, ngram, 1, 2, true"),
+            ("method", json!("eagle"), "config.method is \"eagle\", expected none, ngram, 1, 2, true"),
             ("method", json!("ngram"), "config.tokens is missing"),
-            ("tokens", json!(3), "config.tokens is 3, which is given although its condition does not hold"),
-            ("depth", json!(4), "config.depth is 4, which is given although its condition does not hold"),
-            ("block", json!(16), "config.block is 16, which is no parameter of the space"),
+            ("tokens", json!(3), "config.tokens is 3: must be absent, because its condition does not hold"),
+            ("depth", json!(4), "config.depth is 4: must be absent, because its condition does not hold"),
+            ("block", json!(16), "config.block is 16: not a parameter of the space"),
         ] {
             assert_eq!(with(name, value), Err(expected.to_owned()));
         }
-        assert_eq!(read_config(&space(), &json!(null)).unwrap_err().to_string(), "config is null, and not an object");
+        assert_eq!(read_config(&space(), &json!(null)).unwrap_err().to_string(), "config is null, expected an object");
     }
 
     proptest! {
         #[test]
-        fn what_the_space_decodes_is_read_back_as_it_was(point in proptest::collection::vec(0.0..1.0, 7)) {
+        fn a_decoded_configuration_is_read_back_unchanged(point in proptest::collection::vec(0.0..1.0, 7)) {
             let config = space().decode(&point);
             let json = serde_json::from_str(&config.key()).unwrap();
             prop_assert_eq!(read_config(&space(), &json), Ok(config));

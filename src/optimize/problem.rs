@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_optional_may_be_absent_or_null() {
+    fn optional_fields_may_be_absent_or_null() {
         let keys = ["protocol", "constraints", "known_constraints", "budget", "seed", "context"];
         let nulls: serde_json::Map<_, _> = keys.map(|key| (key.to_owned(), Json::Null)).into_iter().collect();
         let problem = read(&Json::Object(nulls)).unwrap();
@@ -154,36 +154,33 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_problem_is_refused_by_name_and_value() {
+    fn a_wrong_problem_is_refused_with_name_and_value() {
         for (changes, expected) in [
-            (json!({"protocol": 2}), "protocol is 2, and not 1"),
+            (json!({"protocol": 2}), "protocol is 2, expected 1"),
             (json!({"params": null}), "params is missing"),
-            (json!({"params": {}}), "params is {}, and not a list"),
-            (json!({"objectives": []}), "objectives is [], and not a list with at least one objective"),
+            (json!({"params": {}}), "params is {}, expected a list"),
+            (json!({"objectives": []}), "objectives is [], expected a list with at least one objective"),
             (json!({"objectives": [{"name": "x"}]}), "objectives[0].direction is missing"),
             (
                 json!({"objectives": [{"name": "x", "direction": "up"}]}),
-                "objectives[0].direction is \"up\", and not maximize or minimize",
+                "objectives[0].direction is \"up\", expected maximize or minimize",
             ),
-            (
-                json!({"constraints": [{"name": "x"}, {"name": "x"}]}),
-                "constraints[1].name is \"x\" for the second time",
-            ),
-            (json!({"constraints": ["x"]}), "constraints[0] is \"x\", and not an object"),
+            (json!({"constraints": [{"name": "x"}, {"name": "x"}]}), "constraints[1].name repeats \"x\""),
+            (json!({"constraints": ["x"]}), "constraints[0] is \"x\", expected an object"),
             (
                 json!({"constraints": [{"name": "x", "feasible": ">=0"}]}),
-                "constraints[0].feasible is \">=0\", and not \"<=0\"",
+                "constraints[0].feasible is \">=0\", expected \"<=0\"",
             ),
             (
                 json!({"known_constraints": [{"expr": "b > 1"}]}),
                 "known_constraints[0].expr: \"b\" is neither a number nor a parameter in \"b > 1\"",
             ),
-            (json!({"budget": 0}), "budget is 0, and not a whole number from 1 to 4294967295"),
-            (json!({"seed": -1}), "seed is -1, and not a whole number from 0 to 18446744073709551615"),
-            (json!({"context": 1}), "context is 1, and not an object"),
+            (json!({"budget": 0}), "budget is 0, expected a whole number from 1 to 4294967295"),
+            (json!({"seed": -1}), "seed is -1, expected a whole number from 0 to 18446744073709551615"),
+            (json!({"context": 1}), "context is 1, expected an object"),
             (
                 json!({"context": {"device": {"count": -1}}}),
-                "context.device.count is -1, and not a whole number from 0 to 18446744073709551615",
+                "context.device.count is -1, expected a whole number from 0 to 18446744073709551615",
             ),
         ] {
             assert_eq!(read(&changes).unwrap_err(), expected);

@@ -100,7 +100,7 @@ fn seen(seed: u64) -> (Vec<String>, Seen) {
 }
 
 #[test]
-fn a_run_of_asks_and_tells_puts_everything_to_the_sampler() {
+fn a_run_of_asks_and_tells_passes_everything_to_the_sampler() {
     let mut session = session(1);
     let first = json!({"type": "config", "id": 1, "config": {"x": 1}, "why": "the next one"});
     assert_eq!(ask(&mut session, &json!(1)), first);
@@ -126,7 +126,7 @@ fn pending_trials_are_part_of_the_history() {
 }
 
 #[test]
-fn where_nothing_is_left_an_ask_is_answered_with_an_error_and_the_run_may_go_on() {
+fn an_ask_without_a_configuration_left_gets_an_error_and_the_run_continues() {
     let mut session = session(3);
     for id in 0..3 {
         ask(&mut session, &json!(id));
@@ -134,7 +134,7 @@ fn where_nothing_is_left_an_ask_is_answered_with_an_error_and_the_run_may_go_on(
     let answer = ask(&mut session, &json!(3));
     assert_eq!((&answer["type"], &answer["id"]), (&json!("error"), &json!(3)));
     assert!(
-        answer["message"].as_str().unwrap().contains("every configuration that is allowed was proposed, 3 of 4 of"),
+        answer["message"].as_str().unwrap().contains("all 3 allowed ones of the 4 in the space were proposed"),
         "{answer}"
     );
     assert_eq!(tell(&mut session, &json!(0), 1, &json!({})), Ok(None));
@@ -150,11 +150,11 @@ fn identifiers_come_back_as_they_came() {
 }
 
 #[test]
-fn an_open_question_is_not_asked_again_and_an_answered_one_may_be() {
+fn a_pending_id_is_refused_and_an_answered_one_may_be_used_again() {
     let mut session = session(5);
     ask(&mut session, &json!("a"));
     let again = send(&mut session, &json!({"type": "ask", "id": "a"}));
-    assert_eq!(again, Err("id is \"a\", which is that of a configuration that is still pending".to_owned()));
+    assert_eq!(again, Err("id is \"a\": a configuration with this id is still pending".to_owned()));
     assert_eq!(tell(&mut session, &json!("a"), 1, &json!({})), Ok(None));
     ask(&mut session, &json!("a"));
     assert_eq!(tell(&mut session, &json!("a"), 3, &json!({"status": "failed"})), Ok(None));
@@ -163,7 +163,7 @@ fn an_open_question_is_not_asked_again_and_an_answered_one_may_be() {
 }
 
 #[test]
-fn a_second_tell_is_one_more_measurement_and_one_from_elsewhere_is_data() {
+fn a_second_tell_is_a_repeated_measurement_and_one_with_a_new_id_is_data() {
     let mut session = session(6);
     ask(&mut session, &json!(1));
     for speed in [10, 11] {
@@ -181,7 +181,7 @@ fn a_second_tell_is_one_more_measurement_and_one_from_elsewhere_is_data() {
 }
 
 #[test]
-fn what_was_tried_instead_of_what_was_asked_is_taken() {
+fn a_tell_may_replace_the_proposed_configuration() {
     let mut session = session(7);
     ask(&mut session, &json!(1));
     assert_eq!(tell(&mut session, &json!(1), 4, &json!({})), Ok(None));
@@ -208,7 +208,7 @@ fn numbers_that_are_missing_null_or_not_finite_were_not_measured() {
 }
 
 #[test]
-fn a_wrong_line_is_refused_by_what_is_wrong_and_leaves_the_session_as_it_was() {
+fn a_wrong_line_is_refused_with_its_error_and_does_not_change_the_session() {
     let mut session = session(9);
     let told = |more: Json| {
         let mut message = json!({"type": "tell", "id": 0, "config": {"x": 1}, "status": "ok", "values": {"speed": 1}});
@@ -217,21 +217,18 @@ fn a_wrong_line_is_refused_by_what_is_wrong_and_leaves_the_session_as_it_was() {
     };
     for (line, expected) in [
         ("{".to_owned(), "the line is not JSON (EOF while parsing an object at line 1 column 1): {"),
-        ("[1]".to_owned(), "the line is [1], and not an object"),
+        ("[1]".to_owned(), "the line is [1], expected an object"),
         ("{}".to_owned(), "type is missing"),
-        (r#"{"type":"tel"}"#.to_owned(), "type is \"tel\", and not one of space, ask, tell, judge, explain, end"),
-        (space(9).to_string(), "space came for the second time"),
+        (r#"{"type":"tel"}"#.to_owned(), "type is \"tel\", expected one of space, ask, tell, judge, explain, end"),
+        (space(9).to_string(), "the space message came for the second time"),
         (told(json!({"status": null})), "status is missing"),
-        (told(json!({"status": "done"})), "status is \"done\", and not one of ok, infeasible, failed"),
-        (told(json!({"config": {"x": 5}})), "config.x is 5, and not 1 to 4"),
-        (told(json!({"values": [1]})), "values is [1], and not an object"),
-        (told(json!({"values": {"speed": "fast"}})), "values.speed is \"fast\", and not a number"),
-        (told(json!({"values": {"sped": 1}})), "values.sped is 1, which is no known name, while \"speed\" is missing"),
-        (
-            told(json!({"constraints": {"l": 1}})),
-            "constraints.l is 1, which is no known name, while \"late\" is missing",
-        ),
-        (told(json!({"cost": -1})), "cost is -1, and not a number of at least 0"),
+        (told(json!({"status": "done"})), "status is \"done\", expected one of ok, infeasible, failed"),
+        (told(json!({"config": {"x": 5}})), "config.x is 5, expected 1 to 4"),
+        (told(json!({"values": [1]})), "values is [1], expected an object"),
+        (told(json!({"values": {"speed": "fast"}})), "values.speed is \"fast\", expected a number"),
+        (told(json!({"values": {"sped": 1}})), "values.sped is 1: unknown name, and \"speed\" is missing"),
+        (told(json!({"constraints": {"l": 1}})), "constraints.l is 1: unknown name, and \"late\" is missing"),
+        (told(json!({"cost": -1})), "cost is -1, expected a number of at least 0"),
     ] {
         assert_eq!(session.feed(line.as_bytes()).map_err(|error| error.to_string()), Err(expected.to_owned()));
     }
@@ -239,7 +236,7 @@ fn a_wrong_line_is_refused_by_what_is_wrong_and_leaves_the_session_as_it_was() {
     for kind in ["ask", "tell", "judge", "explain"] {
         let error =
             OptimizeSession::new(&InOrder, None).feed(json!({"type": kind}).to_string().as_bytes()).unwrap_err();
-        assert_eq!(error.to_string(), format!("{kind} came before a space"));
+        assert_eq!(error.to_string(), format!("the {kind} message came before the space message"));
     }
 }
 
@@ -313,7 +310,7 @@ fn ten_thousand_tells_are_taken_before_an_ask() {
 }
 
 #[test]
-fn where_the_known_constraints_refuse_nearly_all_of_a_space_that_is_said() {
+fn constraints_that_refuse_nearly_all_of_a_space_are_reported() {
     let mut session = OptimizeSession::new(sampler::find("random").unwrap(), Some(1));
     let space = json!({
         "type": "space", "objectives": [{"name": "speed", "direction": "maximize"}],
@@ -323,27 +320,28 @@ fn where_the_known_constraints_refuse_nearly_all_of_a_space_that_is_said() {
     send(&mut session, &space).unwrap();
     let answer = ask(&mut session, &json!(1));
     let message = answer["message"].as_str().unwrap();
-    let start = "nothing was found to try: 0 of 10000 configurations drawn from the space keep the known constraints";
+    let start =
+        "no new configuration was found: 0 of 10000 configurations drawn from the space keep the known constraints";
     assert!(message.starts_with(start), "{message}");
     assert!(message.contains("the strictest is \"x + 1 <= y\", which 0 of them keep"), "{message}");
 }
 
 #[test]
-fn where_a_small_space_allows_nothing_the_constraint_is_named() {
+fn the_strictest_constraint_of_an_empty_small_space_is_named() {
     let mut session = OptimizeSession::new(&InOrder, None);
     let mut space = space(23);
     space["known_constraints"] = json!([{"expr": "x >= 1"}, {"expr": "x >= 5"}]);
     send(&mut session, &space).unwrap();
     assert_eq!(
         ask(&mut session, &json!(1))["message"],
-        "nothing was found to try: 0 of 4 configurations of the space keep the known constraints, and 0 of these were not \
-         proposed yet; the strictest is \"x >= 5\", which 0 of them keep; widen the ranges, or choose parameters of which more \
-         configurations keep it"
+        "no new configuration was found: 0 of 4 configurations of the space keep the known constraints, and 0 of these \
+         were not proposed yet; the strictest is \"x >= 5\", which 0 of them keep; widen the ranges, or choose \
+         parameters with more configurations that keep it"
     );
 }
 
 #[test]
-fn where_all_that_is_drawn_was_proposed_before_that_is_said() {
+fn a_space_whose_draws_were_all_proposed_before_is_reported() {
     let mut session = OptimizeSession::new(sampler::find("random").unwrap(), Some(1));
     // Two numbers, and no constraint that could be the reason.
     let float = json!({"name": "x", "type": "float", "low": 1, "high": 1.000_000_000_000_000_2});
@@ -352,14 +350,14 @@ fn where_all_that_is_drawn_was_proposed_before_that_is_said() {
     let answers: Vec<_> = (0..3).map(|id| ask(&mut session, &json!(id))).collect();
     assert_eq!(
         answers[2]["message"],
-        "nothing was found to try: 10000 configurations were drawn from the space, and all that are allowed (10000) were \
-         proposed before; widen the ranges",
+        "no new configuration was found: all 10000 allowed ones of 10000 drawn from the space were proposed before; \
+         widen the ranges",
         "{answers:?}"
     );
 }
 
 #[test]
-fn what_is_told_infeasible_has_a_constraint_above_0() {
+fn an_infeasible_trial_has_a_constraint_above_0() {
     let mut session = session(21);
     ask(&mut session, &json!(1));
     for constraints in
@@ -367,10 +365,7 @@ fn what_is_told_infeasible_has_a_constraint_above_0() {
     {
         let refused = tell(&mut session, &json!(1), 1, &json!({"status": "infeasible", "constraints": constraints}));
         let message = refused.unwrap_err();
-        assert!(
-            message.starts_with("status is \"infeasible\", which is the status of a trial with a constraint above 0"),
-            "{message}"
-        );
+        assert!(message.starts_with("status is \"infeasible\": no constraint has a finite value above 0"), "{message}");
     }
     assert_eq!(
         tell(&mut session, &json!(1), 1, &json!({"status": "infeasible", "constraints": {"late": 0.1}})),
@@ -379,7 +374,7 @@ fn what_is_told_infeasible_has_a_constraint_above_0() {
 }
 
 #[test]
-fn how_well_a_number_is_known_is_told_beside_it() {
+fn a_tell_may_contain_deviations() {
     let mut session = session(22);
     ask(&mut session, &json!(1));
     let told = json!({"deviations": {"values": {"speed": 0.02}, "constraints": {"late": 0.5}}});
@@ -389,10 +384,10 @@ fn how_well_a_number_is_known_is_told_beside_it() {
     let measured = history[0].measured().unwrap();
     assert_eq!((measured.values[0].deviation, measured.excesses[0].deviation), (Some(0.02), Some(0.5)));
     for (deviations, error) in [
-        (json!({"values": {"speed": -1}}), "deviations.values.speed is -1, and not a number of at least 0"),
-        (json!({"values": {"late": 1}}), "deviations.values.late is 1, which is of no known name"),
-        (json!({"speed": 0.1}), "deviations.speed is 0.1, which is of no known name; there are values and constraints"),
-        (json!(3), "deviations is 3, and not an object"),
+        (json!({"values": {"speed": -1}}), "deviations.values.speed is -1, expected a number of at least 0"),
+        (json!({"values": {"late": 1}}), "deviations.values.late is 1: unknown name"),
+        (json!({"speed": 0.1}), "deviations.speed is 0.1: unknown name; known are values and constraints"),
+        (json!(3), "deviations is 3, expected an object"),
     ] {
         let refused = tell(&mut session, &json!(2), 3, &json!({"deviations": deviations}));
         assert_eq!(refused, Err(error.to_owned()));
@@ -400,7 +395,7 @@ fn how_well_a_number_is_known_is_told_beside_it() {
 }
 
 #[test]
-fn of_several_objectives_a_judgement_has_the_front_by_name() {
+fn with_several_objectives_a_judgement_has_the_front_by_name() {
     let mut session = OptimizeSession::new(sampler::find("auto").unwrap(), Some(1));
     let space = json!({
         "type": "space", "params": [{"name": "x", "type": "int", "low": 1, "high": 8}],
@@ -424,7 +419,7 @@ fn of_several_objectives_a_judgement_has_the_front_by_name() {
 
 /// Pins the suggestions, so that they are equal on every machine. A change of the sampler requires new ones here.
 #[test]
-fn the_suggestions_of_a_run_are_those_that_are_written_down() {
+fn the_suggestions_of_a_run_match_the_recorded_ones() {
     let mut session = OptimizeSession::new(sampler::find("auto").unwrap(), Some(1));
     let space = json!({
         "type": "space", "objectives": [{"name": "throughput", "direction": "maximize"}], "constraints": [{"name": "ttft_p99"}],
@@ -473,7 +468,7 @@ fn the_suggestions_of_a_run_are_those_that_are_written_down() {
 
 /// Compares the run in the book with the replies.
 #[test]
-fn the_run_in_the_book_is_what_is_answered() {
+fn the_run_in_the_book_matches_the_replies() {
     let chapter = include_str!("../../docs/src/optimize.md");
     let (_, section) = chapter.split_once("# The optimizer alone").unwrap();
     let mut session = OptimizeSession::new(sampler::find("auto").unwrap(), None);

@@ -325,7 +325,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn whatever_the_load_each_request_comes_once_and_no_more_at_a_time_than_may(
+        fn each_request_of_any_load_is_sent_once_and_within_the_concurrency(
             arrival in arrivals(), places in 1_usize..9, requests in 1_u64..40, pace in 0.1_f64..50.0,
         ) {
             let plan = LoadPlan { arrival, ..LoadPlan::closed(places, requests) };
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_its_way_counts_for_the_client_and_holds_its_next_request_up() {
+    fn network_latency_counts_for_the_client_and_delays_its_next_request() {
         let ms = Duration::from_millis;
         let wire = WireTime { request: ms(20), token: ms(5) };
         let plan = LoadPlan::closed(1, 3);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_has_failed_when_the_client_hangs_up() {
+    fn a_request_beyond_the_timeout_fails_when_the_client_hangs_up() {
         let plan = LoadPlan { request_timeout: Duration::from_millis(40), ..LoadPlan::closed(2, 4) };
         let records = records(&plan, 1.0, WireTime { request: Duration::from_millis(30), token: Duration::ZERO });
         for record in records {

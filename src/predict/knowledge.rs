@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_device_keeps_what_is_known_of_the_host_only() {
+    fn another_device_keeps_only_the_factors_of_the_host() {
         let mut calibration = Calibration::none();
         for factor in TermFactor::ALL {
             calibration.factors[factor] = 2.0;

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prompts_share_what_they_shared() {
+    fn replayed_prompts_share_the_recorded_prefixes() {
         let replies = Replies {
             sent_us: vec![0, 5, 9],
             ttft_us: vec![Some(10), None, Some(7)],
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_trials_some_are_taken_evenly() {
+    fn of_many_trials_a_few_are_taken_evenly() {
         let all: Vec<u32> = (0..20).collect();
         assert_eq!(evenly(&all, 6).copied().collect::<Vec<_>>(), [0, 3, 7, 11, 15, 19]);
         assert_eq!(evenly(&all[..2], 6).copied().collect::<Vec<_>>(), [0, 1]);

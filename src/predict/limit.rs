@@ -101,11 +101,11 @@ fn advice(limit: LoadLimit, setup: &TwinSetup) -> String {
     let settings = &setup.settings;
     match limit {
         LoadLimit::Queue(WaitReason::Blocks) => format!(
-            "{} blocks of {} tokens are too few: raise gpu-memory-utilization, take kv-cache-dtype fp8{}, or a device \
-             with more memory",
+            "{} blocks of {} tokens are too few: raise gpu-memory-utilization, set kv-cache-dtype to fp8{}, or use a \
+             device with more memory",
             setup.memory.blocks,
             settings.block_size(),
-            if settings.cache_dtype_bytes.is_some() { " (it is)" } else { "" },
+            if settings.cache_dtype_bytes.is_some() { " (already set)" } else { "" },
         ),
         LoadLimit::Queue(WaitReason::Sequences) => format!("raise max-num-seqs (now {})", settings.max_num_seqs()),
         LoadLimit::Queue(WaitReason::Budget) => {
@@ -115,34 +115,35 @@ fn advice(limit: LoadLimit, setup: &TwinSetup) -> String {
             format!("lower scheduler-delay-factor (now {})", settings.resolved.scheduler_delay_factor)
         }
         LoadLimit::Queue(WaitReason::Turn) => {
-            "preempted requests come back: raise gpu-memory-utilization or lower max-num-seqs".to_owned()
+            "preempted requests wait until their last step ends: raise gpu-memory-utilization or lower max-num-seqs"
+                .to_owned()
         }
-        LoadLimit::Idle => "the engine has room for more: offer a higher rate".to_owned(),
-        LoadLimit::FrontEnd => "more api-server-count or faster processor cores".to_owned(),
-        LoadLimit::Load(term) => format!("nobody waits, so more at a time is served as well; {}", of_term(term, setup)),
+        LoadLimit::Idle => "the engine is mostly idle: raise the request rate".to_owned(),
+        LoadLimit::FrontEnd => "raise api-server-count, or use faster processor cores".to_owned(),
+        LoadLimit::Load(term) => {
+            format!("requests wait for at most half of the time: raise the load; {}", of_term(term, setup))
+        }
     }
 }
 
 fn of_term(term: StepTerm, setup: &TwinSetup) -> &'static str {
     match term {
         StepTerm::Weights => {
-            "a step is made faster by quantized weights, a larger tensor-parallel-size, or more memory bandwidth"
+            "steps become faster with quantized weights, a larger tensor-parallel-size, or more memory bandwidth"
         }
         StepTerm::Compute => {
-            "a step is made faster by weights in 8 bits, a larger tensor-parallel-size, or a device that computes more"
+            "steps become faster with 8-bit weights, a larger tensor-parallel-size, or a device with more compute"
         }
         StepTerm::Attention => {
-            "a step is made faster by kv-cache-dtype fp8, shorter contexts, or more memory bandwidth"
+            "steps become faster with kv-cache-dtype fp8, shorter contexts, or more memory bandwidth"
         }
-        StepTerm::Sampling => "a step is made faster by fewer sequences at a time, or more memory bandwidth",
-        StepTerm::Launch if setup.settings.eager => "a step is made faster by graphs: leave enforce-eager out",
-        StepTerm::Launch => "a step is made faster by graphs for larger batches, or faster processor cores",
-        StepTerm::Communication => "a step is made faster by fewer devices, or links with less latency",
+        StepTerm::Sampling => "steps become faster with fewer concurrent sequences, or more memory bandwidth",
+        StepTerm::Launch if setup.settings.eager => "steps become faster with CUDA graphs: remove enforce-eager",
+        StepTerm::Launch => "steps become faster with CUDA graphs for larger batches, or faster processor cores",
+        StepTerm::Communication => "steps become faster with fewer devices, or links of lower latency",
         StepTerm::Host if setup.settings.scheduling.async_scheduling => {
-            "a step is made faster by faster processor cores"
+            "steps become faster with faster processor cores"
         }
-        StepTerm::Host => {
-            "a step is made faster by async-scheduling, where the release has it, or faster processor cores"
-        }
+        StepTerm::Host => "steps become faster with async-scheduling, if the release has it, or faster processor cores",
     }
 }

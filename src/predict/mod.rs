@@ -139,7 +139,7 @@ impl PredictError {
         match self {
             Self::Load(error) => error.hint(),
             Self::Settings(_) => None,
-            Self::Request(_) => Some("raise max-model-len, or ask for less in [workload]"),
+            Self::Request(_) => Some("raise max-model-len, or use shorter requests in [workload]"),
         }
     }
 }

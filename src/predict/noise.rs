@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn four_of_five_further_launches_lie_in_the_range_whatever_the_noise_and_however_few_repetitions() {
+    fn four_of_five_further_launches_lie_in_the_range_for_any_noise_and_few_repetitions() {
         for (deviation, repeated) in [(0.02, 2), (0.1, 2), (0.1, 6), (0.05, 0), (0.2, 4)] {
             let mut rng = ChaCha8Rng::seed_from_u64(11);
             let mut normal = || -> f64 { StandardNormal.sample(&mut rng) };

@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_load_has_too_many_points_and_none_loses_time(lengths in prop::collection::vec(1_u64..5000, 1..400)) {
+        fn a_series_has_few_points_and_loses_no_time(lengths in prop::collection::vec(1_u64..5000, 1..400)) {
             let mut recorder = StepRecorder::new(16);
             let mut now = 0;
             for length in &lengths {

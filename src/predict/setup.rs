@@ -59,7 +59,7 @@ impl TwinSetup {
         }
         let engine = |message: String| Rejection { rule: "ENGINE".to_owned(), message };
         let known = job.engine.engine.rules().zip(job.engine.engine.twin());
-        let (rules, twin) = known.ok_or_else(|| engine("nothing simulates this engine".to_owned()))?;
+        let (rules, twin) = known.ok_or_else(|| engine("the twin does not model this engine".to_owned()))?;
         let resolved = rules.resolve(config, &facts);
         let simulated = simulated(question);
         let acceptance = question.acceptance.or(simulated.map(|simulated| simulated.acceptance));

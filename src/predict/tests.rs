@@ -125,7 +125,7 @@ fn the_longest_step_grows_with_budget_and_context_and_is_on_the_clients_clock() 
 }
 
 #[test]
-fn what_a_rule_rejects_is_rejected_in_its_words() {
+fn a_rejected_configuration_has_the_message_of_the_rule() {
     let (job, calibration) = (study(), Calibration::none());
     let question = question(&job, &job.load, &calibration);
     let question = TwinQuestion { config: question.config.clone().with("max-model-len", 1_000_000_i64), ..question };
@@ -153,7 +153,7 @@ fn a_narrow_flag_is_named_as_the_limit() {
 }
 
 #[test]
-fn a_rate_far_below_what_can_be_served_is_the_limit_itself() {
+fn a_rate_far_below_the_capacity_is_the_limit_itself() {
     let (job, calibration) = (study(), Calibration::none());
     let arrival = ArrivalPattern::Rate { per_s: 0.5, burstiness: 1.0 };
     let load = LoadJob { arrival, concurrency: None, requests: Some(16), ..job.load.clone() };
@@ -223,13 +223,11 @@ fn requests_that_take_too_long_have_failed_and_with_them_the_trial() {
     let load = LoadJob { request_timeout: std::time::Duration::from_millis(200), ..job.load.clone() };
     let prediction = predict(&question(&job, &load, &calibration)).unwrap();
     let Outcome::Failed(failure) = &prediction.outcome else { panic!("{:?}", prediction.outcome) };
-    assert!(
-        failure.message.contains("requests failed, more than the allowed share of 0.05; first: no end after 200 ms")
-    );
+    assert!(failure.message.contains("more than the allowed share of 0.05; first error: not complete after 200 ms"));
 }
 
 #[test]
-fn a_limit_that_the_twin_knows_nothing_of_is_left_out_and_named() {
+fn a_limit_that_the_twin_does_not_model_is_left_out_and_named() {
     let (mut job, calibration) = (study(), Calibration::none());
     let power = Constraint { metric: "gpu_power_w_mean".to_owned(), limit: Bound::AtMost(300.0) };
     job.objective.constraints = vec![power];
@@ -240,7 +238,7 @@ fn a_limit_that_the_twin_knows_nothing_of_is_left_out_and_named() {
 }
 
 #[test]
-fn better_predictions_come_first_whatever_the_goal() {
+fn better_predictions_come_first_for_either_goal() {
     let (job, calibration) = (unlimited(), Calibration::none());
     let at = |seqs: i64| {
         let question = question(&job, &job.load, &calibration);
@@ -279,7 +277,7 @@ fn answer(job: &Job) -> TwinPrediction {
 }
 
 #[test]
-fn a_trace_comes_when_its_stamps_say() {
+fn a_trace_arrives_at_its_time_stamps() {
     let job = asked("kind = 'trace'\npath = 'trace.csv'", "trace_factor = 2");
     let prediction = answer(&job);
     let measured = measured(&prediction);
@@ -302,7 +300,7 @@ fn users_of_a_conversation_think_and_find_their_prefix_in_the_cache() {
 }
 
 #[test]
-fn the_parts_of_a_mixture_are_all_asked() {
+fn all_parts_of_a_mixture_are_sent() {
     let part =
         |input, output| format!("[[workload.part]]\nkind = 'random'\ninput_len = {input}\noutput_len = {output}\n");
     let job = asked(&format!("kind = 'mixture'\n{}{}", part(16, 4), part(200, 40)), "concurrency = 4\nrequests = 40");

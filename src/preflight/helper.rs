@@ -102,7 +102,7 @@ impl HelperProcess {
         let id = self.asked;
         let question = json!({"id": id, "args": args, "env": env}).to_string();
         let sent = tokio::time::timeout(limit, self.pipe.write(&question)).await;
-        sent.map_err(|_| PreflightError::Silent { what: "take a question", limit })?.map_err(broken)?;
+        sent.map_err(|_| PreflightError::Silent { what: "accept a question", limit })?.map_err(broken)?;
         let expected = |line: &str| serde_json::from_str(line).ok().filter(|reply: &Reply| reply.id == id);
         let Reply { verdict, device, .. } = self.next(limit, "answer", expected).await?;
         let verdict = match verdict {

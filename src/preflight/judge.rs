@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_decides_what_it_sees_and_rules_what_comes_later() {
+    fn the_engine_decides_on_refusals_and_rules_on_later_failures() {
         use Severity::{Arguments, Configuration, Late, Overridden};
         let accept = PreflightVerdict::Accept { resolved: serde_json::Map::new(), warnings: Vec::new() };
         let reject = PreflightVerdict::Reject { stage: RefusalStage::Arguments, message: "no".to_owned() };

@@ -68,9 +68,9 @@ pub enum PreflightError {
     Import { engine: &'static str, python: String, error: String },
     #[error("the preflight did not {what} within {limit:?}")]
     Silent { what: &'static str, limit: Duration },
-    #[error("the preflight answered what it was not asked: {line:?}")]
+    #[error("the preflight gave no answer but unexpected output: {line:?}")]
     Foreign { line: String },
-    #[error("the preflight is gone: {0}")]
+    #[error("the preflight failed: {0}")]
     Broken(String),
     #[error("{last}; given up after {failures} failures")]
     GivenUp { failures: u32, last: Box<PreflightError> },

@@ -216,7 +216,7 @@ async fn a_helper_that_dies_or_hangs_is_replaced_until_it_is_given_up() {
     let limits = PreflightLimits { answer: Duration::from_secs(2), ..PreflightLimits::default() };
     let preflight = start(python, directory.path(), limits);
     let died = ask(&preflight, "m --max-num-seqs 66").await.unwrap_err().to_string();
-    assert!(died.starts_with("the preflight is gone: it ended (exit code 66)"), "{died}");
+    assert!(died.starts_with("the preflight failed: it stopped answering (exit code 66)"), "{died}");
     assert!(ask(&preflight, "m").await.unwrap().rejection().is_none());
     let hung = ask(&preflight, "m --max-num-seqs 99").await.unwrap_err();
     assert_eq!(hung.to_string(), "the preflight did not answer within 2s");
@@ -265,13 +265,16 @@ async fn failing(init: &str, limits: PreflightLimits) -> Option<String> {
 }
 
 #[tokio::test]
-async fn an_engine_that_cannot_be_imported_says_why() {
+async fn a_failed_import_is_reported_with_its_cause() {
     let broken = failing("import no_such_library", PreflightLimits::default()).await;
     let Some(broken) = broken else { return };
     assert!(broken.ends_with("cannot import vLLM: ModuleNotFoundError: No module named 'no_such_library'"), "{broken}");
     let crash =
         failing("import os\nos.write(2, b'driver too old')\nos._exit(3)", PreflightLimits::default()).await.unwrap();
-    assert!(crash.contains("it ended (exit code 3); the end of its standard error: driver too old"), "{crash}");
+    assert!(
+        crash.contains("it stopped answering (exit code 3); the end of its standard error: driver too old"),
+        "{crash}"
+    );
     let limits = PreflightLimits { import: Duration::from_millis(300), ..PreflightLimits::default() };
     let hang = failing("import time\ntime.sleep(600)", limits).await.unwrap();
     let expected = "cannot import vLLM: the preflight did not import the engine within 300ms";
@@ -279,7 +282,7 @@ async fn an_engine_that_cannot_be_imported_says_why() {
 }
 
 #[tokio::test]
-async fn a_python_that_is_none_says_so() {
+async fn a_program_that_is_not_python_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let missing = start("/no/such/python".to_owned(), directory.path(), PreflightLimits::default());
     let error = missing.ready().await.unwrap_err().to_string();
@@ -289,7 +292,7 @@ async fn a_python_that_is_none_says_so() {
 }
 
 #[tokio::test]
-async fn what_a_start_up_file_prints_is_passed_over() {
+async fn output_of_a_start_up_file_is_skipped() {
     let Some(python) = python() else { return };
     let directory = tempfile::tempdir().unwrap();
     package(directory.path(), false);

@@ -246,7 +246,7 @@ mod tests {
     use crate::sampler::ObjectiveTarget;
 
     #[test]
-    fn the_best_of_what_the_twin_is_sure_of_is_looked_at_closely() {
+    fn the_best_certain_predictions_are_explored_closely() {
         let objectives = vec![ObjectiveTarget { name: "throughput".to_owned(), goal: Goal::Maximize }];
         let aim = SearchAim { objectives, constraints: vec!["tpot_p99".to_owned()] };
         let point = |place: f64, value: f64, excess: f64, deviation: f64| Point {

@@ -67,7 +67,9 @@ pub fn of_job(
     let mut notes = ignored_note(&ignored);
     if question.acceptance.is_none() && space.parameters.iter().any(|parameter| parameter.name == "speculative-config")
     {
-        notes.push("the twin speculates nothing: how many drafts the model agrees with is not known".to_owned());
+        notes.push(
+            "the twin predicts without speculative decoding: the acceptance rate of drafts is unknown".to_owned(),
+        );
     }
     let load = view::shortened(question.load, question.job);
     let question = TwinQuestion { load: &load, ..question.clone() };
@@ -123,7 +125,7 @@ fn finish(
 }
 
 fn ignored_note(names: &[String]) -> Vec<String> {
-    let note = || format!("the twin does not know what {} does", names.join(", "));
+    let note = || format!("the twin does not model the effect of {}", names.join(", "));
     if names.is_empty() { Vec::new() } else { vec![note()] }
 }
 
@@ -134,5 +136,5 @@ fn unknown_note(wanted: &WantedMetrics, aim: &SearchAim) -> Option<String> {
     let constraints = aim.constraints.iter().zip(wanted.constraints.iter().map(is_none));
     let unknown = objectives.chain(constraints).filter(|(_, unknown)| *unknown);
     let names: Vec<&str> = unknown.map(|(name, _)| name.as_str()).collect();
-    (!names.is_empty()).then(|| format!("the twin knows nothing of {}, or no limit of it", names.join(", ")))
+    (!names.is_empty()).then(|| format!("the twin does not model {}, or the limit is unknown", names.join(", ")))
 }

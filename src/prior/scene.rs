@@ -27,13 +27,13 @@ use crate::workload::{TokenLength, UserSession, Workload, WorkloadError, Workloa
 pub enum ContextError {
     #[error("context.{0} is missing")]
     Missing(&'static str),
-    #[error("context.{field} is {value}, and not {expected}")]
+    #[error("context.{field} is {value}, expected {expected}")]
     Value { field: &'static str, value: String, expected: String },
-    #[error("context.load asks for {tokens} tokens at a time, and {MOST_TOKENS} are the most that is computed")]
+    #[error("context.load needs {tokens} output tokens at a time, more than the limit of {MOST_TOKENS}")]
     Large { tokens: u64 },
     #[error("context.load: {0}")]
     Workload(#[from] WorkloadError),
-    #[error("the context says nothing of any objective or constraint that the twin knows")]
+    #[error("the twin models none of the objectives, and no constraint with a known limit")]
     Nothing,
 }
 
@@ -103,7 +103,7 @@ impl ContextScene {
             return Err(ContextError::Value {
                 field: "model.max_model_len",
                 value: max_model_len.to_string(),
-                expected: format!("as much as the longest request of {longest} tokens"),
+                expected: format!("at least {longest} tokens for the longest request"),
             });
         }
         let shape = shape(&context.model, max_model_len)?;
@@ -287,7 +287,7 @@ fn shape(model: &ModelContext, max_model_len: u64) -> Result<ModelShape, Context
         return Err(ContextError::Value {
             field: "model",
             value: unread.clone(),
-            expected: "a model's shape".to_owned(),
+            expected: "a supported shape of a model".to_owned(),
         });
     }
     if let Some(parameters) = model.parameters {

@@ -106,7 +106,7 @@ mod tests {
     use crate::engines::vllm::FLAGS;
 
     #[test]
-    fn flags_are_found_by_their_names_and_by_what_people_call_them() {
+    fn flags_are_found_by_their_names_and_common_abbreviations() {
         let table = Some(FLAGS.for_version(FLAGS.newest_release()));
         for (name, flag) in [
             ("max_num_seqs", "max-num-seqs"),

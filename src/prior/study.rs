@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_point_of_the_space_is_left_out() {
+    fn trials_outside_of_the_space_are_left_out() {
         let config = Config::new().with("a", true).with("b", 3_i64).with("c", 1_i64);
         for other in [
             config.clone().with("b", 9_i64),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_one_of_the_two_states_makes_a_trial_less_certain() {
+    fn a_flag_that_only_one_study_states_makes_a_trial_less_certain() {
         let bare = Config::new().with("a", false).with("b", 3_i64);
         let prior = of_study("earlier", &[(bare.clone(), measured(5.0))], &space());
         let (config, known) = &prior.points()[0];

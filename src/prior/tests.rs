@@ -68,7 +68,7 @@ fn measured(known: &KnownOutcome) -> &MeasuredNumbers {
 }
 
 #[test]
-fn every_configuration_of_a_small_space_is_looked_at_once_in_the_words_of_the_caller() {
+fn every_configuration_of_a_small_space_is_predicted_once_under_the_names_of_the_caller() {
     let belief = believed(&context()).unwrap();
     let mut keys: Vec<String> = belief.prior.points().iter().map(|(config, _)| config.key()).collect();
     assert_eq!((belief.prior.name.as_str(), keys.len()), (TWIN, 16));
@@ -89,11 +89,11 @@ fn every_configuration_of_a_small_space_is_looked_at_once_in_the_words_of_the_ca
         assert!(taste.value.is_nan() && tpot.value.is_nan(), "nobody knows them, and there is no limit");
     }
     let notes = belief.notes.join("\n");
-    assert!(notes.contains("what colour does") && notes.contains("of taste, tpot_p99"), "{notes}");
+    assert!(notes.contains("effect of colour") && notes.contains("model taste, tpot_p99"), "{notes}");
 }
 
 #[test]
-fn more_sequences_at_a_time_give_more_and_what_has_no_effect_changes_nothing() {
+fn more_concurrent_sequences_raise_throughput_and_inert_parameters_change_nothing() {
     let belief = believed(&context()).unwrap();
     let value = |seqs: i64, colour: bool| {
         let config = Config::new().with("max_num_seqs", seqs).with("gmu", 0.9).with("colour", colour);
@@ -105,7 +105,7 @@ fn more_sequences_at_a_time_give_more_and_what_has_no_effect_changes_nothing() {
 }
 
 #[test]
-fn a_time_per_token_is_less_certain_where_long_prompts_stall_replies() {
+fn a_time_per_token_is_less_certain_if_long_prompts_stall_replies() {
     let of = |input: f64| {
         let mut context = context();
         context.model.max_model_len = Some(8192);
@@ -137,7 +137,7 @@ fn equal_questions_have_equal_answers_of_five_digits() {
 }
 
 #[test]
-fn what_is_not_allowed_is_left_out() {
+fn refused_configurations_are_left_out() {
     let allowed = |config: &Config| config.get_i64("max_num_seqs") != Some(4);
     let belief = of_context(&context(), &space(), &aim(), &allowed, 7).unwrap();
     // The defaults are not checked by `allowed`.
@@ -158,28 +158,30 @@ fn a_wild_context_is_refused_with_the_field_that_is_wrong() {
             (&|context: &mut OptimizeContext| context.device = ContextDevices::default())
                 as &dyn Fn(&mut OptimizeContext),
         ),
-        ("context.device.name is \"abacus\", and not one of a100", &|context: &mut OptimizeContext| {
+        ("context.device.name is \"abacus\", expected one of a100", &|context: &mut OptimizeContext| {
             context.device.name = Some("abacus".to_owned());
         }),
-        ("context.device.count is 0, and not a number from 1 to 1024", &|context: &mut OptimizeContext| {
+        ("context.device.count is 0, expected a number from 1 to 1024", &|context: &mut OptimizeContext| {
             context.device.count = Some(0);
         }),
         ("context.device.memory_bytes is NaN", &|context: &mut OptimizeContext| {
             context.device.memory_bytes = Some(f64::NAN);
         }),
-        ("context.model.parameters is 1000000000000000, and not", &|context: &mut OptimizeContext| {
+        ("context.model.parameters is 1000000000000000, expected", &|context: &mut OptimizeContext| {
             context.model.parameters = Some(1e15);
         }),
         ("context.model.num_hidden_layers is missing", &|context: &mut OptimizeContext| {
             context.model = ModelContext::default();
         }),
         ("context.model.vocab_size is missing", &|context: &mut OptimizeContext| context.model.vocab_size = Some(0)),
-        ("context.model.max_model_len is 3, and not", &|context: &mut OptimizeContext| {
+        ("context.model.max_model_len is 3, expected", &|context: &mut OptimizeContext| {
             context.model.max_model_len = Some(3);
         }),
-        ("context.load.concurrency is 0, and not", &|context: &mut OptimizeContext| context.load.concurrency = Some(0)),
+        ("context.load.concurrency is 0, expected", &|context: &mut OptimizeContext| {
+            context.load.concurrency = Some(0);
+        }),
         ("context.load.concurrency is missing", &|context: &mut OptimizeContext| context.load.concurrency = None),
-        ("context.load asks for", &|context: &mut OptimizeContext| context.load.concurrency = Some(u64::MAX)),
+        ("context.load needs", &|context: &mut OptimizeContext| context.load.concurrency = Some(u64::MAX)),
         ("context.load.input_tokens is inf", &|context: &mut OptimizeContext| {
             context.load.input_tokens = Some(f64::INFINITY);
         }),
@@ -197,11 +199,11 @@ fn a_wild_context_is_refused_with_the_field_that_is_wrong() {
     }
     let aim = SearchAim { constraints: vec!["taste".to_owned()], ..SearchAim::default() };
     let error = of_context(&context(), &space(), &aim, &|_| true, 7).unwrap_err().to_string();
-    assert_eq!(error, "the context says nothing of any objective or constraint that the twin knows");
+    assert_eq!(error, "the twin models none of the objectives, and no constraint with a known limit");
 }
 
 #[test]
-fn whatever_the_numbers_of_a_context_nothing_panics() {
+fn no_number_of_a_context_causes_a_panic() {
     let huge = u64::MAX;
     for model in [
         ModelContext { num_hidden_layers: Some(huge), ..context().model },
@@ -283,7 +285,7 @@ fn asked<'a>(job: &'a Job, calibration: &'a Calibration) -> TwinQuestion<'a> {
 }
 
 #[test]
-fn a_study_is_believed_to_give_what_is_predicted_of_each_configuration() {
+fn the_prior_of_a_study_contains_the_predictions_of_its_configurations() {
     let ((mut job, space), calibration) = (study(), Calibration::none());
     let at_least = Constraint { metric: "request_throughput".to_owned(), limit: MetricLimit::AtLeast(1e6) };
     let unknown = Constraint { metric: "gpu_power_w_mean".to_owned(), limit: MetricLimit::AtMost(300.0) };
@@ -313,7 +315,7 @@ fn a_study_is_believed_to_give_what_is_predicted_of_each_configuration() {
 }
 
 #[test]
-fn a_long_load_is_cut_to_what_is_computed_quickly() {
+fn a_long_load_is_shortened_for_the_prediction() {
     let (job, _) = study();
     let long = LoadJob { requests: Some(1_000_000), ..job.load.clone() };
     let short = view::shortened(&long, &job);

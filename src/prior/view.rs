@@ -147,7 +147,8 @@ impl<'a> TwinView<'a> {
 
     /// Returns the reasons for missing measurements, with their counts.
     pub(super) fn notes(&self) -> Vec<String> {
-        let note = |(problem, count): (&String, &usize)| format!("by the twin, {count} configurations {problem}");
+        let note =
+            |(problem, count): (&String, &usize)| format!("according to the twin, {count} configurations {problem}");
         self.problems.iter().map(note).collect()
     }
 }

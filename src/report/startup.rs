@@ -66,8 +66,8 @@ mod tests {
         };
         let expected = "\
 start                   import 14.00 s, kv cache 0.50 s
-differs                 block-size is 32, asked for was 16
-differs                 dtype is bfloat16, asked for was float16
+differs                 block-size is 32, not the requested 16
+differs                 dtype is bfloat16, not the requested float16
 conditions              boost: on
 distorts                swap: 9 GiB; the disk is measured
 ";

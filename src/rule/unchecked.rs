@@ -8,7 +8,7 @@ use crate::space::Space;
 /// the form of [`unchecked`].
 #[must_use]
 pub fn unchecked_of_model(model: &ModelShape) -> Vec<String> {
-    let unread = model.unread.iter().map(|key| format!("what depends on the model's {key}"));
+    let unread = model.unread.iter().map(|key| format!("rules that depend on the model's {key}"));
     unread.chain(model.unchecked().iter().map(ToString::to_string)).collect()
 }
 
@@ -16,7 +16,7 @@ pub fn unchecked_of_model(model: &ModelShape) -> Vec<String> {
 #[must_use]
 pub fn unchecked(space: &Space, facts: &Facts<'_>) -> Vec<String> {
     let Some(engine) = facts.engine else {
-        return vec!["any configuration: no rules are known for this engine".to_owned()];
+        return vec!["all configurations: this engine has no rules".to_owned()];
     };
     let mut list = unchecked_of_model(facts.model);
     list.extend(engine.unchecked(space, facts));

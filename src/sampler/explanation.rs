@@ -94,15 +94,18 @@ impl ExplainedNumber {
         let mut doubts = Vec::new();
         if measured < 2 * parameters {
             doubts.push(format!(
-                "{measured} measurements are few for {parameters} parameters: below {} it is partly guesswork",
+                "{measured} measurements for {parameters} parameters: with fewer than {} the shares are rough \
+                 estimates",
                 2 * parameters
             ));
         }
         match held_out_r2 {
-            None if measured < 3 => doubts.push("nothing can be held out of so few measurements".to_owned()),
+            None if measured < 3 => {
+                doubts.push(format!("a held-out test of the model needs 3 measurements, found {measured}"));
+            }
             None => doubts.push("the measured values do not differ, so that there is nothing to explain".to_owned()),
             Some(r2) if r2 < Self::LEAST_R2 => doubts.push(format!(
-                "the model does not predict what it has not seen (R^2 {r2:.2}, below {}): do not rely on it",
+                "the model predicts held-out measurements poorly (R^2 {r2:.2}, below {}): do not rely on it",
                 Self::LEAST_R2
             )),
             Some(_) => {}

@@ -35,7 +35,7 @@ impl Sampler for GridSampler {
     }
 
     fn summary(&self) -> &'static str {
-        "every combination of a few levels, then of more"
+        "all combinations of a few levels of each parameter, then of more levels"
     }
 
     fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
@@ -116,7 +116,7 @@ impl Walk<'_> {
         self.refused = if self.unmet.remove(&key) { 0 } else { self.refused + 1 };
         if !self.seen.contains(&key) && (self.ask.allowed)(&config) {
             let most = levels.iter().map(|levels| levels.values.len()).max().unwrap_or(1);
-            let why = format!("one of the combinations of at most {most} levels of each parameter");
+            let why = format!("next combination of a grid with at most {most} levels of each parameter");
             return Step::Found(Suggestion { config, why });
         }
         if self.refused > MOST_REFUSED { Step::GivenUp } else { Step::UsedUp }

@@ -70,7 +70,7 @@ pub fn find(name: &str) -> Option<&'static dyn Sampler> {
 #[must_use]
 pub fn next(sampler: &dyn Sampler, ask: &SamplerAsk<'_>) -> Option<(Origin, Suggestion)> {
     if ask.history.is_empty() {
-        let why = "what the engine does by itself: everything else is compared with it".to_owned();
+        let why = "the engine's defaults: the baseline of all comparisons".to_owned();
         return Some((Origin::Baseline, Suggestion { config: ask.space.fixed.clone(), why }));
     }
     sampler.ask(ask).map(|suggestion| (Origin::Sampler(sampler.name().into()), suggestion))

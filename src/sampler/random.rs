@@ -13,12 +13,12 @@ impl Sampler for RandomSampler {
     }
 
     fn summary(&self) -> &'static str {
-        "independent uniform points"
+        "independent uniform random points"
     }
 
     fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         let config = sequence::first_unseen(ask, self.name(), |index| point(ask, index))?;
-        Some(Suggestion { config, why: "a uniform point".to_owned() })
+        Some(Suggestion { config, why: "uniform random point".to_owned() })
     }
 }
 

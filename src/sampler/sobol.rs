@@ -17,13 +17,13 @@ impl Sampler for Sobol {
     }
 
     fn summary(&self) -> &'static str {
-        "low-discrepancy points, even from the first on"
+        "low-discrepancy sequence, evenly spread from the first points on"
     }
 
     fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         let dimensions = ask.space.dimensions();
         let config = sequence::first_unseen(ask, self.name(), |index| point(index, dimensions, ask.seed))?;
-        Some(Suggestion { config, why: "the next point of an even sequence".to_owned() })
+        Some(Suggestion { config, why: "next point of the Sobol sequence".to_owned() })
     }
 }
 

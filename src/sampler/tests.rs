@@ -145,7 +145,7 @@ fn seed_and_history_decide_the_next_configuration() {
 }
 
 #[test]
-fn a_study_that_is_taken_up_again_goes_on_as_if_it_had_not_stopped() {
+fn a_resumed_study_gets_the_same_proposals() {
     for sampler in SAMPLERS {
         let whole = run(sampler, &endless_space(), 9, 12);
         let space = endless_space();
@@ -157,7 +157,7 @@ fn a_study_that_is_taken_up_again_goes_on_as_if_it_had_not_stopped() {
 }
 
 #[test]
-fn what_is_not_allowed_is_never_proposed_and_a_finite_space_is_used_up_all_the_same() {
+fn refused_configurations_are_never_proposed_and_a_finite_space_is_still_exhausted() {
     let allowed = |config: &Config| config.get_i64("b").is_none_or(|b| b == 5);
     let whole = finite_space().enumerate(1000).unwrap();
     let expected: HashSet<_> = whole.iter().filter(|config| allowed(config)).map(Config::key).collect();
@@ -170,7 +170,7 @@ fn what_is_not_allowed_is_never_proposed_and_a_finite_space_is_used_up_all_the_s
 }
 
 #[test]
-fn one_allowed_point_in_a_thousand_is_found_and_the_walk_can_be_taken_up_again() {
+fn one_allowed_point_in_a_thousand_is_found_and_the_walk_can_be_resumed() {
     let allowed = |config: &Config| config.get_f64("x").is_some_and(|x| x < 1e3);
     for sampler in SAMPLERS {
         let whole = run_allowed(sampler, &endless_space(), 9, 12, &allowed);
@@ -231,7 +231,7 @@ fn a_space_of_one_point_has_one_suggestion() {
 }
 
 #[test]
-fn a_finite_space_is_used_up_whatever_was_measured() {
+fn a_finite_space_is_exhausted_for_any_measurements() {
     let when = vec![Condition { parameter: "a".to_owned(), values: vec![Value::Bool(true)] }];
     let parameters = vec![
         parameter("a", Domain::Bool, vec![]),

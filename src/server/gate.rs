@@ -76,7 +76,7 @@ impl StillHeld {
 impl fmt::Display for HeldMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, used, before, owners, unseen } = self;
-        write!(f, "{device} has {} MiB in use, {} MiB before the launch; held by ", used >> 20, before >> 20)?;
+        write!(f, "{device} has {} MiB in use, and had {} MiB before the launch; held by ", used >> 20, before >> 20)?;
         f.write_str(&listed(owners, unseen))
     }
 }
@@ -177,9 +177,9 @@ fn listed(owners: &[(PortOwner, Option<u64>)], unseen: &[u32]) -> String {
         names.push(format!("{owner}{bytes}"));
     }
     if !unseen.is_empty() {
-        names.push(format!("processes that cannot be seen from here: {unseen:?}"));
+        names.push(format!("processes that are not visible from here: {unseen:?}"));
     }
-    if names.is_empty() { "nobody that the driver names".to_owned() } else { names.join(", ") }
+    if names.is_empty() { "no process that the driver lists".to_owned() } else { names.join(", ") }
 }
 
 /// A device on which a launch would not find the memory that it asks for.
@@ -198,12 +198,7 @@ impl fmt::Display for DeviceShortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, free, needed, owners, unseen } = self;
         let holders = listed(owners, unseen);
-        write!(
-            f,
-            "{device} has {} MiB free of {} MiB that the launch takes; held by {holders}",
-            free >> 20,
-            needed >> 20
-        )
+        write!(f, "{device} has {} MiB free, but the launch needs {} MiB; held by {holders}", free >> 20, needed >> 20)
     }
 }
 
@@ -269,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn memory_that_stays_is_told_with_its_owner() {
+    async fn memory_that_stays_in_use_is_reported_with_its_owner() {
         let me = std::process::id();
         let before = vec![device("GPU-1", 2 * GIB, &[(7, Some(GIB))])];
         // Number 0 belongs to no process.
@@ -279,9 +274,9 @@ mod tests {
         assert!(held.by_others());
         let text = held.to_string();
         let expected =
-            "after 5ms, GPU 0, NVIDIA H100 has 32768 MiB in use, 2048 MiB before the launch; held by process";
+            "after 5ms, GPU 0, NVIDIA H100 has 32768 MiB in use, and had 2048 MiB before the launch; held by process";
         assert!(text.starts_with(&format!("{expected} {me} (")), "{text}");
-        assert!(text.contains(", not started by setpoint, 30720 MiB, processes that cannot be seen from here: [0]"));
+        assert!(text.contains(", not started by setpoint, 30720 MiB, processes that are not visible from here: [0]"));
     }
 
     #[tokio::test]
@@ -293,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn who_held_as_much_before_is_not_the_reason() {
+    fn processes_that_held_as_much_before_are_not_reported() {
         let owner = |pid| Some(PortOwner { pid, name: "python3".to_owned(), user: "ada".to_owned(), ours: pid == 9 });
         let before = device("GPU-1", GIB, &[(7, None), (8, Some(GIB))]);
         let now = device("GPU-1", 9 * GIB, &[(7, None), (8, Some(GIB)), (9, None)]);
@@ -319,21 +314,21 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_that_finds_too_little_memory_names_who_holds_it() {
+    fn a_launch_without_enough_memory_reports_the_holders() {
         let me = std::process::id();
         let held = |gib: u64| device("GPU-1", gib * GIB, &[(me, Some(gib * GIB))]);
         assert_eq!(shortages(&[held(8), held(0)], 0.9), []);
         let short = shortages(&[held(0), held(9)], 0.9);
         let text = short[0].to_string();
         let expected =
-            format!("GPU 0, NVIDIA H100 has 72704 MiB free of 73728 MiB that the launch takes; held by process {me} (");
+            format!("GPU 0, NVIDIA H100 has 72704 MiB free, but the launch needs 73728 MiB; held by process {me} (");
         assert!(short.len() == 1 && text.starts_with(&expected) && text.ends_with("9216 MiB"), "{text}");
         assert_eq!(shortages(&[held(0)], 1.0), [], "a share that nobody could get is for the rules to reject");
     }
 
     proptest! {
         #[test]
-        fn only_more_than_the_tolerance_keeps_the_gate_shut(total in GIB..200 * GIB, before in 0..100 * GIB, now in 0..100 * GIB) {
+        fn memory_within_the_tolerance_does_not_delay_a_launch(total in GIB..200 * GIB, before in 0..100 * GIB, now in 0..100 * GIB) {
             let at = |used| vec![DeviceMemory { total, used, ..device("GPU-1", 0, &[]) }];
             let shut = !fuller(&at(before), &at(now)).is_empty();
             prop_assert_eq!(shut, now > before + tolerance(total));

@@ -58,7 +58,7 @@ async fn keep(log: Arc<LogFile>, family: Arc<LaunchFamily>) {
             Ok(Ok(flooded)) => flooded,
             Ok(Err((log, error))) => {
                 if !std::mem::replace(&mut told, true) {
-                    log.note(&format!("this log cannot be kept within bounds: {error}"));
+                    log.note(&format!("the size of this log cannot be limited: {error}"));
                 }
                 false
             }

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn where_holes_are_not_to_be_had_the_ends_are_kept_all_the_same() {
+    fn both_ends_of_a_log_are_kept_without_support_for_holes() {
         let directory = tempfile::tempdir().unwrap();
         let log = LogFile::create(&directory.path().join("log")).unwrap();
         let mut engine = log.writer().unwrap();

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_study_does_not_recognise_another_whose_name_it_begins() {
+    fn a_study_name_that_begins_another_does_not_match_it() {
         let marker = Marker::new(Path::new("/data/a.db"), "chat-long", 3).value();
         assert_eq!(marker, "/data/a.db|chat-long|3");
         assert!(!marker.starts_with(&Marker::study_prefix(Path::new("/data/a.db"), "chat")));

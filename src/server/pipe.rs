@@ -22,11 +22,11 @@ const END_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum PipeError {
-    #[error("it ended ({status}); the end of its standard error: {errors}")]
+    #[error("it stopped answering ({status}); the end of its standard error: {errors}")]
     Ended { status: String, errors: String },
     #[error("it wrote a line of more than {MOST_LINE} bytes")]
     TooLong,
-    #[error("cannot talk to it: {0}")]
+    #[error("cannot communicate with it: {0}")]
     Io(#[from] std::io::Error),
 }
 
@@ -99,7 +99,7 @@ impl Pipe {
         let status = match tokio::time::timeout(END_LIMIT, self.child.wait()).await {
             Ok(Ok(status)) => describe_exit(status),
             Ok(Err(_)) => "unknown exit status".to_owned(),
-            Err(_) => "its output is closed, it still runs".to_owned(),
+            Err(_) => "it still runs".to_owned(),
         };
         let _ = tokio::time::timeout(END_LIMIT, &mut self.draining).await;
         PipeError::Ended { status, errors: self.errors() }
@@ -150,12 +150,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_go_in_and_out_and_the_end_says_how_and_why() {
+    async fn lines_pass_both_ways_and_the_end_has_its_status_and_last_errors() {
         let (mut pipe, _) = shell("read a; echo \"got $a\"; echo 'no engine' >&2; exit 7", "lines");
         pipe.write("one").await.unwrap();
         assert_eq!(pipe.read().await.unwrap(), "got one");
         let error = pipe.read().await.unwrap_err().to_string();
-        assert_eq!(error, "it ended (exit code 7); the end of its standard error: no engine");
+        assert_eq!(error, "it stopped answering (exit code 7); the end of its standard error: no engine");
     }
 
     #[tokio::test]

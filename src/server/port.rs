@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn launches_have_no_port_in_common_until_one_gives_its_own_back() -> std::io::Result<()> {
+    fn a_port_is_reused_only_after_its_launch_returns_it() -> std::io::Result<()> {
         let taken: Vec<_> = (0..100).map(|_| Ports::take(32)).collect::<std::io::Result<_>>()?;
         let mut ends: Vec<_> = taken.iter().map(Ports::ends).collect();
         ends.sort_unstable();

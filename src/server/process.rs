@@ -139,7 +139,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn children_are_kin_whatever_session_they_went_to_and_strangers_are_not() {
+    fn children_in_any_session_are_kin_and_foreign_processes_are_not() {
         let me = own();
         let entries = [
             entry(me, 1, 1, 5),
@@ -165,7 +165,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn kin_is_exactly_whoever_has_a_root_above(parents in prop::collection::vec(0..40_i32, 1..40), root in 0..40_i32) {
+        fn kin_are_exactly_the_descendants_of_a_root(parents in prop::collection::vec(0..40_i32, 1..40), root in 0..40_i32) {
             // Numbers far above those that the kernel assigns.
             let base = 1 << 28;
             let entries: Vec<_> =

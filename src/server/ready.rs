@@ -18,7 +18,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 const LARGEST_BODY: usize = 4 << 20;
 
 /// The error text for a larger body.
-const BEYOND_LIMIT: &str = "has more than 4194304 bytes, which no engine's has";
+const BEYOND_LIMIT: &str = "exceeds the limit of 4194304 bytes";
 
 /// The largest number of characters of a release that are kept.
 const MOST_VERSION: usize = 100;
@@ -230,11 +230,14 @@ impl Server {
         let foreign = listeners.iter().find(|inode| !process::holds_socket(&ours, **inode));
         match foreign {
             None if !listeners.is_empty() => Ok(()),
-            None => Err(format!("port {} answers, and nothing on this host listens on it", self.port)),
+            None => Err(format!("port {} answers, but no process of this host listens on it", self.port)),
             Some(inode) => {
                 let owner = PortOwner::of_socket(&[*inode])
                     .map_or_else(|| "a process that is not visible from here".to_owned(), |owner| owner.to_string());
-                Err(format!("port {} answers, but its listener is {owner}, which is not of this launch", self.port))
+                Err(format!(
+                    "port {} answers, but its listener is {owner}, which does not belong to this launch",
+                    self.port
+                ))
             }
         }
     }
@@ -286,11 +289,11 @@ async fn check_model(
     };
     if matches!(response.status().as_u16(), 401 | 403) {
         return Err(StartError::Refuses(format!(
-            "/v1/models answers with status {}: the server wants another API key; {}",
+            "/v1/models answers with status {}: the server requires another API key; {}",
             response.status(),
             match engine.api_key_variable() {
-                Some(variable) => format!("give it as {variable} in [engine.env] or in the environment"),
-                None => "name the variable that has it with engine.api_key_variable".to_owned(),
+                Some(variable) => format!("set {variable} in [engine.env] or in the environment"),
+                None => "set engine.api_key_variable to the name of the variable that contains it".to_owned(),
             }
         )));
     }
@@ -306,7 +309,7 @@ async fn check_model(
     if let (false, [] | [_]) = (is_required, ids.as_slice()) {
         return ids.first().map_or_else(unchecked, |id| Ok((*id).to_owned()));
     }
-    Err(StartError::WrongServer(format!("the server serves {ids:?} and not {:?}", names.join(" or "))))
+    Err(StartError::WrongServer(format!("the server serves {ids:?}, not {:?}", names.join(" or "))))
 }
 
 /// Requests one token. The first step may compile kernels, so that only the time limit of the start applies.
@@ -347,7 +350,7 @@ fn check_choice(text: &str) -> Result<(), StartError> {
 }
 
 fn mute(waited: Duration) -> String {
-    format!("the health check answers, and not one token came within {:.1} s", waited.as_secs_f64())
+    format!("the health check answers, but no token came within {:.1} s", waited.as_secs_f64())
 }
 
 fn first_words(text: &str) -> String {
@@ -388,7 +391,7 @@ fn release_text(text: &str) -> String {
 
 /// The reason for a missing body.
 enum BodyError {
-    Lost(#[expect(dead_code, reason = "whoever asks only needs to know that it is gone")] reqwest::Error),
+    Lost(#[expect(dead_code, reason = "callers only need to know that it is gone")] reqwest::Error),
     TooLarge,
 }
 
@@ -470,11 +473,11 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_never_answers_a_request_is_mute() {
         let Err(StartError::Mute(told)) = token(None, Duration::from_millis(100)).await else { panic!("it answered") };
-        assert!(told.starts_with("the health check answers, and not one token came within 0."), "{told}");
+        assert!(told.starts_with("the health check answers, but no token came within 0."), "{told}");
     }
 
     #[tokio::test]
-    async fn a_healthy_stranger_on_the_port_is_named() {
+    async fn a_healthy_foreign_listener_on_the_port_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let mut server = launch(directory.path(), "exec sleep 600", serve(None).await);
         let error = server.ready(&check(&["m".to_owned()]), Duration::from_secs(20), &mut |_, _| {}).await.unwrap_err();
@@ -484,7 +487,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_line_is_told_up_to_the_last_of_an_engine_that_ends() {
+    async fn every_log_line_of_an_ending_engine_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let script = "echo one; sleep 0.1; echo two; exit 3";
         let mut server = launch(directory.path(), script, crate::server::free_port().unwrap());
@@ -503,7 +506,7 @@ mod tests {
         let large = Box::leak(format!("[{}]", " ".repeat(LARGEST_BODY)).into_boxed_str());
         let url = format!("http://{HOST}:{}/v1/completions", serve(Some((200, large))).await);
         let error = get_json(&client(None).unwrap(), &url).await.unwrap_err();
-        assert!(error.contains("/v1/completions has more than 4194304 bytes"), "{error}");
+        assert!(error.contains("/v1/completions exceeds the limit of 4194304 bytes"), "{error}");
         let url = format!("http://{HOST}:{}/version", serve(None).await);
         assert_eq!(get_json(&client(None).unwrap(), &url).await.unwrap().unwrap()["version"], "1");
         let release = release_text(&format!("0.32.0\ntouch /x\u{1b}[2J{}", "x".repeat(1000)));

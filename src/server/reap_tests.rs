@@ -65,7 +65,7 @@ fn a_proof_covers_kin_and_the_rest_of_its_session() {
 }
 
 #[test]
-fn a_session_whose_leader_is_somebody_else_is_not_taken() {
+fn a_session_with_a_foreign_leader_is_not_taken() {
     let all = [process(1, 0, 1, None), process(2, 1, 1, Some(LeftoverProof::Marker)), process(3, 1, 1, None)];
     assert_eq!(found(&all, &Known::new()), [(2, LeftoverProof::Marker)]);
     let mut terminal = [process(7, 0, 6, Some(LeftoverProof::Marker)), process(8, 0, 6, None)];
@@ -74,7 +74,7 @@ fn a_session_whose_leader_is_somebody_else_is_not_taken() {
 }
 
 #[test]
-fn who_asks_and_whom_it_descends_from_are_never_found() {
+fn the_caller_and_its_ancestors_are_never_found() {
     let all = [
         process(1, 0, 1, Some(LeftoverProof::Marker)),
         process(99, 1, 1, Some(LeftoverProof::Marker)),
@@ -84,7 +84,7 @@ fn who_asks_and_whom_it_descends_from_are_never_found() {
 }
 
 #[test]
-fn what_was_proven_is_known_again_by_its_start_and_not_by_its_number() {
+fn a_proven_process_is_recognised_by_its_start_time_and_not_by_its_id() {
     let known = |started| Known::from([((FREE + 2, started), launch("1"))]);
     let all = [process(2, 0, 6, None), process(3, 0, 6, None)];
     assert_eq!(found(&all, &known(7)), [(2, LeftoverProof::Seen), (3, LeftoverProof::Session)]);

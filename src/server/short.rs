@@ -53,7 +53,8 @@ pub(super) async fn run_short(
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
     let errors = String::from_utf8_lossy(&output.stderr);
-    let errors = errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no word").trim().to_owned();
+    let errors =
+        errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no error output").trim().to_owned();
     Err(ShortError::Failed { program, status: describe_exit(output.status), errors })
 }
 
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_gives_its_output_or_says_why_not() {
+    async fn a_command_returns_its_output_or_its_error() {
         let long = Duration::from_secs(20);
         assert_eq!(shell("echo $WHO", long).await, Ok("ada".to_owned()));
         let failed = shell("echo first >&2; echo 'no such container' >&2; exit 1", long).await;

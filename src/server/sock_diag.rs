@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_an_error() {
+    fn an_invalid_answer_is_an_error() {
         let read = |bytes: &[u8]| read(bytes, 1, &mut Vec::new());
         assert_eq!(read(&[]), Ok(false));
         assert_eq!(read(&[1; 64]), Err(Errno::EBADMSG));

@@ -13,12 +13,12 @@ use super::{LaunchFamily, PortOwner, Server, orphan, port};
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LeftBehind {
     /// Processes that survived KILL. This happens while the kernel waits for a device.
-    #[error("processes {pids:?} of trial {marker} are still there {waited:?} after SIGKILL")]
+    #[error("processes {pids:?} of trial {marker} still exist {waited:?} after SIGKILL")]
     Processes { pids: Vec<i32>, marker: String, waited: Duration },
     /// A program still listens on the port after the stop command and the end of all processes.
     #[error(
         "port {port} still answers {waited:?} after trial {marker} was stopped: {}; the stop command {}",
-        holder.as_ref().map_or_else(|| "its holder cannot be seen".to_owned(), ToString::to_string),
+        holder.as_ref().map_or_else(|| "its holder is not visible".to_owned(), ToString::to_string),
         failure.as_ref().map_or_else(|| "succeeded".to_owned(), |failure| format!("failed: {failure}"))
     )]
     Port { port: u16, marker: String, waited: Duration, holder: Option<Box<PortOwner>>, failure: Option<String> },
@@ -117,7 +117,7 @@ impl Server {
             let holder = PortOwner::of_socket(&listeners);
             let Some(ended) = stop_command else {
                 let holder =
-                    holder.map_or_else(|| "a process that cannot be seen".to_owned(), |owner| owner.to_string());
+                    holder.map_or_else(|| "a process that is not visible".to_owned(), |owner| owner.to_string());
                 self.log.note(&format!("port {} is now held by {holder}", self.port));
                 return Ok(());
             };

@@ -181,7 +181,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn bounds_move_inwards_to_what_the_grid_allows() {
+    fn bounds_move_inwards_to_the_grid() {
         assert_eq!(
             Domain::int(3, 1000, IntScale::PowerOfTwo, 1),
             Domain::Int { low: 4, high: 512, scale: IntScale::PowerOfTwo, multiple_of: 1 }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_at_the_end_of_the_doubles_stay_numbers() {
+    fn the_largest_doubles_stay_finite() {
         for (low, high) in [(0.0, 5e-324), (1e-310, 1e-309), (-1e307, 1e307), (1e15, 1e15 + 2.0)] {
             for unit in [0.0, 1e-3, 0.3, 0.999] {
                 let value = Domain::Float { low, high, log: false }.decode(unit).as_f64().unwrap();

@@ -33,7 +33,7 @@ const FACTS: [ModelFact; 6] = [
 impl ModelFact {
     fn value(self, model: &ModelShape) -> Result<f64, String> {
         let value = (self.read)(model).map(to_f64);
-        value.ok_or_else(|| format!("the model's config.json does not say model.{}", self.name))
+        value.ok_or_else(|| format!("model.{} is not in the model's config.json", self.name))
     }
 }
 
@@ -43,7 +43,7 @@ struct ModelFacts;
 impl NameResolver for ModelFacts {
     type Name = ModelFact;
 
-    const EXPECTED: &'static str = "a fact of the model";
+    const EXPECTED: &'static str = "a property of the model";
 
     fn name(&self, text: &str) -> Result<Option<NameMatch<ModelFact>>, String> {
         let word = text.split(|c| !is_word_character(c)).next().unwrap_or_default();
@@ -81,14 +81,11 @@ mod tests {
             ("1e999", Ok(f64::INFINITY)),
             ("model.max_len 1", Err("cannot read \"1\" in \"model.max_len 1\"")),
             ("model.max_len > 1", Err("cannot read \"> 1\" in \"model.max_len > 1\"")),
-            ("", Err("expected a number or a fact of the model before \"\" in \"\"")),
-            ("model.kv_heads", Err("the model's config.json does not say model.kv_heads")),
+            ("", Err("expected a number or a property of the model before \"\" in \"\"")),
+            ("model.kv_heads", Err("model.kv_heads is not in the model's config.json")),
             ("min(1", Err("expected \",\" before \"\" in \"min(1\"")),
-            (
-                "min",
-                Err("\"min\" is neither a number nor a fact of the model, and a function only before \"(\" in \"min\""),
-            ),
-            ("lots", Err("\"lots\" is neither a number nor a fact of the model in \"lots\"")),
+            ("min", Err("expected \"(\" after the function \"min\" in \"min\"")),
+            ("lots", Err("\"lots\" is neither a number nor a property of the model in \"lots\"")),
         ] {
             assert_eq!(evaluate(text, &model), expected.map_err(str::to_owned), "{text}");
         }
@@ -96,7 +93,7 @@ mod tests {
         let nested = format!("{}1{}", "max(2, ".repeat(200), ")".repeat(200));
         assert_eq!(evaluate(&nested, &model), Ok(2.0));
         let deep = evaluate(&"min(".repeat(100_000), &model).unwrap_err();
-        assert!(deep.starts_with("more than 256 functions within each other"), "{}", &deep[..100]);
+        assert!(deep.starts_with("more than 256 nested functions"), "{}", &deep[..100]);
         assert!(evaluate("model.size", &model).is_err_and(|error| error.contains("model.kv_heads")));
     }
 }

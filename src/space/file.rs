@@ -135,33 +135,37 @@ fn read_parameter(table: &Section<'_>, name: &str, model: &ModelShape) -> Result
     let kind: String = table.required("kind")?;
     let domain = match kind.as_str() {
         "int" => {
-            let scale = match table.optional::<String>("scale")?.as_deref() {
-                None | Some("linear") => IntScale::Linear,
-                Some("log") => IntScale::Log,
-                Some("pow2") => IntScale::PowerOfTwo,
-                Some(other) => {
+            let scale = match table.optional_or("scale", "linear".to_owned())?.as_str() {
+                "linear" => IntScale::Linear,
+                "log" => IntScale::Log,
+                "pow2" => IntScale::PowerOfTwo,
+                other => {
                     return Err(table.error("scale", format!("{other:?} is not one of linear, log, pow2"), None));
                 }
             };
-            let multiple_of = table.optional::<i64>("multiple_of")?.unwrap_or(1);
+            let multiple_of = table.optional_or::<i64>("multiple_of", 1)?;
             if multiple_of < 1 || (multiple_of > 1 && scale == IntScale::PowerOfTwo) {
-                return Err(table.error("multiple_of", format!("{multiple_of} cannot be used with this scale"), None));
+                return Err(table.error(
+                    "multiple_of",
+                    format!("{multiple_of} is below 1, or above 1 with pow2"),
+                    None,
+                ));
             }
             let (low, high) = (bound(table, "low", model)?, bound(table, "high", model)?);
             if scale != IntScale::Linear && low < 1.0 {
-                return Err(table.error("low", format!("a {kind} on this scale begins at 1, not at {low}"), None));
+                return Err(table.error("low", format!("{low} is below 1, the least value of this scale"), None));
             }
             Domain::int(f64_to_i64(low.ceil()), f64_to_i64(high.floor()), scale, multiple_of)
         }
         "float" => {
-            let log = match table.optional::<String>("scale")?.as_deref() {
-                None | Some("linear") => false,
-                Some("log") => true,
-                Some(other) => return Err(table.error("scale", format!("{other:?} is not one of linear, log"), None)),
+            let log = match table.optional_or("scale", "linear".to_owned())?.as_str() {
+                "linear" => false,
+                "log" => true,
+                other => return Err(table.error("scale", format!("{other:?} is not one of linear, log"), None)),
             };
             let (low, high) = (bound(table, "low", model)?, bound(table, "high", model)?);
             if log && low <= 0.0 {
-                return Err(table.error("low", format!("a logarithmic scale begins above 0, not at {low}"), None));
+                return Err(table.error("low", format!("{low} is not above 0, as a logarithmic scale requires"), None));
             }
             Domain::Float { low, high, log }
         }
@@ -172,7 +176,7 @@ fn read_parameter(table: &Section<'_>, name: &str, model: &ModelShape) -> Result
         }
     };
     if domain.is_empty() {
-        let hint = "the range holds no value for this model; widen it or fix the parameter".to_owned();
+        let hint = "the range is empty for this model: widen it, or fix the parameter".to_owned();
         return Err(table.error("high", format!("no value of `{name}` lies in {domain}"), Some(hint)));
     }
     let when = table.optional_section("when", |conditions| {
@@ -205,5 +209,9 @@ struct OneOrMore(Vec<Value>);
 impl FromToml for OneOrMore {
     fn from_toml(value: &toml::de::DeValue<'_>) -> Result<Self, String> {
         if value.is_array() { Vec::from_toml(value).map(Self) } else { Value::from_toml(value).map(|v| Self(vec![v])) }
+    }
+
+    fn kind() -> String {
+        "a value, or an array of values".to_owned()
     }
 }

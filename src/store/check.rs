@@ -34,7 +34,7 @@ mod tests {
     use crate::store::Store;
 
     #[tokio::test]
-    async fn a_sound_database_gives_its_studies_and_a_damaged_one_is_told() {
+    async fn the_check_returns_the_studies_of_a_sound_database_and_refuses_a_damaged_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.db");
         let name = path.to_str().unwrap();

@@ -51,7 +51,7 @@ pub enum StoreError {
     NotADatabase { path: PathBuf, reason: String },
     #[error("database {} is damaged: {reason}", path.display())]
     Damaged { path: PathBuf, reason: String },
-    #[error("database {} cannot be opened: it is a directory, or its directory is missing or closed", .0.display())]
+    #[error("database {} cannot be opened: it is a directory, or its directory is missing or unreadable", .0.display())]
     CannotOpen(PathBuf),
     #[error("database {}: the disk is full", .0.display())]
     Full(PathBuf),
@@ -73,7 +73,7 @@ impl StoreError {
                 Some("free some space and run the same command again: every stored trial is kept".to_owned())
             }
             Self::Damaged { .. } => {
-                Some("take its rows with `sqlite3 FILE .recover`, or name another with --db".to_owned())
+                Some("recover its rows with `sqlite3 FILE .recover`, or name another database with --db".to_owned())
             }
             Self::Database { .. } | Self::Corrupt { .. } => None,
         }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_an_outcome_is_never_overwritten() {
+    async fn a_stored_outcome_is_never_overwritten() {
         let directory = tempfile::tempdir().unwrap();
         let (store, study) = store_with_study(directory.path()).await;
         store.append(study.id, &measured(0), Score::Feasible { value: 1.0 }).await.unwrap();
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn two_configurations_are_apart_only_when_no_measurements_of_theirs_overlap() {
+    fn two_configurations_differ_only_if_none_of_their_measurements_overlap() {
         let ranked = |measurements, range| {
             let first = ScoredTrial { trial: measured(0), score: Score::Feasible { value: 1.0 } };
             RankedConfiguration { first, trials: vec![0], value: 1.0, measurements, range, expected: None }

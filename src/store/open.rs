@@ -98,7 +98,7 @@ pub(super) async fn refuse_foreign(path: &Path, create: bool) -> Result<Result<(
         counted => counted?,
     };
     let reason = match (tables, ours) {
-        (0, _) if !create => "it holds nothing",
+        (0, _) if !create => "it is empty",
         (1.., 0) => "it holds the tables of another program",
         _ => return Ok(Ok(())),
     };
@@ -148,7 +148,7 @@ pub(super) fn database_error(path: &Path, error: sqlx::Error) -> StoreError {
     match code_of(&error).map(|code| code & 0xff) {
         Some(SQLITE_FULL) => StoreError::Full(path),
         Some(SQLITE_CANTOPEN) => StoreError::CannotOpen(path),
-        Some(SQLITE_NOTADB) => StoreError::NotADatabase { path, reason: "it is another kind of file".to_owned() },
+        Some(SQLITE_NOTADB) => StoreError::NotADatabase { path, reason: "it is not an SQLite file".to_owned() },
         _ => StoreError::Database { path, source: error },
     }
 }

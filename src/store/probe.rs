@@ -40,6 +40,9 @@ impl Store {
             for query in [
                 "DELETE FROM memory_observations WHERE study_id = ? AND number = ?",
                 "DELETE FROM measurements WHERE study_id = ? AND number = ?",
+                "DELETE FROM telemetry WHERE study_id = ? AND number = ?",
+                "DELETE FROM startups WHERE study_id = ? AND number = ?",
+                "DELETE FROM replies WHERE study_id = ? AND number = ?",
             ] {
                 let query = sqlx::query(query).bind(study).bind(incident.number);
                 query.execute(&mut *transaction).await.map_err(|error| self.error(error))?;
@@ -74,7 +77,8 @@ mod tests {
     use crate::objective::{Goal, Score};
     use crate::store::{Incident, Store, TrialRecord};
     use crate::trial::{
-        Failure, FailureKind, LaunchRecords, Measurement, Outcome, SampleFlaw, SetAsideMeasurement, Trial,
+        Failure, FailureKind, LaunchRecords, Measurement, Outcome, Replies, SampleFlaw, ServerTelemetry,
+        SetAsideMeasurement, Startup, Trial,
     };
 
     #[tokio::test]
@@ -108,11 +112,24 @@ mod tests {
         let failure = Failure { kind: FailureKind::ClientBound, message: "late".to_owned() };
         let failed = Trial::example(0, "auto", Outcome::Failed(failure.clone()));
         let flawed = SetAsideMeasurement { flaw: SampleFlaw::ClientBound, measurement: Measurement::default() };
-        let records = LaunchRecords { set_aside: vec![flawed], ..LaunchRecords::default() };
+        let records = LaunchRecords {
+            set_aside: vec![flawed],
+            telemetry: Some(ServerTelemetry::default()),
+            startup: Some(Startup::default()),
+            replies: Some(Replies::default()),
+        };
         let record = TrialRecord { records: &records, ..TrialRecord::new(&failed, Score::Failed) };
         store.append_record(study.id, record).await.unwrap();
         let incident = Incident { number: 0, attempt: 1, at: crate::store::now(), failure, log: None, paused: true };
         store.withdraw(study.id, &[incident]).await.unwrap();
+        for table in ["measurements", "telemetry", "startups", "replies"] {
+            let count: i64 =
+                sqlx::query_scalar(sqlx::AssertSqlSafe(format!("SELECT count(*) FROM {table} WHERE number = 0")))
+                    .fetch_one(&store.pool)
+                    .await
+                    .unwrap();
+            assert_eq!(count, 0, "{table}");
+        }
         let again = Trial::example(0, "auto", Outcome::Measured(Measurement::default()));
         store.append(study.id, &again, Score::Feasible { value: 1.0 }).await.unwrap();
         let kinds: Vec<String> =
@@ -121,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_that_a_probe_has_blamed_on_its_configuration_counts_whatever_its_kind() {
+    async fn a_failure_that_a_probe_attributes_to_its_configuration_counts_for_every_kind() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
         let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();

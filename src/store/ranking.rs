@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_judgement_decides_among_what_kept_the_limits_and_the_means_among_the_rest() {
+    async fn a_judgement_ranks_the_feasible_configurations_and_the_means_rank_the_rest() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
         let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();

@@ -16,11 +16,7 @@ impl Store {
             .map_err(|error| self.error(error))?;
         let read = |(replies,): (String,)| {
             let replies: Replies = serde_json::from_str(&replies)?;
-            if replies.is_sound() {
-                Ok(replies)
-            } else {
-                Err(serde::de::Error::custom("columns that do not fit together"))
-            }
+            if replies.is_sound() { Ok(replies) } else { Err(serde::de::Error::custom("the columns are inconsistent")) }
         };
         row.map(read).transpose().map_err(|error| self.corrupt(&study.name, i64::from(number), &error))
     }
@@ -43,7 +39,7 @@ mod tests {
     use crate::facts::Host;
 
     #[tokio::test]
-    async fn replies_come_back_unchanged_and_what_does_not_fit_together_is_an_error() {
+    async fn replies_are_read_back_unchanged_and_inconsistent_columns_are_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
         let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
@@ -65,6 +61,6 @@ mod tests {
         let unsound = Replies { shared_with: vec![0, 1], ..replies };
         write_replies(&mut store.pool.acquire().await.unwrap(), study.id, 3, &unsound).await.unwrap();
         let error = store.replies(&study, 3).await.unwrap_err().to_string();
-        assert!(error.contains("columns that do not fit together"), "{error}");
+        assert!(error.contains("the columns are inconsistent"), "{error}");
     }
 }

@@ -46,7 +46,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[tokio::test]
-    async fn a_story_comes_back_unchanged_and_the_latest_counts() {
+    async fn a_time_series_is_read_back_unchanged_and_the_latest_counts() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
         let study = store.create_study("s", &json!({}), &Host::detect()).await.unwrap();

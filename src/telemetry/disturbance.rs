@@ -52,8 +52,8 @@ fn named(process: &ForeignProcess) -> String {
         .ok()
         .and_then(PortOwner::of)
         .map_or_else(|| format!("process {pid}"), |owner| owner.to_string());
-    let memory = memory.map(|bytes| format!(", {} MiB", bytes >> 20)).unwrap_or_default();
-    let does = if *is_new { "has come to" } else { "computes on" };
+    let memory = memory.map(|bytes| format!(", {} MiB,", bytes >> 20)).unwrap_or_default();
+    let does = if *is_new { "appeared on" } else { "computes on" };
     format!("{who}{memory} {does} {device}")
 }
 
@@ -86,8 +86,8 @@ mod tests {
         telemetry.foreign = vec![(at(5), process(4_000_001)), (at(20), process(0)), (at(21), process(0))];
         telemetry.foreign.push((at(30), process(4_000_002)));
         let expected = [
-            "process 0, 5120 MiB has come to GPU 3",
-            "process 4000002, 5120 MiB computes on GPU 3",
+            "process 0, 5120 MiB, appeared on GPU 3",
+            "process 4000002, 5120 MiB, computes on GPU 3",
             "device 0 of the engine was slowed down by the hardware, in 11 % of the samples",
         ];
         assert_eq!(found(&telemetry, &window), expected);

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_0_32_0_really_writes_is_read() {
+    fn a_recorded_page_of_0_32_0_is_read() {
         let row = row(include_str!("../../tests/fixtures/metrics/vllm-0.32.0.txt"));
         let expected = [
             ("engine_steps", 16.0),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn other_servers_have_what_they_have_and_unknown_ones_nothing() {
+    fn other_servers_have_their_own_series_and_unknown_ones_none() {
         let sglang = row("sglang:num_running_reqs{model_name=\"l\"} 4.0\nsglang:token_usage{model_name=\"l\"} 0.28\n\
                           sglang:prompt_tokens_total{model_name=\"l\"} 8.128902e+06\n\
                           sglang:cached_tokens_total{cache_source=\"device\"} 100.0\n\

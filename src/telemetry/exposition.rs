@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_what_is_not_understood_are_passed_over() {
+    fn comments_and_invalid_lines_are_skipped() {
         for line in
             ["", "# HELP a b", "# TYPE a counter", "a", "a{", "a{b=\"c} 1", "9a 1", "{a=\"b\"} 1", "a x", "<html> 1"]
         {

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_container_only_who_appears_is_known_to_be_another() {
+    fn in_a_container_only_a_new_process_is_known_to_be_foreign() {
         let before = with(&[70_007, 70_008], &[]);
         assert_eq!(found(&before, with(&[70_007, 70_008], &[(70_007, 90), (70_008, 90)]), &[7]), []);
         assert_eq!(found(&before, with(&[70_007, 70_008, 70_009], &[]), &[7]), [(70_009, true)]);

@@ -213,7 +213,7 @@ fn chosen(
     }
     let doubt =
         "the driver lists none of the server's processes (in a container they have other ids), and neither slots nor \
-                 CUDA_VISIBLE_DEVICES say which of the GPUs it has"
+                 CUDA_VISIBLE_DEVICES identify its GPUs"
             .to_owned();
     (ids, Some(doubt))
 }
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reading_becomes_values_in_units_and_says_why_it_is_slow() {
+    fn a_reading_becomes_values_with_units_and_reasons_of_a_slowdown() {
         let reading = GpuInstant {
             memory_used: Some(3 << 29),
             utilization: Some(97),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_devices_of_the_servers_processes_are_watched_or_else_those_that_it_uses() {
+    fn the_devices_of_the_servers_processes_are_watched_or_else_the_visible_ones() {
         let all = [id(0), id(1), id(2)];
         let used = [vec![7], vec![8, 9], vec![9]];
         let look = |visible: &[GpuId], used_count, is_given, pids: &[i32]| {

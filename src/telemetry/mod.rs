@@ -327,12 +327,12 @@ async fn sample(scope: Scope, mark: WindowMark, mut stopped: oneshot::Receiver<(
     let mut scraper = None;
     match scope.base_url.as_deref().map(|url| Scraper::new(url, &scope.page)).transpose() {
         Ok(built) => scraper = built,
-        Err(error) => telemetry.notes.push(format!("no http client: {error}")),
+        Err(error) => telemetry.notes.push(format!("cannot create an HTTP client: {error}")),
     }
     let mut reader = match HostReader::start(&scope) {
         Ok(reader) => Some(reader),
         Err(error) => {
-            telemetry.notes.push(format!("no thread to read this machine with: {error}"));
+            telemetry.notes.push(format!("cannot start the thread that reads this machine: {error}"));
             None
         }
     };

@@ -106,7 +106,7 @@ impl Source {
             let pids = self.tree.as_mut().map(ProcessTree::pids).unwrap_or_default();
             match Gpus::open(&devices, pids) {
                 Ok(gpus) => self.gpus = gpus,
-                Err(error) => notes.push(format!("the GPUs are not read: {error}")),
+                Err(error) => notes.push(format!("the GPUs cannot be read: {error}")),
             }
             notes.extend(self.gpus.as_ref().and_then(Gpus::doubt));
             known = self.gpus.as_ref().map(Gpus::known).unwrap_or_default();

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_kind_of_answer_is_told_apart() {
+    async fn each_kind_of_answer_is_distinguished() {
         let values = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nvllm:num_requests_running{engine=\"0\"} 3.0\n";
         assert_eq!(ask(values).await, ScrapeAnswer::Values(vec![("requests_running", 3.0)]));
         let ScrapeAnswer::Nothing(why) = ask("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await else {

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_begins_anew_loses_nothing_it_has_shown() {
+    fn a_counter_that_restarts_keeps_its_earlier_increase() {
         let began = Instant::now();
         let table = table(began, "x", &[(0, 50.0), (1000, 60.0), (2000, 5.0), (3000, 9.0)]);
         assert_eq!(table.increase("x", &window(began, 0, 3000)), Some(19.0));
@@ -263,7 +263,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parts_of_a_window_grow_by_what_the_whole_does(
+        fn the_increases_of_the_parts_of_a_window_add_up(
             steps in prop::collection::vec(0.0_f64..50.0, 4..30), cut in 0.0_f64..1.0,
         ) {
             let began = Instant::now();

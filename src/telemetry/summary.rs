@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_seen_is_absent_and_not_zero() {
+    fn a_value_that_was_not_observed_is_absent_and_not_zero() {
         let began = Instant::now();
         let empty = Telemetry::empty(began, Duration::from_secs(1));
         assert!(summarize(&empty, &(began..at(began, 5)), 10).is_empty());
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn energy_is_unknown_when_one_device_does_not_tell() {
+    fn energy_is_unknown_if_one_device_does_not_report_it() {
         let began = Instant::now();
         let mut telemetry = full(began);
         telemetry.gpus.push(SeriesTable::default());

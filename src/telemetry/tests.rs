@@ -74,7 +74,7 @@ async fn a_watch_samples_from_its_start_to_its_stop() {
 }
 
 #[tokio::test]
-async fn a_page_that_hangs_is_left_out_and_counted_and_holds_nothing_up() {
+async fn a_page_that_hangs_is_skipped_and_counted_without_delay() {
     let (url, asked) = server(1).await;
     let watch = ServerWatch::start(scope(Some(url), 20));
     until("a second question", || asked.load(Ordering::SeqCst) >= 2).await;
@@ -127,7 +127,7 @@ async fn a_machine_without_gpus_and_a_server_without_a_page_leave_one_note() {
 }
 
 #[tokio::test]
-async fn an_address_elsewhere_is_asked_for_its_page_alone() {
+async fn only_the_page_of_a_remote_address_is_read() {
     for url in ["http://127.0.0.1:8000", "http://localhost:8000/v1", "http://[::1]:8000"] {
         assert!(Scope::of_url(url).host && Scope::of_url(url).gpus.is_some(), "{url}");
     }

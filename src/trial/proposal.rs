@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tuners_own_trials_are_no_search_and_some_of_them_are_free() {
+    fn trials_of_the_tuner_itself_are_no_search_and_some_are_free() {
         let names = |is: fn(&Origin) -> bool| -> Vec<&str> {
             let all =
                 ["baseline", "confirmation", "interference", "probe", "rule_test", "auto", "caller", "earlier context"];

@@ -46,7 +46,7 @@ pub struct FlagDifference {
 impl fmt::Display for FlagDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { flag, asked, resolved } = self;
-        write!(f, "{flag} is {resolved}, asked for was {asked}")
+        write!(f, "{flag} is {resolved}, not the requested {asked}")
     }
 }
 

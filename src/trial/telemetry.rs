@@ -67,7 +67,7 @@ mod tests {
     use crate::trial::Measurement;
 
     #[test]
-    fn no_name_stands_twice_or_is_one_of_the_clients() {
+    fn telemetry_names_are_unique_and_differ_from_those_of_the_load() {
         let mut names: Vec<_> = SERVER_NAMES.iter().map(|(name, _)| *name).collect();
         assert!(names.iter().all(|name| !Measurement::NAMES.contains(name)));
         names.sort_unstable();

@@ -33,7 +33,7 @@ pub async fn beliefs(
         let belief = match store {
             _ if name == TWIN => twin(job, installed, search),
             Some(store) => earlier(job, store, name, search).await?,
-            None => Err("earlier studies are in the database, which is not asked".to_owned()),
+            None => Err("earlier studies are not read without a database".to_owned()),
         };
         match belief {
             Ok(PriorBelief { prior, notes }) => {
@@ -53,7 +53,7 @@ fn twin(job: &Job, installed: &ExecutionEnvironment, search: &JobSearch<'_>) -> 
     let allowed = |config: &Config| search.rejection(config).is_none();
     let belief = of_job(&question, &search.space, &job.aim(), &allowed, job.seed);
     if belief.prior.points().is_empty() {
-        return Err("the twin can run nothing of the space".to_owned());
+        return Err("the twin can run no configuration of the space".to_owned());
     }
     Ok(belief)
 }
@@ -102,6 +102,8 @@ async fn earlier(
         return Ok(Err("none of its measured trials is a point of this space".to_owned()));
     }
     let left_out = trials.len() - prior.points().len();
-    let notes = (left_out > 0).then(|| format!("{left_out} of {} trials say nothing of this space", trials.len()));
+    let notes = (left_out > 0).then(|| {
+        format!("{left_out} of {} trials are ignored: outside of this space, or without a result", trials.len())
+    });
     Ok(Ok(PriorBelief { prior, notes: notes.into_iter().collect() }))
 }

@@ -96,7 +96,7 @@ pub(super) async fn enter(run: &StudyRun<'_>, accepts_change: bool) -> Result<Tr
     // A release from these sources is not certain: the server may still report another one.
     let is_release_known = !matches!(installed.release_from, ReleaseSource::Assumed | ReleaseSource::EarlierTrials);
     if accepts_change && is_release_known {
-        notice("--accept-change: this is the context of the study's trials, so there is nothing to accept".to_owned());
+        notice("--accept-change has no effect: the context is still that of the study's trials".to_owned());
     }
     if !reported.is_empty() {
         notice(format!("the context has changed in details, and the study goes on: {}", names(&reported)));
@@ -117,11 +117,11 @@ async fn adopted_text(run: &StudyRun<'_>, now: &TrialContext) -> Result<Option<S
     let releases: Vec<_> = releases.into_iter().collect();
     let reported = match releases.as_slice() {
         [] => String::new(),
-        releases => format!("; its servers have reported {}", releases.join(", ")),
+        releases => format!("; release reported by its servers: {}", releases.join(", ")),
     };
     let unknown = || "unknown".to_owned();
     Ok(Some(format!(
-        "study {} has no stored context and goes on in the present one: device {}, processor {}{reported}",
+        "study {} has no stored context and adopts the present one: device {}, processor {}{reported}",
         run.study.name,
         now.device.name.clone().or(now.device.compute_capability.clone()).unwrap_or_else(unknown),
         now.host.cpu.clone().unwrap_or_else(unknown),
@@ -161,7 +161,8 @@ impl<'r> ContextKeeper<'r> {
             let is_first = first.set(reported.to_owned()).is_ok();
             if is_first && version != expected {
                 let text = format!(
-                    "the server reports {reported}, a patch of the release {expected} that rules and memory are computed for"
+                    "the server reports release {reported}; flags, rules and memory are those of {expected}, which \
+                     differs in the patch only"
                 );
                 self.run.notice(text);
             }

@@ -271,7 +271,7 @@ mod tests {
     use crate::trial::{Failure, FailureKind, Measurement, Rejection, Trial};
 
     #[test]
-    fn the_total_is_what_limits_first() {
+    fn the_total_is_the_smaller_of_both_limits() {
         let estimate = |launches, limit_s| {
             let (source, taken) = (FigureSource::Guess, TakenTime::default());
             StudyEstimate { launches, rounds: launches, startup_s: 30.0, load_s: 10.0, limit_s, source, taken }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn launches_that_the_budget_does_not_pay_for_leave_it_as_it_is() {
+    fn launches_outside_of_the_budget_do_not_reduce_it() {
         let scored = |origin: &'static str, outcome| ScoredTrial {
             trial: Trial::example(0, origin, outcome),
             score: Score::Failed,
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_median_is_no_mean() {
+    fn the_usual_cost_is_a_median() {
         assert_eq!(usual(&[(1.0, 9.0), (2.0, 8.0), (60.0, 7.0)]), Some((2.0, 8.0)));
         assert_eq!(usual(&[]), None);
     }

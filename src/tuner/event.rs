@@ -241,13 +241,13 @@ impl std::fmt::Display for StudyEnding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TrialsSpent => f.write_str("the budget of trials is spent"),
-            Self::TimeSpent => f.write_str("the time is up: no further launch fits into it"),
+            Self::TimeSpent => f.write_str("the time budget is spent: no further launch fits"),
             Self::Converged { next_gain, below, trials, remaining } => {
                 let [next, below] = [next_gain, below].map(|share| 100.0 * share);
                 write!(
                     f,
-                    "the next trial is expected to gain {next:.2} %, and {trials} in a row were below the {below} % of \
-                     budget.stop_below"
+                    "the next trial is expected to gain {next:.2} %; {trials} expected gains in a row were below \
+                     {below} % (budget.stop_below)"
                 )?;
                 remaining.map_or(Ok(()), |remaining| write!(f, "; {}", left_on_the_table(remaining)))
             }

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_holder_is_refused_and_told_who_holds_it() {
+    fn a_second_lock_is_refused_with_the_process_that_holds_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         let first = Lock::acquire(&path).unwrap();

@@ -76,14 +76,14 @@ pub enum TuneError {
     Study(#[from] DocumentError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("{source}; trial {number} was measured and could not be stored: {measured}")]
+    #[error("{source}; trial {number} was measured but could not be stored: {measured}")]
     Unstored { source: StoreError, number: u32, measured: String },
     #[error(transparent)]
     Lock(#[from] LockError),
     #[error(transparent)]
     LeftBehind(#[from] LeftBehind),
     #[error(
-        "trial {number} needs {needed} slots, and {left} are left: what was left behind on the others could not be ended"
+        "trial {number} needs {needed} slots, but {left} are left: leftovers on the other slots could not be ended"
     )]
     TooFewSlots { number: u32, needed: usize, left: usize },
     #[error("study {name:?} is in the database with another definition: {}", differences.join("; "))]
@@ -101,13 +101,13 @@ pub enum TuneError {
     ReleaseAdopted { version: EngineVersion, reported: String },
     #[error("cannot write the log {}: {source}", path.display())]
     Log { path: PathBuf, source: std::io::Error },
-    #[error("cannot spell the launch command: {0}")]
+    #[error("cannot build the launch command: {0}")]
     Command(#[from] FlagError),
     #[error("no free port: {0}")]
     Port(std::io::Error),
     #[error("the study cannot be simulated: {0}")]
     NoTwin(String),
-    #[error("cannot drive the load: {0}")]
+    #[error("cannot run the load: {0}")]
     Load(#[from] crate::load::LoadError),
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn take(
             match launches.alongside(Box::pin(scheduler.next())).await {
                 Ok(NextAction::Launch(order)) => launches.start(order),
                 Ok(NextAction::Wait) => {
-                    assert!(launches.wait().await, "the scheduler waits for a launch, and none runs");
+                    assert!(launches.wait().await, "the scheduler waits, but no launch runs");
                 }
                 Ok(NextAction::Propose) => {}
                 Ok(NextAction::End(ending)) => end = Some(Ok(ending)),

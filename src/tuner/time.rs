@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_simulated_clock_moves_only_forward_and_only_if_told_to() {
+    fn a_simulated_clock_moves_only_forward_and_only_on_request() {
         let time = RunTime::simulated();
         assert_eq!((time.elapsed(), &*time.timestamp()), (Duration::ZERO, "1970-01-01T00:00:00Z"));
         time.clone().advance_to(Duration::from_secs(90));

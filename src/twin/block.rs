@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_nothing_goes_before_what_was_never_used_and_before_what_can_be_found() {
+    fn blocks_without_content_are_taken_before_unused_and_before_cached_ones() {
         let mut pool = BlockPool::new(3);
         let (a, b) = (pool.take().unwrap(), pool.take().unwrap());
         pool.publish(a, 7);

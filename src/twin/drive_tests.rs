@@ -60,7 +60,7 @@ fn open(scheduling: Scheduling, engines: usize, arrivals: &[(Duration, u32, u32)
 const MS: Duration = Duration::from_millis(1);
 
 #[test]
-fn who_arrives_during_a_step_is_in_the_next_one_and_later_where_that_is_scheduled_already() {
+fn an_arrival_during_a_step_is_in_the_next_one_or_later_if_that_is_scheduled_already() {
     for (async_scheduling, step) in [(false, 1), (true, 2)] {
         let scheduling = Scheduling { async_scheduling, ..Scheduling::default() };
         let log = open(scheduling, 1, &[(Duration::ZERO, 4, 9), (MS, 4, 1)]);

@@ -29,7 +29,7 @@ pub fn kv_blocks(
     let target = LaunchTarget { device_memory: Some(device.memory), ..launch.target };
     let launch = MemoryLaunch { target, ..launch.clone() };
     let prediction = memory::predict(model, &launch, &LearnedMemory::default());
-    let prediction = prediction.ok_or(IncompleteShape("sizes from which those of its cache follow"))?;
+    let prediction = prediction.ok_or(IncompleteShape("a size that the KV cache depends on"))?;
     Ok(MemoryPlan {
         weights: gib_to_bytes(prediction.weights_gib),
         cache: gib_to_bytes(prediction.cache_gib),

@@ -173,13 +173,13 @@ fn attention(cells: &Cells, tail: f64) -> Result<MeasuredKernels, &'static str> 
         decode: KernelGrid::new([axis(&decode, 2), axis(&decode, 3)], |[decodes, context]| {
             at([0.0, 0.0, decodes, context])
         })
-        .ok_or_else(none("decodes alone"))?,
+        .ok_or_else(none("decodes without prompts"))?,
         prompt: KernelGrid::new([axis(&prompt, 0), axis(&prompt, 1)], |[chunk, context]| {
             at([chunk, context, 0.0, 0.0])
         })
-        .ok_or_else(none("prompts alone"))?,
+        .ok_or_else(none("prompts without decodes"))?,
         mixed: KernelGrid::new([0, 1, 2, 3].map(|number| axis(&mixed, number)), at)
-            .ok_or_else(none("prompts and decodes together"))?,
+            .ok_or_else(none("prompts with decodes"))?,
         tail,
     })
 }
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_table_lacks_is_named() {
+    fn a_missing_column_or_row_is_reported() {
         let folder = folder();
         let path = folder.path().join("tp1_per_sequence.csv");
         std::fs::write(&path, "layer,sequences,time_us\nlm_head,1,-5\n").unwrap();

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn priorities_come_before_arrivals_only_where_they_decide() {
+    fn priorities_come_before_arrivals_only_under_the_priority_policy() {
         for (order, expected) in [(QueueOrder::Arrival, [0, 1, 2, 3]), (QueueOrder::Priority, [2, 1, 3, 0])] {
             let mut sequences = sequences(&[5, 1, 0, 1]);
             let mut queue = Queue::new(order);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_is_skipped_and_does_not_stay_in_memory() {
+    fn a_request_that_leaves_is_skipped_and_does_not_stay_in_memory() {
         for order in [QueueOrder::Arrival, QueueOrder::Priority] {
             let mut sequences = sequences(&[0; 1000]);
             let mut queue = Queue::new(order);

@@ -109,7 +109,7 @@ fn who_preempts_itself_does_not_hold_the_others_up() {
 
 // `full_sequence_must_fit` in `KVCacheManager.allocate_slots`.
 #[test]
-fn a_prompt_begins_when_all_of_it_fits_or_at_once_where_that_is_not_asked() {
+fn a_prompt_begins_when_all_of_it_fits_or_at_once_if_that_is_not_required() {
     let first = |reserve_full_isl| {
         let scheduling = Scheduling { reserve_full_isl, ..Scheduling::default() };
         let tight = tight(6, scheduling);
@@ -141,7 +141,7 @@ fn asynchronous() -> Scheduling {
 // `async_scheduler.py`: a placeholder stands for the token that is still computed. The step after the last token is
 // left out only if `max_tokens` identifies it as the last.
 #[test]
-fn asynchronous_steps_run_one_ahead_and_one_too_far_where_the_end_is_not_known() {
+fn asynchronous_steps_run_one_ahead_and_one_too_far_if_the_end_is_unknown() {
     for (most_output, expected) in [(None, 3), (Some(9), 4)] {
         let mut engine = TwinEngine::new(with(asynchronous())).unwrap();
         engine.enqueue(&TwinRequest { most_output, ..ask(0, (4, 3, 0, 0)) }, Duration::ZERO).unwrap();
@@ -209,7 +209,7 @@ fn drafts_are_scheduled_with_their_token_and_come_as_far_as_they_are_accepted() 
 }
 
 #[test]
-fn as_many_drafts_are_accepted_as_the_rate_says() {
+fn the_number_of_accepted_drafts_follows_the_rate() {
     for asynchronous in [false, true] {
         let scheduling = Scheduling { async_scheduling: asynchronous, ..speculation(2, 0.7) };
         let long = Settings {
@@ -289,7 +289,7 @@ fn aborts_are_forgotten_at_once_wherever_the_request_is() {
 }
 
 #[test]
-fn what_keeps_the_first_of_the_queue_out_is_said_until_nobody_waits() {
+fn the_reason_of_the_first_wait_is_reported_until_the_queue_is_empty() {
     let waits = |settings: Settings, requests: &[Request]| {
         let mut engine = TwinEngine::new(settings).unwrap();
         for (id, request) in (0..).zip(requests) {

@@ -113,7 +113,7 @@ pub enum SettingsError {
     Cache { num_blocks: u32, block_size: u32, max_model_len: u32 },
     #[error("{name} is {value}, must be at least 0 and {limit}")]
     Share { name: &'static str, value: f64, limit: &'static str },
-    #[error("a step has room for {room} tokens of one request, fewer than for one token and its {drafts} drafts")]
+    #[error("a step has room for {room} tokens of one request, but one token and its {drafts} drafts need more")]
     Drafts { room: u32, drafts: u32 },
 }
 

@@ -13,13 +13,13 @@ pub enum StartShortage {
     /// The share of the device's memory that `gpu-memory-utilization` requests is not free. vLLM checks this before it
     /// loads the model, from release 0.10 on.
     #[error(
-        "gpu-memory-utilization {utilization} asks for {wanted_gib:.2} GiB, and {free_gib:.2} of {total_gib:.2} GiB are free on the device"
+        "gpu-memory-utilization {utilization} requests {wanted_gib:.2} GiB, but {free_gib:.2} of {total_gib:.2} GiB are free on the device"
     )]
     NotFree { utilization: f64, wanted_gib: f64, free_gib: f64, total_gib: f64 },
-    #[error("the weights and the activations leave no memory for the cache")]
+    #[error("the weights and the activations leave no memory for the KV cache")]
     NoCache,
     #[error(
-        "the cache has {} blocks ({:.2} GiB), fewer than one request of max-model-len {} needs",
+        "the KV cache has {} blocks ({:.2} GiB), fewer than one request of max-model-len {} needs",
         .plan.blocks, gib(.plan.cache), .settings.resolved.max_model_len
     )]
     Small { plan: MemoryPlan, settings: Box<Settings> },

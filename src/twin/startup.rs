@@ -59,8 +59,8 @@ impl StartConditions {
         warm: WarmState,
     ) -> Result<Self, IncompleteShape> {
         let prediction = memory::predict(model, launch, &LearnedMemory::default());
-        let prediction = prediction.ok_or(IncompleteShape("sizes from which those of its weights follow"))?;
-        let layers = model.layers.ok_or(IncompleteShape("layers"))?;
+        let prediction = prediction.ok_or(IncompleteShape("a size that the weights depend on"))?;
+        let layers = model.layers.ok_or(IncompleteShape("num_hidden_layers"))?;
         let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         Ok(Self {
             weights: gib_to_bytes(prediction.weights_gib),

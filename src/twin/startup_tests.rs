@@ -117,7 +117,7 @@ fn one_start_in_a_hundred_of_its_time_does_not_spoil_the_next() {
 
 proptest! {
     #[test]
-    fn whatever_starts_tell_a_forecast_has_its_mean_inside_and_finite(
+    fn after_any_starts_the_mean_of_a_forecast_is_finite_and_inside_its_interval(
         starts in proptest::collection::vec(proptest::array::uniform7(0.0..1e5_f64), 0..30),
     ) {
         let mut model = StartupModel::default();

@@ -60,7 +60,7 @@ pub(super) fn pairs(batch: &Batch) -> Vec<(u64, u32)> {
 }
 
 #[test]
-fn a_long_prompt_is_computed_in_pieces_beside_decodes() {
+fn a_long_prompt_is_computed_in_pieces_together_with_decodes() {
     let mut engine = engine(settings(), &[(10, 3), (20, 2)]);
     assert_eq!(run(&mut engine), [vec![(0, 10), (1, 6)], vec![(0, 1), (1, 14)], vec![(0, 1), (1, 1)],]);
     let counters = engine.counters();
@@ -108,7 +108,7 @@ fn when_blocks_run_out_the_newest_starts_over() {
 }
 
 #[test]
-fn a_preemption_is_told_of_with_the_next_token_of_who_was_preempted() {
+fn a_preemption_is_reported_with_the_next_token_of_the_preempted_request() {
     let tight =
         Settings { resolved: ResolvedConfig { max_model_len: 12, ..settings().resolved }, num_blocks: 4, ..settings() };
     let mut engine = engine(tight, &[(8, 4), (8, 4)]);
@@ -179,7 +179,7 @@ fn an_abort_during_a_step_drops_its_token() {
 }
 
 #[test]
-fn what_could_never_run_is_refused() {
+fn a_request_that_can_never_run_is_refused() {
     let mut one = engine(settings(), &[(4, 1)]);
     assert_eq!(
         one.add(RequestId(1), &[1; 60], 5, Duration::ZERO),

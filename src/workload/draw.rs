@@ -76,7 +76,7 @@ mod tests {
     use rand::RngExt;
 
     #[test]
-    fn numbers_are_those_of_the_library_that_the_first_studies_were_drawn_with() {
+    fn random_numbers_match_the_library_of_the_first_studies() {
         let (mut own, mut library) = (rng(7, DrawPurpose::Prompt, 3), rng(7, DrawPurpose::Prompt, 3));
         for range in (1..2_000).chain([u32::MAX - 5, 3_000_000_000]) {
             assert_eq!(below(&mut own, range), library.random_range(0..range), "{range}");

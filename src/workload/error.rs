@@ -8,7 +8,7 @@ pub enum WorkloadError {
     /// A value of the specification is out of its range.
     #[error("{key}: {problem}")]
     Value { key: &'static str, problem: String },
-    #[error("{sum} = {longest} tokens; the model holds {holds}")]
+    #[error("{sum} = {longest} tokens; the limit of the model is {holds}")]
     TooLong { key: &'static str, sum: String, longest: u64, holds: u64 },
     #[error("the size of the vocabulary is not in the model's config.json; give it here")]
     NoVocabulary,
@@ -19,14 +19,14 @@ pub enum WorkloadError {
     /// No text of the tokenizer's words has exactly the requested number of tokens.
     #[error("no text of exactly {asked} tokens was found; the nearest has {got}")]
     Inexact { asked: u64, got: u64 },
-    #[error("no file is named that holds the requests of a {kind} workload")]
+    #[error("a {kind} workload needs a file with its requests")]
     NoFile { kind: &'static str },
     #[error("{file} cannot be read: {problem}")]
     Read { file: PathBuf, problem: String },
     /// One line of a data file. Lines count from 1.
     #[error("{file}:{line}: {problem}")]
     Row { file: PathBuf, line: u64, problem: String },
-    #[error("{file} holds no request{}", left_out_text(.left_out))]
+    #[error("{file} contains no usable request{}", left_out_text(.left_out))]
     Empty { file: PathBuf, left_out: Vec<LeftOut> },
     /// The requested interface does not take such prompts.
     #[error("{what} cannot be sent to {api}")]
@@ -36,7 +36,7 @@ pub enum WorkloadError {
 /// The number of rows of a file that are left out for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// The reason as a fragment: `longer than the model holds`.
+    /// The reason as a fragment: `longer than the limit of the model`.
     pub reason: &'static str,
     pub rows: u64,
 }
@@ -68,13 +68,13 @@ impl WorkloadError {
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
-            Self::TooLong { .. } => "ask for shorter requests",
-            Self::NoTokenizer => "give a directory that holds the model's tokenizer.json, or ask with token ids",
+            Self::TooLong { .. } => "use shorter requests",
+            Self::NoTokenizer => "give a directory that holds the model's tokenizer.json, or send token ids",
             Self::Tokenizer { .. } => "give the tokenizer.json of the model that is served",
-            Self::Inexact { .. } => "ask for longer prompts, or ask with token ids",
+            Self::Inexact { .. } => "use longer prompts, or send token ids",
             Self::NoFile { .. } => "give its path, as `path` or with --dataset",
             Self::Api { .. } => "choose the other interface (`api`), or another workload",
-            Self::Empty { .. } => "give a file with requests that the model can hold",
+            Self::Empty { .. } => "give a file with requests within the limit of the model",
             Self::Value { .. } | Self::NoVocabulary | Self::Read { .. } | Self::Row { .. } => return None,
         })
     }

@@ -86,7 +86,7 @@ pub(super) fn read(
         let reply = read.conversations.as_ref().and_then(|turns| turns.get(1)).map(|turn| turn.value.clone());
         let prompt = prompt(read, surroundings.chat).map_err(|problem| error(problem.to_owned()))?;
         if matches!(prompt, Prompt::Tokens(_)) && !surroundings.takes_tokens {
-            return Err(error("prompt: token ids, which the server is not asked with here".to_owned()));
+            return Err(error("prompt: contains token ids, but this study sends texts".to_owned()));
         }
         let output = match (said.or(output_len), reply, &tokenizer) {
             (Some(0), ..) => return Err(error("output_len: must be at least 1".to_owned())),
@@ -96,7 +96,7 @@ pub(super) fn read(
             }
             (None, Some(_), None) => return Err(WorkloadError::NoTokenizer),
             (None, None, _) => {
-                return Err(error("output_len: is missing, and the workload gives none for all lines".to_owned()));
+                return Err(error("output_len: is missing here and in the workload".to_owned()));
             }
         };
         let total = count(&prompt, tokenizer.as_ref(), !surroundings.chat) + u64::from(output);
@@ -108,7 +108,7 @@ pub(super) fn read(
         sessions.push(UserSession::single(prompt, output));
     }
     let left_out =
-        if long == 0 { Vec::new() } else { vec![LeftOut { reason: "longer than the model holds", rows: long }] };
+        if long == 0 { Vec::new() } else { vec![LeftOut { reason: "longer than the limit of the model", rows: long }] };
     if sessions.is_empty() {
         return Err(WorkloadError::Empty { file: file.to_owned(), left_out });
     }
@@ -120,7 +120,7 @@ fn prompt(line: Line, chat: bool) -> Result<Prompt, &'static str> {
         (Some(Text::Text(text)), None, None) => Ok(Prompt::Text(text)),
         (Some(Text::Tokens(tokens)), None, None) if tokens.is_empty() => Err("prompt: holds no token"),
         (Some(Text::Tokens(tokens)), None, None) => Ok(Prompt::Tokens(tokens)),
-        (None, Some(_), None) if !chat => Err("messages: cannot be sent to /v1/completions; ask the chat interface"),
+        (None, Some(_), None) if !chat => Err("messages: cannot be sent to /v1/completions; use the chat interface"),
         (None, Some(messages), None) if messages.is_empty() => Err("messages: holds no message"),
         (None, Some(messages), None) => Ok(Prompt::Messages(messages.into_iter().map(message).collect())),
         (None, None, Some(turns)) => match turns.into_iter().next() {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_are_asked_in_the_files_order_and_start_over() {
+    fn prompts_are_sent_in_the_order_of_the_file_and_start_over() {
         let text = "{\"prompt\": \"one\", \"output_len\": 3}\n\n{\"prompt\": \"two\", \"max_tokens\": 4}\n\
                     {\"prompt\": [300, 301]}\n\
                     {\"conversations\": [{\"value\": \"three\"}, {\"value\": \"the reply\"}], \"output_len\": 9}\n";
@@ -196,7 +196,7 @@ mod tests {
         let expected = vec![message(Role::System, "be kind"), message(Role::User, "hello")];
         assert_eq!(recorded.session(0).turns[0].request.prompt, Prompt::Messages(expected));
         let error = read_text(text, Some(7), false).unwrap_err().to_string();
-        assert!(error.ends_with(":1: messages: cannot be sent to /v1/completions; ask the chat interface"), "{error}");
+        assert!(error.ends_with(":1: messages: cannot be sent to /v1/completions; use the chat interface"), "{error}");
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
             ("{\"prompt\": \"a\", \"messages\": []}", ":1: needs exactly one of prompt, messages and conversations"),
             ("{\"prompt\": []}", ":1: prompt: holds no token"),
             ("{\"messages\": [{\"role\": \"tool\", \"content\": \"\"}]}", ":1: unknown variant `tool`"),
-            ("\n", "holds no request"),
+            ("\n", "contains no usable request"),
         ] {
             let error = read_text(text, None, false).unwrap_err().to_string();
             assert!(error.contains(problem), "{error}");

@@ -28,9 +28,11 @@ impl TokenLength {
     /// If the ratio is not from 0 to below 1, or the length depends on the model.
     pub fn around(self, ratio: f64) -> Result<Self, String> {
         if !(0.0..1.0).contains(&ratio) {
-            return Err(format!("{ratio} is not from 0 to below 1"));
+            return Err(format!("{ratio} is not at least 0 and below 1"));
         }
-        let Self::Exact(length) = self else { return Err("needs lengths that are numbers".to_owned()) };
+        let Self::Exact(length) = self else {
+            return Err("needs input_len and output_len as single numbers".to_owned());
+        };
         let of = |value: f64| f64_to_u32(value).max(1);
         let length = f64::from(length);
         let (min, max) = (of((length * (1.0 - ratio)).floor()), of((length * (1.0 + ratio)).ceil()));
@@ -50,7 +52,7 @@ impl TokenLength {
                 let rest = holds.saturating_sub(u64::from(less));
                 let rest = u32::try_from(rest).unwrap_or(u32::MAX);
                 if rest == 0 {
-                    return Err(invalid(format!("max_model_len {holds} - {less} leaves nothing")));
+                    return Err(invalid(format!("max_model_len {holds} - {less} leaves no token")));
                 }
                 LengthSpan { min: rest, max: rest }
             }
@@ -145,10 +147,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_model_leaves_is_at_least_one_token() {
+    fn the_rest_of_the_model_length_is_at_least_one_token() {
         assert_eq!(TokenLength::Rest(2048).resolve("input_len", Some(4096)), Ok(LengthSpan { min: 2048, max: 2048 }));
         for (length, holds, problem) in [
-            (TokenLength::Rest(2048), Some(2048), "input_len: max_model_len 2048 - 2048 leaves nothing"),
+            (TokenLength::Rest(2048), Some(2048), "input_len: max_model_len 2048 - 2048 leaves no token"),
             (TokenLength::Rest(1), None, "input_len: depends on max_model_len, which is not known"),
             (TokenLength::Exact(0), None, "input_len: must be at least 1"),
             (TokenLength::Range { min: 3, max: 2 }, None, "input_len: min 3 is larger than max 2"),

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_the_warm_up_begin_as_no_other_does_and_are_no_longer() {
+    fn warm_up_texts_have_unique_begins_and_are_not_longer() {
         assert_eq!(
             warmed(texts(&["How do you do", "! is taken", "", "one\n", "\u{4f60}\u{597d}"])),
             texts(&["\"How do you", "\"! is", "", "\"one", "\"\u{4f60}"])
@@ -146,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_the_warm_up_begin_as_no_other_does_and_are_as_many() {
+    fn warm_up_tokens_have_unique_begins_and_the_same_number() {
         let tokens = |ids: &[u32]| Prompt::Tokens(ids.to_vec());
         assert_eq!(warmed(vec![tokens(&[7, 8, 9]), tokens(&[8, 7])]), [tokens(&[9, 7, 8]), tokens(&[9, 8])]);
         assert_eq!(warmed(vec![tokens(&[3, 3]), tokens(&[4])]), [tokens(&[5, 3]), tokens(&[5])]);
     }
 
     #[test]
-    fn messages_of_the_warm_up_begin_as_no_other_does() {
+    fn warm_up_messages_have_unique_begins() {
         let message = |text: &str| ChatMessage { role: Role::User, content: vec![MessagePart::Text(text.to_owned())] };
         let asked = Prompt::Messages(vec![message("be kind"), message("how")]);
         assert_eq!(warmed(vec![asked]), [Prompt::Messages(vec![message("!be"), message("how")])]);

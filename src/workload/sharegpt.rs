@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pruning_is_that_of_vllm_and_counts_what_it_leaves_out() {
+    fn the_pruning_matches_vllm_and_counts_the_pruned_rows() {
         let long = "word and ".repeat(600);
         let good = "how are you doing today my friend";
         let text =
@@ -176,12 +176,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_none_is_an_error_with_its_line() {
+    fn an_invalid_file_is_an_error_with_its_line() {
         for (text, problem) in [
             ("[{\"conversations\":\n [{\"from\": \"human\"}]}]", ":2: missing field `value`"),
             ("{}", ":1: invalid type: map"),
             ("[{\"conversations\": 5}]", ":1: invalid type: integer `5`, expected an array of messages"),
-            ("[]", "holds no request"),
+            ("[]", "contains no usable request"),
         ] {
             let error = take(text, 1, None, 1).unwrap_err().to_string();
             assert!(error.contains(problem), "{error}");

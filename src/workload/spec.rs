@@ -251,7 +251,7 @@ impl WorkloadSpec {
             Self::Mixture { parts } => {
                 let total: f64 = parts.iter().map(|(weight, _)| weight).sum();
                 if let Some((weight, _)) = parts.iter().find(|(weight, _)| !(weight.is_finite() && *weight >= 0.0)) {
-                    return Err(invalid("weight", format!("{weight} is not a number from 0 on")));
+                    return Err(invalid("weight", format!("{weight} is not a number of at least 0")));
                 }
                 if total <= 0.0 {
                     return Err(invalid("part", "no part has a weight above 0".to_owned()));
@@ -283,12 +283,12 @@ fn at_least_one(key: &'static str, number: u32) -> Result<(), WorkloadError> {
 
 fn check_sizes(sizes: &[(u32, u32)]) -> Result<(), WorkloadError> {
     if sizes.is_empty() {
-        return Err(invalid("sizes", "holds no size".to_owned()));
+        return Err(invalid("sizes", "is empty".to_owned()));
     }
     for (width, height) in sizes {
         let pixels = u64::from(*width) * u64::from(*height);
         if pixels == 0 || pixels > Image::MOST_PIXELS {
-            let problem = format!("{width} x {height} pixels are not from 1 to {}", Image::MOST_PIXELS);
+            let problem = format!("{width} x {height} is not between 1 and {} pixels", Image::MOST_PIXELS);
             return Err(invalid("sizes", problem));
         }
     }

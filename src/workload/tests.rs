@@ -93,7 +93,7 @@ fn plain_random_prompts_are_those_of_the_first_studies() {
 }
 
 #[test]
-fn a_range_beside_a_length_leaves_the_tokens_as_they_are() {
+fn a_range_for_one_length_does_not_change_the_tokens() {
     let spec = WorkloadSpec::Random { input_len: range(3, 9), output_len: range(1, 100), prefix_len: 0 };
     let (ranged, fixed) = (spec.build(&ids()).unwrap(), WorkloadSpec::random(9, 1).build(&ids()).unwrap());
     for index in 0..50 {
@@ -106,7 +106,7 @@ fn a_range_beside_a_length_leaves_the_tokens_as_they_are() {
 }
 
 #[test]
-fn sessions_of_a_prefix_workload_share_what_it_says_and_nothing_else() {
+fn sessions_of_a_prefix_workload_share_exactly_their_prefix() {
     let built = prefix().build(&ids()).unwrap();
     let begins: Vec<_> = (0..400).map(|index| tokens(&*built, index)[..40].to_vec()).collect();
     let mut counts = std::collections::HashMap::new();
@@ -121,7 +121,7 @@ fn sessions_of_a_prefix_workload_share_what_it_says_and_nothing_else() {
 }
 
 #[test]
-fn each_turn_of_a_conversation_begins_with_all_that_was_said() {
+fn each_turn_of_a_conversation_begins_with_the_whole_history() {
     for surroundings in [ids(), text(false)] {
         let built = conversation().build(&surroundings).unwrap();
         let (one, two) = (built.session(0), built.session(1));
@@ -146,7 +146,7 @@ fn each_turn_of_a_conversation_begins_with_all_that_was_said() {
 }
 
 #[test]
-fn think_times_have_the_mean_that_was_asked_for() {
+fn think_times_have_the_requested_mean() {
     let built = conversation().build(&ids()).unwrap();
     let turns: Vec<_> = (0..2000).flat_map(|index| built.session(index).turns.split_off(1)).collect();
     let total: Duration = turns.iter().map(|turn| turn.think).sum();
@@ -183,7 +183,7 @@ fn pixels(part: &MessagePart) -> (u32, u32, Vec<u8>) {
 }
 
 #[test]
-fn images_have_the_sizes_asked_for_and_no_two_are_equal() {
+fn images_have_the_requested_sizes_and_are_all_different() {
     let built = image().build(&text(true)).unwrap();
     let mut seen = std::collections::HashSet::new();
     for index in 0..20 {
@@ -209,7 +209,7 @@ fn a_mixture_draws_its_parts_by_weight() {
 }
 
 #[test]
-fn every_kind_gives_the_same_sessions_for_ever() {
+fn the_sessions_of_every_kind_never_change() {
     let trace = temporary("{\"timestamp\": 0, \"input_length\": 700, \"output_length\": 5, \"hash_ids\": [46]}");
     let trace = WorkloadSpec::of_file(trace.path()).unwrap().build(&ids()).unwrap();
     let first = |spec: WorkloadSpec| tokens(&*spec.build(&ids()).unwrap(), 5)[..4].to_vec();
@@ -258,19 +258,23 @@ fn a_file_is_known_by_its_begin() {
 }
 
 #[test]
-fn what_cannot_be_built_says_what_and_how_much() {
+fn a_workload_that_cannot_be_built_is_reported_with_its_values() {
     let cases = [
-        (WorkloadSpec::random(8000, 200), ids(), "input_len 8000 + output_len 200 = 8200 tokens; the model holds 8192"),
+        (
+            WorkloadSpec::random(8000, 200),
+            ids(),
+            "input_len 8000 + output_len 200 = 8200 tokens; the limit of the model is 8192",
+        ),
         (WorkloadSpec::random(9, 9), WorkloadSurroundings { vocab_size: None, ..ids() }, "the size of the vocabulary"),
         (
             WorkloadSpec::random(9, 9),
             WorkloadSurroundings { takes_tokens: false, ..ids() },
             "the model's tokenizer is not known",
         ),
-        (WorkloadSpec::Trace { path: None }, ids(), "no file is named that holds the requests of a trace workload"),
+        (WorkloadSpec::Trace { path: None }, ids(), "a trace workload needs a file with its requests"),
         (WorkloadSpec::Trace { path: Some("/nowhere".into()) }, ids(), "/nowhere cannot be read: No such file"),
         (WorkloadSpec::Mixture { parts: vec![(0.0, prefix())] }, ids(), "part: no part has a weight above 0"),
-        (WorkloadSpec::Mixture { parts: vec![(-1.0, prefix())] }, ids(), "weight: -1 is not a number from 0 on"),
+        (WorkloadSpec::Mixture { parts: vec![(-1.0, prefix())] }, ids(), "weight: -1 is not a number of at least 0"),
         (WorkloadSpec::random(0, 3), ids(), "input_len: must be at least 1"),
     ];
     for (spec, surroundings, problem) in cases {
@@ -305,7 +309,7 @@ proptest! {
     }
 
     #[test]
-    fn different_indices_never_ask_the_same(one in any::<u64>(), other in any::<u64>(), kind in 0_usize..4) {
+    fn different_indices_never_give_the_same_prompt(one in any::<u64>(), other in any::<u64>(), kind in 0_usize..4) {
         prop_assume!(one != other);
         let own = |index| {
             let spec = [WorkloadSpec::random(9, 3), prefix(), conversation(), mixture()][kind].clone();

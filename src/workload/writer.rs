@@ -153,7 +153,7 @@ impl TextWriter {
         let list = tokenizer.words();
         if list.is_empty() {
             let path = surroundings.tokenizer.clone().unwrap_or_default();
-            let problem = "it has no words of one token".to_owned();
+            let problem = "its vocabulary contains too few words of one token".to_owned();
             return Err(WorkloadError::Tokenizer { path, problem });
         }
         let special = !surroundings.chat;
@@ -321,7 +321,7 @@ mod tests {
         // Four cases only: each one reads the tokenizer, and that dominates the duration of the test.
         #![proptest_config(ProptestConfig::with_cases(4))]
         #[test]
-        fn a_text_has_exactly_as_many_tokens_as_asked_for(
+        fn a_text_has_exactly_the_requested_number_of_tokens(
             lens in prop::collection::vec((3_u32..300, 0_u32..50, any::<u64>()), 8), special in any::<bool>(),
         ) {
             let writer = texts(special);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_piece_is_a_shared_begin_of_texts_too() {
+    fn texts_share_a_shared_piece_at_their_begin() {
         let writer = texts(true);
         let of = |index| {
             let pieces = [TextPiece::new(DrawPurpose::Shared, 1, 20), TextPiece::new(DrawPurpose::Prompt, index, 20)];
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_without_a_tokenizer_have_as_many_usual_words_as_tokens_are_asked_for() {
+    fn without_a_tokenizer_a_text_has_one_usual_word_per_token() {
         let writer =
             TextWriter::new(&WorkloadSurroundings { approximate: true, ..WorkloadSurroundings::default() }).unwrap();
         let of = |index| text(writer.prompt([TextPiece::new(DrawPurpose::Prompt, index, 20)]));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_below_what_the_tokenizer_adds_by_itself_is_refused_with_its_number() {
+    fn a_length_below_the_tokens_added_by_the_tokenizer_is_refused() {
         // The tokenizer of the tests puts one token before every text.
         let error = texts(true).check(1).unwrap_err();
         assert_eq!(error.to_string(), "no text of exactly 1 tokens was found; the nearest has 2");

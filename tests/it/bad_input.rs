@@ -33,7 +33,7 @@ fn mistakes_in_a_study_file_name_the_file_the_key_and_the_nearest_valid_one() {
         (
             "maximize = \"output_throughput\"",
             "maximize = \"p99_ttft_ms\"",
-            &["p99_ttft_ms would get worse", "did you mean `minimize = \"p99_ttft_ms\"`?"],
+            &["lower values of p99_ttft_ms are better", "did you mean `minimize = \"p99_ttft_ms\"`?"],
         ),
         (
             "max-model-len = 2048",
@@ -55,12 +55,12 @@ fn mistakes_in_a_study_file_name_the_file_the_key_and_the_nearest_valid_one() {
         (
             "kind = \"sim\"",
             "kind = \"sim\"\ncommand = [\"env\", \"HF_TOKEN=hf_secret\", \"vllm\"]",
-            &["`HF_TOKEN` would be stored, and shown", "hint: give it to the engine in [engine.env]"],
+            &["`HF_TOKEN` would be stored, and visible", "hint: set it in [engine.env]"],
         ),
         (
             "\"--sim-noise\", \"0\"",
             "\"--max_num_seqs=3\"",
-            &["engine.args: --max-num-seqs would override what the search space sets"],
+            &["engine.args: --max-num-seqs would override the value of the search space"],
         ),
         ("low = 1\n", "low = 64\n", &["no value of `max-num-seqs` lies in 64 to 16"]),
         (
@@ -70,7 +70,7 @@ fn mistakes_in_a_study_file_name_the_file_the_key_and_the_nearest_valid_one() {
         ),
         ("high = 16\n", "high = \"model.max_len / 0\"\n", &["max-num-seqs.high: inf is not a number between"]),
         ("scale = \"pow2\"\nlow = 1\n", "low = \"0 / 0\"\n", &["max-num-seqs.low: NaN is not a number between"]),
-        ("input_len = 32", "input_len = 65536", &["tokens; the model holds 40960"]),
+        ("input_len = 32", "input_len = 65536", &["tokens; the limit of the model is 40960"]),
         ("name = \"fast\"", "name = \"../fast\"", &["\"../fast\" is not a study name"]),
         ("trials = 4", "", &["budget.trials: is missing, and so is budget.time"]),
         ("[study]", "[study", &["study.toml:2: not valid TOML"]),
@@ -139,7 +139,7 @@ fn databases_that_cannot_be_used_are_told_apart() {
     }
     assert_eq!(std::fs::read(&foreign).unwrap(), bytes, "another program's database is left as it is");
     let empty = workplace.run(&["--db", "empty.db", "best"]);
-    assert!(empty.stderr.contains("empty.db is not a setpoint database: it holds nothing"), "{}", empty.stderr);
+    assert!(empty.stderr.contains("empty.db is not a setpoint database: it is empty"), "{}", empty.stderr);
 
     assert_eq!(workplace.run(&["tune", "study.toml", "--trials", "1"]).code, Some(0));
     runtime.block_on(async {

@@ -333,7 +333,7 @@ fn no_run_of_a_profile_asks_what_another_has_asked() {
     workplace.write("three.toml", &[run("long", 40), run("short", 20), run("again", 20)].concat());
     let url = server.url();
     let ended = workplace.run(&["bench", "--url", &url, "--profile", "three.toml", "--vocab-size", "1000"]);
-    assert!(is_done(&ended) && !ended.stderr.contains("asked again"), "{}", ended.stderr);
+    assert!(is_done(&ended) && !ended.stderr.contains("some repeat"), "{}", ended.stderr);
     let begin = |body: &Json| body["prompt"].as_array().unwrap()[..20].to_vec();
     let begins: Vec<_> = server.asked().iter().map(|(_, body)| begin(body)).collect();
     assert_eq!(begins.len(), 18);
@@ -353,7 +353,7 @@ fn a_file_with_fewer_prompts_than_are_asked_for_is_told_of() {
         let before = server.asked().len();
         let ended = workplace.run(&[&bench[..], &["--num-requests", requests, "--warmup", warmup]].concat());
         let prompts: Vec<_> = server.asked()[before..].iter().map(|(_, body)| body["prompt"].to_string()).collect();
-        (prompts, ended.stderr.contains("there are only 8 prompts, and 9 requests are measured: some are asked again"))
+        (prompts, ended.stderr.contains("there are only 8 prompts, and 9 requests are measured: some repeat"))
     };
     let (mut prompts, told) = asked("5", "3");
     prompts.sort();

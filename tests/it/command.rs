@@ -98,5 +98,5 @@ fn what_cannot_be_used_is_named_with_its_key() {
     let text = std::fs::read_to_string(workplace.path("study.toml")).unwrap();
     workplace.write("study.toml", &text.replace("{port}", "8000"));
     let ended = workplace.run(&["check", "study.toml"]);
-    assert!(ended.stderr.contains("engine.command: nothing names {port}"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("engine.command: {port} is missing"), "{}", ended.stderr);
 }

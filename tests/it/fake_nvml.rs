@@ -9,7 +9,7 @@ use crate::support::{Ended, Workplace, root};
 
 /// Returns the library, which is compiled once.
 #[expect(clippy::disallowed_methods, reason = "the compiler")]
-fn library() -> &'static Path {
+pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));

@@ -161,7 +161,11 @@ const TOLD_APART: &[Row] = &[
     ("stall:after=3,from=8", Failed(&["hang"], ""), STALL),
     ("stall:after=3,from=8 ignore-term", Failed(&["hang"], ""), STALL),
     ("long-step:seconds=0.5,request=8", Measured, NOTHING),
-    ("long-step:seconds=600,busy=no,request=8", Failed(&["hang"], "its counters stand still; its processes "), STALL),
+    (
+        "long-step:seconds=600,busy=no,request=8",
+        Failed(&["hang"], "the server's counters stand still; its processes "),
+        STALL,
+    ),
     ("spin:request=8", Failed(&["hang"], "its processes are busy, and the limit is "), STALL),
 ];
 

@@ -67,7 +67,7 @@ fn check_looks_at_the_devices_that_the_engine_uses() {
     let told = check(&[("CUDA_VISIBLE_DEVICES", "GPU-2a")]);
     assert!(told.contains("on 1 GPU of 79 GiB"), "{told}");
     let told = check(&[("CUDA_VISIBLE_DEVICES", "1")]);
-    assert!(told.contains("the driver reads no device: GPU 1 cannot be read"), "{told}");
+    assert!(told.contains("the driver has no readable device: GPU 1 cannot be read"), "{told}");
 
     // A launch on one device does not use the display card.
     let card = "device\nname NVIDIA T400\nuuid GPU-card\ntotal 4096\nreserved 200\ncapability 7.5\n";
@@ -131,7 +131,7 @@ fn a_driver_that_hangs_holds_nothing_up_for_long() {
     assert_eq!(tune.code, Some(0), "{}", tune.stderr);
     assert!(tune.stderr.contains("rules about them are left out: the driver hangs"), "{}", tune.stderr);
     let shown = machine.run(&["show", "0", "--db", "tune.db"]).stdout;
-    assert!(shown.contains("the GPUs are not read: the driver hangs"), "{shown}");
+    assert!(shown.contains("the GPUs cannot be read: the driver hangs"), "{shown}");
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn a_process_that_is_at_work_and_a_device_that_is_hot_disturb_and_a_cap_on_power
         let active = scope.spawn(|| marks(&[FOLLOWS, "foreign 4100002 300", "active 4100002 30"]));
         let idle = scope.spawn(|| marks(&[FOLLOWS, "foreign 4100002 300", "active 4100002 1", "reasons 0x04"]));
         let hot = scope.spawn(|| marks(&[FOLLOWS, "reasons 0x24"]));
-        assert_eq!(active.join().unwrap()[0], "process 4100002, 300 MiB computes on GPU 0");
+        assert_eq!(active.join().unwrap()[0], "process 4100002, 300 MiB, computes on GPU 0");
         assert_eq!(idle.join().unwrap(), serde_json::Value::Null);
         let hot = hot.join().unwrap();
         let reason =
@@ -289,7 +289,7 @@ fn energy_is_that_of_the_engines_devices_or_absent_with_a_reason() {
             let reason =
                 "energy and utilization of the GPUs are absent: the driver lists none of the server's processes";
             assert!(
-                tune.stderr.contains("energy_per_output_token_j, which the study judges by, cannot be measured"),
+                tune.stderr.contains("energy_per_output_token_j, the objective or a constraint, cannot be measured"),
                 "{}",
                 tune.stderr
             );
@@ -335,11 +335,11 @@ fn a_launch_waits_for_memory_that_somebody_else_has_taken_and_names_him() {
     shows(&machine, "\"event\":\"retry\"");
     // Memory that is taken on the other device does not matter.
     machine.set(&[h100(0, &[FOLLOWS, &format!("process {own} 50000")]), h100(1, &["foreign 1 70000"])].concat());
-    shows(&machine, "the launch waits, for 5 minutes at most");
+    shows(&machine, "the launch waits for up to 5 minutes");
     let held = events(&machine);
     let line = held.lines().find(|line| line.contains("\"held\"") && line.contains("the launch waits")).unwrap();
     assert!(
-        line.contains("GPU 0, NVIDIA H100 80GB HBM3 has 30959 MiB free of")
+        line.contains("GPU 0, NVIDIA H100 80GB HBM3 has 30959 MiB free, but the launch needs")
             && line.contains(&format!("process {own} (")),
         "{line}"
     );
@@ -419,7 +419,7 @@ fn in_a_container_a_process_that_appears_is_known_to_be_another() {
     assert_eq!(child.wait().unwrap().code(), Some(0), "{}", events(&machine));
     let trial = &machine.workplace.trials()[0];
     let disturbed = trial["metrics"]["disturbed"].as_array().unwrap();
-    assert!(disturbed.len() == 1 && disturbed[0] == "process 1100001, 512 MiB has come to GPU 0", "{disturbed:?}");
+    assert!(disturbed.len() == 1 && disturbed[0] == "process 1100001, 512 MiB, appeared on GPU 0", "{disturbed:?}");
 }
 
 #[test]
@@ -492,7 +492,7 @@ fn a_start_in_which_only_the_engines_device_computes_is_no_hang() {
     std::thread::scope(|scope| {
         let [busy, idle] = ["utilization 60", "utilization 5"].map(|utilization| scope.spawn(move || run(utilization)));
         let idle = idle.join().unwrap();
-        assert!(idle.contains("the start shows no sign of work for ") && idle.contains("no device at work"), "{idle}");
+        assert!(idle.contains("the start shows no sign of work for ") && idle.contains("no busy device"), "{idle}");
         assert_eq!(busy.join().unwrap(), "measured");
     });
 }

@@ -67,12 +67,12 @@ fn too_few_trials_are_said_and_none_at_all_are_refused() {
     let told = workplace.run(&["importance", "study.toml"]);
     assert_eq!(told.code, Some(0), "{}", told.stderr);
     assert!(
-        told.stdout.contains("warning: 3 measurements are few for 2 parameters: below 4 it is partly guesswork\n"),
+        told.stdout.contains("warning: 3 measurements for 2 parameters: with fewer than 4 the shares are rough"),
         "{}",
         told.stdout
     );
     let csv = workplace.run(&["importance", "study.toml", "--format", "csv"]);
-    assert!(csv.stderr.contains("warning: output_throughput: 3 measurements are few"), "{}", csv.stderr);
+    assert!(csv.stderr.contains("warning: output_throughput: 3 measurements for 2"), "{}", csv.stderr);
 
     // These trials do not explain another study of the same name.
     workplace.write("study.toml", &fast_study().replace("input_len = 32", "input_len = 64"));

@@ -12,6 +12,7 @@ mod command;
 mod context;
 mod counters;
 mod doctor;
+mod documentation;
 mod earlier_databases;
 mod exercise;
 mod fake_nvml;

@@ -189,8 +189,8 @@ fn a_wrong_line_is_answered_with_an_error_and_ends_the_program() {
     unknown["params"][2]["type"] = json!("integer");
     for (line, expected) in [
         ("what".to_owned(), "the line is not JSON"),
-        (r#"{"type":"ask","id":1}"#.to_owned(), "ask came before a space"),
-        (unknown.to_string(), "parameter \"seqs\": type is \"integer\", and not one of int, float, bool, categorical"),
+        (r#"{"type":"ask","id":1}"#.to_owned(), "the ask message came before the space message"),
+        (unknown.to_string(), "parameter \"seqs\": type is \"integer\", expected one of int, float, bool, categorical"),
     ] {
         let mut program = Program::start(&[]);
         writeln!(program.input.as_mut().unwrap(), "{line}").unwrap();

@@ -207,7 +207,7 @@ fn trials_of_a_study_calibrate_the_preset_of_another_device() {
     assert!(matches!(ended.code, Some(0 | 4)), "{}", ended.stderr);
     let trials = workplace.trials();
     let why = trials[1]["why"].as_str().unwrap();
-    assert!(why.starts_with("tried because the twin finds it "), "{why}");
+    assert!(why.starts_with("the twin ranks it "), "{why}");
     let measured = trials[0]["metrics"]["output_throughput"].as_f64().unwrap();
     let predicted = |more: &[&str]| {
         // The simulated engine's device is an L4.

@@ -169,13 +169,13 @@ fn a_study_without_a_preflight_says_why_and_goes_by_the_rules() {
     let Some(_) = fake_engine(&workplace) else { return };
     let text = study(&workplace);
     for (name, from, to, reason) in [
-        ("off", "env = {", "preflight = false\nenv = {", "no preflight: the study file has it off"),
-        ("absent", "/packages\"", "/nowhere\"", "No module named 'vllm'; from here on the rules stand alone"),
+        ("off", "env = {", "preflight = false\nenv = {", "no preflight: engine.preflight is false"),
+        ("absent", "/packages\"", "/nowhere\"", "No module named 'vllm'; from now on only the rules decide"),
         (
             "wrong",
             "env = {",
             "env = { REFUSE_ALL = \"1\",",
-            "no preflight: it refuses the defaults, which the engine has just served: no such device",
+            "no preflight: it refuses the defaults, although the engine has served them: no such device",
         ),
     ] {
         let text = text.replace(from, to).replace("\"fast\"", &format!("{name:?}"));

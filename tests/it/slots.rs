@@ -290,19 +290,24 @@ fn what_cannot_be_kept_apart_is_refused_before_anything_starts() {
     for (engine, slots, arguments, problem) in [
         ("", "", &[][..], "slots.count: is missing"),
         ("", "count = 2", &["--parallel", "3"], "slots.parallel: 3 trials at a time do not fit on 2 slots"),
-        ("", "processors = [\"1000\"]", &[], "slots.processors: 1000 is not of those that this process may use, "),
-        ("env = { VLLM_PORT = \"9\" }", "count = 2", &[], "engine.env.VLLM_PORT: would be the same for launches"),
+        (
+            "",
+            "processors = [\"1000\"]",
+            &[],
+            "slots.processors: 1000 contains processors that this process may not use; ",
+        ),
+        ("env = { VLLM_PORT = \"9\" }", "count = 2", &[], "engine.env.VLLM_PORT: concurrent launches would"),
         (
             "env = { CUDA_VISIBLE_DEVICES = \"0\" }",
             "devices = [\"0\", \"1\"]",
             &[],
-            "engine.env.CUDA_VISIBLE_DEVICES: would be the same for launches",
+            "engine.env.CUDA_VISIBLE_DEVICES: concurrent launches would",
         ),
         (
             "command = [\"docker\", \"run\", \"image\"]",
             "devices = [\"0\", \"1\"]",
             &[],
-            "engine.command: does not hand on CUDA_VISIBLE_DEVICES",
+            "engine.command: does not pass on CUDA_VISIBLE_DEVICES",
         ),
     ] {
         let workplace = Workplace::with_study(&study(engine, "trials = 2", slots));

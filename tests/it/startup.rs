@@ -65,13 +65,13 @@ fn a_wrapper_that_sets_a_flag_otherwise_is_found_out() {
     std::fs::set_permissions(workplace.path("wrapper.sh"), executable).unwrap();
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
-    let note = "trial 0: the engine runs with other values: max-model-len is 1024, asked for was 2048";
+    let note = "trial 0: the engine runs with other values: max-model-len is 1024, not the requested 2048";
     assert!(tuned.stderr.contains(note), "{}", tuned.stderr);
     let shown = workplace.json(&["show", "0", "--format", "json"]);
     let expected = serde_json::json!([{"flag": "max-model-len", "asked": "2048", "resolved": "1024"}]);
     assert_eq!((&shown["state"], &shown["startup"]["differences"]), (&Json::from("measured"), &expected));
     let text = workplace.run(&["show", "0"]).stdout;
-    assert!(text.contains("differs                 max-model-len is 1024, asked for was 2048\n"), "{text}");
+    assert!(text.contains("differs                 max-model-len is 1024, not the requested 2048\n"), "{text}");
 }
 
 #[test]

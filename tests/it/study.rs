@@ -102,10 +102,10 @@ fn the_winner_and_the_defaults_are_measured_again_at_the_end_and_judged_by_their
     assert!((best["mean_value"].as_f64().unwrap() - mean(&best["config"])).abs() < 1e-9);
     assert_eq!(best["baseline"]["measurements"], 2);
     assert!(best["judgement"].is_null() && best["expected"].is_null(), "sobol judges nothing: {best}");
-    assert_eq!(trials[1]["why"], "the next point of an even sequence");
-    assert!(tuned.stderr.contains(" (the next point of an even sequence)\n"), "{}", tuned.stderr);
+    assert_eq!(trials[1]["why"], "next point of the Sobol sequence");
+    assert!(tuned.stderr.contains(" (next point of the Sobol sequence)\n"), "{}", tuned.stderr);
     let shown = workplace.run(&["show", &again[1]["trial"].to_string()]).stdout;
-    assert!(shown.contains("why                     again: the best of many noisy measurements"), "{shown}");
+    assert!(shown.contains("why                     measured again: the best of many noisy measurements"), "{shown}");
     let gain = mean(&best["config"]) / mean(&trials[0]["config"]);
     assert!((best["gain"].as_f64().unwrap() - gain).abs() < 1e-9);
     for trial in &trials {

@@ -35,7 +35,7 @@ fn a_trial_that_outlives_the_time_is_ended_and_comes_again() {
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert!(begin.elapsed() < Duration::from_secs(11), "{:?}", begin.elapsed());
     assert_eq!(tuned.code, Some(4), "{}", tuned.stderr);
-    assert!(tuned.stderr.contains("done: the time is up"), "{}", tuned.stderr);
+    assert!(tuned.stderr.contains("done: the time budget is spent"), "{}", tuned.stderr);
     assert_eq!(workplace.json(&["studies", "--format", "json"])[0]["running"], 1);
     assert_eq!(workplace.processes_left(), [] as [i32; 0]);
 }

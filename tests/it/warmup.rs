@@ -116,7 +116,7 @@ fn prompts_that_are_asked_again_are_told_before_the_night() {
     let (workload, file, chat) = workloads(7).swap_remove(0);
     let workplace = Workplace::with_study(&study(workload, chat, ""));
     workplace.write("prompts.jsonl", &file);
-    let told = "there are only 7 prompts, and 20 requests are measured: some are asked again";
+    let told = "there are only 7 prompts, and 20 requests are measured: some repeat";
     let checked = workplace.run(&["check", "study.toml"]);
     let text = checked.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains(told), "{text}");

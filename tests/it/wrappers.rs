@@ -320,15 +320,15 @@ fn what_a_wrapper_cannot_be_told_is_refused_with_a_hint() {
         ),
         (
             "command = [\"docker\", \"-v{env}\"]",
-            ["engine.command: `{env}` stands for several words", "word of its own"],
+            ["engine.command: `{env}` becomes several arguments", "an argument of its own"],
         ),
-        ("stop_command = [\"docker\", \"{env}\"]", ["engine.stop_command: `{env}` is for the words", "[engine.env]"]),
+        ("stop_command = [\"docker\", \"{env}\"]", ["engine.stop_command: `{env}` is only valid in", "[engine.env]"]),
         (
             "env = { A = \"{host}\" }",
-            ["engine.env: `{host}` is not a placeholder", "hint: write `{{host}}` where the braces are meant"],
+            ["engine.env: `{host}` is not a placeholder", "hint: write `{{host}}` for literal braces"],
         ),
         ("stop_command = []", ["engine.stop_command: is empty", ""]),
-        ("listener = \"foreign\"", ["engine.listener: \"foreign\" is not a kind of listener", "\"forwarded\" is for"]),
+        ("listener = \"foreign\"", ["engine.listener: \"foreign\" is not a kind of listener", "use \"forwarded\" if"]),
         ("listener = \"forwarded\"", ["engine.stop_command: is missing", "docker"]),
         ("stop_command = [\"no-such-tool\"]", ["engine.stop_command: the program \"no-such-tool\" is not on", "PATH"]),
     ] {

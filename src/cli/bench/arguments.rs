@@ -15,32 +15,32 @@ use crate::workload::TokenLength;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Server")]
 pub(super) struct ServerArgs {
-    /// Where the server listens, such as `http://127.0.0.1:8000`; a trailing /v1 is accepted
+    /// URL of the server, such as `http://127.0.0.1:8000`; a trailing /v1 is accepted
     #[arg(long, value_name = "URL")]
     pub(super) url: String,
-    /// The name under which the server serves the model [default: the only one that it serves]
+    /// Name of the served model [default: the only one that the server lists]
     #[arg(long, value_name = "NAME")]
     pub(super) model: Option<String>,
-    /// Which interface is asked: /v1/completions or /v1/chat/completions [default: the profile's, else completions]
+    /// Interface of the requests: /v1/completions or /v1/chat/completions [default: the profile's, else completions]
     #[arg(long, value_enum, value_name = "API")]
     pub(super) api: Option<ApiName>,
     #[arg(long, value_parser = PossibleValuesParser::new(Dialect::ALL.map(Dialect::name)),
         default_value = Dialect::Vllm.name(), value_name = "KIND",
         help = "The server behind the interface, for what it takes and sends")]
     pub(super) server: String,
-    /// Ask for whole replies instead of streams; there is no TTFT, TPOT or ITL then
+    /// Request whole replies instead of streams. There are then no TTFT, TPOT and ITL
     #[arg(long)]
     pub(super) no_stream: bool,
-    /// The environment variable that holds the API key [default: `OPENAI_API_KEY`, where it is set]
+    /// Environment variable with the API key [default: `OPENAI_API_KEY`, if it is set]
     #[arg(long, value_name = "NAME")]
     pub(super) api_key_env: Option<String>,
-    /// A header line of every request; repeatable
+    /// Header line of every request; repeatable
     #[arg(long, value_name = "'NAME: VALUE'")]
     pub(super) header: Vec<String>,
-    /// A JSON object of further fields of every request's body
+    /// JSON object with additional fields of every request's body
     #[arg(long, value_name = "JSON")]
     pub(super) extra_body: Option<String>,
-    /// A PEM file of certificates to trust for https, instead of the system's
+    /// PEM file with the trusted certificates for https, instead of the system's
     #[arg(long, value_name = "FILE")]
     pub(super) ca_file: Option<PathBuf>,
 }
@@ -59,50 +59,50 @@ pub(super) struct WorkArgs {
     })), value_name = "KIND",
         help = "What is asked [default: what --dataset or --trace holds, else random]")]
     pub(super) workload: Option<String>,
-    /// Tokens of a prompt: a number, a range such as 100..200, or `max_model_len - 2048` [default: 1024]
+    /// Length of a prompt in tokens: a number, a range such as 100..200, or `max_model_len - 2048` [default: 1024]
     #[arg(long, value_name = "N")]
     pub(super) input_len: Option<TokenLength>,
-    /// Tokens of a reply: a number or a range [default: what the file says, else 128]
+    /// Length of a reply in tokens: a number or a range [default: what the file says, else 128]
     #[arg(long, value_name = "N")]
     pub(super) output_len: Option<TokenLength>,
-    /// Draw each length from this share below and above it, as --random-range-ratio of `vllm bench serve`
+    /// Draw lengths evenly from this share below to this share above, like --random-range-ratio of `vllm bench serve`
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(super) range_ratio: Option<f64>,
-    /// Tokens at the beginning of prompts that several share [default: none; of a prefix workload 512]
+    /// Length of the prefix that prompts share, in tokens [default: none; 512 for a prefix workload]
     #[arg(long, value_name = "N")]
     pub(super) prefix_len: Option<u32>,
-    /// Different prefixes of a prefix workload [default: 8]
+    /// Number of different prefixes of a prefix workload [default: 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) prefix_groups: Option<u32>,
-    /// The share of a prefix workload's requests that begin with a prefix [default: 100%]
+    /// Share of the requests of a prefix workload that begin with a prefix [default: 100%]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(super) prefix_share: Option<f64>,
-    /// Requests of a conversation: a number or a range [default: 4]
+    /// Turns of a conversation: a number or a range [default: 4]
     #[arg(long, value_name = "N")]
     pub(super) turns: Option<TokenLength>,
-    /// Tokens of a conversation's later messages [default: as --input-len]
+    /// Length of the later messages of a conversation, in tokens [default: --input-len]
     #[arg(long, value_name = "N")]
     pub(super) user_len: Option<TokenLength>,
-    /// How long a user thinks between two turns, on average [default: not at all]
+    /// Mean pause of a user between two turns [default: none]
     #[arg(long, value_name = "S", value_parser = duration)]
     pub(super) think_time: Option<Duration>,
     /// Width and height of an image in pixels; repeatable [default: 512x512]
     #[arg(long, value_name = "WxH", value_parser = image_size)]
     pub(super) image_size: Vec<(u32, u32)>,
-    /// Images of a request [default: 1]
+    /// Number of images in a request [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) images: Option<u32>,
-    /// ShareGPT's JSON, or one JSON object with a prompt or messages a line
+    /// File with prompts: ShareGPT's JSON, or one JSON object with a prompt or messages per line
     #[arg(long, value_name = "FILE", conflicts_with = "trace")]
     pub(super) dataset: Option<PathBuf>,
-    /// Lengths and time stamps: Azure's or `BurstGPT`'s CSV, or Mooncake's JSONL
+    /// File with lengths and time stamps: Azure's or `BurstGPT`'s CSV, or Mooncake's JSONL
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
-    /// A directory with the model's tokenizer.json and config.json, or the file itself
-    /// [default: the model's own directory, where the server names one of this machine]
+    /// Directory with the model's tokenizer.json and config.json, or the tokenizer.json
+    /// [default: the model's directory, if the server reports one of this machine]
     #[arg(long, value_name = "DIR")]
     pub(super) tokenizer: Option<PathBuf>,
-    /// Draw prompts from this many token ids [default: the config.json's, else 32000]
+    /// Number of token ids from which prompts are drawn [default: that of config.json, else 32000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     pub(super) vocab_size: Option<u32>,
 }
@@ -130,38 +130,38 @@ fn image_size(text: &str) -> Result<(u32, u32), String> {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Load")]
 pub(super) struct LoadArgs {
-    /// Requests of the measured window [default: those of the trace, else 1000]
+    /// Number of requests in the measurement window [default: those of the trace, else 1000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) num_requests: Option<u64>,
-    /// Requests that are under way at the same time, at most; without a rate each begins when another has ended
+    /// Maximum number of requests in flight. Without a rate, each request begins when another has ended
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) concurrency: Option<u32>,
-    /// Requests per second, whatever becomes of those before; `inf`: all at once
+    /// Requests per second, independent of the replies; `inf`: all at once
     #[arg(long, value_name = "R", value_parser = rate)]
     pub(super) rate: Option<f64>,
-    /// The shape of the gamma distribution of the gaps: 1 is Poisson, less comes in bursts, `inf` is constant
+    /// Shape of the gamma distribution of the gaps: 1 is Poisson, less is burstier, `inf` is constant
     /// [default: 1]
     #[arg(long, value_name = "B", value_parser = burstiness)]
     pub(super) burstiness: Option<f64>,
     /// A rate that changes linearly and then stays, such as 1:20:5m
     #[arg(long, value_name = "FROM:TO:OVER", value_parser = ramp, conflicts_with_all = ["rate", "trace_factor"])]
     pub(super) ramp: Option<RampArgument>,
-    /// Send nothing after this time: seconds, or such as 90s or 5m; what is under way may end
+    /// Time after which no request is sent, such as 90s or 5m. Requests in flight may end
     #[arg(long, value_name = "S", value_parser = duration)]
     pub(super) duration: Option<Duration>,
-    /// Requests before the measured window [default: the profile's, else none]
+    /// Number of requests before the measurement window [default: that of the profile, else none]
     #[arg(long, value_name = "N")]
     pub(super) warmup: Option<u64>,
-    /// Of prompts and arrivals: the same seed asks the same at the same instants
+    /// Seed of prompts and arrivals. The same seed sends the same requests at the same times
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) seed: u64,
-    /// Let replies end before they have as many tokens as asked for
+    /// Allow replies to end before they have the requested number of tokens
     #[arg(long)]
     pub(super) allow_eos: bool,
-    /// The limit of one request, from its send to its last byte [default: the profile's, else 10m]
+    /// Time limit of a request, from its send to its last byte [default: that of the profile, else 10m]
     #[arg(long, value_name = "S", value_parser = duration)]
     pub(super) request_timeout: Option<Duration>,
-    /// Stretches the time stamps of a trace: 0.5 is twice as fast
+    /// Factor for the time stamps of a trace: 0.5 is twice as fast
     #[arg(long, value_name = "F", value_parser = positive, conflicts_with = "rate")]
     pub(super) trace_factor: Option<f64>,
     #[arg(long, value_name = "NAME|FILE", help = profiles(), conflicts_with_all =
@@ -186,20 +186,20 @@ pub(super) struct RampArgument {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Judgement")]
 pub(super) struct JudgeArgs {
-    /// A limit in milliseconds that a good request keeps: ttft, tpot or e2el; repeatable
+    /// Limit of a good request in milliseconds: ttft, tpot or e2el; repeatable
     #[arg(long, value_name = "LATENCY:MS")]
     pub(super) goodput: Vec<String>,
-    /// Go on until the metric is known this precisely, with 95 % confidence, as long as --num-requests and --duration
-    /// allow [default: 30m]; such as 2%
+    /// Continue until the metric has this relative precision with 95 % confidence, such as 2%. --num-requests and
+    /// --duration [default: 30m] limit the run
     #[arg(long, value_name = "SHARE")]
     pub(super) until: Option<String>,
-    /// What --until, or that of a profile, is about [default: `output_throughput`]
+    /// Metric of --until [default: `output_throughput`]
     #[arg(long, value_name = "METRIC")]
     pub(super) until_metric: Option<String>,
-    /// A larger share of failed requests makes the sample void [default: the profile's, else 5%]
+    /// Largest share of failed requests in a valid sample [default: that of the profile, else 5%]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(super) max_error_rate: Option<f64>,
-    /// Which part of the run the numbers are of: all of it, or its steady state [default: the profile's, else whole]
+    /// Part of the run that is measured: the whole run, or its steady state [default: the profile's, else whole]
     #[arg(long, value_enum, value_name = "PART")]
     pub(super) window: Option<WindowName>,
 }
@@ -217,16 +217,16 @@ pub(super) struct OutputArgs {
         clap::builder::PossibleValue::new(format.name).help(format.help)
     })), default_value = BENCH_FORMATS[0].name, value_name = "FORMAT", help = "What is printed")]
     pub(super) format: String,
-    /// Write the JSON here as well, also when the sample is void
+    /// Also write the JSON to this file, even if the sample is void
     #[arg(long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
-    /// Write one JSON object for each request here
+    /// Write one JSON object for each request to this file
     #[arg(long, value_name = "FILE")]
     pub(super) records: Option<PathBuf>,
-    /// One object for each second in the JSON
+    /// Add one object for each second to the JSON
     #[arg(long)]
     pub(super) series: bool,
-    /// What the server runs on, for tables [default: this machine's, where the server is on it]
+    /// Device of the server, for tables [default: this machine's, if the server runs on it]
     #[arg(long, value_name = "NAME")]
     pub(super) device: Option<String>,
     /// Do not read the server's /metrics and this machine's counters during the run

@@ -154,7 +154,7 @@ impl BenchCommand {
             return device.clone();
         }
         if !target::is_local(&target.base_url) {
-            return target::host(&target.base_url).to_owned();
+            return target::host(&target.base_url);
         }
         let visible = GpuSelection::Visible(std::env::var("CUDA_VISIBLE_DEVICES").ok());
         // A machine without a GPU serves with its processor.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
+use url::{Host, Url};
 
 use super::arguments::{ApiName, ServerArgs};
 use crate::cli::CommandFailure;
@@ -189,15 +190,19 @@ fn extra_body(text: &str) -> Result<Map<String, Json>, CommandFailure> {
 /// Returns whether the URL's host is a loopback address, `localhost` or `0.0.0.0`. Other addresses of this machine are
 /// not recognized.
 pub(super) fn is_local(url: &str) -> bool {
-    let host = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let host = host.split(['/', '?']).next().unwrap_or_default();
-    ["127.", "localhost", "[::1]", "0.0.0.0"].iter().any(|local| host.starts_with(local))
+    match Url::parse(url).ok().as_ref().and_then(Url::host) {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback() || address.is_unspecified(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
 }
 
-/// Returns the host of a URL, with the port if the URL contains one.
-pub(super) fn host(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.split('/').next().unwrap_or(rest)
+/// Returns the host of a URL, with the port if the URL contains one. Name and password are left out.
+pub(super) fn host(url: &str) -> String {
+    let Ok(url) = Url::parse(url) else { return String::new() };
+    let host = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 /// Returns the size of the vocabulary in the model's `config.json`. Synthetic prompts are drawn from that vocabulary.
@@ -247,7 +252,10 @@ mod tests {
         for url in ["http://127.0.0.1:8000", "http://localhost/v1", "https://[::1]:1"] {
             assert!(is_local(url), "{url}");
         }
-        assert!(!is_local("http://10.0.0.1:8000"));
+        for url in ["http://10.0.0.1:8000", "http://localhost.example.com", "http://127.example.com"] {
+            assert!(!is_local(url), "{url}");
+        }
         assert_eq!(host("http://gpu-7:8000/v1"), "gpu-7:8000");
+        assert_eq!(host("https://user:secret@gpu-7/v1"), "gpu-7");
     }
 }

@@ -23,7 +23,7 @@ use crate::trial::without_controls;
 /// The exit code is 0 where nothing fails, and 1 otherwise; warnings do not count.
 #[derive(Debug, Args)]
 pub(super) struct DoctorCommand {
-    /// A study file: its engine, model and device are looked at. Without it, the `vllm` of the PATH is.
+    /// A study file, to check its engine, model and device. Default: the `vllm` on the PATH.
     study: Option<PathBuf>,
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,

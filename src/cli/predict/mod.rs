@@ -30,36 +30,35 @@ use crate::twin::{Calibration, DevicePreset, StartupModel, WarmState};
 pub(super) struct PredictCommand {
     /// The study file.
     study: PathBuf,
-    /// Flags and values over the study's fixed ones, such as '{"max-num-seqs": 64}', as often as needed; without one, the
-    /// engine's defaults.
+    /// Flags and values in addition to the study's fixed ones, such as '{"max-num-seqs": 64}'; repeatable.
+    /// Default: the engine's defaults.
     #[arg(long = "config", value_name = "JSON")]
     configs: Vec<String>,
-    /// Learn from the measured trials of this study in the database.
+    /// Calibrate with the measured trials of this study in the database.
     #[arg(long, value_name = "STUDY_NAME")]
     calibrate: Option<String>,
-    /// What the engine runs on; where this is absent the simulated device, else this machine's GPU, else its processor.
+    /// Device of the engine. Default: the simulated device, else this machine's GPU, else its processor.
     #[arg(long, value_name = "PRESET", value_parser = PossibleValuesParser::new(DevicePreset::names()))]
     device: Option<String>,
-    /// How it would look on another device, as often as needed.
+    /// Another device to predict for; repeatable.
     #[arg(long, value_name = "PRESET", value_parser = PossibleValuesParser::new(DevicePreset::names()))]
     on: Vec<String>,
-    /// Requests per second, or inf, instead of the study's load; with --concurrency, so many at a time at most.
+    /// Requests per second, or inf, instead of the study's load. --concurrency limits the requests in flight.
     #[arg(long, value_name = "R", value_parser = rate)]
     rate: Option<f64>,
-    /// Users of a closed loop, instead of the study's load.
+    /// Number of users of a closed loop, instead of the study's load.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: Option<u32>,
-    /// Share of speculative drafts that the model agrees with, 0 to 1; without it nothing is speculated, except by the
-    /// simulated engine, which has one of its own.
+    /// Acceptance rate of speculative tokens, 0 to 1. Default: no speculation; for the simulated engine its own rate.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     acceptance: Option<f64>,
-    /// The engine's release; without it that of the study, of its trials or of the installed engine, else the newest one known.
+    /// Release of the engine. Default: that of the study, its trials or the installed engine, else the newest known one.
     #[arg(long, value_name = "VERSION")]
     engine_version: Option<EngineVersion>,
-    /// How the predictions are printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// Write a page with plots of the batch over time.
+    /// Write an HTML page with plots of the batch over time.
     #[arg(long, short, value_name = "FILE.html")]
     output: Option<PathBuf>,
 }

@@ -58,15 +58,13 @@ struct CommandEngine {
 /// # Errors
 /// If a key is missing, or its value is invalid.
 fn read(section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
-    let style = match section.optional::<String>("flag_style")? {
-        None => FlagStyle::Separate,
-        Some(name) => FlagStyle::from_name(&name).ok_or_else(|| {
-            let known = FlagStyle::ALL.map(FlagStyle::name);
-            let hint = nearest(&name, known).map(|near| format!("did you mean {near:?}?"));
-            let problem = format!("{name:?} is not a style of flags; there are {}", known.join(", "));
-            section.error("flag_style", problem, hint)
-        })?,
-    };
+    let style = section.optional_or("flag_style", FlagStyle::Separate.name().to_owned())?;
+    let style = FlagStyle::from_name(&style).ok_or_else(|| {
+        let known = FlagStyle::ALL.map(FlagStyle::name);
+        let hint = nearest(&style, known).map(|near| format!("did you mean {near:?}?"));
+        let problem = format!("{style:?} is not a style of flags; there are {}", known.join(", "));
+        section.error("flag_style", problem, hint)
+    })?;
     let spellings = section.optional_section("flags", |table| {
         table.keys().map(|name| Ok((name.to_owned(), table.required::<ParameterSpelling>(name)?))).collect()
     })?;
@@ -74,8 +72,8 @@ fn read(section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
     let metrics = match (path(section, "metrics")?, metric_names) {
         (None, None) => None,
         (None, Some(_)) => {
-            let hint = "name the page that has them, such as metrics = \"/metrics\"".to_owned();
-            return Err(section.error("metric_names", "no page is named: engine.metrics is missing", Some(hint)));
+            let hint = "set the page with these series, such as metrics = \"/metrics\"".to_owned();
+            return Err(section.error("metric_names", "needs engine.metrics, which is missing", Some(hint)));
         }
         (Some(path), names) => Some(MetricsPage { path, names: names.unwrap_or_default() }),
     };
@@ -88,12 +86,16 @@ fn read(section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
     };
     let api_key_variable: Option<String> = section.optional("api_key_variable")?;
     if let Some(name) = api_key_variable.iter().find(|name| !is_variable(name)) {
-        return Err(section.error("api_key_variable", format!("{name:?} is no name of a variable"), None));
+        return Err(section.error(
+            "api_key_variable",
+            format!("{name:?} is not the name of an environment variable"),
+            None,
+        ));
     }
     Ok(Arc::new(CommandEngine {
         style,
         spellings: spellings.unwrap_or_default(),
-        dialect: section.optional("dialect")?.unwrap_or_else(|| DIALECT.to_owned()),
+        dialect: section.optional_or("dialect", DIALECT.to_owned())?,
         readiness: Readiness { health, log, model_name: ModelNameCheck::IfListed },
         metrics,
         failures: section.sections("failures", FailurePattern::read)?,
@@ -139,7 +141,7 @@ impl Engine for CommandEngine {
     }
 
     fn default_command(&self) -> std::io::Result<Vec<String>> {
-        Err(std::io::Error::other("a server that only the study describes has no usual command"))
+        Err(std::io::Error::other("an engine of this kind has no default command"))
     }
 
     fn check_command(&self, command: &[String]) -> Result<(), PlaceholderError> {

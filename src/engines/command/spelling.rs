@@ -67,7 +67,7 @@ impl FromToml for ParameterSpelling {
             return if is_usable {
                 Ok(Self::Name(name.to_owned()))
             } else {
-                Err(format!("{name:?} is neither a flag nor env: and the name of a variable"))
+                Err(format!("{name:?} is neither a flag nor an environment variable such as \"env:NAME\""))
             };
         }
         let expected = "expected a flag such as \"-t\", or { on = \"--flag\", off = \"--no-flag\" }";
@@ -76,6 +76,10 @@ impl FromToml for ParameterSpelling {
             (Some(on), Some(off), true) => Ok(Self::Switch { on, off }),
             _ => Err(expected.to_owned()),
         }
+    }
+
+    fn kind() -> String {
+        "a flag, or a table with `on` and `off`".to_owned()
     }
 }
 

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_leaves_out_of_its_hash_is_left_out() {
+    fn flags_outside_of_the_engines_hash_are_left_out() {
         // Expected results by `VllmConfig.compute_hash` of 0.32.0 for these command lines.
         let own = key("0.32.0", "");
         for line in [

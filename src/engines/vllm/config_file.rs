@@ -14,9 +14,9 @@ const FLAG: &str = "--config";
 /// The reason why a file's flags cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConfigFileError {
-    #[error("--config is given {0} times, and vLLM reads one file")]
+    #[error("--config is given {0} times, but vLLM reads only one file")]
     Several(usize),
-    #[error("--config names no file")]
+    #[error("--config has no file name")]
     NoFile,
     #[error("--config {0}: the file does not exist")]
     Missing(String),
@@ -85,11 +85,11 @@ fn flags(text: &str, table: FlagTable) -> Result<Vec<String>, Problem> {
     let mut documents = loader.into_documents();
     let root = match (documents.pop(), documents.len()) {
         (Some(root), 0) => root,
-        (None, _) => return Err((1, "the file holds no flag".to_owned())),
-        (Some(second), _) => return Err((line(&second), "the file holds a second document".to_owned())),
+        (None, _) => return Err((1, "the file contains no flag".to_owned())),
+        (Some(second), _) => return Err((line(&second), "the file contains a second document".to_owned())),
     };
     let YamlData::Mapping(mapping) = &root.data else {
-        return Err((line(&root), "the file is no mapping of flags to values".to_owned()));
+        return Err((line(&root), "the file is not a mapping of flags to values".to_owned()));
     };
     let mut words = Vec::new();
     for (key, value) in mapping {
@@ -129,10 +129,10 @@ fn line(node: &MarkedYaml<'_>) -> usize {
 fn name(key: &MarkedYaml<'_>) -> Result<String, Problem> {
     match &key.data {
         YamlData::Representation(text, ..) if text == "<<" => {
-            Err((line(key), "merged mappings are not read; write the flags out".to_owned()))
+            Err((line(key), "merge keys (`<<`) are not supported; write the flags out".to_owned()))
         }
         YamlData::Representation(text, ..) => Ok(text.clone().into_owned()),
-        _ => Err((line(key), "a key is no name of a flag".to_owned())),
+        _ => Err((line(key), "a key is not the name of a flag".to_owned())),
     }
 }
 
@@ -147,7 +147,7 @@ fn value_of(node: &MarkedYaml<'_>) -> Result<Json, Problem> {
             let entries = mapping.iter().map(|(key, value)| Ok((name(key)?, value_of(value)?)));
             Ok(Json::Object(entries.collect::<Result<Map<_, _>, Problem>>()?))
         }
-        _ => Err((line(node), "a value with a tag of its own cannot be read".to_owned())),
+        _ => Err((line(node), "values with a custom tag are not supported".to_owned())),
     }
 }
 
@@ -249,16 +249,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_flags_is_named_with_its_line() {
+    fn an_error_in_the_file_is_reported_with_its_line() {
         for (text, line, problem) in [
-            ("", 1, "holds no flag"),
-            ("- a", 1, "no mapping"),
+            ("", 1, "contains no flag"),
+            ("- a", 1, "not a mapping"),
             ("seed: 1\n---\nseed: 2", 3, "second document"),
             ("seed: 1\ndtype: [a", 2, ""),
             ("seed: 1\n\tdtype: a", 2, ""),
             ("seed: 1\nlora-modules: [{name: a}]", 2, "quote it as JSON"),
             ("seed: 1\n<<: {a: 1}", 2, "write the flags out"),
-            ("? [a]\n: 1", 1, "no name of a flag"),
+            ("? [a]\n: 1", 1, "not the name of a flag"),
         ] {
             let (at, told) = read(text).unwrap_err();
             assert!(at.abs_diff(line) <= 1 && told.contains(problem), "{text}: {at}: {told}");
@@ -281,8 +281,8 @@ mod tests {
         assert_eq!(inline("--config-format hf"), Ok("--config-format hf".to_owned()));
         for (line, problem) in [
             ("--config serve.yaml --config=serve.yaml", "--config is given 2 times"),
-            ("--config", "--config names no file"),
-            ("--config --b", "--config names no file"),
+            ("--config", "--config has no file name"),
+            ("--config --b", "--config has no file name"),
             ("--config other.yaml", "--config other.yaml: the file does not exist"),
             ("--config serve.json", "--config serve.json: vLLM reads only files that end with .yaml or .yml"),
         ] {

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn engines_that_would_look_for_a_port_at_the_same_time_are_not_told_where() {
+    fn engines_that_search_ports_at_the_same_time_get_no_port_variable() {
         assert_eq!(VllmEngine.port_variable(&Config::new().with("tensor-parallel-size", 4_i64)), Some("VLLM_PORT"));
         assert_eq!(VllmEngine.port_variable(&Config::new().with("data-parallel-size", 2_i64)), None);
     }

@@ -61,7 +61,7 @@ def first_of(*places):
             return getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError):
             continue
-    raise ImportError("none of " + ", ".join(f"{module}.{name}" for module, name in places))
+    raise ImportError("vLLM has none of " + ", ".join(f"{module}.{name}" for module, name in places))
 
 
 class Refused(Exception):

@@ -86,7 +86,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn heads_are_found_where_each_family_writes_them() {
+    fn heads_are_found_under_the_keys_of_each_family() {
         for (text, kind, expected) in [
             (json!({"multi_query": true, "new_decoder_architecture": false, "n_head_kv": 8}), "falcon", Some(1)),
             (json!({"multi_query": true, "new_decoder_architecture": true, "n_head_kv": 8}), "falcon", Some(8)),

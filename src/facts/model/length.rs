@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn longrope_may_be_stretched_and_is_not_by_itself() {
+    fn longrope_may_be_stretched_but_is_not_by_default() {
         let scaling = json!({"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]});
         let config = json!({
             "max_position_embeddings": 16384, "original_max_position_embeddings": 2048, "rope_scaling": scaling

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_are_found_where_each_method_writes_them() {
+    fn bits_are_found_under_the_keys_of_each_method() {
         for (own, method, bits) in [
             (json!({"quant_method": "AWQ", "bits": 4}), Some("awq"), Some(4)),
             (json!({"quant_method": "bitsandbytes", "load_in_8bit": true}), Some("bitsandbytes"), Some(8)),

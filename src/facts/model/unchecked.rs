@@ -33,23 +33,23 @@ impl ModelShape {
             ("vocab_size", self.vocab_size.is_some()),
         ];
         let checks = [
-            ("heads over tensor-parallel devices", &heads[..]),
-            ("key/value heads over tensor-parallel devices", &kv_heads[..]),
-            ("memory of the device", &memory[..]),
+            ("split of the attention heads over tensor-parallel devices", &heads[..]),
+            ("split of the key/value heads over tensor-parallel devices", &kv_heads[..]),
+            ("device memory", &memory[..]),
         ];
         let mut unchecked: Vec<_> = checks.iter().filter_map(|(check, keys)| lacking(check, keys)).collect();
         let other = [
-            (self.encoder_decoder, "encoder-decoder models also cache what the encoder says"),
-            (self.irregular_cache, "some layers cache something else than keys and values of their own"),
+            (self.encoder_decoder, "encoder-decoder models also cache the encoder's output"),
+            (self.irregular_cache, "some layers cache other data than their own keys and values"),
         ];
         unchecked.extend(
             other
                 .into_iter()
                 .filter(|(applies, _)| *applies)
-                .map(|(_, reason)| UncheckedFact { check: "memory of the device", reason: reason.to_owned() }),
+                .map(|(_, reason)| UncheckedFact { check: "device memory", reason: reason.to_owned() }),
         );
         if self.lengths.stated.is_none() {
-            let reason = "config.json states no length, and the engine's assumption is taken".to_owned();
+            let reason = "config.json states no length; the engine's default is assumed".to_owned();
             unchecked.push(UncheckedFact { check: "the model's own length", reason });
         }
         unchecked
@@ -62,7 +62,7 @@ impl ModelShape {
 
 fn lacking(check: &'static str, keys: &[(&str, bool)]) -> Option<UncheckedFact> {
     let missing: Vec<_> = keys.iter().filter(|(_, known)| !known).map(|(key, _)| *key).collect();
-    let reason = || format!("config.json does not give {}", missing.join(", "));
+    let reason = || format!("config.json lacks {}", missing.join(", "));
     (!missing.is_empty()).then(|| UncheckedFact { check, reason: reason() })
 }
 
@@ -72,14 +72,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_missing_is_named_with_the_check_that_needs_it() {
+    fn missing_keys_are_reported_with_the_check_that_needs_them() {
         let whole = json!({"num_attention_heads": 4, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 9,
             "vocab_size": 99, "max_position_embeddings": 128});
         assert_eq!(ModelShape::from_json(&whole).unchecked(), []);
         let partly = json!({"num_attention_heads": 4, "max_position_embeddings": 128, "num_hidden_layers": 2,
             "intermediate_size": 9});
         let unchecked: Vec<_> = ModelShape::from_json(&partly).unchecked().iter().map(ToString::to_string).collect();
-        let expected = "memory of the device: config.json does not give hidden_size, head_dim, vocab_size";
+        let expected = "device memory: config.json lacks hidden_size, head_dim, vocab_size";
         assert_eq!(unchecked, [expected]);
         assert_eq!(ModelShape::from_json(&json!({})).unchecked().len(), 4);
     }

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_chunk_says_what_was_seen() {
+    fn an_invalid_chunk_is_reported_with_the_observed_text() {
         let Err(NotAChunk::Unparsable(seen)) = ReplyChunk::parse(b"<html>") else { panic!("parsed") };
         assert!(seen.contains("<html>"), "{seen}");
     }

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_more_is_left_to_the_parser() {
+    fn chunks_with_further_fields_are_left_to_the_parser() {
         for chunk in [
             "[DONE]",
             "",
@@ -256,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_yes_agrees_with_the_parser(chunk in chunk()) {
+        fn a_recognised_token_agrees_with_the_parser(chunk in chunk()) {
             if is_token(chunk.as_bytes()) {
                 let parsed = ReplyChunk::parse(chunk.as_bytes()).unwrap();
                 prop_assert_eq!((parsed.finish, parsed.usage), (ChoiceFinish::No, None), "{}", chunk);

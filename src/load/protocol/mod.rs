@@ -28,7 +28,7 @@ const OWN: [(&str, &str); 5] = [
     ("messages", "the prompt comes from the workload"),
     ("max_tokens", "the output length comes from the workload"),
     ("max_completion_tokens", "the output length comes from the workload"),
-    ("stream", "whether replies are streamed is an option of its own"),
+    ("stream", "streaming has an option of its own"),
 ];
 
 pub(super) const COMPLETIONS: &str = "/v1/completions";
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn only_servers_that_know_it_are_told_to_ignore_the_end() {
+    fn only_servers_that_support_it_get_ignore_eos() {
         for (server, told) in [
             (Dialect::Vllm, Some(true)),
             (Dialect::Sglang, Some(true)),
@@ -290,22 +290,22 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_does_not_take_is_refused_by_name() {
+    fn unsupported_prompts_are_refused_by_name() {
         let refused = |server, api, prompt| body(dialect(server, api), false, prompt).unwrap_err().to_string();
-        let at = |path: &str| format!("a vllm server takes no prompts of token ids at {path}");
+        let at = |path: &str| format!("a vllm server accepts no prompts of token ids at {path}");
         assert_eq!(refused(Dialect::Vllm, RequestApi::Chat, tokens()), at("/v1/chat/completions"));
         assert_eq!(
             refused(Dialect::Tgi, RequestApi::Completions, tokens()),
-            "a tgi server takes no prompts of token ids at /v1/completions"
+            "a tgi server accepts no prompts of token ids at /v1/completions"
         );
         assert_eq!(
             refused(Dialect::Vllm, RequestApi::Completions, Prompt::Messages(Vec::new())),
-            "a vllm server takes no prompts of messages at /v1/completions"
+            "a vllm server accepts no prompts of messages at /v1/completions"
         );
     }
 
     #[test]
-    fn extra_fields_replace_and_extend_but_for_what_the_workload_decides() {
+    fn extra_fields_replace_and_extend_all_fields_but_those_of_the_workload() {
         let with = |field: &str, value: Json| {
             let field = field.to_owned();
             body(move |target| _ = target.extra_body.insert(field, value), false, tokens())

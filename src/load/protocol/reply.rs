@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_collected_of_a_reply_is_bounded() {
+    fn the_collected_bytes_of_a_reply_are_bounded() {
         let whole = ReplyRules { stream: false, ..RULES };
         for (rules, what, longest) in [(RULES, "an event", LONGEST_EVENT), (whole, "a reply", LONGEST_DOCUMENT)] {
             let mut reply = ReplyState::new(rules, 4);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_must_be_what_the_server_can_be_made_to_give() {
+    fn the_output_length_must_match_as_far_as_the_server_can_be_forced() {
         let whole = [TOKEN, LAST, USAGE, DONE];
         let wrong = |asked| Err(RequestError::WrongLength { asked, got: 4 });
         assert_eq!(read(RULES, 5, &whole).finish(None), wrong(5));
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_end_does_not_count() {
+    fn events_after_the_end_do_not_count() {
         let mut reply = read(RULES, 4, &[TOKEN, LAST, USAGE, DONE, TOKEN, ERROR]);
         assert_eq!((reply.chunks.len(), reply.finish(None)), (2, Ok(())));
     }
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_document_says_what_is_wrong_with_it() {
+    fn a_bad_document_is_reported_with_its_error() {
         let bad = |text: &str| read(ReplyRules { stream: false, ..RULES }, 4, &[text]).finish(None).unwrap_err();
         assert_eq!(bad(r#"{"error":{"message":"dead"}}"#), RequestError::Server("dead".to_owned()));
         assert!(matches!(bad(r#"{"choices":[{"text""#), RequestError::Protocol(seen) if seen.contains("EOF")));

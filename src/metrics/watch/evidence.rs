@@ -104,10 +104,10 @@ impl LimitEvidence {
         };
         broken.then(|| {
             let how = match self.percentile {
-                Some(_) => format!("{} requests are beyond the limit already", self.bad),
-                None => format!("the {} requests so far add up to more than the limit allows all", self.seen),
+                Some(_) => format!("{} of {total} requests are already beyond the limit", self.bad),
+                None => format!("the sum of {} requests already exceeds the limit for all {total}", self.seen),
             };
-            format!("{} can no longer be kept: of {total} requests {how}", self.limit)
+            format!("{} can no longer be kept: {how}", self.limit)
         })
     }
 
@@ -129,9 +129,9 @@ impl LimitEvidence {
         };
         let how = match self.percentile {
             Some(_) => format!("{} of {} requests are beyond the limit", self.bad, self.seen),
-            None => format!("the mean of {} requests is beyond the limit by more than chance", self.seen),
+            None => format!("the mean of {} requests is significantly beyond the limit", self.seen),
         };
-        broken.then(|| format!("{} is not kept, certain by 99.9 %: {how}", self.limit))
+        broken.then(|| format!("{} is not kept (99.9 % confidence): {how}", self.limit))
     }
 }
 

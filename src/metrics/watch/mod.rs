@@ -196,14 +196,14 @@ impl LoadWatch {
             let most = limit * to_f64(total);
             if failed > most {
                 return Some(StopReason::ErrorRate(format!(
-                    "{} of {total} requests have failed: more than {percent} % whatever becomes of the others",
+                    "{} of {total} requests have failed: more than {percent} %, even if all others succeed",
                     self.failed
                 )));
             }
         }
         exceeds(self.failed, seen, limit).then(|| {
             StopReason::ErrorRate(format!(
-                "{} of {seen} requests have failed ({:.1} %), and it is certain by 99.9 % that the error rate is above {percent} %",
+                "{} of {seen} requests have failed ({:.1} %): the error rate is above {percent} % (99.9 % confidence)",
                 self.failed,
                 share * 100.0
             ))
@@ -234,7 +234,7 @@ impl LoadWatch {
         let (half, until) = (self.progress.as_ref()?.relative(self.now)?, self.options.until.as_ref()?);
         (half <= until.relative).then(|| {
             StopReason::Precise(format!(
-                "{} is known to +-{:.2} % (95 % confidence), {} % were asked for: after {} requests in {:.1} s",
+                "{} is known to +-{:.2} % (95 % confidence), {} % were requested: after {} requests in {:.1} s",
                 until.metric,
                 half * 100.0,
                 until.relative * 100.0,

@@ -124,8 +124,8 @@ impl Saturation {
 
         (long && large && significant && flat && arriving).then(|| {
             format!(
-                "the server falls behind: {:.2} requests arrive per second and {:.2} are answered, and those under way rose \
-                 from {} to {} in the last {span:.0} s",
+                "the server falls behind: {:.2} requests per second arrive, {:.2} are answered, and the unfinished \
+                 requests rose from {} to {} in the last {span:.0} s",
                 (growth + left) / span,
                 left / span,
                 begin.present,

@@ -56,7 +56,7 @@ fn a_run_ends_when_its_number_is_precise_enough() {
 }
 
 #[test]
-fn a_precise_number_lies_where_it_says() {
+fn a_precise_number_lies_near_its_true_value() {
     let until = Some(PrecisionTarget::parse("mean_ttft_ms", "2%").unwrap());
     let (_, after) =
         watch_requests(&mut LoadWatch::new(WatchOptions { until, ..WatchOptions::default() }), 4000, 200).unwrap();
@@ -68,7 +68,7 @@ fn a_precise_number_lies_where_it_says() {
 }
 
 #[test]
-fn nothing_ends_a_run_that_is_well_and_not_yet_precise() {
+fn a_healthy_run_continues_until_it_is_precise() {
     let options = WatchOptions {
         until: Some(PrecisionTarget::parse("mean_ttft_ms", "0.01%").unwrap()),
         error_rate_limit: Some(0.05),
@@ -83,7 +83,7 @@ fn nothing_ends_a_run_that_is_well_and_not_yet_precise() {
 }
 
 #[test]
-fn a_server_where_nobody_listens_is_gone() {
+fn a_server_that_refuses_all_connections_is_gone() {
     let refused = failed(RequestError::Connect("refused".into()));
     let mut watch = LoadWatch::new(WatchOptions { concurrency: Some(32), ..WatchOptions::default() });
     assert!((0..31).all(|_| ended(&mut watch, &refused).is_none()));
@@ -121,11 +121,7 @@ fn a_limit_that_can_no_longer_be_kept_ends_a_run() {
     let (n, stop) = after("p99_ttft_ms", MetricLimit::AtMost(90.0), Some(200), &[100, 120]).unwrap();
     assert_eq!(
         (n, stop.to_string()),
-        (
-            3,
-            "p99_ttft_ms <= 90 can no longer be kept: of 200 requests 3 requests are beyond the limit already"
-                .to_owned()
-        )
+        (3, "p99_ttft_ms <= 90 can no longer be kept: 3 of 200 requests are already beyond the limit".to_owned())
     );
     let (n, _) = after("mean_ttft_ms", MetricLimit::AtMost(50.0), Some(200), &[100, 120]).unwrap();
     assert_eq!(n, 101);
@@ -134,7 +130,7 @@ fn a_limit_that_can_no_longer_be_kept_ends_a_run() {
     // Without a known end, only significant evidence counts, and only after enough requests.
     for (metric, at_most) in [("p99_ttft_ms", MetricLimit::AtMost(90.0)), ("mean_e2el_ms", MetricLimit::AtMost(90.0))] {
         let (n, stop) = after(metric, at_most, None, &[100, 120]).unwrap();
-        assert!(n >= 100 && stop.to_string().contains("certain by 99.9 %"), "{n}: {stop}");
+        assert!(n >= 100 && stop.to_string().contains("(99.9 % confidence)"), "{n}: {stop}");
     }
     assert_eq!(after("p99_ttft_ms", MetricLimit::AtMost(110.0), Some(200), &[100, 120]), None);
     assert_eq!(after("output_throughput", MetricLimit::AtLeast(1e9), None, &[100, 120]), None);

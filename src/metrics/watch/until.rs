@@ -19,7 +19,7 @@ pub(crate) struct PrecisionTarget {
 /// The reason why a requested precision is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UntilError {
-    #[error("the precision of {0:?} cannot be judged while a run goes on")]
+    #[error("the precision of {0:?} cannot be computed during a run")]
     Metric(String),
     #[error("a precision must be a share above 0 % and below 100 %, such as 2%, not {0:?}")]
     Share(String),
@@ -278,7 +278,7 @@ mod tests {
     use crate::trial::Measurement;
 
     #[test]
-    fn precisions_are_read_as_people_write_them() {
+    fn precisions_are_read_as_shares_and_percentages() {
         let until = |share: &str| PrecisionTarget::parse("output_throughput", share);
         assert_eq!(until("2%").unwrap().relative.to_bits(), 0.02_f64.to_bits());
         assert_eq!(until("0.05").unwrap().relative.to_bits(), 0.05_f64.to_bits());

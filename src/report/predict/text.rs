@@ -113,7 +113,10 @@ fn limited(served: &ServedLoad) -> String {
     match limits.main {
         LoadLimit::Queue(_) => format!("{name}: requests waited for it {share} of the busy time"),
         LoadLimit::Load(term) => {
-            format!("{name}: nobody waits, and {} takes {share} of the steps' time", term.name())
+            format!(
+                "{name}: requests wait for less than half of the busy time; {} takes {share} of the time of steps",
+                term.name()
+            )
         }
         LoadLimit::FrontEnd => format!("{name}: {share} of a request's time are spent there"),
         LoadLimit::Idle => format!("{name}: the engine is idle for {share} of the time"),

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn of_three_objectives_the_distance_from_the_best_of_each_is_improved_on() {
+    fn three_objectives_use_the_weighted_distance_from_the_best_of_each() {
         // The ranges are 2, 10 and 100. In units of its range, each best value is 1 away from the worst.
         let probable = [[2.0, 0.0, 0.0], [0.0, 10.0, 50.0], [1.0, 5.0, 100.0]].map(Vec::from);
         let incumbent = Incumbent::of(&probable, &[0.5, 0.25, 0.25], 0.0);

@@ -152,11 +152,11 @@ pub(super) fn next(
     let (_, one) = usable.map(|one| (rank(one), one)).reduce(|best, next| if next.0 > best.0 { next } else { best })?;
     let target = ask.aim.objectives.first()?;
     let reason = match tried.len() {
-        0 => "finds it best",
-        1 if surest => "finds it among the best and is surest of its limits",
-        _ => "finds it among the best, unlike what was tried before",
+        0 => "ranks it first",
+        1 if surest => "ranks it among the best, and its constraints are the least uncertain",
+        _ => "ranks it among the best, and it differs most from the tried configurations",
     };
-    let why = format!("tried because {} {reason}{}", one.prior.name, below_best(one, trusted, target));
+    let why = format!("{} {reason}{}", one.prior.name, below_best(one, trusted, target));
     Some(Suggestion { config: one.config.clone(), why })
 }
 
@@ -171,7 +171,7 @@ fn below_best(one: &PredictedPoint<'_>, trusted: &[PredictedPoint<'_>], target: 
     };
     let share = best.zip(value(one)).map_or(0.0, |(best, own)| ((own - best) / best).abs());
     if share.is_finite() && share >= 0.0005 {
-        format!(": its prediction of {} is {:.1} % {side} its best one", target.name, 100.0 * share)
+        format!("; predicted {} is {:.1} % {side} the best", target.name, 100.0 * share)
     } else {
         String::new()
     }
@@ -188,8 +188,8 @@ pub(super) fn apart(axes: &[EncodedAxis], a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// Returns the next point of an even sequence. The first `SPREAD + refuted` points lie in the inner part of the space,
-/// where `refuted` is the number of trials that refuted priors.
-pub(super) fn spread(ask: &SamplerAsk<'_>, refuted: usize) -> Option<Suggestion> {
+/// where `refuted` is the number of trials that refuted priors. `reason` explains to users why no model is used.
+pub(super) fn spread(ask: &SamplerAsk<'_>, refuted: usize, reason: &str) -> Option<Suggestion> {
     let dimensions = ask.space.dimensions();
     let inner = |index: usize| {
         let point = sobol::point(index, dimensions, ask.seed);
@@ -197,10 +197,5 @@ pub(super) fn spread(ask: &SamplerAsk<'_>, refuted: usize) -> Option<Suggestion>
         point.into_iter().map(|at| if few { 0.5 + INNER * (at - 0.5) } else { at }).collect()
     };
     let config = sequence::first_unseen(ask, "auto", inner)?;
-    let reason = if refuted > 0 {
-        "what was believed to be best turned out otherwise"
-    } else {
-        "too little is known for a model"
-    };
-    Some(Suggestion { config, why: format!("spread over the space, because {reason}") })
+    Some(Suggestion { config, why: format!("spread evenly over the space: {reason}") })
 }

@@ -156,8 +156,8 @@ fn notes(ask: &SamplerAsk<'_>, table: &HistoryTable, opinions: &[Arc<PriorOpinio
             // The order of measurements that hardly differ is chance.
             if agreement < OF_USE && wrong(&said, &column.data.targets) > usual {
                 notes.push(format!(
-                    "what {} says of {name} is of little use here: its rank correlation with {count} measurements is \
-                     {agreement:.2}; the search goes by the measurements",
+                    "the predictions of {} for {name} contradict the measurements: rank correlation {agreement:.2} \
+                     over {count} measurements; the search relies on the measurements",
                     prior.name
                 ));
             }

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn excesses_of_usual_size_are_modelled_as_they_are_and_others_by_their_own() {
+    fn excesses_of_unusual_size_have_a_unit_of_their_own() {
         let usual = [-0.5, 0.2, -0.03, 1.0];
         let scaled = |by: f64| LimitUnit::new(usual.map(|excess| by * excess).into());
         assert_eq!(scaled(1.0), LimitUnit(1.0));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn far_from_the_limit_an_excess_counts_by_its_logarithm_and_so_does_its_deviation() {
+    fn large_excesses_and_their_deviations_are_compressed_to_logarithms() {
         let unit = LimitUnit(1.0);
         assert!(close(unit.modelled(-3.0), -1.0 - libm::log(3.0)) && close(unit.modelled(1e300), 2.5));
         let step = 1e-6;

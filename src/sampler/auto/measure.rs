@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn larger_is_better_and_the_value_comes_back() {
+    fn larger_modelled_values_are_better_and_the_transformation_is_invertible() {
         for goal in [Goal::Maximize, Goal::Minimize] {
             for values in [[3.0, 20.0, 7000.0], [-9000.0, -30.0, -0.5], [-4.0, 0.0, 1000.0], [0.0, 0.0, 3.0]] {
                 let measure = Measure::new(goal, values.into());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gain_is_told_as_a_share_of_the_value() {
+    fn a_gain_is_a_share_of_the_value() {
         for (goal, level, better, share) in [
             (Goal::Maximize, 100.0, 130.0, 0.3),
             (Goal::Minimize, 100.0, 70.0, 0.3),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unit_of_values_of_both_signs_is_what_they_usually_differ_by() {
+    fn the_unit_of_values_of_both_signs_is_their_usual_difference() {
         let scaled = |by: f64| {
             let measure = Measure::new(Goal::Maximize, [-3.0, 1.0, 2.0, 5.0, 9.0].map(|value| by * value).into());
             measure.modelled(by * 5.0) - measure.modelled(by)

@@ -77,7 +77,7 @@ impl Sampler for Auto {
     }
 
     fn summary(&self) -> &'static str {
-        "Bayesian optimization: Gaussian processes of objectives, limits and failures, begun with what the twin says"
+        "Bayesian optimization: Gaussian processes of objectives, constraints and failures, started from predictions"
     }
 
     fn believes(&self) -> bool {
@@ -100,7 +100,9 @@ impl Sampler for Auto {
                 return Some(suggestion);
             }
             if asked == 0 || (beliefs.trusted.is_empty() && asked < first::SPREAD + beliefs.refuted) {
-                return first::spread(ask, beliefs.refuted);
+                let refuted = beliefs.refuted > 0;
+                let reason = if refuted { "the trials refute the predictions" } else { "too few trials for a model" };
+                return first::spread(ask, beliefs.refuted, reason);
             }
         }
         let opinions = PriorOpinion::all(ask, &encoding);
@@ -129,7 +131,7 @@ impl Sampler for Auto {
         };
         let Some((point, config)) = search.best(&mut rng, &around, &first, &all) else {
             // Nearly every configuration is refused or known: the remaining ones are found in order.
-            return first::spread(ask, 0);
+            return first::spread(ask, 0, "the model found no new allowed configuration");
         };
         let turn = if place == DOUBT_AT { Turn::Doubt } else { Turn::Promise };
         let why = why::of(ask, &table, &models[0], &point, &turn);

@@ -82,8 +82,8 @@ fn the_first_points_are_nearly_the_best_of_a_prior_and_differ() {
     assert_eq!(configs[..3], [config("a", 1024, 0.5), config("b", 32_768, 0.5), config("b", 1024, 0.5)]);
     assert_eq!(configs[3].get("backend"), Some(&Value::from("a")));
     // The message omits the value 97: no measurement has corrected it.
-    let why = "tried because the twin finds it among the best, unlike what was tried before: its prediction of \
-               objective 0 is 3.0 % below its best one";
+    let why = "the twin ranks it among the best, and it differs most from the tried configurations; predicted \
+               objective 0 is 3.0 % below the best";
     assert_eq!(suggestions[1].why, why);
 }
 
@@ -95,7 +95,7 @@ fn unsure(known: KnownOutcome, deviation: f64) -> KnownOutcome {
 }
 
 #[test]
-fn the_second_point_is_the_one_whose_limits_a_computed_prior_is_surest_of() {
+fn the_second_point_has_the_least_uncertain_constraints_of_a_computed_prior() {
     let points = vec![
         (config("a", 1024, 0.5), unsure(measured(&[100.0], -0.5), 0.4)),
         (config("a", 1024, 0.52), unsure(measured(&[97.0], -0.5), 0.1)),
@@ -107,10 +107,10 @@ fn the_second_point_is_the_one_whose_limits_a_computed_prior_is_surest_of() {
     let suggestions = suggested(&[SamplerPrior::computed("the twin", points.clone())], &[Goal::Maximize], 3);
     let configs: Vec<_> = suggestions.iter().map(|suggestion| suggestion.config.clone()).collect();
     assert_eq!(configs, [config("a", 1024, 0.5), config("a", 1024, 0.52), config("b", 32_768, 0.5)]);
-    let why = "tried because the twin finds it among the best and is surest of its limits: its prediction of objective 0 is \
-               3.0 % below its best one";
+    let why = "the twin ranks it among the best, and its constraints are the least uncertain; predicted objective 0 \
+               is 3.0 % below the best";
     assert_eq!(suggestions[1].why, why);
-    assert_eq!(suggestions[0].why, "tried because the twin finds it best");
+    assert_eq!(suggestions[0].why, "the twin ranks it first");
     // Other trials before, such as a study's engine defaults, do not change the first suggestion.
     let (space, aim, priors) = (space(), aim(&[Goal::Maximize]), [SamplerPrior::computed("the twin", points.clone())]);
     let history = [PastTrial::new("baseline", config("d", 512, 1.0), measured(&[50.0], -0.5))];
@@ -122,7 +122,7 @@ fn the_second_point_is_the_one_whose_limits_a_computed_prior_is_surest_of() {
 }
 
 #[test]
-fn where_a_computed_prior_is_wrong_in_a_limit_it_is_wrong_by_as_many_deviations_elsewhere() {
+fn an_error_of_a_computed_prior_in_a_constraint_shifts_other_points_by_as_many_deviations() {
     let (space, aim, defaults) = (space(), aim(&[Goal::Maximize]), Config::new());
     let encoding = Encoding::new(&space, &defaults);
     // A product: it is not a sum of effects of single parameters.
@@ -162,7 +162,7 @@ fn where_a_computed_prior_is_wrong_in_a_limit_it_is_wrong_by_as_many_deviations_
 }
 
 #[test]
-fn of_two_objectives_the_first_points_are_what_nothing_beats() {
+fn with_two_objectives_the_first_points_are_not_dominated() {
     let points = vec![
         (config("a", 512, 0.5), measured(&[60.0, 60.0], -0.5)),
         (config("b", 1024, 0.5), measured(&[55.0, 50.0], -0.5)),
@@ -178,7 +178,7 @@ fn of_two_objectives_the_first_points_are_what_nothing_beats() {
 }
 
 #[test]
-fn a_prior_that_knows_nothing_within_the_limits_does_not_choose_the_first_points() {
+fn a_prior_without_feasible_points_does_not_choose_the_first_points() {
     let beyond = vec![
         (config("a", 512, 0.5), measured(&[100.0], 0.5)),
         (config("b", 1024, 0.5), measured(&[60.0], 0.3)),
@@ -186,7 +186,7 @@ fn a_prior_that_knows_nothing_within_the_limits_does_not_choose_the_first_points
         (config("d", 1024, 0.5), measured(&[f64::NAN], -1.0)),
     ];
     let alone = suggested(&[], &[Goal::Maximize], 5);
-    assert!(alone.iter().all(|suggestion| suggestion.why.starts_with("spread over the space")));
+    assert!(alone.iter().all(|suggestion| suggestion.why.starts_with("spread evenly over the space")));
     assert_eq!(suggested(&[SamplerPrior::new("the twin", beyond)], &[Goal::Maximize], 5), alone);
 }
 
@@ -199,13 +199,14 @@ fn reasons(goals: &[Goal], told: &[KnownOutcome]) -> [usize; 2] {
     let told = |at: usize| told.get(at).cloned().unwrap_or_else(|| measured(&[100.0; 2][..goals.len()], -0.1));
     let suggestions = suggested_when(&[SamplerPrior::new("the twin", points.into())], goals, 10, &told);
     let count = |start: &str| suggestions.iter().filter(|suggestion| suggestion.why.starts_with(start)).count();
-    let refuted = "spread over the space, because what was believed to be best turned out otherwise";
-    assert!(suggestions[9].why.contains("is expected at"), "then models decide: {}", suggestions[9].why);
-    [count("tried because the twin finds it"), count(refuted)]
+    let refuted = "spread evenly over the space: the trials refute the predictions";
+    let last = &suggestions[9].why;
+    assert!(last.starts_with("highest expected improvement"), "then models decide: {last}");
+    [count("the twin ranks it "), count(refuted)]
 }
 
 #[test]
-fn after_a_prior_that_is_wrong_of_its_best_the_search_is_spread() {
+fn points_are_spread_after_a_prior_that_is_wrong_at_its_best_points() {
     let values = |values: &[f64]| values.iter().map(|value| measured(&[*value], -0.1)).collect::<Vec<_>>();
     let one = [Goal::Maximize];
     assert_eq!(reasons(&one, &values(&[100.0, 40.0])), [2, 5], "a factor of 2.5 between two that are said to be equal");
@@ -221,7 +222,7 @@ fn after_a_prior_that_is_wrong_of_its_best_the_search_is_spread() {
 }
 
 #[test]
-fn two_failures_of_a_priors_best_refute_it_and_one_does_not() {
+fn two_failures_at_the_best_points_of_a_prior_refute_it_and_one_does_not() {
     let one = [Goal::Maximize];
     assert_eq!(reasons(&one, &[KnownOutcome::Failed, KnownOutcome::Failed]), [2, 5]);
     assert_eq!(reasons(&one, &[KnownOutcome::Failed, KnownOutcome::Rejected]), [2, 5]);
@@ -235,7 +236,7 @@ fn two_failures_of_a_priors_best_refute_it_and_one_does_not() {
 }
 
 #[test]
-fn another_prior_is_not_refuted_by_what_refutes_the_first() {
+fn trials_that_refute_one_prior_do_not_refute_another() {
     let said = |name: &str, value: f64, backends: [&str; 2]| {
         let points = backends.map(|backend| (config(backend, 1024, 0.5), measured(&[value], -0.5)));
         SamplerPrior::new(name, points.into())
@@ -244,8 +245,8 @@ fn another_prior_is_not_refuted_by_what_refutes_the_first() {
     let failed = |at: usize| if at < 2 { KnownOutcome::Failed } else { measured(&[90.0], -0.1) };
     let suggestions = suggested_when(&priors, &[Goal::Maximize], 5, &failed);
     let whys: Vec<_> = suggestions.iter().map(|suggestion| suggestion.why.as_str()).collect();
-    assert_eq!(whys[0], "tried because study one finds it best");
-    let of_two = whys.iter().filter(|why| why.contains("study two finds it"));
+    assert_eq!(whys[0], "study one ranks it first");
+    let of_two = whys.iter().filter(|why| why.contains("study two ranks it"));
     assert_eq!(of_two.count(), 2, "{whys:?}");
     assert!(!whys.iter().any(|why| why.starts_with("spread")), "{whys:?}");
 }
@@ -265,7 +266,7 @@ fn narrow_history() -> Vec<PastTrial> {
 }
 
 #[test]
-fn the_best_is_tried_with_the_values_that_were_tried_least() {
+fn the_incumbent_is_tried_with_its_least_tried_values() {
     let (space, aim, history) = (space(), aim(&[Goal::Maximize]), narrow_history());
     assert_eq!(history.len() % TURNS, NEGLECTED_AT);
     let suggestion = Auto.ask(&SamplerAsk::new(&space, &aim, &history, 7, &|_| true)).unwrap();
@@ -281,12 +282,12 @@ fn the_best_is_tried_with_the_values_that_were_tried_least() {
     let is_best = |past: &PastTrial| past.measured().is_some_and(|measured| measured.values[0].value > 90.0);
     let same = |past: &PastTrial| (past.config.get_f64("share").unwrap() - share).abs() < 1e-3;
     assert!(history.iter().any(|past| is_best(past) && same(past)), "{}", suggestion.config);
-    let why = format!("the best so far with another {changed}, which was tried least near it; ");
+    let why = format!("the incumbent with the least tried value of {changed}: ");
     assert!(suggestion.why.starts_with(&why), "{} does not begin with {why}", suggestion.why);
 }
 
 #[test]
-fn what_is_refused_is_not_insisted_on() {
+fn a_refused_variant_of_the_incumbent_is_skipped() {
     let (space, aim, history) = (space(), aim(&[Goal::Maximize]), narrow_history());
     let allowed = |config: &Config| {
         config.get("backend").is_some_and(|backend| *backend == Value::from("a"))
@@ -297,7 +298,7 @@ fn what_is_refused_is_not_insisted_on() {
 }
 
 #[test]
-fn a_turn_of_doubt_is_named_and_the_usual_one_is_not() {
+fn the_reason_names_an_exploring_turn() {
     let (space, aim, mut history) = (space(), aim(&[Goal::Maximize]), narrow_history());
     let mut whys = Vec::new();
     while history.len() < 20 + TURNS {
@@ -306,19 +307,19 @@ fn a_turn_of_doubt_is_named_and_the_usual_one_is_not() {
         history.push(PastTrial::new("auto", suggestion.config, measured(&[70.0], -0.5)));
     }
     for (place, why) in whys {
-        assert_eq!(why.starts_with("tried where the models may be wrong"), place == DOUBT_AT, "{why}");
-        assert_eq!(why.starts_with("the best so far with another "), place == NEGLECTED_AT, "{why}");
+        assert_eq!(why.starts_with("exploration where the models are uncertain"), place == DOUBT_AT, "{why}");
+        assert_eq!(why.starts_with("the incumbent with the least tried value of "), place == NEGLECTED_AT, "{why}");
     }
 }
 
 #[test]
-fn the_last_six_trials_explore_no_more() {
+fn the_last_six_trials_do_not_explore() {
     let (space, aim, mut history) = (space(), aim(&[Goal::Maximize]), narrow_history());
     let mut explored = Vec::new();
     for left in (1..=2 * ENDING).rev() {
         let ask = SamplerAsk { left: Some(left), ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) };
         let Suggestion { config, why } = Auto.ask(&ask).unwrap();
-        if ["tried where the models may be wrong", "the best so far with another "]
+        if ["exploration where the models are uncertain", "the incumbent with the least tried value of "]
             .iter()
             .any(|turn| why.starts_with(turn))
         {
@@ -331,21 +332,21 @@ fn the_last_six_trials_explore_no_more() {
 }
 
 #[test]
-fn what_is_expected_is_told_from_the_low_to_the_high_end() {
+fn the_reason_contains_the_expected_value_and_its_range() {
     for goal in [Goal::Maximize, Goal::Minimize] {
         let (space, aim, history) = (space(), aim(&[goal]), narrow_history());
         let why = Auto
             .ask(&SamplerAsk { left: Some(1), ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) })
             .unwrap()
             .why;
-        let (_, expected) = why.split_once("is expected at ").unwrap();
+        let (_, expected) = why.split_once(": objective 0 ").unwrap();
         let numbers: Vec<f64> = expected.split(['(', ')', ' ']).filter_map(|word| word.parse().ok()).take(3).collect();
         assert!(numbers.len() == 3 && numbers[1] < numbers[0] && numbers[0] < numbers[2], "{goal:?}: {why}");
     }
 }
 
 #[test]
-fn what_is_under_way_is_to_be_improved_on_as_well() {
+fn pending_trials_count_for_the_incumbent() {
     let (space, aim) = (space(), aim(&[Goal::Maximize]));
     let past = |share: f64, known| PastTrial::new("auto", config("a", 1024, share), known);
     let measured = |share: f64| past(share, measured(&[100.0 * (1.0 + share)], -1.0));
@@ -369,7 +370,7 @@ fn what_is_under_way_is_to_be_improved_on_as_well() {
 }
 
 #[test]
-fn what_is_under_way_makes_nothing_beside_it_safer() {
+fn a_pending_trial_does_not_raise_the_feasibility_of_its_neighbours() {
     let (space, aim) = (space(), aim(&[Goal::Maximize]));
     let past = |share: f64, known| PastTrial::new("auto", config("a", 1024, share), known);
     let within = [0.0, 0.1, 0.2, 0.3].map(|share| past(share, measured(&[100.0], -0.2)));
@@ -391,7 +392,7 @@ fn what_is_under_way_makes_nothing_beside_it_safer() {
 }
 
 #[test]
-fn what_is_under_way_says_nothing_of_what_was_measured() {
+fn pending_trials_do_not_change_the_judgement() {
     let (space, aim) = (space(), aim(&[Goal::Maximize]));
     let past = |share: f64, known| PastTrial::new("auto", config("a", 1024, share), known);
     let mut history: Vec<_> =
@@ -406,7 +407,7 @@ fn what_is_under_way_says_nothing_of_what_was_measured() {
 }
 
 #[test]
-fn what_was_measured_again_shows_whether_it_is_as_uncertain_as_was_said() {
+fn repeated_measurements_correct_the_reported_deviations() {
     let (space, aim) = (space(), SearchAim { constraints: Vec::new(), ..aim(&[Goal::Maximize]) });
     // Each window reports a deviation of 10 %.
     let past = |share: f64, off: f64| {
@@ -429,7 +430,7 @@ fn what_was_measured_again_shows_whether_it_is_as_uncertain_as_was_said() {
 }
 
 #[test]
-fn of_what_cannot_be_told_apart_what_was_measured_again_is_picked() {
+fn among_equal_configurations_the_one_with_more_measurements_is_picked() {
     let (space, aim) = (space(), aim(&[Goal::Maximize]));
     let value = |share: f64| 100.0 - 40.0 * (share - 0.498).abs();
     let picked = |place: usize| {

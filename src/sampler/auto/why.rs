@@ -22,28 +22,25 @@ pub(super) fn of(
         let mut ends = [belief.mean - belief.deviation, belief.mean + belief.deviation].map(natural);
         ends.sort_by(f64::total_cmp);
         let [low, high] = ends.map(short);
-        parts.push(format!("{} is expected at {} ({low} to {high})", target.name, short(natural(belief.mean))));
+        parts.push(format!("{} {} ({low} to {high})", target.name, short(natural(belief.mean))));
     }
     if !models.constraints.is_empty() {
-        parts.push(format!("within the limits with {}", percent(libm::exp(outlook.log_feasible))));
+        parts.push(format!("{} likely feasible", percent(libm::exp(outlook.log_feasible))));
     }
     if outlook.serves < 0.95 {
-        parts.push(format!("serves with {}", percent(outlook.serves)));
+        parts.push(format!("{} likely to serve", percent(outlook.serves)));
     }
-    let what_for = match turn {
-        Turn::Doubt => "tried where the models may be wrong".to_owned(),
-        Turn::Neglected(parameter) => {
-            format!("the best so far with another {parameter}, which was tried least near it")
-        }
-        Turn::Promise if outlook.alike < 0.3 => "tried because little is known near it".to_owned(),
-        Turn::Promise => "tried as what promises most".to_owned(),
+    let purpose = match turn {
+        Turn::Doubt => "exploration where the models are uncertain".to_owned(),
+        Turn::Neglected(parameter) => format!("the incumbent with the least tried value of {parameter}"),
+        Turn::Promise if outlook.alike < 0.3 => "highest expected improvement, far from all earlier trials".to_owned(),
+        Turn::Promise => "highest expected improvement".to_owned(),
     };
-    parts.insert(0, what_for);
-    parts.join("; ")
+    if parts.is_empty() { purpose } else { format!("{purpose}: {}", parts.join(", ")) }
 }
 
 fn percent(probability: f64) -> String {
-    format!("{:.0} % probability", 100.0 * probability)
+    format!("{:.0} %", 100.0 * probability)
 }
 
 /// Formats a number with about three significant digits.

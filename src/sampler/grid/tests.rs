@@ -57,7 +57,7 @@ fn levels_follow_the_scale_of_a_number_and_all_choices_are_there_at_once() {
 }
 
 #[test]
-fn the_first_points_of_a_large_grid_are_no_corner() {
+fn the_first_points_of_a_large_grid_are_not_all_in_one_corner() {
     // 2^12 combinations in the first refinement. In 64 of them each end of each parameter is expected 32 times.
     let configs = walk(&numbers(12), 5, 64);
     for index in 0..12 {
@@ -67,7 +67,7 @@ fn the_first_points_of_a_large_grid_are_no_corner() {
 }
 
 #[test]
-fn a_space_of_more_points_than_can_be_numbered_costs_no_more_than_a_small_one() {
+fn a_space_too_large_to_be_numbered_is_as_fast_as_a_small_one() {
     // 2^40 combinations in the first refinement, and 2^200, which does not fit into a `u64`.
     for count in [40, 200] {
         let configs = walk(&numbers(count), 3, 20);
@@ -99,7 +99,7 @@ fn inactive_parameters_do_not_multiply_the_points() {
 }
 
 #[test]
-fn a_finite_space_ends_with_its_last_value_also_where_levels_would_pass_it_over() {
+fn a_finite_space_includes_values_between_the_levels() {
     let space =
         Space { parameters: vec![parameter("n", Domain::int(1, 200, IntScale::Log, 1), vec![])], fixed: Config::new() };
     let values: HashSet<_> = walk(&space, 3, 1000).iter().filter_map(|config| config.get_i64("n")).collect();

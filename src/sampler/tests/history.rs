@@ -72,7 +72,7 @@ fn flaw(ask: &SamplerAsk<'_>, judgement: &Judgement) -> Option<&'static str> {
 }
 
 #[test]
-fn whatever_came_of_trials_a_judgement_holds_together() {
+fn a_judgement_is_consistent_for_any_outcomes() {
     let space = finite_space();
     let judged = |what: &str, aim: &SearchAim, known: &dyn Fn(usize) -> KnownOutcome| {
         let history: Vec<_> = (0..7).map(|index| past(&space, index, known(index))).collect();
@@ -110,7 +110,7 @@ const UP: Goal = Goal::Maximize;
 const DOWN: Goal = Goal::Minimize;
 
 #[test]
-fn trials_without_numbers_are_survived() {
+fn trials_without_numbers_are_accepted() {
     let aim = aim_of(&[UP], 2);
     survives("all failed", &aim, |_| KnownOutcome::Failed);
     survives("all rejected", &aim, |_| KnownOutcome::Rejected);
@@ -126,7 +126,7 @@ fn trials_without_numbers_are_survived() {
 }
 
 #[test]
-fn limits_that_nothing_keeps_or_nobody_measured_are_survived() {
+fn constraints_that_no_trial_keeps_or_measures_are_accepted() {
     let aim = aim_of(&[UP], 2);
     survives("all beyond a limit", &aim, |index| measured(&[5.0], &[0.1 + to_f64(index), -1.0]));
     survives("the same excess", &aim, |_| measured(&[5.0], &[0.5, 0.5]));
@@ -141,7 +141,7 @@ fn limits_that_nothing_keeps_or_nobody_measured_are_survived() {
 }
 
 #[test]
-fn any_numbers_are_survived() {
+fn any_measured_numbers_are_accepted() {
     for goal in [UP, DOWN] {
         let aim = aim_of(&[goal], 1);
         let with = |what: &str, value: fn(f64) -> f64| {
@@ -162,7 +162,7 @@ fn any_numbers_are_survived() {
 }
 
 #[test]
-fn any_number_of_objectives_is_survived() {
+fn any_number_of_objectives_is_accepted() {
     let value = |index: usize, step: usize| to_f64((index * step) % 7);
     let all = |index| [value(index, 1), value(index, 3), value(index, 5), value(index, 2)];
     for (count, goals) in [(0, vec![]), (2, vec![UP, DOWN]), (3, vec![UP, UP, DOWN]), (4, vec![DOWN; 4])] {
@@ -181,7 +181,7 @@ fn any_number_of_objectives_is_survived() {
 }
 
 #[test]
-fn any_deviations_are_survived() {
+fn any_deviations_are_accepted() {
     let aim = aim_of(&[UP], 1);
     for deviation in [0.0, 0.03, 1e300, 1e-300, -1.0, f64::NAN, f64::INFINITY] {
         survives(&format!("deviation {deviation}"), &aim, |index| {
@@ -195,7 +195,7 @@ fn any_deviations_are_survived() {
 }
 
 #[test]
-fn configurations_that_are_not_of_the_space_are_survived() {
+fn configurations_outside_of_the_space_are_accepted() {
     let space = mixed_space();
     let aim = aim_of(&[UP], 1);
     let foreign = [
@@ -219,7 +219,7 @@ fn configurations_that_are_not_of_the_space_are_survived() {
 }
 
 #[test]
-fn a_configuration_that_was_measured_again_and_again_is_survived() {
+fn repeated_measurements_of_a_configuration_are_accepted() {
     let space = mixed_space();
     let aim = aim_of(&[UP], 1);
     let again = |index: usize| past(&space, index / 6, measured(&[10.0 + to_f64(index % 3)], &[-0.1]));
@@ -233,7 +233,7 @@ fn a_configuration_that_was_measured_again_and_again_is_survived() {
 }
 
 #[test]
-fn whatever_is_said_besides_the_history_is_survived() {
+fn any_priors_defaults_and_costs_are_accepted() {
     let space = mixed_space();
     let aim = aim_of(&[UP], 1);
     let known =
@@ -264,7 +264,7 @@ fn whatever_is_said_besides_the_history_is_survived() {
 }
 
 #[test]
-fn trials_of_whatever_cost_are_survived() {
+fn trials_of_any_cost_are_accepted() {
     let space = mixed_space();
     let aim = aim_of(&[UP], 1);
     let costs = [Some(1e300), Some(1e-300), Some(f64::NAN), Some(-1.0), Some(0.0), Some(f64::INFINITY), None];
@@ -276,7 +276,7 @@ fn trials_of_whatever_cost_are_survived() {
 }
 
 #[test]
-fn a_study_that_measures_goes_on_as_if_it_had_not_stopped() {
+fn a_resumed_study_with_measurements_gets_the_same_proposals() {
     let space = mixed_space();
     let aim = aim_of(&[UP], 1);
     for sampler in SAMPLERS {
@@ -296,7 +296,7 @@ fn a_study_that_measures_goes_on_as_if_it_had_not_stopped() {
 }
 
 #[test]
-fn ten_thousand_trials_cost_a_bounded_number_of_looks() {
+fn ten_thousand_trials_need_a_bounded_number_of_checks() {
     let space = mixed_space();
     let aim = aim_of(&[UP], 1);
     let known = |index: usize| match index % 5 {

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_values_lie_at_the_nearest_end_or_nowhere() {
+    fn foreign_values_map_to_the_nearest_bound_or_to_none() {
         let domain = Domain::int(1, 1024, IntScale::PowerOfTwo, 1);
         let axis = ParzenAxis::new(&domain);
         assert_eq!(axis.position(&Value::Int(4096)), axis.position(&Value::Int(1024)));

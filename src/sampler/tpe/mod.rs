@@ -37,13 +37,14 @@ impl Sampler for Tpe {
     }
 
     fn summary(&self) -> &'static str {
-        "where good trials are dense and others are not; quick with any number of trials"
+        "tree-structured Parzen estimator: points near good trials and far from others; fast with any number of trials"
     }
 
     fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         model(ask).or_else(|| {
             let config = sequence::first_unseen(ask, self.name(), |index| random::point(ask, index))?;
-            Some(Suggestion { config, why: "a uniform point, while too little is known".to_owned() })
+            let why = "uniform random point: too few trials for a model, or it found no new allowed configuration";
+            Some(Suggestion { config, why: why.to_owned() })
         })
     }
 }
@@ -65,7 +66,7 @@ fn model(ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         let gain = good.log_density(&at) - rest.log_density(&at);
         if best.as_ref().is_none_or(|(most, _)| gain > *most) {
             let why = format!(
-                "trials like it are {} among the best {} of {} as among the others",
+                "similar trials are {} among the best {} of {} as among the others",
                 times(gain),
                 parts.good.len(),
                 parts.known

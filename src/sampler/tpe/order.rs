@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn within_the_limits_comes_before_beyond_them_and_both_before_no_numbers() {
+    fn feasible_trials_rank_before_infeasible_ones_and_both_before_unmeasured_ones() {
         let aim = aim(&[Goal::Minimize], 2);
         let mut history = vec![
             past(KnownOutcome::Failed),
@@ -161,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_is_not_good_whatever_else_there_is() {
+    fn pending_trials_are_never_among_the_good_ones() {
         let aim = aim(&[Goal::Maximize], 0);
         let history = [past(KnownOutcome::Pending), measured(&[1.0], &[]), past(KnownOutcome::Lost)];
         assert_eq!(HistoryParts::of(&aim, &history), Some(HistoryParts { good: vec![1], rest: vec![0, 2], known: 1 }));
     }
 
     #[test]
-    fn of_a_crowded_front_the_ends_and_the_loneliest_are_good() {
+    fn the_ends_and_the_least_crowded_points_of_a_front_are_good() {
         let aim = aim(&[Goal::Maximize, Goal::Minimize], 0);
         let mut history: Vec<_> = [0.0, 0.48, 0.5, 0.52, 1.0].map(|x| measured(&[x, x], &[])).into();
         history.extend((0..20).map(|index| measured(&[-1.0, 2.0 + f64::from(index)], &[])));

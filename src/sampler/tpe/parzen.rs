@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_are_as_frequent_as_the_density_says() {
+    fn draws_follow_the_density() {
         let domains = domains();
         let axes: Vec<_> = domains[..1].iter().chain(&domains[2..]).map(ParzenAxis::new).collect();
         let density = Parzen::even(&axes, &[vec![Some(1.0), Some(0.2)], vec![Some(1.0), Some(0.9)]]);

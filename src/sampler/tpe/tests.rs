@@ -51,7 +51,7 @@ fn least(history: &[PastTrial]) -> f64 {
 }
 
 #[test]
-fn it_finds_what_random_points_do_not() {
+fn it_finds_better_points_than_random_sampling() {
     let seeds = 0..8;
     let sum = |sampler: &dyn Sampler| seeds.clone().map(|seed| least(&study(sampler, seed, 60))).sum::<f64>();
     let (learnt, random) = (sum(&Tpe), sum(&random::RandomSampler));
@@ -71,11 +71,14 @@ fn failures_become_rare_and_the_limit_is_kept() {
 }
 
 #[test]
-fn the_reason_tells_how_many_trials_were_learnt_from() {
+fn the_reason_contains_the_number_of_trials() {
     let (space, aim) = (space(), aim());
     let history = study(&Tpe, 2, 25);
     let why = |history: &[PastTrial]| Tpe.ask(&SamplerAsk::new(&space, &aim, history, 2, &|_| true)).unwrap().why;
-    assert_eq!(why(&history[..5]), "a uniform point, while too little is known");
+    assert_eq!(
+        why(&history[..5]),
+        "uniform random point: too few trials for a model, or it found no new allowed configuration"
+    );
     assert!(
         why(&history).ends_with(" times as common among the best 3 of 25 as among the others"),
         "{}",

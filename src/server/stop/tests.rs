@@ -97,7 +97,7 @@ async fn a_daemon_that_has_left_session_environment_and_parents_is_ended() {
 }
 
 #[tokio::test]
-async fn who_was_seen_once_is_ended_whatever_it_does_afterwards() {
+async fn a_process_that_was_seen_once_is_ended_after_any_escape() {
     let directory = tempfile::tempdir().unwrap();
     // The process also redirects its output, after a look at the processes.
     let quiet = directory.path().join("quiet");
@@ -125,7 +125,7 @@ async fn who_was_seen_once_is_ended_whatever_it_does_afterwards() {
 }
 
 #[tokio::test]
-async fn zombies_that_come_to_the_tuner_are_collected() {
+async fn zombies_that_the_tuner_adopts_are_collected() {
     let directory = tempfile::tempdir().unwrap();
     let script = "(setsid sh -c 'echo orphan $$; sleep 0.2' &) ; echo up; exec sleep 600";
     let server = launch(directory.path(), script, 7);
@@ -199,7 +199,7 @@ async fn orphans_without_a_trace_are_ended_with_the_last_of_the_launches_that_ma
 }
 
 #[tokio::test]
-async fn a_stop_command_is_run_first_and_its_failure_is_told() {
+async fn a_stop_command_is_run_first_and_its_failure_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let with = |script: &str, trial| {
         let command = ["sh", "-c", script].map(str::to_owned).to_vec();
@@ -225,7 +225,7 @@ async fn a_stop_command_is_run_first_and_its_failure_is_told() {
 }
 
 #[tokio::test]
-async fn a_port_that_others_hold_is_told_and_an_error_only_where_the_stop_command_should_have_closed_it() {
+async fn a_held_port_is_noted_and_is_an_error_only_after_a_stop_command() {
     let directory = tempfile::tempdir().unwrap();
     let listen = || std::net::TcpListener::bind((crate::server::HOST, 0)).unwrap();
     let stale = listen();
@@ -252,7 +252,7 @@ async fn a_port_that_others_hold_is_told_and_an_error_only_where_the_stop_comman
 }
 
 #[tokio::test]
-async fn a_log_that_an_engine_floods_stays_bounded_while_nobody_asks() {
+async fn a_flooded_log_stays_bounded_without_requests_to_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let script = "echo first; yes 'a line of the flood' | head -c 80000000; echo last; exec sleep 600";
     let server = launch(directory.path(), script, 14);

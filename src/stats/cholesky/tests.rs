@@ -96,7 +96,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_and_what_is_no_number_are_seen() {
+fn an_empty_matrix_has_a_factor_and_an_invalid_one_has_none() {
     assert!(Cholesky::new(2, vec![1.0, 1.0, 1.0, 1.0]).is_none(), "singular");
     assert!(Cholesky::new(2, vec![1.0, 0.0, f64::NAN, 1.0]).is_none());
     assert_eq!(Cholesky::new(0, Vec::new()).unwrap().log_determinant(), 0.0);

@@ -22,7 +22,7 @@ struct Tail {
 }
 
 #[test]
-fn tails_and_improvements_are_those_of_numbers_of_fifty_digits() {
+fn tails_and_improvements_match_numbers_of_fifty_digits() {
     let text = include_str!("../../../tests/fixtures/gaussian-process.json");
     let reference: Reference = serde_json::from_str(text).unwrap();
     for tail in reference.normal {

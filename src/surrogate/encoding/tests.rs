@@ -113,7 +113,7 @@ fn nested() -> Space {
 }
 
 #[test]
-fn what_is_not_active_lies_in_the_middle_and_so_does_what_depends_on_it() {
+fn inactive_parameters_and_their_children_lie_in_the_middle() {
     let (space, defaults) = (nested(), Config::new().with("switch", true).with("mode", "b").with("size", 9_i64));
     let encoding = Encoding::new(&space, &defaults);
     let point = |config: Config| encoding.point(&config);

@@ -12,7 +12,7 @@ fn logs(hyper: &Hyper) -> Vec<f64> {
 }
 
 #[test]
-fn likelihood_and_gradient_are_those_of_dense_systems_of_fifty_digits() {
+fn likelihood_and_gradient_match_dense_systems_with_fifty_digits() {
     let expected = expected();
     let compare = |case: &Case| {
         let logs = logs(&case.hyper());
@@ -132,7 +132,7 @@ fn length_scales_and_noise_of_a_drawn_function_are_found_again() {
 }
 
 #[test]
-fn deviations_that_come_with_the_targets_count_as_far_as_the_targets_bear_them_out() {
+fn given_deviations_are_scaled_to_the_noise_of_the_targets() {
     let axes = [EncodedAxis::Number { step: 0.0 }, EncodedAxis::Number { step: 0.0 }];
     let truth = Hyper { lengths: vec![0.5, 1.2], rough: 1.0, smooth: vec![0.3, 0.3], noise: 0.1, told: 1.0 };
     let quiet = HyperPriors { noise: 0.01, spread: Some(1.0), ..expected() };

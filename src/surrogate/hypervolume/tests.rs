@@ -115,7 +115,7 @@ fn growth(points: &[Vec<f64>], new: [f64; 2]) -> f64 {
 }
 
 #[test]
-fn points_that_are_no_numbers_are_on_no_front_and_add_no_volume() {
+fn points_that_are_not_finite_are_on_no_front_and_add_no_volume() {
     let points = [vec![f64::NAN, 9.0], vec![1.0, 1.0], vec![f64::INFINITY, 0.5]];
     assert_eq!(front(&points), [1, 2]);
     assert!((hypervolume(&points, &[0.0, 0.0]) - 1.0).abs() < 1e-12);
@@ -180,7 +180,7 @@ fn growth_far_below_the_front_agrees_with_a_sum_over_a_fine_grid() {
 }
 
 #[test]
-fn growth_keeps_its_slope_where_the_probability_of_any_is_no_double() {
+fn growth_keeps_its_slope_if_its_probability_underflows() {
     let sorted = [[1.0, 3.0], [2.0, 2.0], [3.0, 1.0]];
     let at = |mean: f64| log_expected_improvement_2d(&sorted, [0.0, 0.0], [mean, mean], [0.01, 0.02]);
     let values: Vec<_> = [-1000.0, -100.0, -10.0, -1.0, 1.0, 2.0, 3.0].map(at).into();

@@ -37,7 +37,7 @@ fn covariance(kernel: &Kernel, x: &[f64], y: &[f64]) -> f64 {
 
 proptest! {
     #[test]
-    fn the_exponential_function_is_the_library_s(r in prop_oneof![0.0..2.0_f64, 0.0..700.0]) {
+    fn the_exponential_function_matches_the_library(r in prop_oneof![0.0..2.0_f64, 0.0..700.0]) {
         let (found, expected) = (decay(r), libm::exp(-r));
         prop_assert!((found - expected).abs() <= 4.0 * f64::EPSILON * expected, "{found} and not {expected}");
     }
@@ -72,7 +72,7 @@ fn the_exponential_function_is_exact_at_0_and_small_far_out() {
 }
 
 #[test]
-fn the_nearest_of_several_says_how_alike_a_point_is() {
+fn the_nearest_of_several_points_determines_the_likeness() {
     let axes = [EncodedAxis::Number { step: 0.0 }];
     let kernel =
         Kernel::new(&axes, &Hyper { lengths: vec![0.5], smooth: vec![1.0], rough: 1.0, noise: 0.0, told: 1.0 });

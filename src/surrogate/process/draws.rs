@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_out_is_missed_as_by_a_process_that_never_saw_it() {
+    fn held_out_errors_are_those_of_a_process_without_the_point() {
         let mut data = data(10);
         // The last three are at one point: they are left out together.
         data.points[8] = data.points[7].clone();

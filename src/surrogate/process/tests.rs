@@ -8,7 +8,7 @@ use super::*;
 use crate::surrogate::reference::{Numbers, expected, reference};
 
 #[test]
-fn beliefs_are_those_of_dense_systems_of_fifty_digits() {
+fn beliefs_match_dense_systems_with_fifty_digits() {
     for case in reference().processes {
         let (axes, data) = (case.axes(), case.data());
         let process =
@@ -25,7 +25,7 @@ fn beliefs_are_those_of_dense_systems_of_fifty_digits() {
 }
 
 #[test]
-fn a_measured_point_is_as_alike_as_can_be() {
+fn a_measured_point_has_a_likeness_of_1() {
     for case in reference().processes {
         let data = case.data();
         let process =
@@ -48,7 +48,7 @@ fn random_data(numbers: &mut Numbers, axes: &[EncodedAxis], count: usize) -> Pro
 }
 
 #[test]
-fn pending_points_leave_the_belief_and_take_the_doubt() {
+fn pending_points_keep_the_mean_and_reduce_the_deviation() {
     let (axes, mut numbers) = (numbers_and_choices(), Numbers::new(3));
     let mut data = random_data(&mut numbers, &axes, 20);
     let process = Process::fit(&axes, &data, &expected(), &[]).unwrap();
@@ -72,7 +72,7 @@ fn pending_points_leave_the_belief_and_take_the_doubt() {
 }
 
 #[test]
-fn without_data_everything_is_as_expected() {
+fn without_data_the_belief_is_the_prior() {
     let axes = numbers_and_choices();
     let process =
         Process::fit(&axes, &ProcessData::default(), &HyperPriors { level: 2.0, spread: Some(3.0), ..expected() }, &[]);
@@ -82,7 +82,7 @@ fn without_data_everything_is_as_expected() {
 }
 
 #[test]
-fn what_is_no_number_does_not_get_in() {
+fn data_that_are_not_finite_are_refused() {
     let (axes, mut numbers) = (numbers_and_choices(), Numbers::new(4));
     let data = random_data(&mut numbers, &axes, 6);
     let process = Process::fit(&axes, &data, &expected(), &[]).unwrap();
@@ -110,7 +110,7 @@ fn is_finite(process: &Process, numbers: &mut Numbers, axes: &[EncodedAxis]) -> 
 }
 
 #[test]
-fn data_that_teach_little_give_numbers_all_the_same() {
+fn uninformative_data_give_finite_numbers() {
     let (axes, mut numbers) = (numbers_and_choices(), Numbers::new(5));
     let data = random_data(&mut numbers, &axes, 12);
     let point = data.points[0].clone();
@@ -154,7 +154,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn a_fit_follows_what_it_was_given(seed: u64, count in 3..25_usize, unit in -3..4_i32) {
+    fn a_fit_follows_its_data(seed: u64, count in 3..25_usize, unit in -3..4_i32) {
         let (axes, mut numbers) = (numbers_and_choices(), Numbers::new(seed));
         let mut data = random_data(&mut numbers, &axes, count);
         let unit = libm::pow(10.0, f64::from(unit));

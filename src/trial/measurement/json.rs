@@ -64,9 +64,10 @@ impl<'de> Deserialize<'de> for Measurement {
         let disturbed = json.remove("disturbed").map(serde_json::from_value).transpose().map_err(D::Error::custom)?;
         let integer = |name: &'static str| match json.get(name) {
             None | Some(Json::Null) => Ok(None),
-            Some(value) => {
-                value.as_u64().map(Some).ok_or_else(|| D::Error::custom(format!("{name} is no count: {value}")))
-            }
+            Some(value) => value
+                .as_u64()
+                .map(Some)
+                .ok_or_else(|| D::Error::custom(format!("{name} is not a whole number of at least 0: {value}"))),
         };
         let number = |name: &str| json.get(name)?.as_f64();
         let latency = |name: &str| Distribution::from_statistics(|statistic| number(&format!("{statistic}_{name}_ms")));

@@ -52,7 +52,7 @@ fn the_json_is_flat_and_comes_back_unchanged() {
 }
 
 #[test]
-fn what_does_not_exist_is_absent_and_not_zero() {
+fn missing_values_are_absent_and_not_zero() {
     let json = serde_json::to_value(example()).unwrap();
     assert!(Measurement::NAMES.iter().filter(|name| name.contains("tpot")).all(|name| json.get(name).is_none()));
     assert_eq!(example().metric("mean_tpot_ms"), None);

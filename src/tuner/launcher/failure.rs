@@ -74,8 +74,8 @@ pub(in crate::tuner) async fn conclude(server: &mut Server, alarm: WatchdogAlarm
             let healthy = tokio::time::timeout(HEALTH_LIMIT, server.is_healthy()).await == Ok(true);
             let health = if healthy { "answers" } else { "does not answer" };
             let message = format!(
-                "no token for {silent:.1?} with {in_flight} requests in flight, and its counters stand still; {reason}; the \
-                 health check {health}"
+                "no token for {silent:.1?} with {in_flight} requests in flight, and the server's counters stand still; \
+                 {reason}; the health check {health}"
             );
             Failure { kind: FailureKind::Hang, message }
         }

@@ -91,7 +91,7 @@ impl<'r> MemoryGate<'r> {
             match self.released(&baseline, HELD_LIMIT.saturating_sub(begin.elapsed())).await {
                 None => return false,
                 Some(Ok(())) => {}
-                Some(Err(held)) => self.tell(&held, "launching all the same"),
+                Some(Err(held)) => self.tell(&held, "launching anyway"),
             }
         }
         tokio::select! {
@@ -118,8 +118,7 @@ impl<'r> MemoryGate<'r> {
             }
             let text = short.iter().map(DeviceShortage::to_string).collect::<Vec<_>>().join("; ");
             let is_over = begin.elapsed() >= HELD_LIMIT;
-            let consequence =
-                if is_over { "launching all the same" } else { "the launch waits, for 5 minutes at most" };
+            let consequence = if is_over { "launching anyway" } else { "the launch waits for up to 5 minutes" };
             // Numbers change while it waits, but one line is enough.
             if is_over || told.replace(text.clone()).is_none() {
                 self.run.tell(TunerEvent::Held { text: format!("{text}; {consequence}") });

@@ -138,7 +138,9 @@ impl LoadTest<'_> {
         let tokens = measurement.total_output_tokens;
         Ok(match metrics::outcome(measurement, &run, job.load.max_error_rate) {
             Outcome::Measured(mut measurement) => {
-                let record = telemetry.record(Some(run.began..run.ended), tokens);
+                // Clients and server are measured in the same part of the run: energy is divided by its tokens.
+                let part = measurement.window.as_ref().map_or(run.began..run.ended, |part| part.instants(run.began));
+                let record = telemetry.record(Some(part), tokens);
                 measurement.server.clone_from(&record.summary);
                 measurement.disturbed.clone_from(&record.disturbed);
                 self.notice_absent(&measurement, &telemetry.notes);
@@ -219,8 +221,8 @@ impl LoadTest<'_> {
         let limits = objective.constraints.iter().map(|constraint| constraint.metric.as_str());
         for name in std::iter::once(objective.metric.as_str()).chain(limits) {
             if measurement.metric(name).is_none() {
-                let notes = if notes.is_empty() { "nothing reports it".to_owned() } else { notes.join("; ") };
-                let text = format!("{name}, which the study judges by, cannot be measured: {notes}");
+                let notes = if notes.is_empty() { "no source reports it".to_owned() } else { notes.join("; ") };
+                let text = format!("{name}, the objective or a constraint, cannot be measured: {notes}");
                 self.context.notice_once(text);
             }
         }

@@ -11,15 +11,19 @@ pub(in crate::tuner) fn remedy(run: &StudyRun<'_>, failure: &Failure) -> String 
     // The directories that an engine and the tuner write to.
     let places = [run.log_directory(), std::env::temp_dir(), PathBuf::from("/dev/shm")];
     let what = match failure.kind {
-        FailureKind::DeviceBusy => "see with `nvidia-smi` which processes hold the device, and end them".to_owned(),
+        FailureKind::DeviceBusy => {
+            "use `nvidia-smi` to find the processes that hold the device, and end them".to_owned()
+        }
         FailureKind::DeviceLost => {
-            "see with `nvidia-smi` and `dmesg` (Xid lines) whether the device, its driver and its fabric \
-                                    manager still work; reset the device or restart the machine"
+            "check with `nvidia-smi` and `dmesg` (Xid lines) that the device, its driver and its fabric \
+                                    manager work; reset the device or restart the machine"
                 .to_owned()
         }
-        FailureKind::PortInUse => "see with `ss -ltnp` which processes listen, and end what is left over".to_owned(),
+        FailureKind::PortInUse => {
+            "use `ss -ltnp` to find the listening processes, and end the leftover ones".to_owned()
+        }
         FailureKind::ModelUnavailable => format!(
-            "make the model {:?} readable here: its path or name, the cache (HF_HOME), the token (HF_TOKEN)",
+            "make the model {:?} readable here: check its path or name, the cache (HF_HOME) and the token (HF_TOKEN)",
             run.job.model.argument
         ),
         FailureKind::Network => "check the network, name resolution and NCCL_SOCKET_IFNAME".to_owned(),
@@ -28,21 +32,23 @@ pub(in crate::tuner) fn remedy(run: &StudyRun<'_>, failure: &Failure) -> String 
             None => "free some space, inodes or open files (`df -h`, `df -i`, `ulimit -n`)".to_owned(),
         },
         FailureKind::Killed => {
-            "find out who ends it: `journalctl -k`, a limit of the scheduler or container, another user".to_owned()
+            "find the sender of the signal: the kernel (`journalctl -k`), a limit of the scheduler or container, \
+             another user"
+                .to_owned()
         }
         FailureKind::WrongServer => {
-            "see with `ss -ltnp` and in the log what answers on the port and under which name: \
+            "use `ss -ltnp` to find the program that answers on the port, and the log for its model name: \
                                      a wrapper or a configuration of the engine may set --served-model-name or --port"
                 .to_owned()
         }
         FailureKind::RequestErrors if failure.message.contains("another API key") => {
-            "see in the log which API key the engine was started with: a wrapper or a configuration of the engine may \
-             set it"
+            "check in the log with which API key the engine was started: a wrapper or a configuration of the engine \
+             may set it"
                 .to_owned()
         }
-        _ => "see the log for what has changed on this machine".to_owned(),
+        _ => "check the log for a change of this machine".to_owned(),
     };
-    format!("{what}; then run the same command again, which goes on where this run has stopped")
+    format!("{what}; then run the same command again to resume the study")
 }
 
 /// Lists the places that run short: less than a twentieth of the space or the files is free, or less space than a
@@ -66,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_without_blocks_or_without_existence_is_not_called_full() {
+    fn a_missing_or_virtual_file_system_is_not_reported_as_full() {
         assert_eq!(scarce(&[PathBuf::from("/proc"), PathBuf::from("/no/such/place")]), None);
     }
 }

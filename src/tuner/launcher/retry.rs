@@ -138,8 +138,8 @@ impl std::fmt::Display for RetryPause {
         let Self { failures, since, last, evidence, .. } = self;
         let Failure { kind, message } = &last.failure;
         let launches = if *failures == 1 { "launch" } else { "launches in a row" };
-        write!(f, "the study is paused: {failures} {launches} failed since {since} for reasons that are not ")?;
-        write!(f, "their configurations', most recently trial {} with {kind}: {message}", last.number)?;
+        write!(f, "the study is paused: {failures} {launches} failed since {since} because of ")?;
+        write!(f, "the environment, most recently trial {} with {kind}: {message}", last.number)?;
         match evidence {
             PauseEvidence::Probe(probe) if *probe == last.number => {
                 f.write_str("; this was the probe, whose configuration is known to work")?;
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends_with_the_third_failure_in_a_row() {
+    fn there_is_no_retry_after_the_third_failure_in_a_row() {
         let second = Duration::from_secs(1);
         let full = Failure { kind: FailureKind::Disk, message: "full".to_owned() };
         let mut patience = failures(3, Arc::default());
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_second_launch_for_what_a_probe_has_blamed_on_configurations_or_for_a_trial_that_had_its_pause() {
+    fn failures_attributed_to_configurations_and_trials_after_a_pause_are_not_retried() {
         let full = Failure { kind: FailureKind::Disk, message: "full".to_owned() };
         let own: Arc<[FailureClass]> = [FailureClass::of(&full)].into();
         assert_eq!(failures(3, own).add("a", &full, Duration::from_secs(1)), None);

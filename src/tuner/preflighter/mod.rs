@@ -35,10 +35,10 @@ pub fn preflight_setup(
     let engine = &job.engine;
     let Some(program) = engine.engine.preflight() else { return Ok(None) };
     if !engine.preflight {
-        return Err("the study file has it off".to_owned());
+        return Err("engine.preflight is false in the study file".to_owned());
     }
     let Some(python) = engine.engine.preflight_python(&engine.command) else {
-        return Err(format!("{:?} is not run by a Python of this machine", engine.command.join(" ")));
+        return Err(format!("{:?} does not run with a Python of this machine", engine.command.join(" ")));
     };
     let warm_up = question(job, installed, &job.parameters().fixed).map_err(|error| error.to_string())?;
     let marker = Marker::helper(database, &job.name, "preflight");
@@ -198,7 +198,10 @@ impl<'r> Preflighter<'r> {
         let defaults = self.run.store.trial(&self.run.study, 0).await?;
         let served = defaults.is_some_and(|scored| scored.trial.startup_s.is_some());
         if let (Some((_, message)), true) = (installed.warm_up.rejection(), served) {
-            let text = format!("it refuses the defaults, which the engine has just served: {message}");
+            let text = format!(
+                "it refuses the defaults, although the engine has served them: {message}; from now on only the rules \
+                 decide"
+            );
             self.run.tell(TunerEvent::Preflight { text });
             state.stop().await;
             return Ok(None);
@@ -210,7 +213,7 @@ impl<'r> Preflighter<'r> {
 
     /// Reports a missing answer. Stops the preflight if it can never answer.
     async fn unanswered(&self, state: &mut State, error: &PreflightError) {
-        let consequence = if error.is_final() { "; from here on the rules stand alone" } else { "" };
+        let consequence = if error.is_final() { "; from now on only the rules decide" } else { "" };
         self.run.tell(TunerEvent::Preflight { text: format!("{error}{consequence}") });
         if error.is_final() {
             state.stop().await;

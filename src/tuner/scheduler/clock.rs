@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn launches_take_as_long_as_most_of_the_study_have_and_a_known_configuration_as_long_as_its_own() {
+    fn the_expected_duration_of_a_launch_is_that_of_its_configuration_or_of_the_study() {
         let mut clock = RunClock::new(RunTime::machine(), None, Some(90 * SECOND));
         assert_eq!(clock.launch(), 90 * SECOND);
         for (seqs, elapsed_s) in [(1, 10.0), (2, 20.0), (3, 30.0), (4, 40.0), (5, 50.0), (2, 22.0)] {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reserve_has_room_for_what_happens_between_launches() {
+    fn the_reserve_includes_the_time_between_launches() {
         let mut clock = RunClock::new(RunTime::machine(), None, None);
         // 8 s of launch and 2 s until the next one.
         for start in ["2026-01-02T03:00:00Z", "2026-01-02T03:00:10Z", "2026-01-02T03:00:20Z"] {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_everything_fits_and_at_its_end_nothing() {
+    fn every_launch_fits_without_a_limit_and_none_at_its_end() {
         assert!(RunClock::new(RunTime::machine(), None, None).has(Duration::MAX));
         let clock = RunClock::new(RunTime::simulated(), Some(60 * SECOND), None);
         assert!(clock.has(59 * SECOND) && !clock.has(61 * SECOND));

@@ -23,11 +23,11 @@ impl Scheduler<'_> {
         let best = self.run.store.leaders(&self.run.study, self.run.job.objective.goal, verdict.as_ref(), 2).await?;
         let challenger = best.into_iter().find(|ranked| Some(&ranked.first.trial.proposal.config) != baseline.as_ref());
         let why = match challenger.as_ref().map(|ranked| ranked.expected.is_some()) {
-            Some(true) => "again: of all that was measured it is expected to be the best",
-            _ => "again: the best of many noisy measurements is partly lucky",
+            Some(true) => "measured again: expected to be the best of all measured configurations",
+            _ => "measured again: the best of many noisy measurements is partly lucky",
         };
         let challenger = challenger.map(|ranked| (ranked.first.trial.proposal.config, why));
-        let beside = "again, beside the best: what changed meanwhile meets both alike";
+        let beside = "measured again beside the best, so that a drift of the machine affects both equally";
         let of = |past: &&PastTrial, config: &Config| {
             past.config == *config && past.origin.is_ranked() && past.origin != Origin::Probe
         };

@@ -107,7 +107,7 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn a_search_ends_after_some_expectations_in_a_row_that_are_all_small() {
+    fn a_search_ends_after_several_small_expected_gains_in_a_row() {
         let enough = StopRule { gain: 0.01, trials: 3 };
         let past = |origin: &'static str, known, expected_gain| PastTrial {
             expected_gain,

@@ -94,7 +94,7 @@ async fn told(bench: &SchedulerBench) -> (Vec<String>, Option<StoredVerdict>) {
 }
 
 #[tokio::test]
-async fn one_at_a_time_a_study_that_is_killed_and_taken_up_again_learns_as_an_undisturbed_one() {
+async fn a_resumed_study_with_one_trial_at_a_time_learns_like_an_undisturbed_one() {
     let undisturbed = bench("trials = 14", 1).await;
     assert_eq!(finish(&undisturbed, 0, EndOrder::default()).await, StudyEnding::TrialsSpent);
     let expected = told(&undisturbed).await;
@@ -119,7 +119,7 @@ async fn one_at_a_time_a_study_that_is_killed_and_taken_up_again_learns_as_an_un
 }
 
 #[tokio::test]
-async fn several_at_a_time_ask_with_what_is_known_and_never_twice_for_the_same() {
+async fn concurrent_trials_use_all_known_outcomes_and_never_repeat_a_configuration() {
     let bench = bench("trials = 24", 8).await;
     let chances = EndOrder { killed: 0.02, paused: 0.02, ..EndOrder::default() };
     assert_eq!(finish(&bench, 3, chances).await, StudyEnding::TrialsSpent);
@@ -164,7 +164,7 @@ async fn a_search_that_no_longer_pays_ends_with_its_confirmation_and_stays_ended
 }
 
 #[tokio::test]
-async fn what_the_sampler_has_noticed_is_told_once() {
+async fn notes_of_the_sampler_are_reported_once() {
     let bench = bench("trials = 6", 1).await;
     let mut run = bench.study_run().await;
     let (sender, told) = std::sync::mpsc::channel();
@@ -214,7 +214,7 @@ impl Sampler for Patient {
 }
 
 #[tokio::test]
-async fn launches_are_looked_after_while_the_sampler_thinks() {
+async fn launches_are_supervised_while_the_sampler_computes() {
     let mut bench = SchedulerBench::new("trials = 6", 1, 200).await;
     bench.job.sampler = &Patient;
     let mut scheduler = bench.scheduler().await;
@@ -251,7 +251,7 @@ impl Sampler for Believer {
 }
 
 #[tokio::test]
-async fn the_twin_and_earlier_studies_tell_the_sampler_what_they_believe_and_do_so_again_in_a_later_run() {
+async fn priors_of_the_twin_and_of_earlier_studies_are_equal_in_a_later_run() {
     let mut bench = SchedulerBench::new("trials = 6", 1, 16).await;
     bench.job.sampler = &Believer;
     bench.job.priors = ["twin", "earlier", "absent", "elsewhere"].map(str::to_owned).to_vec();
@@ -325,7 +325,7 @@ fn compiled(proposal: &Proposal, place: &SlotPlace) -> EndedTrial {
 }
 
 #[tokio::test]
-async fn what_launches_are_expected_to_cost_follows_from_what_is_stored() {
+async fn expected_launch_costs_follow_from_stored_trials() {
     let engine = r#"{ kind = "vllm", command = ["true"], version = "0.32.0", device = "cpu", env = { VLLM_CPU_KVCACHE_SPACE = "1" } }"#;
     let mut expected = None;
     for is_interrupted in [false, true] {

@@ -215,7 +215,7 @@ impl Scheduler<'_> {
         probe.number = Some(number);
         let SuspicionAlarm { failure, launches, .. } = &probe.alarm;
         let why = format!(
-            "{launches} {} failed alike ({}: {}): does a configuration that is known to work still start?",
+            "{launches} {} failed alike ({}: {}): the launch of a known configuration tests the environment",
             if *launches == 1 { "launch" } else { "launches in a row" },
             failure.kind,
             failure.message
@@ -302,7 +302,7 @@ impl Scheduler<'_> {
         self.suspicion.probe_started(&failures);
         let names = names(&numbers);
         let text =
-            format!("trial {number}, a probe, has started: the failures of {names} are their configurations' own");
+            format!("the probe, trial {number}, has started: the environment did not cause the failures of {names}");
         self.run.tell(TunerEvent::Noticed { text });
         Ok(())
     }

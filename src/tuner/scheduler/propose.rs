@@ -95,7 +95,7 @@ impl Scheduler<'_> {
             return Ok(end(StudyEnding::Interrupted));
         }
         if let Some(config) = crowd {
-            let why = "the defaults on all slots at once: what neighbours cost each other".to_owned();
+            let why = "the defaults on all slots at once, to measure the interference of concurrent trials".to_owned();
             return Ok(self.proposal(Origin::Interference, Suggestion { config, why }, None));
         }
         if Box::pin(self.is_rule_test_due()).await? {
@@ -157,8 +157,7 @@ impl Scheduler<'_> {
             return;
         }
         let config = self.scope.search.space.fixed.clone();
-        let why =
-            "the context has changed: everything from now on is compared with the defaults in the new one".to_owned();
+        let why = "the context has changed: the defaults in the new context are the new baseline".to_owned();
         if let ControlFlow::Continue(baseline) = self.proposal(Origin::Baseline, Suggestion { config, why }, None) {
             self.waiting.push_front(baseline);
         }

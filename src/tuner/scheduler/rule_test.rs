@@ -182,8 +182,7 @@ impl Scheduler<'_> {
         let absent_rejection = || search.knowing(&self.known, None).rejection(&first.config).is_none();
         (is_freed && !is_known && absent_rejection()).then(|| Suggestion {
             config: first.config.clone(),
-            why: "the engine's defaults, which a refuted rule had rejected: everything else is compared with them"
-                .to_owned(),
+            why: "the engine's defaults, which a refuted rule had rejected: the baseline of all comparisons".to_owned(),
         })
     }
 }

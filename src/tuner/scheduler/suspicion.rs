@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn three_failures_in_a_row_on_a_slot_call_for_a_probe_if_they_differ_in_numbers_alone() {
+    fn three_failures_in_a_row_on_a_slot_require_a_probe_if_they_differ_in_numbers_only() {
         let mut suspicion = Suspicion::default();
         for number in 0..2 {
             suspicion.add(&[0], &unknown(number));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn want_of_memory_is_no_sign_of_a_broken_machine_as_long_as_nothing_has_worked() {
+    fn out_of_memory_failures_require_no_probe_before_a_first_success() {
         let mut suspicion = Suspicion::default();
         for number in 0..9 {
             suspicion.add(&[0], &failed(number, FailureKind::NoKvMemory, "No available memory for the cache blocks"));

@@ -218,7 +218,7 @@ pub(super) async fn finish(bench: &SchedulerBench, seed: u64, chances: EndOrder)
 }
 
 #[tokio::test]
-async fn in_whatever_order_launches_end_and_runs_are_killed_the_study_becomes_the_same() {
+async fn the_study_is_the_same_for_every_order_of_launch_ends_and_kills() {
     let undisturbed = SchedulerBench::new("trials = 24", 8, 400).await;
     assert_eq!(finish(&undisturbed, 0, EndOrder::default()).await, StudyEnding::TrialsSpent);
     let expected = undisturbed.decided().await;
@@ -260,7 +260,7 @@ async fn a_study_whose_environment_fails_now_and_then_is_finished_with_every_tri
 }
 
 #[tokio::test]
-async fn more_trials_go_on_where_the_study_ended() {
+async fn a_larger_budget_resumes_an_ended_study() {
     let mut bench = SchedulerBench::new("trials = 12, confirm = 0", 4, 400).await;
     assert_eq!(finish(&bench, 1, EndOrder::default()).await, StudyEnding::TrialsSpent);
     let before = bench.decided().await;
@@ -291,7 +291,7 @@ async fn a_space_that_is_used_up_while_trials_run_ends_after_the_last_of_them_wi
 }
 
 #[tokio::test]
-async fn where_neighbours_cost_too_much_each_later_run_knows_that_too() {
+async fn later_runs_remember_an_interference_above_the_limit() {
     let bench = SchedulerBench::new("trials = 16", 8, 400).await;
     let chances = EndOrder { killed: 0.04, neighbours_cost: true, ..EndOrder::default() };
     assert_eq!(finish(&bench, 5, chances).await, StudyEnding::TrialsSpent);
@@ -301,7 +301,7 @@ async fn where_neighbours_cost_too_much_each_later_run_knows_that_too() {
 }
 
 #[tokio::test]
-async fn what_waited_for_slots_does_not_begin_after_the_time() {
+async fn a_trial_that_waits_for_slots_does_not_begin_after_the_time_limit() {
     let mut bench = SchedulerBench::new("trials = 100", 4, 400).await;
     bench.job.budget.time = Some(MINUTE);
     let mut scheduler = bench.scheduler().await;
@@ -361,7 +361,7 @@ async fn a_trial_that_waits_for_slots_is_stored_under_its_number_and_a_missing_n
 }
 
 #[tokio::test]
-async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finish_the_study() {
+async fn a_slot_with_permanent_leftovers_is_lost_and_the_others_finish_the_study() {
     let bench = SchedulerBench::new("trials = 30, confirm = 0", 8, 400).await;
     let mut scheduler = bench.scheduler().await;
     let left_behind =

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_those_together_is_held_against_the_one_alone() {
+    fn the_median_of_concurrent_trials_is_compared_with_the_trial_alone() {
         assert_eq!(judged(100.0, &[95.0, 10.0, 96.0], Goal::Maximize), (0.05, false));
         assert_eq!(judged(100.0, &[80.0, 90.0], Goal::Maximize), (0.15, true));
         assert_eq!(judged(100.0, &[104.0], Goal::Maximize), (-0.04, false));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_or_a_limit_that_only_neighbours_break_is_too_much() {
+    fn a_failure_or_a_broken_limit_caused_by_neighbours_is_too_much() {
         let alone = feasible(100.0);
         let over = scored(Score::Infeasible { violation: 0.1, value: 100.0 });
         let of = |alone: &ScoredTrial, other: &ScoredTrial| {

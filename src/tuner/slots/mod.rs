@@ -65,35 +65,35 @@ impl Slots {
             .chain([DEVICES])
             .find(|name| job.engine.env.contains_key(*name) && (*name != DEVICES || asked.devices.is_some()))
         {
-            let problem = "would be the same for launches that run at the same time".to_owned();
-            return Err(error(&format!("engine.env.{name}"), problem, "leave it out: every slot gets its own"));
+            let problem = "concurrent launches would have the same value".to_owned();
+            return Err(error(&format!("engine.env.{name}"), problem, "remove it: each slot gets its own value"));
         }
         let on_gpu = matches!(installed.device, Device::Cuda(_)) && job.engine.engine.computes();
         let words = &job.engine.command;
         let elsewhere = computes_elsewhere(words);
         let (devices, problems) = devices(asked, on_gpu, elsewhere, visible)
-            .map_err(|problem| error("slots.devices", problem, "name them, one for each slot, or give slots.count"))?;
+            .map_err(|problem| error("slots.devices", problem, "list one device for each slot, or set slots.count"))?;
         for problem in problems {
             if !installed.gpu_notices.contains(&problem) {
                 installed.gpu_notices.push(problem);
             }
         }
         let Some(count) = count(asked, devices.len()) else {
-            return Err(error("slots.count", "is missing".to_owned(), "say how many trials may run at a time"));
+            return Err(error("slots.count", "is missing".to_owned(), "set it to the number of concurrent trials"));
         };
         let parallel = asked.parallel.map_or(count, |parallel| parallel as usize);
         if parallel > count {
             let problem = format!("{parallel} trials at a time do not fit on {count} slots");
-            return Err(error("slots.parallel", problem, "ask for fewer, or declare more slots"));
+            return Err(error("slots.parallel", problem, "reduce it, or declare more slots"));
         }
         let told = |word: &String| word == "{env}" || crate::engine::asks_for(word, "devices");
         if !devices.is_empty() && elsewhere && !words.iter().any(told) {
-            let problem = format!("does not hand on {DEVICES}: every launch would compute on the same device");
-            let hint = "put {devices} where the wrapper takes devices or variables, or, for docker, {env}";
+            let problem = format!("does not pass on {DEVICES}: every launch would compute on the same device");
+            let hint = "use {devices} as the wrapper's argument for devices or variables, or {env} for docker";
             return Err(error("engine.command", problem, hint));
         }
         let processors = processors(asked, &devices, count)
-            .map_err(|problem| error("slots.processors", problem, "name one list for each slot"))?;
+            .map_err(|problem| error("slots.processors", problem, "give one list for each slot"))?;
         if let Device::Cuda(gpu) = &mut installed.device
             && !devices.is_empty()
         {
@@ -178,11 +178,11 @@ fn devices(
             Ok((places, Vec::new()))
         }
         None if on_gpu => {
-            let found = GpuPlace::all(visible).map_err(|error| format!("cannot be found out: {error}"))?;
+            let found = GpuPlace::all(visible).map_err(|error| format!("cannot be read from the driver: {error}"))?;
             let (mut places, problems) = found;
             let count = asked.count.map_or(places.len(), |count| count as usize);
             if count > places.len() {
-                return Err(format!("are {}, too few for {count} slots", places.len()));
+                return Err(format!("{} devices are too few for {count} slots", places.len()));
             }
             places.truncate(count);
             Ok((places, problems))
@@ -199,9 +199,9 @@ fn absent(names: &[String], found: &Result<Vec<GpuPlace>, GpuError>) -> Option<S
     }
     match found {
         // The list ends at the first name that is no device.
-        Ok(found) => names.get(found.len()).map(|name| format!("name {name:?}, which is not a device of this host")),
+        Ok(found) => names.get(found.len()).map(|name| format!("{name:?} is not a device of this host")),
         Err(GpuError::NoneVisible(_, count)) => {
-            Some(format!("{names:?} name one of the {count} devices of this host twice, or begin with none of them"))
+            Some(format!("{names:?} are not distinct devices of this host, which has {count}"))
         }
         Err(_) => None,
     }
@@ -219,7 +219,7 @@ fn processors(asked: &SlotsJob, devices: &[GpuPlace], count: usize) -> Result<Ve
         return Err(format!("has {} lists for {count} slots", lists.len()));
     }
     match lists.iter().find(|list| list.common(&allowed) != **list) {
-        Some(list) => Err(format!("{list} is not of those that this process may use, {allowed}")),
+        Some(list) => Err(format!("{list} contains processors that this process may not use; allowed are {allowed}")),
         None => Ok(lists.iter().cloned().map(Some).collect()),
     }
 }
@@ -229,23 +229,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_are_no_devices_of_the_host_or_the_same_one_are_told() {
+    fn unknown_and_repeated_device_names_are_refused() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let places = |count: usize| {
             Ok((0..count).map(|device| GpuPlace { name: device.to_string(), node: None }).collect::<Vec<_>>())
         };
         assert_eq!(absent(&names(&["0", "1"]), &places(2)), None);
         let problem = absent(&names(&["0", "9", "1"]), &places(1)).unwrap();
-        assert_eq!(problem, "name \"9\", which is not a device of this host");
+        assert_eq!(problem, "\"9\" is not a device of this host");
         let twice = Err(GpuError::NoneVisible("0,GPU-11aa".to_owned(), 8));
         let problem = absent(&names(&["0", "GPU-11aa"]), &twice).unwrap();
-        assert!(problem.contains("name one of the 8 devices of this host twice"), "{problem}");
+        assert!(problem.contains("are not distinct devices of this host, which has 8"), "{problem}");
         assert_eq!(absent(&names(&["0", "MIG-11aa"]), &places(1)), None);
         assert_eq!(absent(&names(&["0"]), &Err(GpuError::NoDevice)), None, "nobody can tell");
     }
 
     #[test]
-    fn fewer_trials_at_a_time_leave_as_many_slots_as_there_are_lists_of_processors() {
+    fn the_processor_lists_and_not_the_concurrent_trials_decide_the_number_of_slots() {
         let lists = Some(["0", "1", "2", "3"].map(|list| list.parse().unwrap()).to_vec());
         let asked = SlotsJob { processors: lists, parallel: Some(2), ..SlotsJob::default() };
         assert_eq!(count(&asked, 0), Some(4));

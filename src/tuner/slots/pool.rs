@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_one_of_several_devices_holds_is_waited_for_by_who_gets_that_one() {
+    fn only_the_launch_on_a_held_device_waits_for_its_memory() {
         let mut pool = pool(4);
         let mut wide = pool.take(0, 4, false).unwrap();
         wide.held.extend([2, 3].map(|slot| MemoryLevel { slot, baseline: Baseline::nothing() }));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_in_a_row_come_first_and_those_set_aside_not_at_all() {
+    fn adjacent_slots_are_preferred_and_set_aside_ones_are_not_used() {
         let mut pool = pool(5);
         let first = pool.take(0, 1, false).unwrap();
         let second = pool.take(1, 1, false).unwrap();

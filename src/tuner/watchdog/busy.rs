@@ -144,7 +144,7 @@ impl SilenceLimit {
         let Self { stall, longest_step: StepEstimate { duration, source } } = self;
         let busy = self.of_busy();
         match [idle.processes, idle.devices].into_iter().flatten().min() {
-            None => Some(format!("its processes are not seen, and the limit is stall_timeout, {stall:.1?}")),
+            None => Some(format!("its processes cannot be observed, and the limit is stall_timeout, {stall:.1?}")),
             // Observations are some time apart: at the end of the limit the known idle time may cover only a part of
             // the silence.
             Some(least) if least >= stall || silent >= busy && least * 2 >= silent => {
@@ -189,7 +189,7 @@ mod tests {
         assert!(told.ends_with("3 times the longest step (100.0s, estimated by the twin)"), "{told}");
         assert_eq!(exceeded(250, Some(59)), None);
         assert!(exceeded(250, Some(60)).unwrap().starts_with("its processes have been idle for 60.0s"));
-        assert!(exceeded(60, None).unwrap().contains("not seen"));
+        assert!(exceeded(60, None).unwrap().contains("cannot be observed"));
         let short = self::limit(StepEstimate::new(100, None, None));
         let told = |processes| short.exceeded(seconds(60), idle(Some(processes), None)).unwrap();
         assert!(told(0).starts_with("its processes are busy, "), "the stall timeout is the least");

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_without_titles_have_forked_or_spawned_what_is_vital() {
+    fn forked_and_spawned_processes_without_titles_are_vital() {
         let server = "python3 vllm serve m";
         let members = [
             member(12, 1, server),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_title_may_be_in_either_place() {
+    fn a_title_is_in_the_command_line_or_in_the_name() {
         assert_eq!(name(&["VLLM::Worker_TP0 ".to_owned()], "python3"), "VLLM::Worker_TP0");
         assert_eq!(name(&["python3".to_owned()], "VLLM::EngineCor"), "VLLM::EngineCor");
         assert_eq!(name(&["/usr/bin/python3".to_owned()], "vllm"), "vllm");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_lives_and_one_with_another_start_does_not() {
+    fn a_process_with_another_start_time_has_ended() {
         let own = i32::try_from(std::process::id()).unwrap();
         let read = Member::read(own, TITLE).unwrap();
         assert!(read.resident > 0 && read.who.end().is_none(), "{read:?}");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dead_have_done_stays_done() {
+    fn the_work_of_ended_processes_stays_counted() {
         let busy = |pid, seconds| {
             let cpu = Duration::from_secs(seconds);
             Member { cpu, bytes: seconds, read: seconds * 10, ..member(pid, 1, "a") }

@@ -362,7 +362,8 @@ impl Look {
         {
             let last = self.log.last(now);
             let message = format!(
-                "the start shows no sign of work for {still:.1?}: no processor time, no reading, no device at work, no log; {last}"
+                "the start shows no sign of work for {still:.1?}: no processor time, no reads, no busy device, no log \
+                 line; {last}"
             );
             return Some(WatchdogAlarm::End { kind: FailureKind::Hang, message });
         }
@@ -379,7 +380,8 @@ impl Look {
         if let Some(reason) = self.memory.look(now, &rooms, resident, self.serving, is_to_end) {
             let of = largest.map(|member| format!("{} with {}", member.who, size(member.resident)));
             let of = of.unwrap_or_else(|| "none".to_owned());
-            let message = format!("{reason}; the largest process of the launch: {of}; all of them: {}", size(resident));
+            let message =
+                format!("{reason}; the largest process of the launch: {of}; all its processes: {}", size(resident));
             return Some(WatchdogAlarm::End { kind: FailureKind::HostMemory, message });
         }
         let message = full_disk(&self.scope.directories)?;

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_of_several_launches_is_ended_and_the_next_one_only_where_that_did_not_help() {
+    fn the_largest_of_several_launches_is_ended_and_the_next_one_only_if_that_did_not_help() {
         let all = Neighbours::default();
         let [small, large, elsewhere] = [(); 3].map(|()| all.enter());
         small.tell(10, &rooms(&["the host"]));

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_begins_the_doubt_anew() {
+    fn a_chunk_restarts_the_silence() {
         let mut doubt = SilenceDoubt::new(TENTH * 10);
         assert_eq!(doubt.step(TENTH * 5), SilenceStep::Ask);
         assert!(!doubt.answer(TENTH * 5, None));

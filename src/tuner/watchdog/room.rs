@@ -119,7 +119,7 @@ impl HostMemory {
             let least = least(room.total).min(first / 2);
             if room.available < least && low.is_none() && is_to_end(&room.of) {
                 let (available, total, least) = (size(room.available), size(room.total), size(least));
-                low = Some(format!("{} has {available} of memory left of {total}, less than {least}", room.of));
+                low = Some(format!("{} has {available} of {total} memory left, less than {least}", room.of));
             }
         }
         let tightest = rooms.iter().min_by_key(|room| room.available)?;
@@ -145,7 +145,7 @@ impl HostMemory {
         (left < soon).then(|| {
             let (available, total, grown) = (size(*now), size(room.total), size(grown));
             format!(
-                "{} has {available} of memory left of {total}, which lasts for {left:.0?}: the engine has grown by {grown} \
+                "{} has {available} of {total} memory left, enough for {left:.0?}: the engine has grown by {grown} \
                  in {passed:.0?}",
                 room.of
             )
@@ -200,20 +200,20 @@ mod tests {
     }
 
     #[test]
-    fn too_little_memory_is_told_with_its_numbers() {
+    fn low_memory_is_reported_with_its_numbers() {
         assert_eq!(
             [1, 8, 24, 64, 2048].map(|gib| size(least(gib * GIB))),
             ["128 MiB", "512 MiB", "737 MiB", "1.9 GiB", "4.0 GiB"]
         );
         let (second, text) = said(24 * GIB, false, 9, |s| (if s < 4 { 20 * GIB } else { 600 * MIB }, 3)).unwrap();
         assert_eq!(second, 4);
-        assert_eq!(text, "the host has 600 MiB of memory left of 24.0 GiB, less than 737 MiB");
+        assert_eq!(text, "the host has 600 MiB of 24.0 GiB memory left, less than 737 MiB");
         assert_eq!(said(24 * GIB, false, 9, |_| (600 * MIB, 3)), None, "it never had more");
         assert!(said(24 * GIB, false, 9, |s| ((600 * MIB) >> s, 3)).is_some(), "and now has far less");
     }
 
     #[test]
-    fn a_launch_that_is_not_to_end_goes_on_with_little_memory_but_not_where_it_takes_the_rest_itself() {
+    fn low_memory_ends_another_launch_unless_this_one_takes_the_rest() {
         let (begin, mut memory) = (Instant::now(), HostMemory::default());
         let mut at = |second: u32, available, resident| {
             let now = begin + Duration::from_secs(1) * second;
@@ -230,11 +230,11 @@ mod tests {
     }
 
     #[test]
-    fn steady_growth_under_load_is_told_before_the_memory_is_gone() {
+    fn steady_growth_under_load_is_reported_before_the_memory_is_exhausted() {
         let leak = |s: u64| ((20 - s) * GIB, (4 + s) * GIB);
         let (second, text) = said(24 * GIB, true, 19, leak).unwrap();
         assert_eq!(second, 5);
-        let expected = "the host has 15.0 GiB of memory left of 24.0 GiB, which lasts for 15s: the engine has grown by \
+        let expected = "the host has 15.0 GiB of 24.0 GiB memory left, enough for 15s: the engine has grown by \
                         5.0 GiB in 5s";
         assert_eq!(text, expected);
         // Weights that are loaded grow as fast, and stop.
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_group_bounds_memory_and_gives_pages_of_files_back() {
+    fn a_control_group_limits_memory_and_its_file_pages_are_available() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
         assert_eq!(group_room(directory.path(), GIB), None);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_with_its_path() {
+    fn a_full_disk_is_reported_with_its_path() {
         let path = Path::new("/data");
         assert_eq!(full(path, 64 * MIB), None);
         assert_eq!(full(path, 5), Some("/data has 5 bytes free, less than 64 MiB".to_owned()));

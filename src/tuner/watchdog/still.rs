@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn time_for_which_the_tuner_was_stopped_is_not_still() {
+    fn the_time_while_the_tuner_was_stopped_does_not_count() {
         let (begin, mut start) = (Instant::now(), StartProgress::new(SECOND * 60, IDLE_SHARE));
         for second in (0..30).chain(3600..3625) {
             assert_eq!(start.look(begin + SECOND * second, LaunchWork::default()), None, "{second}");

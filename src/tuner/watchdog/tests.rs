@@ -77,7 +77,7 @@ async fn the_death_of_an_engine_core_is_noticed_at_once_although_its_leader_live
 }
 
 #[tokio::test]
-async fn what_a_process_forks_to_run_another_program_is_not_taken_for_it() {
+async fn a_fork_that_runs_another_program_is_not_vital() {
     let directory = tempfile::tempdir().unwrap();
     // As when kernels are compiled: a copy of the process, with its title, soon becomes the compiler and then ends.
     let fork = "mkfifo $0; exec 3<>$0; while :; do (read -t 0.02 <&3; exec sleep 0.01); done";
@@ -97,7 +97,7 @@ async fn what_a_process_forks_to_run_another_program_is_not_taken_for_it() {
 }
 
 #[tokio::test]
-async fn the_signal_that_ended_a_process_is_seen_until_its_parent_asks_and_is_the_reason() {
+async fn the_signal_that_ended_a_process_is_its_reason_until_the_parent_collects_it() {
     let directory = tempfile::tempdir().unwrap();
     // `sleep` never collects the child that the shell before it had.
     let script = "(exec -a VLLM::Worker sleep 600) & exec sleep 600";
@@ -119,7 +119,7 @@ async fn the_signal_that_ended_a_process_is_seen_until_its_parent_asks_and_is_th
 }
 
 #[tokio::test]
-async fn what_is_watched_as_a_whole_tells_of_a_death_and_what_the_log_says_of_it() {
+async fn the_watchdog_reports_a_death_with_its_cause_from_the_log() {
     let directory = tempfile::tempdir().unwrap();
     // The leader notices the death itself, a moment later, as vLLM does. It ignores SIGCHLD, so that no zombie remains:
     // a zombie would still show its signal.
@@ -172,7 +172,7 @@ fn clients_of_engines_that_run_elsewhere_are_known() {
 }
 
 #[tokio::test]
-async fn the_first_alarm_counts_and_want_of_memory_allows_no_grace() {
+async fn the_first_alarm_counts_and_low_memory_allows_no_grace_period() {
     let directory = tempfile::tempdir().unwrap();
     let (server, scope) = launch(directory.path(), "exec sleep 600", Duration::ZERO);
     let (watchdog, grace) = (Watchdog::start(scope, server.base_url()), Duration::from_secs(30));

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_is_idle_waits_for_whoever_comes_next() {
+    fn an_idle_engine_waits_for_the_next_arrival() {
         let times = times(&run(ReplayedLoad::Open, &[5000, 0]));
         assert_eq!(times[0], times[1]);
         let gap = times[0].tpot(20).unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_during_a_step_waits_for_one_more_where_the_next_is_already_scheduled() {
+    fn an_arrival_during_a_step_waits_one_more_if_the_next_is_already_scheduled() {
         let mean = |async_scheduling| {
             // The second request comes at every place in a step, over more than one step.
             let ttft = |at| {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn users_ask_one_after_the_other_whatever_the_times_say() {
+    fn each_user_sends_one_request_after_the_other_regardless_of_the_times() {
         let run = run(ReplayedLoad::Closed { users: 1 }, &[0, 0, 900]);
         let (times, steps) = replay(&run, &run.prior).unwrap();
         assert!(times.iter().all(|each| each.latency == times[0].latency), "{times:?}");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_is_in_the_cache_and_takes_no_time() {
+    fn earlier_prompts_are_in_the_cache_and_take_no_time() {
         let prompt = |last: u32| Tokens::Ids((0..200).chain([last]).collect::<Vec<_>>().into());
         let mut cold = run(ReplayedLoad::Open, &[0]);
         cold.settings.resolved.prefix_caching = true;

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_count_where_they_are_known() {
+    fn steps_count_if_they_are_known() {
         let loss = |simulated| Residuals::new(&[], Some([simulated, 1000]), 1.0).loss();
         assert!(loss(1000).abs() < 1e-9 && (loss(1020) - 0.5).abs() < 0.02 && loss(900) > 10.0);
     }

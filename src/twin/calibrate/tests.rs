@@ -83,7 +83,7 @@ fn one_run_is_enough_to_predict_another_configuration() {
 }
 
 #[test]
-fn of_a_closed_load_the_steps_tell_the_host_from_the_front_end() {
+fn step_counts_of_a_closed_load_separate_host_from_front_end() {
     let mut truth = Factors::ONE;
     (truth[TermFactor::Host], truth[TermFactor::Frontend]) = (2.0, 3.0);
     let mut seen = run(Factors::ONE, 32, 60);
@@ -98,7 +98,7 @@ fn of_a_closed_load_the_steps_tell_the_host_from_the_front_end() {
 }
 
 #[test]
-fn what_the_clients_cannot_tell_is_left_to_the_prior() {
+fn factors_that_clients_cannot_measure_keep_their_prior() {
     // Every step reads the weights. The host's millisecond is hidden beside a step, the front end's beside seconds.
     let calibration = calibrate(&[run(truth(), 32, 40)]).unwrap();
     let narrower = |factor| calibration.spread[factor] / prior_spread(factor);

@@ -98,7 +98,7 @@ pub struct StepParts {
 
 /// A model whose `config.json` lacks a value that the twin needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("config.json does not give {0}")]
+#[error("config.json lacks {0}")]
 pub struct IncompleteShape(pub &'static str);
 
 impl StepTime {
@@ -122,7 +122,7 @@ impl StepTime {
         parallel: Parallel,
     ) -> Result<Self, IncompleteShape> {
         let get = |value: Option<u64>, name| value.map(to_f64).ok_or(IncompleteShape(name));
-        let parameters = get(model.dense_parameters(), "all sizes of its layers")?;
+        let parameters = get(model.dense_parameters(), "a size of its layers")?;
         let kv_bytes = get(kv_bytes_per_token(model, settings.cache_dtype_bytes), "the size of its key/value heads")?;
         let layers = get(model.layers, "num_hidden_layers")?;
         let hidden = get(model.hidden_size, "hidden_size")?;

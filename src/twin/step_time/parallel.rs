@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_device_has_nobody_to_tell() {
+    fn one_device_needs_no_communication() {
         let alone = Communication::new(Parallel::NONE, 32.0, 8192.0, 5e-6, 1e11);
         assert!(alone.time(4096.0).abs() < 1e-15);
     }

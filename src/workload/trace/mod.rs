@@ -45,7 +45,7 @@ impl TraceWorkload {
         let holds = max_model_len.unwrap_or(u64::MAX);
         rows.retain(|row| u64::from(row.input) + u64::from(row.output) <= holds);
         let long = all - empty - rows.len();
-        let reasons = [("without input or output tokens", empty), ("longer than the model holds", long)];
+        let reasons = [("without input or output tokens", empty), ("longer than the limit of the model", long)];
         let left_out = reasons.into_iter().filter(|(_, rows)| *rows > 0);
         let left_out = left_out.map(|(reason, rows)| LeftOut { reason, rows: rows as u64 }).collect();
         if rows.is_empty() {
@@ -174,24 +174,24 @@ mod tests {
     #[test]
     fn requests_that_the_model_cannot_hold_are_counted() {
         let kept = trace("input_length,output_length\n9000,1000\n9001,1000\n").unwrap();
-        assert_eq!(kept.left_out(), [LeftOut { reason: "longer than the model holds", rows: 1 }]);
+        assert_eq!(kept.left_out(), [LeftOut { reason: "longer than the limit of the model", rows: 1 }]);
         let error = trace("input_length,output_length\n9001,1000\n").unwrap_err().to_string();
-        assert!(error.ends_with("holds no request; 1 longer than the model holds"), "{error}");
+        assert!(error.ends_with("contains no usable request; 1 longer than the limit of the model"), "{error}");
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_with_its_line_field_and_value() {
+    fn an_unreadable_row_is_reported_with_its_line_field_and_value() {
         let json = "{\"timestamp\": 1, \"input_length\": 600, \"output_length\": 1";
         for (text, problem) in [
-            ("a,b\n1,2\n", ":1: the columns a, b are of no known trace; known are "),
+            ("a,b\n1,2\n", ":1: the columns a, b match no known trace; known are "),
             ("input_length,output_length\n1,2\n1,x\n", ":3: output_length: \"x\" is not a number of tokens"),
             ("arrival_s,input_tokens,output_tokens\nsoon,1,2\n", ":2: arrival_s: \"soon\" is not a time"),
             ("input_length,output_length\n1\n", ":2: "),
-            (&format!("{json}}}\n{json}, \"hash_ids\": [1, 2, 3]}}\n"), ":2: hash_ids: 3 blocks for 600 tokens"),
+            (&format!("{json}}}\n{json}, \"hash_ids\": [1, 2, 3]}}\n"), ":2: hash_ids: 3 blocks, but 600 tokens"),
             (&format!("{json}}}\n\n{{\"input_length\": 600, \"output_length\": 1}}\n"), ":3: timestamp: is missing"),
             (&format!("{json}}}\n{{\"timestamp\": 2}}\n"), ":2: missing field `input_length`"),
             (&format!("{json}}}\n{json}"), ":2: EOF"),
-            ("", ":1: the columns  are of no known trace"),
+            ("", ":1: the columns  match no known trace"),
         ] {
             let error = trace(text).unwrap_err().to_string();
             assert!(error.contains(problem), "{error}\n{problem}");

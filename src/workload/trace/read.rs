@@ -56,7 +56,7 @@ fn json(file: &Path, reader: impl BufRead) -> Result<Vec<Row>, WorkloadError> {
         if read.hash_ids.len() > most as usize {
             let (blocks, tokens) = (read.hash_ids.len(), read.input_length);
             return Err(error(format!(
-                "hash_ids: {blocks} blocks for {tokens} tokens, of {BLOCK} each: at most {most}"
+                "hash_ids: {blocks} blocks, but {tokens} tokens fill at most {most} blocks of {BLOCK}"
             )));
         }
         rows.push(Row { at, input: read.input_length, output: read.output_length, blocks: read.hash_ids });

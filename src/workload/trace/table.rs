@@ -43,7 +43,7 @@ pub(super) fn read(file: &Path, reader: impl Read) -> Result<Vec<Row>, WorkloadE
         });
         let columns: Vec<_> = header.iter().collect();
         let problem =
-            format!("the columns {} are of no known trace; known are {}", columns.join(", "), known.join("; "));
+            format!("the columns {} match no known trace; known are {}", columns.join(", "), known.join("; "));
         return Err(error(1, problem));
     };
     let mut rows = Vec::new();

@@ -53,9 +53,9 @@ fn pauses_soon(name: &str, trouble: &str, says: &str) {
     let paused = workplace.run(&["tune", "study.toml"]);
     let before = ends(name, &workplace, &paused, 5, says);
     let (reason, hint) = if trouble.contains(ANOTHER_KEY) {
-        ("the server wants another API key; give it as VLLM_API_KEY", "hint: see in the log which API key")
+        ("the server requires another API key; set VLLM_API_KEY", "hint: check in the log with which API key")
     } else {
-        ("the server serves [\"somebody\"] and not ", "hint: see with `ss -ltnp` and in the log what answers")
+        ("the server serves [\"somebody\"], not ", "hint: use `ss -ltnp` to find the program that answers")
     };
     assert!(paused.stderr.contains(reason) && paused.stderr.contains(hint), "{name}: {}", paused.stderr);
     assert!(!paused.stderr.contains(KEY), "{name}: {}", paused.stderr);

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use super::{Night, best, blames_nobody, ends, engine, nothing_is_lost, running, told};
 use crate::support::{Ended, Workplace, study_with};
 
-const TIME_IS_UP: &str = "done: the time is up: no further launch fits into it";
+const TIME_IS_UP: &str = "done: the time budget is spent: no further launch fits";
 
 /// Longest time beyond the deadline: a stop, and a margin for a slow machine.
 const STOP: Duration = Duration::from_secs(5);

@@ -36,18 +36,22 @@ const GOES_ON: [(&str, &str, &str); 8] = [
     (
         "configurations fail in words unknown",
         "case \"$*\" in *max-num-seqs*) say \"frobnicator $n$$ gave up\";; esac",
-        "a probe, has started",
+        "has started: the environment did not",
     ),
-    ("configurations are killed", "case \"$*\" in *max-num-seqs*) kill -9 $$;; esac", "a probe, has started"),
+    (
+        "configurations are killed",
+        "case \"$*\" in *max-num-seqs*) kill -9 $$;; esac",
+        "has started: the environment did not",
+    ),
     (
         "configurations say that the device is busy",
         "case \"$*\" in *max-num-seqs*) fault exit@profile:cause=device-busy;; esac",
-        "a probe, has started",
+        "has started: the environment did not",
     ),
     (
         "configurations say that the device is lost",
         "case \"$*\" in *max-num-seqs*) fault exit@weights:cause=device-lost;; esac",
-        "a probe, has started",
+        "has started: the environment did not",
     ),
     (
         "configurations need too much memory",

@@ -55,10 +55,10 @@ fn takes_and_gives_back(name: &str) {
     let run = follow(name, &machine, |shows, _| {
         shows("\"event\":\"retry\"");
         machine.workplace.write("taken", "");
-        shows("the launch waits, for 5 minutes at most");
+        shows("the launch waits for up to 5 minutes");
         std::fs::remove_file(machine.workplace.path("taken")).unwrap();
     });
-    let trials = ends(name, &machine.workplace, &run, 0, "30959 MiB free of 74482 MiB that the launch takes");
+    let trials = ends(name, &machine.workplace, &run, 0, "30959 MiB free, but the launch needs 74482 MiB");
     is_complete(name, &machine, &[], &trials);
 }
 
@@ -67,7 +67,7 @@ fn stays(name: &str) {
     let run = follow(name, &machine, |shows, tuner| {
         shows("\"event\":\"retry\"");
         machine.workplace.write("taken", "");
-        shows("the launch waits, for 5 minutes at most");
+        shows("the launch waits for up to 5 minutes");
         signal(tuner, Signal::SIGINT);
     });
     let before = ends(name, &machine.workplace, &run, 130, "interrupted; run the same command again to go on");
@@ -85,8 +85,8 @@ fn stays_until_the_time_is_up(name: &str) {
         machine.workplace.write("taken", "");
     });
     assert!(begin.elapsed() < Duration::from_secs(11), "{name}: {:?}", begin.elapsed());
-    let before = ends(name, &machine.workplace, &run, 0, "the launch waits, for 5 minutes at most");
-    assert!(run.stderr.contains("the time is up"), "{name}: {}", run.stderr);
+    let before = ends(name, &machine.workplace, &run, 0, "the launch waits for up to 5 minutes");
+    assert!(run.stderr.contains("the time budget is spent"), "{name}: {}", run.stderr);
     std::fs::remove_file(machine.workplace.path("taken")).unwrap();
     let arguments = ["tune", "study.toml", "--trials", "5", "--time", "60s"];
     let after = ends(name, &machine.workplace, &machine.run(&arguments), 0, "");
@@ -127,7 +127,7 @@ fn lost(name: &str) {
     machine.workplace.write("lost", &h100(0, &["error all 15"]));
     let paused = machine.run(&["tune", "study.toml"]);
     let before = ends(name, &machine.workplace, &paused, 5, "device_lost: RuntimeError: Failed to infer device type");
-    assert!(paused.stderr.contains("hint: see with `nvidia-smi` and `dmesg`"), "{name}: {}", paused.stderr);
+    assert!(paused.stderr.contains("hint: check with `nvidia-smi` and `dmesg`"), "{name}: {}", paused.stderr);
     blames_nobody(name, &before);
     // On the next evening the device is still lost. One launch is enough to notice it.
     let launches = || std::fs::read_to_string(machine.workplace.path("launches")).unwrap().lines().count();

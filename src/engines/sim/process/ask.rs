@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_may_end_by_itself_unless_told_not_to() {
+    fn an_answer_may_end_early_unless_the_request_forbids_it() {
         let order = |ignore_eos| {
             let ask = json!({"prompt": [1], "max_tokens": 900, "ignore_eos": ignore_eos});
             orders("0.32.0", &ask).unwrap().remove(0)
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_priority_is_an_error_only_where_the_old_engine_has_no_such_policy() {
+    fn a_priority_is_an_error_only_if_v0_lacks_the_policy() {
         let ask = json!({"prompt": [1], "priority": -3, "ignore_eos": true});
         assert_eq!(orders("0.32.0", &ask).unwrap()[0].priority, -3);
         let complaint = orders("0.6.3", &ask).unwrap_err();

@@ -132,7 +132,7 @@ impl EngineLoop {
         // By default the kernel delays each wake-up by up to 50 microseconds (`PR_SET_TIMERSLACK`, `prctl(2)`).
         let _ = nix::sys::prctl::set_timerslack(1);
         if self.realtime && !prefer() {
-            self.stats.warn("The engine's thread gets no real-time priority: it takes CAP_SYS_NICE or `ulimit -r`.");
+            self.stats.warn("The engine's thread gets no real-time priority: it needs CAP_SYS_NICE or `ulimit -r`.");
         }
         loop {
             if let Some(step) = self.stalled.take()

@@ -123,7 +123,7 @@ async fn reset_prefix_cache(State(front_end): State<Arc<FrontEnd>>) -> StatusCod
 async fn pause(State(front_end): State<Arc<FrontEnd>>, uri: Uri) -> Response {
     let mode = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("mode="));
     if mode != Some("keep") {
-        let error = format!("mode is {}, only keep is simulated", mode.unwrap_or("abort"));
+        let error = format!("mode is {}, but only keep is simulated", mode.unwrap_or("abort"));
         return (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response();
     }
     front_end.pause(true, "paused").await

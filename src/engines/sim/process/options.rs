@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_parsed_ends_with_exit_code_2_and_argparse_words() {
+    fn a_parse_error_ends_with_exit_code_2_and_the_wording_of_argparse() {
         for (line, text) in [
             ("", "the following arguments are required: model_tag"),
             ("--port 1", "the following arguments are required: model_tag"),

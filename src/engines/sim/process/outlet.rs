@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_slow_client_does_not_take_comes_later_and_in_order() {
+    async fn a_slow_client_gets_its_data_later_and_in_order() {
         let (mut server, mut client) = pair().await;
         let outlet = Arc::clone(&server.0);
         let piece = vec![7; 100_000];

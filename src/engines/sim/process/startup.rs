@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_simulated_engine_listens_on_loopback_unless_it_is_told_otherwise() {
+    fn a_simulated_engine_listens_on_loopback_unless_a_flag_sets_a_host() {
         let model = tempfile::tempdir().unwrap();
         crate::engines::sim::process::tests::write_model(model.path());
         let address = |flags: &[&str]| {

@@ -286,7 +286,7 @@ async fn a_client_that_goes_away_aborts_its_request() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_streams_and_says_so() {
+async fn a_stop_ends_streams_and_is_logged() {
     let server = ready("--sim-time-scale 1").await;
     let ask = json!({"prompt": [1], "max_tokens": 2000, "ignore_eos": true, "stream": true});
     let mut reply = server.client.post(server.url("/v1/completions")).json(&ask).send().await.unwrap();
@@ -364,7 +364,7 @@ async fn configurations_that_vllm_refuses_are_refused_in_its_words() {
 }
 
 #[tokio::test]
-async fn what_only_slows_the_engine_down_is_a_warning_in_its_log() {
+async fn a_degraded_configuration_is_a_warning_in_the_log() {
     let server = ready("--sim-device cpu --sim-vllm-version 0.12.0 --block-size 16").await;
     let log = server.log.text();
     let warning = log.lines().find(|line| line.contains("WARNING")).unwrap_or_default();

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variable_decides_where_both_engines_are_possible() {
+    fn the_variable_decides_if_both_engines_are_possible() {
         let of = |version, line, value| choice(version, CAPABLE, line, &[("VLLM_USE_V1", value)], "{}");
         assert!(of("0.8.5", "", "0") && of("0.10.2", "", "0") && !of("0.12.0", "", "0"));
         assert!(!of("0.8.5", "--speculative-config {\"method\":\"ngram\"}", "1"));

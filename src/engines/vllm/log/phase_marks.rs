@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_of_v1_in_0_9_is_divided_as_its_log_says() {
+    fn a_start_of_v1_in_0_9_is_divided_by_its_log() {
         // Seconds since 19:59:40.
         let lines = [
             (7, "INFO 07-22 19:59:47 [__init__.py:243] Automatically detected platform cuda."),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_comes_next() {
+    fn a_log_line_begins_the_next_phase() {
         let begins = |line: &str| phase_mark(line).map(|mark| mark.begins);
         assert_eq!(begins("INFO [x.py:1] Starting to load model m..."), Some(Weights));
         assert_eq!(begins("(Worker pid=1) INFO [x.py:1] Loading weights took 2.38 seconds"), Some(KvCache));
@@ -173,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_log_says_the_phases_add_up_to_the_start(
+        fn the_phases_of_any_log_add_up_to_the_start(
             lines in proptest::collection::vec((0..MARKS.len(), 0..1000_u64), 0..30),
             rest in 0..1000_u64,
         ) {

@@ -83,7 +83,7 @@ multi_step_stream_outputs=True, enable_prefix_caching=False, use_async_output_pr
 }
 
 #[test]
-fn what_was_asked_and_is_resolved_otherwise_is_a_difference() {
+fn a_value_that_is_resolved_differently_is_a_difference() {
     let asked = Config::new()
         .with("max-num-batched-tokens", 2048_i64)
         .with("max-num-seqs", 1_i64)
@@ -97,7 +97,7 @@ fn what_was_asked_and_is_resolved_otherwise_is_a_difference() {
 }
 
 #[test]
-fn another_spelling_what_was_left_open_and_what_is_not_told_are_no_differences() {
+fn other_spellings_open_values_and_unlogged_values_are_no_differences() {
     let asked = Config::new()
         .with("dtype", "auto")
         .with("max-model-len", "1K")
@@ -133,7 +133,7 @@ fn backends_are_named_as_the_flag_spells_them() {
 }
 
 #[test]
-fn only_what_was_asked_is_shown_of_the_arguments_and_never_a_secret() {
+fn only_given_arguments_are_shown_and_never_a_secret() {
     let seen = resolved(V0_9, "");
     let asked = Config::new().with("max-num-seqs", 128_i64).with("api-key", "hush");
     let shown = seen.shown(&asked);

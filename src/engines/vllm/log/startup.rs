@@ -112,7 +112,7 @@ INFO 07-22 20:37:31 [executor_base.py:112] # cuda blocks: 24292, # CPU blocks: 4
     }
 
     #[test]
-    fn a_refused_length_tells_what_would_fit() {
+    fn the_log_of_a_refused_length_contains_the_longest_that_fits() {
         let log = "(EngineCore pid=9) ERROR 11-20 [core.py:1510] ValueError: To serve at least one request with the \
                    model's max seq len (4096), (0.01 GiB KV cache is needed, which is larger than the available KV cache \
                    memory (-1.44 GiB). Based on the available memory, the estimated maximum model length is 896. Try";
@@ -122,7 +122,7 @@ INFO 07-22 20:37:31 [executor_base.py:112] # cuda blocks: 24292, # CPU blocks: 4
     }
 
     #[test]
-    fn of_several_workers_the_tightest_counts_and_an_empty_log_tells_nothing() {
+    fn the_worker_with_the_least_memory_counts_and_an_empty_log_has_no_observation() {
         let log = "Available KV cache memory: 30.10 GiB\nAvailable KV cache memory: 29.90 GiB\n\
                    Model loading took 15.0 GiB memory and 3.1 seconds\nModel loading took 15.2 GiB memory and 3.1 seconds";
         let seen = observe(log);

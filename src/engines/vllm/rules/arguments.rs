@@ -6,21 +6,21 @@ use crate::engines::vllm::FLAGS;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "A1",
-        holds: "the release has the flag and takes its value",
+        holds: "the release has the flag and accepts its value",
         releases: ReleaseRange::ALL,
         severity: Severity::Arguments,
         check: known,
     },
     Rule {
         id: "R4a",
-        holds: "numbers keep the bounds of their fields",
+        holds: "numbers are within the limits of their fields",
         releases: ReleaseRange::ALL,
         severity: Severity::Configuration,
         check: within_bounds,
     },
     Rule {
         id: "R4d",
-        holds: "sizes are at least 1, also where the release does not check them",
+        holds: "sizes are at least 1, even if the release does not check them",
         releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: at_least_one,
@@ -46,7 +46,7 @@ fn at_least_one(candidate: &Candidate<'_>) -> Option<Violation> {
     AT_LEAST_ONE.into_iter().find_map(|name| {
         let given = candidate.config.get_i64(name).filter(|given| *given < 1)?;
         let (field, version) = (name.replace('-', "_"), candidate.facts.version);
-        let message = format!("{field} is {given}, which vLLM {version} does not check and fails with later");
+        let message = format!("{field} is {given}, must be at least 1: vLLM {version} accepts it and fails later");
         Some(Violation::new(message).unset(name))
     })
 }
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_old_release_does_not_check_is_refused_all_the_same() {
+    fn sizes_below_1_are_refused_even_if_an_old_release_does_not_check_them() {
         let gpu = Device::gpu_of(80 << 30);
         for flag in ["--max-num-seqs 0", "--max-num-batched-tokens -1", "--tensor-parallel-size 0"] {
             let finding = verdict("0.8.5", gpu, flag);

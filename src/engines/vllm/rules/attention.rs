@@ -9,21 +9,21 @@ use crate::facts::{Device, EngineVersion};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R14c",
-        holds: "on a CPU a cache in another type comes without chunked prefill and prefix caching",
+        holds: "on a CPU, a KV cache in another type excludes chunked prefill and prefix caching",
         releases: ReleaseRange::between(EngineVersion::V0_8, EngineVersion::V0_32),
         severity: Severity::Configuration,
         check: cpu_cache_type,
     },
     Rule {
         id: "R15d",
-        holds: "an fp8 checkpoint has no cache in fp8_e5m2",
+        holds: "an fp8 checkpoint excludes a KV cache in fp8_e5m2",
         releases: ReleaseRange::before(EngineVersion::V0_32),
         severity: Severity::Late,
         check: cache_suits_checkpoint,
     },
     Rule {
         id: "R15f",
-        holds: "the attention kernel that is asked for suits the model and the GPU",
+        holds: "the requested attention backend supports the model and the GPU",
         releases: ReleaseRange::from(EngineVersion::V0_12),
         severity: Severity::Late,
         check: kernel_suits,

@@ -14,7 +14,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "R15c",
-        holds: "the block size is that of the kernel for latent attention",
+        holds: "the block size is the one that the kernel for latent attention requires",
         releases: ReleaseRange::between(EngineVersion::V0_8, EngineVersion::V0_20),
         severity: Severity::Overridden,
         check: forced,

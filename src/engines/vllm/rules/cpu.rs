@@ -7,22 +7,18 @@ use super::{Candidate, Rule, Violation, late_failure};
 use crate::stats::{GIB, gib};
 
 pub(super) const RULES: &[Rule] = &[
-    late_failure(
-        "R10d",
-        "every worker on a CPU has a memory node of its own, or its threads are not bound by itself",
-        nodes,
-    ),
-    late_failure("R10e", "VLLM_CPU_OMP_THREADS_BIND names the CPUs of every worker", lists),
-    late_failure("R15g", "the CPU's attention kernel has the model's head size", head_size),
-    late_failure("R15h", "latent attention on a CPU caches in 16 bits", latent_cache),
-    late_failure("R15i", "an fp8 cache on a CPU has heads of a multiple of 32", eight_bit_heads),
-    late_failure("R16q", "one sequence's context is divided among devices other than CPUs", whole_context),
-    late_failure("R17d", "guessed tokens are looked up on a device that is there", guesses_on_a_gpu),
-    late_failure("R18c", "KV blocks are offloaded from a GPU", blocks_leave_a_gpu),
-    late_failure("R18d", "weights are prefetched to a GPU", weights_go_to_a_gpu),
-    late_failure("R20l", "the CPU has a kernel for weights that are quantised while they are loaded", online_kernels),
-    late_failure("R5c", "the share of a CPU's memory leaves room for the engine itself", share_leaves_room),
-    late_failure("R5d", "the CPU's memory holds the key/value cache that is asked for", cache_fits),
+    late_failure("R10d", "every worker on a CPU has its own NUMA node, unless its threads are bound explicitly", nodes),
+    late_failure("R10e", "VLLM_CPU_OMP_THREADS_BIND lists the CPUs of every worker", lists),
+    late_failure("R15g", "the CPU's attention kernel supports the model's head size", head_size),
+    late_failure("R15h", "latent attention on a CPU needs a KV cache in 16 bits", latent_cache),
+    late_failure("R15i", "an fp8 KV cache on a CPU needs a head size that is a multiple of 32", eight_bit_heads),
+    late_failure("R16q", "decode context parallelism does not run on CPUs", whole_context),
+    late_failure("R17d", "the speculative method ngram_gpu needs a GPU", guesses_on_a_gpu),
+    late_failure("R18c", "the offload of KV cache blocks needs a GPU", blocks_leave_a_gpu),
+    late_failure("R18d", "the prefetch of offloaded weights needs a GPU", weights_go_to_a_gpu),
+    late_failure("R20l", "the CPU has a kernel for the quantization of weights during loading", online_kernels),
+    late_failure("R5c", "gpu-memory-utilization on a CPU leaves memory for the engine itself", share_leaves_room),
+    late_failure("R5d", "the host's memory has room for the requested KV cache", cache_fits),
 ];
 
 const BIND: &str = "VLLM_CPU_OMP_THREADS_BIND";
@@ -42,7 +38,7 @@ fn nodes(candidate: &Candidate<'_>) -> Option<Violation> {
     let simulated = candidate.facts.env.contains_key("VLLM_CPU_SIM_MULTI_NUMA");
     (by_itself && !simulated && workers > u64::from(nodes)).then(|| {
         let message = format!(
-            "Not enough allowed NUMA nodes to bind threads of {workers} local CPUWorkers: {nodes} are here. Set \
+            "Not enough allowed NUMA nodes to bind threads of {workers} local CPUWorkers: the host has {nodes}. Set \
              VLLM_CPU_OMP_THREADS_BIND, or decrease the parallel sizes."
         );
         Violation::new(message).unset("tensor-parallel-size").unset("pipeline-parallel-size")
@@ -83,7 +79,7 @@ fn head_size(candidate: &Candidate<'_>) -> Option<Violation> {
     let size =
         model.head_dim.filter(|size| candidate.on_cpu() && model.latent.is_none() && !HEAD_SIZES.contains(size))?;
     Some(Violation::new(format!(
-        "Unsupported CPU attention configuration: head_dim={size}; the kernel has {}",
+        "Unsupported CPU attention configuration: head_dim={size}; the kernel supports {}",
         HEAD_SIZES.map(|size| size.to_string()).join(", ")
     )))
 }
@@ -253,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_gpu_is_refused_on_a_cpu() {
+    fn features_that_need_a_gpu_are_refused_on_a_cpu() {
         for (line, rule) in [
             (r#"--speculative-config {"method":"ngram_gpu","num_speculative_tokens":3}"#, Some("R17d")),
             (r#"--speculative-config {"method":"ngram","num_speculative_tokens":3}"#, None),
@@ -269,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_itself_needs_memory_beside_its_cache() {
+    fn the_engine_needs_memory_in_addition_to_its_cache() {
         let space = |gib: &'static str| [("VLLM_CPU_KVCACHE_SPACE", gib)];
         assert_eq!(found("{}", &[], "--gpu-memory-utilization 0.95").0, Some("R5c"));
         assert_eq!(found("{}", &[], "--gpu-memory-utilization 0.93").0, None);

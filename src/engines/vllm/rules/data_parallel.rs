@@ -9,14 +9,14 @@ const V0_32: ReleaseRange = ReleaseRange::from(EngineVersion::V0_32);
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R16c",
-        holds: "nodes, ranks and load balancing of the data-parallel launch fit together",
+        holds: "nodes, ranks and load balancing of the data-parallel launch are consistent",
         releases: V0_32,
         severity: Severity::Configuration,
         check: launch,
     },
     Rule {
         id: "R16d",
-        holds: "one server for each data-parallel rank has the ranks and ports that it needs",
+        holds: "servers for single data-parallel ranks have valid ranks and ports",
         releases: V0_32,
         severity: Severity::Configuration,
         check: several_ports,

@@ -16,21 +16,21 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "R10a",
-        holds: "every worker of an engine whose executor was chosen has a GPU",
+        holds: "every worker of the explicitly chosen executor has a GPU",
         releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: a_gpu_for_each_local_worker,
     },
     Rule {
         id: "R10b",
-        holds: "every data-parallel engine has its GPUs",
+        holds: "every data-parallel engine has enough GPUs",
         releases: ReleaseRange::from(EngineVersion::V0_8),
         severity: Severity::Late,
         check: gpus_for_each_engine,
     },
     Rule {
         id: "R10c",
-        holds: "the executor of one process has one worker",
+        holds: "the executor uni has one worker",
         releases: ReleaseRange::from(EngineVersion::V0_8),
         severity: Severity::Late,
         check: one_worker_in_one_process,
@@ -105,7 +105,7 @@ fn a_gpu_for_each_worker(candidate: &Candidate<'_>) -> Option<Violation> {
             }
             _ => format!(
                 "Unable to load Ray which is required for multi-node inference, please install Ray with `pip install \
-                 ray`. Where it is installed it waits for more GPUs: {workers} are needed, {gpus} are here."
+                 ray`. With Ray, the start waits for GPUs: {workers} are needed, the node has {gpus}."
             ),
         };
         fitted(message, gpus)
@@ -118,7 +118,7 @@ fn a_gpu_for_each_local_worker(candidate: &Candidate<'_>) -> Option<Violation> {
         let message = if candidate.facts.version < EngineVersion::V0_10 {
             format!("please set tensor_parallel_size ({workers}) to less than max local gpu count ({gpus})")
         } else {
-            format!("DP adjusted local rank {} is out of bounds: {gpus} GPUs are here", workers - 1)
+            format!("DP adjusted local rank {} is out of bounds: the node has {gpus} GPUs", workers - 1)
         };
         fitted(message, gpus)
     })
@@ -131,7 +131,7 @@ fn gpus_for_each_engine(candidate: &Candidate<'_>) -> Option<Violation> {
     (engines > 1 && needed > gpus && workers <= gpus && chosen).then(|| {
         let message = format!(
             "DP adjusted local rank {} is out of bounds: {engines} engines of {workers} workers need {needed} GPUs, \
-             {gpus} are here",
+             the node has {gpus}",
             needed - 1
         );
         let fits = i64::try_from(gpus / workers).unwrap_or(1).max(1);
@@ -144,7 +144,7 @@ fn one_worker_in_one_process(candidate: &Candidate<'_>) -> Option<Violation> {
     candidate.facts.device.gpu()?;
     let workers = workers(candidate);
     (workers > 1 && executor(candidate) == Some("uni")).then(|| {
-        let message = format!("the uni executor has one worker, which waits for the other {} for ever", workers - 1);
+        let message = format!("the uni executor starts one worker, which waits forever for the other {}", workers - 1);
         Violation::new(message).unset("distributed-executor-backend")
     })
 }

@@ -3,12 +3,12 @@
 use super::{Candidate, Rule, Violation, refusal};
 
 pub(super) const RULES: &[Rule] = &[
-    refusal("R16k", "the executor exists and can do what is asked of it", executor),
-    refusal("R16l", "processor sets of the workers are well-formed and asked for", processors),
+    refusal("R16k", "the executor exists, is installed and supports the parallel sizes", executor),
+    refusal("R16l", "NUMA bindings of the workers are well-formed and enabled", processors),
     refusal("R16m", "device ids are distinct and of one kind", devices),
-    refusal("R16n", "profiling with nsight has workers of Ray", nsight),
-    refusal("R16o", "hyper-connections are spread where they can be", hyper_connections),
-    refusal("R16p", "sampling is sharded over several devices", sharded_sampling),
+    refusal("R16n", "profiling with nsight needs workers of Ray", nsight),
+    refusal("R16o", "the flag enable-hc-sp needs CUDA", hyper_connections),
+    refusal("R16p", "batch-sharded sampling has enough devices and sequences", sharded_sampling),
 ];
 
 const KNOWN: [&str; 4] = ["mp", "uni", "ray", "external_launcher"];

@@ -8,24 +8,24 @@ use crate::facts::EngineVersion;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R16a",
-        holds: "decode context parallelism reuses the tensor-parallel devices",
+        holds: "the decode-context-parallel size suits the other parallel sizes",
         releases: ReleaseRange::from(EngineVersion::V0_10),
         severity: Severity::Configuration,
         check: decode_context,
     },
     Rule {
         id: "R16b",
-        holds: "expert parallelism has experts",
+        holds: "expert parallelism needs a model with experts",
         releases: ReleaseRange::from(EngineVersion::V0_8),
         severity: Severity::Configuration,
         check: has_experts,
     },
     refusal("R16e", "decode context parallelism fits the key/value heads", context_and_heads),
-    refusal("R16f", "expert load balancing has expert parallelism, several devices and a GPU", load_balancing),
-    refusal("R16g", "elastic expert parallelism can rescale", elastic),
-    refusal("R16h", "microbatches have a backend and enough tokens", microbatches),
-    refusal("R16i", "prefill context parallelism has a model runner that knows it", prefill_context),
-    refusal("R16j", "experts placed for moonep are what it supports", moonep),
+    refusal("R16f", "expert load balancing needs expert parallelism and several GPUs", load_balancing),
+    refusal("R16g", "elastic expert parallelism needs load balancing, one pipeline stage and a valid maximum", elastic),
+    refusal("R16h", "microbatches have a supported backend and enough tokens", microbatches),
+    refusal("R16i", "prefill context parallelism needs a model runner that supports it", prefill_context),
+    refusal("R16j", "the moonep backend supports the model and the placement of its experts", moonep),
 ];
 
 fn tensor(candidate: &Candidate<'_>) -> i64 {

@@ -10,14 +10,14 @@ use super::{Candidate, Rule, Violation, refusal};
 use crate::engines::vllm::FLAGS;
 
 pub(super) const RULES: &[Rule] = &[
-    refusal("R4h", "JSON fields are known and have their types", json_fields),
-    refusal("R20b", "the memory allocator can give memory back", sleep),
-    refusal("R21", "the model runner of a CPU knows the feature", model_runner),
-    refusal("R21a", "state-space flags fit together and to the model", state_space),
+    refusal("R4h", "JSON fields are known and have the right types", json_fields),
+    refusal("R20b", "the platform supports sleep mode and the cumem allocator", sleep),
+    refusal("R21", "the model runner on a CPU supports the feature", model_runner),
+    refusal("R21a", "flags of state-space layers suit each other and the model", state_space),
     refusal("R21b", "the profiler has a directory and only its own options", profiler),
-    refusal("R21c", "structured outputs have a backend that can do what is asked", structured_outputs),
-    refusal("R21e", "a language model is not run by TerraTorch", implementation),
-    refusal("R21d", "asynchronous expert balancing has a communicator for it", balancing),
+    refusal("R21c", "the backend of structured outputs supports the requested options", structured_outputs),
+    refusal("R21e", "TerraTorch does not run language models", implementation),
+    refusal("R21d", "asynchronous expert load balancing has a compatible communicator", balancing),
 ];
 
 /// JSON flags that must be objects, with any content.

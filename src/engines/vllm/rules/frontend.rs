@@ -5,7 +5,7 @@ use super::{Candidate, Rule, Violation, refusal};
 pub(super) const RULES: &[Rule] = &[
     refusal("F1", "flags that need another flag have it", needs),
     refusal("F2", "the server's numbers are not negative", numbers),
-    refusal("F3", "metrics are asked for in a form that exists", observability),
+    refusal("F3", "options of metrics and traces are valid", observability),
 ];
 
 fn needs(candidate: &Candidate<'_>) -> Option<Violation> {

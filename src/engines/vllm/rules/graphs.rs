@@ -6,12 +6,12 @@ use serde_json::{Map, Value as Json};
 use super::{Candidate, Rule, Violation, refusal};
 
 pub(super) const RULES: &[Rule] = &[
-    refusal("R22", "graph sizes end at the largest size that is asked for", largest),
-    refusal("R22a", "a field of a configuration is set in one place", twice),
+    refusal("R22", "the largest capture size equals max-cudagraph-capture-size", largest),
+    refusal("R22a", "a field is set by its flag or in JSON, not by both", twice),
     refusal("R22b", "the optimization level is 0, 1, 2 or 3", level),
     refusal("R22c", "custom operations and the compiler's backend are well-formed", compilation),
     refusal("R15j", "the attention backend exists", attention_backend),
-    refusal("R15k", "kernels for linear attention run on this device", linear_attention),
+    refusal("R15k", "the kernel for linear attention runs on this device", linear_attention),
 ];
 
 /// `AttentionBackendEnum` in `vllm/v1/attention/backends/registry.py`.

@@ -26,7 +26,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "R12b",
-        holds: "no negative share of the weights is offloaded",
+        holds: "cpu-offload-gb is not negative",
         // From 0.12 on, a field bound covers this.
         releases: ReleaseRange::before(EngineVersion::V0_12),
         severity: Severity::Configuration,
@@ -34,7 +34,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "R12c",
-        holds: "the host's memory holds the weights that are offloaded",
+        holds: "the host's memory has room for the offloaded weights",
         releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: offload_fits,
@@ -86,7 +86,7 @@ fn offload_fits(candidate: &Candidate<'_>) -> Option<Violation> {
     let offloaded = (each * workers).min(weights);
     (offloaded > host && candidate.facts.device != Device::Cpu).then(|| {
         let message = format!(
-            "cpu_offload_gb of {each} takes {offloaded:.2} GiB of weights out of the GPUs; the host has {host:.2} GiB"
+            "cpu_offload_gb of {each} moves {offloaded:.2} GiB of weights to the host, which has {host:.2} GiB"
         );
         Violation::new(message).unset("cpu-offload-gb")
     })

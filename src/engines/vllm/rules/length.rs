@@ -7,7 +7,7 @@ use crate::facts::EngineVersion;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R11",
-        holds: "max-model-len is at most the length that the model was made for",
+        holds: "max-model-len is at most the model's own length",
         releases: ReleaseRange::ALL,
         severity: Severity::Configuration,
         check: model_holds,

@@ -6,9 +6,9 @@
 use super::{Candidate, Rule, Violation, late_failure};
 
 pub(super) const RULES: &[Rule] = &[
-    late_failure("R20m", "the load format is one of this release", known_format),
-    late_failure("R20n", "the weights lie in the load format that is asked for", files_of_the_format),
-    late_failure("R20o", "the tokenizer mode is one of this release", known_tokenizer),
+    late_failure("R20m", "the load format exists in this release", known_format),
+    late_failure("R20n", "the model has weights in the requested load format", files_of_the_format),
+    late_failure("R20o", "the tokenizer mode exists in this release", known_tokenizer),
     late_failure("R23", "the engine's Python has the packages that a flag needs", packages),
 ];
 
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_are_missed_only_where_they_are_known_to_be_absent() {
+    fn a_package_is_reported_as_missing_only_if_it_is_known_to_be_absent() {
         let xxhash = Config::new().with("prefix-caching-hash-algo", "xxhash_cbor");
         assert_eq!(rejected(&xxhash, None), None);
         assert_eq!(rejected(&xxhash, Some(&["tensorizer"])), None);

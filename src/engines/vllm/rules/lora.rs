@@ -6,14 +6,14 @@ use crate::facts::EngineVersion;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R19b",
-        holds: "the host keeps at least as many adapters as a batch uses, and there is one at least",
+        holds: "max-loras is at least 1, and max-cpu-loras at least max-loras",
         releases: ReleaseRange::from(EngineVersion::V0_12),
         severity: Severity::Configuration,
         check: counts,
     },
     Rule {
         id: "R19c",
-        holds: "adapters for modalities belong to a multimodal model",
+        holds: "LoRA adapters for modalities need a multimodal model",
         releases: ReleaseRange::from(EngineVersion::V0_32),
         severity: Severity::Configuration,
         check: modalities,

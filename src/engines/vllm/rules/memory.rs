@@ -13,42 +13,42 @@ const BY_HAND: ReleaseRange = ReleaseRange::before(EngineVersion::V0_12);
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R5",
-        holds: "the engine takes at most the whole memory",
+        holds: "gpu-memory-utilization is at most 1",
         releases: BY_HAND,
         severity: Severity::Configuration,
         check: at_most_all,
     },
     Rule {
         id: "R5a",
-        holds: "the engine takes some memory",
+        holds: "gpu-memory-utilization is more than 0",
         releases: BY_HAND,
         severity: Severity::Late,
         check: more_than_none,
     },
     Rule {
         id: "R5b",
-        holds: "the share of memory leaves room for the driver",
+        holds: "gpu-memory-utilization leaves memory for the driver",
         releases: ReleaseRange::from(EngineVersion::V0_10),
         severity: Severity::Late,
         check: leaves_the_driver,
     },
     Rule {
         id: "R5e",
-        holds: "the share of memory is free, beside what other processes hold",
+        holds: "the requested memory is free, not in use by other processes",
         releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: is_free,
     },
     Rule {
         id: "R6",
-        holds: "the key/value cache holds one sequence of max-model-len",
+        holds: "the KV cache has room for one sequence of max-model-len",
         releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: holds_one_sequence,
     },
     Rule {
         id: "R7",
-        holds: "weights and activations leave memory for the key/value cache",
+        holds: "weights and activations leave memory for the KV cache",
         releases: ReleaseRange::ALL,
         severity: Severity::Late,
         check: leaves_a_cache,
@@ -176,7 +176,7 @@ fn holds_one_sequence(candidate: &Candidate<'_>) -> Option<Violation> {
     let message = if candidate.effective.v0 {
         format!(
             "The model's max seq len ({length}) is larger than the maximum number of tokens that can be stored in KV \
-             cache ({largest}): it needs {needed:.2} GiB, available are {available}."
+             cache ({largest}): it needs {needed:.2} GiB, {available} are available."
         )
     } else {
         format!(
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_that_leave_nothing_are_refused_and_a_larger_share_helps_where_it_can() {
+    fn weights_that_leave_no_cache_are_refused_and_the_repair_may_raise_the_share() {
         let short = |share: f64| Config::new().with("max-model-len", 4096_i64).with("gpu-memory-utilization", share);
         let (rule, message, repaired) = verdict(24, &short(0.5)).unwrap();
         assert_eq!((rule, repaired.and_then(|config| config.get_f64("gpu-memory-utilization"))), ("R7", Some(0.95)));

@@ -14,28 +14,28 @@ const OLD: ReleaseRange = ReleaseRange::before(EngineVersion::V0_10);
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R4e",
-        holds: "there is at least one step at once",
+        holds: "num-scheduler-steps is at least 1",
         releases: OLD,
         severity: Severity::Configuration,
         check: at_least_one,
     },
     Rule {
         id: "R13c",
-        holds: "several steps at once come without speculative decoding",
+        holds: "multi-step scheduling excludes speculative decoding",
         releases: OLD,
         severity: Severity::Configuration,
         check: without_drafting,
     },
     Rule {
         id: "R13d",
-        holds: "several steps at once and chunked prefill come without pipeline stages",
+        holds: "multi-step scheduling with chunked prefill excludes pipeline parallelism",
         releases: OLD,
         severity: Severity::Configuration,
         check: without_stages,
     },
     Rule {
         id: "R13b",
-        holds: "several steps at once have an attention kernel that supports them",
+        holds: "multi-step scheduling needs an attention backend that supports it",
         releases: OLD,
         severity: Severity::Late,
         check: with_a_kernel,
@@ -72,9 +72,9 @@ fn with_a_kernel(candidate: &Candidate<'_>) -> Option<Violation> {
     let (backend, reason) = match asked {
         None | Some("FLASH_ATTN") => ("XFORMERS", without_flash_attention(candidate)?),
         Some("FLASHINFER") if candidate.effective.chunked_prefill => {
-            ("FLASHINFER", "with chunked prefill it has to be FLASH_ATTN".to_owned())
+            ("FLASHINFER", "chunked prefill needs FLASH_ATTN".to_owned())
         }
-        Some("XFORMERS") => ("XFORMERS", "VLLM_ATTENTION_BACKEND asks for it".to_owned()),
+        Some("XFORMERS") => ("XFORMERS", "set by VLLM_ATTENTION_BACKEND".to_owned()),
         Some(_) => return None,
     };
     let message = format!("Multi-Step not supported for attention backend: {backend} ({reason})");

@@ -7,13 +7,13 @@ use super::{Candidate, Rule, Violation, refusal};
 use crate::flag::FlagBounds;
 
 pub(super) const RULES: &[Rule] = &[
-    refusal("R19", "limits for each prompt are counts", limits),
-    refusal("R19d", "numbers of a multimodal model keep their bounds", bounds),
-    refusal("R19e", "objects that share memory are bounded only where memory is shared", shared_memory),
-    refusal("R19f", "the encoder's attention has a backend that exists", encoder_backend),
-    refusal("R19g", "items travel between processes in a way that works", transport),
-    refusal("R19h", "the processor runs on a device that exists", processor_device),
-    refusal("R19i", "pooling has one worker or no cache of processed items", renderers),
+    refusal("R19", "limits per prompt are known and whole numbers", limits),
+    refusal("R19d", "numbers for multimodal models are within the limits of their fields", bounds),
+    refusal("R19e", "mm-shm-cache-max-object-size-mb needs the cache type shm", shared_memory),
+    refusal("R19f", "the attention backend of the multimodal encoder exists", encoder_backend),
+    refusal("R19g", "the launch supports the transport of multimodal items", transport),
+    refusal("R19h", "the device of the multimodal processor exists", processor_device),
+    refusal("R19i", "pooling models have one renderer or no multimodal processor cache", renderers),
 ];
 
 fn limits(candidate: &Candidate<'_>) -> Option<Violation> {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_modalities_count_only_where_there_are_any() {
+    fn flags_of_modalities_count_only_for_multimodal_models() {
         for (line, id) in [
             ("--mm-processor-cache-gb -1", "R19d"),
             ("--mm-shm-cache-max-object-size-mb 0", "R19e"),

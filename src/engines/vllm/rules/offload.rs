@@ -4,9 +4,9 @@
 use super::{Candidate, Rule, Violation, refusal};
 
 pub(super) const RULES: &[Rule] = &[
-    refusal("R18", "groups of prefetched layers hold what is taken out of them", groups),
-    refusal("R18a", "a KV connector has a name and a role", connector),
-    refusal("R18b", "the package behind a KV connector is there", package),
+    refusal("R18", "the prefetch of offloaded layers has valid group sizes and steps", groups),
+    refusal("R18a", "the KV connector has a known name, a role and a valid setup", connector),
+    refusal("R18b", "the Python package of the KV connector is installed", package),
 ];
 
 fn groups(candidate: &Candidate<'_>) -> Option<Violation> {

@@ -77,7 +77,7 @@ mod tests {
     use crate::engines::vllm::rules::tests::rule;
 
     #[test]
-    fn what_is_inside_of_the_layers_must_divide() {
+    fn the_inner_size_of_the_layers_must_divide() {
         let found = |keys: serde_json::Value, line: &str| {
             let model = crate::facts::ModelShape::from_json(&keys);
             let version = crate::facts::EngineVersion::V0_32;

@@ -9,14 +9,14 @@ use crate::facts::EngineVersion;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R4i",
-        holds: "partial prefills are chunks, at least one, and no more of them are long than there are",
+        holds: "partial prefills need chunked prefill and consistent limits",
         releases: ReleaseRange::between(EngineVersion::V0_8, EngineVersion::V0_12),
         severity: Severity::Configuration,
         check: consistent,
     },
     Rule {
         id: "R4c",
-        holds: "there is one partial prefill at a time",
+        holds: "partial prefills are limited to one at a time",
         releases: ReleaseRange::between(EngineVersion::V0_12, EngineVersion::V0_32),
         severity: Severity::Configuration,
         check: only_one,
@@ -68,7 +68,7 @@ mod tests {
     use crate::engines::vllm::rules::tests::rule;
 
     #[test]
-    fn the_old_engine_takes_several_where_they_fit_together() {
+    fn v0_accepts_several_partial_prefills_if_they_are_consistent() {
         let chunked = "--enable-chunked-prefill --max-num-partial-prefills 4";
         for version in ["0.8.5", "0.10.2"] {
             assert_eq!(rule(version, chunked), None);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_new_engine_takes_one() {
+    fn v1_accepts_one_partial_prefill() {
         for version in ["0.12.0", "0.20.2"] {
             assert_eq!(rule(version, "--max-num-partial-prefills 1 --max-long-partial-prefills 1"), None);
             assert_eq!(rule(version, "--max-num-partial-prefills 2"), Some("R4c"));

@@ -8,14 +8,14 @@ const V0_32: ReleaseRange = ReleaseRange::from(EngineVersion::V0_32);
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R20a",
-        holds: "the quantization method is known and the checkpoint has what it needs",
+        holds: "the quantization method is known and suits the checkpoint",
         releases: V0_32,
         severity: Severity::Configuration,
         check: method,
     },
     Rule {
         id: "R20e",
-        holds: "the KV cache type is one that latent attention has",
+        holds: "latent attention supports the KV cache type",
         releases: V0_32,
         severity: Severity::Configuration,
         check: latent_cache,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_checkpoint_is_narrowed_by_itself() {
+    fn a_float32_checkpoint_is_converted_unless_the_dtype_is_explicit() {
         assert_eq!(of(r#"{"dtype": "float32"}"#, "--quantization mxfp8"), Some(("R20l", true)), "a CPU has no kernel");
         assert_eq!(of(r#"{"dtype": "float32"}"#, "--quantization mxfp8 --dtype float32"), Some(("R20a", true)));
     }

@@ -29,14 +29,14 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "R4f",
-        holds: "no more sequences are active than there are in a batch",
+        holds: "max-num-active-seqs is at most max-num-seqs",
         releases: V0_32,
         severity: Severity::Configuration,
         check: active_within_batch,
     },
     Rule {
         id: "R13a",
-        holds: "chunks of prompts end at the end of a block where prefixes are cached",
+        holds: "with chunked prefill and prefix caching, the token budget is a multiple of the block size",
         releases: ReleaseRange::before(EngineVersion::V0_12),
         severity: Severity::Degraded,
         check: chunks_align_with_blocks,

@@ -7,8 +7,8 @@ use crate::engines::vllm::FLAGS;
 use crate::stats::f64_to_i64;
 
 pub(super) const RULES: &[Rule] = &[
-    refusal("R17", "the drafts have a method, a number of tokens and what the method needs", drafts),
-    refusal("R17c", "drafts are counted only where there are any", metrics),
+    refusal("R17", "speculative decoding has a method, a number of draft tokens and valid options", drafts),
+    refusal("R17c", "metrics of drafts need speculative decoding", metrics),
 ];
 
 /// The short flags, and the fields of `--speculative-config` that they set.

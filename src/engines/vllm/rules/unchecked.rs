@@ -11,20 +11,18 @@ const CPU_CACHE: &str = "VLLM_CPU_KVCACHE_SPACE";
 pub(super) fn unchecked(space: &Space, facts: &Facts<'_>) -> Vec<String> {
     let mut list = Vec::new();
     if facts.device == Device::Cpu && !facts.env.contains_key(CPU_CACHE) {
-        list.push(format!("what fits into the host's memory: {CPU_CACHE} is not set, so the engine sizes its cache"));
+        list.push(format!("host memory: {CPU_CACHE} is not set, so the engine chooses the size of its KV cache"));
     }
     if let Device::Cuda(gpu) = facts.device {
         if gpu.memory.is_none() {
-            list.push(
-                "defaults that depend on the GPU's memory, and what fits into it: the memory is not known".into(),
-            );
+            list.push("GPU memory, and the defaults that depend on its size: the size is unknown".into());
         }
         let sizes = || space.parameters.iter().map(|p| p.name.as_str()).chain(space.fixed.iter().map(|(name, _)| name));
         if gpu.count.is_none() && sizes().any(|name| name.ends_with("parallel-size")) {
-            list.push("whether there are GPUs enough for the parallel sizes: their number is not known".to_owned());
+            list.push("parallel sizes against the number of GPUs: the number is unknown".to_owned());
         }
         if gpu.capability.is_none() {
-            list.push("number formats and kernels: the GPU's compute capability is not known".to_owned());
+            list.push("number formats and kernels: the GPU's compute capability is unknown".to_owned());
         }
     }
     list

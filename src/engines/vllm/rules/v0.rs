@@ -26,7 +26,7 @@ const MAYBE_V0: ReleaseRange = ReleaseRange::before(EngineVersion::V0_12);
 pub(super) const RULES: &[Rule] = &[
     rule(
         "E1",
-        "where VLLM_USE_V1=1 asks for the V1 engine, V1 supports the rest",
+        "with VLLM_USE_V1=1, the V1 engine supports the configuration",
         ReleaseRange::between(EngineVersion::V0_8, EngineVersion::V0_12),
         Severity::Configuration,
         v1_can,
@@ -34,25 +34,31 @@ pub(super) const RULES: &[Rule] = &[
     rule("R4g", "the number of lookahead slots is not negative", MAYBE_V0, Severity::Configuration, slots_not_negative),
     rule(
         "R13e",
-        "chunked prefill comes without speculative decoding",
+        "chunked prefill excludes speculative decoding",
         ONLY_V0,
         Severity::Configuration,
         chunks_without_drafting,
     ),
-    rule("R13f", "chunked prefill comes without LoRA", ONLY_V0, Severity::Configuration, chunks_without_adapters),
+    rule("R13f", "chunked prefill excludes LoRA", ONLY_V0, Severity::Configuration, chunks_without_adapters),
     rule(
         "R13g",
-        "prefix caching comes without a sliding window",
+        "prefix caching excludes a sliding window",
         MAYBE_V0,
         Severity::Configuration,
         prefixes_without_window,
     ),
-    rule("R13h", "encoder-decoder models come without newer features", ONLY_V0, Severity::Late, encoder_decoder_alone),
-    rule("R13i", "prefixes are cached of text only", MAYBE_V0, Severity::Overridden, prefixes_of_text),
-    rule("R13j", "swapping has somewhere to swap to", MAYBE_V0, Severity::Runtime, swap_has_space),
+    rule(
+        "R13h",
+        "encoder-decoder models exclude features of decoder-only models",
+        ONLY_V0,
+        Severity::Late,
+        encoder_decoder_alone,
+    ),
+    rule("R13i", "prefix caching excludes multimodal models", MAYBE_V0, Severity::Overridden, prefixes_of_text),
+    rule("R13j", "preemption by swapping needs swap space", MAYBE_V0, Severity::Runtime, swap_has_space),
     rule(
         "R13k",
-        "use_v2_block_manager is left out",
+        "use-v2-block-manager is not set",
         ReleaseRange::before(EngineVersion::V0_10),
         Severity::Overridden,
         one_block_manager,
@@ -60,15 +66,21 @@ pub(super) const RULES: &[Rule] = &[
     rule("R13l", "CUDA graphs cover the longest sequence", MAYBE_V0, Severity::Degraded, graphs_cover_length),
     rule(
         "R13m",
-        "V0 drafts nothing where its drafting is gone",
+        "the V0 engine of these releases excludes speculative decoding",
         ReleaseRange::between(EngineVersion::V0_10, EngineVersion::V0_12),
         Severity::Configuration,
         v0_without_drafting,
     ),
-    rule("R13n", "the block and the cache suit FlashAttention", ONLY_V0, Severity::Degraded, flash_attention),
-    rule("R14a", "a CPU gets no chunked prefill", ONLY_V0, Severity::Overridden, no_chunks_on_cpu),
-    rule("R14b", "a CPU gets no LoRA", ONLY_V0, Severity::Late, no_adapters_on_cpu),
-    rule("R14d", "a CPU does not compute in float16", ONLY_V0, Severity::Overridden, no_float16_on_cpu),
+    rule(
+        "R13n",
+        "FlashAttention supports the block size and the data types",
+        ONLY_V0,
+        Severity::Degraded,
+        flash_attention,
+    ),
+    rule("R14a", "a CPU excludes chunked prefill and prefix caching", ONLY_V0, Severity::Overridden, no_chunks_on_cpu),
+    rule("R14b", "a CPU excludes LoRA", ONLY_V0, Severity::Late, no_adapters_on_cpu),
+    rule("R14d", "a CPU excludes float16", ONLY_V0, Severity::Overridden, no_float16_on_cpu),
 ];
 
 /// Returns whether speculative decoding is on, by the flags of any release.
@@ -186,7 +198,7 @@ fn graphs_cover_length(candidate: &Candidate<'_>) -> Option<Violation> {
     let has_graphs = e.v0 && !is_on(candidate, "enforce-eager") && candidate.facts.device != Device::Cpu;
     (has_graphs && short).then(|| {
         let message = format!(
-            "sequences longer than max_seq_len_to_capture ({covered}) run without CUDA graphs; max_model_len is {}",
+            "sequences longer than max_seq_len_to_capture ({covered}) run without CUDA graphs, and max_model_len is {}",
             e.max_model_len
         );
         Violation::new(message)
@@ -290,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_effect_is_told_and_not_refused() {
+    fn a_flag_without_effect_is_reported_and_not_refused() {
         for (version, line, id) in [
             ("0.6.3", "--use-v2-block-manager", "R13k"),
             ("0.8.5", "--use-v2-block-manager", "R13k"),

@@ -74,18 +74,18 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named_with_its_sizes() {
+    fn a_shortage_is_reported_with_its_sizes() {
         let problem = |device, config: &Config| on(device, config).unwrap_err().to_string();
         let all = Config::new().with("gpu-memory-utilization", 1.0);
         assert_eq!(
             problem("l4", &all),
-            "gpu-memory-utilization 1 asks for 22.04 GiB, and 21.65 of 22.04 GiB are free on the device"
+            "gpu-memory-utilization 1 requests 22.04 GiB, but 21.65 of 22.04 GiB are free on the device"
         );
         let little = Config::new().with("gpu-memory-utilization", 0.5);
-        assert_eq!(problem("l4", &little), "the weights and the activations leave no memory for the cache");
+        assert_eq!(problem("l4", &little), "the weights and the activations leave no memory for the KV cache");
         let few = Config::new().with("num-gpu-blocks-override", 10);
         let text = problem("h100", &few);
-        assert!(text.starts_with("the cache has 10 blocks") && text.contains("max-model-len 8192"), "{text}");
+        assert!(text.starts_with("the KV cache has 10 blocks") && text.contains("max-model-len 8192"), "{text}");
     }
 
     #[test]

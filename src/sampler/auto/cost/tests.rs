@@ -61,7 +61,7 @@ fn configs(history: &[PastTrial]) -> Vec<String> {
 }
 
 #[test]
-fn costs_that_say_nothing_change_nothing() {
+fn uninformative_costs_change_nothing() {
     let known = |config: &Config| if x(config) > 0.9 { KnownOutcome::Failed } else { serves(config) };
     let without = search(14, 3, known, |_| None);
     assert!(without.iter().any(|past| past.known == KnownOutcome::Failed));
@@ -97,7 +97,7 @@ fn left_of(seed: u64, factor: f64, is_told: bool) -> usize {
 }
 
 #[test]
-fn of_two_sides_that_promise_the_same_the_cheap_one_is_tried_more_often() {
+fn the_cheaper_of_two_equal_sides_is_tried_more_often() {
     for is_told in [true, false] {
         let of = |factor: f64| (0..2).map(|seed| left_of(seed, factor, is_told)).sum::<usize>();
         let (cheap, dear) = (of(0.25), of(4.0));
@@ -106,7 +106,7 @@ fn of_two_sides_that_promise_the_same_the_cheap_one_is_tried_more_often() {
 }
 
 #[test]
-fn cheap_trials_of_no_use_do_not_keep_from_the_best() {
+fn useless_cheap_trials_do_not_displace_the_best() {
     // The best configuration costs a hundred times as much as those farthest from it.
     let cost = |config: &Config| Some(libm::exp(4.6 * (1.0 - (x(config) - 0.3).abs() / 0.7)));
     for seed in 0..2 {
@@ -117,7 +117,7 @@ fn cheap_trials_of_no_use_do_not_keep_from_the_best() {
 }
 
 #[test]
-fn nothing_is_expected_to_cost_less_or_more_than_anything_has() {
+fn expected_costs_stay_within_the_observed_range() {
     let (space, aim) = (space(), aim());
     let config = |x: f64| Config::new().with("side", "left").with("x", x);
     let past = |x: f64| PastTrial {

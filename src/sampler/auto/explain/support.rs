@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_variance_grows_with_the_distance_from_what_was_measured_and_with_what_the_model_misses() {
+    fn the_variance_grows_with_the_distance_from_the_data_and_with_the_error_of_the_model() {
         let configs: Vec<_> = [16, 32, 256].map(|value| Config::new().with("seqs", i64::from(value))).into();
         let of = |missed: f64, value: i64| {
             let support = Support { configs: &configs, missed };

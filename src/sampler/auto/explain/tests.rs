@@ -97,7 +97,7 @@ fn effects_of_a_polynomial_with_an_interaction_are_as_in_closed_form() {
 }
 
 #[test]
-fn what_is_refused_is_not_looked_at_and_what_has_no_effect_stays_without() {
+fn refused_points_are_skipped_and_inert_parameters_have_no_effect() {
     let space = space(vec![unit("x"), unit("y"), unit("idle")]);
     let allowed = |config: &Config| get(config, "x") + get(config, "idle") < 1.0;
     // The value of a refused configuration is enormous.
@@ -109,7 +109,7 @@ fn what_is_refused_is_not_looked_at_and_what_has_no_effect_stays_without() {
 }
 
 #[test]
-fn effects_are_right_where_half_is_refused() {
+fn effects_are_right_if_half_of_the_space_is_refused() {
     // The refusals depend on neither x nor y.
     let space = space(vec![unit("x"), unit("y"), unit("other")]);
     for limit in [0.5, 0.05] {
@@ -160,7 +160,7 @@ fn a_pure_interaction_explains_nothing_alone() {
 }
 
 #[test]
-fn equal_values_make_nobody_important() {
+fn equal_values_make_no_parameter_important() {
     let space = space(vec![unit("x"), parameter("coin", Domain::Bool)]);
     let about = explained(&space, &measured(&space, 12, |_| value(7.3)));
     for importance in &about.parameters {
@@ -173,7 +173,7 @@ fn equal_values_make_nobody_important() {
 }
 
 #[test]
-fn noise_and_few_measurements_are_doubted() {
+fn noise_and_few_measurements_raise_doubts() {
     let names = ["a", "b", "c", "d"];
     let space = space(names.map(unit).into());
     // Digits far behind the decimal point have nothing to do with the parameters.
@@ -183,7 +183,7 @@ fn noise_and_few_measurements_are_doubted() {
     assert!(about.doubts.len() == 1 && about.doubts[0].contains("do not rely on it"), "{:?}", about.doubts);
     assert!(about.unknown > 0.5, "{}", about.unknown);
     let few = explained(&space, &measured(&space, 7, |config| value(1.0 + get(config, "a"))));
-    assert!(few.doubts[0].starts_with("7 measurements are few for 4 parameters: below 8"), "{:?}", few.doubts);
+    assert!(few.doubts[0].starts_with("7 measurements for 4 parameters: with fewer than 8"), "{:?}", few.doubts);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_conditional_parameter_acts_only_where_it_is_active() {
 }
 
 #[test]
-fn limits_and_logarithms_are_told_in_their_own_units() {
+fn constraints_and_logarithms_are_reported_in_their_own_units() {
     let space = space(vec![unit("x"), unit("y"), unit("z")]);
     let both = |config: &Config| MeasuredNumbers {
         values: vec![NumberReading::exact(libm::exp(3.0 * get(config, "x")))],
@@ -235,7 +235,7 @@ fn limits_and_logarithms_are_told_in_their_own_units() {
 }
 
 #[test]
-fn nothing_is_said_before_anything_is_measured() {
+fn there_is_no_explanation_without_measurements() {
     let (aim, space) = (aim(&[]), space(vec![unit("x")]));
     let failed = PastTrial::new("sobol", Config::new().with("x", 0.5), KnownOutcome::Failed);
     assert_eq!(Auto.explain(&SamplerAsk::new(&space, &aim, &[failed], 1, &|_| true)), None);
@@ -243,7 +243,7 @@ fn nothing_is_said_before_anything_is_measured() {
     assert_eq!(Auto.explain(&SamplerAsk::new(&space, &aim, &history, 1, &|_| false)), None, "nothing is allowed");
     let one = Auto.explain(&SamplerAsk::new(&space, &aim, &history[..1], 1, &|_| true)).unwrap();
     assert_eq!(one.about[0].held_out_r2, None);
-    assert!(one.about[0].doubts[1].contains("so few measurements"), "{:?}", one.about[0].doubts);
+    assert!(one.about[0].doubts[1].contains("a held-out test of the model needs 3"), "{:?}", one.about[0].doubts);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn the_same_question_has_the_same_answer() {
 }
 
 #[test]
-fn the_interval_of_a_value_that_was_never_measured_holds_a_cliff_that_the_data_do_not_show() {
+fn the_interval_of_an_unmeasured_value_contains_an_unseen_cliff() {
     // A throughput that grows with the sequences up to 20 and is constant above, with some noise. It is measured from
     // 32 on.
     let sequences = parameter("seqs", Domain::int(1, 256, IntScale::Log, 1));

@@ -62,7 +62,7 @@ fn probable(known: &[PointOutlook]) -> impl Iterator<Item = &PointOutlook> {
 }
 
 #[test]
-fn of_one_objective_it_is_the_mean_improvement_where_the_limit_is_kept() {
+fn with_one_objective_it_is_the_mean_feasible_improvement() {
     let (known, asked) = scored(&[Goal::Maximize], &history(&|share| vec![100.0 * (1.0 + share)]));
     let best = probable(&known).map(|outlook| outlook.objectives[0].mean).fold(f64::NEG_INFINITY, f64::max);
     let mut keeps = Vec::new();
@@ -86,7 +86,7 @@ fn added(front: &[[f64; 2]], reference: [f64; 2], [x, y]: [f64; 2]) -> f64 {
 }
 
 #[test]
-fn of_two_objectives_it_is_the_mean_area_that_is_added() {
+fn with_two_objectives_it_is_the_mean_added_area() {
     let values = |share: f64| vec![100.0 * (1.0 + share), 10.0 * (1.0 + 2.0 * share * share)];
     let (known, asked) = scored(&[Goal::Maximize, Goal::Minimize], &history(&values));
     let points: Vec<_> =
@@ -99,7 +99,7 @@ fn of_two_objectives_it_is_the_mean_area_that_is_added() {
 }
 
 #[test]
-fn what_serves_with_less_than_even_odds_is_the_last_to_be_tried() {
+fn points_that_probably_fail_are_tried_last() {
     let (space, aim) = (space(), aim(&[Goal::Maximize]));
     // A larger share is better, and no share above a half serves.
     let past = |at: u8| {
@@ -125,7 +125,7 @@ fn what_serves_with_less_than_even_odds_is_the_last_to_be_tried() {
 }
 
 #[test]
-fn of_three_objectives_all_of_the_front_is_looked_for() {
+fn with_three_objectives_the_whole_front_is_explored() {
     let parameter = |name: &str| Parameter {
         name: name.to_owned(),
         domain: Domain::Float { low: 0.0, high: 1.0, log: false },

@@ -31,7 +31,7 @@ fn best(history: &[PastTrial]) -> f64 {
 }
 
 #[test]
-fn the_unit_and_the_sign_of_an_objective_decide_nothing() {
+fn the_unit_and_the_sign_of_an_objective_do_not_change_the_proposals() {
     let configs = |history: Vec<PastTrial>| history.into_iter().map(|past| past.config).collect::<Vec<_>>();
     let plain = configs(run(Goal::Maximize, &|_, worth| worth, 16));
     for unit in [1e-6, 1024.0, 1e9] {
@@ -44,7 +44,7 @@ fn the_unit_and_the_sign_of_an_objective_decide_nothing() {
 }
 
 #[test]
-fn a_value_of_zero_spoils_no_run() {
+fn a_value_of_zero_does_not_disturb_a_run() {
     let plain = best(&run(Goal::Maximize, &|_, worth| worth, 24));
     assert!(plain > 1.28, "{plain} of 1.3");
     for unit in [1e-3, 1.0, 1e4] {
@@ -54,7 +54,7 @@ fn a_value_of_zero_spoils_no_run() {
 }
 
 #[test]
-fn a_prior_says_the_same_whatever_was_asked_before() {
+fn a_prior_gives_the_same_answers_after_any_earlier_question() {
     let (space, aim) = (space(), aim(&[Goal::Maximize]));
     let points: Vec<_> = (0..20_u8)
         .map(|at| {
@@ -79,7 +79,7 @@ fn a_prior_says_the_same_whatever_was_asked_before() {
 }
 
 #[test]
-fn what_is_under_way_is_known_in_a_long_history_as_well() {
+fn pending_trials_are_kept_in_a_long_history() {
     let (space, aim) = (space(), aim(&[Goal::Maximize]));
     let past = |at: u16| {
         let config = config(["a", "b"][usize::from(at % 2)], 1024, f64::from(at) / 1000.0);

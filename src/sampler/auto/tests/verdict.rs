@@ -22,7 +22,7 @@ fn shares(count: u8, to: f64) -> impl Iterator<Item = f64> {
 }
 
 #[test]
-fn what_is_left_to_gain_is_much_where_values_still_rise_and_little_where_all_is_known() {
+fn the_remaining_gain_is_large_if_values_still_rise_and_small_if_all_are_known() {
     for (goal, rate) in [(Goal::Maximize, 1.0), (Goal::Minimize, -1.0)] {
         let value = |share: f64| vec![100.0 * libm::exp(rate * 2.0 * share)];
         let rising = judged(&[goal], &history(shares(8, 0.5), &value), &[]);
@@ -41,7 +41,7 @@ fn what_is_left_to_gain_is_much_where_values_still_rise_and_little_where_all_is_
 }
 
 #[test]
-fn of_values_of_both_signs_what_is_left_is_a_share_of_the_pick() {
+fn with_values_of_both_signs_the_remaining_gain_is_a_share_of_the_pick() {
     // From -1 to 638, and 171 at a share of a half.
     let value = |share: f64| vec![100.0 * libm::exp(2.0 * share) - 101.0];
     let [low, middle, high] = judged(&[Goal::Maximize], &history(shares(8, 0.5), &value), &[]).remaining.unwrap();
@@ -53,7 +53,7 @@ fn of_values_of_both_signs_what_is_left_is_a_share_of_the_pick() {
 }
 
 #[test]
-fn what_one_more_trial_gains_is_over_the_pick_and_not_over_what_may_miss_a_limit() {
+fn the_gain_of_the_next_trial_is_relative_to_the_feasible_pick() {
     let past = |share, value, excess| PastTrial::new("auto", config("a", 1024, share), measured(&[value], excess));
     let within = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5].map(|share| past(share, 100.0 + 10.0 * share, share - 0.7));
     // Twice as good, and feasible with a probability of some sixty percent.
@@ -67,7 +67,7 @@ fn what_one_more_trial_gains_is_over_the_pick_and_not_over_what_may_miss_a_limit
 }
 
 #[test]
-fn a_value_that_is_told_to_be_hardly_known_counts_for_little() {
+fn a_value_with_a_large_deviation_counts_little() {
     let mut trials = history(shares(9, 1.0), &|_| vec![100.0]);
     let lucky = |deviation| {
         let reading = NumberReading { deviation, ..NumberReading::exact(200.0) };
@@ -86,7 +86,7 @@ fn a_value_that_is_told_to_be_hardly_known_counts_for_little() {
 }
 
 #[test]
-fn of_several_objectives_the_pick_is_of_the_front_also_where_another_was_measured_more_often() {
+fn the_pick_is_on_the_front_even_if_another_point_has_more_measurements() {
     // Both objectives are noisy and hardly rise.
     let noise = |at: usize| if at.is_multiple_of(2) { 1.02 } else { 0.98 };
     let value = |(at, share)| [100.0 + share, 50.0 + share].map(|value| value * noise(at));
@@ -103,7 +103,7 @@ fn of_several_objectives_the_pick_is_of_the_front_also_where_another_was_measure
 }
 
 #[test]
-fn of_several_objectives_the_front_is_told_and_what_was_not_measured_has_no_value() {
+fn a_judgement_contains_the_front_and_no_value_for_an_unmeasured_objective() {
     let goals = [Goal::Maximize, Goal::Minimize];
     // Both objectives get worse beyond a share of 0.6.
     let value = |share: f64| vec![100.0 - 50.0 * (share - 0.6).abs(), 10.0 + 20.0 * share];
@@ -126,7 +126,7 @@ fn of_several_objectives_the_front_is_told_and_what_was_not_measured_has_no_valu
 }
 
 #[test]
-fn a_prior_that_says_the_opposite_is_told_of_and_one_that_agrees_is_not() {
+fn a_note_reports_a_contradicted_prior_but_no_confirmed_one() {
     let trials = history(shares(10, 1.0), &|share| vec![100.0 * (1.0 + share)]);
     let prior = |sign: f64| {
         let points =
@@ -140,8 +140,8 @@ fn a_prior_that_says_the_opposite_is_told_of_and_one_that_agrees_is_not() {
     };
     let notes = |sign: f64| judged(&[Goal::Maximize], &trials, &[prior(sign)]).notes;
     assert_eq!(notes(1.0), Vec::<String>::new());
-    let expected = "what the twin says of objective 0 is of little use here: its rank correlation with 10 measurements is \
-                    -1.00; the search goes by the measurements";
+    let expected = "the predictions of the twin for objective 0 contradict the measurements: rank correlation -1.00 \
+                    over 10 measurements; the search relies on the measurements";
     assert_eq!(notes(-1.0), [expected]);
     // The order of measurements that hardly differ is chance.
     let alike = history(shares(10, 1.0), &|share| vec![100.0 * (1.0 - 0.03 * share)]);

@@ -64,7 +64,7 @@ async fn another_model_is_served_under_its_name_only() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_so_first_listens_later() {
+async fn a_late_listener_announces_its_start_before_it_listens() {
     let server = launch("--sim-fault late-listen:seconds=0.3");
     while !server.log.text().contains("Application startup complete.") {
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -121,7 +121,7 @@ async fn the_cause_stands_first_in_the_log_and_its_wrapper_is_the_last_word() {
 }
 
 #[tokio::test]
-async fn what_is_limited_to_other_configurations_does_nothing() {
+async fn a_fault_of_other_configurations_does_nothing() {
     let server = ready("--max-num-seqs 8 --sim-fault exit@kv --sim-fault-if max-num-seqs=4").await;
     assert_eq!(server.complete(ask(1)).await.0, 200);
 }

@@ -185,7 +185,7 @@ pub(crate) enum FaultError {
     UnknownPhase { phase: String },
     #[error("'{name}' has no key '{key}' (choose from {})", names(keys.iter().copied()))]
     UnknownKey { name: &'static str, key: String, keys: &'static [&'static str] },
-    #[error("'{name}': {key} is '{value}' and not {expected}")]
+    #[error("'{name}': {key} is '{value}', must be {expected}")]
     Value { name: &'static str, key: &'static str, value: String, expected: String },
     #[error("'{name}' cannot end with both a code and a signal")]
     TwoEnds { name: &'static str },

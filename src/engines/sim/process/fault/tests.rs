@@ -31,23 +31,23 @@ fn names_phases_and_keys_are_read() {
 }
 
 #[test]
-fn what_is_no_fault_is_told_with_what_could_stand_there() {
+fn an_invalid_fault_is_refused_with_the_valid_choices() {
     for (text, told) in [
         ("explode", "invalid choice: 'explode' (choose from exit, hang, "),
         ("hang", "'hang' needs a phase, as in hang@weights (choose from parse, config, "),
         ("mute@kv", "'mute' takes no phase"),
         ("hang@lunch", "unknown phase: 'lunch' (choose from parse, "),
         ("hang@kv:seconds=1", "'hang' has no key 'seconds' (choose from nothing)"),
-        ("exit@kv:cause=fate", "'exit': cause is 'fate' and not one of invalid-argument, "),
-        ("exit@kv:code=256", "'exit': code is '256' and not an exit code from 0 to 255"),
-        ("exit@kv:signal=99", "'exit': signal is '99' and not the number of a signal"),
+        ("exit@kv:cause=fate", "'exit': cause is 'fate', must be one of invalid-argument, "),
+        ("exit@kv:code=256", "'exit': code is '256', must be an exit code from 0 to 255"),
+        ("exit@kv:signal=99", "'exit': signal is '99', must be the number of a signal"),
         ("exit@kv:code=1,signal=9", "'exit' cannot end with both a code and a signal"),
-        ("engine-core:phase=parse", "'engine-core': phase is 'parse' and not one of weights, "),
-        ("errors:from=0", "'errors': from is '0' and not a whole number from 1 to "),
-        ("late-listen:seconds=-1", "'late-listen': seconds is '-1' and not a number of seconds up to 86400"),
+        ("engine-core:phase=parse", "'engine-core': phase is 'parse', must be one of weights, "),
+        ("errors:from=0", "'errors': from is '0', must be a whole number from 1 to "),
+        ("late-listen:seconds=-1", "'late-listen': seconds is '-1', must be a number of seconds up to 86400"),
         ("spin:seconds=1", "'spin' has no key 'seconds' (choose from request)"),
-        ("long-step:busy=1", "'long-step': busy is '1' and not yes or no"),
-        ("escape:bare=1", "'escape': bare is '1' and not yes or no"),
+        ("long-step:busy=1", "'long-step': busy is '1', must be yes or no"),
+        ("escape:bare=1", "'escape': bare is '1', must be yes or no"),
     ] {
         let error = fault(text).unwrap_err().to_string();
         assert!(error.starts_with(told), "{text}: {error}");
@@ -90,7 +90,7 @@ fn conditions_are_on_what_the_configuration_sets() {
 }
 
 #[test]
-fn what_happens_once_is_for_the_first_launch_that_it_applies_to() {
+fn a_fault_once_happens_only_in_the_first_launch_that_meets_its_conditions() {
     let directory = tempfile::tempdir().unwrap();
     let once = Some(directory.path().join("happened"));
     let plan =

@@ -69,7 +69,7 @@ fn fields_given_one_by_one_are_read_as_one_json_value() -> Result<(), FlagError>
 }
 
 #[test]
-fn what_argparse_refuses_is_refused() {
+fn arguments_that_argparse_refuses_are_refused() {
     for (line, text) in [
         ("--max-num-seqs many", "argument --max-num-seqs: invalid int value: 'many'"),
         ("--max-num-seqs", "argument --max-num-seqs: expected one argument"),
@@ -85,7 +85,7 @@ fn what_argparse_refuses_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_read_can_be_left_out() {
+fn unreadable_arguments_can_be_left_out() {
     let line = "--max-num-seqs many --swap-space 4 --max-model-len 2048 --compilation-config.mode 9";
     let (config, errors) = FLAGS.for_version(V32).parse_lenient(&words(line));
     assert_eq!(config, Config::new().with("max-model-len", 2048_i64));

@@ -221,7 +221,7 @@ fn an_exception_of_any_name_is_recognised_below_its_traceback() {
 }
 
 #[test]
-fn the_first_exception_of_a_chain_counts_and_interleaved_writers_are_told_apart() {
+fn the_first_exception_of_a_chain_counts_and_interleaved_writers_are_separated() {
     let chain = format!(
         "{}\n\nDuring handling of the above exception, another exception occurred:\n\n{}",
         traceback("zmq.error.Again: Resource temporarily unavailable"),

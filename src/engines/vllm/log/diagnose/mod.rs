@@ -78,7 +78,7 @@ fn failure(evidence: &EngineEvidence<'_>) -> Failure {
         // An engine ends in order and with 0 only on request, and the tuner made none.
         let in_order = evidence.log.contains("Application shutdown complete") && !told("Error");
         if evidence.under_load && evidence.exit == Some(ProcessExit::Code(0)) && in_order {
-            return evidence.killed(Some(15), "it ended in order, as after signal 15");
+            return evidence.killed(Some(15), "the engine shut down in order, as after signal 15");
         }
         if evidence.oom_kills > 0 && complaints.is_empty() {
             return evidence.killed(None, &evidence.exit());
@@ -180,7 +180,10 @@ fn by_exception(lines: &[LogLine<'_>], at: usize, told: &str, evidence: &EngineE
         return certain(FailureKind::Network);
     }
     if let Some(warning) = lost::warning(lines) {
-        return Failure { kind: FailureKind::DeviceLost, message: format!("{message}; before it: {}", clean(warning)) };
+        return Failure {
+            kind: FailureKind::DeviceLost,
+            message: format!("{message}; logged before: {}", clean(warning)),
+        };
     }
     if evidence.under_load {
         return otherwise(&message);
@@ -189,7 +192,7 @@ fn by_exception(lines: &[LogLine<'_>], at: usize, told: &str, evidence: &EngineE
         return certain(FailureKind::StartupTimeout);
     }
     if name == "KeyboardInterrupt" && !evidence.ended_by_tuner {
-        return evidence.killed(Some(15), "it was interrupted by a signal");
+        return evidence.killed(Some(15), "the engine was interrupted by a signal");
     }
     if is_unsupported(&message) {
         return certain(FailureKind::Unsupported);

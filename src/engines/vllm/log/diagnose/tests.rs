@@ -166,7 +166,7 @@ fn out_of_memory_is_placed_by_the_traceback_and_else_by_the_lines_before() {
 }
 
 #[test]
-fn a_device_that_somebody_else_fills_is_told_from_a_request_for_more_than_there_is() {
+fn a_busy_device_is_distinguished_from_a_request_for_too_much_memory() {
     let told = |free: &str| {
         format!(
             "ValueError: Free memory on device cuda:0 ({free}/44.5 GiB) on startup is less than desired GPU memory \
@@ -210,7 +210,7 @@ RuntimeError: Engine core initialization failed. See root cause above.";
 }
 
 #[test]
-fn what_users_write_is_no_failure() {
+fn text_of_users_is_no_failure() {
     let log = "INFO:     Application startup complete.
 INFO 11-20 [logger.py:1] Received request cmpl-1: prompt: 'why CUDA out of memory? OSError: [Errno 28] No space left on device'
 torch.OutOfMemoryError: CUDA out of memory. What does this mean?
@@ -222,7 +222,7 @@ ERROR 11-20 [core.py:9] RuntimeError: something else";
 }
 
 #[test]
-fn a_signal_of_somebody_else_is_told_from_the_tuners_and_from_the_kernels() {
+fn a_foreign_signal_is_distinguished_from_the_tuners_and_from_the_kernels() {
     let killed = |exit| EngineEvidence { exit: Some(exit), ..starting("INFO 11-20 [a.py:1] loading") };
     for exit in [
         ProcessExit::Signal(9),
@@ -329,7 +329,7 @@ fn a_value_error_of_the_configuration_is_an_argument_and_an_assertion_gives_its_
 }
 
 #[test]
-fn an_empty_log_says_so() {
+fn an_empty_log_is_reported() {
     assert_eq!(failure("\n\n").1, "exit code 1; its log is empty");
     assert_eq!(kind(EngineEvidence { oom_kills: 1, ..starting("") }), K::HostMemory);
 }

@@ -60,7 +60,7 @@ fn a_value_stays_as_long_as_one_value_of_another_parameter_makes_it_valid() {
 }
 
 #[test]
-fn a_parameter_without_a_usable_value_stays_and_a_conditional_one_counts_only_where_it_is_active() {
+fn a_parameter_without_a_usable_value_stays_and_a_conditional_one_counts_only_while_active() {
     let hopeless = narrowed(NEW, vec![parameter("block-size", Domain::int(8, 8, IntScale::Linear, 1))], Config::new());
     assert_eq!(hopeless, ["8 to 8"]);
     let when = vec![Condition { parameter: "enable-chunked-prefill".to_owned(), values: vec![Value::Bool(false)] }];

@@ -8,7 +8,7 @@ fn rejects(device: Device, line: &str) -> bool {
 }
 
 #[test]
-fn what_some_possible_device_takes_is_not_refused() {
+fn a_configuration_that_some_possible_device_accepts_is_not_refused() {
     let line = "--max-num-batched-tokens 512";
     let (small, large) = (Device::gpu_of(24 << 30), Device::gpu_of(80 << 30));
     assert!(rejects(large, line), "1024 sequences by default");
