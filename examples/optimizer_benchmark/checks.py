@@ -1,4 +1,4 @@
-"""What the optimizer must reach, each with what was measured. Only runs that all rows of a line have are looked at."""
+"""Targets of the optimizer, each with its measurement. A check uses only the problems and seeds that all of its rows have."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class Check:
 
 
 def measured(what, rows, labels, judge):
-    """The checks that `judge` makes of the runs that all `labels` have, or one that says which rows are missing."""
+    """The checks that `judge` makes of the runs that all `labels` have, or one that names the missing rows."""
     lacking = [label for label in labels if label not in rows]
     if lacking:
         return [Check(what, None, "no runs of " + ", ".join(lacking))]
@@ -146,7 +146,7 @@ def needed_trials(sequential, parallel, chosen=None):
 
 
 def ratios(needed, trials):
-    """What is never reached counts as one trial more than there were."""
+    """A level that is never reached counts as one trial more than the run had."""
     return [min(most, trials + 1) / least for least, most in needed]
 
 
@@ -193,7 +193,7 @@ def on_tables(rows, figures, budgets):
 
 
 def in_time(speed):
-    """`speed` is what the command `speed` wrote, or None."""
+    """`speed` is the output of the command `speed`, or None."""
     what = "a suggestion in less than 100 ms at 50 trials and 1 s at 500, on one core; 10,000 do not break it"
     same = "the same seed and history give the same suggestion (twice on this machine)"
     if speed is None:

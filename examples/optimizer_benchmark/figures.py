@@ -12,7 +12,7 @@ RESAMPLES, SEED = 10_000, 20_260
 
 
 def worth(entry, optimum):
-    """Regret of a picked configuration; 1 where there is none, or where it misses a limit clearly."""
+    """Regret of a picked configuration; 1 if there is none, or if it misses a limit clearly."""
     if entry is None or entry["tv"] is None or max(entry["tg"], default=-1) > TOLERATED:
         return 1.0
     return 1 - entry["tv"] / optimum
@@ -40,15 +40,15 @@ def own_pick(run, optimum):
 
 
 def left(judged, optimum):
-    """What is left to gain beyond a pick, as a share of it: in truth, and the percentiles 5, 50 and 95 that its optimizer
-    believes; None where it says nothing."""
+    """Remaining gain beyond a pick, as a share of it: the true one, and percentiles 5, 50 and 95 of the optimizer's
+    estimate; None without an estimate."""
     if judged["tv"] is None or judged["remaining"] is None:
         return None
     return max(0.0, optimum / judged["tv"] - 1), judged["remaining"]
 
 
 def trials_to(curve, level):
-    """The first trial, counted from 1, after which regret is at most `level`; infinite where none is."""
+    """The first trial, counted from 1, after which regret is at most `level`; infinite if there is none."""
     reached = np.flatnonzero(curve <= level)
     return int(reached[0]) + 1 if len(reached) else math.inf
 
@@ -123,7 +123,7 @@ class Figures:
         return user_pick(run, self.optima[run["problem"]])
 
     def left(self, run, at):
-        """Of the judgement after so many trials."""
+        """Remaining gain at the judgement after `at` trials."""
         found = [left(judged, self.optima[run["problem"]]) for judged in run["judged"] if judged["at"] == at]
         return found[0] if found else None
 

@@ -21,8 +21,8 @@ class Program:
         self._send({"type": "tell", "id": identifier, "config": config, **result})
 
     def judge(self):
-        """The configuration that the program would take, or None where it names none, and what it believes is left to gain:
-        percentiles 5, 50 and 95, as shares of what that one gives, or None."""
+        """The program's pick, or None, and its estimate of the remaining gain beyond it: percentiles 5, 50 and 95 as shares
+        of the pick's value, or None."""
         self._send({"type": "judge", "id": "judge"})
         said = self._expect("judgement")
         return (said["pick"] or {}).get("config"), said["remaining"]

@@ -52,10 +52,10 @@ def table(title, rows, figures, problem=None, ats=AT):
     return [*lines, ""]
 
 
-def what_is_left(rows, figures):
-    """Of the optimizers that say how much better the best configuration may be than the one they would take: how right they are."""
+def remaining_gains(rows, figures):
+    """Estimates of the remaining gain beyond the pick, against the truth."""
     by = f"by more than {100 * TOLD:g} %"
-    lines = ["### What is left to gain beyond the pick: believed, in the median of the judgements, and in truth", "",
+    lines = ["### Remaining gain beyond the pick: the estimate, in the median of the judgements, and the truth", "",
              f"| row | after | judgements | 5th / 50th / 95th percentile | truth, median | below the 5th {by} | above the 95th {by} |", "|---" * 7 + "|"]
     for label, runs in rows.items():
         for at in (*JUDGED_AT, runs[0]["trials"]):
@@ -101,4 +101,4 @@ def report(title, rows, figures, problems):
     lines = table(title, rows, figures)
     for problem in problems:
         lines += table(problem, rows, figures, problem)
-    return lines + differences(rows, figures) + what_is_left(rows, figures)
+    return lines + differences(rows, figures) + remaining_gains(rows, figures)

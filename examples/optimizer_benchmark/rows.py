@@ -18,7 +18,7 @@ def of_another_model(context):
 
 
 def of_another_load(context):
-    """Prompts as long as the replies and the other way round, an eighth of the clients, prefixes where there are none."""
+    """Prompts as long as the replies and the other way round, an eighth of the clients, prefixes if there are none."""
     load = context["load"]
     load["input_tokens"], load["output_tokens"] = load["output_tokens"], load["input_tokens"]
     load["concurrency"] = max(1, load["concurrency"] // 8)

@@ -1,4 +1,4 @@
-"""Runs of optimizers on problems, each kept as one line of a file of its row; what is there is not run again."""
+"""Runs of optimizers on problems. Each is one line in the file of its row, and is not repeated."""
 
 import json
 import multiprocessing
@@ -73,7 +73,7 @@ def entry(result, record):
 
 
 def judgement(optimizer, problem, at):
-    """What the program's own pick after so many trials is in truth, no value where it names none; and what it says is left."""
+    """The true values of the program's own pick after `at` trials, None without a pick, and its estimate of the remaining gain."""
     config, remaining = optimizer.judge()
     if config is None:
         return {"at": at, "tv": None, "tg": None, "remaining": None}
@@ -93,7 +93,7 @@ def read(path):
 
 
 def run_all(rows, problems, seeds, trials, command, out, jobs):
-    """Runs what `out` does not have yet; the number of runs that failed."""
+    """Makes the runs that `out` lacks. Returns the number of runs that failed."""
     out.mkdir(parents=True, exist_ok=True)
     wanted = []
     for row in rows:

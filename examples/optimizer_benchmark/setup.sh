@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the benchmark of optimizers compares with: Optuna and torch (for its GP), in a Python of their own.
+# Installs the peers of the benchmark of optimizers: Optuna and torch (for its GP), in a Python of their own.
 #
 #   examples/optimizer_benchmark/setup.sh [DIRECTORY]     default: .optimizer-benchmark in the project's root
 #

@@ -1,4 +1,4 @@
-"""How long a suggestion takes after so many trials, on one core, and whether it is the same again."""
+"""Time of a suggestion after many trials, on one core, and whether a repetition gives the same suggestion."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ REPEATS = 5
 
 
 def told(problem, count, message, command):
-    """A program that was told `count` random trials of the problem, and the generator that goes on."""
+    """A program with the results of `count` random trials of the problem, and the generator for further ones."""
     generator = np.random.default_rng(message["seed"])
     program = Program(command, message)
     for place in range(count):
@@ -44,7 +44,7 @@ def suggestions(problem, count, command):
 
 
 def measure(command, histories=HISTORIES):
-    """The first suggestion includes the reading of what was told; the others come one trial later each."""
+    """The first suggestion includes the reading of the history. Each other one follows a further trial."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     # The problem with the most parameters.
     problem = max(GROUPS["main"].values(), key=lambda problem: len(problem.params))

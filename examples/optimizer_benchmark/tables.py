@@ -1,12 +1,11 @@
-"""Measured tables as finite problems: which configuration of an engine is best, by what others have measured.
+"""Measured tables as finite problems: the best configuration of an engine by measurements of others.
 
-A table is taken at one workload and load. Its rows vary one factor at a time, mostly, so what remains is no full
-factorial, and the protocol cannot say that only some configurations exist. So every configuration of the factors exists,
-and one that was not measured gets the nearest measured row (by the number of factors that differ, then by the order of
-the table), times the measured ratio of each factor that differs. A ratio is the geometric mean over all pairs of
-rows that differ in that factor alone. What was measured, interactions among it, comes back as it was measured; the
-rest is a product of main effects. It is the same for every optimizer. Repeats of a row are averaged geometrically.
-Noise is added as on the other problems.
+A table has one workload and load. Most of its rows vary one factor at a time, so many combinations were not measured.
+The protocol cannot exclude single configurations. So every combination of the factors exists. One that was not measured
+gets the nearest measured row (by the number of factors that differ, then by the order of the table), times the measured
+ratio of each factor that differs. A ratio is the geometric mean over all pairs of rows that differ in that factor alone.
+Measured rows keep their values, interactions included; the rest is a product of main effects. It is the same for every
+optimizer. Repeats of a row are averaged geometrically. Noise is added as on the other problems.
 """
 
 import csv
@@ -29,7 +28,7 @@ LEAST_FEASIBLE = 0.1
 
 @dataclass(frozen=True)
 class Factor:
-    """`levels` in their order; numbers are asked for by their place, so that their order is told to the optimizer."""
+    """`levels` in their order. Ordered levels are suggested by their place, so that the optimizer knows the order."""
 
     name: str
     levels: tuple
@@ -75,7 +74,7 @@ class Table:
         raise ValueError(f"{self.name}: no limits leave {LEAST_FEASIBLE:.0%} of the configurations")
 
     def ratios(self):
-        """(factor, level, other level) -> ratio of what was measured, for each quantity"""
+        """(factor, level, other level) -> measured ratio of each quantity"""
         found = {}
         for (a, of_a), (b, of_b) in itertools.permutations(self.measured.items(), 2):
             differing = [place for place, pair in enumerate(zip(a, b)) if pair[0] != pair[1]]
@@ -85,7 +84,7 @@ class Table:
         return {key: np.mean(values, axis=0) for key, values in found.items()}
 
     def emulated(self, cell, ratios):
-        """What the configuration gives, or None where it does not start."""
+        """The quantities of a configuration, or None if it does not start."""
         wanted = dict(zip((factor.name for factor in self.factors), cell))
         if any(all(wanted[name] == level for name, level in crash.items()) for crash in self.crashes):
             return None
