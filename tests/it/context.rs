@@ -235,7 +235,12 @@ fn an_assumed_release_is_adopted_from_the_server_and_kept_for_later_runs() {
     workplace.write("release", "0.31.0");
     let adopted = workplace.run(&["tune", "study.toml"]);
     assert_eq!(adopted.code, Some(0), "{}", adopted.stderr);
-    assert_eq!(adopted.stderr.matches("the server reports release 0.31.0 instead of the assumed ").count(), 1, "{}", adopted.stderr);
+    assert_eq!(
+        adopted.stderr.matches("the server reports release 0.31.0 instead of the assumed ").count(),
+        1,
+        "{}",
+        adopted.stderr
+    );
     assert_eq!(workplace.trials().len(), 2);
     let kept = workplace.run(&["tune", "study.toml", "--trials", "3"]);
     assert_eq!(kept.code, Some(0), "{}", kept.stderr);

@@ -160,11 +160,6 @@ fn block(line: usize, language: &str, text: String, markers: Vec<Marker>) -> Res
 }
 
 impl CodeBlock {
-    /// Whether the block is marked as one that does not run.
-    pub(super) fn is_left_out(&self) -> bool {
-        self.markers.iter().any(|marker| matches!(marker, Marker::NotRun(_)))
-    }
-
     /// Returns the text of a console block as a script, and the lines of output that it shows.
     pub(super) fn console(&self) -> (String, Vec<&str>) {
         let commands: Vec<_> = self.text.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
@@ -210,7 +205,6 @@ mod tests {
     fn an_indented_block_loses_its_indentation() {
         let found = extract("1. First\n   <!-- not run: no GPU: none -->\n   ```sh\n   a\n     b\n   ```\n").unwrap();
         assert_eq!(found[0].text, "a\n  b\n");
-        assert!(found[0].is_left_out());
         assert_eq!(found[0].markers, [Marker::NotRun("no GPU: none".to_owned())]);
     }
 
