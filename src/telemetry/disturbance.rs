@@ -3,10 +3,8 @@
 //! A power cap is normal at full load, and no disturbance.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
-use std::time::Instant;
 
-use super::{ForeignProcess, Telemetry};
+use super::{ForeignProcess, LoadSpan, Telemetry};
 use crate::server::PortOwner;
 use crate::stats::to_f64;
 
@@ -22,11 +20,11 @@ const SLOWDOWNS: [(&str, &str); 4] = [
 const SHARE: f64 = 0.05;
 
 /// Returns one line for each disturbance.
-pub(super) fn found(telemetry: &Telemetry, window: &Range<Instant>) -> Vec<String> {
+pub(super) fn found(telemetry: &Telemetry, window: &LoadSpan) -> Vec<String> {
     let mut found = Vec::new();
     let mut processes: BTreeMap<(&str, u32), &ForeignProcess> = BTreeMap::new();
     for (at, process) in &telemetry.foreign {
-        if window.contains(at) {
+        if window.range.contains(at) {
             processes.insert((&process.device, process.pid), process);
         }
     }
@@ -61,13 +59,13 @@ fn named(process: &ForeignProcess) -> String {
 mod tests {
     use super::*;
     use crate::telemetry::SeriesTable;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn only_the_window_counts_and_a_cap_on_power_does_not() {
         let began = Instant::now();
         let at = |second| began + Duration::from_secs(second);
-        let window = at(10)..at(110);
+        let window = LoadSpan { range: at(10)..at(110), ends_load: true };
         let mut telemetry = Telemetry::empty(began, Duration::from_secs(1));
         let mut table = SeriesTable::default();
         for second in 0..120 {

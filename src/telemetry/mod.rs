@@ -46,11 +46,11 @@ mod host;
 mod reader;
 mod scrape;
 mod series;
+mod span;
 mod summary;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -58,10 +58,12 @@ use serde_json::{Value as Json, json};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
+use url::{Host, Url};
 
 pub(crate) use crate::trial::SERVER_METRICS as NAMES;
 pub(crate) use activity::DeviceActivity;
 pub(crate) use series::SeriesTable;
+pub(crate) use span::LoadSpan;
 pub(crate) use summary::summarize;
 
 use crate::engine::MetricsPage;
@@ -113,14 +115,25 @@ pub(crate) struct Devices {
 /// A device and the ids of the processes that compute on it.
 pub(crate) type DeviceProcesses = (GpuId, Vec<u32>);
 
+/// Returns whether the URL's host is a loopback address, `localhost` or `0.0.0.0`. Other addresses of this machine are
+/// not recognized.
+#[must_use]
+pub(crate) fn is_local(url: &str) -> bool {
+    match Url::parse(url).ok().as_ref().and_then(Url::host) {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback() || address.is_unspecified(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
 impl Scope {
     /// Creates the scope of a server with only a known address. If the address is on this machine, the host's
     /// processors and memory and the visible GPUs are watched as well.
     #[must_use]
     pub(crate) fn of_url(base_url: impl Into<String>) -> Self {
         let base_url = base_url.into();
-        let host = base_url.split("://").nth(1).unwrap_or(&base_url);
-        let local = ["127.", "localhost", "[::1]"].iter().any(|local| host.starts_with(local));
+        let local = is_local(&base_url);
         let gpus = local.then(|| {
             let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
             Devices { visible, used: u64::MAX, is_given: false, known: Vec::new() }
@@ -189,11 +202,15 @@ impl Telemetry {
         }
     }
 
+    fn whole(&self) -> LoadSpan {
+        LoadSpan { range: self.began..self.ended, ends_load: true }
+    }
+
     /// Returns the summary, the series and the disturbances of a trial. `None` as window means the whole observation.
     /// `output_tokens` is the number that clients received in the window.
     #[must_use]
-    pub(crate) fn record(&self, window: Option<Range<Instant>>, output_tokens: u64) -> ServerTelemetry {
-        let window = window.unwrap_or(self.began..self.ended);
+    pub(crate) fn record(&self, window: Option<LoadSpan>, output_tokens: u64) -> ServerTelemetry {
+        let window = window.unwrap_or_else(|| self.whole());
         let summary = summarize(self, &window, output_tokens);
         ServerTelemetry { summary, series: self.to_json(&window), disturbed: disturbance::found(self, &window) }
     }
@@ -204,7 +221,8 @@ impl Telemetry {
     /// (`slowed_by_...`) that does not hold. `gpus` is a list. Sources without samples are absent, among `server`,
     /// `process`, `host` and `gpus`.
     #[must_use]
-    pub(crate) fn to_json(&self, window: &Range<Instant>) -> Json {
+    pub(crate) fn to_json(&self, window: &LoadSpan) -> Json {
+        let window = &window.range;
         let mut json = json!({
             "interval_s": self.interval.as_secs_f64(),
             "window_s": window.end.saturating_duration_since(window.start).as_secs_f64(),

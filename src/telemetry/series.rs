@@ -1,11 +1,11 @@
 //! Time series, and their statistics over a window.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value as Json, json};
 
+use super::LoadSpan;
 use crate::stats::{f64_to_i32, f64_to_i64};
 
 /// Values of one instant, by name.
@@ -61,8 +61,8 @@ impl SeriesTable {
     }
 
     /// Returns the values of a gauge within a window.
-    pub(super) fn within(&self, name: &str, window: &Range<Instant>) -> Vec<f64> {
-        let inside = |at: &Instant| (window.start..=window.end).contains(at);
+    pub(super) fn within(&self, name: &str, window: &LoadSpan) -> Vec<f64> {
+        let inside = |at: &Instant| (window.range.start..=window.range.end).contains(at);
         self.points(name).into_iter().filter(|(at, _)| inside(at)).map(|(_, value)| value).collect()
     }
 
@@ -72,13 +72,13 @@ impl SeriesTable {
     }
 
     /// Returns the growth of a counter within a window, or `None` if samples do not cover it.
-    pub(super) fn increase(&self, name: &str, window: &Range<Instant>) -> Option<f64> {
+    pub(super) fn increase(&self, name: &str, window: &LoadSpan) -> Option<f64> {
         growth(&accumulated(&self.points(name)), window)
     }
 
     /// Returns the integral of a gauge over a window, in its unit times seconds. Returns `None` if samples do not cover
     /// it.
-    pub(super) fn integral(&self, name: &str, window: &Range<Instant>) -> Option<f64> {
+    pub(super) fn integral(&self, name: &str, window: &LoadSpan) -> Option<f64> {
         let points = self.points(name);
         let mut sum = 0.0;
         let mut areas = Vec::with_capacity(points.len());
@@ -136,16 +136,16 @@ fn accumulated(points: &[(Instant, f64)]) -> Vec<(Instant, f64)> {
 /// Returns the growth of a monotonic series: its value at the end of the window less that at the start, by linear
 /// interpolation. Returns `None` if the points do not cover the window.
 ///
-/// A window that ends between the last two samples is extended to the last one. It is taken after the load, when
-/// counters no longer change.
-fn growth(points: &[(Instant, f64)], window: &Range<Instant>) -> Option<f64> {
+/// A window that ends with the load and between the last two samples is extended to the last one.
+fn growth(points: &[(Instant, f64)], window: &LoadSpan) -> Option<f64> {
+    let LoadSpan { range: window, ends_load } = window;
     let [(first, _), .., (last, total)] = points else { return None };
     let length = window.end.saturating_duration_since(window.start);
     let covered = window.end.min(*last).saturating_duration_since(window.start.max(*first));
     if covered.as_secs_f64() < COVERED * length.as_secs_f64() {
         return None;
     }
-    let in_the_last_gap = points.len() >= 2 && window.end > points[points.len() - 2].0;
+    let in_the_last_gap = *ends_load && points.len() >= 2 && window.end > points[points.len() - 2].0;
     let end = if in_the_last_gap { *total } else { value_at(points, window.end) };
     Some(end - value_at(points, window.start))
 }
@@ -202,8 +202,9 @@ mod tests {
         table
     }
 
-    fn window(began: Instant, from_ms: u64, to_ms: u64) -> Range<Instant> {
-        began + Duration::from_millis(from_ms)..began + Duration::from_millis(to_ms)
+    fn window(began: Instant, from_ms: u64, to_ms: u64) -> LoadSpan {
+        let range = began + Duration::from_millis(from_ms)..began + Duration::from_millis(to_ms);
+        LoadSpan { range, ends_load: true }
     }
 
     #[test]
@@ -213,6 +214,8 @@ mod tests {
         assert_eq!(table.increase("x", &window(began, 0, 2000)), Some(30.0));
         assert_eq!(table.increase("x", &window(began, 500, 1500)), Some(15.0));
         assert_eq!(table.increase("x", &window(began, 3000, 3001)), Some(40.0), "the last sample closes the window");
+        let before_the_end = LoadSpan { ends_load: false, ..window(began, 3000, 3500) };
+        assert_eq!(table.increase("x", &before_the_end), Some(20.0));
         assert_eq!(table.increase("y", &window(began, 0, 2000)), None);
     }
 
@@ -272,8 +275,9 @@ mod tests {
             let table = table(began, "x", &points);
             let length = Duration::from_secs(points.len() as u64 - 2);
             let (end, middle) = (began + length, began + length.mul_f64(cut));
-            let whole = table.increase("x", &(began..end)).unwrap();
-            let parts = table.increase("x", &(began..middle)).unwrap() + table.increase("x", &(middle..end)).unwrap();
+            let increase = |range| table.increase("x", &LoadSpan { range, ends_load: false }).unwrap();
+            let whole = increase(began..end);
+            let parts = increase(began..middle) + increase(middle..end);
             prop_assert!((whole - parts).abs() < 1e-6, "{} {}", whole, parts);
             prop_assert!(whole >= 0.0);
         }

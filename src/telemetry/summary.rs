@@ -1,17 +1,15 @@
 //! Reduction of series to one number each.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
-use std::time::Instant;
 
-use super::{SeriesTable, Telemetry};
+use super::{LoadSpan, SeriesTable, Telemetry};
 use crate::stats::{mean, to_f64};
 
 /// Returns the numbers of a window, under the names of [`NAMES`](super::NAMES). Unknown numbers are absent.
 ///
 /// `output_tokens` is the number that clients received in the window.
 #[must_use]
-pub(crate) fn summarize(telemetry: &Telemetry, window: &Range<Instant>, output_tokens: u64) -> BTreeMap<String, f64> {
+pub(crate) fn summarize(telemetry: &Telemetry, window: &LoadSpan, output_tokens: u64) -> BTreeMap<String, f64> {
     let mut summary = Summary { window, values: BTreeMap::new() };
     let server = &telemetry.server;
     for gauge in ["requests_running", "requests_waiting", "kv_cache_usage"] {
@@ -49,7 +47,7 @@ pub(crate) fn summarize(telemetry: &Telemetry, window: &Range<Instant>, output_t
 }
 
 struct Summary<'a> {
-    window: &'a Range<Instant>,
+    window: &'a LoadSpan,
     values: BTreeMap<String, f64>,
 }
 
@@ -96,10 +94,14 @@ fn max(values: Vec<f64>) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::telemetry::NAMES;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     fn at(began: Instant, seconds: u64) -> Instant {
         began + Duration::from_secs(seconds)
+    }
+
+    fn span(began: Instant, from: u64, to: u64) -> LoadSpan {
+        LoadSpan { range: at(began, from)..at(began, to), ends_load: true }
     }
 
     /// Returns samples of ten seconds. The window is from 2 to 8.
@@ -158,7 +160,7 @@ mod tests {
     #[test]
     fn every_name_is_computed_as_it_is_defined() {
         let began = Instant::now();
-        let summary = summarize(&full(began), &(at(began, 2)..at(began, 8)), 300);
+        let summary = summarize(&full(began), &span(began, 2, 8), 300);
         let expected = [
             ("requests_running_mean", 5.0),
             ("requests_running_max", 8.0),
@@ -201,9 +203,10 @@ mod tests {
     fn a_value_that_was_not_observed_is_absent_and_not_zero() {
         let began = Instant::now();
         let empty = Telemetry::empty(began, Duration::from_secs(1));
-        assert!(summarize(&empty, &(began..at(began, 5)), 10).is_empty());
+        assert!(summarize(&empty, &span(began, 0, 5), 10).is_empty());
         // No sample lies within a window of an instant, and counters still close.
-        let brief = began + Duration::from_millis(2300)..began + Duration::from_millis(2400);
+        let range = began + Duration::from_millis(2300)..began + Duration::from_millis(2400);
+        let brief = LoadSpan { range, ends_load: true };
         let summary = summarize(&full(began), &brief, 0);
         assert!(!summary.contains_key("kv_cache_usage_mean") && !summary.contains_key("energy_per_output_token_j"));
         assert!((summary["server_generation_tokens"] - 5.0).abs() < 1e-6, "{summary:?}");
@@ -216,7 +219,7 @@ mod tests {
         for (second, rate) in [(0, 0.1), (1, 0.4), (2, 0.6), (3, 0.9)] {
             telemetry.server.push(at(began, second), &vec![("prefix_cache_hit_rate", rate)]);
         }
-        let summary = summarize(&telemetry, &(at(began, 1)..at(began, 2)), 1);
+        let summary = summarize(&telemetry, &span(began, 1, 2), 1);
         assert!((summary["prefix_cache_hit_rate"] - 0.5).abs() < 1e-12, "{summary:?}");
     }
 
@@ -225,7 +228,7 @@ mod tests {
         let began = Instant::now();
         let mut telemetry = full(began);
         telemetry.gpus.push(SeriesTable::default());
-        let summary = summarize(&telemetry, &(at(began, 2)..at(began, 8)), 300);
+        let summary = summarize(&telemetry, &span(began, 2, 8), 300);
         assert!(!summary.contains_key("energy_j") && !summary.contains_key("gpu_power_w_mean"), "{summary:?}");
         assert!(summary.contains_key("gpu_memory_gib_max"));
     }

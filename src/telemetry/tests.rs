@@ -58,13 +58,13 @@ async fn a_watch_samples_from_its_start_to_its_stop() {
     until("a third page", || asked.load(Ordering::SeqCst) >= 3).await;
     let telemetry = watch.stop().await;
     let pages = asked.load(Ordering::SeqCst);
-    let summary = summarize(&telemetry, &(telemetry.began..telemetry.ended), 5);
+    let summary = summarize(&telemetry, &telemetry.whole(), 5);
     let grown = 10.0 * to_f64(pages - 1);
     assert_eq!(telemetry.server.last("generation_tokens"), Some(1000.0 + grown));
     assert_eq!(summary.get("requests_running_max"), Some(&2.0));
     assert!(summary["host_memory_available_gib_min"] > 0.0, "{summary:?}");
     assert_eq!((telemetry.missed, telemetry.notes.len(), telemetry.gpus.len()), (0, 0, 0));
-    let json = telemetry.to_json(&(telemetry.began..telemetry.ended));
+    let json = telemetry.to_json(&telemetry.whole());
     assert_eq!(json["server"]["generation_tokens"][0], 0);
     let columns = json["server"].as_object().unwrap();
     assert!(
@@ -81,7 +81,7 @@ async fn a_page_that_hangs_is_skipped_and_counted_without_delay() {
     let begin = Instant::now();
     let telemetry = watch.stop().await;
     assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
-    assert_eq!(telemetry.server.within("requests_running", &(telemetry.began..telemetry.ended)), [2.0]);
+    assert_eq!(telemetry.server.within("requests_running", &telemetry.whole()), [2.0]);
     assert!(telemetry.missed >= 1);
 }
 
@@ -94,7 +94,7 @@ async fn a_mark_reads_this_machine_and_spares_the_server() {
     std::thread::spawn(move || mark.now()).join().unwrap();
     let telemetry = watch.stop().await;
     assert_eq!(asked.load(Ordering::SeqCst), 2, "the first and the last");
-    let json = telemetry.to_json(&(telemetry.began..telemetry.ended));
+    let json = telemetry.to_json(&telemetry.whole());
     let samples = |source: &str| json[source]["at_s"].as_array().unwrap().len();
     assert_eq!((samples("server"), samples("host")), (2, 3));
 }
@@ -123,7 +123,7 @@ async fn a_machine_without_gpus_and_a_server_without_a_page_leave_one_note() {
     assert!(note.ends_with("/metrics answers with status 404"), "{note}");
     assert_eq!(telemetry.missed, 0);
     assert!(telemetry.server.is_empty() && !telemetry.host.is_empty());
-    assert!(telemetry.to_json(&(telemetry.began..telemetry.ended)).get("server").is_none());
+    assert!(telemetry.to_json(&telemetry.whole()).get("server").is_none());
 }
 
 #[tokio::test]
@@ -133,4 +133,14 @@ async fn only_the_page_of_a_remote_address_is_read() {
     }
     let far = Scope::of_url("https://llm.example/v1");
     assert!(!far.host && far.gpus.is_none() && far.base_url.is_some());
+}
+
+#[test]
+fn a_server_on_this_machine_is_known_by_its_address() {
+    for url in ["http://127.0.0.1:8000", "http://localhost/v1", "https://[::1]:1"] {
+        assert!(is_local(url), "{url}");
+    }
+    for url in ["http://10.0.0.1:8000", "http://localhost.example.com", "http://127.example.com"] {
+        assert!(!is_local(url), "{url}");
+    }
 }

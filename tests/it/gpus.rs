@@ -285,6 +285,21 @@ fn energy_is_that_of_the_engines_devices_or_absent_with_a_reason() {
             assert!((server["gpu_power_w_mean"].as_f64().unwrap() - 500.0).abs() < 1e-6, "{server}");
         });
         scope.spawn(|| {
+            let text =
+                study("true", "", "trials = 1\nconfirm = 0").replace("--sim-time-scale 200", "--sim-time-scale 1");
+            let text = text.replace("output_len = 8", "output_len = 64");
+            let text = text.replace("requests = 16", "requests = 96\nwindow = \"steady\"");
+            let machine = Machine::new(&text, &h100(0, &["power 500"]));
+            let tune = machine.run(&["tune", "study.toml"]);
+            assert_eq!(tune.code, Some(0), "{}", tune.stderr);
+            let metrics = machine.workplace.trials()[0]["metrics"].clone();
+            assert_eq!(metrics["window"]["steady"], true, "{metrics}");
+            // Only the window counts, without warm-up and drain.
+            let joules = metrics["server"]["energy_j"].as_f64().unwrap();
+            let expected = 500.0 * metrics["duration"].as_f64().unwrap();
+            assert!((joules / expected - 1.0).abs() < 0.01, "{joules} J, {expected} J are expected");
+        });
+        scope.spawn(|| {
             let (tune, machine) = energy(hidden(), &[]);
             let reason =
                 "energy and utilization of the GPUs are absent: the driver lists none of the server's processes";

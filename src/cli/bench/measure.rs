@@ -1,8 +1,6 @@
 //! Measures one run: drives the load and builds its report.
 
-use std::ops::Range;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -18,7 +16,7 @@ use crate::load::{ArrivalPattern, LoadPlan, LoadRun, LoadTarget, RunEnd};
 use crate::metrics::{PrecisionTarget, RunPart, Slo, SummaryOptions, WatchOptions, summarize};
 use crate::report::{BenchResult, number};
 use crate::stats::to_f64;
-use crate::telemetry::{self, Scope};
+use crate::telemetry::{self, LoadSpan, Scope, is_local};
 use crate::trial::Measurement;
 
 /// Default limit of the share of failed requests, 0 to 1. Above it, the completed requests do not represent the rest.
@@ -55,7 +53,7 @@ impl BenchCommand {
         let mut measurement = summarize(&run, &options);
         let mut server_series = None;
         if let Some(telemetry) = &telemetry {
-            let window = window(&run, &measurement);
+            let window = LoadSpan::measured(run.began..run.ended, measurement.window.as_ref());
             measurement.server = telemetry::summarize(telemetry, &window, measurement.total_output_tokens);
             server_series = self.output.series.then(|| telemetry.to_json(&window));
         }
@@ -153,7 +151,7 @@ impl BenchCommand {
         if let Some(device) = &self.output.device {
             return device.clone();
         }
-        if !target::is_local(&target.base_url) {
+        if !is_local(&target.base_url) {
             return target::host(&target.base_url);
         }
         let visible = GpuSelection::Visible(std::env::var("CUDA_VISIBLE_DEVICES").ok());
@@ -205,15 +203,6 @@ fn void(judge: &Judge, measurement: &Measurement, run: &LoadRun, stop: Option<&B
         reasons.extend(client.reasons.iter().cloned());
     }
     reasons
-}
-
-/// Returns the measured part of a run: the measurement window if there is one, else all of it.
-fn window(run: &LoadRun, measurement: &Measurement) -> Range<Instant> {
-    let at = |seconds: f64| run.began + Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    match &measurement.window {
-        Some(window) => at(window.from_s)..at(window.to_s),
-        None => run.began..run.ended,
-    }
 }
 
 /// Returns the name of a run such as `random_qps_inf`, `random_c64` or `trace_qps_4`, as in vLLM's nightly benchmarks.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
-use url::{Host, Url};
+use url::Url;
 
 use super::arguments::{ApiName, ServerArgs};
 use crate::cli::CommandFailure;
@@ -190,17 +190,6 @@ fn extra_body(text: &str) -> Result<Map<String, Json>, CommandFailure> {
     }
 }
 
-/// Returns whether the URL's host is a loopback address, `localhost` or `0.0.0.0`. Other addresses of this machine are
-/// not recognized.
-pub(super) fn is_local(url: &str) -> bool {
-    match Url::parse(url).ok().as_ref().and_then(Url::host) {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback() || address.is_unspecified(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
-}
-
 /// Returns the host of a URL, with the port if the URL contains one. Name and password are left out.
 pub(super) fn host(url: &str) -> String {
     let Ok(url) = Url::parse(url) else { return String::new() };
@@ -251,13 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_on_this_machine_is_known_by_its_address() {
-        for url in ["http://127.0.0.1:8000", "http://localhost/v1", "https://[::1]:1"] {
-            assert!(is_local(url), "{url}");
-        }
-        for url in ["http://10.0.0.1:8000", "http://localhost.example.com", "http://127.example.com"] {
-            assert!(!is_local(url), "{url}");
-        }
+    fn a_host_is_shown_with_its_port_and_without_credentials() {
         assert_eq!(host("http://gpu-7:8000/v1"), "gpu-7:8000");
         assert_eq!(host("https://user:secret@gpu-7/v1"), "gpu-7");
     }

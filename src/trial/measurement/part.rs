@@ -1,8 +1,5 @@
 //! The parts of a measurement: distributions, intervals, the window, and the load generator's report on itself.
 
-use std::ops::Range;
-use std::time::{Duration, Instant};
-
 use serde::{Deserialize, Serialize};
 
 /// A latency over requests (for ITL: over gaps between chunks), in milliseconds.
@@ -65,13 +62,6 @@ pub struct MeasuredWindow {
 }
 
 impl MeasuredWindow {
-    /// Returns the window as instants of a run that began at `began`.
-    #[must_use]
-    pub fn instants(&self, began: Instant) -> Range<Instant> {
-        let at = |seconds: f64| began + Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        at(self.from_s)..at(self.to_s)
-    }
-
     /// Returns whether this instant, in seconds since the run's first, is within the window; both ends are.
     #[must_use]
     pub fn holds(&self, at_s: f64) -> bool {
@@ -160,19 +150,5 @@ impl Speeds {
     pub(super) fn from_statistics(get: impl Fn(&str) -> Option<f64>) -> Option<Self> {
         let (mean, median, std) = (get("mean")?, get("median").or_else(|| get("p50"))?, get("std")?);
         Some(Self { mean, median, std, p10: get("p10")?, p5: get("p5")?, p1: get("p1")? })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_window_is_a_part_of_its_run() {
-        let window = MeasuredWindow { from_s: 2.5, to_s: 10.0, steady: true, reason: String::new() };
-        let began = Instant::now();
-        let part = window.instants(began);
-        assert_eq!(part.start - began, Duration::from_millis(2500));
-        assert_eq!(part.end - part.start, Duration::from_millis(7500));
     }
 }

@@ -14,7 +14,7 @@ use crate::job::{follow, repeated};
 use crate::load::{self, ArrivalPattern, LoadPlan, LoadTarget, RunFlow};
 use crate::metrics::{self, PrecisionTarget, RunPart, SummaryOptions, WatchOptions, WindowRecorder, summarize};
 use crate::server::Server;
-use crate::telemetry::{self, DeviceProcesses, Devices, Scope};
+use crate::telemetry::{self, DeviceProcesses, Devices, LoadSpan, Scope};
 use crate::trial::{
     FailureKind, LaunchRecords, Measurement, Outcome, Replies, SampleFlaw, ServerTelemetry, SetAsideMeasurement,
 };
@@ -139,7 +139,7 @@ impl LoadTest<'_> {
         Ok(match metrics::outcome(measurement, &run, job.load.max_error_rate) {
             Outcome::Measured(mut measurement) => {
                 // Clients and server are measured in the same part of the run: energy is divided by its tokens.
-                let part = measurement.window.as_ref().map_or(run.began..run.ended, |part| part.instants(run.began));
+                let part = LoadSpan::measured(run.began..run.ended, measurement.window.as_ref());
                 let record = telemetry.record(Some(part), tokens);
                 measurement.server.clone_from(&record.summary);
                 measurement.disturbed.clone_from(&record.disturbed);
