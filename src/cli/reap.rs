@@ -51,8 +51,9 @@ impl ReapCommand {
                 Err(error) => note(global, &format!("a pending stop command failed: {error}")),
             }
         }
-        note(global, &summary(&reaped, self.dry_run));
-        let survived = count(&reaped, |fate| *fate == LeftoverFate::Survived);
+        let fates: Vec<_> = reaped.processes.iter().map(|found| &found.fate).collect();
+        note(global, &summary(&fates, self.dry_run));
+        let survived = count(&fates, |fate| *fate == LeftoverFate::Survived);
         if survived == 0 {
             return Ok(());
         }
@@ -68,20 +69,34 @@ pub(super) fn of(global: &Global, all: bool) -> impl Fn(&ProcessOrigin) -> bool 
     move |origin| all || origin.is_of(&database)
 }
 
-fn count(reaped: &ReapSummary, is: impl Fn(&LeftoverFate) -> bool) -> usize {
-    reaped.processes.iter().filter(|found| is(&found.fate)).count()
+fn count(fates: &[&LeftoverFate], is: impl Fn(&LeftoverFate) -> bool) -> usize {
+    fates.iter().filter(|fate| is(fate)).count()
 }
 
-fn summary(reaped: &ReapSummary, dry_run: bool) -> String {
-    let running = count(reaped, |fate| matches!(fate, LeftoverFate::Running(_)));
+fn summary(fates: &[&LeftoverFate], dry_run: bool) -> String {
+    let running = count(fates, |fate| matches!(fate, LeftoverFate::Running(_)));
     let kept =
         if running == 0 { String::new() } else { format!("; not touched, because their tuner is running: {running}") };
     if dry_run {
-        return format!("{} processes left behind{kept}", count(reaped, |fate| *fate == LeftoverFate::LeftBehind));
+        return format!("{} processes left behind{kept}", count(fates, |fate| *fate == LeftoverFate::LeftBehind));
     }
-    let survived = count(reaped, |fate| *fate == LeftoverFate::Survived);
-    match count(reaped, |fate| *fate == LeftoverFate::Ended) {
+    let survived = count(fates, |fate| *fate == LeftoverFate::Survived);
+    match count(fates, |fate| *fate == LeftoverFate::Ended) {
         0 if survived == 0 => format!("nothing was left behind{kept}"),
         ended => format!("ended {ended} processes that a killed run had left behind{kept}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_survivor_is_not_reported_as_nothing() {
+        let (ended, survived) = (&LeftoverFate::Ended, &LeftoverFate::Survived);
+        assert_eq!(summary(&[], false), "nothing was left behind");
+        assert_eq!(summary(&[survived], false), "ended 0 processes that a killed run had left behind");
+        assert_eq!(summary(&[ended, survived], false), "ended 1 processes that a killed run had left behind");
+        assert_eq!(summary(&[&LeftoverFate::LeftBehind, survived], true), "1 processes left behind");
     }
 }
