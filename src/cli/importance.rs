@@ -40,12 +40,12 @@ impl ImportanceCommand {
         let mut installed = detect(&job).await;
         Slots::resolve(&job, &mut installed)?;
         job.check_release(installed.version)?;
-        let memory = learned(&job, &installed, &store).await?;
+        let learned_memory = learned(&job, &installed, &store).await?;
         let history = history(&store, &study, &job).await?;
         store.close().await;
         let search = job.search(installed.version, installed.device, installed.host);
-        let explanation = search.knowing(&memory, None).question(history, Vec::new()).explain();
-        let Some(explanation) = explanation.filter(|explanation| !explanation.about.is_empty()) else {
+        let explanation = search.knowing(&learned_memory, None).question(history, Vec::new()).explain();
+        let Some(explanation) = explanation.filter(|explanation| !explanation.numbers.is_empty()) else {
             let message = format!("study {:?} has no measurements in its search space to explain", job.name);
             return Err(CommandFailure::new(NOTHING_FEASIBLE, message).with_hint(
                 "`setpoint trials` shows the outcome of each trial, `setpoint check` the space that the rules leave",
@@ -54,14 +54,14 @@ impl ImportanceCommand {
         match self.format {
             ListFormat::Table => print(&explanation_text(&explanation)),
             ListFormat::Json => {
-                let about = serde_json::to_value(&explanation.about);
-                let about = about.map_err(|error| CommandFailure::unexpected(error.to_string()))?;
-                print_json(&serde_json::json!({"study": job.name, "about": about}))
+                let numbers = serde_json::to_value(&explanation.numbers);
+                let numbers = numbers.map_err(|error| CommandFailure::unexpected(error.to_string()))?;
+                print_json(&serde_json::json!({"study": job.name, "about": numbers}))
             }
             ListFormat::Csv => {
                 // The CSV has no column for reasons not to rely on a model, so they are printed as warnings.
-                for about in &explanation.about {
-                    about.doubts.iter().for_each(|doubt| note(global, &format!("warning: {}: {doubt}", about.name)));
+                for number in &explanation.numbers {
+                    number.doubts.iter().for_each(|doubt| note(global, &format!("warning: {}: {doubt}", number.name)));
                 }
                 print(&explanation_csv(&explanation).map_err(|error| CommandFailure::unexpected(error.to_string()))?)
             }
@@ -69,8 +69,8 @@ impl ImportanceCommand {
     }
 }
 
-/// Returns the study's trials as the sampler's history, including those of other samplers and of callers. Trials in
-/// an earlier context (release, devices, host) are excluded.
+/// Returns the study's trials as the sampler's history, including those that another sampler or program proposed.
+/// Trials in an earlier context (release, devices, host) are excluded.
 async fn history(store: &Store, study: &Study, job: &Job) -> Result<Vec<PastTrial>, CommandFailure> {
     let trials = store.present_trials(study).await?.into_iter().map(|scored| scored.trial);
     // Interference trials run on all slots at once and slow each other down. Their values are not comparable.

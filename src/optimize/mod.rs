@@ -192,8 +192,8 @@ impl OptimizeSession {
             .as_ref()
             .ok_or(ProtocolError::OutOfTurn { message: "explain", when: "before the space message" })?;
         let explanation = run.question(|ask| sampler::explain(self.sampler, ask));
-        let about = explanation.map_or_else(Vec::new, |explanation| explanation.about);
-        Ok(line(&json!({"type": "explanation", "id": id, "about": about})))
+        let numbers = explanation.map_or_else(Vec::new, |explanation| explanation.numbers);
+        Ok(line(&json!({"type": "explanation", "id": id, "about": numbers})))
     }
 }
 

@@ -18,6 +18,7 @@ use crate::twin::{self, AskedRequest, RequestSource, Tokens, TwinArrival, Virtua
 pub(super) struct VirtualClient<'a> {
     pace: f64,
     wire: WireTime,
+    /// On the clients' clock.
     request_timeout: Duration,
     /// Whether prompts are passed as token ids instead of their number. Prefix caching needs the ids.
     ids: bool,
@@ -31,7 +32,8 @@ pub(super) struct VirtualClient<'a> {
     pub(super) records: Vec<RequestRecord>,
     /// Receives every record with all of its chunks, before `records` drops some of them.
     pub(super) recorder: WindowRecorder,
-    room: usize,
+    /// Number of chunk times that further records may keep.
+    kept_chunks_left: usize,
 }
 
 /// Network latency of requests and of tokens, on the device's clock.
@@ -101,21 +103,25 @@ impl Ord for Ending {
     }
 }
 
-/// Returns whether both clocks are equally fast. No time is converted then, which would round it.
-fn is_even(pace: f64) -> bool {
+/// Returns whether both clocks are equally fast. Times are then not converted, because a conversion would round them.
+fn is_same_clock(pace: f64) -> bool {
     (pace - 1.0).abs() < f64::EPSILON
 }
 
 /// Converts a time of the clients' clock to the device's.
-fn faster(time: Duration, pace: f64) -> Duration {
-    if is_even(pace) { time } else { Duration::try_from_secs_f64(time.as_secs_f64() * pace).unwrap_or(Duration::MAX) }
+fn to_device(time: Duration, pace: f64) -> Duration {
+    if is_same_clock(pace) {
+        time
+    } else {
+        Duration::try_from_secs_f64(time.as_secs_f64() * pace).unwrap_or(Duration::MAX)
+    }
 }
 
 impl<'a> VirtualClient<'a> {
     pub(super) fn new(script: &'a PromptScript, range: IndexRange, ids: bool, timing: PhaseTiming) -> Self {
         let PhaseTiming { pace, wire, instants, places, length, request_timeout, kept_chunks } = timing;
         let instants = instants
-            .map(|instants| -> RequestInstants { Box::new(instants.map(move |instant| faster(instant, pace))) });
+            .map(|instants| -> RequestInstants { Box::new(instants.map(move |instant| to_device(instant, pace))) });
         let end = range.sessions.map_or(u64::MAX, |sessions| range.first.saturating_add(sessions));
         let left = range.requests.unwrap_or(u64::MAX);
         Self {
@@ -123,13 +129,13 @@ impl<'a> VirtualClient<'a> {
             wire,
             request_timeout,
             ids,
-            schedule: LoadSchedule::new(0, instants, places, length.map(|length| faster(length, pace))),
+            schedule: LoadSchedule::new(0, instants, places, length.map(|length| to_device(length, pace))),
             sessions: Sessions { script, pace, next: range.first, end, left },
             endings: BinaryHeap::new(),
             number: 0,
             records: Vec::new(),
             recorder: WindowRecorder::new(),
-            room: kept_chunks,
+            kept_chunks_left: kept_chunks,
         }
     }
 
@@ -139,13 +145,13 @@ impl<'a> VirtualClient<'a> {
     }
 
     /// Converts a time of the device's clock to the clients'.
-    fn slower(&self, time: Duration) -> Duration {
-        if is_even(self.pace) { time } else { time.div_f64(self.pace) }
+    fn to_clients(&self, time: Duration) -> Duration {
+        if is_same_clock(self.pace) { time } else { time.div_f64(self.pace) }
     }
 
     /// Converts a reply to a record of the load generator.
     fn record(&self, user: &VirtualUser, reply: &VirtualReply) -> RequestRecord {
-        let sent = self.slower(user.sent);
+        let sent = self.to_clients(user.sent);
         let mut at = self.wire.request + reply.ttft + self.wire.token;
         let mut chunks = Vec::with_capacity(reply.gaps.len() + 1);
         chunks.push(self.micros(at));
@@ -153,7 +159,7 @@ impl<'a> VirtualClient<'a> {
             at += *gap;
             chunks.push(self.micros(at));
         }
-        let took = self.slower(at);
+        let took = self.to_clients(at);
         let late = took > self.request_timeout;
         if late {
             // The real load generator closes the connection at the limit.
@@ -165,7 +171,7 @@ impl<'a> VirtualClient<'a> {
         RequestRecord {
             session: reply.index,
             turn: reply.turn,
-            due: self.slower(user.due),
+            due: self.to_clients(user.due),
             sent,
             chunk_count: u32::try_from(chunks.len()).unwrap_or(u32::MAX),
             chunks,
@@ -182,7 +188,7 @@ impl<'a> VirtualClient<'a> {
     }
 
     fn micros(&self, at: Duration) -> u32 {
-        micros(self.slower(at))
+        micros(self.to_clients(at))
     }
 }
 
@@ -200,7 +206,7 @@ impl Sessions<'_> {
         let turns = self.script.session(self.next);
         let room = usize::try_from(self.left).unwrap_or(usize::MAX);
         let pace = self.pace;
-        let turn = |turn: &ScriptTurn| ScriptTurn { think: faster(turn.think, pace), ..turn.clone() };
+        let turn = |turn: &ScriptTurn| ScriptTurn { think: to_device(turn.think, pace), ..turn.clone() };
         let turns: VecDeque<ScriptTurn> = turns.iter().take(room).map(turn).collect();
         let session = self.next;
         self.next += 1;
@@ -260,12 +266,12 @@ impl RequestSource for VirtualClient<'_> {
     fn answered(&mut self, user: VirtualUser, reply: &VirtualReply, now: Duration) {
         let mut record = self.record(&user, reply);
         self.recorder.on(&LoadEvent::Ended { phase: LoadPhase::Measure, record: &record });
-        if record.chunks.len() > 2 && record.chunks.len() > self.room {
+        if record.chunks.len() > 2 && record.chunks.len() > self.kept_chunks_left {
             record.chunks.drain(1..record.chunks.len() - 1);
             record.chunks.shrink_to_fit();
             record.thinned = true;
         }
-        self.room = self.room.saturating_sub(record.chunks.len());
+        self.kept_chunks_left = self.kept_chunks_left.saturating_sub(record.chunks.len());
         self.records.push(record);
         self.number += 1;
         self.endings.push(Reverse(Ending { at: (now + self.wire.token, self.number), rest: user.rest }));
@@ -345,7 +351,7 @@ mod tests {
         }
 
         #[test]
-        fn a_clock_that_is_faster_only_makes_a_closed_loop_shorter(pace in 0.1_f64..50.0, users in 1_usize..9) {
+        fn the_pace_changes_nothing_in_a_closed_loop_but_its_times(pace in 0.1_f64..50.0, users in 1_usize..9) {
             let plan = LoadPlan::closed(users, 20);
             let (slow, fast) = (records(&plan, 1.0, WireTime::default()), records(&plan, pace, WireTime::default()));
             for (slow, fast) in slow.iter().zip(&fast) {

@@ -16,7 +16,7 @@ pub struct MeasuredTrial {
     pub replies: Replies,
     /// Number of the engine's steps in the measurement window, by the server's own counter.
     pub steps: Option<u64>,
-    /// Number of KV cache blocks that the engine logged at its start. V1 keeps one of them to itself.
+    /// Number of KV cache blocks that the engine logged at its start. vLLM's V1 engine reserves one of them.
     pub blocks: Option<u32>,
 }
 
@@ -29,11 +29,11 @@ pub enum LearnError {
     Rejected(Rejection),
 }
 
-/// Largest number of trials in a calibration. They are chosen at even distances. More trials make it slower and hardly
-/// more accurate.
-pub const MOST_TRIALS: usize = 6;
+/// Largest number of trials in a calibration. They are evenly spaced among all trials. More trials make it slower and
+/// hardly more accurate.
+pub const MAX_TRIALS: usize = 6;
 /// Largest number of requests of one trial after its warm-up, for the same reason.
-const MOST_REQUESTS: usize = 400;
+const MAX_REQUESTS: usize = 400;
 
 /// Calibrates the twin from measured trials on the model, engine and device of `question`. The load and the
 /// configuration of `question` are ignored. This takes one or two seconds per trial.
@@ -41,18 +41,18 @@ const MOST_REQUESTS: usize = 400;
 /// # Errors
 /// If the trials have too few replies, or the twin cannot run their configurations.
 pub fn learn(question: &TwinQuestion<'_>, tried: &[MeasuredTrial]) -> Result<Calibration, LearnError> {
-    let runs = evenly(tried, MOST_TRIALS).map(|tried| run(question, tried)).collect::<Result<Vec<_>, _>>()?;
+    let runs = evenly(tried, MAX_TRIALS).map(|tried| observed_run(question, tried)).collect::<Result<Vec<_>, _>>()?;
     Ok(twin::calibrate(&runs)?)
 }
 
-/// Returns at most `most` elements at even distances, the first and the last included.
+/// Returns at most `most` evenly spaced elements, including the first and the last.
 fn evenly<T>(all: &[T], most: usize) -> impl Iterator<Item = &T> {
     let count = all.len().min(most);
     (0..count).map(move |at| &all[if count > 1 { at * (all.len() - 1) / (count - 1) } else { 0 }])
 }
 
 /// Converts a trial to a run for the calibration.
-fn run(question: &TwinQuestion<'_>, tried: &MeasuredTrial) -> Result<ObservedRun, LearnError> {
+fn observed_run(question: &TwinQuestion<'_>, tried: &MeasuredTrial) -> Result<ObservedRun, LearnError> {
     let question = TwinQuestion { config: tried.config.clone(), ..question.clone() };
     let setup = TwinSetup::resolve(&question).map_err(LearnError::Rejected)?;
     let replies = &tried.replies;
@@ -60,12 +60,12 @@ fn run(question: &TwinQuestion<'_>, tried: &MeasuredTrial) -> Result<ObservedRun
     if let Some(blocks) = tried.blocks {
         settings.num_blocks = blocks.saturating_sub(u32::from(!settings.resolved.v0));
     }
-    let mut before = requests(replies, setup.pace, settings.resolved.prefix_caching);
-    let whole = replies.complete && before.len() == replies.len();
-    let requests = before.split_off((replies.warmup as usize).min(before.len()));
+    let mut all = requests(replies, setup.pace, settings.resolved.prefix_caching);
+    let whole = replies.complete && all.len() == replies.len();
+    let requests = all.split_off((replies.warmup as usize).min(all.len()));
     let load = replies.users.map_or(ReplayedLoad::Open, |users| ReplayedLoad::Closed { users });
     let steps = tried.steps.filter(|_| whole);
-    Ok(ObservedRun { settings, replicas: setup.replicas, prior: setup.prior, before, load, requests, steps })
+    Ok(ObservedRun { settings, replicas: setup.replicas, prior: setup.prior, before: all, load, requests, steps })
 }
 
 /// Returns the warm-up and the first requests after it, on the device's clock. That clock is `pace` times as fast as
@@ -91,11 +91,11 @@ fn requests(replies: &Replies, pace: f64, prefix_caching: bool) -> Vec<ObservedT
             times: times.map(|(ttft, latency)| RequestTimes { ttft: micros(ttft), latency: micros(latency) }),
         }
     };
-    (0..replies.len().min(replies.warmup as usize + MOST_REQUESTS)).map(request).collect()
+    (0..replies.len().min(replies.warmup as usize + MAX_REQUESTS)).map(request).collect()
 }
 
-/// Returns made-up tokens of a prompt. They begin with the recorded number of tokens of the recorded earlier prompt,
-/// and then differ from all others.
+/// Returns made-up tokens for a prompt: the first `shared_tokens` tokens of the earlier prompt `shared_with`, then one
+/// token that no other prompt has, then fillers.
 fn prompt(replies: &Replies, place: usize, earlier: &[Vec<u32>]) -> Vec<u32> {
     let len = replies.prompt_tokens[place];
     let shared = replies.shared_tokens[place].min(len) as usize;

@@ -41,7 +41,7 @@ use crate::twin::{AddError, DevicePreset, SettingsError, StartForecast, StartupM
 pub use forecast::{ForecastResult, ForecastSpan, JobForecaster};
 pub use highest::{GOOD, LoadKnob, PredictedHighest};
 pub use knowledge::Knowledge;
-pub use learn::{LearnError, MOST_TRIALS, MeasuredTrial, learn};
+pub use learn::{LearnError, MAX_TRIALS, MeasuredTrial, learn};
 pub use limit::{LoadLimit, LoadLimits, wait_name, waits};
 pub use longest_step::longest_step;
 pub use noise::LaunchNoise;

@@ -16,27 +16,28 @@ const MOST_PAIRS: usize = 5;
 /// predictions by the values of the leading parameters.
 #[must_use]
 pub(crate) fn explanation_text(explanation: &Explanation) -> String {
-    explanation.about.iter().map(|about| about_text(about).trim_end().to_owned()).collect::<Vec<_>>().join("\n\n")
+    let texts = explanation.numbers.iter().map(|explained| explained_text(explained).trim_end().to_owned());
+    texts.collect::<Vec<_>>().join("\n\n")
 }
 
-fn about_text(about: &ExplainedNumber) -> String {
-    let r2 = about.held_out_r2.map_or_else(|| "none".to_owned(), |r2| format!("{r2:.2}"));
-    let kind = match about.of {
+fn explained_text(explained: &ExplainedNumber) -> String {
+    let r2 = explained.held_out_r2.map_or_else(|| "none".to_owned(), |r2| format!("{r2:.2}"));
+    let kind = match explained.of {
         NumberKind::Objective => "objective",
         NumberKind::Limit => "limit",
     };
     let mut text = format!(
         "{kind} {}: {} measurements, R^2 of held-out measurements {r2}, {} of the variance unexplained\n",
-        about.name,
-        about.measured,
-        percent(about.unknown)
+        explained.name,
+        explained.measured,
+        percent(explained.unknown)
     );
-    for doubt in &about.doubts {
+    for doubt in &explained.doubts {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "warning: {doubt}");
     }
     let mut importances = table(["parameter", "alone", "total", "at the best"], &[1, 2, 3]);
-    for importance in &about.parameters {
+    for importance in &explained.parameters {
         importances.add_row([
             importance.parameter.clone(),
             share(importance.alone),
@@ -45,21 +46,21 @@ fn about_text(about: &ExplainedNumber) -> String {
         ]);
     }
     let _ = writeln!(text, "{importances}");
-    for pair in about.pairs.iter().take(MOST_PAIRS) {
+    for pair in explained.pairs.iter().take(MOST_PAIRS) {
         let _ = writeln!(text, "together: {} and {} {}", pair.parameters[0], pair.parameters[1], share(pair.share));
     }
-    let leading = about.parameters.iter().filter(|importance| importance.total.share >= LEAST).take(LEADING);
+    let leading = explained.parameters.iter().filter(|importance| importance.total.share >= LEAST).take(LEADING);
     for importance in leading {
-        let _ = write!(text, "\n{}", dependence(about, importance));
+        let _ = write!(text, "\n{}", dependence(explained, importance));
     }
     text
 }
 
 /// Returns the table of predictions by value. For a limit they are excesses as in `MeasuredNumbers`: a value above 0
 /// exceeds the limit.
-fn dependence(about: &ExplainedNumber, importance: &ParameterImportance) -> String {
-    let header = match about.of {
-        NumberKind::Objective => about.name.clone(),
+fn dependence(explained: &ExplainedNumber, importance: &ParameterImportance) -> String {
+    let header = match explained.of {
+        NumberKind::Objective => explained.name.clone(),
         NumberKind::Limit => "ln(measured / limit)".to_owned(),
     };
     let mut expectations = table([importance.parameter.as_str(), &header, "5 % to 95 %"], &[0, 1, 2]);
@@ -106,21 +107,21 @@ pub(crate) fn explanation_csv(explanation: &Explanation) -> Result<String, csv::
         let [share, low, high] = [share.map(|s| s.share), share.map(|s| s.low), share.map(|s| s.high)].map(optional);
         [share, low, high]
     };
-    for about in &explanation.about {
-        let of = match about.of {
+    for explained in &explanation.numbers {
+        let of = match explained.of {
             NumberKind::Objective => "objective",
             NumberKind::Limit => "limit",
         };
-        let r2 = optional(about.held_out_r2);
+        let r2 = optional(explained.held_out_r2);
         let mut line = |names: [&str; 2], alone, total, at_best| {
-            let head = [about.name.clone(), of.to_owned(), about.measured.to_string(), r2.clone()];
-            let cells = head.into_iter().chain([about.unknown.to_string()]).chain(names.map(str::to_owned));
+            let head = [explained.name.clone(), of.to_owned(), explained.measured.to_string(), r2.clone()];
+            let cells = head.into_iter().chain([explained.unknown.to_string()]).chain(names.map(str::to_owned));
             writer.write_record(cells.chain(shares(alone)).chain(shares(total)).chain([optional(at_best)]))
         };
-        for one in &about.parameters {
+        for one in &explained.parameters {
             line([&one.parameter, ""], Some(one.alone), Some(one.total), one.at_best)?;
         }
-        for pair in &about.pairs {
+        for pair in &explained.pairs {
             line([&pair.parameters[0], &pair.parameters[1]], None, Some(pair.share), None)?;
         }
     }
@@ -143,7 +144,7 @@ mod tests {
             at_best: Some(0.5),
             dependence: vec![Expectation { value: Value::Int(8), mean: 1234.5, low: 1000.0, high: 1500.0 }],
         };
-        let about = ExplainedNumber {
+        let explained = ExplainedNumber {
             name: "output_throughput".to_owned(),
             of: NumberKind::Objective,
             measured: 9,
@@ -156,7 +157,7 @@ mod tests {
                 share: share(0.3),
             }],
         };
-        Explanation { about: vec![about] }
+        Explanation { numbers: vec![explained] }
     }
 
     #[test]

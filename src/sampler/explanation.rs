@@ -8,7 +8,8 @@ use crate::config::Value;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
     /// One for each objective and each constraint that was measured.
-    pub about: Vec<ExplainedNumber>,
+    #[serde(rename = "about")]
+    pub numbers: Vec<ExplainedNumber>,
 }
 
 /// Effects of the parameters on one number. Shares are of the variance over the configurations that are allowed and

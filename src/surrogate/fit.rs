@@ -89,7 +89,7 @@ fn search(likelihood: &Likelihood<'_>, start: Vec<f64>) -> Option<Vec<f64>> {
 }
 
 /// Returns the prior means of the logarithms, moved by `moved` standard deviations. The order is: lengths and smooth
-/// parts by axis, rough part, noise, factor of the targets' own deviations.
+/// parts by axis, rough part, noise, noise factor.
 fn prior_means(axes: &[EncodedAxis], expected: &HyperPriors, moved: &[f64]) -> Vec<f64> {
     let mut means = vec![libm::log(expected.length); axes.len()];
     let smooth =
@@ -115,7 +115,7 @@ fn deviation(index: usize, axes: usize, expected: &HyperPriors) -> f64 {
 fn hyper(logs: &[f64], axes: usize) -> Hyper {
     let all: Vec<_> = logs.iter().map(|log| libm::exp(*log)).collect();
     let (lengths, smooth) = (all[..axes].to_vec(), all[axes..2 * axes].to_vec());
-    Hyper { lengths, smooth, rough: all[2 * axes], noise: all[2 * axes + 1], told: all[2 * axes + 2] }
+    Hyper { lengths, smooth, rough: all[2 * axes], noise: all[2 * axes + 1], noise_factor: all[2 * axes + 2] }
 }
 
 impl<'a> Likelihood<'a> {
@@ -174,8 +174,8 @@ impl<'a> Likelihood<'a> {
         let smooth: Vec<_> = hyper.smooth.iter().map(squares).collect();
         let narrowness: Vec<_> = hyper.lengths.iter().map(|length| 1.0 / squares(length)).collect();
         let (mut squared, mut covariances) = (vec![0.0; n * (n - 1) / 2], vec![LEVEL; n * (n - 1) / 2]);
-        let noise = |told: &f64| hyper.noise_variance(*told);
-        let mut variances: Vec<_> = self.variances.iter().map(|told| rough + LEVEL + noise(told)).collect();
+        let noise = |variance: &f64| hyper.noise_variance(*variance);
+        let mut variances: Vec<_> = self.variances.iter().map(|variance| rough + LEVEL + noise(variance)).collect();
         for ((column, narrow), weight) in self.columns.iter().zip(&narrowness).zip(&smooth) {
             add(*narrow, &column.apart, &mut squared);
             add(*weight, &column.agree, &mut covariances);
@@ -220,7 +220,7 @@ impl<'a> Likelihood<'a> {
         let trace: f64 = own.iter().sum();
         gradient[2 * axes] = rough * (2.0 * dot(&correlations, &both) + trace);
         gradient[2 * axes + 1] = squares(&hyper.noise) * trace;
-        gradient[2 * axes + 2] = squares(&hyper.told) * dot(&self.variances, &own);
+        gradient[2 * axes + 2] = squares(&hyper.noise_factor) * dot(&self.variances, &own);
         // Squares of huge targets may overflow.
         (cost.is_finite() && gradient.iter().all(|slope| slope.is_finite())).then_some((cost, gradient))
     }

@@ -11,9 +11,9 @@
 //! | trend | 0 | `x` | 1 |
 //! | choice of one | 0 | none | |
 //!
-//! `d` is the number of axes of the first three kinds. The smooth part carries trends that hold in the whole space.
-//! They are learnt from a few points and extrapolated, with a weight for each axis. The rough part carries local
-//! effects.
+//! `d` is the number of axes of the first three kinds. The coordinate on a trend axis is a prior's prediction, and its
+//! effect is linear. The smooth part carries effects that hold in the whole space. They are learnt from a few points
+//! and extrapolated, with a weight for each axis. The rough part carries local effects.
 //!
 //! Source of the rough part: C. Rasmussen and C. Williams, "Gaussian processes for machine learning", 2006, formula
 //! 4.17. Source of sums of parts of one coordinate: D. Duvenaud et al., "Additive Gaussian processes", 2011.
@@ -39,13 +39,14 @@ pub(super) struct Hyper {
     pub(super) smooth: Vec<f64>,
     pub(super) noise: f64,
     /// Factor of the standard deviations that come with the targets: all of them may be too large or too small.
-    pub(super) told: f64,
+    pub(super) noise_factor: f64,
 }
 
 impl Hyper {
-    /// Returns the variance of the noise of a target with this own variance, in units of the spread.
+    /// Returns the variance of a target's noise. `variance` is the one that comes with the target. Both are in units of
+    /// the squared spread.
     pub(super) fn noise_variance(&self, variance: f64) -> f64 {
-        self.noise * self.noise + self.told * self.told * variance
+        self.noise * self.noise + self.noise_factor * self.noise_factor * variance
     }
 }
 
@@ -53,9 +54,11 @@ impl Hyper {
 #[derive(Clone, Debug)]
 pub(super) struct Kernel {
     axes: Vec<EncodedAxis>,
-    /// One over the squared length scale, and the variance of the smooth part, of each axis.
+    /// One over the squared length of each axis.
     narrowness: Vec<f64>,
+    /// Variance of each axis's smooth part, `smooth_i^2 w_i`.
     smooth: Vec<f64>,
+    /// Variance of the rough part, `rough^2`.
     rough: f64,
 }
 
@@ -104,7 +107,7 @@ impl Kernel {
     }
 
     /// Returns the prior variance at a point.
-    pub(super) fn own(&self, point: &[f64]) -> f64 {
+    pub(super) fn prior_variance(&self, point: &[f64]) -> f64 {
         let parts = self.axes.iter().zip(point).zip(&self.smooth);
         let smooth: f64 = parts.map(|((axis, x), weight)| weight * compare(*axis, *x, *x).1).sum();
         self.rough + smooth + LEVEL
@@ -188,8 +191,8 @@ fn accumulate(column: &[f64], squared: &mut [f64], smooth: &mut [f64], terms: im
     }
 }
 
-/// Returns the Matern function with smoothness 5/2 at a squared distance, and its derivative by the squared distance
-/// times -2.
+/// Returns the Matern function with smoothness 5/2 at a squared distance, and -2 times its derivative with respect
+/// to the squared distance.
 pub(super) fn matern(squared: f64) -> (f64, f64) {
     let r = SQRT_5 * squared.sqrt();
     let decay = decay(r);
@@ -197,7 +200,7 @@ pub(super) fn matern(squared: f64) -> (f64, f64) {
 }
 
 /// Returns `exp(-r)` for `r >= 0` within two units of the last place. It has no branches or tables, so that the
-/// compiler can vectorize it. Beyond the smallest positive numbers (`r > 700`) it stays constant instead of reaching 0.
+/// compiler can vectorize it. For `r > 700` it stays at `exp(-700)`, about 1e-304, instead of reaching 0.
 fn decay(r: f64) -> f64 {
     // Adding and subtracting this number rounds a small number to a whole one.
     const ROUNDING: f64 = 6_755_399_441_055_744.0;
@@ -210,15 +213,15 @@ fn decay(r: f64) -> f64 {
     let rest = (x - whole * LN_2_HIGH) - whole * LN_2_LOW;
     // Taylor's polynomial: the rest is at most half of ln 2, so the omitted terms are below 2e-17.
     let mut sum = 1.0 / 87_178_291_200.0;
-    for factorial in FACTORIALS {
-        sum = sum * rest + factorial;
+    for coefficient in INVERSE_FACTORIALS {
+        sum = sum * rest + coefficient;
     }
     // The low bits of `rounded` are the whole number. Shifted up they are an exponent.
     sum * f64::from_bits(rounded.to_bits().wrapping_add(1023) << 52)
 }
 
 /// One over the factorials of 13 down to 0.
-const FACTORIALS: [f64; 14] = [
+const INVERSE_FACTORIALS: [f64; 14] = [
     1.0 / 6_227_020_800.0,
     1.0 / 479_001_600.0,
     1.0 / 39_916_800.0,

@@ -156,7 +156,7 @@ impl Process {
         let alike = self.kernel.across(point, &self.columns, &mut cross);
         let mean = dot(&cross, &self.weights);
         self.factor.forward(&mut cross);
-        let own = self.kernel.own(point);
+        let own = self.kernel.prior_variance(point);
         let variance = (own - dot(&cross, &cross)).max(1e-12 * own);
         (
             PosteriorBelief {

@@ -62,7 +62,7 @@ impl Case {
 
     pub(super) fn hyper(&self) -> Hyper {
         let (lengths, smooth) = (self.lengths.clone(), self.smooth.clone());
-        Hyper { lengths, rough: self.rough, smooth, noise: self.noise, told: 1.0 }
+        Hyper { lengths, rough: self.rough, smooth, noise: self.noise, noise_factor: 1.0 }
     }
 
     pub(super) fn data(&self) -> ProcessData {

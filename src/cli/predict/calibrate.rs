@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::cli::failure::{CommandFailure, INVALID};
 use crate::cost::{LaunchSurroundings, ObservedLaunch, StartHistory};
 use crate::job::Job;
-use crate::predict::{LaunchNoise, MOST_TRIALS, MeasuredTrial, TwinQuestion, learn};
+use crate::predict::{LaunchNoise, MAX_TRIALS, MeasuredTrial, TwinQuestion, learn};
 use crate::stats::f64_to_u64;
 use crate::store::{ScoredTrial, Store, Study};
 use crate::trial::{Measurement, Outcome, Startup};
@@ -67,7 +67,7 @@ pub(super) async fn calibrate(
     let starts = StartHistory::learn(&around(question), &started);
     let simulated = !question.job.engine.engine.computes();
     let noise = Some(LaunchNoise::of(repeated.values().map(Vec::as_slice), simulated));
-    Ok(LearnedCalibration { calibration, starts, trials: all.len().min(MOST_TRIALS), noise })
+    Ok(LearnedCalibration { calibration, starts, trials: all.len().min(MAX_TRIALS), noise })
 }
 
 /// Returns the facts that start-up times depend on: model, release, device, host and arguments.

@@ -62,8 +62,8 @@ pub(super) fn explain(ask: &SamplerAsk<'_>) -> Option<Explanation> {
         SobolSample::new(&region)
     })?;
     let objectives = ask.aim.objectives.iter().zip(&table.objectives).zip(&table.units.objectives);
-    let objectives = objectives.map(|((target, column), measure)| {
-        let told = move |modelled: f64| measure.value(modelled);
+    let objectives = objectives.map(|((target, column), unit)| {
+        let told = move |modelled: f64| unit.value(modelled);
         ModelledNumber { name: &target.name, of: NumberKind::Objective, column, told: Box::new(told) }
     });
     let limits = ask.aim.constraints.iter().zip(&table.constraints).zip(&table.units.limits);
@@ -74,15 +74,15 @@ pub(super) fn explain(ask: &SamplerAsk<'_>) -> Option<Explanation> {
     let measured = table.measured.iter().map(|(place, _)| ask.defaults.merged(&ask.history[*place].config));
     let configs: Vec<Config> = measured.collect();
     let mut best = None;
-    let about = objectives.chain(limits).filter_map(|number| {
+    let numbers = objectives.chain(limits).filter_map(|number| {
         let data = number.column.data.evenly(MOST_DATA);
         let processes = assume(&encoding, &data);
         let process = processes.first()?;
         // The first number is the first objective.
         let best = best.get_or_insert_with(|| best_of(ask, &table, process));
-        Some(about(&region, &sample, &number, &processes, &configs, best.as_ref()))
+        Some(explain_number(&region, &sample, &number, &processes, &configs, best.as_ref()))
     });
-    Some(Explanation { about: about.collect() })
+    Some(Explanation { numbers: numbers.collect() })
 }
 
 /// Fits the most likely process of the data first, then others that the priors of the hyper-parameters allow. The most
@@ -108,7 +108,7 @@ struct ModelledNumber<'a> {
 }
 
 /// Explains one number.
-fn about(
+fn explain_number(
     region: &Region<'_, '_>,
     sample: &SobolSample,
     number: &ModelledNumber<'_>,

@@ -8,9 +8,9 @@
 
 use std::collections::HashMap;
 
-use super::measure::Measure;
 use super::models::WRONG_VALUES;
 use super::neglected::is_same;
+use super::objective::ObjectiveUnit;
 use super::table::HistoryTable;
 use super::units::Units;
 use crate::config::Config;
@@ -57,12 +57,12 @@ impl<'a> PredictedPoints<'a> {
     /// Selects the configurations that are nearly as good as the best one or, with several objectives, those that are
     /// not dominated.
     pub(super) fn of(ask: &'a SamplerAsk<'_>, encoding: &Encoding<'_>) -> Self {
-        let measures = Units::of(ask).objectives;
+        let units = Units::of(ask).objectives;
         let known: HashMap<_, _> = ask.history.iter().map(|past| (past.config.key(), &past.known)).collect();
         let mut beliefs = Self { trusted: Vec::new(), refuted: 0 };
         for prior in ask.priors {
-            let best = best(prior, &measures, encoding, &known);
-            if are_refuted(&best, &measures) {
+            let best = best(prior, &units, encoding, &known);
+            if are_refuted(&best, &units) {
                 beliefs.refuted += best.iter().filter(|one| one.known.is_some()).count();
             } else {
                 beliefs.trusted.extend(best);
@@ -76,12 +76,12 @@ impl<'a> PredictedPoints<'a> {
 /// returns those that are not dominated.
 fn best<'a>(
     prior: &'a SamplerPrior,
-    measures: &[Measure],
+    units: &[ObjectiveUnit],
     encoding: &Encoding<'_>,
     known: &HashMap<String, &'a KnownOutcome>,
 ) -> Vec<PredictedPoint<'a>> {
     let found = prior.points().iter().filter_map(|(config, said)| {
-        let gains = gains(measures, said)?;
+        let gains = gains(units, said)?;
         let said = said.measured()?;
         let doubts = said.excesses.iter().filter_map(|excess| excess.deviation.filter(|_| prior.is_computed()));
         let (point, known) = (encoding.point(config)?, known.get(&config.key()).copied());
@@ -90,9 +90,9 @@ fn best<'a>(
     let mut found: Vec<_> = found.collect();
     found.sort_by(|(a, _), (b, _)| b[0].total_cmp(&a[0]));
     let gains: Vec<_> = found.iter().map(|(gains, _)| gains.clone()).collect();
-    let kept = match (gains.first().map(Vec::as_slice), measures.first()) {
-        (Some([best]), Some(measure)) => {
-            let nearly = |gain: f64| measure.share(best - gain, *best) <= NEARLY;
+    let kept = match (gains.first().map(Vec::as_slice), units.first()) {
+        (Some([best]), Some(unit)) => {
+            let nearly = |gain: f64| unit.share(best - gain, *best) <= NEARLY;
             (0..gains.len()).filter(|at| nearly(gains[*at][0])).collect()
         }
         _ => front(&gains),
@@ -104,27 +104,27 @@ fn best<'a>(
 /// Returns whether the measurements refute a prior's predictions for its best points. They do if the sum of the errors
 /// exceeds that of `BELIEVED` points with a prior's usual error, `WRONG_VALUES`. An error that all points share does
 /// not count: the models learn a level easily.
-fn are_refuted(best: &[PredictedPoint<'_>], measures: &[Measure]) -> bool {
+fn are_refuted(best: &[PredictedPoint<'_>], units: &[ObjectiveUnit]) -> bool {
     let failed =
         best.iter().filter(|one| matches!(one.known, Some(KnownOutcome::Failed | KnownOutcome::Rejected))).count();
-    let of_objective = |(index, measure): (usize, &Measure)| {
+    let of_objective = |(index, unit): (usize, &ObjectiveUnit)| {
         let difference = |one: &PredictedPoint<'_>| {
             let [measured, said] = [one.known?.measured()?, one.said].map(|of| of.values.get(index));
-            Some(measure.modelled(measured?.value) - measure.modelled(said?.value)).filter(|of| of.is_finite())
+            Some(unit.modelled(measured?.value) - unit.modelled(said?.value)).filter(|of| of.is_finite())
         };
         let differences: Vec<_> = best.iter().filter_map(difference).collect();
         let mean = differences.iter().sum::<f64>() / to_f64(differences.len().max(1));
         differences.iter().map(|difference| (difference - mean).abs()).sum::<f64>()
     };
-    let objectives: f64 = measures.iter().enumerate().map(of_objective).sum();
-    FAILURE * to_f64(failed) + objectives / to_f64(measures.len().max(1)) > WRONG_VALUES * to_f64(BELIEVED)
+    let objectives: f64 = units.iter().enumerate().map(of_objective).sum();
+    FAILURE * to_f64(failed) + objectives / to_f64(units.len().max(1)) > WRONG_VALUES * to_f64(BELIEVED)
 }
 
 /// Returns the modelled objectives, larger is better. `None` if a constraint is exceeded or a value is not finite.
-fn gains(measures: &[Measure], known: &KnownOutcome) -> Option<Vec<f64>> {
+fn gains(units: &[ObjectiveUnit], known: &KnownOutcome) -> Option<Vec<f64>> {
     let measured = known.measured()?;
-    let readings = measured.values.iter().zip(measures);
-    let gains: Vec<_> = readings.map(|(reading, measure)| measure.modelled(reading.value)).collect();
+    let readings = measured.values.iter().zip(units);
+    let gains: Vec<_> = readings.map(|(reading, unit)| unit.modelled(reading.value)).collect();
     (measured.is_feasible() && !gains.is_empty() && gains.iter().all(|gain| gain.is_finite())).then_some(gains)
 }
 

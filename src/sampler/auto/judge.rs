@@ -82,8 +82,8 @@ fn ranking(ask: &SamplerAsk<'_>, table: &HistoryTable, models: &[Models<'_>]) ->
             let column = &table.objectives[model.index];
             order += (belief.mean - column.mean()) / column.spread();
             deviation += belief.deviation / column.spread();
-            let measure = table.units.objectives[model.index];
-            values[model.index] = Some((measure.value(belief.mean), measure.deviation(belief.deviation, belief.mean)));
+            let unit = table.units.objectives[model.index];
+            values[model.index] = Some((unit.value(belief.mean), unit.deviation(belief.deviation, belief.mean)));
         }
         ranked.push(Ranked { order, deviation, times, pick: Pick { place: *place, values, feasible } });
     }
@@ -116,7 +116,7 @@ fn believed(models: &[Models<'_>], point: &[f64]) -> (Vec<PosteriorBelief>, f64)
 fn undominated(table: &HistoryTable, ranking: &[Pick]) -> Vec<Pick> {
     let expected = |pick: &Pick| -> Vec<f64> {
         let values = pick.values.iter().zip(&table.units.objectives);
-        values.filter_map(|(value, measure)| value.map(|(value, _)| measure.modelled(value))).collect()
+        values.filter_map(|(value, unit)| value.map(|(value, _)| unit.modelled(value))).collect()
     };
     let expected: Vec<_> = ranking.iter().map(expected).collect();
     let mut places = front(&expected);

@@ -12,7 +12,7 @@ use crate::surrogate::{Encoding, ProcessData};
 /// The history as input of the models.
 #[derive(Debug)]
 pub(super) struct HistoryTable {
-    /// For each objective, its values in the units of its `Measure`: larger is better.
+    /// For each objective, its values in its `ObjectiveUnit`: larger is better.
     pub(super) objectives: Vec<TargetColumn>,
     pub(super) units: Units,
     /// For each constraint, its excesses in the unit of its `LimitUnit`: at most 0 is feasible.
@@ -96,9 +96,9 @@ impl HistoryTable {
                 KnownOutcome::Measured(measured) => {
                     table.crashes.push(&point, -1.0, None);
                     let readings = measured.values.iter().zip(&units.objectives);
-                    for (column, (reading, measure)) in table.objectives.iter_mut().zip(readings) {
-                        let target = measure.modelled(reading.value);
-                        let deviation = reading.deviation.map(|share| measure.modelled_deviation(share, reading.value));
+                    for (column, (reading, unit)) in table.objectives.iter_mut().zip(readings) {
+                        let target = unit.modelled(reading.value);
+                        let deviation = reading.deviation.map(|share| unit.modelled_deviation(share, reading.value));
                         if target.is_finite() {
                             column.push(&point, target, deviation);
                         }

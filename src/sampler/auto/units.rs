@@ -1,13 +1,14 @@
-//! The units of the modelled objectives and constraints.
+//! The units of the modelled values of objectives and constraints.
 
 use super::limit::LimitUnit;
-use super::measure::Measure;
+use super::objective::ObjectiveUnit;
 use crate::sampler::{MeasuredNumbers, NumberReading, ObjectiveTarget, SamplerAsk, SamplerPrior};
 
-/// Units of a question: of objectives by all measured and predicted values, of constraints by the measured ones.
+/// The units of a question's modelled numbers. Those of objectives are computed from all measured and predicted values,
+/// those of constraints from the measured ones only.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Units {
-    pub(super) objectives: Vec<Measure>,
+    pub(super) objectives: Vec<ObjectiveUnit>,
     pub(super) limits: Vec<LimitUnit>,
 }
 
@@ -15,10 +16,10 @@ impl Units {
     pub(super) fn of(ask: &SamplerAsk<'_>) -> Self {
         let measured: Vec<&MeasuredNumbers> = ask.history.iter().filter_map(|past| past.known.measured()).collect();
         let points = ask.priors.iter().flat_map(SamplerPrior::points);
-        let believed: Vec<&MeasuredNumbers> = points.filter_map(|(_, known)| known.measured()).collect();
+        let predicted: Vec<&MeasuredNumbers> = points.filter_map(|(_, known)| known.measured()).collect();
         let objective = |(index, target): (usize, &ObjectiveTarget)| {
             let of = |known: &[&MeasuredNumbers]| finite(known, |measured| measured.values.get(index));
-            Measure::new(target.goal, [of(&measured), of(&believed)].concat())
+            ObjectiveUnit::new(target.goal, [of(&measured), of(&predicted)].concat())
         };
         // A wrong prior's predictions for a constraint must not make the measured excesses small.
         let limit = |index: usize| LimitUnit::new(finite(&measured, |measured| measured.excesses.get(index)));

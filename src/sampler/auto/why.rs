@@ -17,8 +17,8 @@ pub(super) fn of(
     let mut parts = Vec::new();
     for (model, belief) in models.objectives.iter().zip(&outlook.objectives) {
         let target = &ask.aim.objectives[model.index];
-        let measure = table.units.objectives[model.index];
-        let natural = |modelled: f64| measure.value(modelled);
+        let unit = table.units.objectives[model.index];
+        let natural = |modelled: f64| unit.value(modelled);
         let mut ends = [belief.mean - belief.deviation, belief.mean + belief.deviation].map(natural);
         ends.sort_by(f64::total_cmp);
         let [low, high] = ends.map(short);

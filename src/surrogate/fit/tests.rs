@@ -7,7 +7,7 @@ use crate::surrogate::kernel::Kernel;
 use crate::surrogate::reference::{Case, Numbers, expected, reference};
 
 fn logs(hyper: &Hyper) -> Vec<f64> {
-    let all = hyper.lengths.iter().chain(&hyper.smooth).chain([&hyper.rough, &hyper.noise, &hyper.told]);
+    let all = hyper.lengths.iter().chain(&hyper.smooth).chain([&hyper.rough, &hyper.noise, &hyper.noise_factor]);
     all.map(|value| libm::log(*value)).collect()
 }
 
@@ -111,7 +111,7 @@ fn drawn(axes: &[EncodedAxis], hyper: &Hyper, count: usize, seed: u64) -> Proces
 #[test]
 fn length_scales_and_noise_of_a_drawn_function_are_found_again() {
     let axes = [EncodedAxis::Number { step: 0.0 }, EncodedAxis::Number { step: 0.0 }];
-    let truth = Hyper { lengths: vec![0.2, 1.2], rough: 1.0, smooth: vec![0.3, 0.3], noise: 0.1, told: 1.0 };
+    let truth = Hyper { lengths: vec![0.2, 1.2], rough: 1.0, smooth: vec![0.3, 0.3], noise: 0.1, noise_factor: 1.0 };
     // Wide priors, so that the data decide the result.
     let expected = HyperPriors {
         length_deviation: 2.0,
@@ -134,19 +134,23 @@ fn length_scales_and_noise_of_a_drawn_function_are_found_again() {
 #[test]
 fn given_deviations_are_scaled_to_the_noise_of_the_targets() {
     let axes = [EncodedAxis::Number { step: 0.0 }, EncodedAxis::Number { step: 0.0 }];
-    let truth = Hyper { lengths: vec![0.5, 1.2], rough: 1.0, smooth: vec![0.3, 0.3], noise: 0.1, told: 1.0 };
+    let truth = Hyper { lengths: vec![0.5, 1.2], rough: 1.0, smooth: vec![0.3, 0.3], noise: 0.1, noise_factor: 1.0 };
     let quiet = HyperPriors { noise: 0.01, spread: Some(1.0), ..expected() };
     for seed in 0..5 {
         let of = |deviation: f64| {
             let data = drawn(&axes, &truth, 60, seed);
             let data = ProcessData { variances: vec![deviation * deviation; 60], ..data };
-            let Hyper { noise, told, .. } = fit(&axes, &data, TargetScale { level: 0.0, spread: 1.0 }, &quiet, &[]);
-            (told, libm::sqrt(noise * noise + told * told * deviation * deviation))
+            let Hyper { noise, noise_factor, .. } =
+                fit(&axes, &data, TargetScale { level: 0.0, spread: 1.0 }, &quiet, &[]);
+            (noise_factor, libm::sqrt(noise * noise + noise_factor * noise_factor * deviation * deviation))
         };
         for (deviation, least, most) in [(0.1, 0.5, 1.5), (1.0, 0.0, 0.2), (0.02, 1.2, 10.0)] {
-            let (told, together) = of(deviation);
-            assert!((least..most).contains(&told), "{seed}: {deviation} times {told}");
-            assert!((0.06..0.15).contains(&together), "{seed}: {deviation} times {told} is {together} with the noise");
+            let (noise_factor, together) = of(deviation);
+            assert!((least..most).contains(&noise_factor), "{seed}: {deviation} times {noise_factor}");
+            assert!(
+                (0.06..0.15).contains(&together),
+                "{seed}: {deviation} times {noise_factor} is {together} with the noise"
+            );
         }
     }
 }

@@ -25,7 +25,7 @@ fn kernel(numbers: &mut Numbers) -> Kernel {
     let axes = axes();
     let mut sizes = || axes.iter().map(|_| 0.2 + numbers.uniform()).collect();
     let (lengths, smooth) = (sizes(), sizes());
-    Kernel::new(&axes, &Hyper { lengths, smooth, rough: 0.8, noise: 0.0, told: 1.0 })
+    Kernel::new(&axes, &Hyper { lengths, smooth, rough: 0.8, noise: 0.0, noise_factor: 1.0 })
 }
 
 fn covariance(kernel: &Kernel, x: &[f64], y: &[f64]) -> f64 {
@@ -49,8 +49,9 @@ proptest! {
         let (x, y) = (numbers.point(&axes()), numbers.point(&axes()));
         let (one, other) = (covariance(&kernel, &x, &y), covariance(&kernel, &y, &x));
         prop_assert!((one - other).abs() < 1e-12);
-        prop_assert!(one * one <= kernel.own(&x) * kernel.own(&y) * (1.0 + 1e-12));
-        prop_assert!((covariance(&kernel, &x, &x) - kernel.own(&x)).abs() < 1e-12 * kernel.own(&x));
+        let [at_x, at_y] = [&x, &y].map(|point| kernel.prior_variance(point));
+        prop_assert!(one * one <= at_x * at_y * (1.0 + 1e-12));
+        prop_assert!((covariance(&kernel, &x, &x) - at_x).abs() < 1e-12 * at_x);
     }
 
     #[test]
@@ -75,7 +76,7 @@ fn the_exponential_function_is_exact_at_0_and_small_far_out() {
 fn the_nearest_of_several_points_determines_the_likeness() {
     let axes = [EncodedAxis::Number { step: 0.0 }];
     let kernel =
-        Kernel::new(&axes, &Hyper { lengths: vec![0.5], smooth: vec![1.0], rough: 1.0, noise: 0.0, told: 1.0 });
+        Kernel::new(&axes, &Hyper { lengths: vec![0.5], smooth: vec![1.0], rough: 1.0, noise: 0.0, noise_factor: 1.0 });
     let mut covariances = [0.0; 3];
     assert_eq!(kernel.across(&[0.5], &[vec![0.0, 0.5, 0.9]], &mut covariances), 1.0);
     let alike = kernel.across(&[0.75], &[vec![0.0, 0.5, 0.9]], &mut covariances);

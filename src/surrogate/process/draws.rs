@@ -69,7 +69,7 @@ impl Process {
     /// matrix beyond that of the kernel.
     fn noise_of(&self, i: usize) -> f64 {
         let row = self.factor.row(i);
-        libm::sqrt((dot(row, row) - self.kernel.own(&self.point_at(i))).max(0.0))
+        libm::sqrt((dot(row, row) - self.kernel.prior_variance(&self.point_at(i))).max(0.0))
     }
 
     /// Returns the error of the prediction for each datum from the others, in the targets' units. Data at one point are

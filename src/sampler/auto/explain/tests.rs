@@ -44,7 +44,7 @@ fn value(value: f64) -> MeasuredNumbers {
 
 fn explained(space: &Space, history: &[PastTrial]) -> ExplainedNumber {
     let aim = aim(&[]);
-    Auto.explain(&SamplerAsk::new(space, &aim, history, 1, &|_| true)).unwrap().about.remove(0)
+    Auto.explain(&SamplerAsk::new(space, &aim, history, 1, &|_| true)).unwrap().numbers.remove(0)
 }
 
 fn of<'a>(about: &'a ExplainedNumber, name: &str) -> &'a ParameterImportance {
@@ -225,7 +225,7 @@ fn constraints_and_logarithms_are_reported_in_their_own_units() {
     }
     let aim = aim(&["late"]);
     let explanation = Auto.explain(&SamplerAsk::new(&space, &aim, &history, 1, &|_| true)).unwrap();
-    let [speed, late] = &explanation.about[..] else { panic!("{explanation:?}") };
+    let [speed, late] = &explanation.numbers[..] else { panic!("{explanation:?}") };
     assert_eq!((speed.of, &*late.name, late.of), (NumberKind::Objective, "late", NumberKind::Limit));
     assert!(of(speed, "x").total.share > 0.9 && of(late, "y").total.share > 0.9, "{explanation:?}");
     let end = |about: &ExplainedNumber, name: &str, at: usize| of(about, name).dependence[at].mean;
@@ -242,8 +242,8 @@ fn there_is_no_explanation_without_measurements() {
     let history = measured(&space, 3, |config| value(get(config, "x")));
     assert_eq!(Auto.explain(&SamplerAsk::new(&space, &aim, &history, 1, &|_| false)), None, "nothing is allowed");
     let one = Auto.explain(&SamplerAsk::new(&space, &aim, &history[..1], 1, &|_| true)).unwrap();
-    assert_eq!(one.about[0].held_out_r2, None);
-    assert!(one.about[0].doubts[1].contains("a held-out test of the model needs 3"), "{:?}", one.about[0].doubts);
+    assert_eq!(one.numbers[0].held_out_r2, None);
+    assert!(one.numbers[0].doubts[1].contains("a held-out test of the model needs 3"), "{:?}", one.numbers[0].doubts);
 }
 
 #[test]

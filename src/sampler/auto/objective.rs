@@ -5,7 +5,7 @@ use crate::objective::Goal;
 
 /// The transformation of one objective's values.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Measure {
+pub(super) struct ObjectiveUnit {
     goal: Goal,
     form: Form,
 }
@@ -20,7 +20,7 @@ enum Form {
     Mixed(f64),
 }
 
-impl Measure {
+impl ObjectiveUnit {
     /// Chooses the form by all measured and predicted values.
     pub(super) fn new(goal: Goal, values: Vec<f64>) -> Self {
         let form = if values.iter().all(|value| *value > 0.0) {
@@ -110,14 +110,14 @@ mod tests {
     fn larger_modelled_values_are_better_and_the_transformation_is_invertible() {
         for goal in [Goal::Maximize, Goal::Minimize] {
             for values in [[3.0, 20.0, 7000.0], [-9000.0, -30.0, -0.5], [-4.0, 0.0, 1000.0], [0.0, 0.0, 3.0]] {
-                let measure = Measure::new(goal, values.into());
-                let modelled = values.map(|value| measure.modelled(value));
+                let unit = ObjectiveUnit::new(goal, values.into());
+                let modelled = values.map(|value| unit.modelled(value));
                 let is_better = |a: usize, b: usize| modelled[a] >= modelled[b] && values[a] >= values[b];
                 assert!(
                     if goal == Goal::Maximize { is_better(2, 0) } else { modelled[0] >= modelled[2] },
                     "{values:?}"
                 );
-                assert!(values.iter().zip(modelled).all(|(value, modelled)| close(measure.value(modelled), *value)));
+                assert!(values.iter().zip(modelled).all(|(value, modelled)| close(unit.value(modelled), *value)));
             }
         }
     }
@@ -131,16 +131,16 @@ mod tests {
             (Goal::Minimize, -100.0, -130.0, 0.3),
         ] {
             for more in [vec![], vec![0.0, 0.9 * level, 1.1 * level]] {
-                let measure = Measure::new(goal, [level, better].into_iter().chain(more).collect());
-                let [from, to] = [level, better].map(|value| measure.modelled(value));
-                let found = measure.share(to - from, from);
+                let unit = ObjectiveUnit::new(goal, [level, better].into_iter().chain(more).collect());
+                let [from, to] = [level, better].map(|value| unit.modelled(value));
+                let found = unit.share(to - from, from);
                 assert!(close(found, share), "{goal:?} {level}: {found}");
             }
         }
-        let latency = Measure::new(Goal::Minimize, vec![100.0]);
+        let latency = ObjectiveUnit::new(Goal::Minimize, vec![100.0]);
         // A count of preemptions that is 0 cannot fall further. Its gain is a share of the unit, because a share of 0
         // is infinite.
-        let count = Measure::new(Goal::Minimize, vec![0.0, 8.0, 4.0, 0.0, 8.0]);
+        let count = ObjectiveUnit::new(Goal::Minimize, vec![0.0, 8.0, 4.0, 0.0, 8.0]);
         assert!(close(count.share(0.5, count.modelled(0.0)), 0.5) && close(count.deviation(0.5, 0.0), 0.5));
         assert!(latency.share(50.0, latency.modelled(100.0)) <= 1.0, "a latency cannot fall by more than all of it");
     }
@@ -148,20 +148,20 @@ mod tests {
     #[test]
     fn the_unit_of_values_of_both_signs_is_their_usual_difference() {
         let scaled = |by: f64| {
-            let measure = Measure::new(Goal::Maximize, [-3.0, 1.0, 2.0, 5.0, 9.0].map(|value| by * value).into());
-            measure.modelled(by * 5.0) - measure.modelled(by)
+            let unit = ObjectiveUnit::new(Goal::Maximize, [-3.0, 1.0, 2.0, 5.0, 9.0].map(|value| by * value).into());
+            unit.modelled(by * 5.0) - unit.modelled(by)
         };
         assert!(close(scaled(1.0), scaled(1024.0)) && (0.5..2.0).contains(&scaled(1.0)), "{}", scaled(1.0));
         assert!((0.5..2.0).contains(&scaled(1e-7)));
-        assert!(close(Measure::new(Goal::Maximize, vec![0.0, 0.0]).modelled(3.0), 3.0));
-        let mixed = Measure::new(Goal::Maximize, vec![-4.0, 0.0, 4.0, 8.0]);
+        assert!(close(ObjectiveUnit::new(Goal::Maximize, vec![0.0, 0.0]).modelled(3.0), 3.0));
+        let mixed = ObjectiveUnit::new(Goal::Maximize, vec![-4.0, 0.0, 4.0, 8.0]);
         assert!(close(mixed.modelled(8.0), 1.0), "the unit is 8: {mixed:?}");
         assert!(close(mixed.modelled_deviation(0.1, 40.0), 0.5) && close(mixed.deviation(1.0, 10.0), 0.1));
         // Negated values have the same unit, and it is a power of two.
         for values in [vec![-4.0, 0.0, 1000.0], vec![-4.0, 0.0, 1000.0, 1003.0], vec![-3.0, 1.0, 2.0, 5.0, 9.0]] {
             let [one, other] = [1.0, -1.0].map(|sign| {
                 let values = values.iter().map(|value| sign * value).collect();
-                Measure::new(Goal::Maximize, values).modelled(1.0)
+                ObjectiveUnit::new(Goal::Maximize, values).modelled(1.0)
             });
             assert!(close(one, other) && close(libm::log2(one), libm::round(libm::log2(one))), "{one} and {other}");
         }
