@@ -1,4 +1,4 @@
-//! The readiness check: the health check answers, the listener is ours, the server has the requested model, and it has
+//! The readiness check: the health check passes, the listener is ours, the server has the requested model, and it has
 //! generated one token.
 
 use std::process::ExitStatus;
@@ -350,7 +350,7 @@ fn check_choice(text: &str) -> Result<(), StartError> {
 }
 
 fn mute(waited: Duration) -> String {
-    format!("the health check answers, but no token came within {:.1} s", waited.as_secs_f64())
+    format!("the health check passes, but no token came within {:.1} s", waited.as_secs_f64())
 }
 
 fn first_words(text: &str) -> String {
@@ -473,7 +473,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_never_answers_a_request_is_mute() {
         let Err(StartError::Mute(told)) = token(None, Duration::from_millis(100)).await else { panic!("it answered") };
-        assert!(told.starts_with("the health check answers, but no token came within 0."), "{told}");
+        assert!(told.starts_with("the health check passes, but no token came within 0."), "{told}");
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::Launcher;
 use super::command::{first_request, served_names};
 use super::devices::{gpu_conditions, launch_devices};
-use super::failure::{DEATH_LIMIT, conclude, crash, failed, start_failure, with_end};
+use super::failure::{DEATH_LIMIT, conclude, crash, failed, prefer_exit, start_failure};
 use super::load_test::LoadTest;
 use crate::config::Config;
 use crate::engine::{LogReader, PhaseTimeline, PlaceholderValues, own_models};
@@ -210,7 +210,7 @@ impl LaunchAttempt<'_> {
                 return self.measure_ready(server, watchdog, ready, startup).await;
             }
             Err(StartEnd::Failed(error)) => {
-                let error = with_end(server, error).await;
+                let error = prefer_exit(server, error).await;
                 start_failure(server, error)
             }
             Err(StartEnd::Alarm(alarm)) => conclude(server, alarm, false).await,

@@ -20,7 +20,7 @@ pub(in crate::tuner) fn failed(kind: FailureKind, message: String) -> Outcome {
 }
 
 /// Replaces a refused first request by the server's exit, if it ends soon: the exit has a more exact cause.
-pub(super) async fn with_end(server: &mut Server, error: StartError) -> StartError {
+pub(super) async fn prefer_exit(server: &mut Server, error: StartError) -> StartError {
     if matches!(error, StartError::Refuses(_))
         && !server.is_healthy().await
         && let Ok(status) = tokio::time::timeout(DEATH_LIMIT, server.exited()).await
@@ -35,9 +35,7 @@ pub(super) fn start_failure(server: &Server, error: StartError) -> Failure {
     match error {
         StartError::Exited(status) => server.diagnose(Some(status), false),
         StartError::Timeout(limit) => {
-            let last = server.log_text().lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned);
-            let last = last.unwrap_or_else(|| "nothing".to_owned());
-            let message = format!("not ready within {limit:?}; the last line of its log: {last}");
+            let message = format!("not ready within {limit:?}; {}", last_line(&server.log_text()));
             Failure { kind: FailureKind::StartupTimeout, message }
         }
         StartError::Client(error) => Failure { kind: FailureKind::Spawn, message: error.to_string() },
@@ -50,20 +48,27 @@ pub(super) fn start_failure(server: &Server, error: StartError) -> Failure {
     }
 }
 
+fn last_line(log: &str) -> String {
+    match log.lines().rev().find(|line| !line.trim().is_empty()) {
+        Some(line) => format!("the last line of its log: {line}"),
+        None => "its log is empty".to_owned(),
+    }
+}
+
 /// Returns the failure of an engine that ended under load, with any exit code.
 pub(super) fn crash(server: &Server, status: ExitStatus) -> Failure {
     server.diagnose(Some(status), true)
 }
 
-/// Returns the failure of an alarm. After the death of a process it waits for the engine's end, because the log may
-/// then name the cause. `ready` states whether its server was ready.
+/// Converts an alarm to a failure. After the death of a process it waits for the engine's end, because the log may then
+/// name the cause. `ready` states whether the server was ready.
 pub(in crate::tuner) async fn conclude(server: &mut Server, alarm: WatchdogAlarm, ready: bool) -> Failure {
     match alarm {
         WatchdogAlarm::Death { who, status } => {
-            let leader = tokio::time::timeout(DEATH_LIMIT, server.exited()).await;
-            // After a signal to another process the leader exits with a code of its own, often 0. The signal is
-            // therefore preferred.
-            let failure = match status.filter(|status| status.signal().is_some()).or(leader.ok()) {
+            let exit = tokio::time::timeout(DEATH_LIMIT, server.exited()).await;
+            // After a signal to one of the engine's other processes, the launched process exits with a code of its own,
+            // often 0. The signal is therefore preferred.
+            let failure = match status.filter(|status| status.signal().is_some()).or(exit.ok()) {
                 Some(status) if ready => crash(server, status),
                 Some(status) => start_failure(server, StartError::Exited(status)),
                 None => server.diagnose(None, ready),
@@ -72,7 +77,7 @@ pub(in crate::tuner) async fn conclude(server: &mut Server, alarm: WatchdogAlarm
         }
         WatchdogAlarm::Silence { silent, in_flight, reason } => {
             let healthy = tokio::time::timeout(HEALTH_LIMIT, server.is_healthy()).await == Ok(true);
-            let health = if healthy { "answers" } else { "does not answer" };
+            let health = if healthy { "passes" } else { "fails" };
             let message = format!(
                 "no token for {silent:.1?} with {in_flight} requests in flight, and the server's counters stand still; \
                  {reason}; the health check {health}"
@@ -80,5 +85,16 @@ pub(in crate::tuner) async fn conclude(server: &mut Server, alarm: WatchdogAlarm
             Failure { kind: FailureKind::Hang, message }
         }
         WatchdogAlarm::End { kind, message } => Failure { kind, message },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_log_is_reported_as_empty() {
+        assert_eq!(last_line(" \n"), "its log is empty");
+        assert_eq!(last_line("INFO loading\n\n"), "the last line of its log: INFO loading");
     }
 }

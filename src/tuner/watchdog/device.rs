@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::LOOK;
 use super::busy::Activity;
 use super::pulse::Pulse;
-use super::still::StartStillness;
+use super::still::Stillness;
 use crate::server::Processes;
 use crate::telemetry::{DeviceActivity, Devices};
 
@@ -33,12 +33,12 @@ pub(super) struct DeviceWitness {
     driver: Driver,
     activity: Arc<Activity>,
     pulse: Arc<Pulse>,
-    stillness: StartStillness,
+    stillness: Stillness,
 }
 
 impl DeviceWitness {
     pub(super) fn new(devices: Devices, processes: Processes, activity: Arc<Activity>, pulse: Arc<Pulse>) -> Self {
-        let (driver, stillness) = (Driver::Unasked(devices), StartStillness::new(MOST_GAP));
+        let (driver, stillness) = (Driver::Unasked(devices), Stillness::new(MOST_GAP));
         Self { processes, driver, activity, pulse, stillness }
     }
 
@@ -46,7 +46,7 @@ impl DeviceWitness {
     pub(super) fn run(mut self, lives: &Receiver<()>) {
         while lives.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
             if self.pulse.beat().silent < LOOK && !self.activity.is_start_still() {
-                self.stillness = StartStillness::new(MOST_GAP);
+                self.stillness = Stillness::new(MOST_GAP);
                 self.activity.set_devices(None, false);
             } else {
                 let is_busy = self.is_busy();

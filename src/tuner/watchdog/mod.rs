@@ -33,7 +33,7 @@ use self::busy::{Activity, BUSY_SHARE, SilenceLimit};
 use self::device::DeviceWitness;
 use self::member::{Member, MemberEndKind, MemberRole, titled, vital};
 use self::neighbour::{NEIGHBOURS, Neighbour};
-use self::pulse::{PulseBeat, SilenceDoubt, SilenceStep};
+use self::pulse::{HangCheck, PulseBeat, SilenceStep};
 use self::room::{HostMemory, HostRoom, full_disk, size};
 use self::still::{IDLE_SHARE, LaunchWork, LogProgress, StartProgress};
 use crate::engine::MetricsPage;
@@ -55,7 +55,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const SEARCH_AT_START: Duration = Duration::from_secs(1);
 const SEARCH_UNDER_LOAD: Duration = Duration::from_secs(5);
 
-/// The shortest silence at the end of a load after which an unanswered health check counts as a hang.
+/// The shortest silence at the end of a load after which a failed health check counts as a hang.
 const UNANSWERED: Duration = Duration::from_secs(1);
 
 /// The parts of one launch that the watchdog monitors.
@@ -213,11 +213,11 @@ impl Watchdog {
         self.told.load(Ordering::Relaxed)
     }
 
-    /// Returns the failure of a living server whose health check gets no answer. Returns `None` if the server has
+    /// Returns the failure of a living server whose health check fails. Returns `None` if the server has
     /// answered its last requests.
     pub(super) fn unanswered(&self, failure: &Failure) -> Option<Failure> {
         let silent = self.pulse.beat().silent;
-        let message = format!("{}; no token for {silent:.1?}, and the health check does not answer", failure.message);
+        let message = format!("{}; no token for {silent:.1?}, and the health check fails", failure.message);
         (silent >= UNANSWERED).then_some(Failure { kind: FailureKind::Hang, message })
     }
 
@@ -238,18 +238,18 @@ impl Watchdog {
         if self.limit.stall.is_zero() {
             std::future::pending::<()>().await;
         }
-        let mut doubt = SilenceDoubt::new(self.limit.stall);
+        let mut check = HangCheck::new(self.limit.stall);
         loop {
             let beat = self.pulse.beat();
             // The load may receive tokens while the page is requested.
-            if doubt.step(beat.silent) == SilenceStep::Ask && doubt.answer(beat.silent, self.counters().await) {
+            if check.step(beat.silent) == SilenceStep::Ask && check.answer(beat.silent, self.counters().await) {
                 let now = self.pulse.beat();
                 if now.silent >= beat.silent {
                     let PulseBeat { silent, in_flight } = now;
                     if let Some(reason) = self.limit.exceeded(silent, self.activity.idleness()) {
                         return WatchdogAlarm::Silence { silent, in_flight, reason };
                     }
-                    doubt.postpone(silent);
+                    check.postpone(silent);
                 }
             }
             tokio::time::sleep(DEATH_POLL).await;

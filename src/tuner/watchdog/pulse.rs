@@ -1,10 +1,10 @@
-//! Detection of a silent server under load, by the load's own events. While the load is silent, the server's counters
-//! decide.
+//! Detects a server that has stopped replying under load. The load's events show the silence. The server's counters
+//! then distinguish a hang from slowness.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::still::StartStillness;
+use super::still::Stillness;
 use crate::load::{LoadEvent, ObserverTick, RequestError};
 
 /// The load's observations of a server. The load's thread writes them.
@@ -13,7 +13,7 @@ pub(in crate::tuner) struct Pulse(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    stillness: StartStillness,
+    stillness: Stillness,
     /// The number of reply chunks by the last tick.
     chunks: u64,
     /// Whether a request has ended with an answer since the last tick.
@@ -21,12 +21,13 @@ struct State {
     beat: PulseBeat,
 }
 
-/// The most time between two ticks that counts. Ticks come every 100 ms.
+/// The most time between two ticks that is added to a silence. Ticks come every 100 ms; of a longer gap only this much
+/// counts.
 const MOST_GAP: Duration = Duration::from_secs(1);
 
 impl Default for State {
     fn default() -> Self {
-        Self { stillness: StartStillness::new(MOST_GAP), chunks: 0, answered: false, beat: PulseBeat::default() }
+        Self { stillness: Stillness::new(MOST_GAP), chunks: 0, answered: false, beat: PulseBeat::default() }
     }
 }
 
@@ -74,7 +75,7 @@ impl State {
     }
 }
 
-/// The series of a server's page by name; `None` if it has none, or does not answer.
+/// The values on a server's metrics page, by series. `None` if the server has no such page or does not answer.
 pub(super) type CounterPage = Option<Vec<(&'static str, f64)>>;
 
 /// Series that only a working engine moves. Refused and aborted requests change the others.
@@ -84,14 +85,14 @@ const WORK: [&str; 5] = ["generation_tokens", "prompt_tokens", "kv_cache_usage",
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SilenceStep {
     Wait,
-    /// The page is to be requested, and to be passed to [`SilenceDoubt::answer`].
+    /// The page is to be requested, and to be passed to [`HangCheck::answer`].
     Ask,
 }
 
-/// Distinguishes a hung server from a slow one. It requests the page in the middle of a silence and at its end, and
-/// never from a server that answers.
+/// Distinguishes a hung server from a slow one. It asks for the metrics page after half of the limit and again at the
+/// limit, and never while the server replies.
 #[derive(Clone, Debug)]
-pub(super) struct SilenceDoubt {
+pub(super) struct HangCheck {
     limit: Duration,
     /// The part of the silence that slowness explains.
     excused: Duration,
@@ -102,7 +103,7 @@ pub(super) struct SilenceDoubt {
     last: Duration,
 }
 
-impl SilenceDoubt {
+impl HangCheck {
     pub(super) fn new(limit: Duration) -> Self {
         Self { limit, excused: Duration::ZERO, before: None, last: Duration::ZERO }
     }
@@ -118,8 +119,8 @@ impl SilenceDoubt {
         if quiet >= due { SilenceStep::Ask } else { SilenceStep::Wait }
     }
 
-    /// Starts another comparison, because the server seems to hang but a busy one may be silent for longer. The page is
-    /// requested at the next step, and again after a quarter of the limit.
+    /// Starts another comparison, because the server seems to hang, but a busy one may be silent for longer than the
+    /// limit. The page is requested at the next step, and again after a quarter of the limit.
     pub(super) fn postpone(&mut self, silent: Duration) {
         (self.excused, self.before) = (silent.saturating_sub(self.limit * 3 / 4), None);
     }
@@ -182,10 +183,10 @@ mod tests {
 
     /// Returns the second at which a server with `page(second)` counts as hung, with a limit of 60 s.
     fn hangs_after(page: impl Fn(u64) -> CounterPage) -> Option<u64> {
-        let mut doubt = SilenceDoubt::new(Duration::from_mins(1));
+        let mut check = HangCheck::new(Duration::from_mins(1));
         (0..1000).find(|second| {
             let silent = Duration::from_secs(*second);
-            doubt.step(silent) == SilenceStep::Ask && doubt.answer(silent, page(*second))
+            check.step(silent) == SilenceStep::Ask && check.answer(silent, page(*second))
         })
     }
 
@@ -197,24 +198,24 @@ mod tests {
         assert_eq!(hangs_after(|second| tokens(to_f64(second))), None, "slow");
         assert_eq!(hangs_after(|second| tokens(to_f64(second.min(100)))), Some(180), "slow, until it hangs");
         let waiting = |second: u64| Some(vec![("generation_tokens", 5.0), ("requests_waiting", to_f64(second))]);
-        assert_eq!(hangs_after(waiting), Some(60), "that requests wait is no work");
+        assert_eq!(hangs_after(waiting), Some(60), "a growing queue is not work");
         assert_eq!(
             hangs_after(|second| if second < 40 { None } else { tokens(5.0) }),
             Some(90),
-            "one page says nothing"
+            "one page is not enough"
         );
     }
 
     #[test]
     fn a_chunk_restarts_the_silence() {
-        let mut doubt = SilenceDoubt::new(TENTH * 10);
-        assert_eq!(doubt.step(TENTH * 5), SilenceStep::Ask);
-        assert!(!doubt.answer(TENTH * 5, None));
-        assert_eq!(doubt.step(TENTH * 9), SilenceStep::Wait);
-        assert_eq!(doubt.step(TENTH * 2), SilenceStep::Wait);
-        assert_eq!(doubt.step(TENTH * 9), SilenceStep::Ask, "the page is asked anew");
-        assert!(!doubt.answer(TENTH * 9, None));
-        assert_eq!(doubt.step(TENTH * 10), SilenceStep::Ask);
-        assert!(doubt.answer(TENTH * 10, None));
+        let mut check = HangCheck::new(TENTH * 10);
+        assert_eq!(check.step(TENTH * 5), SilenceStep::Ask);
+        assert!(!check.answer(TENTH * 5, None));
+        assert_eq!(check.step(TENTH * 9), SilenceStep::Wait);
+        assert_eq!(check.step(TENTH * 2), SilenceStep::Wait);
+        assert_eq!(check.step(TENTH * 9), SilenceStep::Ask, "the page is requested again");
+        assert!(!check.answer(TENTH * 9, None));
+        assert_eq!(check.step(TENTH * 10), SilenceStep::Ask);
+        assert!(check.answer(TENTH * 10, None));
     }
 }

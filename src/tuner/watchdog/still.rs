@@ -11,13 +11,13 @@ use crate::stats::to_f64;
 /// At most `most` of the time between two observations counts, because stillness is not known for the rest. A tuner
 /// that was stopped therefore reports no hang, and neither does one whose whole machine was suspended.
 #[derive(Clone, Debug)]
-pub(super) struct StartStillness {
+pub(super) struct Stillness {
     most: Duration,
     last: Option<Instant>,
     still: Duration,
 }
 
-impl StartStillness {
+impl Stillness {
     pub(super) fn new(most: Duration) -> Self {
         Self { most, last: None, still: Duration::ZERO }
     }
@@ -68,20 +68,14 @@ pub(super) struct StartProgress {
     /// Share of one processor up to which the launch is idle.
     share: f64,
     before: Option<(Instant, LaunchWork)>,
-    stillness: StartStillness,
+    stillness: Stillness,
     still: Duration,
 }
 
 impl StartProgress {
     /// Creates a monitor. `limit` is the longest time without progress; zero means no limit.
     pub(super) fn new(limit: Duration, share: f64) -> Self {
-        Self {
-            limit,
-            share,
-            before: None,
-            stillness: StartStillness::new(MOST_GAP.min(limit / 4)),
-            still: Duration::ZERO,
-        }
+        Self { limit, share, before: None, stillness: Stillness::new(MOST_GAP.min(limit / 4)), still: Duration::ZERO }
     }
 
     /// Returns the time without progress.
@@ -244,7 +238,7 @@ mod tests {
         /// For any sequence of moves, the stillness is never longer than the time since the last move.
         #[test]
         fn stillness_never_exceeds_the_time_since_the_last_move(steps in prop::collection::vec((0u64..10_000, any::<bool>()), 1..100)) {
-            let (mut now, mut stillness) = (Instant::now(), StartStillness::new(MOST_GAP));
+            let (mut now, mut stillness) = (Instant::now(), Stillness::new(MOST_GAP));
             let mut moved_at = now;
             for (passed, moved) in steps {
                 now += Duration::from_millis(passed);
