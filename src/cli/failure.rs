@@ -91,7 +91,8 @@ impl From<StoreError> for CommandFailure {
             | StoreError::Newer { .. }
             | StoreError::NotADatabase { .. }
             | StoreError::Damaged { .. }
-            | StoreError::Corrupt { .. } => INVALID,
+            | StoreError::Corrupt { .. }
+            | StoreError::UnreadableContext { .. } => INVALID,
             StoreError::Full(_) | StoreError::Database { .. } => UNEXPECTED,
         };
         Self { hint: error.hint(), message: error.to_string(), code }

@@ -1,4 +1,4 @@
-//! The contexts of a study's trials, and the study's present context.
+//! The contexts (release, devices, host) of a study's trials, and the study's present context.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::facts::TrialContext;
 /// The stored context of a trial.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoredContext {
-    /// `None` for trials of older versions, which stored none.
+    /// `None` for trials stored by older versions of setpoint, which recorded no context.
     pub context: Option<TrialContext>,
     /// Whether the study's context has changed since, so that the trial is not compared with later ones.
     pub is_earlier: bool,
@@ -23,7 +23,12 @@ impl Store {
                      WHERE studies.id = ?";
         let row: Option<String> =
             sqlx::query_scalar(query).bind(study.id).fetch_optional(&self.pool).await.map_err(|e| self.error(e))?;
-        row.map(|text| serde_json::from_str(&text).map_err(|error| self.corrupt(&study.name, 0, &error))).transpose()
+        let unreadable = |error: serde_json::Error| StoreError::UnreadableContext {
+            path: self.path.clone(),
+            study: study.name.clone(),
+            reason: error.to_string(),
+        };
+        row.map(|text| serde_json::from_str(&text).map_err(unreadable)).transpose()
     }
 
     /// Returns the contexts of all trials, by their numbers.
@@ -46,8 +51,8 @@ impl Store {
     pub async fn set_context(&self, study: i64, context: &TrialContext) -> Result<(), StoreError> {
         let write = async {
             let mut connection = self.pool.acquire().await?;
-            let id = context_id(&mut connection, study, context).await?;
-            write_context(&mut connection, study, id).await
+            let id = store_context(&mut connection, study, context).await?;
+            write_study_context(&mut connection, study, id).await
         };
         write.await.map_err(|error| self.error(error))
     }
@@ -56,12 +61,13 @@ impl Store {
     /// launched in the new one. All changes are made in one transaction.
     pub async fn accept_context(&self, study: i64, context: &TrialContext) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.error(error))?;
-        let id = context_id(&mut transaction, study, context).await.map_err(|error| self.error(error))?;
+        let id = store_context(&mut transaction, study, context).await.map_err(|error| self.error(error))?;
         for query in [
             "UPDATE studies SET context = ?1, accepted_changes = accepted_changes + 1 WHERE id = ?2",
             "UPDATE trials SET context = ?1, accepted_changes = (SELECT accepted_changes FROM studies WHERE id = ?2) \
              WHERE study_id = ?2 AND state = 'running'",
-            // The judgement ranks trials of the earlier context.
+            // The judgement ranks trials of the earlier context. `?1 = ?1` is always true: all three queries are bound
+            // to the same two parameters.
             "DELETE FROM judgements WHERE study_id = ?2 AND ?1 = ?1",
         ] {
             let query = sqlx::query(query).bind(id).bind(study);
@@ -78,22 +84,24 @@ pub(super) async fn write_trial_context(
     number: u32,
     context: &TrialContext,
 ) -> sqlx::Result<()> {
-    let id = context_id(connection, study, context).await?;
+    let id = store_context(connection, study, context).await?;
     let query = "UPDATE trials SET context = ? WHERE study_id = ? AND number = ? AND state = 'running'";
     sqlx::query(query).bind(id).bind(study).bind(number).execute(&mut *connection).await?;
     match context.release {
-        Some(_) => write_context(connection, study, id).await,
+        Some(_) => write_study_context(connection, study, id).await,
         None => Ok(()),
     }
 }
 
-async fn write_context(connection: &mut SqliteConnection, study: i64, id: i64) -> sqlx::Result<()> {
+/// Makes a stored context the present one of a study.
+async fn write_study_context(connection: &mut SqliteConnection, study: i64, id: i64) -> sqlx::Result<()> {
     let query = "UPDATE studies SET context = ?1 WHERE id = ?2 AND context IS NOT ?1";
     sqlx::query(query).bind(id).bind(study).execute(connection).await?;
     Ok(())
 }
 
-async fn context_id(connection: &mut SqliteConnection, study: i64, context: &TrialContext) -> sqlx::Result<i64> {
+/// Stores a context unless it exists. Returns its id.
+async fn store_context(connection: &mut SqliteConnection, study: i64, context: &TrialContext) -> sqlx::Result<i64> {
     let text = json(context);
     let query = "INSERT OR IGNORE INTO contexts (study_id, context) VALUES (?, ?)";
     sqlx::query(query).bind(study).bind(&text).execute(&mut *connection).await?;
@@ -112,6 +120,17 @@ mod tests {
 
     fn context(release: &str) -> TrialContext {
         TrialContext { release: Some(release.to_owned()), ..TrialContext::default() }
+    }
+
+    #[tokio::test]
+    async fn an_unreadable_context_of_a_study_is_not_reported_as_a_trial() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
+        let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
+        store.set_context(study.id, &context("1.0")).await.unwrap();
+        sqlx::query("UPDATE contexts SET context = '{'").execute(&store.pool).await.unwrap();
+        let error = store.context(&study).await.unwrap_err().to_string();
+        assert!(error.contains("a.db: the context of study \"s\" cannot be read: "), "{error}");
     }
 
     #[tokio::test]

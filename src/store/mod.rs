@@ -59,6 +59,8 @@ pub enum StoreError {
     Database { path: PathBuf, source: sqlx::Error },
     #[error("database {}: trial {number} of study {study:?} cannot be read: {reason}", path.display())]
     Corrupt { path: PathBuf, study: String, number: i64, reason: String },
+    #[error("database {}: the context of study {study:?} cannot be read: {reason}", path.display())]
+    UnreadableContext { path: PathBuf, study: String, reason: String },
 }
 
 impl StoreError {
@@ -75,7 +77,7 @@ impl StoreError {
             Self::Damaged { .. } => {
                 Some("recover its rows with `sqlite3 FILE .recover`, or name another database with --db".to_owned())
             }
-            Self::Database { .. } | Self::Corrupt { .. } => None,
+            Self::Database { .. } | Self::Corrupt { .. } | Self::UnreadableContext { .. } => None,
         }
     }
 }
