@@ -62,12 +62,12 @@ impl StudyChoice {
         let studies = store.studies().await?;
         let names = || studies.iter().map(|(study, _)| study.name.as_str()).collect::<Vec<_>>().join(", ");
         let found = match (&self.study, studies.as_slice()) {
-            (Some(name), _) => studies.iter().find(|(study, _)| study.name == *name).map(|(study, _)| study.clone()),
-            (None, [(only, _)]) => Some(only.clone()),
-            (None, []) => {
+            (_, []) => {
                 return Err(CommandFailure::new(INVALID, "the database contains no study")
                     .with_hint("run one with `setpoint tune STUDY.toml`, or name another database with --db"));
             }
+            (Some(name), _) => studies.iter().find(|(study, _)| study.name == *name).map(|(study, _)| study.clone()),
+            (None, [(only, _)]) => Some(only.clone()),
             (None, _) => {
                 let message = format!("the database contains several studies: {}", names());
                 return Err(CommandFailure::new(USAGE, message).with_hint("name one with --study"));
@@ -128,23 +128,24 @@ impl ShowCommand {
         let startup = store.startup(&study, self.trial).await?;
         let placement = store.placement(&study, self.trial).await?;
         let incidents = store.incidents(&study, Some(self.trial)).await?;
-        let story = store.telemetry(&study, self.trial).await?;
+        let telemetry = store.telemetry(&study, self.trial).await?;
         let context = store.contexts(&study).await?.remove(&self.trial);
         match self.format {
             Format::Table => {
                 let start = startup.as_ref().map(report::startup_text).unwrap_or_default();
-                let server = story.as_ref().map(report::telemetry_text).unwrap_or_default();
+                let telemetry_text = telemetry.as_ref().map(report::telemetry_text).unwrap_or_default();
                 let incidents = report::incidents_text(&incidents);
-                let place = placement.as_ref().map(report::placement_text).unwrap_or_default();
+                let placement_text = placement.as_ref().map(report::placement_text).unwrap_or_default();
                 let context = context.as_ref().map(report::context_text).unwrap_or_default();
-                print(&format!("{}{context}{place}{incidents}{start}{server}", report::show_text(&study, &scored)))
+                let trial = report::show_text(&study, &scored);
+                print(&format!("{trial}{context}{placement_text}{incidents}{start}{telemetry_text}"))
             }
             Format::Json => {
                 let mut json = report::trial_json(&study, &scored);
                 report::add_context(&mut json, context.as_ref());
                 json["startup"] = serde_json::to_value(&startup).unwrap_or_default();
                 json["placement"] = serde_json::to_value(&placement).unwrap_or_default();
-                json["telemetry"] = story.as_ref().map_or(Json::Null, report::telemetry_json);
+                json["telemetry"] = telemetry.as_ref().map_or(Json::Null, report::telemetry_json);
                 json["incidents"] = incidents.iter().map(report::incident_json).collect();
                 print_json(&json)
             }
@@ -192,14 +193,36 @@ pub(super) fn no_winner(study: &Study, reason: &NoWinner) -> CommandFailure {
     let name = &study.name;
     let message = match reason {
         NoWinner::WithoutValue { measured, metric, first } => {
-            let message = format!("none of {measured} measured trials of study {name:?} has a value of {metric}");
+            let message = format!("none of the {measured} measured trials of study {name:?} has a value of {metric}");
             let hint = format!("`setpoint show {first}` gives the reason");
             return CommandFailure::new(NOTHING_FEASIBLE, message).with_hint(hint);
         }
         NoWinner::Unmeasured { .. } => format!("no trial of study {name:?} has been measured"),
         NoWinner::OverLimits { measured } => {
-            format!("none of {measured} measured trials of study {name:?} kept the limits")
+            format!("none of the {measured} measured trials of study {name:?} kept the limits")
         }
     };
     CommandFailure::new(NOTHING_FEASIBLE, message).with_hint("`setpoint trials` shows the outcome of each")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Host;
+
+    #[tokio::test]
+    async fn a_study_that_is_absent_is_reported_with_the_present_ones_if_there_are_any() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
+        let choice = StudyChoice { study: Some("slow".to_owned()) };
+        let failure = async || {
+            let failure = choice.find(&store).await.unwrap_err();
+            format!("{failure:?}")
+        };
+        let empty = failure().await;
+        assert!(empty.contains("contains no study") && empty.contains("run one with"), "{empty}");
+        store.create_study("fast", &serde_json::json!({}), &Host::detect()).await.unwrap();
+        let absent = failure().await;
+        assert!(absent.contains("there is no study") && absent.contains("the database contains: fast"), "{absent}");
+    }
 }

@@ -58,7 +58,7 @@ fn best_and_export_give_the_mean_of_all_measurements_beside_the_single_one() {
     let gain = table.lines().find(|line| line.starts_with("gain over the engine's defaults: ")).unwrap();
     let script = workplace.run(&["export", "--format", "sh"]).stdout;
     assert!(best["trial"] == 0 || script.contains(&format!("# {gain}\n")), "{gain}\n{script}");
-    // Every comment is one line, and nothing else comes before the command.
+    // Only one-line comments and `set -eu` come before the command.
     let before = script.lines().take_while(|line| !line.starts_with("exec ")).collect::<Vec<_>>();
     assert!(before.iter().all(|line| line.starts_with('#') || *line == "set -eu"), "{script}");
 }
@@ -75,13 +75,14 @@ fn best_gives_the_reason_of_its_order() {
 
 /// Creates two study files for an engine that runs as vLLM 0.32.0. `study.toml` does not state the release,
 /// `stated.toml` does.
-fn of_a_release() -> Workplace {
+fn with_and_without_release() -> Workplace {
     let program = env!("CARGO_BIN_EXE_setpoint");
     let script = format!(
         "exec {program} sim serve \"$@\" --sim-vllm-version 0.32.0 --sim-device cpu --sim-time-scale 200 \
          --sim-startup-s 0.02 --sim-noise 0"
     );
     let engine = format!("command = [\"sh\", \"-c\", '{script}', \"sh\"]\ndevice = \"cpu\"");
+    // The `#` turns the line of `args` into a comment.
     let text = study_with(&engine, "trials = 4\nconfirm = 1").replace("kind = \"sim\"\nargs", "kind = \"vllm\"\n#");
     let text = text.replace("examples/models/qwen3-8b", "tests/fixtures/models/qwen2-tiny");
     let workplace = Workplace::with_study(&text);
@@ -91,7 +92,7 @@ fn of_a_release() -> Workplace {
 
 #[test]
 fn a_prediction_is_for_the_release_that_the_trials_ran_or_names_it_as_assumed() {
-    let workplace = of_a_release();
+    let workplace = with_and_without_release();
     let before = workplace.json(&["predict", "study.toml", "--format", "json"]);
     assert_eq!(before["engine_version_assumed"], true, "{before}");
     assert!(before["engine"].as_str().unwrap().contains("(assumed: neither the study nor"), "{}", before["engine"]);
@@ -102,7 +103,7 @@ fn a_prediction_is_for_the_release_that_the_trials_ran_or_names_it_as_assumed() 
         let ended = workplace.run(&arguments);
         let document: Json =
             serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error} {}", ended.stderr));
-        assert_eq!(document["engine"], "vllm 0.32.0 (of the trials of fast)", "{more:?}");
+        assert_eq!(document["engine"], "vllm 0.32.0 (from the trials of study \"fast\")", "{more:?}");
         assert_eq!(
             (&document["engine_version"], &document["engine_version_assumed"]),
             (&json!("0.32.0"), &json!(false))

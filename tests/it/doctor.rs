@@ -11,7 +11,7 @@ fn a_machine_that_can_run_a_study_on_the_simulated_engine_is_well() {
     for line in told.stdout.lines() {
         assert!(["ok    ", "warn  "].iter().any(|state| line.starts_with(state)), "{line}");
     }
-    for line in ["ok    engine       sim ", "ok    database     setpoint.db is intact and contains 1 studies"] {
+    for line in ["ok    engine       sim ", "ok    database     setpoint.db is intact and contains 1 study"] {
         assert!(told.stdout.contains(line), "{}", told.stdout);
     }
     let json = workplace.json(&["doctor", "study.toml", "--format", "json"]);
@@ -36,4 +36,8 @@ fn what_would_stop_every_trial_fails_with_a_hint_and_an_exit_code() {
     assert!(told.stdout.contains(engine), "{}", told.stdout);
     assert!(told.stdout.contains("fail  database     setpoint.db is not a setpoint database"), "{}", told.stdout);
     assert!(told.stderr.contains("2 checks failed"), "{}", told.stderr);
+    workplace.write("study.toml", &fast_study());
+    let told = workplace.run(&["doctor", "study.toml"]);
+    assert_eq!(told.code, Some(1));
+    assert!(told.stderr.contains("1 check failed"), "{}", told.stderr);
 }

@@ -48,7 +48,7 @@ fn what_a_killed_tuner_left_is_listed_and_then_ended() {
     assert!(process["age_s"].as_f64().is_some_and(|age| age < 60.0), "{process}");
     assert_eq!(workplace.processes_left(), [engine]);
     let doctor = workplace.run(&["doctor"]);
-    assert!(doctor.stdout.contains("warn  leftovers    1 processes"), "{}", doctor.stdout);
+    assert!(doctor.stdout.contains("warn  leftovers    1 process that "), "{}", doctor.stdout);
 
     // Processes of another database are ignored.
     let other = Workplace::with_study(&study_with("", "trials = 1"));

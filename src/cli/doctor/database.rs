@@ -32,7 +32,8 @@ async fn studies(database: &Path) -> Vec<Finding> {
                 let holder = holder(&log_directory(database, name).join("lock"))?;
                 Some(Finding::ok("study", format!("{name}: in use by process {holder}")))
             });
-            let sound = Finding::ok("database", format!("{shown} is intact and contains {count} studies"));
+            let studies = if count == 1 { "study" } else { "studies" };
+            let sound = Finding::ok("database", format!("{shown} is intact and contains {count} {studies}"));
             std::iter::once(sound).chain(held).collect()
         }
     }
@@ -42,6 +43,11 @@ fn leftovers(global: &Global) -> Finding {
     let found = find(reap::of(global, false));
     match found.iter().filter(|found| found.fate == LeftoverFate::LeftBehind).count() {
         0 => Finding::ok("leftovers", "none"),
+        1 => Finding::warn(
+            "leftovers",
+            "1 process that a killed run has left behind",
+            "`setpoint reap` ends it, and so does the next `tune` of its study",
+        ),
         left => Finding::warn(
             "leftovers",
             format!("{left} processes that a killed run has left behind"),

@@ -5,39 +5,65 @@ use std::path::{Path, PathBuf};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 
-use super::{Finding, State};
+use super::Finding;
 use crate::cli::Global;
 use crate::facts::hub_cache;
 use crate::server::log_directory;
 use crate::stats::{GIB, gib_text};
 use crate::store::database_path;
 
+/// The space and the access that a folder needs.
+struct FolderNeeds {
+    /// Fewer free bytes fail.
+    least: u64,
+    /// Fewer free bytes warn.
+    enough: u64,
+    /// The hint of the warning.
+    scarce: &'static str,
+    /// The hint if the folder cannot be written. `None` if that does not matter.
+    unwritable: Option<&'static str>,
+}
+
+const STUDY_DATA: FolderNeeds = FolderNeeds {
+    least: GIB,
+    enough: 5 * GIB,
+    scarce: "a night of trials needs about 5 GiB",
+    unwritable: Some("name another database with --db"),
+};
+
+const SHARED_MEMORY: FolderNeeds = FolderNeeds {
+    least: 0,
+    // Docker's default is 64 MiB.
+    enough: GIB,
+    scarce: "engines on several devices need more: start the container with `--ipc=host` or a larger `--shm-size`",
+    unwritable: Some("make it writable: engines with several processes need it"),
+};
+
+const MODEL_CACHE: FolderNeeds = FolderNeeds {
+    least: 0,
+    enough: 10 * GIB,
+    scarce: "the download of a model may need more than 10 GiB",
+    unwritable: None,
+};
+
 pub(super) fn look(global: &Global) -> Vec<Finding> {
     let database = database_path(&global.db);
-    let mut findings = vec![space("disk", &folder_of(&database), GIB, 5 * GIB, true)];
+    let mut findings = vec![space("disk", &folder_of(&database), &STUDY_DATA)];
     let logs = log_directory(&database, "");
     if logs.is_dir() {
-        findings.push(space("logs", &logs, GIB, 5 * GIB, true));
+        findings.push(space("logs", &logs, &STUDY_DATA));
     }
     let shared = Path::new("/dev/shm");
     findings.push(if shared.is_dir() {
-        let mut finding = space("shared", shared, 0, GIB, true);
-        if finding.state == State::Warn {
-            // Docker's default is 64 MiB.
-            finding.hint = Some(
-                "engines on several devices need more: start the container with `--ipc=host` or a larger `--shm-size`"
-                    .into(),
-            );
-        }
-        finding
+        space("shared", shared, &SHARED_MEMORY)
     } else {
         Finding::warn("shared", "there is no /dev/shm", "engines with several processes need it")
     });
-    findings.extend(model_cache().map(|cache| space("models", &cache, 0, 10 * GIB, false)));
+    findings.extend(model_cache().map(|cache| space("models", &cache, &MODEL_CACHE)));
     findings
 }
 
-/// Returns the absolute folder of a file. Neither must exist.
+/// Returns the absolute folder of a file. Neither needs to exist.
 fn folder_of(file: &Path) -> PathBuf {
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     absolute.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned)
@@ -48,44 +74,66 @@ fn model_cache() -> Option<PathBuf> {
     hub_cache(|name| std::env::var(name).ok()).filter(|cache| cache.is_dir())
 }
 
-/// Checks a folder. Less than `least` free bytes fail, less than `enough` warn. If `written`, the folder must be
-/// writable.
-fn space(what: &'static str, folder: &Path, least: u64, enough: u64, written: bool) -> Finding {
+/// Checks a folder.
+fn space(what: &'static str, folder: &Path, needs: &FolderNeeds) -> Finding {
     let shown = folder.display();
     if !folder.is_dir() {
         return Finding::fail(what, format!("{shown} does not exist"), "create it, or name another database with --db");
     }
-    if written && access(folder, AccessFlags::W_OK).is_err() {
-        return Finding::fail(what, format!("{shown} cannot be written"), "name another database with --db");
+    if access(folder, AccessFlags::W_OK).is_err()
+        && let Some(hint) = needs.unwritable
+    {
+        return Finding::fail(what, format!("{shown} cannot be written"), hint);
     }
     match statvfs(folder) {
         Err(error) => Finding::warn(what, format!("{shown}: the free space is unknown: {error}"), "see `df`"),
-        Ok(stat) => judged(what, &shown.to_string(), stat.blocks_available() * stat.fragment_size(), least, enough),
+        Ok(stat) => judged(what, &shown.to_string(), stat.blocks_available() * stat.fragment_size(), needs),
     }
 }
 
-fn judged(what: &'static str, shown: &str, free: u64, least: u64, enough: u64) -> Finding {
+fn judged(what: &'static str, shown: &str, free: u64, needs: &FolderNeeds) -> Finding {
     let text = format!("{shown}: {} free", gib_text(free));
-    if free < least {
-        return Finding::fail(what, text, format!("free at least {}", gib_text(least)));
+    if free < needs.least {
+        return Finding::fail(what, text, format!("free at least {}", gib_text(needs.least)));
     }
-    Finding::expect(free >= enough, what, text, &format!("a night of trials needs about {}", gib_text(enough)))
+    Finding::expect(free >= needs.enough, what, text, needs.scarce)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+    use crate::cli::doctor::State;
 
     #[test]
     fn a_full_disk_fails_and_a_tight_one_warns() {
-        let states = [GIB / 2, 2 * GIB, 50 * GIB].map(|free| judged("database", "/", free, GIB, 5 * GIB).state);
+        let states = [GIB / 2, 2 * GIB, 50 * GIB].map(|free| judged("database", "/", free, &STUDY_DATA).state);
         assert_eq!(states, [State::Fail, State::Warn, State::Ok]);
     }
 
     #[test]
+    fn the_hints_on_shared_memory_and_models_do_not_name_the_database() {
+        for needs in [SHARED_MEMORY, MODEL_CACHE] {
+            let scarce = judged("shared", "/dev/shm", 0, &needs);
+            assert_eq!(scarce.state, State::Warn);
+            let hints = [scarce.hint.as_deref(), needs.unwritable];
+            assert!(hints.iter().flatten().all(|hint| !hint.contains("--db") && !hint.contains("night")), "{hints:?}");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o555)).unwrap();
+        // The administrator may write to any folder.
+        if access(directory.path(), AccessFlags::W_OK).is_err() {
+            let finding = space("shared", directory.path(), &SHARED_MEMORY);
+            assert_eq!((finding.state, finding.hint.as_deref()), (State::Fail, SHARED_MEMORY.unwritable));
+        }
+    }
+
+    #[test]
     fn a_missing_folder_is_named() {
-        let finding = space("database", Path::new("/nonexistent"), 0, 0, true);
+        let needs = FolderNeeds { least: 0, enough: 0, ..STUDY_DATA };
+        let finding = space("database", Path::new("/nonexistent"), &needs);
         assert_eq!((finding.state, finding.text.as_str()), (State::Fail, "/nonexistent does not exist"));
-        assert_eq!(space("database", &std::env::temp_dir(), 0, 0, true).state, State::Ok);
+        assert_eq!(space("database", &std::env::temp_dir(), &needs).state, State::Ok);
     }
 }

@@ -117,7 +117,12 @@ impl DoctorCommand {
             }
         }
         let failed = findings.iter().filter(|finding| finding.state == State::Fail).count();
-        if failed == 0 { Ok(()) } else { Err(CommandFailure::new(UNEXPECTED, format!("{failed} checks failed"))) }
+        let message = match failed {
+            0 => return Ok(()),
+            1 => "1 check failed".to_owned(),
+            _ => format!("{failed} checks failed"),
+        };
+        Err(CommandFailure::new(UNEXPECTED, message))
     }
 }
 

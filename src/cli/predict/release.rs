@@ -66,7 +66,7 @@ impl std::fmt::Display for PredictedRelease {
         let version = self.version;
         match &self.origin {
             ReleaseOrigin::Stated => write!(f, "{version}"),
-            ReleaseOrigin::Trials(study) => write!(f, "{version} (of the trials of {study})"),
+            ReleaseOrigin::Trials(study) => write!(f, "{version} (from the trials of study {study:?})"),
             ReleaseOrigin::Installed => write!(f, "{version} (installed)"),
             ReleaseOrigin::Assumed => {
                 write!(f, "{version} (assumed: neither the study nor an installed engine states it)")
