@@ -3,7 +3,7 @@
 pub(crate) const HEAD: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n";
 
-/// The size of one write of a fire hose.
+/// The size of one write of a reply without gaps between its tokens (a fire hose).
 const BLOCK_BYTES: usize = 64 * 1024;
 
 pub(crate) struct Wire {

@@ -10,7 +10,7 @@ use super::{RequestError, RequestRecord};
 /// Bytes of an error response's body that are kept.
 const ERROR_BODY: usize = 64 << 10;
 
-/// The connection that carries a request.
+/// The kind of connection over which a request was sent, and whether it was sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendAttempt {
     /// A connection that was already open. The server may have closed it meanwhile.
@@ -39,7 +39,7 @@ pub(super) struct HttpExchange {
     /// Time of the first send. A resend does not change it.
     pub(super) first_sent: Nanos,
     pub(super) deadline: Nanos,
-    /// Whether the request waited for a place.
+    /// Like [`ExchangeTiming::queued`].
     queued: bool,
     reply: ReplyState,
     /// The beginning of an error response's body.
@@ -54,12 +54,12 @@ pub(super) struct HttpExchange {
     pub(super) attempt: SendAttempt,
 }
 
-/// Due time and send time of a request.
+/// Due time, send time and time limit of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExchangeTiming {
     /// `None` if the request is due as soon as it can be sent.
     pub(super) due: Option<Nanos>,
-    /// Whether the request waited for a place.
+    /// Whether the request was due but had to wait, because the largest number of requests was in flight.
     pub(super) queued: bool,
     /// Send time.
     pub(super) now: Nanos,

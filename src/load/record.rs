@@ -67,7 +67,8 @@ pub struct RequestRecord {
     /// Whether only the times of the first and the last chunk were kept, because of
     /// [`LoadPlan::kept_chunks`](super::LoadPlan::kept_chunks).
     pub thinned: bool,
-    /// Whether the request waited for a place. The server, not the load, then caused its lateness.
+    /// Whether the request was due but had to wait, because the largest number of requests was in flight. The server,
+    /// not the load, then caused its lateness.
     pub queued: bool,
     /// When the response was complete or failed.
     pub end: Duration,

@@ -1,5 +1,5 @@
-//! A fake driver library with devices from a file (`tests/fixtures/nvml/nvml.c`). The program loads it like the real
-//! one.
+//! A fake driver library (`tests/fixtures/nvml/nvml.c`) that reads its devices from a file. The program loads it like
+//! the real one.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

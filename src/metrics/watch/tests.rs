@@ -19,8 +19,9 @@ fn limit(metric: &str, limit: MetricLimit) -> Constraint {
     Constraint { metric: metric.to_owned(), limit }
 }
 
-/// Feeds requests that end every 50 ms, with 100 ms to the first token and noisy chunk times, and a tick after each.
-/// Returns the reason to end, and the number of requests until then.
+/// Feeds `n` requests that are sent every 50 ms. The first token takes 100 to 100 + `noise` ms, and two more chunks
+/// follow at intervals of 20 ms. After each request comes a tick with a noisy number of chunks. Returns the reason to
+/// end, and the number of requests until then.
 fn watch_requests(watch: &mut LoadWatch, n: u64, noise: u32) -> Option<(StopReason, u64)> {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let mut chunks = 0;
@@ -35,7 +36,7 @@ fn watch_requests(watch: &mut LoadWatch, n: u64, noise: u32) -> Option<(StopReas
 }
 
 #[test]
-fn a_run_ends_when_its_number_is_precise_enough() {
+fn a_run_ends_when_the_chosen_metric_is_precise_enough() {
     for metric in ["mean_ttft_ms", "output_throughput", "request_throughput", "p90_ttft_ms", "mean_output_speed"] {
         let until = |share| Some(PrecisionTarget::parse(metric, share).unwrap());
         let run = |share| {
@@ -60,15 +61,16 @@ fn a_precise_number_lies_near_its_true_value() {
     let until = Some(PrecisionTarget::parse("mean_ttft_ms", "2%").unwrap());
     let (_, after) =
         watch_requests(&mut LoadWatch::new(WatchOptions { until, ..WatchOptions::default() }), 4000, 200).unwrap();
-    // The mean of the same requests is 200 ms; four intervals of 2 % contain it for certain.
+    // The expected value is 200 ms. The mean of the same requests lies within twice the demanded 2 % of it.
     let mut rng = ChaCha8Rng::seed_from_u64(7);
+    // The second draw is the one of `watch_requests` for the number of chunks.
     let sum: u32 = (0..after).map(|_| (100 + rng.random_range(0..=200), rng.random_range(0..=4_u32)).0).sum();
     let mean = f64::from(sum) / f64::from(u32::try_from(after).unwrap());
     assert!((mean / 200.0 - 1.0).abs() < 0.04, "{mean} after {after}");
 }
 
 #[test]
-fn a_healthy_run_continues_until_it_is_precise() {
+fn a_healthy_run_without_a_precise_number_continues() {
     let options = WatchOptions {
         until: Some(PrecisionTarget::parse("mean_ttft_ms", "0.01%").unwrap()),
         error_rate_limit: Some(0.05),
@@ -94,7 +96,7 @@ fn a_server_that_refuses_all_connections_is_gone() {
 }
 
 #[test]
-fn an_error_rate_that_is_certain_ends_a_run_and_one_failure_does_not() {
+fn an_error_rate_surely_above_its_limit_ends_a_run_and_one_failure_does_not() {
     let options = |total| WatchOptions { error_rate_limit: Some(0.05), total, ..WatchOptions::default() };
     let reset = failed(RequestError::Reset(String::new()));
     let after = |total| {
@@ -112,12 +114,13 @@ fn an_error_rate_that_is_certain_ends_a_run_and_one_failure_does_not() {
 
 #[test]
 fn a_limit_that_can_no_longer_be_kept_ends_a_run() {
-    let after = |metric: &str, at_most: MetricLimit, total, chunks: &[u32]| {
-        let limits = vec![limit(metric, at_most)];
+    let after = |metric: &str, bound: MetricLimit, total, chunks: &[u32]| {
+        let limits = vec![limit(metric, bound)];
         let mut watch = LoadWatch::new(WatchOptions { limits, total, ..WatchOptions::default() });
         (1..2000_u64).find_map(|n| Some((n, ended(&mut watch, &record(n * 50, chunks))?)))
     };
-    // Of 200, the 198th is below the rank of the P99: three of them above make it certain.
+    // The P99 of 200 values lies between the 198th and the 199th smallest. Three values above the limit therefore put
+    // it above as well.
     let (n, stop) = after("p99_ttft_ms", MetricLimit::AtMost(90.0), Some(200), &[100, 120]).unwrap();
     assert_eq!(
         (n, stop.to_string()),

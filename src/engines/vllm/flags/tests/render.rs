@@ -13,6 +13,7 @@ fn render(version: EngineVersion, config: &Config) -> Result<String, FlagError> 
 fn booleans_are_spelt_as_the_release_wants_them() -> Result<(), FlagError> {
     let off = Config::new().with("enable-chunked-prefill", false).with("enable-prefix-caching", false);
     assert_eq!(render(EngineVersion::new(0, 32, 0), &off)?, "--no-enable-chunked-prefill --no-enable-prefix-caching");
+    // 0.6.3 has no argument that switches prefix caching off: it is off by default.
     assert_eq!(render(EngineVersion::new(0, 6, 3), &off)?, "--enable-chunked-prefill=False");
     Ok(())
 }
@@ -30,7 +31,7 @@ fn a_rendered_config_parses_back_to_itself() -> Result<(), FlagError> {
 }
 
 #[test]
-fn a_flag_of_another_release_or_type_is_refused() {
+fn a_flag_of_another_release_and_a_value_of_another_type_are_refused() {
     let version = EngineVersion::new(0, 32, 0);
     for config in [
         Config::new().with("scheduler-delay-factor", 0.5),
