@@ -54,14 +54,14 @@ async fn main() {
     let shape = ModelShape::read(model.as_ref()).expect("a model");
     let begin = Instant::now();
     let preflight = Preflight::start(PreflightSetup {
-        program: setpoint::engines::assumed().preflight().expect("the assumed engine has a preflight"),
+        program: setpoint::engines::default_engine().preflight().expect("the assumed engine has a preflight"),
         python: python.clone(),
         env: BTreeMap::from([("HF_HUB_OFFLINE".to_owned(), "1".to_owned())]),
         marker: Marker::helper(&std::env::temp_dir(), "benchmark", &std::process::id().to_string()),
         warm_up: vec![model.clone()],
         limits: PreflightLimits::default(),
     });
-    let installed = preflight.ready().await.expect("an engine");
+    let installed = preflight.wait_until_ready().await.expect("an engine");
     println!("vLLM {} on {}: ready after {:.1} s", installed.version, installed.device, begin.elapsed().as_secs_f64());
     let version: EngineVersion = installed.version.parse().expect("a release");
 

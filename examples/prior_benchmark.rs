@@ -14,11 +14,11 @@ use setpoint::config::Config;
 use setpoint::execution::detect;
 use setpoint::job::Job;
 use setpoint::objective::Goal;
-use setpoint::prior::{ContextDevices, LoadContext, ModelContext, OptimizeContext, of_context};
+use setpoint::prior::{ContextDevices, LoadContext, ModelContext, OptimizeContext, context_prior};
 use setpoint::sampler::{ObjectiveTarget, SamplerPrior, SearchAim};
 use setpoint::space::{Domain, IntScale, Parameter, Space};
 use setpoint::stats::to_f64;
-use setpoint::tuner::beliefs;
+use setpoint::tuner::read_priors;
 
 /// Returns the processor time of this process so far.
 fn processor_s() -> Result<f64, Box<dyn std::error::Error>> {
@@ -45,13 +45,14 @@ fn study(file: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let installed = runtime.block_on(detect(&job));
     let search = job.search(installed.version, installed.device, installed.host);
     told(&file.display().to_string(), || {
-        let (priors, notes) = runtime.block_on(beliefs(&job, &installed, None, &search))?;
+        let (priors, notes) = runtime.block_on(read_priors(&job, &installed, None, &search))?;
         priors.into_iter().next().ok_or_else(|| notes.join("\n").into())
     })
 }
 
 fn large() -> Result<(), Box<dyn std::error::Error>> {
-    let parameter = |name: &str, domain| Parameter { name: name.to_owned(), domain, when: Vec::new(), help: None };
+    let parameter =
+        |name: &str, domain| Parameter { name: name.to_owned(), domain, conditions: Vec::new(), help: None };
     let parameters = vec![
         parameter("tensor_parallel_size", Domain::int(2, 8, IntScale::PowerOfTwo, 1)),
         parameter("max_num_seqs", Domain::int(8, 1024, IntScale::Log, 8)),
@@ -87,7 +88,7 @@ fn large() -> Result<(), Box<dyn std::error::Error>> {
         limits_s: [("ttft_p99".to_owned(), 4.0), ("tpot_p99".to_owned(), 0.05)].into_iter().collect(),
         ..OptimizeContext::default()
     };
-    told("70B on 8 H100, 256 users", || Ok(of_context(&context, &space, &aim, &|_| true, 1)?.prior))
+    told("70B on 8 H100, 256 users", || Ok(context_prior(&context, &space, &aim, &|_| true, 1)?.prior))
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,7 +1,7 @@
 //! Benchmark of the twin: virtual time per wall time, and the cost of larger loads.
 //!
 //! ```text
-//! cargo run --release --example twin_benchmark -- [MOST_REQUESTS]
+//! cargo run --release --example twin_benchmark -- [MAX_SIMULATED_REQUESTS]
 //! ```
 
 use std::borrow::Cow;
@@ -135,26 +135,34 @@ fn main() -> Result<(), Failure> {
     for prefix_caching in [false, true] {
         let caching = if prefix_caching { "prefix caching" } else { "no prefix caching" };
         for users in [1, 64] {
-            let seen = measure(RUNS, prefix_caching, |drive, fold| Ok(drive.closed(&random, 300, users, fold)?))?;
+            let seen =
+                measure(RUNS, prefix_caching, |drive, fold| Ok(drive.run_closed_loop(&random, 300, users, fold)?))?;
             row(&format!("{users} users, {caching}"), &seen, "");
         }
-        let seen = measure(RUNS, prefix_caching, |drive, fold| Ok(drive.open(arrivals(300, 20.0, 200, true), fold)?))?;
+        let seen =
+            measure(
+                RUNS,
+                prefix_caching,
+                |drive, fold| Ok(drive.run_open_loop(arrivals(300, 20.0, 200, true), fold)?),
+            )?;
         row(&format!("20 per s, {caching}"), &seen, "");
-        let seen = measure(RUNS, prefix_caching, |drive, fold| Ok(drive.open(arrivals(300, 1e6, 200, true), fold)?))?;
+        let seen =
+            measure(RUNS, prefix_caching, |drive, fold| Ok(drive.run_open_loop(arrivals(300, 1e6, 200, true), fold)?))?;
         row(&format!("all at once, {caching}"), &seen, "");
     }
     let mut requests = 1000;
     while requests <= most {
         let runs = if requests > 50_000 { 1 } else { 3 };
         // About the rate that this engine can serve.
-        let seen = measure(runs, false, |drive, fold| Ok(drive.open(arrivals(requests, 40.0, 200, false), fold)?))?;
+        let seen =
+            measure(runs, false, |drive, fold| Ok(drive.run_open_loop(arrivals(requests, 40.0, 200, false), fold)?))?;
         let note = format!("{} MiB resident, {} at most", memory("VmRSS")?, memory("VmHWM")?);
         row("40 per s", &seen, &note);
         requests *= 10;
     }
     let mut requests = 1000;
     while requests <= most {
-        let seen = measure(1, false, |drive, fold| Ok(drive.open(arrivals(requests, 1e9, 20, false), fold)?))?;
+        let seen = measure(1, false, |drive, fold| Ok(drive.run_open_loop(arrivals(requests, 1e9, 20, false), fold)?))?;
         let note = format!("{} MiB resident, {} at most", memory("VmRSS")?, memory("VmHWM")?);
         row("all at once, 20 out", &seen, &note);
         requests *= 10;

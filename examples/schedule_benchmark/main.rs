@@ -197,7 +197,7 @@ fn alone(arguments: &Arguments) -> Result<Duration> {
         ..BatchWork::default()
     };
     let device = DevicePreset::find(DEVICE).ok_or("no such device")?;
-    Ok(StepTime::new(&model, device, &settings)?.of(&work))
+    Ok(StepTime::new(&model, device, &settings)?.step_duration(&work))
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -3,7 +3,7 @@
 mod arguments;
 mod engine;
 mod study;
-mod tell;
+mod render;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use clap::{Args, ValueEnum};
 
 use super::failure::{CommandFailure, INVALID};
 use super::output::note;
-use super::{Format, Global};
+use super::{GlobalOptions, OutputFormat};
 use crate::engine::{environment, is_variable};
-use crate::engines::{ENGINES, assumed, variable_prefixes};
+use crate::engines::{ENGINES, default_engine, variable_prefixes};
 use crate::facts::{Device, EngineVersion, Gpu, HostLimits, ModelShape};
-use crate::rule::{Facts, unchecked_of_model};
+use crate::rule::{Facts, list_unchecked_of_model};
 use crate::stats::gib_to_bytes;
 
 #[derive(Debug, Args)]
@@ -29,8 +29,8 @@ pub(super) struct CheckCommand {
     #[arg(long)]
     explain: bool,
     /// Output format of the study's check.
-    #[arg(long, value_enum, default_value_t = Format::Table, conflicts_with = "args_file")]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table, conflicts_with = "args_file")]
+    format: OutputFormat,
     /// File with one list of arguments per line, `{"args": ["--max-num-seqs", "64"]}`, to print a verdict on each.
     /// `-` is standard input.
     #[arg(long, value_name = "FILE", requires = "model")]
@@ -73,7 +73,7 @@ enum DeviceKind {
 }
 
 impl CheckCommand {
-    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
+    pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
         match (&self.study, &self.args_file) {
             (Some(study), _) => study::check(study, self.explain, self.format, global).await,
             (None, Some(file)) => self.check_arguments(file, global).await,
@@ -81,17 +81,17 @@ impl CheckCommand {
         }
     }
 
-    async fn check_arguments(&self, file: &Path, global: &Global) -> Result<(), CommandFailure> {
+    async fn check_arguments(&self, file: &Path, global: &GlobalOptions) -> Result<(), CommandFailure> {
         let directory = self.model.as_deref().unwrap_or(Path::new("."));
         let model = ModelShape::read(directory).map_err(|error| CommandFailure::new(INVALID, error.to_string()))?;
         let name = directory.to_string_lossy();
-        let engine = assumed();
+        let engine = default_engine();
         let given: BTreeMap<_, _> = self.variables.iter().cloned().collect();
         let env = if self.preflight.is_some() { environment(&given, &variable_prefixes()) } else { given.clone() };
         let program = engine.preflight().zip(self.preflight.clone());
         let preflight = program.map(|(program, python)| engine::start(program, python, &name, given));
         let installed = match &preflight {
-            Some(preflight) => Some(preflight.ready().await.map_err(|error| engine::no_preflight(&error))?),
+            Some(preflight) => Some(preflight.wait_until_ready().await.map_err(|error| engine::no_preflight(&error))?),
             None => None,
         };
         let reported = installed.as_ref().and_then(|installed| installed.version.parse().ok());
@@ -105,12 +105,12 @@ impl CheckCommand {
         let mut facts = Facts { env: &env, ..Facts::new(engine.rules(), &model, version, device) };
         // With a preflight, the checked engine runs on this host, so the host's limits apply.
         if let Some(installed) = &installed {
-            facts = Facts { host: HostLimits::detect(), absent: Some(&installed.absent), ..facts };
+            facts = Facts { host: HostLimits::detect(), missing_packages: Some(&installed.missing_packages), ..facts };
         }
         let table =
             engine.flag_table(version).ok_or_else(|| CommandFailure::new(INVALID, "the engine's flags are unknown"))?;
         let check = arguments::ArgumentCheck { facts: &facts, table, model: &name, preflight: preflight.as_ref() };
-        for what in unchecked_of_model(&model) {
+        for what in list_unchecked_of_model(&model) {
             note(global, &format!("not checked: {what}"));
         }
         let checked = arguments::run(file, check, global).await;

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Global;
+use super::GlobalOptions;
 use super::failure::{CommandFailure, INVALID, USAGE};
 use super::output::print;
 use super::query::{StudyChoice, find_trial, no_winner};
 use crate::export::{EXPORTERS, ExportedTrial, find};
 use crate::store::{RankedConfiguration, Store};
-use crate::study_report::{NoWinner, Standing, StudyReport};
+use crate::study_report::{ConfigurationResults, NoWinner, StudyReport};
 use crate::trial::Outcome;
 
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub(super) struct ExportCommand {
 }
 
 impl ExportCommand {
-    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
+    pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
         let report = StudyReport::read(&store, study, 1).await?;
@@ -43,13 +43,20 @@ impl ExportCommand {
                 let standing = match ranked {
                     Some(ranked) => {
                         let expected = report.expectation(ranked.first.trial.proposal.number);
-                        Some(Standing::read(&store, &report.study, RankedConfiguration { expected, ..ranked }).await?)
+                        Some(
+                            ConfigurationResults::read(
+                                &store,
+                                &report.study,
+                                RankedConfiguration { expected, ..ranked },
+                            )
+                            .await?,
+                        )
                     }
                     None => None,
                 };
                 (scored, standing)
             }
-            (None, Some(winner)) => (winner.standing.ranked.first.clone(), Some(winner.standing.clone())),
+            (None, Some(winner)) => (winner.results.ranked.first.clone(), Some(winner.results.clone())),
             (None, None) => return Err(no_winner(&report.study, &NoWinner::read(&store, &report).await?)),
         };
         if let Outcome::Rejected(rejection) = &scored.trial.outcome {
@@ -59,7 +66,7 @@ impl ExportCommand {
         }
         // Every value that clap accepts is a registered format.
         let Some(exporter) = find(&self.format) else { return Err(CommandFailure::new(USAGE, "unknown format")) };
-        let text = exporter.export(&ExportedTrial { report: &report, scored: &scored, standing: standing.as_ref() });
+        let text = exporter.export(&ExportedTrial { report: &report, scored: &scored, results: standing.as_ref() });
         let Some(path) = self.output else { return print(&text) };
         write(&path, &text, exporter.executable()).map_err(|error| {
             CommandFailure::unexpected(format!("cannot write {}: {error}", path.display()))

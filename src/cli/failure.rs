@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use super::LogFormat;
-use super::output::shown;
+use super::output::sanitized;
 use crate::document::DocumentError;
-use crate::execution::{PlaceError, ReleaseSource};
+use crate::execution::{PresetError, ReleaseSource};
 use crate::server::LeftBehind;
 use crate::store::StoreError;
 use crate::trial::{json_for_terminal, redact};
@@ -24,7 +24,7 @@ pub(super) const NOTHING_FEASIBLE: u8 = 4;
 /// No server became ready, or the environment failed repeatedly.
 pub(super) const ENGINE_NEVER_HEALTHY: u8 = 5;
 /// No measurement was valid.
-pub(super) const NOT_VALID: u8 = 6;
+pub(super) const NO_VALID_MEASUREMENT: u8 = 6;
 /// A signal ended the command: 128 plus the number of SIGINT.
 pub(super) const INTERRUPTED: u8 = 130;
 
@@ -68,10 +68,10 @@ impl CommandFailure {
         let (red, cyan) = (anstyle::AnsiColor::Red.on_default().bold(), anstyle::AnsiColor::Cyan.on_default().bold());
         // A failed write to standard error cannot be reported anywhere, so the error is ignored.
         if !self.message.is_empty() {
-            let _ = writeln!(stderr, "{red}error:{red:#} {}", shown(&self.message));
+            let _ = writeln!(stderr, "{red}error:{red:#} {}", sanitized(&self.message));
         }
         if let Some(hint) = self.hint {
-            let _ = writeln!(stderr, "{cyan}hint:{cyan:#} {}", shown(&hint));
+            let _ = writeln!(stderr, "{cyan}hint:{cyan:#} {}", sanitized(&hint));
         }
         ExitCode::from(self.code)
     }
@@ -108,7 +108,7 @@ impl From<TuneError> for CommandFailure {
                 let hint = source.hint();
                 Self { hint, ..Self::unexpected(error.to_string()) }
             }
-            TuneError::Differs { .. } => Self::new(INVALID, error.to_string())
+            TuneError::DefinitionDiffers { .. } => Self::new(INVALID, error.to_string())
                 .with_hint("give the changed study another name, or another database with --db"),
             TuneError::ContextDiffers { ref name, .. } => Self::new(INVALID, error.to_string()).with_hint(format!(
                 "begin a new study that uses this one as its prior ([study] name = \"{name}-2\", prior = [{name:?}]), or run \
@@ -161,11 +161,11 @@ fn other_release_hint(reported: &str, from: ReleaseSource) -> String {
     }
 }
 
-impl From<PlaceError> for CommandFailure {
-    fn from(error: PlaceError) -> Self {
+impl From<PresetError> for CommandFailure {
+    fn from(error: PresetError) -> Self {
         match error {
-            PlaceError::UnknownName { .. } => Self::new(USAGE, error.to_string()),
-            PlaceError::NoSimulatedDevice | PlaceError::NoPreset { .. } | PlaceError::UnknownGpu { .. } => {
+            PresetError::UnknownName { .. } => Self::new(USAGE, error.to_string()),
+            PresetError::NoSimulatedDevice | PresetError::NoPreset { .. } | PresetError::UnknownGpu { .. } => {
                 Self::new(INVALID, error.to_string()).with_hint("name the most similar preset with --device")
             }
         }

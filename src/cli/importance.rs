@@ -6,14 +6,14 @@ use clap::Args;
 
 use super::failure::{CommandFailure, INVALID, NOTHING_FEASIBLE};
 use super::output::{note, print, print_json};
-use super::{Global, ListFormat};
+use super::{GlobalOptions, ListFormat};
 use crate::execution::detect;
-use crate::job::{Job, differences, past};
+use crate::job::{Job, differences, past_trial};
 use crate::report::{explanation_csv, explanation_text};
 use crate::sampler::PastTrial;
 use crate::store::{Store, Study};
 use crate::trial::Origin;
-use crate::tuner::{Slots, TuneError, learned};
+use crate::tuner::{Slots, TuneError, read_learned_memory};
 
 #[derive(Debug, Args)]
 pub(super) struct ImportanceCommand {
@@ -25,7 +25,7 @@ pub(super) struct ImportanceCommand {
 }
 
 impl ImportanceCommand {
-    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
+    pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
         let job = Job::read(&self.study)?;
         let store = Store::open(&global.db, false).await?;
         let Some(study) = store.study(&job.name).await? else {
@@ -35,16 +35,16 @@ impl ImportanceCommand {
         };
         let differences = differences(&job.definition(), &study.definition);
         if !differences.is_empty() {
-            return Err(TuneError::Differs { name: study.name, differences }.into());
+            return Err(TuneError::DefinitionDiffers { name: study.name, differences }.into());
         }
         let mut installed = detect(&job).await;
         Slots::resolve(&job, &mut installed)?;
         job.check_release(installed.version)?;
-        let learned_memory = learned(&job, &installed, &store).await?;
+        let learned_memory = read_learned_memory(&job, &installed, &store).await?;
         let history = history(&store, &study, &job).await?;
         store.close().await;
         let search = job.search(installed.version, installed.device, installed.host);
-        let explanation = search.knowing(&learned_memory, None).question(history, Vec::new()).explain();
+        let explanation = search.with_learned(&learned_memory, None).question(history, Vec::new()).explain();
         let Some(explanation) = explanation.filter(|explanation| !explanation.numbers.is_empty()) else {
             let message = format!("study {:?} has no measurements in its search space to explain", job.name);
             return Err(CommandFailure::new(NOTHING_FEASIBLE, message).with_hint(
@@ -75,5 +75,5 @@ async fn history(store: &Store, study: &Study, job: &Job) -> Result<Vec<PastTria
     let trials = store.present_trials(study).await?.into_iter().map(|scored| scored.trial);
     // Interference trials run on all slots at once and slow each other down. Their values are not comparable.
     let alone = trials.filter(|trial| trial.proposal.origin != Origin::Interference);
-    Ok(alone.map(|trial| past(&job.objective, trial)).collect())
+    Ok(alone.map(|trial| past_trial(&job.objective, trial)).collect())
 }

@@ -29,14 +29,14 @@ use failure::CommandFailure;
 #[command(name = "setpoint", version, propagate_version = true, max_term_width = 100)]
 struct Cli {
     #[command(flatten)]
-    global: Global,
+    global: GlobalOptions,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
-struct Global {
+struct GlobalOptions {
     /// The database of studies and trials: a path or a `sqlite:` URL.
     #[arg(
         long,
@@ -73,7 +73,7 @@ enum ListFormat {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum OutputFormat {
     Table,
     Json,
 }

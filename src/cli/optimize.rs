@@ -11,7 +11,7 @@ use crate::optimize::{OptimizeSession, ProtocolError, SessionReply};
 use crate::sampler::{self, SAMPLERS};
 
 /// The protocol's summary in the help.
-const MESSAGES: &str = r#"Messages, one JSON object a line:
+const MESSAGES_HELP: &str = r#"Messages, one JSON object a line:
   {"type":"space","protocol":1,"params":[...],"objectives":[...],...}   first; answered with "ready"
   {"type":"ask","id":1}                                                 answered with a "config"
   {"type":"tell","id":1,"status":"ok","values":{...},...}               outcome of a config; no answer
@@ -22,7 +22,7 @@ docs/src/optimize.md describes them. An invalid line is answered with an "error"
 the program ends with exit code 2."#;
 
 #[derive(Debug, Args)]
-#[command(after_help = MESSAGES)]
+#[command(after_help = MESSAGES_HELP)]
 pub(super) struct OptimizeCommand {
     /// The sampler, which proposes configurations.
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(
@@ -55,8 +55,8 @@ fn drive(mut session: OptimizeSession, mut input: impl BufRead, mut output: impl
         if length == 0 {
             return Ok(());
         }
-        match session.feed(&line) {
-            Ok(SessionReply::Nothing) => {}
+        match session.process_line(&line) {
+            Ok(SessionReply::NoReply) => {}
             Ok(SessionReply::Line(answer)) => write(&mut output, &answer)?,
             Ok(SessionReply::End) => return Ok(()),
             Err(error) => {

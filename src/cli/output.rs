@@ -2,12 +2,12 @@
 
 use std::io::Write;
 
-use super::{CommandFailure, Global};
+use super::{CommandFailure, GlobalOptions};
 use crate::trial::{for_terminal, json_for_terminal, redact};
 
 /// Returns a line for standard error without the control characters and secrets that quoted errors and logs may
 /// contain.
-pub(super) fn shown(text: &str) -> String {
+pub(super) fn sanitized(text: &str) -> String {
     for_terminal(&redact(text)).into_owned()
 }
 
@@ -32,14 +32,14 @@ pub(super) fn print_json(json: &serde_json::Value) -> Result<(), CommandFailure>
 }
 
 /// Writes a line to standard error that is neither a result nor an error, unless `--quiet` is set.
-pub(super) fn note(global: &Global, text: &str) {
+pub(super) fn note(global: &GlobalOptions, text: &str) {
     if global.quiet {
         return;
     }
     let line = if global.log_format.is_json() {
         json_for_terminal(&serde_json::json!({"event": "note", "text": text}).to_string()).into_owned()
     } else {
-        shown(text)
+        sanitized(text)
     };
     // A failed write to standard error cannot be reported anywhere, so the error is ignored.
     let _ = writeln!(anstream::stderr().lock(), "{line}");

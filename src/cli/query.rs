@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 
 use super::failure::{CommandFailure, INVALID, NOTHING_FEASIBLE, USAGE};
 use super::output::{print, print_json};
-use super::{Format, Global, ListFormat};
+use super::{GlobalOptions, ListFormat, OutputFormat};
 use crate::report;
 use crate::store::{ScoredTrial, Store, Study};
 use crate::study_report::{NoWinner, StudyReport};
@@ -13,8 +13,8 @@ use crate::study_report::{NoWinner, StudyReport};
 #[derive(Debug, Args)]
 pub(super) struct StudiesCommand {
     /// Output format.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    format: OutputFormat,
 }
 
 #[derive(Debug, Args)]
@@ -33,8 +33,8 @@ pub(super) struct ShowCommand {
     #[command(flatten)]
     which: StudyChoice,
     /// Output format.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    format: OutputFormat,
 }
 
 #[derive(Debug, Args)]
@@ -82,12 +82,12 @@ impl StudyChoice {
 }
 
 impl StudiesCommand {
-    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
+    pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
         let store = Store::open(&global.db, false).await?;
         let studies = store.studies().await?;
         match self.format {
-            Format::Table => print(&report::studies_table(&studies)),
-            Format::Json => {
+            OutputFormat::Table => print(&report::studies_table(&studies)),
+            OutputFormat::Json => {
                 print_json(&studies.iter().map(|(study, counts)| report::study_json(study, *counts)).collect())
             }
         }
@@ -95,7 +95,7 @@ impl StudiesCommand {
 }
 
 impl TrialsCommand {
-    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
+    pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
         let trials = store.trials(&study).await?;
@@ -121,7 +121,7 @@ impl TrialsCommand {
 }
 
 impl ShowCommand {
-    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
+    pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
         let scored = find_trial(&store, &study, self.trial).await?;
@@ -131,7 +131,7 @@ impl ShowCommand {
         let telemetry = store.telemetry(&study, self.trial).await?;
         let context = store.contexts(&study).await?.remove(&self.trial);
         match self.format {
-            Format::Table => {
+            OutputFormat::Table => {
                 let start = startup.as_ref().map(report::startup_text).unwrap_or_default();
                 let telemetry_text = telemetry.as_ref().map(report::telemetry_text).unwrap_or_default();
                 let incidents = report::incidents_text(&incidents);
@@ -140,7 +140,7 @@ impl ShowCommand {
                 let trial = report::show_text(&study, &scored);
                 print(&format!("{trial}{context}{placement_text}{incidents}{start}{telemetry_text}"))
             }
-            Format::Json => {
+            OutputFormat::Json => {
                 let mut json = report::trial_json(&study, &scored);
                 report::add_context(&mut json, context.as_ref());
                 json["startup"] = serde_json::to_value(&startup).unwrap_or_default();
@@ -169,7 +169,7 @@ pub(super) async fn find_trial(store: &Store, study: &Study, number: u32) -> Res
 }
 
 impl BestCommand {
-    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
+    pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
         let report = StudyReport::read(&store, study, self.top).await?;

@@ -6,11 +6,11 @@ use clap::Args;
 
 use super::failure::{CommandFailure, UNEXPECTED};
 use super::output::{note, print, print_json};
-use super::{Format, Global, parse_duration};
+use super::{GlobalOptions, OutputFormat, parse_duration};
 use crate::report::{leftovers_json, leftovers_table};
 use crate::server::ProcessOrigin;
 use crate::store::database_path;
-use crate::tuner::{LeftoverFate, ReapSummary, find, reap, study_folders};
+use crate::tuner::{LeftoverFate, ReapSummary, find_leftovers, reap, study_folders};
 
 #[derive(Debug, Args)]
 #[command(
@@ -27,23 +27,23 @@ pub(super) struct ReapCommand {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
     /// Output format.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    format: OutputFormat,
 }
 
 impl ReapCommand {
-    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
+    pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
         let database = database_path(&global.db);
-        let of = of(global, self.all);
+        let of = launch_filter(global, self.all);
         let reaped = if self.dry_run {
-            ReapSummary { processes: find(of), stop_commands: Vec::new() }
+            ReapSummary { processes: find_leftovers(of), stop_commands: Vec::new() }
         } else {
             reap(of, &study_folders(&database), self.grace).await?
         };
         match self.format {
-            Format::Table if reaped.processes.is_empty() => {}
-            Format::Table => print(&leftovers_table(&reaped.processes))?,
-            Format::Json => print_json(&leftovers_json(&reaped))?,
+            OutputFormat::Table if reaped.processes.is_empty() => {}
+            OutputFormat::Table => print(&leftovers_table(&reaped.processes))?,
+            OutputFormat::Json => print_json(&leftovers_json(&reaped))?,
         }
         for (command, ended) in &reaped.stop_commands {
             match ended {
@@ -63,7 +63,7 @@ impl ReapCommand {
 }
 
 /// Returns a filter for the launches of this database. It accepts every launch if `all` is set or there is no database.
-pub(super) fn of(global: &Global, all: bool) -> impl Fn(&ProcessOrigin) -> bool {
+pub(super) fn launch_filter(global: &GlobalOptions, all: bool) -> impl Fn(&ProcessOrigin) -> bool {
     let database = database_path(&global.db);
     let all = all || !database.exists();
     move |origin| all || origin.is_of(&database)

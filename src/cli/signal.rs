@@ -7,7 +7,7 @@ use super::CommandFailure;
 
 /// Returns a value that `on_signal` changes at every SIGINT, SIGTERM and SIGHUP. These signals then no longer end
 /// the program.
-pub(super) fn follow<T: Send + Sync + 'static>(
+pub(super) fn watch_signals<T: Send + Sync + 'static>(
     initial: T,
     on_signal: fn(&mut T),
 ) -> Result<watch::Receiver<T>, CommandFailure> {

@@ -11,7 +11,7 @@ use crate::engines::sim::process::{ServeError, SimOptions, engine_core, serve};
 #[derive(Debug, Subcommand)]
 pub(super) enum SimCommand {
     /// Serve a simulated model: `sim serve MODEL [flags of vllm serve] [--sim-* options]`.
-    #[command(disable_help_flag = true, after_help = [OPTIONS, FAULTS].concat())]
+    #[command(disable_help_flag = true, after_help = [OPTIONS_HELP, FAULTS_HELP].concat())]
     Serve {
         /// The model's directory, flags of `vllm serve`, and the options of the simulation below.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "MODEL AND FLAGS")]
@@ -23,7 +23,7 @@ pub(super) enum SimCommand {
 }
 
 /// Help on the behaviour of the simulation, except for its faults.
-const OPTIONS: &str = "\
+const OPTIONS_HELP: &str = "\
 Simulation:
   --sim-vllm-version V        the simulated release of vLLM (the newest known)
   --sim-device NAME           the simulated device: a100, h100, h200, b200, l40s, l4, a10, rtx4090, rtxpro6000, cpu
@@ -41,7 +41,7 @@ Simulation:
 ";
 
 /// Help on the simulated faults. `src/engines/sim/process/fault/mod.rs` has them as a table.
-const FAULTS: &str = "\
+const FAULTS_HELP: &str = "\
 Faults: --sim-fault NAME[@PHASE][:KEY=VALUE,...], repeatable; defaults in parentheses
   exit@PHASE         end with vLLM's messages: cause=CAUSE (exception), code=N or signal=N
   hang@PHASE         wait forever, without a log line

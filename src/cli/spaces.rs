@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::failure::{CommandFailure, INVALID};
 use super::output::{print, print_json};
-use super::{Format, Global};
+use super::{GlobalOptions, OutputFormat};
 use crate::document::{Document, nearest};
 use crate::facts::{EngineVersion, ModelShape};
 use crate::report::spaces_table;
@@ -18,12 +18,12 @@ pub(super) struct SpacesCommand {
     /// Print this space as a TOML file, to save and edit.
     space: Option<PathBuf>,
     /// Output format.
-    #[arg(long, value_enum, default_value_t = Format::Table, conflicts_with = "space")]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table, conflicts_with = "space")]
+    format: OutputFormat,
 }
 
 impl SpacesCommand {
-    pub(super) fn run(&self, _: &Global) -> Result<(), CommandFailure> {
+    pub(super) fn run(&self, _: &GlobalOptions) -> Result<(), CommandFailure> {
         if let Some(path) = &self.space {
             return match built_in(path) {
                 Some(text) => print(text),
@@ -40,8 +40,8 @@ impl SpacesCommand {
             .map(|path| Ok((path, read(path).parse(|root| SpaceFile::read(root, &model))?)))
             .collect::<Result<_, CommandFailure>>()?;
         match self.format {
-            Format::Table => print(&spaces_table(&spaces)),
-            Format::Json => {
+            OutputFormat::Table => print(&spaces_table(&spaces)),
+            OutputFormat::Json => {
                 let version = |version: Option<EngineVersion>| version.map(|version| version.to_string());
                 let one = |(path, file): &(&str, SpaceFile)| {
                     json!({

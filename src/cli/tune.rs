@@ -6,21 +6,23 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::failure::{CommandFailure, ENGINE_NEVER_HEALTHY, INTERRUPTED, NOT_VALID, NOTHING_FEASIBLE, USAGE};
+use super::failure::{
+    CommandFailure, ENGINE_NEVER_HEALTHY, INTERRUPTED, NO_VALID_MEASUREMENT, NOTHING_FEASIBLE, USAGE,
+};
 use super::output::print;
 use super::progress::ProgressLine;
 use super::query::no_winner;
-use super::{Global, LogFormat, parse_duration, signal};
+use super::{GlobalOptions, LogFormat, parse_duration, signal};
 use crate::config::Config;
 use crate::execution::{ExecutionEnvironment, ReleaseSource, detect};
 use crate::export::quote;
-use crate::job::{Job, repetition, unknown_sampler};
+use crate::job::{Job, repetition_warning, unknown_sampler};
 use crate::report::{findings_lines, incidents_line};
 use crate::sampler::{self, KnownOutcome, PastTrial, Suggestion};
 use crate::store::{Store, Study, database_path};
-use crate::study_report::{FurthestTrial, NoWinner, StudyReport};
+use crate::study_report::{FurthestPhase, NoWinner, StudyReport};
 use crate::trial::redact;
-use crate::tuner::{RuleVerdicts, Slots, StopRequest, StudyEnding, TuneError, Tuner, beliefs, preflight_setup};
+use crate::tuner::{RuleVerdicts, Slots, StopRequest, StudyEnding, TuneError, Tuner, preflight_setup, read_priors};
 
 #[derive(Debug, Args)]
 pub(super) struct TuneCommand {
@@ -57,15 +59,15 @@ pub(super) struct TuneCommand {
 const DRY_RUN_COMMANDS: usize = 5;
 
 /// Hint for a run whose time ended before the defaults were measured.
-const MORE_TIME: &str = "set budget.time or --time above the duration of a launch, which `setpoint check STUDY.toml` \
+const MORE_TIME_HINT: &str = "set budget.time or --time above the duration of a launch, which `setpoint check STUDY.toml` \
                          estimates; the same command resumes with the same trial";
 
 /// Hint for a space whose configurations the rules all reject.
-const SEE_CHECK: &str = "`setpoint check STUDY.toml` shows the removals of each rule; widen the ranges or change the \
+const SEE_CHECK_HINT: &str = "`setpoint check STUDY.toml` shows the removals of each rule; widen the ranges or change the \
                          fixed flags that it names";
 
 impl TuneCommand {
-    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
+    pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
         let mut job = Job::read(&self.study)?;
         job.budget.trials = self.trials.or(job.budget.trials);
         job.budget.time = self.time.or(job.budget.time);
@@ -96,10 +98,10 @@ impl TuneCommand {
         installed.recall_release(&store, &job.name).await?;
         job.check_release(installed.version)?;
         let progress = Arc::new(ProgressLine::new(global, &job));
-        for left_out in job.workload.built.left_out() {
+        for left_out in job.workload.source.left_out() {
             progress.note(&format!("the workload's file: left out {} {}", left_out.rows, left_out.reason));
         }
-        if let Some(warning) = repetition(&job.load.plan(job.seed), &*job.workload.built) {
+        if let Some(warning) = repetition_warning(&job.load.plan(job.seed), &*job.workload.source) {
             progress.note(&format!("the workload: {warning}"));
         }
         if installed.assumed {
@@ -109,15 +111,15 @@ impl TuneCommand {
             ));
         }
         slots.describe().iter().for_each(|slots| progress.note(slots));
-        if let Some(reason) = &installed.undetected {
+        if let Some(reason) = &installed.detection_error {
             progress.note(&format!("the GPUs are unknown, so rules about them are skipped: {reason}"));
         }
         for notice in &installed.gpu_notices {
             progress.note(notice);
         }
         // The first signal ends the study in order, the second one at once.
-        let stop = signal::follow(StopRequest::No, |stop| {
-            *stop = if *stop == StopRequest::No { StopRequest::Gently } else { StopRequest::Now }
+        let stop = signal::watch_signals(StopRequest::No, |stop| {
+            *stop = if *stop == StopRequest::No { StopRequest::Graceful } else { StopRequest::Immediate }
         })?;
         let (begin, time) = (Instant::now(), job.budget.time);
         let result = loop {
@@ -154,14 +156,14 @@ impl TuneCommand {
         let summary = result?;
         if let ending @ StudyEnding::NothingAllowed(_) = &summary.ending {
             store.close().await;
-            return Err(CommandFailure::new(NOTHING_FEASIBLE, ending.to_string()).with_hint(SEE_CHECK));
+            return Err(CommandFailure::new(NOTHING_FEASIBLE, ending.to_string()).with_hint(SEE_CHECK_HINT));
         }
         let conclusion = match (&summary.ending, time) {
             (StudyEnding::TimeSpent, Some(time)) => untried(&store, &summary.study, time).await?.map_or(Ok(()), Err),
             _ => Ok(()),
         };
         let conclusion = match conclusion {
-            Ok(()) => conclude(global, &store, &summary.study).await,
+            Ok(()) => print_findings(global, &store, &summary.study).await,
             untried => untried,
         };
         store.close().await;
@@ -198,12 +200,12 @@ async fn untried(store: &Store, study: &Study, time: Duration) -> Result<Option<
         (Some(text), Some(last)) => CommandFailure::new(ENGINE_NEVER_HEALTHY, format!("{message}; {text}")).with_hint(
             format!("`setpoint show {}` lists them; remove the cause and run the same command again", last.number),
         ),
-        _ => CommandFailure::new(NOTHING_FEASIBLE, message).with_hint(MORE_TIME),
+        _ => CommandFailure::new(NOTHING_FEASIBLE, message).with_hint(MORE_TIME_HINT),
     }))
 }
 
 /// Prints the best configuration, its gain, and the command that exports it. Fails if there is no best configuration.
-async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), CommandFailure> {
+async fn print_findings(global: &GlobalOptions, store: &Store, study: &Study) -> Result<(), CommandFailure> {
     let report = StudyReport::read(store, study.clone(), 1).await?;
     if report.winner().is_none() {
         return Err(match NoWinner::read(store, &report).await? {
@@ -223,11 +225,11 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), C
 }
 
 /// Returns the failure of a study whose launches all failed. `failed` is their number.
-fn nothing_measured(study: &Study, failed: usize, furthest: FurthestTrial) -> CommandFailure {
+fn nothing_measured(study: &Study, failed: usize, furthest: FurthestPhase) -> CommandFailure {
     let code = match furthest {
-        FurthestTrial::Starting => ENGINE_NEVER_HEALTHY,
-        FurthestTrial::Ready => NOTHING_FEASIBLE,
-        FurthestTrial::Loaded => NOT_VALID,
+        FurthestPhase::Starting => ENGINE_NEVER_HEALTHY,
+        FurthestPhase::Ready => NOTHING_FEASIBLE,
+        FurthestPhase::Loaded => NO_VALID_MEASUREMENT,
     };
     let message = format!("none of {failed} launches of study {:?} was measured", study.name);
     CommandFailure::new(code, message).with_hint("`setpoint trials` shows why each of them failed")
@@ -241,10 +243,10 @@ async fn dry_run(job: &Job, installed: &ExecutionEnvironment) -> Result<(), Comm
     let mut tests = RuleVerdicts::default().planned(&search, &removal);
     if is_empty && tests.is_empty() {
         let message = StudyEnding::NothingAllowed(removal).to_string();
-        return Err(CommandFailure::new(NOTHING_FEASIBLE, message).with_hint(SEE_CHECK));
+        return Err(CommandFailure::new(NOTHING_FEASIBLE, message).with_hint(SEE_CHECK_HINT));
     }
     // A dry run creates no files, not even a database.
-    let (priors, _) = beliefs(job, installed, None, &search).await?;
+    let (priors, _) = read_priors(job, installed, None, &search).await?;
     let mut history: Vec<PastTrial> = Vec::new();
     let mut shown = 0;
     // A rule that allows the defaults is tested after the first measurement, so its test is omitted here. In an empty

@@ -49,7 +49,7 @@ pub(crate) struct LaunchSurroundings<'a> {
 pub(crate) struct StartHistory {
     pub(crate) model: StartupModel,
     compiled: BTreeSet<String>,
-    loaded: bool,
+    weights_loaded: bool,
 }
 
 impl StartHistory {
@@ -60,7 +60,7 @@ impl StartHistory {
         for one in started {
             let Some((start, key)) = starts.start(around, &one.config) else { continue };
             starts.model.learn(&start, &one.phases);
-            starts.loaded = true;
+            starts.weights_loaded = true;
             let has_compiled = one.startup_s.is_some() || one.phases.iter().any(|time| time.phase == "compile");
             if start.compiled && has_compiled {
                 starts.compiled.insert(key);
@@ -71,7 +71,7 @@ impl StartHistory {
 
     /// Returns which caches are warm for a launch of this configuration.
     #[must_use]
-    pub(crate) fn warm(&self, around: &LaunchSurroundings<'_>, config: &Config) -> WarmState {
+    pub(crate) fn warm_state(&self, around: &LaunchSurroundings<'_>, config: &Config) -> WarmState {
         self.start(around, config).map_or_else(WarmState::default, |(start, _)| start.warm)
     }
 
@@ -82,7 +82,7 @@ impl StartHistory {
         let engine = facts.engine?;
         let resolved = engine.resolve(&config, facts);
         let key = engine.compile_key(&config, facts, &resolved);
-        let warm = WarmState { weights: self.loaded, compiled: self.compiled.contains(&key) };
+        let warm = WarmState { weights: self.weights_loaded, compiled: self.compiled.contains(&key) };
         let start = StartConditions::new(facts.model, &engine.memory_launch(&config, facts, &resolved), preset, warm);
         Some((start.ok()?, key))
     }
@@ -93,7 +93,7 @@ impl StartHistory {
 pub(crate) struct LaunchCosts {
     pub(crate) preset: &'static DevicePreset,
     /// In the order of the launches.
-    pub(crate) started: Vec<ObservedLaunch>,
+    pub(crate) launches: Vec<ObservedLaunch>,
 }
 
 impl LaunchCosts {
@@ -102,12 +102,12 @@ impl LaunchCosts {
     /// start.
     pub(crate) fn cost<'a>(&self, facts: Facts<'a>, arguments: &Config) -> Option<impl Fn(&Config) -> f64 + use<'a>> {
         let around = LaunchSurroundings { facts, preset: self.preset, arguments: arguments.clone() };
-        let starts = StartHistory::learn(&around, &self.started);
-        if !starts.loaded {
+        let starts = StartHistory::learn(&around, &self.launches);
+        if !starts.weights_loaded {
             return None;
         }
-        let start_s = median(self.started.iter().filter_map(|one| one.startup_s))?;
-        let load_s = median(self.started.iter().filter_map(|one| one.load_s))?;
+        let start_s = median(self.launches.iter().filter_map(|one| one.startup_s))?;
+        let load_s = median(self.launches.iter().filter_map(|one| one.load_s))?;
         Some(move |config: &Config| {
             let start = starts.start(&around, config);
             load_s + start.map_or(start_s, |(start, _)| expected_start_s(&starts.model, &start))
@@ -152,7 +152,7 @@ mod tests {
         let model = ModelShape::from_json(&sizes);
         let facts =
             Facts::new(crate::engines::vllm::VLLM_RULES, &model, EngineVersion::V0_32, Device::gpu_of(80 << 30));
-        let launches = LaunchCosts { preset: DevicePreset::find("h100").unwrap(), started: after.to_vec() };
+        let launches = LaunchCosts { preset: DevicePreset::find("h100").unwrap(), launches: after.to_vec() };
         let cost = launches.cost(facts, &Config::new())?;
         Some(of.iter().map(|config| cost(config)).collect())
     }

@@ -18,12 +18,12 @@ pub struct Section<'d> {
     table: &'d DeTable<'d>,
     /// Byte at which the table begins, for errors about missing keys.
     start: usize,
-    asked: RefCell<Vec<String>>,
+    requested_keys: RefCell<Vec<String>>,
 }
 
 impl<'d> Section<'d> {
     pub(super) fn new(document: &'d Document, path: String, table: &'d DeTable<'d>, start: usize) -> Self {
-        Self { document, path, table, start, asked: RefCell::default() }
+        Self { document, path, table, start, requested_keys: RefCell::default() }
     }
 
     /// Passes the table to `read` and refuses the keys that `read` did not ask for.
@@ -32,7 +32,7 @@ impl<'d> Section<'d> {
         read: impl FnOnce(&Section<'d>) -> Result<T, DocumentError>,
     ) -> Result<T, DocumentError> {
         let value = read(self)?;
-        let asked = self.asked.borrow();
+        let asked = self.requested_keys.borrow();
         match self.keys().find(|key| !asked.iter().any(|known| known == key)) {
             None => Ok(value),
             Some(unknown) => {
@@ -149,7 +149,7 @@ impl<'d> Section<'d> {
     }
 
     fn missing(&self, key: &str, problem: String) -> DocumentError {
-        let asked = self.asked.borrow();
+        let asked = self.requested_keys.borrow();
         let unknown = self.keys().filter(|present| !asked.iter().any(|known| known == present));
         match nearest(key, unknown) {
             Some(misspelt) => self.error(misspelt, "unknown key", Some(format!("did you mean `{key}`?"))),
@@ -158,7 +158,7 @@ impl<'d> Section<'d> {
     }
 
     fn find(&self, key: &str) -> Option<&'d Spanned<DeValue<'d>>> {
-        self.asked.borrow_mut().push(key.to_owned());
+        self.requested_keys.borrow_mut().push(key.to_owned());
         self.table.get(key)
     }
 

@@ -8,7 +8,7 @@ use super::{PhaseTimeline, ReportedConfig};
 use crate::config::{Config, ResolvedConfig};
 use crate::rule::Facts;
 use crate::trial::{FlagDifference, MemoryObservation};
-use crate::twin::{DevicePreset, MemoryPlan, Settings, StartShortage};
+use crate::twin::{DevicePreset, MemoryPlan, PredictedStartFailure, Settings};
 
 /// Conditions that a started server must meet before it receives load.
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ pub trait TwinModel: Send + Sync {
         facts: &Facts<'_>,
         device: &DevicePreset,
         acceptance: Option<f64>,
-    ) -> Result<(Settings, MemoryPlan), StartShortage>;
+    ) -> Result<(Settings, MemoryPlan), PredictedStartFailure>;
 
     /// Returns whether the twin simulates this flag. Other flags do not change its result.
     fn has_effect(&self, flag: &str) -> bool;
@@ -107,12 +107,12 @@ pub trait LogReader: Send + Sync {
     fn timeline(&self) -> PhaseTimeline;
 
     /// Reads the configuration that the engine reports in its log and on its metrics page.
-    fn resolved(&self, log: &str, page: &str) -> ReportedConfig;
+    fn read_reported_config(&self, log: &str, page: &str) -> ReportedConfig;
 
     /// Returns the flags in `asked` whose reported value differs from the requested one. A flag without a reported
     /// value counts as equal.
     fn differences(&self, asked: &Config, resolved: &ReportedConfig) -> Vec<FlagDifference>;
 
     /// Reads the numbers that the log reports about the device's memory.
-    fn observe(&self, log: &str) -> MemoryObservation;
+    fn read_memory(&self, log: &str) -> MemoryObservation;
 }

@@ -33,10 +33,10 @@ const PREFIXES: [&str; 16] = [
 pub fn environment(own: &BTreeMap<String, String>, prefixes: &[&str]) -> BTreeMap<String, String> {
     let inherited = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
-    overlaid(inherited, own, prefixes)
+    overlay_variables(inherited, own, prefixes)
 }
 
-fn overlaid(
+fn overlay_variables(
     inherited: impl Iterator<Item = (String, String)>,
     own: &BTreeMap<String, String>,
     prefixes: &[&str],
@@ -68,7 +68,7 @@ mod tests {
         let inherited = variables(&[("VLLM_USE_V1", "0"), ("CUDA_VISIBLE_DEVICES", "1"), ("EDITOR", "vi")]);
         let own = variables(&[("VLLM_USE_V1", "1"), ("MINE", "2")]);
         let expected = variables(&[("VLLM_USE_V1", "1"), ("CUDA_VISIBLE_DEVICES", "1"), ("MINE", "2")]);
-        assert_eq!(overlaid(inherited.into_iter(), &own, &["VLLM_"]), expected);
+        assert_eq!(overlay_variables(inherited.into_iter(), &own, &["VLLM_"]), expected);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 use crate::trial::{Failure, FailureKind};
 
 /// Signals that usually come from outside of a process: HUP, INT, KILL, TERM. Others indicate a fault in the process.
-pub(crate) const FROM_OUTSIDE: [i32; 4] = [1, 2, 9, 15];
+pub(crate) const EXTERNAL_SIGNALS: [i32; 4] = [1, 2, 9, 15];
 
 /// The end of a launch's first process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct EngineEvidence<'a> {
 
 impl EngineEvidence<'_> {
     /// Returns the kind of a failure whose evidence shows no cause.
-    pub(crate) fn otherwise(&self) -> FailureKind {
+    pub(crate) fn fallback_kind(&self) -> FailureKind {
         if self.under_load { FailureKind::Crash } else { FailureKind::StartupExit }
     }
 
@@ -46,28 +46,28 @@ impl EngineEvidence<'_> {
     }
 
     /// Returns the signal that ended the first process. A shell reports a signal of its child as exit code 128 plus the
-    /// signal's number. Such a code only counts for signals of `FROM_OUTSIDE`.
+    /// signal's number. Such a code only counts for signals of `EXTERNAL_SIGNALS`.
     pub(crate) fn signal(&self) -> Option<i32> {
         match self.exit? {
             ProcessExit::Signal(signal) => Some(signal),
-            ProcessExit::Code(code) if FROM_OUTSIDE.contains(&(code - 128)) => Some(code - 128),
+            ProcessExit::Code(code) if EXTERNAL_SIGNALS.contains(&(code - 128)) => Some(code - 128),
             ProcessExit::Code(_) | ProcessExit::Unknown => None,
         }
     }
 
     /// Returns the failure of an engine from its exit and the last line of its log.
-    pub(crate) fn by_exit(&self, last: Option<&str>) -> Failure {
-        let outside = self.signal().filter(|signal| FROM_OUTSIDE.contains(signal) && !self.ended_by_tuner);
+    pub(crate) fn failure_from_exit(&self, last: Option<&str>) -> Failure {
+        let outside = self.signal().filter(|signal| EXTERNAL_SIGNALS.contains(signal) && !self.ended_by_tuner);
         if let Some(signal) = outside {
-            return self.killed(Some(signal), &format!("signal {signal}"));
+            return self.failure_from_signal(Some(signal), &format!("signal {signal}"));
         }
         let last = last.map_or("its log is empty", str::trim);
-        Failure { kind: self.otherwise(), message: format!("{}; {last}", self.exit()) }
+        Failure { kind: self.fallback_kind(), message: format!("{}; {last}", self.exit()) }
     }
 
     /// Returns the failure of an engine that a foreign signal has ended. `signal` is `None` if its number is unknown.
     /// `how` describes the end at the beginning of the message.
-    pub(crate) fn killed(&self, signal: Option<i32>, how: &str) -> Failure {
+    pub(crate) fn failure_from_signal(&self, signal: Option<i32>, how: &str) -> Failure {
         // The kernel's OOM killer sends only KILL.
         if self.oom_kills > 0 && signal.is_none_or(|signal| signal == 9) {
             let message =

@@ -10,7 +10,7 @@ mod phases;
 mod placeholder;
 mod python;
 mod reported;
-mod root_line;
+mod normalized_message;
 mod simulated;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -30,15 +30,17 @@ use crate::trial::Failure;
 pub use access::take_api_keys;
 pub use capability::{LogReader, MetricsPage, ModelNameCheck, PreflightProgram, QUANTITIES, Readiness, TwinModel};
 pub use environment::{environment, is_variable};
-pub(crate) use evidence::FROM_OUTSIDE;
+pub(crate) use evidence::EXTERNAL_SIGNALS;
 pub use evidence::{EngineEvidence, ProcessExit};
+pub use normalized_message::normalized_message;
 pub use own_models::own_models;
 pub use phases::{PhaseMark, PhaseTimeline, StartPhase};
 pub(crate) use placeholder::substitute;
-pub use placeholder::{PLACEHOLDERS, PlaceholderError, PlaceholderValues, asks_for, check_command_word, check_word};
+pub use placeholder::{
+    PLACEHOLDERS, PlaceholderError, PlaceholderValues, check_command_word, check_word, has_placeholder,
+};
 pub use python::python_of;
 pub use reported::ReportedConfig;
-pub use root_line::root_line;
 pub use simulated::SimulatedLaunch;
 
 /// The inputs of a launch's command line.
@@ -66,7 +68,8 @@ impl LaunchSpec<'_> {
     /// # Errors
     /// If the release does not have a flag of the configuration, or does not accept its value.
     pub(crate) fn command_line(&self, table: FlagTable) -> Result<Vec<String>, FlagError> {
-        let fill = |words: &[String]| self.launch.map_or_else(|| words.to_vec(), |(_, filling)| filling.words(words));
+        let fill =
+            |words: &[String]| self.launch.map_or_else(|| words.to_vec(), |(_, filling)| filling.fill_words(words));
         let mut line = fill(self.command);
         line.push(self.model.to_owned());
         line.extend(table.render(self.config)?);
@@ -74,7 +77,7 @@ impl LaunchSpec<'_> {
         if let Some((host, filling)) = self.launch {
             let port = filling.port.to_string();
             for (flag, value) in [("--host", host), ("--port", port.as_str())] {
-                if !self.says(flag) {
+                if !self.sets_argument(flag) {
                     line.extend([flag.to_owned(), value.to_owned()]);
                 }
             }
@@ -83,9 +86,9 @@ impl LaunchSpec<'_> {
     }
 
     /// Returns whether the study's arguments set this flag, and the study uses `{port}`.
-    fn says(&self, flag: &str) -> bool {
+    fn sets_argument(&self, flag: &str) -> bool {
         let is = |word: &String| word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
-        self.args.iter().any(is) && self.command.iter().chain(self.args).any(|word| asks_for(word, "port"))
+        self.args.iter().any(is) && self.command.iter().chain(self.args).any(|word| has_placeholder(word, "port"))
     }
 }
 
@@ -137,7 +140,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
     }
 
     /// Returns the engine's name in messages.
-    fn product(&self) -> &'static str {
+    fn display_name(&self) -> &'static str {
         self.flags().map_or(self.kind(), FlagBook::engine)
     }
 
@@ -244,7 +247,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
 
     /// Returns whether the engine really runs the model. A simulated engine uses no device, and the limits of its host
     /// do not apply to it.
-    fn computes(&self) -> bool {
+    fn runs_model(&self) -> bool {
         true
     }
 

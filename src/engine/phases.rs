@@ -72,7 +72,7 @@ pub struct PhaseMark {
 #[derive(Clone, Debug)]
 pub struct PhaseTimeline {
     read: fn(&str) -> Option<PhaseMark>,
-    spent: [Duration; StartPhase::ALL.len()],
+    durations: [Duration; StartPhase::ALL.len()],
     /// The phases that [`end`](Self::end) returns, even if they took no time.
     entered: [bool; StartPhase::ALL.len()],
     phase: StartPhase,
@@ -88,16 +88,16 @@ impl PhaseTimeline {
         let mut entered = [false; StartPhase::ALL.len()];
         entered[StartPhase::Import as usize] = true;
         let (spent, phase) = ([Duration::ZERO; StartPhase::ALL.len()], StartPhase::Import);
-        Self { read, spent, entered, phase, last: Duration::ZERO }
+        Self { read, durations: spent, entered, phase, last: Duration::ZERO }
     }
 
     /// Processes one log line that appeared at this instant.
     ///
     /// The time since the last mark is added to the phase that the line ends. The current phase never moves back,
     /// because several workers write the same lines one after the other.
-    pub fn see(&mut self, line: &str, at: Duration) {
+    pub fn process_line(&mut self, line: &str, at: Duration) {
         let Some(PhaseMark { ended, begins }) = (self.read)(line) else { return };
-        self.spend(ended.unwrap_or(self.phase), at);
+        self.add_time(ended.unwrap_or(self.phase), at);
         self.enter(begins);
     }
 
@@ -111,18 +111,18 @@ impl PhaseTimeline {
     /// the last mark is added to the current phase.
     #[must_use]
     pub fn end(mut self, at: Duration) -> Vec<PhaseTime> {
-        self.spend(self.phase, at);
+        self.add_time(self.phase, at);
         let entered = StartPhase::ALL.into_iter().filter(|phase| self.entered[*phase as usize]);
         entered
             .map(|phase| PhaseTime {
                 phase: phase.name().to_owned(),
-                duration_s: self.spent[phase as usize].as_secs_f64(),
+                duration_s: self.durations[phase as usize].as_secs_f64(),
             })
             .collect()
     }
 
-    fn spend(&mut self, phase: StartPhase, at: Duration) {
-        self.spent[phase as usize] += at.saturating_sub(self.last);
+    fn add_time(&mut self, phase: StartPhase, at: Duration) {
+        self.durations[phase as usize] += at.saturating_sub(self.last);
         self.entered[phase as usize] = true;
         self.last = self.last.max(at);
     }
@@ -131,7 +131,7 @@ impl PhaseTimeline {
         if phase > self.phase {
             self.phase = phase;
             // After the weights, the phase may be `Compile` and not `KvCache`. The log reports a compilation only at
-            // its end. `spend` therefore marks `KvCache` as entered when time is added to it.
+            // its end. `add_time` therefore marks `KvCache` as entered when time is added to it.
             self.entered[phase as usize] |= phase != StartPhase::KvCache;
         }
     }

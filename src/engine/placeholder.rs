@@ -11,7 +11,7 @@ use crate::document::nearest;
 pub const PLACEHOLDERS: [&str; 7] = ["port", "name", "log", "trial", "devices", "processors", "env"];
 
 /// The placeholder that becomes several arguments: `-e NAME` for each variable. It must be an argument of its own.
-const VARIABLES: &str = "env";
+const VARIABLES_PLACEHOLDER: &str = "env";
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum PlaceholderError {
@@ -22,7 +22,7 @@ pub enum PlaceholderError {
     #[error("`{{flags}}` becomes several arguments and cannot be a part of {0:?}")]
     FlagsNotAlone(String),
     #[error("`{{env}}` is only valid in `command`")]
-    NotHere,
+    OnlyInCommand,
 }
 
 impl PlaceholderError {
@@ -35,7 +35,7 @@ impl PlaceholderError {
                 None => format!("write `{{{{{name}}}}}` for literal braces"),
             },
             Self::NotAlone(_) | Self::FlagsNotAlone(_) => "write it as an argument of its own".to_owned(),
-            Self::NotHere => "remove it: every launch gets the variables of [engine.env]".to_owned(),
+            Self::OnlyInCommand => "remove it: every launch gets the variables of [engine.env]".to_owned(),
         }
     }
 }
@@ -63,13 +63,13 @@ pub struct PlaceholderValues {
 impl PlaceholderValues {
     /// Replaces the placeholders in each argument. `{env}` becomes two arguments for each variable.
     #[must_use]
-    pub fn words(&self, words: &[String]) -> Vec<String> {
+    pub fn fill_words(&self, words: &[String]) -> Vec<String> {
         let mut filled = Vec::with_capacity(words.len());
         for word in words {
-            if pieces(word) == [Piece::Placeholder(VARIABLES)] {
+            if pieces(word) == [Piece::Placeholder(VARIABLES_PLACEHOLDER)] {
                 filled.extend(self.variables.iter().flat_map(|name| ["-e".to_owned(), name.clone()]));
             } else {
-                filled.push(self.text(word));
+                filled.push(self.fill_text(word));
             }
         }
         filled
@@ -77,11 +77,11 @@ impl PlaceholderValues {
 
     /// Replaces the placeholders in the values of variables.
     #[must_use]
-    pub fn values(&self, variables: BTreeMap<String, String>) -> BTreeMap<String, String> {
-        variables.into_iter().map(|(name, value)| (name, self.text(&value))).collect()
+    pub fn fill_variables(&self, variables: BTreeMap<String, String>) -> BTreeMap<String, String> {
+        variables.into_iter().map(|(name, value)| (name, self.fill_text(&value))).collect()
     }
 
-    fn text(&self, word: &str) -> String {
+    fn fill_text(&self, word: &str) -> String {
         let fill = |piece: Piece<'_>| match piece {
             Piece::Text(text) => text.to_owned(),
             Piece::Placeholder("port") => self.port.to_string(),
@@ -103,9 +103,11 @@ impl PlaceholderValues {
 /// If a placeholder does not exist, or `{env}` is a part of an argument.
 pub fn check_command_word(word: &str) -> Result<(), PlaceholderError> {
     match pieces(word).as_slice() {
-        [Piece::Placeholder(VARIABLES)] => Ok(()),
-        pieces if pieces.contains(&Piece::Placeholder(VARIABLES)) => Err(PlaceholderError::NotAlone(word.to_owned())),
-        pieces => known(pieces),
+        [Piece::Placeholder(VARIABLES_PLACEHOLDER)] => Ok(()),
+        pieces if pieces.contains(&Piece::Placeholder(VARIABLES_PLACEHOLDER)) => {
+            Err(PlaceholderError::NotAlone(word.to_owned()))
+        }
+        pieces => check_placeholders(pieces),
     }
 }
 
@@ -115,12 +117,16 @@ pub fn check_command_word(word: &str) -> Result<(), PlaceholderError> {
 /// If a placeholder does not exist, or is `{env}`.
 pub fn check_word(word: &str) -> Result<(), PlaceholderError> {
     let pieces = pieces(word);
-    if pieces.contains(&Piece::Placeholder(VARIABLES)) { Err(PlaceholderError::NotHere) } else { known(&pieces) }
+    if pieces.contains(&Piece::Placeholder(VARIABLES_PLACEHOLDER)) {
+        Err(PlaceholderError::OnlyInCommand)
+    } else {
+        check_placeholders(&pieces)
+    }
 }
 
 /// Returns whether an argument contains this placeholder.
 #[must_use]
-pub fn asks_for(word: &str, name: &str) -> bool {
+pub fn has_placeholder(word: &str, name: &str) -> bool {
     pieces(word).contains(&Piece::Placeholder(name))
 }
 
@@ -139,7 +145,7 @@ pub(crate) fn substitute(word: &str, name: &str, value: &str) -> String {
     text
 }
 
-fn known(pieces: &[Piece<'_>]) -> Result<(), PlaceholderError> {
+fn check_placeholders(pieces: &[Piece<'_>]) -> Result<(), PlaceholderError> {
     let unknown = |piece: &Piece<'_>| match piece {
         Piece::Placeholder(name) if !PLACEHOLDERS.contains(name) => Some((*name).to_owned()),
         _ => None,
@@ -202,7 +208,7 @@ mod tests {
     }
 
     fn filled(line: &str) -> String {
-        filling().words(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).join(" ")
+        filling().fill_words(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).join(" ")
     }
 
     #[test]
@@ -234,10 +240,10 @@ mod tests {
         assert_eq!(error.hint(), "did you mean `{port}`?");
         let error = check_word("{something_else}").unwrap_err();
         assert_eq!(error.hint(), "write `{{something_else}}` for literal braces");
-        assert_eq!(check_word("{env}"), Err(PlaceholderError::NotHere));
+        assert_eq!(check_word("{env}"), Err(PlaceholderError::OnlyInCommand));
         assert_eq!(check_command_word("{env}"), Ok(()));
         assert_eq!(check_command_word("x{env}"), Err(PlaceholderError::NotAlone("x{env}".to_owned())));
-        assert!(asks_for("a{port}", "port") && !asks_for("{{port}}", "port"));
+        assert!(has_placeholder("a{port}", "port") && !has_placeholder("{{port}}", "port"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub struct ReportedConfig {
 impl ReportedConfig {
     /// Returns the effective values, and the arguments as parsed for flags of `asked` without an effective value.
     #[must_use]
-    pub fn shown(&self, asked: &Config) -> BTreeMap<String, String> {
+    pub fn reported_values(&self, asked: &Config) -> BTreeMap<String, String> {
         let given = self.given.iter().filter(|(flag, _)| asked.get(flag).is_some());
         let mut shown: BTreeMap<_, _> = given.map(|(flag, value)| (flag.clone(), value.clone())).collect();
         shown.extend(self.effective.clone());

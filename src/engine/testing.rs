@@ -24,7 +24,7 @@ impl Engine for PlainEngine {
     }
 
     fn diagnose(&self, evidence: &EngineEvidence<'_>) -> Failure {
-        evidence.by_exit(evidence.log.lines().next_back())
+        evidence.failure_from_exit(evidence.log.lines().next_back())
     }
 
     fn readiness(&self) -> Readiness {

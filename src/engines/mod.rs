@@ -49,7 +49,7 @@ pub fn variable_prefixes() -> Vec<&'static str> {
 
 /// Returns the engine that is assumed if none is named.
 #[must_use]
-pub fn assumed() -> Arc<dyn Engine> {
+pub fn default_engine() -> Arc<dyn Engine> {
     vllm::engine()
 }
 
@@ -77,8 +77,8 @@ mod tests {
     #[test]
     fn an_engine_that_simulates_computes_nothing_and_takes_the_spaces_of_what_it_simulates() {
         let [vllm, sim] = ["vllm", "sim"].map(|kind| built_in(kind).unwrap());
-        assert_eq!((vllm.computes(), vllm.simulated(&[])), (true, None));
-        assert!(!sim.computes() && sim.simulated(&[]).is_some_and(|simulated| simulated.devices == 1));
+        assert_eq!((vllm.runs_model(), vllm.simulated(&[])), (true, None));
+        assert!(!sim.runs_model() && sim.simulated(&[]).is_some_and(|simulated| simulated.devices == 1));
         assert_eq!(sim.simulated(&["--sim-devices".to_owned(), "none".to_owned()]), None);
         assert!(sim.takes_space_of("vllm") && sim.takes_space_of("sim") && !sim.takes_space_of("other"));
         assert!(vllm.takes_space_of("vllm") && !vllm.takes_space_of("sim"));
@@ -97,7 +97,7 @@ mod tests {
             version: EngineVersion::new(0, 32, 0),
             launch: Some(("127.0.0.1", &filling)),
         };
-        let line = |spec: LaunchSpec<'_>| assumed().command_line(&spec).unwrap().join(" ");
+        let line = |spec: LaunchSpec<'_>| default_engine().command_line(&spec).unwrap().join(" ");
         let expected = "vllm serve m --no-enable-prefix-caching --max-num-seqs 8 --enforce-eager";
         assert_eq!(line(spec), format!("{expected} --host 127.0.0.1 --port 8123"));
         spec.launch = None;
@@ -118,7 +118,7 @@ mod tests {
                 version: EngineVersion::new(0, 32, 0),
                 launch: Some(("127.0.0.1", &filling)),
             };
-            assumed().command_line(&spec).unwrap().join(" ")
+            default_engine().command_line(&spec).unwrap().join(" ")
         };
         let docker = "docker run -p 127.0.0.1:{port}:{port} image";
         let begin = "docker run -p 127.0.0.1:8123:8123 image m";

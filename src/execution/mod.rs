@@ -4,16 +4,16 @@
 //! the driver. A prediction may be for a device that is not present. It then needs only the twin's preset of the device
 //! (`prediction_device`).
 
-mod place;
+mod device_preset;
 
 use std::time::Duration;
 
-pub(crate) use place::{PlaceError, prediction_device, preset_named, with_stated_count};
+pub(crate) use device_preset::{PresetError, prediction_device, preset_named, with_stated_count};
 
-use crate::facts::{Device, EngineVersion, GpuError, GpuReport, GpuSelection, HostLimits, readable_release};
+use crate::facts::{Device, EngineVersion, GpuError, GpuReport, GpuSelection, HostLimits, parse_reported_release};
 use crate::job::Job;
 use crate::predict::preset_of;
-use crate::server::{self, PortOwner};
+use crate::server::{self, ResourceHolder};
 use crate::store::{Store, StoreError};
 use crate::twin::DevicePreset;
 
@@ -56,7 +56,7 @@ pub struct ExecutionEnvironment {
     /// The limits of the host that the engine runs on.
     pub host: HostLimits,
     /// The reason why the device could not be read, if neither the study nor the driver describes it.
-    pub undetected: Option<String>,
+    pub detection_error: Option<String>,
     /// The name of the engine's first GPU, as the driver reports it.
     pub gpu_name: Option<String>,
     /// Notices on the GPUs for the user, one line each.
@@ -80,9 +80,9 @@ pub async fn detect(job: &Job) -> ExecutionEnvironment {
         (None, Some(probe)) => server::output_of(&probe, PROBE_LIMIT).await,
         _ => None,
     };
-    let parsed = reported.as_deref().and_then(readable_release);
+    let parsed = reported.as_deref().and_then(parse_reported_release);
     let known = engine.version.or(parsed);
-    let computes = engine.engine.computes();
+    let computes = engine.engine.runs_model();
     let has_releases = engine.engine.flags().is_some();
     let stated = engine.device.or_else(|| engine.engine.device(&engine.args, reported.as_deref()));
     let device = stated.unwrap_or(Device::UNKNOWN_GPU);
@@ -91,7 +91,7 @@ pub async fn detect(job: &Job) -> ExecutionEnvironment {
         device,
         // The limits of this host do not apply to the simulated engine.
         host: if computes { HostLimits::detect() } else { HostLimits::default() },
-        undetected: None,
+        detection_error: None,
         gpu_name: None,
         gpu_notices: Vec::new(),
         assumed: known.is_none() && computes && has_releases,
@@ -107,10 +107,10 @@ pub async fn detect(job: &Job) -> ExecutionEnvironment {
         match read_gpus(job).await {
             // A described device has no name. Its preset is found by the driver's name.
             Ok(report) if is_described => installed.gpu_name = report.first_name().map(str::to_owned),
-            Ok(report) => installed.take(&report),
+            Ok(report) => installed.adopt_gpus(&report),
             // An engine whose flags are not known uses the CPU if no device is stated and the driver finds no GPU.
             Err(_) if !is_described && !has_releases => installed.device = Device::Cpu,
-            Err(error) => installed.undetected = (!is_described).then(|| error.to_string()),
+            Err(error) => installed.detection_error = (!is_described).then(|| error.to_string()),
         }
     }
     installed
@@ -128,7 +128,7 @@ impl ExecutionEnvironment {
         }
         let Some(study) = store.study(study).await? else { return Ok(()) };
         let release = store.context(&study).await?.and_then(|context| context.release);
-        if let Some(version) = release.as_deref().and_then(readable_release) {
+        if let Some(version) = release.as_deref().and_then(parse_reported_release) {
             self.adopt(version, ReleaseSource::EarlierTrials);
         }
         Ok(())
@@ -148,7 +148,7 @@ impl ExecutionEnvironment {
         if engine.twin().is_none() {
             return Err(format!("the twin does not simulate an engine of kind {:?}", engine.kind()));
         }
-        if !engine.computes() {
+        if !engine.runs_model() {
             return simulated_preset(job).ok_or_else(|| "engine.args name no simulated device".to_owned());
         }
         let name = match self.device {
@@ -157,7 +157,7 @@ impl ExecutionEnvironment {
             }
             Device::Cuda(_) => {
                 let reason =
-                    || self.undetected.clone().unwrap_or_else(|| "the driver does not report its name".to_owned());
+                    || self.detection_error.clone().unwrap_or_else(|| "the driver does not report its name".to_owned());
                 self.gpu_name.as_deref().ok_or_else(|| format!("the device is unknown: {}", reason()))?
             }
         };
@@ -165,7 +165,7 @@ impl ExecutionEnvironment {
     }
 
     /// Adopts the GPUs that the driver has reported.
-    fn take(&mut self, report: &GpuReport) {
+    fn adopt_gpus(&mut self, report: &GpuReport) {
         self.device = Device::Cuda(report.gpu(is_ours));
         self.gpu_name = report.first_name().map(str::to_owned);
         self.gpu_notices = report.notices();
@@ -175,7 +175,7 @@ impl ExecutionEnvironment {
 /// Returns whether a process that the driver lists belongs to a launch. In a container the driver's process ids may be
 /// those of another namespace.
 pub(crate) fn is_ours(pid: u32) -> bool {
-    i32::try_from(pid).ok().and_then(PortOwner::of).is_some_and(|owner| owner.ours)
+    i32::try_from(pid).ok().and_then(ResourceHolder::of).is_some_and(|owner| owner.ours)
 }
 
 /// Returns the selection of the engine's devices: those of its slots, or those that its environment leaves visible.

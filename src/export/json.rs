@@ -18,7 +18,7 @@ impl Exporter for JsonExporter {
 
     fn export(&self, winner: &ExportedTrial<'_>) -> String {
         let trial = &winner.scored.trial;
-        let ranked = winner.standing.map(|standing| &standing.ranked);
+        let ranked = winner.results.map(|standing| &standing.ranked);
         let gain = ranked.map(|ranked| winner.report.gain(ranked));
         // `metrics` are of the exported trial alone, `mean_metrics` of all its configuration's measurements.
         let object = serde_json::json!({
@@ -36,11 +36,11 @@ impl Exporter for JsonExporter {
             "expected": ranked.and_then(|ranked| ranked.expected).map(|expected| {
                 serde_json::json!({"value": expected.value, "deviation": expected.deviation, "feasible": expected.feasible})
             }),
-            "mean_metrics": winner.standing.map(mean_metrics),
-            "trials": winner.standing.map(|standing| {
-                standing.repeats.iter().map(|scored| scored.trial.proposal.number).collect::<Vec<_>>()
+            "mean_metrics": winner.results.map(mean_metrics),
+            "trials": winner.results.map(|standing| {
+                standing.measured_trials.iter().map(|scored| scored.trial.proposal.number).collect::<Vec<_>>()
             }),
-            "feasible": winner.standing.map(|standing| !standing.is_over_a_limit()),
+            "feasible": winner.results.map(|standing| !standing.is_over_a_limit()),
             "gain": gain.and_then(Gain::factor),
             "gain_significant": gain.and_then(Gain::is_significant),
             "baseline": winner.report.baseline.as_ref().map(|baseline| {

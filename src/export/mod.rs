@@ -5,7 +5,7 @@ mod shell;
 
 use crate::report::{expectation, gain_text, value_text};
 use crate::store::{RankedConfiguration, ScoredTrial};
-use crate::study_report::{Standing, StudyReport};
+use crate::study_report::{ConfigurationResults, StudyReport};
 
 pub(crate) use shell::quote;
 
@@ -16,7 +16,7 @@ pub(crate) struct ExportedTrial<'a> {
     /// The trial whose command is exported.
     pub scored: &'a ScoredTrial,
     /// Its configuration with all its measurements. `None` if it was not measured.
-    pub standing: Option<&'a Standing>,
+    pub results: Option<&'a ConfigurationResults>,
 }
 
 /// One format of `setpoint export`.
@@ -64,18 +64,18 @@ impl ExportedTrial<'_> {
 
     /// Returns one line: the times of measurement, and the means of the metrics that a reader looks for first.
     fn headline(&self) -> String {
-        let Some(standing) = self.standing else {
+        let Some(standing) = self.results else {
             let trial = &self.scored.trial;
             let text = format!("not measured: {} {}", trial.outcome.name(), trial.outcome.reason().unwrap_or_default());
             return text.trim_end().to_owned();
         };
-        let dates: Vec<_> = standing.repeats.iter().map(|scored| scored.trial.started_at.as_str()).collect();
+        let dates: Vec<_> = standing.measured_trials.iter().map(|scored| scored.trial.started_at.as_str()).collect();
         let of = if dates.len() == 1 { String::new() } else { format!("means of {}: ", dates.len()) };
         format!("measured {}: {of}{}", dates.join(", "), self.headline_metrics(standing).join(", "))
     }
 
     /// Returns the metrics of the headline, as `name value`.
-    fn headline_metrics(&self, standing: &Standing) -> Vec<String> {
+    fn headline_metrics(&self, standing: &ConfigurationResults) -> Vec<String> {
         let mut names = vec!["output_throughput", "request_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms"];
         let objective = &self.report.objective;
         let constraints = objective.iter().flat_map(|objective| objective.constraints.iter());
@@ -91,7 +91,7 @@ impl ExportedTrial<'_> {
     /// Returns the evidence for the configuration, one item per line: its value and its gain over the defaults by all
     /// measurements.
     fn evidence(&self) -> Vec<String> {
-        let Some(standing) = self.standing else { return Vec::new() };
+        let Some(standing) = self.results else { return Vec::new() };
         let ranked = &standing.ranked;
         let metric = self.report.metric();
         let mut lines = vec![value_text(metric, ranked)];
@@ -168,15 +168,15 @@ mod tests {
             RankedConfiguration { first, trials: vec![number], value, measurements: 2, range, expected: None }
         };
         let expected = Some(ExpectedConfiguration { trial: 7, value: 231.5, deviation: 0.02, feasible: 1.0 });
-        let standing = Standing {
+        let standing = ConfigurationResults {
             ranked: RankedConfiguration { expected, ..ranked(7, 225.0, (200.0, 250.0)) },
-            repeats: vec![scored(), again],
+            measured_trials: vec![scored(), again],
         };
         let baseline = ranked(0, 220.0, (210.0, 230.0));
         let scored = scored();
         let mut report = StudyReport { baseline: Some(baseline), ..StudyReport::example("chat") };
         report.objective.as_mut().unwrap().constraints.push(limit);
-        let winner = ExportedTrial { report: &report, scored: &scored, standing: Some(&standing) };
+        let winner = ExportedTrial { report: &report, scored: &scored, results: Some(&standing) };
         for exporter in EXPORTERS {
             insta::assert_snapshot!(exporter.name(), exporter.export(&winner));
         }
@@ -206,7 +206,7 @@ mod tests {
                 let exported = exporter.export(&ExportedTrial {
                     report: &StudyReport::example(&text),
                     scored: &hostile,
-                    standing: None,
+                    results: None,
                 });
                 assert!(!exported.contains(|c| crate::trial::is_control(c) && c != '\n'), "{end:?}: {exported:?}");
                 if exporter.name() == "sh" {

@@ -13,9 +13,9 @@ use crate::stats::{GIB, gib_text};
 /// step should have.
 const LONG_WAKE_UP_US: u64 = 100;
 /// Limit of the share of the last minute, in percent, during which some process waited for memory.
-const MUCH_PRESSURE: f32 = 1.0;
+const MAX_PRESSURE_PERCENT: f32 = 1.0;
 /// Limit of the busy share of all processors, in percent.
-const MUCH_LOAD: f32 = 20.0;
+const MAX_LOAD_PERCENT: f32 = 20.0;
 /// Distance from the critical temperature, in degrees Celsius. Closer to it, processors lower their clock.
 const NEAR_CRITICAL: f32 = 5.0;
 
@@ -85,32 +85,32 @@ impl MeasurementCondition {
     /// Returns the settings of this host and its memory use. Reading the files takes a few milliseconds.
     #[must_use]
     pub fn of_launch() -> Vec<Self> {
-        Self::below(Path::new("/"), &HostUse::of_memory())
+        Self::from_files(Path::new("/"), &HostUse::read_unsampled())
     }
 
     /// Like [`of_launch`](Self::of_launch), with the load of other processes, which takes a fifth of a second to
     /// sample.
     #[must_use]
     pub fn of_host() -> Vec<Self> {
-        Self::below(Path::new("/"), &HostUse::sampled())
+        Self::from_files(Path::new("/"), &HostUse::read_sampled())
     }
 
     /// Returns the conditions that the files below `root` and the readings describe. Absent files give no condition.
     #[must_use]
-    pub fn below(root: &Path, readings: &HostUse) -> Vec<Self> {
+    pub fn from_files(root: &Path, readings: &HostUse) -> Vec<Self> {
         let files = Files(root);
         let settings = [governor, boost, idle_states, processor_quota, numa, numa_balancing, huge_pages, pressure];
-        let uses = [swap, load, temperature, other_users];
+        let uses = [swap, processor_load, temperature, other_users];
         let settings = settings.iter().filter_map(|condition| condition(&files));
         settings.chain(uses.iter().filter_map(|condition| condition(readings))).collect()
     }
 
-    pub(super) fn fine(kind: ConditionKind, state: impl Into<String>, effect: &str) -> Self {
+    pub(super) fn harmless(kind: ConditionKind, state: impl Into<String>, effect: &str) -> Self {
         Self { kind, state: state.into(), distorts: false, effect: effect.to_owned(), remedy: None }
     }
 
     pub(super) fn distorting(kind: ConditionKind, state: impl Into<String>, effect: &str, remedy: &str) -> Self {
-        Self { distorts: true, remedy: Some(remedy.to_owned()), ..Self::fine(kind, state, effect) }
+        Self { distorts: true, remedy: Some(remedy.to_owned()), ..Self::harmless(kind, state, effect) }
     }
 }
 
@@ -166,7 +166,7 @@ fn governor(files: &Files<'_>) -> Option<MeasurementCondition> {
     let state = (!states.is_empty()).then(|| states.join("; "))?;
     let kind = ConditionKind::Governor;
     Some(if is_steady {
-        MeasurementCondition::fine(kind, state, "the clock does not follow the load")
+        MeasurementCondition::harmless(kind, state, "the clock does not follow the load")
     } else {
         let effect = "the clock follows the load or is limited: short loads and the first seconds are slower";
         MeasurementCondition::distorting(kind, state, effect, "`cpupower frequency-set -g performance`, as root")
@@ -179,7 +179,7 @@ fn boost(files: &Files<'_>) -> Option<MeasurementCondition> {
     let kind = ConditionKind::Boost;
     Some(if is_on {
         let effect = "the clock depends on temperature and on busy processors: a cold host is a few per cent faster";
-        MeasurementCondition::fine(kind, "on", effect)
+        MeasurementCondition::harmless(kind, "on", effect)
     } else {
         let effect = "processors stay at their base clock: results are valid only while boost is off";
         MeasurementCondition::distorting(
@@ -207,7 +207,7 @@ fn idle_states(files: &Files<'_>) -> Option<MeasurementCondition> {
         let effect = "idle processors wake up slowly: latencies at low load are longer and vary more";
         MeasurementCondition::distorting(kind, state, effect, "`cpupower idle-set -D 100` disables them, as root")
     } else {
-        MeasurementCondition::fine(kind, state, "wake-ups are short compared with a decode step")
+        MeasurementCondition::harmless(kind, state, "wake-ups are short compared with a decode step")
     })
 }
 
@@ -219,7 +219,7 @@ fn processor_quota(files: &Files<'_>) -> Option<MeasurementCondition> {
     let (quota, period) = text.split_once(' ')?;
     let kind = ConditionKind::ProcessorQuota;
     let Ok(quota) = quota.parse::<f64>() else {
-        return Some(MeasurementCondition::fine(kind, "none", "the control group does not limit the processors"));
+        return Some(MeasurementCondition::harmless(kind, "none", "the control group does not limit the processors"));
     };
     let state = format!("limited to {:.1} processors by the control group", quota / period.parse::<f64>().ok()?);
     let effect = "once the quota is used up, processes stop for the rest of each period: latencies have gaps";
@@ -232,7 +232,7 @@ fn numa(files: &Files<'_>) -> Option<MeasurementCondition> {
     let kind = ConditionKind::Numa;
     match nodes {
         0 => None,
-        1 => Some(MeasurementCondition::fine(kind, "1 node", "all processors access all memory equally fast")),
+        1 => Some(MeasurementCondition::harmless(kind, "1 node", "all processors access all memory equally fast")),
         nodes => {
             let effect = "speed depends on the placement of processes and memory, which may differ between launches";
             let remedy = "bind the engine with numactl (examples/wrappers), or use slots";
@@ -248,7 +248,7 @@ fn numa_balancing(files: &Files<'_>) -> Option<MeasurementCondition> {
         let effect = "the kernel unmaps and moves pages during a measurement, which pauses the processes that use them";
         MeasurementCondition::distorting(kind, "on", effect, "`sysctl kernel.numa_balancing=0`, as root")
     } else {
-        MeasurementCondition::fine(kind, "off", "the kernel does not move pages between nodes")
+        MeasurementCondition::harmless(kind, "off", "the kernel does not move pages between nodes")
     })
 }
 
@@ -261,7 +261,7 @@ fn huge_pages(files: &Files<'_>) -> Option<MeasurementCondition> {
     let defrag = chosen("defrag").map(|defrag| format!(", defrag {defrag}")).unwrap_or_default();
     let (kind, state) = (ConditionKind::HugePages, format!("{enabled}{defrag}"));
     Some(match enabled.as_str() {
-        "madvise" => MeasurementCondition::fine(kind, state, "only memory that requests huge pages gets them"),
+        "madvise" => MeasurementCondition::harmless(kind, state, "only memory that requests huge pages gets them"),
         "never" => {
             let effect = "address translation takes longer, above all for engines that run on the CPU";
             MeasurementCondition::distorting(
@@ -288,11 +288,11 @@ fn pressure(files: &Files<'_>) -> Option<MeasurementCondition> {
     let share = MemoryPressure::from_buf_read(text.as_bytes()).ok()?.some.avg60;
     let (kind, state) =
         (ConditionKind::MemoryPressure, format!("processes waited for memory {share:.1} % of the last minute"));
-    Some(if share >= MUCH_PRESSURE {
+    Some(if share >= MAX_PRESSURE_PERCENT {
         let effect = "memory is short: pages are written out and read again during a measurement";
         MeasurementCondition::distorting(kind, state, effect, "end processes that use much memory")
     } else {
-        MeasurementCondition::fine(kind, state, "memory is not short")
+        MeasurementCondition::harmless(kind, state, "memory is not short")
     })
 }
 
@@ -300,7 +300,7 @@ fn swap(readings: &HostUse) -> Option<MeasurementCondition> {
     let (used, total) = readings.swap?;
     let kind = ConditionKind::Swap;
     if total == 0 {
-        return Some(MeasurementCondition::fine(kind, "none", "the host never swaps"));
+        return Some(MeasurementCondition::harmless(kind, "none", "the host never swaps"));
     }
     let state = format!("{} of {} in use", gib_text(used), gib_text(total));
     Some(if used >= GIB || used >= total / 4 {
@@ -312,11 +312,11 @@ fn swap(readings: &HostUse) -> Option<MeasurementCondition> {
             "free some memory, then `swapoff -a && swapon -a`, as root",
         )
     } else {
-        MeasurementCondition::fine(kind, state, "too little to affect measurements")
+        MeasurementCondition::harmless(kind, state, "too little to affect measurements")
     })
 }
 
-fn load(readings: &HostUse) -> Option<MeasurementCondition> {
+fn processor_load(readings: &HostUse) -> Option<MeasurementCondition> {
     let busy = readings.busy_percent?;
     let average = readings.load_average.map(|load| format!(", load average {load:.1}")).unwrap_or_default();
     let clock = readings.clock_mhz.map(|(low, high)| {
@@ -325,12 +325,12 @@ fn load(readings: &HostUse) -> Option<MeasurementCondition> {
     });
     let state = format!("{busy:.0} % of the processors busy{average}{}", clock.unwrap_or_default());
     let kind = ConditionKind::ProcessorLoad;
-    Some(if busy >= MUCH_LOAD {
+    Some(if busy >= MAX_LOAD_PERCENT {
         let effect =
             "this load competes with engine and load generator for processors: results are lower and vary more";
         MeasurementCondition::distorting(kind, state, effect, "wait for it or end it; `top` lists the processes")
     } else {
-        MeasurementCondition::fine(kind, state, "the processors are free")
+        MeasurementCondition::harmless(kind, state, "the processors are free")
     })
 }
 
@@ -343,7 +343,7 @@ fn temperature(readings: &HostUse) -> Option<MeasurementCondition> {
         let effect = "a hot processor lowers its clock: later launches are slower than earlier ones";
         MeasurementCondition::distorting(kind, state, effect, "improve the cooling")
     } else {
-        MeasurementCondition::fine(kind, state, "the temperature does not lower the clock")
+        MeasurementCondition::harmless(kind, state, "the temperature does not lower the clock")
     })
 }
 
@@ -351,7 +351,7 @@ fn other_users(readings: &HostUse) -> Option<MeasurementCondition> {
     let others = readings.others.as_ref()?;
     let kind = ConditionKind::OtherUsers;
     if others.is_empty() {
-        return Some(MeasurementCondition::fine(kind, "none with much load", "no other user loads the host"));
+        return Some(MeasurementCondition::harmless(kind, "none with much load", "no other user loads the host"));
     }
     let one = |other: &super::host_use::ProcessUse| {
         let (processors, memory) = (other.processors, gib_text(other.memory));

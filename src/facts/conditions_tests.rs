@@ -17,7 +17,7 @@ fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
 /// Returns the only condition of a host with these files.
 fn only(files: &[(&str, &str)]) -> (ConditionKind, String, bool) {
     let root = root(files);
-    let found = MeasurementCondition::below(root.path(), &HostUse::default());
+    let found = MeasurementCondition::from_files(root.path(), &HostUse::default());
     let [MeasurementCondition { kind, state, distorts, effect, remedy }] = found.as_slice() else {
         panic!("not one condition: {found:?}")
     };
@@ -28,7 +28,7 @@ fn only(files: &[(&str, &str)]) -> (ConditionKind, String, bool) {
 
 fn of(readings: &HostUse) -> Vec<(ConditionKind, String, bool)> {
     let root = root(&[]);
-    let found = MeasurementCondition::below(root.path(), readings);
+    let found = MeasurementCondition::from_files(root.path(), readings);
     found.into_iter().map(|condition| (condition.kind, condition.state, condition.distorts)).collect()
 }
 
@@ -147,7 +147,7 @@ fn files_that_cannot_be_understood_give_no_condition() {
         ("sys/devices/system/cpu/cpu0/cpuidle/state0/name", "C1"),
     ];
     let root = root(&files);
-    assert_eq!(MeasurementCondition::below(root.path(), &HostUse::default()), []);
+    assert_eq!(MeasurementCondition::from_files(root.path(), &HostUse::default()), []);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Device, Host, readable_release};
+use super::{Device, Host, parse_reported_release};
 use crate::stats::to_f64;
 
 /// The largest relative difference between two readings of equal memory: drivers and kernels reserve different amounts.
@@ -127,7 +127,7 @@ impl TrialContext {
 
     /// Fills the unknown fields of this context from `other`.
     #[must_use]
-    pub fn completed_by(self, other: &Self) -> Self {
+    pub fn fill_unknown_from(self, other: &Self) -> Self {
         let (device, host) = (self.device, self.host);
         let (known, home) = (&other.device, &other.host);
         Self {
@@ -159,7 +159,7 @@ enum Kind {
 
 /// Compares two releases; `None` if they differ only in suffixes, or if one of them cannot be read.
 fn release_change(stored: &str, now: &str) -> Option<Kind> {
-    let (stored, now) = (readable_release(stored)?, readable_release(now)?);
+    let (stored, now) = (parse_reported_release(stored)?, parse_reported_release(now)?);
     match stored == now {
         true => None,
         false if stored.is_same_minor(now) => Some(Kind::Reported),
@@ -248,9 +248,9 @@ mod tests {
     #[test]
     fn an_unknown_field_keeps_its_stored_value() {
         let unknown = TrialContext { release: Some("0.12.0".to_owned()), ..TrialContext::default() };
-        let completed = unknown.completed_by(&context());
+        let completed = unknown.fill_unknown_from(&context());
         assert_eq!(completed, TrialContext { release: Some("0.12.0".to_owned()), ..context() });
-        assert_eq!(context().completed_by(&completed), context());
+        assert_eq!(context().fill_unknown_from(&completed), context());
     }
 
     #[test]

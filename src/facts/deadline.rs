@@ -19,7 +19,7 @@ pub(super) enum DeadlineError {
 type Work<I> = Box<dyn FnOnce(&mut I) + Send>;
 
 /// A call in the queue. Its caller may have stopped waiting.
-struct Question<I> {
+struct QueuedCall<I> {
     id: u64,
     call: &'static str,
     work: Work<I>,
@@ -27,10 +27,10 @@ struct Question<I> {
 
 /// The state that callers and the thread share.
 struct State<I> {
-    queue: VecDeque<Question<I>>,
+    queue: VecDeque<QueuedCall<I>>,
     running: Option<(u64, &'static str, Instant)>,
     /// Whether a caller's limit has passed during the running call. New calls then fail at once.
-    is_late: bool,
+    is_overdue: bool,
     is_started: bool,
     is_gone: bool,
     next: u64,
@@ -47,8 +47,14 @@ impl<I: 'static> DeadlineThread<I> {
     /// Creates the handle. The first call starts the thread. It is never joined: the process can end while a call
     /// hangs.
     pub(super) fn new(name: &'static str, open: fn() -> I) -> Self {
-        let state =
-            State { queue: VecDeque::new(), running: None, is_late: false, is_started: false, is_gone: false, next: 0 };
+        let state = State {
+            queue: VecDeque::new(),
+            running: None,
+            is_overdue: false,
+            is_started: false,
+            is_gone: false,
+            next: 0,
+        };
         Self { shared: Arc::new((Mutex::new(state), Condvar::new())), open, name }
     }
 
@@ -86,7 +92,7 @@ impl<I: 'static> DeadlineThread<I> {
 
     fn enqueue(&self, call: &'static str, work: Work<I>) -> Result<u64, DeadlineError> {
         let mut state = self.lock();
-        if state.is_late
+        if state.is_overdue
             && let Some((_, call, began)) = state.running
         {
             return Err(DeadlineError::Hangs { call, since: began.elapsed() });
@@ -102,7 +108,7 @@ impl<I: 'static> DeadlineThread<I> {
         }
         state.next += 1;
         let id = state.next;
-        state.queue.push_back(Question { id, call, work });
+        state.queue.push_back(QueuedCall { id, call, work });
         self.shared.1.notify_one();
         Ok(id)
     }
@@ -116,7 +122,7 @@ impl<I: 'static> DeadlineThread<I> {
         }
         match state.running {
             Some((_, call, began)) => {
-                state.is_late = true;
+                state.is_overdue = true;
                 DeadlineError::Hangs { call, since: began.elapsed() }
             }
             // The call has ended at this very moment.
@@ -130,9 +136,9 @@ impl<I: 'static> DeadlineThread<I> {
 }
 
 /// Marks the thread as gone when a call panics.
-struct Guard<'a, I>(&'a (Mutex<State<I>>, Condvar));
+struct PanicGuard<'a, I>(&'a (Mutex<State<I>>, Condvar));
 
-impl<I> Drop for Guard<'_, I> {
+impl<I> Drop for PanicGuard<'_, I> {
     fn drop(&mut self) {
         let mut state = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.is_gone = true;
@@ -141,11 +147,11 @@ impl<I> Drop for Guard<'_, I> {
 }
 
 fn run<I>(shared: &(Mutex<State<I>>, Condvar), open: fn() -> I) {
-    let _guard = Guard(shared);
+    let _guard = PanicGuard(shared);
     let mut interface = open();
     loop {
         let mut state = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-        (state.running, state.is_late) = (None, false);
+        (state.running, state.is_overdue) = (None, false);
         let question = loop {
             match state.queue.pop_front() {
                 Some(question) => break question,

@@ -176,7 +176,7 @@ impl GpuPlace {
     pub fn all(variable: Option<&str>) -> Result<(Vec<Self>, Vec<String>), GpuError> {
         let owned = variable.map(str::to_owned);
         let places = ask(NVML_LIMIT, "listing the devices", move |nvml| {
-            let all = GpuList::read(nvml)?.apart(owned.as_deref(), true)?;
+            let all = GpuList::read(nvml)?.one_per_engine(owned.as_deref(), true)?;
             Ok(all.iter().map(|id| (place(nvml, id), problem_text(&reading(nvml, id)))).collect::<Vec<_>>())
         })?;
         let mut found = (Vec::new(), Vec::new());
@@ -196,7 +196,7 @@ impl GpuPlace {
     pub fn named(names: &str) -> Result<Vec<Self>, GpuError> {
         let variable = names.to_owned();
         ask(NVML_LIMIT, "listing the devices", move |nvml| {
-            let named = GpuList::read(nvml)?.apart(Some(&variable), false)?;
+            let named = GpuList::read(nvml)?.one_per_engine(Some(&variable), false)?;
             Ok(named.iter().map(|id| place(nvml, id)).collect())
         })
     }
@@ -205,7 +205,7 @@ impl GpuPlace {
 fn place(nvml: &Nvml, id: &GpuId) -> GpuPlace {
     // An instance has the bus address of its device.
     let device = nvml.device_by_index(id.index).and_then(|device| device.pci_info());
-    GpuPlace { name: id.variable(), node: device.ok().and_then(|pci| node(&pci.bus_id)) }
+    GpuPlace { name: id.cuda_name(), node: device.ok().and_then(|pci| node(&pci.bus_id)) }
 }
 
 /// Returns the node of a device on the PCI bus. The driver writes the domain with eight digits and the kernel with

@@ -24,7 +24,7 @@ pub fn read(nvml: &Nvml, selection: &GpuSelection) -> Vec<MeasurementCondition> 
     // An instance has the settings of its device.
     let device = |id: &GpuId| nvml.device_by_index(id.index).ok();
     let settings: Vec<_> = selected.iter().filter_map(|id| Some(settings(id.index, &device(id)?))).collect();
-    judged(&settings)
+    derive_conditions(&settings)
 }
 
 fn settings(index: u32, device: &nvml_wrapper::Device<'_>) -> DeviceSettings {
@@ -38,7 +38,7 @@ fn settings(index: u32, device: &nvml_wrapper::Device<'_>) -> DeviceSettings {
     }
 }
 
-fn judged(devices: &[DeviceSettings]) -> Vec<MeasurementCondition> {
+fn derive_conditions(devices: &[DeviceSettings]) -> Vec<MeasurementCondition> {
     let is_on = |value: &bool| if *value { "on" } else { "off" }.to_owned();
     let persistence = states(devices, |device| device.is_persistent.as_ref().map(is_on));
     let clocks = |fixed: &bool| if *fixed { "locked" } else { "free" }.to_owned();
@@ -57,7 +57,7 @@ fn judged(devices: &[DeviceSettings]) -> Vec<MeasurementCondition> {
     let condition = |kind, state: Option<String>, problem: Option<(&str, &str)>, effect| {
         state.map(|state| match problem {
             Some((effect, remedy)) => MeasurementCondition::distorting(kind, state, effect, remedy),
-            None => MeasurementCondition::fine(kind, state, effect),
+            None => MeasurementCondition::harmless(kind, state, effect),
         })
     };
     let transient = (
@@ -124,7 +124,7 @@ mod tests {
 
     fn states_of(devices: &[DeviceSettings]) -> Vec<(&'static str, String, bool)> {
         let named = |found: MeasurementCondition| (found.kind.name(), found.state, found.distorts);
-        judged(devices).into_iter().map(named).collect()
+        derive_conditions(devices).into_iter().map(named).collect()
     }
 
     #[test]

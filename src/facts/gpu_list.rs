@@ -41,7 +41,7 @@ impl fmt::Display for GpuId {
 impl GpuId {
     /// Returns the name in `CUDA_VISIBLE_DEVICES`.
     #[must_use]
-    pub fn variable(&self) -> String {
+    pub fn cuda_name(&self) -> String {
         if self.instance.is_some() { self.uuid.clone() } else { self.index.to_string() }
     }
 
@@ -93,7 +93,7 @@ impl GpuList {
     pub(super) fn selected(&self, selection: &GpuSelection) -> Result<Vec<GpuId>, GpuError> {
         match selection {
             GpuSelection::Visible(variable) => self.visible(variable.as_deref()),
-            GpuSelection::Slots(names) => self.apart(Some(names), false),
+            GpuSelection::Slots(names) => self.one_per_engine(Some(names), false),
         }
     }
 
@@ -107,7 +107,7 @@ impl GpuList {
         if let Some(first) = named.iter().find(|id| id.instance.is_some()) {
             named = vec![first.clone()];
         }
-        self.some(named, variable)
+        self.require_devices(named, variable)
     }
 
     /// Returns the devices that this variable names, each for an engine of its own. A divided device counts as its
@@ -115,8 +115,8 @@ impl GpuList {
     ///
     /// # Errors
     /// If there is none.
-    pub(super) fn apart(&self, variable: Option<&str>, all_instances: bool) -> Result<Vec<GpuId>, GpuError> {
-        self.some(self.named(variable, all_instances), variable)
+    pub(super) fn one_per_engine(&self, variable: Option<&str>, all_instances: bool) -> Result<Vec<GpuId>, GpuError> {
+        self.require_devices(self.named(variable, all_instances), variable)
     }
 
     /// Returns every device and every instance. A divided device without instances is included.
@@ -130,7 +130,7 @@ impl GpuList {
         (0..self.0.len()).flat_map(parts).collect()
     }
 
-    fn some(&self, named: Vec<GpuId>, variable: Option<&str>) -> Result<Vec<GpuId>, GpuError> {
+    fn require_devices(&self, named: Vec<GpuId>, variable: Option<&str>) -> Result<Vec<GpuId>, GpuError> {
         match variable {
             _ if !named.is_empty() => Ok(named),
             Some(variable) => Err(GpuError::NoneVisible(variable.to_owned(), self.0.len())),
@@ -179,15 +179,18 @@ impl GpuList {
                 by_place.as_deref() == Some(instance) || one.uuid.starts_with(entry)
             };
             let named = instances.filter(is_named).map(|(index, _, one)| id(index, one));
-            return only(named);
+            return unique_match(named);
         }
         let named = gpus.filter(|(_, gpu)| entry.starts_with("GPU-") && gpu.uuid.starts_with(entry));
-        only(named.map(|(index, _)| index)).into_iter().flat_map(|index| self.parts(index, all_instances)).collect()
+        unique_match(named.map(|(index, _)| index))
+            .into_iter()
+            .flat_map(|index| self.parts(index, all_instances))
+            .collect()
     }
 }
 
 /// Returns the one element, or none if there are several.
-fn only<T>(mut all: impl Iterator<Item = T>) -> Vec<T> {
+fn unique_match<T>(mut all: impl Iterator<Item = T>) -> Vec<T> {
     let first = all.next();
     first.filter(|_| all.next().is_none()).into_iter().collect()
 }
@@ -247,7 +250,7 @@ mod tests {
     }
 
     fn names(found: Result<Vec<GpuId>, GpuError>) -> Vec<String> {
-        found.unwrap_or_default().iter().map(GpuId::variable).collect()
+        found.unwrap_or_default().iter().map(GpuId::cuda_name).collect()
     }
 
     #[test]
@@ -284,10 +287,10 @@ mod tests {
         let list = list();
         assert_eq!(names(list.visible(None)), ["MIG-aa11"]);
         assert_eq!(names(list.visible(Some("0,MIG-aa22,1"))), ["MIG-aa22"]);
-        assert_eq!(names(list.apart(None, true)), ["0", "1", "2", "MIG-aa11", "MIG-aa22"]);
-        assert_eq!(names(list.apart(Some("MIG-aa22,MIG-aa11"), false)), ["MIG-aa22", "MIG-aa11"]);
-        assert_eq!(names(list.apart(Some("3,0"), true)), ["MIG-aa11", "MIG-aa22", "0"]);
-        assert_eq!(names(list.apart(Some("3,0"), false)), ["MIG-aa11", "0"]);
+        assert_eq!(names(list.one_per_engine(None, true)), ["0", "1", "2", "MIG-aa11", "MIG-aa22"]);
+        assert_eq!(names(list.one_per_engine(Some("MIG-aa22,MIG-aa11"), false)), ["MIG-aa22", "MIG-aa11"]);
+        assert_eq!(names(list.one_per_engine(Some("3,0"), true)), ["MIG-aa11", "MIG-aa22", "0"]);
+        assert_eq!(names(list.one_per_engine(Some("3,0"), false)), ["MIG-aa11", "0"]);
         assert_eq!(list.all().len(), 6);
     }
 }

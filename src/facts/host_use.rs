@@ -11,11 +11,11 @@ use sysinfo::{
 use crate::stats::to_f64;
 
 /// Limit of processor use: a process of another user that keeps at least half a processor busy is named.
-const MUCH_PROCESSOR: f64 = 0.5;
+const MIN_NAMED_PROCESSORS: f64 = 0.5;
 /// The divisor of the host's memory: a process of another user with at least a tenth of it is named.
-const MUCH_MEMORY: u64 = 10;
+const NAMED_MEMORY_DIVISOR: u64 = 10;
 /// The largest number of such processes that are named.
-const MOST_NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// Readings at one moment; `None` if they were not taken or are not available here.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,7 +57,7 @@ pub struct ProcessUse {
 impl HostUse {
     /// Reads the values that need no sampling.
     #[must_use]
-    pub fn of_memory() -> Self {
+    pub fn read_unsampled() -> Self {
         let Ok(mut system) = System::new() else { return Self::default() };
         system.refresh_memory_specifics(MemoryRefreshKind::everything());
         Self { swap: Some((system.used_swap(), system.total_swap())), ..Self::default() }
@@ -65,7 +65,7 @@ impl HostUse {
 
     /// Reads everything. Blocks for a fifth of a second, during which busy shares are measured.
     #[must_use]
-    pub fn sampled() -> Self {
+    pub fn read_sampled() -> Self {
         let Ok(mut system) = System::new() else { return Self::default() };
         system.refresh_memory_specifics(MemoryRefreshKind::everything());
         system.refresh_cpu_specifics(CpuRefreshKind::everything());
@@ -120,15 +120,15 @@ fn others(system: &System, before: &HashMap<Pid, u64>, seconds: f64) -> Option<V
                 memory: process.memory(),
             })
         })
-        .filter(|other| is_greedy(other, total))
+        .filter(|other| exceeds_limits(other, total))
         .collect();
     uses.sort_by(|a, b| b.processors.total_cmp(&a.processors).then(b.memory.cmp(&a.memory)));
-    uses.truncate(MOST_NAMED);
+    uses.truncate(MAX_NAMED);
     Some(uses)
 }
 
-fn is_greedy(process: &ProcessUse, total_memory: u64) -> bool {
-    process.processors >= MUCH_PROCESSOR || process.memory >= total_memory / MUCH_MEMORY
+fn exceeds_limits(process: &ProcessUse, total_memory: u64) -> bool {
+    process.processors >= MIN_NAMED_PROCESSORS || process.memory >= total_memory / NAMED_MEMORY_DIVISOR
 }
 
 #[cfg(test)]
@@ -137,11 +137,11 @@ mod tests {
 
     #[test]
     fn this_host_is_read_and_memory_alone_without_a_sample() {
-        let readings = HostUse::sampled();
+        let readings = HostUse::read_sampled();
         assert!(readings.busy_percent.is_some_and(|busy| (0.0..=100.0).contains(&busy)), "{readings:?}");
         assert!(readings.load_average.is_some_and(|load| load >= 0.0), "{readings:?}");
-        assert!(readings.others.as_ref().is_some_and(|others| others.len() <= MOST_NAMED), "{readings:?}");
-        let quick = HostUse::of_memory();
+        assert!(readings.others.as_ref().is_some_and(|others| others.len() <= MAX_NAMED), "{readings:?}");
+        let quick = HostUse::read_unsampled();
         assert!(quick.swap.is_some_and(|(used, total)| used <= total), "{quick:?}");
         assert_eq!((quick.busy_percent, quick.others), (None, None));
     }
@@ -150,7 +150,7 @@ mod tests {
     fn a_process_with_much_memory_or_half_a_processor_is_greedy() {
         let process =
             |processors, memory| ProcessUse { pid: 1, name: "a".to_owned(), user: "b".to_owned(), processors, memory };
-        let greedy = [process(0.6, 0), process(0.0, 10), process(0.4, 9)].map(|process| is_greedy(&process, 100));
+        let greedy = [process(0.6, 0), process(0.0, 10), process(0.4, 9)].map(|process| exceeds_limits(&process, 100));
         assert_eq!(greedy, [true, true, false]);
     }
 }

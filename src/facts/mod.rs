@@ -33,4 +33,4 @@ pub use model::{ContextLengths, ExpertLayers, LatentAttention, ModelError, Model
 pub use nvml::{GpuError, NVML_LIBRARY, NVML_LIMIT, ask, ask_async};
 pub use oom::OomKills;
 pub use processors::{Core, Processors, ProcessorsError, divide};
-pub use version::{EngineVersion, VersionError, readable_release};
+pub use version::{EngineVersion, VersionError, parse_reported_release};

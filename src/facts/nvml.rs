@@ -66,7 +66,7 @@ pub fn ask<T: Send + 'static>(
     call: &'static str,
     work: impl FnOnce(&Nvml) -> Result<T, GpuError> + Send + 'static,
 ) -> Result<T, GpuError> {
-    DRIVER.ask(limit, call, |library| with(library, work))?
+    DRIVER.ask(limit, call, |library| with_library(library, work))?
 }
 
 /// Like [`ask`], without blocking. Safe to cancel.
@@ -78,10 +78,10 @@ pub async fn ask_async<T: Send + 'static>(
     call: &'static str,
     work: impl FnOnce(&Nvml) -> Result<T, GpuError> + Send + 'static,
 ) -> Result<T, GpuError> {
-    DRIVER.ask_async(limit, call, |library| with(library, work)).await?
+    DRIVER.ask_async(limit, call, |library| with_library(library, work)).await?
 }
 
-fn with<T>(library: &mut Option<Nvml>, work: impl FnOnce(&Nvml) -> Result<T, GpuError>) -> Result<T, GpuError> {
+fn with_library<T>(library: &mut Option<Nvml>, work: impl FnOnce(&Nvml) -> Result<T, GpuError>) -> Result<T, GpuError> {
     let nvml = match library.take() {
         Some(nvml) => nvml,
         None => load()?,

@@ -14,7 +14,7 @@ pub struct Processors(BTreeSet<u32>);
 pub struct ProcessorsError(String);
 
 /// The largest number of processors of a machine (`CPU_SETSIZE` of the C library).
-const MOST: u32 = 1024;
+const MAX_PROCESSORS: u32 = 1024;
 
 /// A core and its logical processors.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl FromStr for Processors {
         let mut found = BTreeSet::new();
         for part in text.trim().split(',') {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let number = |digits: &str| digits.trim().parse::<u32>().ok().filter(|number| *number < MOST);
+            let number = |digits: &str| digits.trim().parse::<u32>().ok().filter(|number| *number < MAX_PROCESSORS);
             let (first, last) = (number(first).ok_or_else(refused)?, number(last).ok_or_else(refused)?);
             if first > last {
                 return Err(refused());
@@ -138,7 +138,7 @@ pub fn divide(cores: &[Core], nodes: &[Option<u32>]) -> Option<Vec<Processors>> 
     let known = || nodes.iter().copied().collect::<Option<Vec<_>>>();
     known().and_then(|nodes| divide_by_node(cores, &nodes)).or_else(|| {
         let each = cores.len().checked_div(nodes.len())?;
-        take(cores.iter(), each, nodes.len())
+        take_equal_parts(cores.iter(), each, nodes.len())
     })
 }
 
@@ -150,14 +150,18 @@ fn divide_by_node(cores: &[Core], nodes: &[u32]) -> Option<Vec<Processors>> {
     let each = nodes.iter().map(|node| of(*node).count() / slots_of(*node)).min()?;
     let mut divided = vec![Processors::default(); nodes.len()];
     for node in nodes.iter().copied().collect::<BTreeSet<_>>() {
-        let parts = take(of(node), each, slots_of(node))?;
+        let parts = take_equal_parts(of(node), each, slots_of(node))?;
         let slots = nodes.iter().enumerate().filter(|(_, other)| **other == node).map(|(slot, _)| slot);
         slots.zip(parts).for_each(|(slot, part)| divided[slot] = part);
     }
     Some(divided)
 }
 
-fn take<'a>(mut cores: impl Iterator<Item = &'a Core>, each: usize, parts: usize) -> Option<Vec<Processors>> {
+fn take_equal_parts<'a>(
+    mut cores: impl Iterator<Item = &'a Core>,
+    each: usize,
+    parts: usize,
+) -> Option<Vec<Processors>> {
     (each > 0).then(|| {
         let mut part = || Processors::union(cores.by_ref().take(each).map(|core| &core.processors));
         (0..parts).map(|_| part()).collect()

@@ -70,7 +70,7 @@ impl FromStr for EngineVersion {
 /// Reads the release that an engine reports. `None` for builds from source without a release: they report `dev`, or a
 /// number that the packaging tool made up.
 #[must_use]
-pub fn readable_release(reported: &str) -> Option<EngineVersion> {
+pub fn parse_reported_release(reported: &str) -> Option<EngineVersion> {
     let is_made_up = reported.trim().starts_with("0.1.dev");
     if is_made_up { None } else { reported.parse().ok() }
 }
@@ -108,9 +108,9 @@ mod tests {
     #[test]
     fn builds_without_a_release_are_not_read_as_one() {
         for text in ["dev", "", "0.1.dev7203+g1a2b3c4", "unknown"] {
-            assert_eq!(readable_release(text), None, "{text}");
+            assert_eq!(parse_reported_release(text), None, "{text}");
         }
-        assert_eq!(readable_release("0.11.1rc2.dev33+g1a2b"), Some(EngineVersion::new(0, 11, 1)));
+        assert_eq!(parse_reported_release("0.11.1rc2.dev33+g1a2b"), Some(EngineVersion::new(0, 11, 1)));
     }
 
     #[test]

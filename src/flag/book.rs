@@ -53,7 +53,7 @@ pub(super) struct FlagEntry {
 
 /// The facts as they are in the file: one line for each flag.
 #[derive(Debug, Deserialize)]
-struct Facts {
+struct FlagFacts {
     versions: Vec<String>,
     /// The first release for which the book contains the forms of JSON flags. For older releases, the values of JSON
     /// flags are not checked.
@@ -85,7 +85,7 @@ impl fmt::Debug for FlagBook {
 
 #[derive(Debug)]
 struct Loaded {
-    facts: &'static Facts,
+    facts: &'static FlagFacts,
     /// Oldest release first.
     columns: Vec<ReleaseColumn>,
 }
@@ -103,7 +103,7 @@ pub(super) struct KnownFlag {
     pub(super) bare: bool,
     pub(super) human: bool,
     /// Whether `auto` means -1.
-    pub(super) auto: bool,
+    pub(super) auto_is_minus_one: bool,
     pub(super) by_classes: bool,
     /// Whether the book contains the forms of this release's JSON flags. Otherwise their values are not checked.
     pub(super) recorded: bool,
@@ -151,11 +151,12 @@ impl FlagBook {
     fn loaded(&self) -> &Loaded {
         self.loaded.get_or_init(|| {
             let invalid = |error: serde_json::Error| -> ! { panic!("bug: the flags of {}: {error}", self.engine) };
-            let facts: Facts = serde_json::from_str(self.facts).unwrap_or_else(|error| invalid(error));
+            let facts: FlagFacts = serde_json::from_str(self.facts).unwrap_or_else(|error| invalid(error));
             let forms: BTreeMap<String, JsonForm> =
                 serde_json::from_str(self.forms).unwrap_or_else(|error| invalid(error));
             // The book lives as long as the program, so its contents may be leaked.
-            let (facts, forms): (&'static Facts, &'static _) = (Box::leak(Box::new(facts)), Box::leak(Box::new(forms)));
+            let (facts, forms): (&'static FlagFacts, &'static _) =
+                (Box::leak(Box::new(facts)), Box::leak(Box::new(forms)));
             let columns = (0..facts.versions.len()).map(|index| column(facts, forms, index)).collect();
             Loaded { facts, columns }
         })
@@ -179,7 +180,7 @@ fn release(text: &str) -> EngineVersion {
     text.parse().unwrap_or_else(|error| panic!("bug: a release of a flag book: {error}"))
 }
 
-fn column(facts: &'static Facts, forms: &'static BTreeMap<String, JsonForm>, index: usize) -> ReleaseColumn {
+fn column(facts: &'static FlagFacts, forms: &'static BTreeMap<String, JsonForm>, index: usize) -> ReleaseColumn {
     let version = release(&facts.versions[index]);
     let (recorded, optional) = (version >= release(&facts.recorded_from), version >= release(&facts.optional_from));
     let (mut by_name, mut spellings) = (HashMap::new(), Vec::new());
@@ -192,12 +193,12 @@ fn column(facts: &'static Facts, forms: &'static BTreeMap<String, JsonForm>, ind
             folded: entry.folded,
             bare: entry.bare,
             human: entry.human,
-            auto: entry.auto_from.as_deref().is_some_and(|from| version >= release(from)),
+            auto_is_minus_one: entry.auto_from.as_deref().is_some_and(|from| version >= release(from)),
             by_classes: entry.by_classes,
             recorded,
-            bool_style: as_of(&entry.bool_style, &facts.versions[..=index]).copied(),
-            choices: as_of(&entry.choices, &facts.versions[..=index]).and_then(Option::as_deref),
-            bounds: as_of(&entry.bounds, &facts.versions[..=index]).copied().flatten(),
+            bool_style: value_as_of(&entry.bool_style, &facts.versions[..=index]).copied(),
+            choices: value_as_of(&entry.choices, &facts.versions[..=index]).and_then(Option::as_deref),
+            bounds: value_as_of(&entry.bounds, &facts.versions[..=index]).copied().flatten(),
             form: forms.get(name).filter(|_| recorded),
         };
         let flag: &'static KnownFlag = Box::leak(Box::new(known));
@@ -217,7 +218,7 @@ fn column(facts: &'static Facts, forms: &'static BTreeMap<String, JsonForm>, ind
 }
 
 /// Returns the value for the last of these releases: the entry of the newest release that has one. The releases ascend.
-fn as_of<'s, T>(stated: &'s BTreeMap<String, T>, releases: &[String]) -> Option<&'s T> {
+fn value_as_of<'s, T>(stated: &'s BTreeMap<String, T>, releases: &[String]) -> Option<&'s T> {
     releases.iter().rev().find_map(|release| stated.get(release))
 }
 

@@ -49,10 +49,10 @@ pub(super) struct ObjectForm {
 impl JsonForm {
     /// Returns the reason why a value is invalid: the path of the field and the problem, in pydantic's wording.
     pub(super) fn refuse(&self, value: &Json) -> Option<String> {
-        self.refuse_at("", value)
+        self.find_error_at("", value)
     }
 
-    fn refuse_at(&self, path: &str, value: &Json) -> Option<String> {
+    fn find_error_at(&self, path: &str, value: &Json) -> Option<String> {
         let wrong = |what: &str| {
             let place = if path.is_empty() { String::new() } else { format!("{path}: ") };
             Some(format!("{place}{what}, input_value={value}"))
@@ -89,17 +89,21 @@ impl JsonForm {
                 }
             }
             Self::Int(bounds) => match as_integer(value) {
-                Some(number) => bounds.refuse(number).and_then(|reason| wrong(&reason)),
+                Some(number) => {
+                    bounds.find_broken_bound(number).and_then(|exhaustion_reason| wrong(&exhaustion_reason))
+                }
                 None => wrong(INTEGER),
             },
             Self::Float(bounds) => match as_float(value) {
-                Some(number) => bounds.refuse(number).and_then(|reason| wrong(&reason)),
+                Some(number) => {
+                    bounds.find_broken_bound(number).and_then(|exhaustion_reason| wrong(&exhaustion_reason))
+                }
                 None => wrong(NUMBER),
             },
             Self::Optional(_) if value.is_null() => None,
-            Self::Optional(form) => form.refuse_at(path, value),
-            Self::AnyOf(forms) if forms.iter().any(|form| form.refuse_at(path, value).is_none()) => None,
-            Self::AnyOf(forms) => forms.first().and_then(|form| form.refuse_at(path, value)),
+            Self::Optional(form) => form.find_error_at(path, value),
+            Self::AnyOf(forms) if forms.iter().any(|form| form.find_error_at(path, value).is_none()) => None,
+            Self::AnyOf(forms) => forms.first().and_then(|form| form.find_error_at(path, value)),
             Self::OneOf(values) if values.contains(value) => None,
             Self::OneOf(values) => {
                 let all: Vec<_> = values.iter().map(ToString::to_string).collect();
@@ -113,18 +117,18 @@ impl JsonForm {
                 if known { None } else { wrong(&format!("Input should be one of {}", names.join(", "))) }
             }
             Self::List(form) => match value {
-                Json::Array(items) => items.iter().find_map(|item| form.refuse_at(path, item)),
+                Json::Array(items) => items.iter().find_map(|item| form.find_error_at(path, item)),
                 _ => wrong("Input should be a valid list"),
             },
             Self::Map(form) => match value {
-                Json::Object(items) => items.iter().find_map(|(name, item)| form.refuse_at(&below(name), item)),
+                Json::Object(items) => items.iter().find_map(|(name, item)| form.find_error_at(&below(name), item)),
                 _ => wrong("Input should be a valid dictionary"),
             },
             Self::Object(ObjectForm { object, required }) => match value {
                 Json::Object(items) => items
                     .iter()
                     .find_map(|(name, item)| match object.get(name) {
-                        Some(form) => form.refuse_at(&below(name), item),
+                        Some(form) => form.find_error_at(&below(name), item),
                         None => Some(format!("{}: Unexpected keyword argument", below(name))),
                     })
                     .or_else(|| {

@@ -86,7 +86,7 @@ pub struct FlagBounds {
 impl FlagBounds {
     /// Returns the first bound that a number breaks, in pydantic's wording. `NaN` breaks every bound.
     #[must_use]
-    pub fn refuse(&self, number: f64) -> Option<String> {
+    pub fn find_broken_bound(&self, number: f64) -> Option<String> {
         let holds =
             |limit: Option<f64>, relation: fn(&f64, &f64) -> bool| limit.filter(|limit| !relation(&number, limit));
         let broken = [
@@ -117,7 +117,7 @@ impl fmt::Debug for FlagTable {
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
     pub name: &'static str,
-    known: &'static KnownFlag,
+    properties: &'static KnownFlag,
 }
 
 impl FlagBook {
@@ -200,34 +200,34 @@ fn dashed(name: &str) -> Cow<'_, str> {
 
 impl Flag {
     fn of(known: &'static KnownFlag) -> Self {
-        Self { name: known.name, known }
+        Self { name: known.name, properties: known }
     }
 
     #[must_use]
     pub fn kind(&self) -> FlagKind {
-        self.known.kind
+        self.properties.kind
     }
 
     #[must_use]
     pub fn bool_style(&self) -> Option<BoolStyle> {
-        self.known.bool_style
+        self.properties.bool_style
     }
 
     /// Returns the only values that this release's parser accepts. `None` if it accepts others.
     #[must_use]
     pub fn choices(&self) -> Option<&'static [Value]> {
-        self.known.choices
+        self.properties.choices
     }
 
     /// Returns whether the configuration classes validate the fields of this JSON flag. Otherwise the parser does.
     #[must_use]
     pub fn is_read_by_classes(&self) -> bool {
-        self.known.by_classes
+        self.properties.by_classes
     }
 
     /// Returns the bounds that this release's configuration classes enforce.
     #[must_use]
     pub fn bounds(&self) -> Option<FlagBounds> {
-        self.known.bounds
+        self.properties.bounds
     }
 }

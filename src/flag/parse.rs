@@ -44,8 +44,8 @@ impl FlagTable {
     /// form `--flag.field` counts. Unlike [`parse`](Self::parse), this function does not search for a similar flag,
     /// which takes a hundred times as long.
     #[must_use]
-    pub fn knows(self, argument: &str) -> bool {
-        is_dotted(argument) || matches!(self.option(argument), Word::Option(..))
+    pub fn is_flag_argument(self, argument: &str) -> bool {
+        is_dotted(argument) || matches!(self.classify(argument), ArgumentKind::Option(..))
     }
 
     /// Passes each flag with its value, or its error, to `take`. The reading ends if `take` returns an error.
@@ -54,22 +54,22 @@ impl FlagTable {
         arguments: &[String],
         mut take: impl FnMut(Result<(Flag, Value), FlagError>) -> Result<(), FlagError>,
     ) -> Result<(), FlagError> {
-        let mut dotted = Dotted::default();
-        let mut rest = Words { table: self, rest: arguments };
+        let mut dotted = DottedFields::default();
+        let mut rest = UnreadArguments { table: self, rest: arguments };
         while let Some(argument) = rest.next() {
             if is_dotted(argument) {
                 dotted.take(argument, &mut rest).or_else(|error| take(Err(error)))?;
                 continue;
             }
-            match self.option(argument) {
-                Word::Value => take(Err(FlagError::Positional(argument.clone())))?,
-                Word::Ambiguous(error) => take(Err(error))?,
-                Word::Unknown(name) => {
+            match self.classify(argument) {
+                ArgumentKind::Value => take(Err(FlagError::Positional(argument.clone())))?,
+                ArgumentKind::Ambiguous(error) => take(Err(error))?,
+                ArgumentKind::Unknown(name) => {
                     take(Err(self.unknown(name)))?;
                     // The values of an unknown flag are skipped. Otherwise each value would cause another error.
                     while rest.value().is_some() {}
                 }
-                Word::Option(spelling, inline) => {
+                ArgumentKind::Option(spelling, inline) => {
                     let flag = Flag::of(spelling.flag);
                     take(flag.read_option(spelling, inline, &mut rest).map(|value| (flag, value)))?;
                 }
@@ -77,12 +77,12 @@ impl FlagTable {
         }
         for (key, value) in dotted.values {
             let text = Json::Object(value).to_string();
-            match self.option(&key) {
-                Word::Option(spelling, None) if !spelling.negates => {
+            match self.classify(&key) {
+                ArgumentKind::Option(spelling, None) if !spelling.negates => {
                     let flag = Flag::of(spelling.flag);
                     take(flag.read(&text).map(|value| (flag, value)))?;
                 }
-                Word::Ambiguous(error) => take(Err(error))?,
+                ArgumentKind::Ambiguous(error) => take(Err(error))?,
                 _ => take(Err(self.unknown(key.trim_start_matches('-'))))?,
             }
         }
@@ -90,8 +90,10 @@ impl FlagTable {
     }
 
     /// Classifies one argument. Like argparse, it accepts an abbreviation of a flag if only one flag begins with it.
-    fn option(self, argument: &str) -> Word<'_> {
-        let Some(short) = argument.strip_prefix('-').filter(|rest| !rest.is_empty()) else { return Word::Value };
+    fn classify(self, argument: &str) -> ArgumentKind<'_> {
+        let Some(short) = argument.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
+            return ArgumentKind::Value;
+        };
         let (key, inline) = match argument.split_once('=') {
             Some((key, value)) => (key, Some(value)),
             None => (argument, None),
@@ -100,19 +102,19 @@ impl FlagTable {
         if argument == "-O"
             && let Some(spelling) = self.column.by_spelling.get("--optimization-level")
         {
-            return Word::Option(spelling, None);
+            return ArgumentKind::Option(spelling, None);
         }
         // `-O3` is a short flag with an attached value. Its long name depends on the release.
         if let Some(level) = short.strip_prefix('O').filter(|level| !level.is_empty()) {
             let name = if self.find("optimization-level").is_some() { "--optimization-level" } else { "-O" };
             if let Some(spelling) = self.column.by_spelling.get(name) {
-                return Word::Option(spelling, Some(level.strip_prefix('=').unwrap_or(level)));
+                return ArgumentKind::Option(spelling, Some(level.strip_prefix('=').unwrap_or(level)));
             }
         }
         let long = short.starts_with('-');
         let key = if long && key.contains('_') { Cow::Owned(key.replace('_', "-")) } else { Cow::Borrowed(key) };
         if let Some(spelling) = self.column.by_spelling.get(key.as_ref()) {
-            return Word::Option(spelling, inline);
+            return ArgumentKind::Option(spelling, inline);
         }
         let first = self.column.spellings.partition_point(|spelling| spelling.text.as_str() < key.as_ref());
         let mut beginning =
@@ -121,16 +123,16 @@ impl FlagTable {
         let attached = (!long && argument.is_char_boundary(2))
             .then(|| self.column.by_spelling.get(&argument[..2]))
             .flatten()
-            .map(|spelling| Word::Option(spelling, Some(&argument[2..])));
+            .map(|spelling| ArgumentKind::Option(spelling, Some(&argument[2..])));
         match (beginning.next(), beginning.next(), attached) {
-            (Some(only), None, None) => Word::Option(only, inline),
+            (Some(only), None, None) => ArgumentKind::Option(only, inline),
             (None, None, Some(attached)) => attached,
-            (None, None, None) if is_number(argument) || argument.contains(' ') => Word::Value,
-            (None, None, None) => Word::Unknown(key_name(argument)),
+            (None, None, None) if is_number(argument) || argument.contains(' ') => ArgumentKind::Value,
+            (None, None, None) => ArgumentKind::Unknown(key_name(argument)),
             (one, other, _) => {
                 let names: Vec<_> = one.into_iter().chain(other).map(|spelling| spelling.text.as_str()).collect();
                 let matches = names.into_iter().chain(beginning.map(|spelling| spelling.text.as_str()));
-                Word::Ambiguous(FlagError::Ambiguous {
+                ArgumentKind::Ambiguous(FlagError::Ambiguous {
                     text: argument.to_owned(),
                     matches: matches.collect::<Vec<_>>().join(", "),
                 })
@@ -139,7 +141,7 @@ impl FlagTable {
     }
 }
 
-enum Word<'a> {
+enum ArgumentKind<'a> {
     Option(&'static FlagSpelling, Option<&'a str>),
     Value,
     Ambiguous(FlagError),
@@ -160,12 +162,12 @@ fn is_number(argument: &str) -> bool {
 }
 
 /// The arguments that have not been read.
-struct Words<'a> {
+struct UnreadArguments<'a> {
     table: FlagTable,
     rest: &'a [String],
 }
 
-impl<'a> Words<'a> {
+impl<'a> UnreadArguments<'a> {
     fn next(&mut self) -> Option<&'a String> {
         let (first, rest) = self.rest.split_first()?;
         self.rest = rest;
@@ -176,7 +178,8 @@ impl<'a> Words<'a> {
     fn value(&mut self) -> Option<&'a str> {
         let next = self.rest.first()?;
         // Fast path of the common case: text that does not begin with a dash is a value.
-        let value = !next.starts_with('-') || matches!(self.table.option(next), Word::Value) && !is_dotted(next);
+        let value =
+            !next.starts_with('-') || matches!(self.table.classify(next), ArgumentKind::Value) && !is_dotted(next);
         if value { self.next().map(String::as_str) } else { None }
     }
 }
@@ -187,7 +190,7 @@ impl Flag {
         &self,
         spelling: &FlagSpelling,
         inline: Option<&str>,
-        rest: &mut Words<'_>,
+        rest: &mut UnreadArguments<'_>,
     ) -> Result<Value, FlagError> {
         if self.kind() == FlagKind::Bool {
             return match inline {
@@ -196,7 +199,7 @@ impl Flag {
             };
         }
         let Some(first) = inline.or_else(|| rest.value()) else {
-            let alone = self.kind() == FlagKind::Other || self.known.bare;
+            let alone = self.kind() == FlagKind::Other || self.properties.bare;
             return if alone { Ok(Value::Bool(true)) } else { Err(FlagError::MissingValue(self.name.to_owned())) };
         };
         if self.kind() != FlagKind::List || inline.is_some() {
@@ -225,7 +228,7 @@ impl Flag {
 
 /// Single fields of JSON flags, such as `--compilation-config.mode=3`. They are read after all other flags.
 #[derive(Default)]
-struct Dotted {
+struct DottedFields {
     values: Vec<(String, Map<String, Json>)>,
 }
 
@@ -235,9 +238,9 @@ fn is_dotted(argument: &str) -> bool {
     argument.starts_with('-') && key.contains('.')
 }
 
-impl Dotted {
+impl DottedFields {
     /// Takes a field and its value. The value is attached with `=` or is the next argument.
-    fn take(&mut self, argument: &str, rest: &mut Words<'_>) -> Result<(), FlagError> {
+    fn take(&mut self, argument: &str, rest: &mut UnreadArguments<'_>) -> Result<(), FlagError> {
         let missing = || FlagError::MissingValue(key_name(argument).to_owned());
         let (key, text) = match argument.split_once('=') {
             Some((key, text)) => (key, text),

@@ -16,13 +16,13 @@ impl Flag {
     pub fn read(&self, text: &str) -> Result<Value, FlagError> {
         let wrong = |expected| FlagError::WrongType { name: self.name.to_owned(), expected, value: text.to_owned() };
         // `None` and the empty text are no valid elements of a list of integers.
-        if self.is_unset(text) && !self.known.of_integers {
+        if self.is_unset(text) && !self.properties.of_integers {
             return Ok(Value::Text(text.to_owned()));
         }
         let value = match self.kind() {
             // The engine encodes `auto`, the longest length that fits, as -1.
-            FlagKind::Int if self.known.auto && is_auto(text) => Value::Int(-1),
-            FlagKind::Int if self.known.human => {
+            FlagKind::Int if self.properties.auto_is_minus_one && is_auto(text) => Value::Int(-1),
+            FlagKind::Int if self.properties.human => {
                 human_integer(text).map(Value::Int).ok_or_else(|| wrong("human_readable_int"))?
             }
             FlagKind::Int => integer(text).map(Value::Int).ok_or_else(|| wrong("int"))?,
@@ -31,14 +31,14 @@ impl Flag {
             FlagKind::TextOrJson if text.trim().starts_with('{') && text.trim().ends_with('}') => {
                 return self.check_json(text).map(|()| Value::Text(text.to_owned()));
             }
-            FlagKind::List if self.known.of_integers => {
+            FlagKind::List if self.properties.of_integers => {
                 let bad = text.split_whitespace().find(|item| integer(item).is_none());
                 return match bad {
                     Some(_) => Err(wrong("int")),
                     None => Ok(Value::Text(text.to_owned())),
                 };
             }
-            _ if self.known.folded => Value::Text(text.to_lowercase().replace('-', "_")),
+            _ if self.properties.folded => Value::Text(text.to_lowercase().replace('-', "_")),
             _ => Value::Text(text.to_owned()),
         };
         self.check_choice(&value)?;
@@ -58,7 +58,7 @@ impl Flag {
                 Err(FlagError::ExplicitBool { name: self.name.to_owned(), value: value.to_string() })
             }
             (_, Value::Text(text)) => self.read(text).map(drop),
-            (_, Value::Bool(true)) if self.known.bare => Ok(()),
+            (_, Value::Bool(true)) if self.properties.bare => Ok(()),
             (_, Value::Bool(_)) => Err(FlagError::MissingValue(self.name.to_owned())),
             _ => self.read(&value.to_string()).map(drop),
         }
@@ -82,28 +82,28 @@ impl Flag {
     /// Returns whether this text leaves an optional flag unset.
     #[must_use]
     pub fn is_unset(&self, text: &str) -> bool {
-        self.known.optional && (text.is_empty() || text == "None")
+        self.properties.optional && (text.is_empty() || text == "None")
     }
 
     /// Returns the reason why the configuration class behind a JSON flag would refuse the value, in pydantic's
     /// wording. `None` if the fields are not recorded or the value is well-formed.
     #[must_use]
-    pub fn refuse_fields(&self, json: &Json) -> Option<String> {
-        self.known.form?.refuse(json)
+    pub fn find_field_error(&self, json: &Json) -> Option<String> {
+        self.properties.form?.refuse(json)
     }
 
     /// Returns whether the parser itself validates the fields of this JSON flag. Otherwise the configuration classes
     /// do so later.
     fn parser_reads_fields(&self) -> bool {
-        !self.known.by_classes
+        !self.properties.by_classes
     }
 
     fn check_json(&self, text: &str) -> Result<(), FlagError> {
-        if !self.known.recorded {
+        if !self.properties.recorded {
             return Ok(());
         }
         let problem = |problem| FlagError::Form { name: self.name.to_owned(), problem };
-        let json: Json = if self.known.form.is_some() && self.parser_reads_fields() {
+        let json: Json = if self.properties.form.is_some() && self.parser_reads_fields() {
             serde_json::from_str(text).or_else(|error| serde_json::from_str(&expand(text)).map_err(|_| error))
         } else {
             serde_json::from_str(text)
@@ -112,7 +112,7 @@ impl Flag {
         if !self.parser_reads_fields() {
             return Ok(());
         }
-        self.refuse_fields(&json).map_or(Ok(()), |reason| Err(problem(reason)))
+        self.find_field_error(&json).map_or(Ok(()), |reason| Err(problem(reason)))
     }
 }
 

@@ -39,7 +39,7 @@ mod tests {
     use crate::space::{IntScale, Parameter};
 
     fn parameter(name: &str, domain: Domain) -> Parameter {
-        Parameter { name: name.to_owned(), domain, when: Vec::new(), help: None }
+        Parameter { name: name.to_owned(), domain, conditions: Vec::new(), help: None }
     }
 
     #[test]

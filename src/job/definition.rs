@@ -17,12 +17,12 @@ impl Job {
     #[must_use]
     pub fn definition(&self) -> Json {
         let parameters: serde_json::Map<_, _> = self
-            .parameters()
+            .search_space()
             .parameters
             .iter()
             .map(|parameter| {
                 let when: Vec<_> = parameter
-                    .when
+                    .conditions
                     .iter()
                     .map(|condition| json!({"parameter": condition.parameter, "values": condition.values}))
                     .collect();
@@ -42,7 +42,7 @@ impl Job {
             },
             "model": self.model.written,
             "seed": self.seed,
-            "space": { "fixed": self.parameters().fixed, "parameters": parameters },
+            "space": { "fixed": self.search_space().fixed, "parameters": parameters },
             "workload": self.workload.definition(),
             "load": load(&self.load),
             "objective": self.objective,
@@ -80,11 +80,11 @@ pub(super) fn digest(file: &Path) -> std::io::Result<String> {
 
 /// Returns the part of a specification that decides its requests. `files` yields the names and digests of its files, in
 /// order.
-pub(super) fn define(spec: &WorkloadSpec, files: &mut std::slice::Iter<'_, (String, String)>) -> Json {
+pub(super) fn workload_definition(spec: &WorkloadSpec, files: &mut std::slice::Iter<'_, (String, String)>) -> Json {
     let length = |length: &TokenLength| match length {
         TokenLength::Exact(length) => json!(length),
         TokenLength::Range { min, max } => json!({"min": min, "max": max}),
-        TokenLength::Rest(_) => json!(length.to_string()),
+        TokenLength::BelowMaxModelLen(_) => json!(length.to_string()),
     };
     let mut object = match spec {
         WorkloadSpec::Random { input_len, output_len, prefix_len } => {
@@ -120,7 +120,7 @@ pub(super) fn define(spec: &WorkloadSpec, files: &mut std::slice::Iter<'_, (Stri
         }),
         WorkloadSpec::Mixture { parts } => {
             let mut part = |(weight, part): &(f64, WorkloadSpec)| {
-                let mut object = define(part, files);
+                let mut object = workload_definition(part, files);
                 object["weight"] = json!(weight);
                 object
             };
@@ -169,7 +169,7 @@ fn load(load: &LoadJob) -> Json {
     if load.window == RunPart::Steady {
         object["window"] = json!("steady");
     }
-    if let Some(until) = load.until {
+    if let Some(until) = load.target_precision {
         object["until"] = json!(until);
     }
     if !load.goodput.is_empty() {

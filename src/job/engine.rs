@@ -8,7 +8,7 @@ use super::device;
 use super::paths::StudyPaths;
 use crate::config::Config;
 use crate::document::{DocumentError, Section, nearest};
-use crate::engine::{self, Engine, PlaceholderError, asks_for, check_word, take_api_keys};
+use crate::engine::{self, Engine, PlaceholderError, check_word, has_placeholder, take_api_keys};
 use crate::engines::{ENGINES, find, variable_prefixes};
 use crate::facts::{Device, EngineVersion};
 use crate::load::Dialect;
@@ -29,7 +29,7 @@ pub struct EngineJob {
     pub stop_command: Option<Vec<String>>,
     /// Whether the port may belong to a program outside the launch that forwards connections, such as a container's
     /// proxy.
-    pub forwarded: bool,
+    pub has_forwarded_port: bool,
     /// The study's variables, set in every launch.
     pub env: BTreeMap<String, String>,
     /// `env` merged over those variables of the tuner's own environment that engines read: the environment of a launch.
@@ -77,15 +77,7 @@ impl EngineJob {
         if let Some(stop_command) = &mut stop_command {
             find_program(section, "stop_command", stop_command, paths)?;
         }
-        let forwarded = match section.optional_or("listener", "own".to_owned())?.as_str() {
-            "own" => false,
-            "forwarded" => true,
-            other => {
-                let problem = format!("{other:?} is not a kind of listener; there are \"own\" and \"forwarded\"");
-                let hint = "use \"forwarded\" if the proxy of a container or of a tunnel owns the port".to_owned();
-                return Err(section.error("listener", problem, Some(hint)));
-            }
-        };
+        let forwarded = is_forwarded(section)?;
         let version: Option<String> = section.optional("version")?;
         let version = version.map(|text| {
             text.parse().map_err(|error: crate::facts::VersionError| section.error("version", error.to_string(), None))
@@ -132,7 +124,9 @@ impl EngineJob {
         }
         let refused = |key, error: PlaceholderError| section.error(key, error.to_string(), Some(error.hint()));
         engine.check_command(&command).map_err(|error| refused("command", error))?;
-        if engine.needs_port() && !command.iter().chain(&args).chain(env.values()).any(|word| asks_for(word, "port")) {
+        if engine.needs_port()
+            && !command.iter().chain(&args).chain(env.values()).any(|word| has_placeholder(word, "port"))
+        {
             let hint = "add {port} where the server takes its port, such as [..., \"--port\", \"{port}\"]".to_owned();
             let problem = "{port} is missing, but every launch gets another port".to_owned();
             return Err(section.error("command", problem, Some(hint)));
@@ -156,7 +150,7 @@ impl EngineJob {
             written_command,
             args,
             stop_command,
-            forwarded,
+            has_forwarded_port: forwarded,
             environment: engine::environment(&env, &variable_prefixes()),
             env,
             version: version.transpose()?,
@@ -175,7 +169,7 @@ impl EngineJob {
     pub fn arguments(&self, version: EngineVersion) -> Config {
         let Some(table) = self.engine.flag_table(version) else { return Config::new() };
         let flags = self.args.chunk_by(|_, next| !next.starts_with("--"));
-        let known = flags.filter(|words| words.first().is_some_and(|word| table.knows(word)));
+        let known = flags.filter(|words| words.first().is_some_and(|word| table.is_flag_argument(word)));
         known.filter_map(|flag| table.parse(flag).ok()).fold(Config::new(), |all, flag| all.merged(&flag))
     }
 
@@ -225,6 +219,19 @@ fn read_kind(section: &Section<'_>) -> Result<(Arc<dyn Engine>, Dialect), Docume
         section.error("dialect", problem, hint)
     })?;
     Ok((engine, dialect))
+}
+
+/// Reads whether a program outside the launch forwards connections to the server.
+fn is_forwarded(section: &Section<'_>) -> Result<bool, DocumentError> {
+    match section.optional_or("listener", "own".to_owned())?.as_str() {
+        "own" => Ok(false),
+        "forwarded" => Ok(true),
+        other => {
+            let problem = format!("{other:?} is not a kind of listener; there are \"own\" and \"forwarded\"");
+            let hint = "use \"forwarded\" if the proxy of a container or of a tunnel owns the port".to_owned();
+            Err(section.error("listener", problem, Some(hint)))
+        }
+    }
 }
 
 /// Resolves a program that is named by a path: beside the study first, then in the working directory.

@@ -16,7 +16,7 @@ impl Job {
     /// The error names the missing flag, the last release with it, and the nearest flag. For a value that is not among
     /// the choices it names the value.
     pub fn check_installed(&self, installed: &InstalledEngine) -> Result<(), DocumentError> {
-        let space = self.parameters();
+        let space = self.search_space();
         for (name, value) in space.fixed.iter() {
             let flag = self.installed_flag(installed, "fixed", name)?;
             self.check_choices(installed, "fixed", name, flag, &[value.to_string()])?;
@@ -32,7 +32,7 @@ impl Job {
 
     /// Returns a text such as `vLLM 0.32.0, as installed`.
     fn as_installed(&self, installed: &InstalledEngine) -> String {
-        format!("{} {}, as installed", self.engine.engine.product(), installed.version)
+        format!("{} {}, as installed", self.engine.engine.display_name(), installed.version)
     }
 
     fn installed_flag<'i>(

@@ -35,7 +35,7 @@ pub struct LoadJob {
     pub window: RunPart,
     /// The precision of the objective at which the window may end: half the width of its 95 % confidence interval, as a
     /// share of its value.
-    pub until: Option<f64>,
+    pub target_precision: Option<f64>,
     /// The limits that a request must keep to count for the goodput.
     pub goodput: Vec<Slo>,
 }
@@ -55,7 +55,7 @@ impl LoadJob {
             allow_eos: false,
             api: RequestApi::Completions,
             window: RunPart::Whole,
-            until: None,
+            target_precision: None,
             goodput: Vec::new(),
         }
     }
@@ -80,7 +80,7 @@ impl LoadJob {
     ///
     /// # Errors
     /// If a trace is to be replayed and the workload has no time stamps.
-    pub fn fit(&mut self, workload: &dyn Workload) -> Result<(), &'static str> {
+    pub fn set_trace_length(&mut self, workload: &dyn Workload) -> Result<(), &'static str> {
         if matches!(self.arrival, ArrivalPattern::Trace { .. }) {
             if workload.due(0).is_none() {
                 return Err("has no time stamps to replay");
@@ -168,42 +168,42 @@ impl LoadJob {
             allow_eos,
             api,
             window,
-            until,
+            target_precision: until,
             goodput,
         })
     }
 }
 
-/// The number of sessions that [`follow`] assumes for a load without a number of requests.
-const FAR: u64 = 1 << 40;
+/// The number of sessions that [`start_after`] assumes for a load without a number of requests.
+const UNBOUNDED_SESSIONS: u64 = 1 << 40;
 
 /// Sets the first session of a load behind the `earlier` ones, whose prompts are in the prefix cache of the same
 /// server. Returns the next index after the load's own sessions, as the `earlier` of the next load. A trace begins with
 /// its first row, so that lengths and time stamps correspond.
-pub fn follow(plan: &mut LoadPlan, workload: &dyn Workload, earlier: u64) -> u64 {
+pub fn start_after(plan: &mut LoadPlan, workload: &dyn Workload, earlier: u64) -> u64 {
     let rows = workload.len().filter(|_| matches!(plan.arrival, ArrivalPattern::Trace { .. }));
     plan.first = rows.map_or(earlier, |rows| earlier.next_multiple_of(rows));
     // The warm-up sends altered copies of recorded prompts, so that the prompts themselves stay unused.
-    let warmup = if recorded(workload).is_some() { 0 } else { plan.warmup };
-    plan.first + plan.requests.unwrap_or(FAR) + warmup
+    let warmup = if recorded_prompts(workload).is_some() { 0 } else { plan.warmup };
+    plan.first + plan.requests.unwrap_or(UNBOUNDED_SESSIONS) + warmup
 }
 
 /// Returns the number of prompts if they repeat. A trace of lengths generates other tokens when it starts over.
-fn recorded(workload: &dyn Workload) -> Option<u64> {
+fn recorded_prompts(workload: &dyn Workload) -> Option<u64> {
     workload.len().filter(|len| workload.session(0) == workload.session(*len))
 }
 
 /// Returns the number of prompts if a load reaches beyond the last one and repeats the first ones.
 #[must_use]
-pub fn repeated(plan: &LoadPlan, workload: &dyn Workload) -> Option<u64> {
-    let asked = plan.first.saturating_add(plan.requests.unwrap_or(FAR));
-    recorded(workload).filter(|prompts| asked > *prompts)
+pub fn repeated_prompts(plan: &LoadPlan, workload: &dyn Workload) -> Option<u64> {
+    let asked = plan.first.saturating_add(plan.requests.unwrap_or(UNBOUNDED_SESSIONS));
+    recorded_prompts(workload).filter(|prompts| asked > *prompts)
 }
 
 /// Returns a warning for users if the measurement window repeats prompts.
 #[must_use]
-pub fn repetition(plan: &LoadPlan, workload: &dyn Workload) -> Option<String> {
-    let prompts = repeated(plan, workload)?;
+pub fn repetition_warning(plan: &LoadPlan, workload: &dyn Workload) -> Option<String> {
+    let prompts = repeated_prompts(plan, workload)?;
     let asked = match (plan.first, plan.requests) {
         (0, Some(requests)) => format!("and {requests} requests are measured"),
         (_, Some(requests)) => format!("and earlier runs leave too few for {requests} requests"),
@@ -336,10 +336,10 @@ mod tests {
     #[test]
     fn a_run_ends_at_a_precision_and_counts_good_requests() {
         let precise = read("concurrency = 8\nrequests = 20\nuntil = '5%'\ngoodput = ['ttft:200', 'tpot:50']").unwrap();
-        assert_eq!(precise.until, Some(0.05));
+        assert_eq!(precise.target_precision, Some(0.05));
         assert_eq!(precise.goodput.iter().map(ToString::to_string).collect::<Vec<_>>(), ["ttft:200", "tpot:50"]);
         let plain = read("concurrency = 8\nrequests = 20").unwrap();
-        assert_eq!((plain.until, plain.goodput.len(), plain.window), (None, 0, RunPart::Whole));
+        assert_eq!((plain.target_precision, plain.goodput.len(), plain.window), (None, 0, RunPart::Whole));
     }
 
     #[test]
@@ -378,16 +378,16 @@ mod tests {
     fn loads_on_one_server_send_different_sessions_and_report_repeated_prompts() {
         let (file, trace) = (Seven { trace: false }, Seven { trace: true });
         let mut plan = LoadPlan { warmup: 1, ..LoadPlan::closed(1, 2) };
-        assert_eq!((follow(&mut plan, &trace, 0), follow(&mut plan, &file, 0)), (3, 2));
-        assert_eq!((plan.first, repeated(&plan, &file)), (0, None));
-        assert_eq!(follow(&mut plan, &file, 5), 7);
-        assert_eq!((plan.first, repeated(&plan, &file), repetition(&plan, &file)), (5, None, None));
-        assert_eq!(follow(&mut plan, &file, 6), 8);
-        assert_eq!((repeated(&plan, &file), repeated(&plan, &trace)), (Some(7), None));
-        let told = repetition(&LoadPlan { first: 0, requests: Some(9), ..plan.clone() }, &file).unwrap();
+        assert_eq!((start_after(&mut plan, &trace, 0), start_after(&mut plan, &file, 0)), (3, 2));
+        assert_eq!((plan.first, repeated_prompts(&plan, &file)), (0, None));
+        assert_eq!(start_after(&mut plan, &file, 5), 7);
+        assert_eq!((plan.first, repeated_prompts(&plan, &file), repetition_warning(&plan, &file)), (5, None, None));
+        assert_eq!(start_after(&mut plan, &file, 6), 8);
+        assert_eq!((repeated_prompts(&plan, &file), repeated_prompts(&plan, &trace)), (Some(7), None));
+        let told = repetition_warning(&LoadPlan { first: 0, requests: Some(9), ..plan.clone() }, &file).unwrap();
         assert!(told.starts_with("there are only 7 prompts, and 9 requests are measured: "), "{told}");
         let mut replay = LoadPlan { arrival: ArrivalPattern::Trace { factor: 1.0 }, requests: None, ..plan };
-        assert!(follow(&mut replay, &trace, 3) > 1 << 40);
+        assert!(start_after(&mut replay, &trace, 3) > 1 << 40);
         assert_eq!(replay.first, 7, "a row has its own time stamp");
     }
 

@@ -2,11 +2,11 @@
 
 mod defaults;
 mod definition;
-mod described;
+mod description;
 mod device;
 mod engine;
 mod installed;
-mod known;
+mod known_outcome;
 mod load;
 mod model;
 mod objective;
@@ -34,10 +34,10 @@ use crate::sampler::{self, SAMPLERS, Sampler};
 use crate::space::Space;
 
 pub use definition::differences;
-pub use described::JobDescription;
+pub use description::JobDescription;
 pub use engine::EngineJob;
-pub use known::{known, measured, past};
-pub use load::{LoadJob, follow, repeated, repetition};
+pub use known_outcome::{known_outcome, measured_numbers, past_trial};
+pub use load::{LoadJob, repeated_prompts, repetition_warning, start_after};
 pub use model::ModelJob;
 pub use profile::{BenchProfile, ProfileRun};
 pub use question::SamplerQuestion;
@@ -56,7 +56,7 @@ pub struct Job {
     /// The seed of the sampler, the workload and the arrivals.
     pub seed: u64,
     pub sampler: &'static dyn Sampler,
-    /// Sources of the sampler's prior: [`TWIN`] or names of earlier studies, the most trusted first.
+    /// Sources of the sampler's prior: [`TWIN_PRIOR`] or names of earlier studies, the most trusted first.
     pub priors: Vec<String>,
     pub engine: EngineJob,
     pub model: ModelJob,
@@ -87,7 +87,7 @@ pub struct StudyBudget {
     /// last of `trials`.
     pub confirm: Option<u32>,
     /// The condition for an early end of the search, for samplers that report an expected gain.
-    pub enough: StopRule,
+    pub stop_rule: StopRule,
 }
 
 /// Early end of the search: the last `trials` trials, including the next one, each had an expected gain below `gain`.
@@ -127,14 +127,14 @@ impl StudyBudget {
     /// Returns the number of launches left to the search after `launched` ones. The others belong to the confirmation.
     /// `None` without a limit on trials.
     #[must_use]
-    pub fn left(&self, launched: u32) -> Option<u32> {
+    pub fn launches_left(&self, launched: u32) -> Option<u32> {
         self.trials.map(|trials| trials.saturating_sub(launched).saturating_sub(2 * self.confirmations()))
     }
 
     /// Returns whether all launches that are left after `launched` ones belong to the confirmation.
     #[must_use]
     pub fn is_confirming(&self, launched: u32) -> bool {
-        self.left(launched) == Some(0)
+        self.launches_left(launched) == Some(0)
     }
 }
 
@@ -183,7 +183,7 @@ impl Job {
     pub fn facts(&self, version: EngineVersion, device: Device, host: HostLimits) -> Facts<'_> {
         Facts {
             env: &self.engine.environment,
-            longest_request: Some(self.workload.built.longest()),
+            longest_request: Some(self.workload.source.longest()),
             host,
             ..Facts::new(self.engine.engine.rules(), &self.model.shape, version, device)
         }
@@ -199,13 +199,13 @@ impl Job {
     /// Returns whether the study's servers speak TLS: uvicorn does if it has a key or a certificate.
     #[must_use]
     pub fn speaks_tls(&self, version: EngineVersion) -> bool {
-        let set = self.with_arguments(&self.parameters().fixed, version);
+        let set = self.with_arguments(&self.search_space().fixed, version);
         ["ssl-keyfile", "ssl-certfile"].iter().any(|flag| set.get_str(flag).is_some())
     }
 
     /// Returns the search space: the parameters and the fixed flags.
     #[must_use]
-    pub fn parameters(&self) -> &Space {
+    pub fn search_space(&self) -> &Space {
         &self.space.space
     }
 
@@ -223,7 +223,7 @@ impl Job {
             problem,
             hint: hint.map(str::to_owned),
         };
-        if let Some(problem) = self.space.mismatch(self.engine.engine.product(), version) {
+        if let Some(problem) = self.space.mismatch(self.engine.engine.display_name(), version) {
             let hint = match self.space.built_in_for(version) {
                 Some(other) => format!("name {other}, which is for this release"),
                 None => "name a space file for this release".to_owned(),
@@ -231,15 +231,15 @@ impl Job {
             return Err(error("space.file".to_owned(), problem, Some(&hint)));
         }
         for (name, _) in self.engine.arguments(version).iter() {
-            let varies = self.parameters().parameters.iter().any(|parameter| parameter.name == name);
-            if varies || self.parameters().fixed.get(name).is_some() {
+            let varies = self.search_space().parameters.iter().any(|parameter| parameter.name == name);
+            if varies || self.search_space().fixed.get(name).is_some() {
                 let problem = format!("--{name} would override the value of the search space");
                 return Err(error("engine.args".to_owned(), problem, Some("set it in [space] only, as `fixed`")));
             }
         }
         let arguments = self.engine.arguments(version);
         let set = arguments.iter().map(|(name, _)| ("engine.args", name));
-        let fixed = self.parameters().fixed.iter().map(|(name, _)| ("space.fixed", name));
+        let fixed = self.search_space().fixed.iter().map(|(name, _)| ("space.fixed", name));
         for (key, name) in set.chain(fixed) {
             if let Some((_, why)) = UNREACHABLE.iter().find(|(flag, _)| *flag == name) {
                 let hint =
@@ -247,19 +247,22 @@ impl Job {
                 return Err(error(key.to_owned(), format!("--{name} {why}"), Some(hint)));
             }
         }
-        if self.with_arguments(&self.parameters().fixed, version).get_i64("ssl-cert-reqs").is_some_and(|mode| mode > 0)
+        if self
+            .with_arguments(&self.search_space().fixed, version)
+            .get_i64("ssl-cert-reqs")
+            .is_some_and(|mode| mode > 0)
         {
             let problem = "--ssl-cert-reqs requires a certificate of every client, and the tuner has none".to_owned();
             return Err(error("engine.args".to_owned(), problem, Some("remove it here; use it in the deployment")));
         }
-        for (name, value) in self.parameters().fixed.iter() {
+        for (name, value) in self.search_space().fixed.iter() {
             let one = [(name.to_owned(), value.clone())].into_iter().collect();
             table.render(&one).map_err(|problem| error(format!("space.fixed.{name}"), problem.to_string(), None))?;
         }
-        for parameter in &self.parameters().parameters {
+        for parameter in &self.search_space().parameters {
             if table.find(&parameter.name).is_none() {
                 let problem =
-                    format!("{} ({} {version})", table.unknown(&parameter.name), self.engine.engine.product());
+                    format!("{} ({} {version})", table.unknown(&parameter.name), self.engine.engine.display_name());
                 return Err(error(format!("space.parameters.{}", parameter.name), problem, None));
             }
         }
@@ -282,7 +285,7 @@ impl Job {
     /// the user's environment sets the variable, and for an engine that does not compute on GPUs.
     #[must_use]
     pub fn device_order(&self, device: Device) -> Option<(String, String)> {
-        let on_gpu = device != Device::Cpu && self.engine.engine.computes();
+        let on_gpu = device != Device::Cpu && self.engine.engine.runs_model();
         let is_set = self.engine.environment.contains_key(DEVICE_ORDER.0);
         (on_gpu && !is_set).then(|| (DEVICE_ORDER.0.to_owned(), DEVICE_ORDER.1.to_owned()))
     }
@@ -301,12 +304,12 @@ fn redacted(env: BTreeMap<String, String>) -> BTreeMap<String, String> {
 }
 
 /// The name of the prior that the simulated engine provides.
-pub const TWIN: &str = "twin";
+pub const TWIN_PRIOR: &str = "twin";
 
 /// Name, seed, sampler and priors of a study.
-type Named = (String, u64, &'static dyn Sampler, Vec<String>);
+type StudyHead = (String, u64, &'static dyn Sampler, Vec<String>);
 
-fn read_study(section: &Section<'_>) -> Result<Named, DocumentError> {
+fn read_study(section: &Section<'_>) -> Result<StudyHead, DocumentError> {
     let name: String = section.required("name")?;
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if name.is_empty() || !name.chars().all(allowed) || name.starts_with('.') {
@@ -317,8 +320,8 @@ fn read_study(section: &Section<'_>) -> Result<Named, DocumentError> {
     }
     let sampler = section.optional_or("sampler", SAMPLERS[0].name().to_owned())?;
     let sampler = sampler::find(&sampler).ok_or_else(|| section.error("sampler", unknown_sampler(&sampler), None))?;
-    let priors = section.optional_or("prior", vec![TWIN.to_owned()])?;
-    if name != TWIN && priors.contains(&name) {
+    let priors = section.optional_or("prior", vec![TWIN_PRIOR.to_owned()])?;
+    if name != TWIN_PRIOR && priors.contains(&name) {
         let hint = "name earlier studies, or \"twin\"; a study always uses its own trials".to_owned();
         return Err(section.error("prior", format!("{name:?} is this study itself"), Some(hint)));
     }
@@ -338,7 +341,7 @@ fn read_budget(section: &Section<'_>) -> Result<StudyBudget, DocumentError> {
         trials: section.optional("trials")?,
         time: section.optional("time")?,
         confirm: section.optional("confirm")?,
-        enough: read_enough(section)?,
+        stop_rule: read_stop_rule(section)?,
     };
     if budget.trials == Some(0) {
         return Err(section.error("trials", "must be at least 1", None));
@@ -353,7 +356,7 @@ fn read_budget(section: &Section<'_>) -> Result<StudyBudget, DocumentError> {
     Ok(budget)
 }
 
-fn read_enough(section: &Section<'_>) -> Result<StopRule, DocumentError> {
+fn read_stop_rule(section: &Section<'_>) -> Result<StopRule, DocumentError> {
     let default = StopRule::default();
     let enough = StopRule {
         gain: section.optional_or("stop_below", default.gain)?,
@@ -383,7 +386,8 @@ mod tests {
 
     #[test]
     fn a_search_stops_below_half_a_percent_of_gain_by_default() {
-        let read = |text: &str| Document::from_text("study.toml", text).parse(read_budget).map(|budget| budget.enough);
+        let read =
+            |text: &str| Document::from_text("study.toml", text).parse(read_budget).map(|budget| budget.stop_rule);
         assert_eq!(read("trials = 9").unwrap(), StopRule { gain: 0.005, trials: 5 });
         assert_eq!(read("trials = 9\nstop_below = 0\nstop_after = 2").unwrap(), StopRule { gain: 0.0, trials: 2 });
         for (text, key, problem) in [
@@ -399,9 +403,9 @@ mod tests {
     #[test]
     fn priors_are_the_twin_or_other_studies() {
         let read = |text: &str| Document::from_text("study.toml", text).parse(read_study).map(|(.., priors)| priors);
-        assert_eq!(read("name = \"a\"").unwrap(), [TWIN]);
-        assert_eq!(read("name = \"twin\"").unwrap(), [TWIN], "a study may have this name as well");
-        assert_eq!(read("name = \"a\"\nprior = [\"b\", \"twin\"]").unwrap(), ["b", TWIN]);
+        assert_eq!(read("name = \"a\"").unwrap(), [TWIN_PRIOR]);
+        assert_eq!(read("name = \"twin\"").unwrap(), [TWIN_PRIOR], "a study may have this name as well");
+        assert_eq!(read("name = \"a\"\nprior = [\"b\", \"twin\"]").unwrap(), ["b", TWIN_PRIOR]);
         assert_eq!(read("name = \"a\"\nprior = []").unwrap(), [] as [&str; 0]);
         let error = read("name = \"a\"\nprior = [\"twin\", \"a\"]").unwrap_err();
         assert!(error.key.ends_with("prior") && error.problem == "\"a\" is this study itself", "{error:?}");

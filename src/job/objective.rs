@@ -17,7 +17,7 @@ pub(super) fn read(section: &Section<'_>, load: &LoadJob) -> Result<Objective, D
         (None, None) => return Err(section.error("maximize", "is missing, and so is minimize: set one of them", None)),
     };
     check_metric(section, key, &metric, load)?;
-    if load.until.is_some()
+    if load.target_precision.is_some()
         && let Err(error) = PrecisionTarget::parse(&metric, "1%")
     {
         let hint = error.hint().map(str::to_owned);

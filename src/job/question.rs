@@ -26,31 +26,31 @@ pub struct SamplerQuestion {
     priors: Vec<SamplerPrior>,
     seed: u64,
     /// The number of trials left to the search, if known.
-    left: Option<u32>,
+    trials_left: Option<u32>,
     /// The study's own arguments, set in every launch.
     arguments: Config,
     defaults: Config,
-    known: Owned,
+    owned_facts: OwnedFacts,
     /// The costs of earlier launches, if the twin models the start-up of this engine.
     launches: Option<LaunchCosts>,
 }
 
 /// [`Facts`] without borrows.
 #[derive(Clone, Debug)]
-struct Owned {
+struct OwnedFacts {
     model: ModelShape,
     version: EngineVersion,
     device: Device,
     env: BTreeMap<String, String>,
     longest_request: Option<u64>,
     host: HostLimits,
-    absent: Option<BTreeSet<String>>,
+    missing_packages: Option<BTreeSet<String>>,
     memory: Option<LearnedMemory>,
-    distrusted: Vec<&'static str>,
+    contradicted_rules: Vec<&'static str>,
     engine: Option<&'static dyn EngineRules>,
 }
 
-impl Owned {
+impl OwnedFacts {
     fn new(facts: &Facts<'_>) -> Self {
         Self {
             model: facts.model.clone(),
@@ -59,9 +59,9 @@ impl Owned {
             env: facts.env.clone(),
             longest_request: facts.longest_request,
             host: facts.host,
-            absent: facts.absent.cloned(),
+            missing_packages: facts.missing_packages.cloned(),
             memory: facts.memory.cloned(),
-            distrusted: facts.distrusted.to_vec(),
+            contradicted_rules: facts.contradicted_rules.to_vec(),
             engine: facts.engine,
         }
     }
@@ -74,9 +74,9 @@ impl Owned {
             env: &self.env,
             longest_request: self.longest_request,
             host: self.host,
-            absent: self.absent.as_ref(),
+            missing_packages: self.missing_packages.as_ref(),
             memory: self.memory.as_ref(),
-            distrusted: &self.distrusted,
+            contradicted_rules: &self.contradicted_rules,
             engine: self.engine,
         }
     }
@@ -97,10 +97,10 @@ impl SamplerQuestion {
             history,
             priors,
             seed: job.seed,
-            left: None,
+            trials_left: None,
             arguments: arguments.clone(),
             defaults: defaults::resolve(&search.space, arguments, &search.facts),
-            known: Owned::new(&search.facts),
+            owned_facts: OwnedFacts::new(&search.facts),
             launches: None,
         }
     }
@@ -108,21 +108,21 @@ impl SamplerQuestion {
     /// Sets the costs of the study's launches. They influence the next configuration only, not [`judge`](Self::judge)
     /// or [`explain`](Self::explain).
     #[must_use]
-    pub(crate) fn costing(self, launches: Option<LaunchCosts>) -> Self {
+    pub(crate) fn with_launch_costs(self, launches: Option<LaunchCosts>) -> Self {
         Self { launches, ..self }
     }
 
     /// Sets the number of trials left to the search.
     #[must_use]
-    pub fn ending(self, left: Option<u32>) -> Self {
-        Self { left, ..self }
+    pub fn with_trials_left(self, left: Option<u32>) -> Self {
+        Self { trials_left: left, ..self }
     }
 
     /// Returns the next configuration and its origin; `None` if the sampler has no further one. All but the first, the
     /// engine's defaults, pass the rules.
     #[must_use]
     pub fn next(&self) -> Option<(Origin, Suggestion)> {
-        let cost = self.launches.as_ref().and_then(|launches| launches.cost(self.known.facts(), &self.arguments));
+        let cost = self.launches.as_ref().and_then(|launches| launches.cost(self.owned_facts.facts(), &self.arguments));
         let cost = cost.as_ref().map(|cost| cost as &dyn Fn(&Config) -> f64);
         self.ask(|ask| sampler::next(self.sampler, &SamplerAsk { cost, ..*ask }))
     }
@@ -141,17 +141,17 @@ impl SamplerQuestion {
 
     /// Returns the sampler's name.
     #[must_use]
-    pub fn asked(&self) -> &'static str {
+    pub fn sampler_name(&self) -> &'static str {
         self.sampler.name()
     }
 
     fn ask<T>(&self, then: impl FnOnce(&SamplerAsk<'_>) -> T) -> T {
-        let facts = self.known.facts();
+        let facts = self.owned_facts.facts();
         let allowed = |config: &Config| rule::rejection(&config.merged(&self.arguments), &facts).is_none();
         let ask = SamplerAsk {
             defaults: &self.defaults,
             priors: &self.priors,
-            left: self.left,
+            trials_left: self.trials_left,
             ..SamplerAsk::new(&self.space, &self.aim, &self.history, self.seed, &allowed)
         };
         then(&ask)

@@ -4,14 +4,14 @@ use super::JobSearch;
 use super::defaults::resolve;
 use crate::config::{Config, Value};
 use crate::memory::MemoryPrediction;
-use crate::rule::{self, Finding, RISK, RuleSubject, SpaceRemoval, TestableRule};
+use crate::rule::{self, Finding, RISKY_PROBABILITY, RuleSubject, SpaceRemoval, TestableRule};
 
 impl JobSearch<'_> {
     /// Returns the rules that a launch should test. `removal` is the part of the space that the rules remove.
     #[must_use]
-    pub fn testable(&self, removal: &SpaceRemoval) -> Vec<TestableRule> {
+    pub fn testable_rules(&self, removal: &SpaceRemoval) -> Vec<TestableRule> {
         let Some(engine) = self.facts.engine else { return Vec::new() };
-        rule::testable(engine, removal, &self.findings(&self.job.parameters().fixed))
+        rule::testable_rules(engine, removal, &self.findings(&self.job.search_space().fixed))
     }
 
     /// Returns the configuration that tests a rule, and the rule's finding about it. `None` if other rules, or
@@ -21,7 +21,7 @@ impl JobSearch<'_> {
     /// configuration that should work: a failure is then likely to be due to the rule.
     #[must_use]
     pub fn rule_test(&self, rule: &str, near: &Config, accepts: impl Fn(&Config) -> bool) -> Option<(Config, Finding)> {
-        let space = self.job.parameters();
+        let space = self.job.search_space();
         let defaults = resolve(space, &self.arguments, &self.facts);
         let (configs, _) = rule::configurations(space);
         let candidates = [near.clone(), space.fixed.clone()].into_iter().chain(configs);
@@ -34,7 +34,7 @@ impl JobSearch<'_> {
                 continue;
             }
             let whole = |config: &Config| defaults.merged(config);
-            let cost = self.cost(rule, &config, distance(&whole(&config), &whole(near)));
+            let cost = self.test_penalties(rule, &config, distance(&whole(&config), &whole(near)));
             if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
                 best = Some((cost, config, finding.clone()));
             }
@@ -43,13 +43,13 @@ impl JobSearch<'_> {
     }
 
     /// Returns penalties of a configuration as a test of a rule, the most important first.
-    fn cost(&self, rule: &str, config: &Config, distance: f64) -> [f64; 3] {
-        let memory = self.memory(config);
+    fn test_penalties(&self, rule: &str, config: &Config, distance: f64) -> [f64; 3] {
+        let memory = self.predict_memory(config);
         let fails = memory.as_ref().map_or(0.0, MemoryPrediction::failure_probability);
         if self.facts.engine.is_some_and(|engine| engine.subject(rule) == RuleSubject::Memory) {
             return [fails, memory.map_or(0.0, |memory| memory.shortage_gib()), distance];
         }
-        let risk = if fails >= RISK { fails } else { 0.0 };
+        let risk = if fails >= RISKY_PROBABILITY { fails } else { 0.0 };
         [risk, distance, 0.0]
     }
 }
@@ -104,10 +104,10 @@ mod tests {
              parameters.gpu-memory-utilization = { kind = \"categorical\", choices = [0.2, 0.5, 0.6, 0.95] }\n");
         let search = search(&job, 24);
         let removal = search.removal();
-        let testable = search.testable(&removal);
+        let testable = search.testable_rules(&removal);
         assert_eq!(testable.iter().map(|rule| rule.rule).collect::<Vec<_>>(), ["R7"]);
         assert!(!testable[0].removes_defaults && testable[0].removed_share > 0.7);
-        let (config, finding) = search.rule_test("R7", &job.parameters().fixed, |_| true).unwrap();
+        let (config, finding) = search.rule_test("R7", &job.search_space().fixed, |_| true).unwrap();
         assert_eq!((config.get_f64("gpu-memory-utilization"), finding.rule), (Some(0.6), "R7"));
         let other = search.rule_test("R7", &config, |other| *other != config).unwrap().0;
         assert_eq!(other.get_f64("gpu-memory-utilization"), Some(0.5));
@@ -122,7 +122,7 @@ mod tests {
              parameters.max-num-batched-tokens = { kind = \"categorical\", choices = [2048, 4096] }\n");
         let search = search(&job, 80);
         let removal = search.removal();
-        let late = search.testable(&removal);
+        let late = search.testable_rules(&removal);
         assert_eq!(late.iter().map(|rule| rule.rule).collect::<Vec<_>>(), ["R15a"]);
         let near = Config::new()
             .with("max-model-len", 2048_i64)

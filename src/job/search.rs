@@ -34,29 +34,29 @@ impl Job {
 
 impl<'a> JobSearch<'a> {
     fn new(job: &'a Job, facts: Facts<'a>, arguments: Config) -> Self {
-        let (space, narrowings) = rule::narrow(job.parameters(), &arguments, &facts);
+        let (space, narrowings) = rule::narrow(job.search_space(), &arguments, &facts);
         Self { job, facts, arguments, space, narrowings }
     }
 
     /// Returns this search without the rules that the installed engine contradicts, given by their names.
     #[must_use]
-    pub fn distrusting<'b>(&self, distrusted: &'b [&'static str]) -> JobSearch<'b>
+    pub fn without_rules<'b>(&self, distrusted: &'b [&'static str]) -> JobSearch<'b>
     where
         'a: 'b,
     {
-        JobSearch::new(self.job, Facts { distrusted, ..self.facts }, self.arguments.clone())
+        JobSearch::new(self.job, Facts { contradicted_rules: distrusted, ..self.facts }, self.arguments.clone())
     }
 
     /// Returns this search with the memory learned from launches and the packages that the installed engine lacks. The
     /// ranges keep their earlier narrowing, so that the sampler's sequence continues.
     #[must_use]
-    pub fn knowing<'b>(&self, learned: &'b LearnedMemory, absent: Option<&'b BTreeSet<String>>) -> JobSearch<'b>
+    pub fn with_learned<'b>(&self, learned: &'b LearnedMemory, absent: Option<&'b BTreeSet<String>>) -> JobSearch<'b>
     where
         'a: 'b,
     {
         let mut search: JobSearch<'b> = self.clone();
         search.facts.memory = Some(learned);
-        search.facts.absent = absent;
+        search.facts.missing_packages = absent;
         search
     }
 
@@ -68,7 +68,7 @@ impl<'a> JobSearch<'a> {
 
     /// Returns the predicted memory of a launch of this configuration; `None` if too few facts are known.
     #[must_use]
-    pub fn memory(&self, config: &Config) -> Option<MemoryPrediction> {
+    pub fn predict_memory(&self, config: &Config) -> Option<MemoryPrediction> {
         self.facts.predict_memory(&config.merged(&self.arguments))
     }
 
@@ -87,7 +87,7 @@ impl<'a> JobSearch<'a> {
     /// Returns the part of the stated space that the rules remove.
     #[must_use]
     pub fn removal(&self) -> SpaceRemoval {
-        rule::removal(self.job.parameters(), &self.arguments, &self.facts)
+        rule::removal(self.job.search_space(), &self.arguments, &self.facts)
     }
 
     /// Returns the question to the sampler after these trials.

@@ -53,7 +53,7 @@ impl SpaceJob {
                 let hint = nearest(unknown, parameters()).map(|near| format!("did you mean `{near}`?"));
                 return Err(section.error("only", format!("{unknown:?} is not a parameter of the space"), hint));
             }
-            space = space.only(&names.into_iter().collect::<BTreeSet<_>>());
+            space = space.retain_only(&names.into_iter().collect::<BTreeSet<_>>());
         }
         space.parameters.retain(|parameter| space.fixed.get(&parameter.name).is_none());
         if let Some((child, parent)) = space.orphan() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
-use super::definition::{define, digest};
+use super::definition::{digest, workload_definition};
 use super::paths::StudyPaths;
 use super::{EngineJob, LoadJob, ModelJob};
 use crate::document::{DocumentError, FromToml, Section, nearest};
@@ -24,17 +24,17 @@ const NO_TOKENIZER: &str =
 pub struct WorkloadJob {
     pub spec: WorkloadSpec,
     pub surroundings: WorkloadSurroundings,
-    pub built: Arc<dyn Workload>,
+    pub source: Arc<dyn Workload>,
     /// Name and content digest of each data file. Paths are left out because they differ between machines.
     files: Vec<(String, String)>,
     /// A digest of the tokenizer, if the study names one.
-    tokenizer: Option<String>,
+    tokenizer_digest: Option<String>,
 }
 
 impl WorkloadJob {
     /// Creates a workload without data files.
     pub(super) fn of(spec: WorkloadSpec, surroundings: WorkloadSurroundings, built: Arc<dyn Workload>) -> Self {
-        Self { spec, surroundings, built, files: Vec::new(), tokenizer: None }
+        Self { spec, surroundings, source: built, files: Vec::new(), tokenizer_digest: None }
     }
 
     /// Reads the section and builds the workload. Sets the number of requests in `load` if a trace is replayed as a
@@ -78,7 +78,7 @@ impl WorkloadJob {
             section.error(error.key(), error.problem(), hint.map(str::to_owned))
         };
         let built = spec.build(&surroundings).map_err(|problem| error(&problem))?;
-        load.fit(&*built).map_err(|problem| {
+        load.set_trace_length(&*built).map_err(|problem| {
             let hint = "name a trace with time stamps, or remove load.trace_factor".to_owned();
             section.error("kind", format!("a {} workload {problem}", spec.kind()), Some(hint))
         })?;
@@ -92,19 +92,19 @@ impl WorkloadJob {
         let tokenizer = surroundings.tokenizer.as_deref().filter(|_| named);
         let tokenizer = tokenizer.map(|path| if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() });
         let tokenizer = tokenizer.as_deref().map(digest).transpose()?.map(|(_, digest)| digest);
-        Ok(Self { spec, surroundings, built, files, tokenizer })
+        Ok(Self { spec, surroundings, source: built, files, tokenizer_digest: tokenizer })
     }
 
     pub(super) fn reseed(&mut self, seed: u64) -> Result<(), WorkloadError> {
         self.surroundings.seed = seed;
-        self.built = self.spec.build(&self.surroundings)?;
+        self.source = self.spec.build(&self.surroundings)?;
         Ok(())
     }
 
     /// Returns the mean number of generated tokens per request, over the first eight sessions.
     #[must_use]
     pub fn mean_output(&self) -> f64 {
-        let turns = (0..8).flat_map(|index| self.built.session(index).turns);
+        let turns = (0..8).flat_map(|index| self.source.session(index).turns);
         let outputs: Vec<_> = turns.map(|turn| f64::from(turn.request.output_len)).collect();
         let count = to_f64(outputs.len().max(1));
         outputs.iter().sum::<f64>() / count
@@ -112,11 +112,11 @@ impl WorkloadJob {
 
     /// Returns the part that decides which requests are sent; see [`Job::definition`](super::Job::definition).
     pub(super) fn definition(&self) -> Json {
-        let mut definition = define(&self.spec, &mut self.files.iter());
+        let mut definition = workload_definition(&self.spec, &mut self.files.iter());
         if let Some(vocab_size) = self.surroundings.vocab_size.filter(|_| self.surroundings.takes_tokens) {
             definition["vocab_size"] = json!(vocab_size);
         }
-        if let Some(tokenizer) = &self.tokenizer {
+        if let Some(tokenizer) = &self.tokenizer_digest {
             definition["tokenizer"] = json!(tokenizer);
         }
         definition
@@ -165,7 +165,7 @@ fn read_kind(
             let (mut input_len, mut output_len) = (length(section, "input_len")?, length(section, "output_len")?);
             if let Some(ratio) = section.optional("range_ratio")? {
                 let around = |length: TokenLength| {
-                    length.around(ratio).map_err(|problem| section.error("range_ratio", problem, None))
+                    length.with_range_ratio(ratio).map_err(|problem| section.error("range_ratio", problem, None))
                 };
                 (input_len, output_len) = (around(input_len)?, around(output_len)?);
             }
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn a_trace_is_replayed_as_a_whole_and_has_its_file_in_the_definition() {
         let job = study("kind = 'trace'\npath = 'trace.csv'", "trace_factor = 0.5").unwrap();
-        assert_eq!((job.load.requests, job.workload.built.due(1)), (Some(2), Some(Duration::from_secs(1))));
+        assert_eq!((job.load.requests, job.workload.source.due(1)), (Some(2), Some(Duration::from_secs(1))));
         assert_eq!(job.definition()["workload"]["file"]["name"], "trace.csv");
         assert_eq!(job.definition()["workload"]["file"]["digest"].as_str().map(str::len), Some(16));
     }

@@ -10,9 +10,9 @@ pub(crate) type Nanos = u64;
 const MICROSECOND: Nanos = 1_000;
 
 /// Maximum number of comparisons of the clocks.
-const READINGS: usize = 4;
+const MAX_READINGS: usize = 4;
 /// Maximum duration of one comparison on a thread that is not interrupted.
-const UNINTERRUPTED: Duration = Duration::from_micros(5);
+const UNINTERRUPTED_LIMIT: Duration = Duration::from_micros(5);
 
 /// A monotonic clock that also reads the kernel's arrival stamps, which are in wall-clock time.
 #[derive(Clone, Copy, Debug)]
@@ -60,13 +60,13 @@ impl ArrivalClock {
 /// interruption between them would shift every arrival to an earlier time, so the fastest reading counts.
 fn offset(mut read: impl FnMut() -> [Duration; 3]) -> Duration {
     let mut best = (Duration::MAX, Duration::ZERO);
-    for _ in 0..READINGS {
+    for _ in 0..MAX_READINGS {
         let [before, wall, after] = read();
         let took = after.saturating_sub(before);
         if took < best.0 {
             best = (took, wall.saturating_sub(before));
         }
-        if took <= UNINTERRUPTED {
+        if took <= UNINTERRUPTED_LIMIT {
             break;
         }
     }

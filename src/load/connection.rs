@@ -8,7 +8,7 @@ use super::RequestError;
 use super::clock::{ArrivalClock, Nanos};
 use super::endpoint::ServerEndpoint;
 use super::exchange::HttpExchange;
-use super::http::ResponseHead;
+use super::http::ResponseReader;
 use super::lag::LoopLag;
 use super::socket::{LoadSocket, ReceiveBuffer};
 use super::tls::TlsSession;
@@ -20,13 +20,13 @@ pub(super) struct LoadConnection {
     tls: Option<TlsSession>,
     connected: bool,
     /// Whether a write failed. The request is lost, but a response with the reason may still arrive.
-    deaf: bool,
-    pub(super) response: ResponseHead,
+    write_failed: bool,
+    pub(super) response: ResponseReader,
     pub(super) exchange: Option<HttpExchange>,
     /// When the connection became idle.
-    pub(super) idle: Nanos,
+    pub(super) idle_since: Nanos,
     /// Whether it has carried a whole exchange. The server may then close it at any time.
-    pub(super) used: bool,
+    pub(super) has_carried_exchange: bool,
     /// Events registered with `epoll`.
     pub(super) watched: EpollFlags,
     /// Identifier registered with `epoll`.
@@ -35,7 +35,7 @@ pub(super) struct LoadConnection {
 
 /// State of the loop that a ready connection borrows.
 #[derive(Debug)]
-pub(super) struct ConnectionTools {
+pub(super) struct LoopState {
     pub(super) clock: ArrivalClock,
     /// When `epoll` last returned.
     pub(super) woken: Nanos,
@@ -45,7 +45,7 @@ pub(super) struct ConnectionTools {
     pub(super) chunks: u64,
 }
 
-impl ConnectionTools {
+impl LoopState {
     pub(super) fn new(clock: ArrivalClock) -> Self {
         Self { clock, woken: 0, buffer: ReceiveBuffer::new(), lag: LoopLag::default(), chunks: 0 }
     }
@@ -61,7 +61,7 @@ impl ConnectionTools {
 pub(super) enum ExchangeStep {
     Pending,
     /// The response is whole.
-    Whole,
+    Complete,
     /// The connection is unusable.
     Broken(RequestError),
 }
@@ -76,11 +76,11 @@ impl LoadConnection {
             socket: LoadSocket::connect(endpoint.address).map_err(failed)?,
             tls,
             connected: false,
-            deaf: false,
-            response: ResponseHead::default(),
+            write_failed: false,
+            response: ResponseReader::default(),
             exchange: None,
-            idle: 0,
-            used: false,
+            idle_since: 0,
+            has_carried_exchange: false,
             watched: EpollFlags::empty(),
             mark: 0,
         })
@@ -97,8 +97,8 @@ impl LoadConnection {
 
     /// Begins an exchange. The connection must not have one.
     pub(super) fn begin(&mut self, exchange: HttpExchange) -> ExchangeStep {
-        self.response = ResponseHead::default();
-        self.deaf = false;
+        self.response = ResponseReader::default();
+        self.write_failed = false;
         if let Some(tls) = &mut self.tls
             && let Err(error) = tls.seal(&exchange.request)
         {
@@ -116,7 +116,7 @@ impl LoadConnection {
             Some(tls) => tls.wants_write(),
             None => self.exchange.as_ref().is_some_and(|exchange| exchange.written < exchange.request.len()),
         };
-        if !self.connected || unsent && !self.deaf {
+        if !self.connected || unsent && !self.write_failed {
             EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT
         } else {
             EpollFlags::EPOLLIN
@@ -128,7 +128,7 @@ impl LoadConnection {
         if !self.connected {
             return ExchangeStep::Pending;
         }
-        if self.deaf {
+        if self.write_failed {
             return ExchangeStep::Pending;
         }
         let written = match (&mut self.tls, &mut self.exchange) {
@@ -141,7 +141,7 @@ impl LoadConnection {
             (None, None) => Ok(()),
         };
         // The server may have sent an error response before it closed. It is still to be read.
-        self.deaf = written.is_err();
+        self.write_failed = written.is_err();
         ExchangeStep::Pending
     }
 
@@ -157,7 +157,7 @@ impl LoadConnection {
     }
 
     /// Reads once from the socket, and handles the bytes.
-    pub(super) fn read(&mut self, desk: &mut ConnectionTools) -> ExchangeStep {
+    pub(super) fn read(&mut self, desk: &mut LoopState) -> ExchangeStep {
         let read = match self.socket.read(&mut desk.buffer) {
             Ok(read) => read,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
@@ -204,7 +204,7 @@ impl LoadConnection {
         }
         desk.chunks += chunks as u64;
         if self.response.is_done() {
-            return ExchangeStep::Whole;
+            return ExchangeStep::Complete;
         }
         if over {
             return self.end_of_stream();
@@ -214,16 +214,16 @@ impl LoadConnection {
 
     fn end_of_stream(&self) -> ExchangeStep {
         if self.exchange.is_some() && self.response.ends_with_connection() {
-            return ExchangeStep::Whole;
+            return ExchangeStep::Complete;
         }
         ExchangeStep::Broken(RequestError::Reset("the server closed the connection".to_owned()))
     }
 
     /// Returns whether the connection may carry another exchange.
-    pub(super) fn keeps(&self) -> bool {
+    pub(super) fn is_reusable(&self) -> bool {
         let sent = self.exchange.as_ref().is_none_or(|exchange| exchange.written == exchange.request.len());
         let over = self.tls.as_ref().is_some_and(TlsSession::is_over);
-        self.response.keeps() && sent && !self.deaf && !over
+        self.response.is_reusable() && sent && !self.write_failed && !over
     }
 }
 

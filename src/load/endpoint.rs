@@ -9,7 +9,7 @@ use super::tls::TlsSettings;
 use super::{LoadError, LoadTarget};
 
 /// Connect timeout for each address of a name that has several.
-const PROBE: Duration = Duration::from_secs(2);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A resolved server address with the prepared parts of a request.
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ fn resolve(url: &Url) -> Result<SocketAddr, String> {
     if addresses.len() == 1 {
         return Ok(first);
     }
-    let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, PROBE).is_ok();
+    let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, PROBE_TIMEOUT).is_ok();
     Ok(addresses.iter().find(answers).copied().unwrap_or(first))
 }
 

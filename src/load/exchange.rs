@@ -8,7 +8,7 @@ use super::protocol::{ReplyState, ServerProtocol, message_of};
 use super::{RequestError, RequestRecord};
 
 /// Bytes of an error response's body that are kept.
-const ERROR_BODY: usize = 64 << 10;
+const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
 /// The kind of connection over which a request was sent, and whether it was sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,17 +18,17 @@ pub(super) enum SendAttempt {
     /// A connection that was opened for this request. Its loss counts as a failure of the server.
     Fresh,
     /// A new connection, after a kept one was found closed.
-    Again,
+    Resent,
 }
 
 /// One request with the received part of its reply.
 #[derive(Debug)]
 pub(super) struct HttpExchange {
     /// The rest of the session, without the turn of this exchange.
-    pub(super) rest: UserProgress,
+    pub(super) remaining_session: UserProgress,
     turn: u32,
     /// Number of requested output tokens.
-    asked: u32,
+    requested_tokens: u32,
     /// HTTP head and body.
     pub(super) request: Vec<u8>,
     /// Bytes of the request that the socket has taken.
@@ -43,7 +43,7 @@ pub(super) struct HttpExchange {
     queued: bool,
     reply: ReplyState,
     /// The beginning of an error response's body.
-    refusal: Vec<u8>,
+    error_body: Vec<u8>,
     streamed: bool,
     /// Arrival of `[DONE]`.
     done: Option<Nanos>,
@@ -62,7 +62,7 @@ pub(super) struct ExchangeTiming {
     /// Whether the request was due but had to wait, because the largest number of requests was in flight.
     pub(super) queued: bool,
     /// Send time.
-    pub(super) now: Nanos,
+    pub(super) sent: Nanos,
     /// Time limit of the request.
     pub(super) limit: Duration,
 }
@@ -74,12 +74,12 @@ impl HttpExchange {
         timing: ExchangeTiming,
         protocol: &ServerProtocol,
     ) -> Self {
-        let sent = timing.now;
+        let sent = timing.sent;
         Self {
             turn: rest.turn.saturating_sub(1),
-            rest,
-            asked: turn.asked,
-            reply: protocol.reply(turn.asked),
+            remaining_session: rest,
+            requested_tokens: turn.requested_tokens,
+            reply: protocol.reply(turn.requested_tokens),
             request: turn.request,
             written: 0,
             due: timing.due.unwrap_or(sent),
@@ -87,7 +87,7 @@ impl HttpExchange {
             first_sent: sent,
             deadline: sent.saturating_add(super::clock::nanos(timing.limit)),
             queued: timing.queued,
-            refusal: Vec::new(),
+            error_body: Vec::new(),
             streamed: protocol.streams(),
             done: None,
             draining: false,
@@ -99,8 +99,8 @@ impl HttpExchange {
     /// Reads bytes of the body that arrived at `last`. Returns the number of content chunks that they completed.
     pub(super) fn feed(&mut self, status: u16, bytes: &[u8]) -> usize {
         if status != 200 {
-            let room = ERROR_BODY.saturating_sub(self.refusal.len());
-            self.refusal.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            let room = MAX_ERROR_BODY_BYTES.saturating_sub(self.error_body.len());
+            self.error_body.extend_from_slice(&bytes[..bytes.len().min(room)]);
             return 0;
         }
         let before = self.reply.chunks.len();
@@ -118,8 +118,8 @@ impl HttpExchange {
     }
 
     /// Resets the exchange for a resend.
-    pub(super) fn again(&mut self, now: Nanos) {
-        (self.sent, self.last, self.written, self.attempt) = (now, now, 0, SendAttempt::Again);
+    pub(super) fn prepare_resend(&mut self, now: Nanos) {
+        (self.sent, self.last, self.written, self.attempt) = (now, now, 0, SendAttempt::Resent);
     }
 
     /// Returns the error of a request that has not ended within `limit`.
@@ -140,7 +140,7 @@ impl HttpExchange {
             (200, lost) => self.reply.finish(lost),
             (_, Some(lost @ RequestError::Timeout { .. })) | (0, Some(lost)) => Err(lost),
             (0, None) => Err(RequestError::Reset("connection closed without a response".to_owned())),
-            (status, _) => Err(RequestError::Http { status, seen: message_of(&self.refusal) }),
+            (status, _) => Err(RequestError::Http { status, seen: message_of(&self.error_body) }),
         };
         let end = match (self.done, &result) {
             (Some(done), _) => done,
@@ -149,7 +149,7 @@ impl HttpExchange {
         };
         let since = |at: Nanos| Duration::from_nanos(at.saturating_sub(zero));
         let record = RequestRecord {
-            session: self.rest.session,
+            session: self.remaining_session.session,
             turn: self.turn,
             due: since(self.due),
             sent: since(self.sent),
@@ -158,13 +158,13 @@ impl HttpExchange {
             queued: self.queued,
             end: since(end),
             streamed: self.streamed,
-            asked_tokens: self.asked,
+            requested_tokens: self.requested_tokens,
             prompt_tokens: self.reply.prompt_tokens(),
             cached_tokens: self.reply.cached_tokens(),
             output_tokens: self.reply.output_tokens(),
             chunks: std::mem::take(&mut self.reply.chunks),
             result,
         };
-        (record, self.rest)
+        (record, self.remaining_session)
     }
 }

@@ -13,10 +13,10 @@ use super::signal::ThreadSignal;
 use crate::workload::Workload;
 
 /// Maximum bytes of prepared requests: enough for a burst of long prompts, little compared with a server's memory.
-const AHEAD: usize = 64 << 20;
+const MAX_PREPARED_BYTES: usize = 64 << 20;
 
 /// Minimum time for the preparation of sessions before a phase begins. A small load is then prepared as a whole.
-const MOMENT: Duration = Duration::from_millis(10);
+const MIN_PREPARE_TIME: Duration = Duration::from_millis(10);
 
 /// A request that is ready to be written to a socket.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct PreparedRequest {
     /// HTTP head and body.
     pub(super) request: Vec<u8>,
     /// Number of requested output tokens.
-    pub(super) asked: u32,
+    pub(super) requested_tokens: u32,
     /// Think time before this turn.
     pub(super) think: Duration,
 }
@@ -47,7 +47,7 @@ pub(crate) struct UserProgress<T = PreparedRequest> {
 
 /// The sessions to prepare.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct IndexRange {
+pub(crate) struct SessionRange {
     /// Index of the first session.
     pub(crate) first: u64,
     /// Number of requests. The last session is cut at this number.
@@ -65,20 +65,20 @@ pub(crate) enum TakenRequest<T = PreparedRequest> {
     /// No session is ready yet. The feed wakes the load when it has one.
     NotYet,
     /// No session is left.
-    Over,
+    Exhausted,
 }
 
 /// Handle of the thread that prepares the sessions of one phase.
 #[derive(Debug)]
 pub(super) struct RequestFeed {
-    shared: Arc<Shared>,
+    shared: Arc<SharedFeed>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// State that the feed's thread and the load's thread share.
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedFeed {
+    state: Mutex<FeedState>,
     /// Notified when there is room again, or the feed is dropped.
     room: Condvar,
     /// Notified when a session is ready, or the feed is over.
@@ -87,21 +87,21 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FeedState {
     ready: VecDeque<UserProgress>,
     /// Bytes of the requests in `ready`.
     bytes: usize,
     /// Whether no further session will be prepared.
-    over: bool,
+    is_exhausted: bool,
     error: Option<LoadError>,
     /// Whether the load needs no further session.
     dropped: bool,
     /// Whether the load found no session ready and has to be woken.
-    hungry: bool,
+    load_waits: bool,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedFeed {
+    fn lock(&self) -> MutexGuard<'_, FeedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -113,14 +113,15 @@ impl RequestFeed {
         workload: Arc<dyn Workload>,
         protocol: Arc<ServerProtocol>,
         endpoint: Arc<ServerEndpoint>,
-        range: IndexRange,
+        range: SessionRange,
         signal: Arc<ThreadSignal>,
     ) -> Result<Self, LoadError> {
-        let shared = Arc::new(Shared { state: Mutex::default(), room: Condvar::new(), filled: Condvar::new(), signal });
+        let shared =
+            Arc::new(SharedFeed { state: Mutex::default(), room: Condvar::new(), filled: Condvar::new(), signal });
         let own = Arc::clone(&shared);
         let work = move || {
             // The guard also acts if the workload panics.
-            let _over = Over(&own);
+            let _over = ExhaustedGuard(&own);
             let prepare = |index, room| prepare(&*workload, &protocol, &endpoint, index, room);
             own.fill(range, prepare);
         };
@@ -129,13 +130,13 @@ impl RequestFeed {
     }
 
     /// Waits until `sessions` sessions are ready, the limit of prepared bytes is reached, or the run is stopped. Also
-    /// waits for at least `MOMENT`, unless the feed is over earlier.
+    /// waits for at least `MIN_PREPARE_TIME`, unless the feed is over earlier.
     pub(super) fn wait(&self, sessions: usize) {
-        let moment = Instant::now() + MOMENT;
+        let moment = Instant::now() + MIN_PREPARE_TIME;
         let mut state = self.shared.lock();
-        while !state.over
+        while !state.is_exhausted
             && (state.ready.len() < sessions || Instant::now() < moment)
-            && state.bytes < AHEAD
+            && state.bytes < MAX_PREPARED_BYTES
             && !self.shared.signal.is_raised()
         {
             let waited = self.shared.filled.wait_timeout(state, Duration::from_millis(5));
@@ -148,15 +149,15 @@ impl RequestFeed {
         let mut state = self.shared.lock();
         if let Some(progress) = state.ready.pop_front() {
             state.bytes -= size(&progress);
-            let last = state.over && state.ready.is_empty();
+            let last = state.is_exhausted && state.ready.is_empty();
             drop(state);
             self.shared.room.notify_one();
             return if last { TakenRequest::Last(progress) } else { TakenRequest::Ready(progress) };
         }
-        if state.over {
-            return TakenRequest::Over;
+        if state.is_exhausted {
+            return TakenRequest::Exhausted;
         }
-        state.hungry = true;
+        state.load_waits = true;
         TakenRequest::NotYet
     }
 
@@ -185,18 +186,18 @@ impl Drop for RequestFeed {
 }
 
 /// Guard that marks the feed as over when it is dropped.
-struct Over<'a>(&'a Shared);
+struct ExhaustedGuard<'a>(&'a SharedFeed);
 
-impl Drop for Over<'_> {
+impl Drop for ExhaustedGuard<'_> {
     fn drop(&mut self) {
-        self.0.lock().over = true;
+        self.0.lock().is_exhausted = true;
         self.0.filled.notify_one();
         self.0.signal.wake();
     }
 }
 
-impl Shared {
-    fn fill(&self, range: IndexRange, prepare: impl Fn(u64, u64) -> Result<UserProgress, LoadError>) {
+impl SharedFeed {
+    fn fill(&self, range: SessionRange, prepare: impl Fn(u64, u64) -> Result<UserProgress, LoadError>) {
         let mut left = range.requests.unwrap_or(u64::MAX);
         let end = range.sessions.map_or(u64::MAX, |sessions| range.first.saturating_add(sessions));
         for index in range.first..end {
@@ -212,7 +213,7 @@ impl Shared {
             };
             left -= progress.turns.len() as u64;
             let mut state = self.lock();
-            while state.bytes >= AHEAD && !state.dropped {
+            while state.bytes >= MAX_PREPARED_BYTES && !state.dropped {
                 state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             if state.dropped {
@@ -221,8 +222,8 @@ impl Shared {
             state.bytes += size(&progress);
             state.ready.push_back(progress);
             // Set together with the last session, so that the load does not wait for another.
-            state.over = left == 0 || index + 1 == end;
-            let hungry = std::mem::take(&mut state.hungry);
+            state.is_exhausted = left == 0 || index + 1 == end;
+            let hungry = std::mem::take(&mut state.load_waits);
             drop(state);
             self.filled.notify_one();
             if hungry {
@@ -246,7 +247,7 @@ fn prepare(
     let turns = workload.session(index).turns.into_iter().take(usize::try_from(room).unwrap_or(usize::MAX));
     let turns = turns.map(|turn| {
         let request = endpoint.request(&protocol.body(&turn.request)?);
-        Ok(PreparedRequest { request, asked: turn.request.output_len, think: turn.think })
+        Ok(PreparedRequest { request, requested_tokens: turn.request.output_len, think: turn.think })
     });
     Ok(UserProgress { session: index, turn: 0, turns: turns.collect::<Result<_, LoadError>>()? })
 }

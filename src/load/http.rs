@@ -1,13 +1,13 @@
 //! Incremental reader of one HTTP/1.1 response: the head by `httparse`, the body by its framing (RFC 9112, section 6).
 
 /// Maximum bytes of a head. Heads of model servers are smaller.
-const LARGEST_HEAD: usize = 64 << 10;
-const MOST_HEADERS: usize = 64;
+const MAX_HEAD_BYTES: usize = 64 << 10;
+const MAX_HEADERS: usize = 64;
 
 /// Reader of one response. Each response needs a new reader.
 #[derive(Debug, Default)]
-pub(super) struct ResponseHead {
-    state: State,
+pub(super) struct ResponseReader {
+    state: ResponseState,
     /// The beginning of a head that has not arrived completely.
     head: Vec<u8>,
     /// Zero until the head is read.
@@ -20,10 +20,10 @@ pub(super) struct ResponseHead {
 
 /// The part of the response that comes next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum ResponseState {
     #[default]
     Head,
-    Chunked(Chunked),
+    Chunked(ChunkedState),
     /// Bytes of the body that are still to come.
     Length(u64),
     /// The body ends with the connection.
@@ -33,7 +33,7 @@ enum State {
 
 /// State of a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Chunked {
+enum ChunkedState {
     /// The size so far, and whether a digit has come.
     Size(u64, bool),
     /// The rest of the size's line. Contains the size.
@@ -50,7 +50,7 @@ enum Chunked {
 pub(super) enum HttpError {
     #[error("the response's head is invalid: {0}")]
     Head(String),
-    #[error("the response's head is larger than {LARGEST_HEAD} bytes")]
+    #[error("the response's head is larger than {MAX_HEAD_BYTES} bytes")]
     LargeHead,
     #[error("a chunk's size contains the byte {0:#04x}")]
     ChunkSize(u8),
@@ -60,7 +60,7 @@ pub(super) enum HttpError {
     Encoding(String),
 }
 
-impl ResponseHead {
+impl ResponseReader {
     /// Reads bytes, and calls `body` with the status and each piece of the body, without a copy.
     ///
     /// # Errors
@@ -69,20 +69,20 @@ impl ResponseHead {
         self.started |= !bytes.is_empty();
         while !bytes.is_empty() {
             match self.state {
-                State::Head => bytes = self.read_head(bytes)?,
-                State::Chunked(chunked) => bytes = self.read_chunk(chunked, bytes, &mut body)?,
-                State::Length(left) => {
+                ResponseState::Head => bytes = self.read_head(bytes)?,
+                ResponseState::Chunked(chunked) => bytes = self.read_chunk(chunked, bytes, &mut body)?,
+                ResponseState::Length(left) => {
                     let (piece, rest) = bytes.split_at(bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
                     body(self.status, piece);
                     let left = left - piece.len() as u64;
-                    self.state = if left == 0 { State::Done } else { State::Length(left) };
+                    self.state = if left == 0 { ResponseState::Done } else { ResponseState::Length(left) };
                     bytes = rest;
                 }
-                State::UntilClose => {
+                ResponseState::UntilClose => {
                     body(self.status, bytes);
                     bytes = &[];
                 }
-                State::Done => {
+                ResponseState::Done => {
                     self.closes = true;
                     bytes = &[];
                 }
@@ -93,16 +93,16 @@ impl ResponseHead {
 
     /// Returns whether the whole body has arrived.
     pub(super) fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ResponseState::Done
     }
 
     /// Returns whether the body ends with the connection.
     pub(super) fn ends_with_connection(&self) -> bool {
-        self.state == State::UntilClose
+        self.state == ResponseState::UntilClose
     }
 
     /// Returns whether the connection can serve another request.
-    pub(super) fn keeps(&self) -> bool {
+    pub(super) fn is_reusable(&self) -> bool {
         self.is_done() && !self.closes
     }
 
@@ -122,7 +122,7 @@ impl ResponseHead {
             if before == 0 {
                 self.head.extend_from_slice(bytes);
             }
-            return if self.head.len() > LARGEST_HEAD { Err(HttpError::LargeHead) } else { Ok(&[]) };
+            return if self.head.len() > MAX_HEAD_BYTES { Err(HttpError::LargeHead) } else { Ok(&[]) };
         };
         self.head.clear();
         Ok(&bytes[length - before..])
@@ -130,7 +130,7 @@ impl ResponseHead {
 
     /// Returns the length of the head if it is whole, and then sets the state of the body.
     fn parse_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, HttpError> {
-        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut response = httparse::Response::new(&mut headers);
         let length = match response.parse(bytes).map_err(|error| HttpError::Head(error.to_string()))? {
             httparse::Status::Complete(length) => length,
@@ -142,7 +142,8 @@ impl ResponseHead {
             return Ok(Some(length));
         }
         self.closes = response.version == Some(0);
-        let mut framing = if matches!(self.status, 204 | 304) { State::Done } else { State::UntilClose };
+        let mut framing =
+            if matches!(self.status, 204 | 304) { ResponseState::Done } else { ResponseState::UntilClose };
         for header in response.headers.iter() {
             let value = String::from_utf8_lossy(header.value);
             let value = value.trim();
@@ -152,10 +153,10 @@ impl ResponseHead {
                 if !value.eq_ignore_ascii_case("chunked") {
                     return Err(HttpError::Encoding(value.to_owned()));
                 }
-                framing = State::Chunked(Chunked::Size(0, false));
-            } else if header.name.eq_ignore_ascii_case("content-length") && framing == State::UntilClose {
+                framing = ResponseState::Chunked(ChunkedState::Size(0, false));
+            } else if header.name.eq_ignore_ascii_case("content-length") && framing == ResponseState::UntilClose {
                 let length = value.parse().map_err(|_| HttpError::Length(value.to_owned()))?;
-                framing = if length == 0 { State::Done } else { State::Length(length) };
+                framing = if length == 0 { ResponseState::Done } else { ResponseState::Length(length) };
             }
         }
         self.state = framing;
@@ -164,46 +165,46 @@ impl ResponseHead {
 
     fn read_chunk<'a>(
         &mut self,
-        chunked: Chunked,
+        chunked: ChunkedState,
         bytes: &'a [u8],
         body: &mut impl FnMut(u16, &[u8]),
     ) -> Result<&'a [u8], HttpError> {
         let (byte, rest) = (bytes[0], &bytes[1..]);
         let (next, rest) = match chunked {
-            Chunked::Size(size, any) => match (char::from(byte).to_digit(16), byte) {
-                (Some(digit), _) if size < 1 << 56 => (Chunked::Size(size * 16 + u64::from(digit), true), rest),
+            ChunkedState::Size(size, any) => match (char::from(byte).to_digit(16), byte) {
+                (Some(digit), _) if size < 1 << 56 => (ChunkedState::Size(size * 16 + u64::from(digit), true), rest),
                 (None, b'\n') if any => (Self::sized(size), rest),
-                (None, b'\r' | b';' | b' ' | b'\t') if any => (Chunked::Extension(size), rest),
+                (None, b'\r' | b';' | b' ' | b'\t') if any => (ChunkedState::Extension(size), rest),
                 _ => return Err(HttpError::ChunkSize(byte)),
             },
-            Chunked::Extension(size) => (if byte == b'\n' { Self::sized(size) } else { chunked }, rest),
-            Chunked::Data(left) => {
+            ChunkedState::Extension(size) => (if byte == b'\n' { Self::sized(size) } else { chunked }, rest),
+            ChunkedState::Data(left) => {
                 let (piece, rest) = bytes.split_at(bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
                 body(self.status, piece);
                 let left = left - piece.len() as u64;
-                (if left == 0 { Chunked::DataEnd } else { Chunked::Data(left) }, rest)
+                (if left == 0 { ChunkedState::DataEnd } else { ChunkedState::Data(left) }, rest)
             }
-            Chunked::DataEnd => match byte {
+            ChunkedState::DataEnd => match byte {
                 b'\r' => (chunked, rest),
-                b'\n' => (Chunked::Size(0, false), rest),
+                b'\n' => (ChunkedState::Size(0, false), rest),
                 _ => return Err(HttpError::ChunkSize(byte)),
             },
-            Chunked::Trailer(empty) => match byte {
+            ChunkedState::Trailer(empty) => match byte {
                 b'\r' => (chunked, rest),
                 b'\n' if empty => {
-                    self.state = State::Done;
+                    self.state = ResponseState::Done;
                     return Ok(rest);
                 }
-                _ => (Chunked::Trailer(byte == b'\n'), rest),
+                _ => (ChunkedState::Trailer(byte == b'\n'), rest),
             },
         };
-        self.state = State::Chunked(next);
+        self.state = ResponseState::Chunked(next);
         Ok(rest)
     }
 
     /// Returns the state after the line of a chunk's size.
-    fn sized(size: u64) -> Chunked {
-        if size == 0 { Chunked::Trailer(true) } else { Chunked::Data(size) }
+    fn sized(size: u64) -> ChunkedState {
+        if size == 0 { ChunkedState::Trailer(true) } else { ChunkedState::Data(size) }
     }
 }
 
@@ -213,8 +214,8 @@ mod tests {
 
     use super::*;
 
-    fn read(pieces: &[&[u8]]) -> Result<(ResponseHead, String), HttpError> {
-        let (mut response, mut text) = (ResponseHead::default(), Vec::new());
+    fn read(pieces: &[&[u8]]) -> Result<(ResponseReader, String), HttpError> {
+        let (mut response, mut text) = (ResponseReader::default(), Vec::new());
         for piece in pieces {
             response.feed(piece, |_, body| text.extend_from_slice(body))?;
         }
@@ -234,16 +235,16 @@ mod tests {
         ] {
             let (response, body) = read(&[text.as_bytes()]).unwrap();
             assert_eq!((response.status, body.as_str()), (200, "hello"), "{text}");
-            assert_eq!((response.keeps(), response.ends_with_connection()), (keeps, until_close), "{text}");
+            assert_eq!((response.is_reusable(), response.ends_with_connection()), (keeps, until_close), "{text}");
         }
         let (response, _) = read(&[b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"]).unwrap();
-        assert!(response.keeps() && response.status == 503);
+        assert!(response.is_reusable() && response.status == 503);
     }
 
     #[test]
     fn bytes_after_a_response_end_the_connection() {
         let (response, body) = read(&[b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\naHTTP"]).unwrap();
-        assert!(response.is_done() && !response.keeps() && body == "a");
+        assert!(response.is_done() && !response.is_reusable() && body == "a");
     }
 
     #[test]
@@ -258,7 +259,7 @@ mod tests {
             (format!("{chunked}\r\n"), "0x0d"),
             (format!("{chunked}1\r\nab"), "0x62"),
             (format!("{chunked}{}\r\n", "f".repeat(20)), "0x66"),
-            (format!("{head}a: {}", "b".repeat(LARGEST_HEAD)), "larger than 65536"),
+            (format!("{head}a: {}", "b".repeat(MAX_HEAD_BYTES)), "larger than 65536"),
         ] {
             let error = read(&[text.as_bytes()]).unwrap_err().to_string();
             assert!(error.contains(said), "{text:?}: {error}");
@@ -287,7 +288,7 @@ mod tests {
             let singles: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
             for pieces in [pieces, singles] {
                 let (response, body) = read(&pieces).unwrap();
-                prop_assert!(response.keeps() && response.status == 200);
+                prop_assert!(response.is_reusable() && response.status == 200);
                 prop_assert_eq!(&body, &expected);
             }
         }

@@ -52,7 +52,7 @@ pub(crate) enum LadderStep {
 const PRECISION: f64 = 0.02;
 
 /// Maximum number of multiplications or divisions by the stride.
-const MOST_STRIDES: u32 = 12;
+const MAX_STRIDES: u32 = 12;
 
 /// The state of a search.
 #[derive(Clone, Debug)]
@@ -100,8 +100,8 @@ impl LoadLadder {
         // A limit of the form "at least" may hold only at higher loads. After a first failure the search goes down
         // nevertheless.
         self.bracket = match (self.bracket, held) {
-            (Bracket::Unknown, true) => Bracket::Below { low: load, left: MOST_STRIDES },
-            (Bracket::Unknown, false) => Bracket::Above { high: load, left: MOST_STRIDES },
+            (Bracket::Unknown, true) => Bracket::Below { low: load, left: MAX_STRIDES },
+            (Bracket::Unknown, false) => Bracket::Above { high: load, left: MAX_STRIDES },
             (Bracket::Above { left, .. }, false) => Bracket::Above { high: load, left: left - 1 },
             (Bracket::Below { left, .. }, true) => Bracket::Below { low: load, left: left - 1 },
             (Bracket::Above { high, .. } | Bracket::Between { high, .. }, true) => Bracket::Between { low: load, high },

@@ -3,7 +3,7 @@
 use super::clock::{Nanos, micros};
 
 /// Size of the sample, more than enough for a 99th percentile.
-const SAMPLE: usize = 10_000;
+const SAMPLE_SIZE: usize = 10_000;
 
 /// Sample and maximum of the delays.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl LoopLag {
         let lag = micros(lag);
         self.max_us = self.max_us.max(lag);
         // Reservoir sampling (Vitter 1985, algorithm R): each read so far is in the sample with equal probability.
-        if self.sample.len() < SAMPLE {
+        if self.sample.len() < SAMPLE_SIZE {
             self.sample.push(lag);
             return;
         }
@@ -65,8 +65,8 @@ mod tests {
             lag.read(at % 3 > 0, at * 1_000);
         }
         let sample = lag.sorted();
-        assert_eq!((sample.len(), lag.max_us, lag.kernel_stamps()), (SAMPLE, 199_999, true));
-        let median = sample[SAMPLE / 2];
+        assert_eq!((sample.len(), lag.max_us, lag.kernel_stamps()), (SAMPLE_SIZE, 199_999, true));
+        let median = sample[SAMPLE_SIZE / 2];
         assert!((95_000..105_000).contains(&median), "{median}");
     }
 

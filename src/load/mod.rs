@@ -17,7 +17,7 @@ mod connection;
 mod endpoint;
 mod exchange;
 mod feed;
-mod files;
+mod open_files;
 mod http;
 mod ladder;
 mod lag;
@@ -49,7 +49,7 @@ use crate::workload::Workload;
 pub use arrival::{ArrivalError, instants};
 pub use ladder::HighestLoad;
 pub use plan::{ArrivalPattern, BearerKey, LoadPlan, LoadTarget, RequestApi};
-pub(crate) use processor::prefer;
+pub(crate) use processor::request_realtime_priority;
 pub use protocol::Dialect;
 #[doc(hidden)]
 pub use protocol::read;
@@ -57,7 +57,7 @@ pub use record::{ClientUse, LoadRun, RequestError, RequestRecord, RunEnd, Warmup
 
 // Shared with simulated loads, which follow the same schedule.
 pub(crate) use clock::nanos;
-pub(crate) use feed::{IndexRange, TakenRequest, UserProgress};
+pub(crate) use feed::{SessionRange, TakenRequest, UserProgress};
 pub(crate) use ladder::{LadderStep, LoadLadder, LoadRange};
 pub(crate) use run::{check, due, measured, warmup, warmup_places};
 pub(crate) use schedule::{LoadSchedule, NextSend, RequestInstants, ScheduledTurn};
@@ -84,7 +84,7 @@ pub enum LoadEvent<'a> {
     /// Progress of the measurement window, ten times a second.
     Tick(ObserverTick),
     /// Progress of the warm-up, ten times a second.
-    Warming(ObserverTick),
+    WarmupTick(ObserverTick),
 }
 
 /// Progress of the measurement window or of the warm-up.
@@ -124,11 +124,11 @@ pub enum LoadError {
     #[error(transparent)]
     Arrival(#[from] ArrivalError),
     #[error("a closed loop needs a number of users")]
-    Places,
+    NoConcurrency,
     #[error("the load has no end")]
     Endless,
     #[error("the workload has no time stamps")]
-    NoStamps,
+    NoTimeStamps,
     /// Each connection is an open file.
     #[error("{needed} open files are needed, the limit is {limit}")]
     Files { needed: u64, limit: u64 },
@@ -149,13 +149,13 @@ impl LoadError {
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Prompt { what: protocol::MESSAGES, .. } => Some("use /v1/chat/completions or prompts of text"),
-            Self::Prompt { path: protocol::COMPLETIONS, .. } => Some("use prompts of text"),
+            Self::Prompt { what: protocol::MESSAGE_PROMPTS, .. } => Some("use /v1/chat/completions or prompts of text"),
+            Self::Prompt { path: protocol::COMPLETIONS_PATH, .. } => Some("use prompts of text"),
             Self::Prompt { .. } => Some("use /v1/completions, or prompts of text or messages"),
             Self::ExtraBody { .. } => Some("leave the field out"),
-            Self::Places => Some("set the concurrency"),
+            Self::NoConcurrency => Some("set the concurrency"),
             Self::Endless => Some("set a number of requests or a duration"),
-            Self::NoStamps => Some("set a rate or a concurrency, or use a trace with time stamps"),
+            Self::NoTimeStamps => Some("set a rate or a concurrency, or use a trace with time stamps"),
             Self::Files { .. } => Some("reduce the concurrency, or raise the limit (`ulimit -Hn`)"),
             _ => None,
         }
@@ -184,7 +184,7 @@ pub async fn drive(
 ) -> Result<LoadRun, LoadError> {
     let signal = Arc::new(ThreadSignal::new().map_err(LoadError::System)?);
     // Dropping this future stops the load as well.
-    let _left = Raise(Arc::clone(&signal));
+    let _left = StopOnDrop(Arc::clone(&signal));
     let (result, mut answer) = oneshot::channel();
     let own = Arc::clone(&signal);
     let thread = std::thread::Builder::new().name("load".to_owned()).spawn(move || {
@@ -214,9 +214,9 @@ pub async fn drive(
 }
 
 /// Guard that stops the load when it is dropped.
-struct Raise(Arc<ThreadSignal>);
+struct StopOnDrop(Arc<ThreadSignal>);
 
-impl Drop for Raise {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.raise();
     }

@@ -120,7 +120,7 @@ pub struct LoadPlan {
 }
 
 /// Default of `LoadPlan::kept_chunks`: 64 MB at 4 bytes each.
-const KEPT_CHUNKS: usize = 16_000_000;
+const DEFAULT_KEPT_CHUNKS: usize = 16_000_000;
 
 impl LoadPlan {
     /// Creates a closed loop of `requests` requests.
@@ -136,7 +136,7 @@ impl LoadPlan {
             warmup: 0,
             request_timeout: Duration::from_mins(10),
             allow_eos: false,
-            kept_chunks: KEPT_CHUNKS,
+            kept_chunks: DEFAULT_KEPT_CHUNKS,
         }
     }
 }

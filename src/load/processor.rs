@@ -29,7 +29,7 @@ pub(super) struct ThreadUsage {
 /// Requests the lowest real-time priority, which is ahead of every thread without one. Returns `false` if it is not
 /// permitted: it requires `CAP_SYS_NICE` or a limit of real-time priorities (`ulimit -r`) above zero. Threads that are
 /// started later inherit it.
-pub(crate) fn prefer() -> bool {
+pub(crate) fn request_realtime_priority() -> bool {
     let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::RoundRobin);
     set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy).is_ok()
 }

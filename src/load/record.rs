@@ -75,7 +75,7 @@ pub struct RequestRecord {
     /// Whether a streamed reply was requested. Otherwise the whole reply is one chunk.
     pub streamed: bool,
     /// Number of requested output tokens.
-    pub asked_tokens: u32,
+    pub requested_tokens: u32,
     /// Prompt tokens by the server's count, or 0 if it sent none.
     pub prompt_tokens: u32,
     /// Prompt tokens in the server's prefix cache, if the server reports them.
@@ -107,7 +107,7 @@ impl RequestRecord {
 
     /// Returns the time from the first content chunk to the last, if the reply was streamed.
     #[must_use]
-    pub fn decode(&self) -> Option<Duration> {
+    pub fn decode_time(&self) -> Option<Duration> {
         let (first, last) = (self.chunks.first()?, self.chunks.last()?);
         self.streamed.then(|| micros(last - first))
     }

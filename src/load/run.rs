@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::arrival::instants;
 use super::clock::ArrivalClock;
-use super::connection::ConnectionTools;
+use super::connection::LoopState;
 use super::endpoint::ServerEndpoint;
-use super::feed::{IndexRange, RequestFeed};
-use super::files::FILES;
-use super::processor::prefer;
+use super::feed::{RequestFeed, SessionRange};
+use super::open_files::OPEN_FILES;
+use super::processor::request_realtime_priority;
 use super::protocol::ServerProtocol;
 use super::reactor::LoadReactor;
 use super::schedule::{LoadSchedule, RequestInstants};
@@ -23,24 +23,28 @@ use crate::workload::{WarmupSessions, Workload};
 
 /// Number of connections opened and sessions prepared before an open loop starts: one second of a high rate. Also the
 /// number of warm-up users if the plan has no concurrency.
-const AHEAD: usize = 64;
+const DEFAULT_AHEAD: usize = 64;
 
 /// Offset of the warm-up's sessions in a run without a number of requests. No session of the window reaches it.
-const FAR: u64 = 1 << 40;
+const WARMUP_OFFSET: u64 = 1 << 40;
 
 /// Returns the sessions of the warm-up. They come after those of the window; see [`WarmupSessions`].
-pub(crate) fn warmup(plan: &LoadPlan) -> IndexRange {
-    IndexRange { first: plan.first + plan.requests.unwrap_or(FAR), requests: Some(plan.warmup), sessions: None }
+pub(crate) fn warmup(plan: &LoadPlan) -> SessionRange {
+    SessionRange {
+        first: plan.first + plan.requests.unwrap_or(WARMUP_OFFSET),
+        requests: Some(plan.warmup),
+        sessions: None,
+    }
 }
 
 /// Returns the number of concurrent users of the warm-up.
 pub(crate) fn warmup_places(plan: &LoadPlan) -> usize {
-    plan.concurrency.unwrap_or(AHEAD)
+    plan.concurrency.unwrap_or(DEFAULT_AHEAD)
 }
 
 /// Returns the sessions of the measurement window. `sessions` is the result of [`check`].
-pub(crate) fn measured(plan: &LoadPlan, sessions: Option<u64>) -> IndexRange {
-    IndexRange { first: plan.first, requests: plan.requests, sessions }
+pub(crate) fn measured(plan: &LoadPlan, sessions: Option<u64>) -> SessionRange {
+    SessionRange { first: plan.first, requests: plan.requests, sessions }
 }
 
 /// Drives a load on the calling thread. The arguments and errors are those of `drive`.
@@ -52,28 +56,28 @@ pub(super) fn run(
     signal: &Arc<ThreadSignal>,
 ) -> Result<LoadRun, LoadError> {
     let sessions = check(plan, &**workload)?;
-    let _files = FILES.reserve(most_in_flight(plan, sessions))?;
+    let _files = OPEN_FILES.reserve(most_in_flight(plan, sessions))?;
     let protocol = Arc::new(ServerProtocol::new(target, plan.allow_eos)?);
     let endpoint = Arc::new(ServerEndpoint::new(target, protocol.path())?);
     let total = plan.requests.map(|requests| requests.saturating_add(plan.warmup));
-    let mut warmed = WindowTally::nothing(0);
-    warmed.ended = observer(LoadEvent::Phase { phase: LoadPhase::Prepare, total }) == RunFlow::End;
+    let mut warmed = WindowTally::not_run(0);
+    warmed.ended_by_observer = observer(LoadEvent::Phase { phase: LoadPhase::Prepare, total }) == RunFlow::End;
 
     let feed = |workload: Arc<dyn Workload>, range| {
         let (protocol, endpoint) = (Arc::clone(&protocol), Arc::clone(&endpoint));
         RequestFeed::start(workload, protocol, endpoint, range, Arc::clone(signal))
     };
     let measured = feed(Arc::clone(workload), measured(plan, sessions))?;
-    let warm = (plan.warmup > 0 && !warmed.ended)
+    let warm = (plan.warmup > 0 && !warmed.ended_by_observer)
         .then(|| feed(Arc::new(WarmupSessions(Arc::clone(workload))), warmup(plan)))
         .transpose()?;
     // Called after the feed threads were started: they would inherit the priority, and no measurement waits for them.
-    let realtime = prefer();
-    let ahead = ahead(plan, sessions);
+    let realtime = request_realtime_priority();
+    let ahead = sessions_ahead(plan, sessions);
     let mut reactor = LoadReactor::new(
         Arc::clone(&endpoint),
         Arc::clone(signal),
-        ConnectionTools::new(ArrivalClock::start()),
+        LoopState::new(ArrivalClock::start()),
         plan.request_timeout,
     )
     .map_err(LoadError::System)?;
@@ -82,7 +86,7 @@ pub(super) fn run(
     if let Some(warm) = warm {
         let places = warmup_places(plan);
         warm.wait(places.min(usize::try_from(plan.warmup).unwrap_or(usize::MAX)));
-        let zero = reactor.desk.clock.now();
+        let zero = reactor.loop_state.clock.now();
         let window = LoadWindow {
             phase: LoadPhase::Warmup,
             reactor: &mut reactor,
@@ -99,8 +103,8 @@ pub(super) fn run(
     }
 
     measured.wait(ahead);
-    reactor.desk.begin();
-    let zero = reactor.desk.clock.now();
+    reactor.loop_state.begin();
+    let zero = reactor.loop_state.clock.now();
     let schedule = LoadSchedule::new(zero, due(plan, workload, sessions), plan.concurrency, plan.duration);
     let window = LoadWindow {
         phase: LoadPhase::Measure,
@@ -113,7 +117,8 @@ pub(super) fn run(
         schedule,
         zero,
     };
-    let tally = if warmed.ended || signal.is_raised() { WindowTally::nothing(zero) } else { window.run()? };
+    let tally =
+        if warmed.ended_by_observer || signal.is_raised() { WindowTally::not_run(zero) } else { window.run()? };
     measured.close()?;
 
     let completed = warmed.records.iter().filter(|record| record.result.is_ok()).count();
@@ -123,9 +128,9 @@ pub(super) fn run(
         realtime,
         turnaround: tally.turnaround,
         wall: Duration::from_nanos(tally.end.saturating_sub(zero)),
-        lags_us: reactor.desk.lag.sorted(),
-        max_lag_us: reactor.desk.lag.max_us,
-        kernel_stamps: reactor.desk.lag.kernel_stamps(),
+        lags_us: reactor.loop_state.lag.sorted(),
+        max_lag_us: reactor.loop_state.lag.max_us,
+        kernel_stamps: reactor.loop_state.lag.kernel_stamps(),
         starved: tally.starved,
         peak_in_flight: tally.peak_in_flight,
         connections: reactor.connections,
@@ -134,11 +139,11 @@ pub(super) fn run(
     Ok(LoadRun {
         records: tally.records,
         warmup: WarmupSummary { completed, failed: warmed.records.len() - completed },
-        began: reactor.desk.clock.instant(zero),
-        ended: reactor.desk.clock.instant(tally.end),
+        began: reactor.loop_state.clock.instant(zero),
+        ended: reactor.loop_state.clock.instant(tally.end),
         unfinished: tally.unfinished,
         unsent: tally.unsent,
-        end: match (signal.is_raised(), tally.ended) {
+        end: match (signal.is_raised(), tally.ended_by_observer) {
             (true, _) => RunEnd::Stopped,
             (false, true) => RunEnd::Observer,
             (false, false) => RunEnd::Complete,
@@ -161,11 +166,11 @@ pub(crate) fn check(plan: &LoadPlan, workload: &dyn Workload) -> Result<Option<u
     }
     plan.arrival.check()?;
     if plan.arrival == ArrivalPattern::Closed && plan.concurrency.is_none() {
-        return Err(LoadError::Places);
+        return Err(LoadError::NoConcurrency);
     }
     let trace = matches!(plan.arrival, ArrivalPattern::Trace { .. });
     if trace && workload.due(0).is_none() {
-        return Err(LoadError::NoStamps);
+        return Err(LoadError::NoTimeStamps);
     }
     // Without a number of requests or a duration, a trace is played once.
     let sessions = workload.len().filter(|_| trace && plan.requests.is_none() && plan.duration.is_none());
@@ -187,12 +192,12 @@ fn most_in_flight(plan: &LoadPlan, sessions: Option<u64>) -> Option<u64> {
 }
 
 /// Returns the number of sessions to prepare, and of connections to open, before the clock starts.
-fn ahead(plan: &LoadPlan, sessions: Option<u64>) -> usize {
+fn sessions_ahead(plan: &LoadPlan, sessions: Option<u64>) -> usize {
     let most = plan.requests.or(sessions).map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
     let wanted = match plan.arrival {
         ArrivalPattern::Closed | ArrivalPattern::AtOnce => plan.concurrency.unwrap_or(usize::MAX),
         ArrivalPattern::Rate { .. } | ArrivalPattern::Ramp { .. } | ArrivalPattern::Trace { .. } => {
-            plan.concurrency.map_or(AHEAD, |places| places.min(AHEAD))
+            plan.concurrency.map_or(DEFAULT_AHEAD, |places| places.min(DEFAULT_AHEAD))
         }
     };
     wanted.min(most)

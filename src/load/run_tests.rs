@@ -103,7 +103,7 @@ async fn a_trace_is_played_once_at_its_stamps_times_a_factor() {
     let due: Vec<_> = records.iter().map(|record| record.due.as_millis()).collect();
     assert_eq!(due, [0, 20, 20, 30], "a stamp that goes back is due with the one before it");
     let refused = run(&server, SINGLE, plan).await.unwrap_err();
-    assert!(matches!(refused, LoadError::NoStamps) && refused.hint().is_some());
+    assert!(matches!(refused, LoadError::NoTimeStamps) && refused.hint().is_some());
 }
 
 #[tokio::test]
@@ -250,7 +250,7 @@ async fn a_load_without_an_end_or_with_too_many_connections_is_refused() {
     let endless = LoadPlan { requests: None, ..LoadPlan::closed(1, 1) };
     assert!(matches!(run(&server, SINGLE, endless).await, Err(LoadError::Endless)));
     let nobody = LoadPlan { concurrency: None, ..LoadPlan::closed(1, 1) };
-    assert!(matches!(run(&server, SINGLE, nobody).await, Err(LoadError::Places)));
+    assert!(matches!(run(&server, SINGLE, nobody).await, Err(LoadError::NoConcurrency)));
     let refused = run(&server, SINGLE, LoadPlan::closed(1 << 40, 1 << 41)).await.unwrap_err().to_string();
     // The number covers all loads of this process, including those of other tests.
     let (files, rest) = refused.split_once(' ').unwrap();

@@ -27,14 +27,14 @@ pub(crate) struct LoadSchedule<T = PreparedRequest> {
     /// Due times of sessions that have not begun, for lack of a place or of a prepared session.
     due: VecDeque<Nanos>,
     /// Later turns of users that still think.
-    thinking: BinaryHeap<Reverse<Thinking<T>>>,
+    thinking: BinaryHeap<Reverse<ThinkingUser<T>>>,
     /// Maximum number of users in a closed loop, otherwise of requests in flight.
     places: usize,
     /// Sessions that have begun and not ended.
     sessions: usize,
     pub(crate) in_flight: usize,
     /// When a place last became free after all had been taken.
-    freed: Nanos,
+    place_freed_at: Nanos,
     /// End of the phase: nothing is sent from here on.
     end: Option<Nanos>,
     /// Whether no further session begins.
@@ -46,7 +46,7 @@ pub(crate) struct LoadSchedule<T = PreparedRequest> {
 }
 
 /// A user between two turns.
-struct Thinking<T> {
+struct ThinkingUser<T> {
     /// End of the think time.
     due: Nanos,
     progress: UserProgress<T>,
@@ -66,11 +66,11 @@ pub(crate) enum NextSend<T = PreparedRequest> {
         queued: bool,
     },
     /// Nothing to do before this instant, unless an exchange ends.
-    At(Nanos),
+    WaitUntil(Nanos),
     /// Nothing to do until an exchange ends, or the feed has a session.
-    Wait,
+    WaitForEvent,
     /// Nothing left to send. Exchanges may still be in flight.
-    Over,
+    Finished,
 }
 
 impl<T: ScheduledTurn> LoadSchedule<T> {
@@ -91,7 +91,7 @@ impl<T: ScheduledTurn> LoadSchedule<T> {
             places: places.unwrap_or(usize::MAX),
             sessions: 0,
             in_flight: 0,
-            freed: 0,
+            place_freed_at: 0,
             end: length.map(|length| zero.saturating_add(nanos(length))),
             over: false,
             starved: 0,
@@ -138,7 +138,7 @@ impl<T: ScheduledTurn> LoadSchedule<T> {
         if self.thinking.peek().is_some_and(|turn| may_go_on && turn.0.due <= now)
             && let Some(Reverse(thinking)) = self.thinking.pop()
         {
-            let queued = thinking.due < self.freed;
+            let queued = thinking.due < self.place_freed_at;
             // A turn that did not wait for a place is due when it is sent.
             let due = (self.instants.is_some() && queued).then_some(thinking.due);
             if let Some(next) = self.send(thinking.progress, due, queued) {
@@ -150,9 +150,9 @@ impl<T: ScheduledTurn> LoadSchedule<T> {
         }
         let thinking = self.thinking.peek().map(|turn| turn.0.due).filter(|_| may_go_on);
         match [thinking, self.next.filter(|_| !self.over)].into_iter().flatten().min() {
-            Some(at) => NextSend::At(self.end.map_or(at, |end| at.min(end))),
-            None if self.over && self.thinking.is_empty() => NextSend::Over,
-            None => self.end.map_or(NextSend::Wait, NextSend::At),
+            Some(at) => NextSend::WaitUntil(self.end.map_or(at, |end| at.min(end))),
+            None if self.over && self.thinking.is_empty() => NextSend::Finished,
+            None => self.end.map_or(NextSend::WaitForEvent, NextSend::WaitUntil),
         }
     }
 
@@ -170,7 +170,7 @@ impl<T: ScheduledTurn> LoadSchedule<T> {
                 self.starved += u64::from(!std::mem::replace(&mut self.starving, true));
                 return None;
             }
-            TakenRequest::Over => {
+            TakenRequest::Exhausted => {
                 self.over = true;
                 self.due.clear();
                 return None;
@@ -184,7 +184,7 @@ impl<T: ScheduledTurn> LoadSchedule<T> {
             self.due.clear();
         }
         self.sessions += 1;
-        self.send(progress, due, due.is_some_and(|due| due < self.freed))
+        self.send(progress, due, due.is_some_and(|due| due < self.place_freed_at))
     }
 
     fn send(&mut self, mut progress: UserProgress<T>, due: Option<Nanos>, queued: bool) -> Option<NextSend<T>> {
@@ -199,36 +199,36 @@ impl<T: ScheduledTurn> LoadSchedule<T> {
     }
 
     /// Records the end of an exchange. A user whose request failed continues with the next turn.
-    pub(crate) fn ended(&mut self, rest: UserProgress<T>, now: Nanos) {
+    pub(crate) fn record_end(&mut self, rest: UserProgress<T>, now: Nanos) {
         if self.in_flight >= self.places {
-            self.freed = now;
+            self.place_freed_at = now;
         }
         self.in_flight -= 1;
         match rest.turns.front() {
             Some(next) if self.end.is_none_or(|end| now < end) => {
                 let due = now.saturating_add(nanos(next.think()));
-                self.thinking.push(Reverse(Thinking { due, progress: rest }));
+                self.thinking.push(Reverse(ThinkingUser { due, progress: rest }));
             }
             _ => self.sessions -= 1,
         }
     }
 }
 
-impl<T> Ord for Thinking<T> {
+impl<T> Ord for ThinkingUser<T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.due, self.progress.session).cmp(&(other.due, other.progress.session))
     }
 }
 
-impl<T> PartialOrd for Thinking<T> {
+impl<T> PartialOrd for ThinkingUser<T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Eq for Thinking<T> {}
+impl<T> Eq for ThinkingUser<T> {}
 
-impl<T> PartialEq for Thinking<T> {
+impl<T> PartialEq for ThinkingUser<T> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
@@ -245,11 +245,12 @@ mod tests {
         let mut session = 0;
         move || {
             if session == sessions {
-                return TakenRequest::Over;
+                return TakenRequest::Exhausted;
             }
             session += 1;
             let think = Duration::from_millis(5);
-            let turns = (0..turns).map(|_| PreparedRequest { request: Vec::new(), asked: 1, think }).collect();
+            let turns =
+                (0..turns).map(|_| PreparedRequest { request: Vec::new(), requested_tokens: 1, think }).collect();
             TakenRequest::Ready(UserProgress { session: session - 1, turn: 0, turns })
         }
     }
@@ -270,12 +271,12 @@ mod tests {
         let (mut schedule, mut feed) = (LoadSchedule::new(0, None, Some(2), None), feed(3, 1));
         let first = sent(schedule.next(0, &mut feed)).0;
         sent(schedule.next(0, &mut feed));
-        assert!(matches!(schedule.next(0, &mut feed), NextSend::Wait));
-        schedule.ended(first, 7 * MS);
+        assert!(matches!(schedule.next(0, &mut feed), NextSend::WaitForEvent));
+        schedule.record_end(first, 7 * MS);
         let (third, due, queued) = sent(schedule.next(7 * MS, &mut feed));
         assert_eq!((third.session, due, queued), (2, None, false));
-        schedule.ended(third, 8 * MS);
-        assert!(matches!(schedule.next(8 * MS, &mut feed), NextSend::Over));
+        schedule.record_end(third, 8 * MS);
+        assert!(matches!(schedule.next(8 * MS, &mut feed), NextSend::Finished));
         assert_eq!(schedule.in_flight, 1);
     }
 
@@ -283,11 +284,11 @@ mod tests {
     fn a_thinking_user_keeps_the_place_in_a_closed_loop() {
         let (mut schedule, mut feed) = (LoadSchedule::new(0, None, Some(1), None), feed(2, 2));
         let first = sent(schedule.next(0, &mut feed)).0;
-        schedule.ended(first, MS);
-        assert!(matches!(schedule.next(MS, &mut feed), NextSend::At(at) if at == 6 * MS));
+        schedule.record_end(first, MS);
+        assert!(matches!(schedule.next(MS, &mut feed), NextSend::WaitUntil(at) if at == 6 * MS));
         let again = sent(schedule.next(6 * MS, &mut feed)).0;
         assert_eq!((again.session, again.turn), (0, 2));
-        schedule.ended(again, 7 * MS);
+        schedule.record_end(again, 7 * MS);
         assert_eq!(sent(schedule.next(7 * MS, &mut feed)).0.session, 1);
     }
 
@@ -295,21 +296,21 @@ mod tests {
     fn an_open_loop_sends_when_due_with_any_number_of_requests_in_flight() {
         let (mut schedule, mut feed) = (LoadSchedule::new(MS, Some(every_10_ms()), None, None), feed(3, 1));
         assert_eq!(sent(schedule.next(MS, &mut feed)).1, Some(MS));
-        assert!(matches!(schedule.next(MS, &mut feed), NextSend::At(at) if at == 11 * MS));
+        assert!(matches!(schedule.next(MS, &mut feed), NextSend::WaitUntil(at) if at == 11 * MS));
         // This call is late: both sessions are sent, and keep their due times.
         assert_eq!(sent(schedule.next(25 * MS, &mut feed)).1, Some(11 * MS));
         let (_, due, queued) = sent(schedule.next(25 * MS, &mut feed));
         assert_eq!((due, queued), (Some(21 * MS), false));
-        assert!(matches!(schedule.next(31 * MS, &mut feed), NextSend::Over));
+        assert!(matches!(schedule.next(31 * MS, &mut feed), NextSend::Finished));
     }
 
     #[test]
     fn a_session_that_waits_for_a_place_is_queued_and_counts_from_its_due_time() {
         let (mut schedule, mut feed) = (LoadSchedule::new(0, Some(every_10_ms()), Some(1), None), feed(3, 1));
         let first = sent(schedule.next(0, &mut feed)).0;
-        assert!(matches!(schedule.next(10 * MS, &mut feed), NextSend::At(at) if at == 20 * MS));
+        assert!(matches!(schedule.next(10 * MS, &mut feed), NextSend::WaitUntil(at) if at == 20 * MS));
         assert_eq!(schedule.waiting(), 1);
-        schedule.ended(first, 15 * MS);
+        schedule.record_end(first, 15 * MS);
         let (_, due, queued) = sent(schedule.next(15 * MS, &mut feed));
         assert_eq!((due, queued), (Some(10 * MS), true));
     }
@@ -319,9 +320,9 @@ mod tests {
         let (mut schedule, mut feed) =
             (LoadSchedule::new(0, Some(every_10_ms()), Some(1), Some(Duration::from_millis(25))), feed(9, 2));
         let first = sent(schedule.next(0, &mut feed)).0;
-        assert!(matches!(schedule.next(21 * MS, &mut feed), NextSend::At(at) if at == 25 * MS));
-        schedule.ended(first, 24 * MS);
-        assert!(matches!(schedule.next(25 * MS, &mut feed), NextSend::Over));
+        assert!(matches!(schedule.next(21 * MS, &mut feed), NextSend::WaitUntil(at) if at == 25 * MS));
+        schedule.record_end(first, 24 * MS);
+        assert!(matches!(schedule.next(25 * MS, &mut feed), NextSend::Finished));
         assert_eq!((schedule.waiting(), schedule.in_flight), (2, 0));
     }
 
@@ -330,7 +331,7 @@ mod tests {
         let instants: RequestInstants = Box::new([Duration::ZERO].into_iter());
         let (mut schedule, mut feed) = (LoadSchedule::new(0, Some(instants), None, None), feed(9, 1));
         assert_eq!(sent(schedule.next(0, &mut feed)).0.session, 0);
-        assert!(matches!(schedule.next(0, &mut feed), NextSend::Over));
+        assert!(matches!(schedule.next(0, &mut feed), NextSend::Finished));
     }
 
     #[test]
@@ -341,15 +342,15 @@ mod tests {
             other => other,
         };
         sent(schedule.next(25 * MS, last));
-        assert!(matches!(schedule.next(25 * MS, || panic!("asked again")), NextSend::Over));
+        assert!(matches!(schedule.next(25 * MS, || panic!("asked again")), NextSend::Finished));
         assert_eq!(schedule.waiting(), 0);
     }
 
     #[test]
     fn a_feed_that_is_behind_is_noticed_once_and_waited_for() {
         let mut schedule: LoadSchedule = LoadSchedule::new(0, None, Some(1), None);
-        assert!(matches!(schedule.next(0, || TakenRequest::NotYet), NextSend::Wait));
-        assert!(matches!(schedule.next(MS, || TakenRequest::NotYet), NextSend::Wait));
+        assert!(matches!(schedule.next(0, || TakenRequest::NotYet), NextSend::WaitForEvent));
+        assert!(matches!(schedule.next(MS, || TakenRequest::NotYet), NextSend::WaitForEvent));
         assert_eq!(schedule.starved, 1);
         sent(schedule.next(2 * MS, feed(1, 1)));
     }

@@ -323,7 +323,7 @@ async fn the_warm_up_has_other_prompts_and_no_records() {
         match event {
             LoadEvent::Phase { phase, total } => log.lock().unwrap().push((phase, total, None)),
             LoadEvent::Ended { phase, record } => log.lock().unwrap().push((phase, None, Some(record.result.is_ok()))),
-            LoadEvent::Tick(_) | LoadEvent::Warming(_) => {}
+            LoadEvent::Tick(_) | LoadEvent::WarmupTick(_) => {}
         }
         RunFlow::Continue
     };

@@ -16,10 +16,10 @@ use super::{LoadError, LoadEvent, LoadPhase, LoadPlan, Observer, ObserverTick, R
 
 /// Pause of a closed loop after a failed connect: 10 ms. Without it the loop would retry as fast as the processor
 /// allows.
-const REFUSED: Nanos = 10_000_000;
+const REFUSED_PAUSE: Nanos = 10_000_000;
 
 /// Interval of the observer's ticks: 100 ms.
-const TICK: Nanos = 100_000_000;
+const TICK_INTERVAL: Nanos = 100_000_000;
 
 /// Context of a phase.
 pub(super) struct LoadWindow<'a> {
@@ -44,7 +44,7 @@ pub(super) struct WindowTally {
     kept_chunks: usize,
     pub(super) peak_in_flight: usize,
     /// Whether the observer has ended the run.
-    pub(super) ended: bool,
+    pub(super) ended_by_observer: bool,
     /// Nothing is sent before this instant.
     refused_until: Nanos,
     pub(super) unfinished: usize,
@@ -59,8 +59,8 @@ pub(super) struct WindowTally {
 
 impl WindowTally {
     /// Returns the tally of a window that was ended before it began.
-    pub(super) fn nothing(end: Nanos) -> Self {
-        Self { ended: true, end, ..Self::default() }
+    pub(super) fn not_run(end: Nanos) -> Self {
+        Self { ended_by_observer: true, end, ..Self::default() }
     }
 }
 
@@ -72,13 +72,13 @@ impl LoadWindow<'_> {
     pub(super) fn run(mut self) -> Result<WindowTally, LoadError> {
         let mut tally = WindowTally::default();
         let total = if self.phase == LoadPhase::Warmup { Some(self.plan.warmup) } else { self.plan.requests };
-        tally.ended = (self.observer)(LoadEvent::Phase { phase: self.phase, total }) == RunFlow::End;
+        tally.ended_by_observer = (self.observer)(LoadEvent::Phase { phase: self.phase, total }) == RunFlow::End;
         let before = usage().map_err(LoadError::System)?;
         self.drive(&mut tally).map_err(LoadError::System)?;
         let after = usage().map_err(LoadError::System)?;
         tally.cpu = after.cpu.saturating_sub(before.cpu);
         tally.processor_wait = after.waited.zip(before.waited).map(|(after, before)| after.saturating_sub(before));
-        tally.end = self.reactor.desk.clock.now();
+        tally.end = self.reactor.loop_state.clock.now();
         tally.unfinished = self.schedule.in_flight;
         tally.unsent = self.schedule.waiting();
         tally.starved = self.schedule.starved;
@@ -86,38 +86,38 @@ impl LoadWindow<'_> {
     }
 
     fn drive(&mut self, tally: &mut WindowTally) -> io::Result<()> {
-        let mut next_tick = self.zero + TICK;
+        let mut next_tick = self.zero + TICK_INTERVAL;
         loop {
             let next = self.send(tally)?;
             if self.is_stopped(tally) {
                 return Ok(());
             }
-            let now = self.reactor.desk.clock.now();
+            let now = self.reactor.loop_state.clock.now();
             let mut until = match next {
-                NextSend::Over if self.schedule.in_flight == 0 => return Ok(()),
-                NextSend::At(at) => at,
-                NextSend::Over | NextSend::Wait | NextSend::Send { .. } => Nanos::MAX,
+                NextSend::Finished if self.schedule.in_flight == 0 => return Ok(()),
+                NextSend::WaitUntil(at) => at,
+                NextSend::Finished | NextSend::WaitForEvent | NextSend::Send { .. } => Nanos::MAX,
             };
             if now >= next_tick {
                 self.tick(now, tally);
-                if tally.ended {
+                if tally.ended_by_observer {
                     return Ok(());
                 }
-                next_tick += TICK * ((now - next_tick) / TICK + 1);
+                next_tick += TICK_INTERVAL * ((now - next_tick) / TICK_INTERVAL + 1);
             }
             until = until.min(next_tick);
             // The wait ends at the next tick at the latest. The stop flag is therefore checked even without an event.
-            for event in 0..self.reactor.wait(until.min(now + 10 * TICK))? {
+            for event in 0..self.reactor.wait(until.min(now + 10 * TICK_INTERVAL))? {
                 if let Some(finished) = self.reactor.handle(event)? {
                     self.finish(finished, tally);
                     self.send(tally)?;
                     // After the observer has ended the run, it receives no further replies of this batch.
-                    if tally.ended {
+                    if tally.ended_by_observer {
                         return Ok(());
                     }
                 }
             }
-            while !tally.ended
+            while !tally.ended_by_observer
                 && let Some(finished) = self.reactor.expired()
             {
                 self.finish(finished, tally);
@@ -126,22 +126,22 @@ impl LoadWindow<'_> {
     }
 
     fn is_stopped(&self, tally: &WindowTally) -> bool {
-        tally.ended || self.signal.is_raised()
+        tally.ended_by_observer || self.signal.is_raised()
     }
 
     /// Sends all requests that can be sent now, and returns the next action.
     fn send(&mut self, tally: &mut WindowTally) -> io::Result<NextSend> {
         loop {
             if self.is_stopped(tally) {
-                return Ok(NextSend::Wait);
+                return Ok(NextSend::WaitForEvent);
             }
-            let now = self.reactor.desk.clock.now();
+            let now = self.reactor.loop_state.clock.now();
             if now < tally.refused_until {
-                return Ok(NextSend::At(tally.refused_until));
+                return Ok(NextSend::WaitUntil(tally.refused_until));
             }
             match self.schedule.next(now, || self.feed.take()) {
                 NextSend::Send { turn, rest, due, queued } => {
-                    let timing = ExchangeTiming { due, queued, now, limit: self.plan.request_timeout };
+                    let timing = ExchangeTiming { due, queued, sent: now, limit: self.plan.request_timeout };
                     let exchange = HttpExchange::new(turn, rest, timing, self.protocol);
                     tally.sent += 1;
                     tally.peak_in_flight = tally.peak_in_flight.max(self.schedule.in_flight);
@@ -155,16 +155,16 @@ impl LoadWindow<'_> {
     }
 
     fn finish(&mut self, finished: FinishedExchange, tally: &mut WindowTally) {
-        let now = self.reactor.desk.clock.now();
+        let now = self.reactor.loop_state.clock.now();
         let FinishedExchange { exchange, status, lost } = finished;
         let waited = now.saturating_sub(exchange.last);
         let (mut record, rest) = exchange.end(status, lost, now, self.zero);
-        self.schedule.ended(rest, now);
+        self.schedule.record_end(rest, now);
         if self.schedule.is_closed() && matches!(record.result, Err(RequestError::Connect(_))) {
-            tally.refused_until = now + REFUSED;
+            tally.refused_until = now + REFUSED_PAUSE;
         }
         let flow = (self.observer)(LoadEvent::Ended { phase: self.phase, record: &record });
-        tally.ended |= flow == RunFlow::End;
+        tally.ended_by_observer |= flow == RunFlow::End;
         if record.chunks.len() > 2 && tally.kept_chunks + record.chunks.len() > self.plan.kept_chunks {
             record.chunks.drain(1..record.chunks.len() - 1);
             record.chunks.shrink_to_fit();
@@ -183,9 +183,9 @@ impl LoadWindow<'_> {
             sent: tally.sent,
             in_flight: self.schedule.in_flight,
             waiting: self.schedule.waiting(),
-            chunks: self.reactor.desk.chunks,
+            chunks: self.reactor.loop_state.chunks,
         };
-        let event = if self.phase == LoadPhase::Measure { LoadEvent::Tick(tick) } else { LoadEvent::Warming(tick) };
-        tally.ended |= (self.observer)(event) == RunFlow::End;
+        let event = if self.phase == LoadPhase::Measure { LoadEvent::Tick(tick) } else { LoadEvent::WarmupTick(tick) };
+        tally.ended_by_observer |= (self.observer)(event) == RunFlow::End;
     }
 }

@@ -11,10 +11,10 @@ use crate::stats::{GIB, gib, to_f64};
 
 /// Memory of the sampler at its peak, in multiples of the 32-bit logits. It holds 16-bit and 32-bit logits, sorted
 /// values with 64-bit indices, probabilities, sums and masks.
-const SORTING: f64 = 9.5;
-/// Like `SORTING`, for releases that do not sort: from 0.20 a Triton kernel finds the thresholds of top-k and top-p
+const SORTING_PEAK_FACTOR: f64 = 9.5;
+/// Like `SORTING_PEAK_FACTOR`, for releases that do not sort: from 0.20 a Triton kernel finds the thresholds of top-k and top-p
 /// (`apply_top_k_top_p_triton`).
-const SELECTING: f64 = 4.5;
+const SELECTING_PEAK_FACTOR: f64 = 4.5;
 
 /// Components of the peak in GiB.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,7 +34,8 @@ pub(super) fn peaks(model: &ModelShape, launch: &MemoryLaunch) -> Option<Activat
     let parallel = to_f64(resolved.tensor_parallel_size.max(1));
     let (tokens, hidden) = (to_f64(resolved.max_num_batched_tokens), to_f64(model.hidden_size?));
     let sequences = to_f64(resolved.max_num_seqs.min(resolved.max_num_batched_tokens));
-    let copies = if launch.target.version >= EngineVersion::V0_20 { SELECTING } else { SORTING };
+    let copies =
+        if launch.target.version >= EngineVersion::V0_20 { SELECTING_PEAK_FACTOR } else { SORTING_PEAK_FACTOR };
     // Copies of the feed-forward's inner activations, and of the hidden states.
     let (inner, outer) = match (resolved.v0, launch.compiled) {
         (_, false) => (3.0, 3.0),
@@ -83,7 +84,7 @@ pub(super) fn overhead(launch: &MemoryLaunch) -> (f64, f64) {
 }
 
 /// Returns the prior's standard deviations of the factors on the sampler and on the forward step.
-pub(super) fn doubts(model: &ModelShape, launch: &MemoryLaunch) -> (f64, f64) {
+pub(super) fn factor_deviations(model: &ModelShape, launch: &MemoryLaunch) -> (f64, f64) {
     // The constants were fitted to releases up to 0.11.
     let measured = launch.target.version < EngineVersion::V0_12;
     // The engine also profiles encoders of images and sound, and it runs some of them with fewer sequences.

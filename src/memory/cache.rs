@@ -26,13 +26,13 @@ pub struct CacheLayout {
     /// Number of devices among which the context of one sequence is divided.
     context_parallel_size: u64,
     /// Blocks that the release's check of the longest length leaves out: 1 from 0.32 on, 0 before.
-    reserved: u64,
+    reserved_blocks: u64,
     /// The number of pipeline stages, for V0 only. V0 divides the number of blocks by it to check whether a sequence
     /// fits.
     v0_stages: Option<u64>,
     /// Whether the release's log computes the cache's tokens as concurrency times `max_model_len` (from 0.20 on).
     /// Otherwise it multiplies blocks by block size.
-    tells_concurrency: bool,
+    logs_concurrency: bool,
 }
 
 impl CacheLayout {
@@ -41,7 +41,7 @@ impl CacheLayout {
     #[must_use]
     pub fn new(model: &ModelShape, launch: &MemoryLaunch) -> Option<Self> {
         // The caches of encoders, recurrent layers and unknown types are not counted here.
-        if model.encoder_decoder || model.irregular_cache || launch.unknown_cache {
+        if model.encoder_decoder || model.irregular_cache || launch.unknown_cache_dtype {
             return None;
         }
         let resolved = &launch.resolved;
@@ -75,9 +75,9 @@ impl CacheLayout {
             context_parallel_size: launch.context_parallel_size.max(1),
             // `BlockPool` never hands out its null block. From 0.32 on, the check of the length takes that into
             // account.
-            reserved: u64::from(since(32)),
+            reserved_blocks: u64::from(since(32)),
             v0_stages: resolved.v0.then_some(resolved.pipeline_parallel_size.max(1)),
-            tells_concurrency: since(20),
+            logs_concurrency: since(20),
         })
     }
 
@@ -101,14 +101,14 @@ impl CacheLayout {
     #[must_use]
     pub fn bytes_needed(&self, length: u64) -> u64 {
         let stages = self.v0_stages.unwrap_or(1);
-        let blocks = self.blocks_per_request(length).saturating_mul(stages).saturating_add(self.reserved);
+        let blocks = self.blocks_per_request(length).saturating_mul(stages).saturating_add(self.reserved_blocks);
         blocks.saturating_mul(self.block_bytes)
     }
 
     /// Returns whether this number of blocks holds one sequence of this length.
     #[must_use]
     pub fn holds(&self, blocks: u64, length: u64) -> bool {
-        let usable = blocks.saturating_sub(self.reserved) / self.v0_stages.unwrap_or(1);
+        let usable = blocks.saturating_sub(self.reserved_blocks) / self.v0_stages.unwrap_or(1);
         blocks > 0 && self.blocks_per_request(length) <= usable
     }
 
@@ -132,7 +132,7 @@ impl CacheLayout {
     /// Returns the tokens of the cache as the release's log reports them.
     #[must_use]
     pub fn tokens(&self, blocks: u64, length: u64) -> u64 {
-        if self.tells_concurrency {
+        if self.logs_concurrency {
             let tokens = u128::from(blocks) * u128::from(length) / u128::from(self.blocks_per_request(length).max(1));
             return u64::try_from(tokens).unwrap_or(u64::MAX);
         }
@@ -144,7 +144,7 @@ impl CacheLayout {
     /// rounding.
     #[must_use]
     pub fn blocks_of_tokens(&self, tokens: u64, length: u64) -> u64 {
-        if self.tells_concurrency {
+        if self.logs_concurrency {
             let blocks = u128::from(tokens) * u128::from(self.blocks_per_request(length)) / u128::from(length.max(1));
             return u64::try_from(blocks).unwrap_or(u64::MAX);
         }
@@ -204,7 +204,7 @@ mod tests {
     fn launch(version: &str, change: impl Fn(ResolvedConfig) -> ResolvedConfig) -> MemoryLaunch {
         let MemoryLaunch { target, resolved, .. } = test_launch();
         let version: EngineVersion = version.parse().unwrap();
-        let plain = MemoryLaunch::plain(LaunchTarget { version, ..target }, change(resolved));
+        let plain = MemoryLaunch::from_resolved(LaunchTarget { version, ..target }, change(resolved));
         let concurrent_batches = if version >= EngineVersion::V0_32 { 2 } else { 1 };
         MemoryLaunch { hybrid: version >= EngineVersion::V0_10, concurrent_batches, ..plain }
     }

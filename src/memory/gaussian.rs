@@ -26,7 +26,7 @@ impl Gaussian {
 
     /// Returns the variance of the inner product of `slope` and the corrections.
     pub(super) fn variance(&self, slope: &Vector) -> f64 {
-        dot(slope, &self.times(slope))
+        dot(slope, &self.covariance_times(slope))
     }
 
     /// Makes one correction less certain.
@@ -39,7 +39,7 @@ impl Gaussian {
     /// `surprise` is the observation minus the mean's prediction. `slope` is the derivative of the prediction with
     /// respect to the corrections. `noise` is the variance of the observation itself.
     pub(super) fn observe(&mut self, slope: &Vector, surprise: f64, noise: f64) {
-        let gain = self.times(slope);
+        let gain = self.covariance_times(slope);
         let total = dot(slope, &gain) + noise;
         if !(total > 0.0 && surprise.is_finite()) {
             return;
@@ -53,7 +53,7 @@ impl Gaussian {
     }
 
     /// Returns the covariance times `slope`.
-    fn times(&self, slope: &Vector) -> Vector {
+    fn covariance_times(&self, slope: &Vector) -> Vector {
         self.covariance.map(|row| dot(&row, slope))
     }
 }

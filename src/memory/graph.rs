@@ -37,7 +37,7 @@ pub fn captured_sizes(launch: &MemoryLaunch) -> u64 {
 }
 
 /// Returns whether the release subtracts an estimate of the graphs before it sizes the cache.
-pub(super) fn are_subtracted(launch: &MemoryLaunch) -> bool {
+pub(super) fn subtracts_graphs(launch: &MemoryLaunch) -> bool {
     launch.estimates_graphs && launch.target.version >= EngineVersion::V0_20
 }
 

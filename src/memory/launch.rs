@@ -25,7 +25,7 @@ pub struct MemoryLaunch {
     /// Bytes of one cached element. `None` means the model's own type.
     pub cache_dtype_bytes: Option<u64>,
     /// Whether the cache has a type of unknown size.
-    pub unknown_cache: bool,
+    pub unknown_cache_dtype: bool,
     /// Number of data-parallel replicas, among which the experts of a layer are divided.
     pub data_parallel_size: u64,
     /// Whether latent attention is cached as `fp8_ds_mla`.
@@ -60,14 +60,14 @@ impl MemoryLaunch {
 
     /// Creates a launch without flags that change the use of memory beyond the resolved values.
     #[must_use]
-    pub fn plain(target: LaunchTarget, resolved: ResolvedConfig) -> Self {
+    pub fn from_resolved(target: LaunchTarget, resolved: ResolvedConfig) -> Self {
         Self {
             target,
             resolved,
             eager: false,
             compiled: !resolved.v0,
             cache_dtype_bytes: None,
-            unknown_cache: false,
+            unknown_cache_dtype: false,
             data_parallel_size: 1,
             deepseek_cache: false,
             dtype_bytes: None,

@@ -26,11 +26,11 @@ pub struct LearnedMemory {
 }
 
 /// Standard deviation of logged sizes in GiB. Logs print two or four decimals, and equal starts differ slightly.
-const PRINTED: f64 = 0.01;
+const LOGGED_SIZE_DEVIATION: f64 = 0.01;
 
 /// Number of standard deviations beyond which the estimates do not explain an observation. Something unknown then uses
 /// memory, such as another process. The overhead becomes less certain by that difference.
-const UNEXPLAINED: f64 = 4.0;
+const OUTLIER_DEVIATIONS: f64 = 4.0;
 
 impl LearnedMemory {
     #[must_use]
@@ -54,7 +54,7 @@ impl LearnedMemory {
         let mut gaussian = base.prior();
         for observation in &self.observations {
             if let Some(seen) = UncorrectedMemory::new(model, &observation.launch) {
-                learn(&mut gaussian, model, observation, &seen, launch);
+                apply_observation(&mut gaussian, model, observation, &seen, launch);
             }
         }
         gaussian
@@ -62,7 +62,7 @@ impl LearnedMemory {
 }
 
 /// Updates the corrections with one observed start.
-fn learn(
+fn apply_observation(
     gaussian: &mut Gaussian,
     model: &ModelShape,
     observation: &StartObservation,
@@ -70,11 +70,11 @@ fn learn(
     launch: &MemoryLaunch,
 ) {
     let StartObservation { launch: past, observed } = observation;
-    let (weights_doubt, doubt) = strangeness(past, launch);
+    let (weights_doubt, doubt) = mismatch_deviations(past, launch);
     if let Some(weights) = observed.weights_gib {
         let slope = seen.weights_slope();
         let expected: f64 = slope.iter().zip(gaussian.mean).map(|(slope, mean)| slope * mean).sum();
-        let deviation = PRINTED + weights_doubt * weights;
+        let deviation = LOGGED_SIZE_DEVIATION + weights_doubt * weights;
         gaussian.observe(&slope, weights - expected, deviation * deviation);
     }
     if let Some(graphs) = observed.graphs_gib {
@@ -87,9 +87,9 @@ fn learn(
     };
     let corrected = seen.correct(&gaussian.mean);
     let surprise = (budget - cache) - corrected.used;
-    let noise = PRINTED * PRINTED + doubt * doubt;
+    let noise = LOGGED_SIZE_DEVIATION * LOGGED_SIZE_DEVIATION + doubt * doubt;
     let variance = gaussian.variance(&corrected.slope) + noise;
-    if surprise * surprise > UNEXPLAINED * UNEXPLAINED * variance {
+    if surprise * surprise > OUTLIER_DEVIATIONS * OUTLIER_DEVIATIONS * variance {
         gaussian.widen(OVERHEAD, surprise * surprise);
     }
     gaussian.observe(&corrected.slope, surprise, noise);
@@ -97,7 +97,7 @@ fn learn(
 
 /// Returns the additional standard deviations of an observed start if `launch` differs in more than its sizes. The
 /// first is a share of the weights, the second is in GiB.
-fn strangeness(past: &MemoryLaunch, launch: &MemoryLaunch) -> (f64, f64) {
+fn mismatch_deviations(past: &MemoryLaunch, launch: &MemoryLaunch) -> (f64, f64) {
     let (a, b) = (&past.resolved, &launch.resolved);
     let apart =
         (a.tensor_parallel_size, a.pipeline_parallel_size) != (b.tensor_parallel_size, b.pipeline_parallel_size);

@@ -32,7 +32,7 @@ fn test_model() -> crate::facts::ModelShape {
 /// Returns a launch of 0.11 on an H100 with that release's defaults.
 #[cfg(test)]
 fn test_launch() -> MemoryLaunch {
-    MemoryLaunch::plain(
+    MemoryLaunch::from_resolved(
         LaunchTarget {
             version: crate::facts::EngineVersion::new(0, 11, 0),
             cpu: false,

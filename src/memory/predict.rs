@@ -16,7 +16,7 @@ pub(super) const GRAPHS: usize = 4;
 
 /// Standard deviation in GiB of the engine's memory profiling between equal starts. Among 162 starts on an L40S, equal
 /// ones differ by 0.001 to 0.002. The value is larger because allocators round up.
-const REPEAT: f64 = 0.01;
+const REPEAT_DEVIATION: f64 = 0.01;
 
 /// Predicted parts of one device's memory after a start, in GiB. Each is a mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +40,7 @@ pub struct MemoryPrediction {
     /// Number of blocks, if a flag sets it.
     blocks: Option<u64>,
     /// The probability that a cache of a set size does not fit into the device beside the other parts.
-    crowded: f64,
+    overflow_probability: f64,
 }
 
 impl MemoryPrediction {
@@ -49,9 +49,9 @@ impl MemoryPrediction {
     pub fn failure_probability(&self) -> f64 {
         let refused = match self.blocks {
             Some(blocks) => certain(!self.layout.holds(blocks, self.max_model_len)),
-            None => self.too_small(self.max_model_len),
+            None => self.too_small_probability(self.max_model_len),
         };
-        1.0 - (1.0 - refused) * (1.0 - self.crowded)
+        1.0 - (1.0 - refused) * (1.0 - self.overflow_probability)
     }
 
     /// Returns the memory in GiB that the cache lacks for one sequence of `max_model_len`. Negative if the cache is
@@ -62,7 +62,7 @@ impl MemoryPrediction {
     }
 
     /// Returns the probability that the cache does not hold one sequence of this length.
-    fn too_small(&self, length: u64) -> f64 {
+    fn too_small_probability(&self, length: u64) -> f64 {
         let needed = gib(self.layout.bytes_needed(length).max(1));
         if self.cache_deviation_gib > 0.0 {
             normal::cdf((needed - self.cache_gib) / self.cache_deviation_gib)
@@ -91,8 +91,8 @@ impl MemoryPrediction {
 
     /// Returns whether weights and activations leave no room for a cache of a set size.
     #[must_use]
-    pub fn is_crowded(&self) -> bool {
-        self.crowded > 0.5
+    pub fn is_overfull(&self) -> bool {
+        self.overflow_probability > 0.5
     }
 
     /// Returns whether the cache's size is set and too small for one sequence of the longest length, on any device.
@@ -104,7 +104,7 @@ impl MemoryPrediction {
     /// Returns the largest length, in tokens, that fits even if the cache is two standard deviations smaller. 0 if none
     /// fits.
     #[must_use]
-    pub fn careful_length(&self) -> u64 {
+    pub fn safe_length(&self) -> u64 {
         let careful = gib_to_bytes(self.cache_gib - 2.0 * self.cache_deviation_gib);
         let blocks = self.blocks.unwrap_or_else(|| self.layout.blocks(careful));
         self.layout.largest_length(blocks, self.max_model_len)
@@ -133,7 +133,7 @@ pub(super) struct UncorrectedMemory {
     /// Whether the release subtracts the graphs before it sizes the cache.
     subtracts_graphs: bool,
     /// Standard deviations of the factors on the sampler and on the forward step.
-    doubts: (f64, f64),
+    factor_deviations: (f64, f64),
 }
 
 /// The parts after correction, and the derivative of `used` with respect to the corrections.
@@ -155,8 +155,8 @@ impl UncorrectedMemory {
             peaks: activation::peaks(model, launch)?,
             overhead: activation::overhead(launch),
             graphs: graph::graphs(model, launch)?,
-            subtracts_graphs: graph::are_subtracted(launch),
-            doubts: activation::doubts(model, launch),
+            subtracts_graphs: graph::subtracts_graphs(launch),
+            factor_deviations: activation::factor_deviations(model, launch),
         })
     }
 
@@ -164,7 +164,10 @@ impl UncorrectedMemory {
     pub(super) fn prior(&self) -> Gaussian {
         // The overhead's correction is a summand, the others are factors.
         let mean = [1.0, 1.0, 1.0, 0.0, 1.0];
-        Gaussian::independent(mean, [self.weights.doubt, self.doubts.0, self.doubts.1, self.overhead.1, 0.5])
+        Gaussian::independent(
+            mean,
+            [self.weights.relative_deviation, self.factor_deviations.0, self.factor_deviations.1, self.overhead.1, 0.5],
+        )
     }
 
     /// Returns the derivative of the observed weights with respect to the corrections.
@@ -226,12 +229,12 @@ pub fn predict(model: &ModelShape, launch: &MemoryLaunch, learned: &LearnedMemor
             layout,
             max_model_len: launch.resolved.max_model_len,
             blocks: launch.blocks,
-            crowded: 0.0,
+            overflow_probability: 0.0,
         });
     };
     let gaussian = learned.corrections(model, launch, &base);
     let corrected = base.correct(&gaussian.mean);
-    let deviation = (gaussian.variance(&corrected.slope) + REPEAT * REPEAT).sqrt();
+    let deviation = (gaussian.variance(&corrected.slope) + REPEAT_DEVIATION * REPEAT_DEVIATION).sqrt();
     let left = budget_gib.map(|budget| budget - corrected.used);
     let (cache_gib, cache_deviation_gib) = match (set, left) {
         (Some(set), _) => (set, 0.0),
@@ -253,7 +256,7 @@ pub fn predict(model: &ModelShape, launch: &MemoryLaunch, learned: &LearnedMemor
         layout,
         max_model_len: launch.resolved.max_model_len,
         blocks: launch.blocks,
-        crowded,
+        overflow_probability: crowded,
     })
 }
 

@@ -10,7 +10,7 @@ use crate::stats::{GIB, gib, to_f64};
 pub(super) struct WeightMemory {
     pub(super) gib: f64,
     /// Standard deviation as a share of `gib`.
-    pub(super) doubt: f64,
+    pub(super) relative_deviation: f64,
 }
 
 /// Bits of one `mxfp4` weight: 4, and an 8-bit scale for each block of 32 weights.
@@ -23,16 +23,16 @@ pub(super) fn weights(model: &ModelShape, launch: &MemoryLaunch) -> Option<Weigh
     let resolved = &launch.resolved;
     let layers = model.layers.unwrap_or(1);
     let stage = to_f64(stage_layers(layers, launch)) / to_f64(layers.max(1));
-    let estimate = match (model.checkpoint_bytes, shaped(model, launch)) {
+    let estimate = match (model.checkpoint_bytes, weights_from_shape(model, launch)) {
         // Packed experts are stored without padding, but loaded with it.
         (Some(bytes), _) if !is_mxfp4(model) => {
-            let scale = converted(model, launch);
+            let scale = load_size_ratio(model, launch);
             let doubt = if scale.is_some() { 0.01 } else { 0.1 };
             let quantized = if model.quantization.is_some() { 0.02 } else { 0.0 };
-            WeightMemory { gib: gib(bytes) * scale.unwrap_or(1.0), doubt: doubt + quantized }
+            WeightMemory { gib: gib(bytes) * scale.unwrap_or(1.0), relative_deviation: doubt + quantized }
         }
         (_, Some(shaped)) => shaped,
-        (Some(bytes), None) => WeightMemory { gib: gib(bytes), doubt: 0.08 },
+        (Some(bytes), None) => WeightMemory { gib: gib(bytes), relative_deviation: 0.08 },
         (None, None) => return None,
     };
     // The replicas together hold one copy of the experts.
@@ -46,7 +46,7 @@ pub(super) fn weights(model: &ModelShape, launch: &MemoryLaunch) -> Option<Weigh
     // device holds a copy of norms and small projections.
     let uneven = if share < 1.0 { 0.01 } else { 0.0 } + if resolved.pipeline_parallel_size > 1 { 0.05 } else { 0.0 };
     let gib = (estimate.gib * share - gib(launch.offloaded)).max(0.0);
-    Some(WeightMemory { gib, doubt: estimate.doubt + uneven })
+    Some(WeightMemory { gib, relative_deviation: estimate.relative_deviation + uneven })
 }
 
 fn is_mxfp4(model: &ModelShape) -> bool {
@@ -59,7 +59,7 @@ fn plain_bytes(model: &ModelShape, launch: &MemoryLaunch) -> f64 {
 }
 
 /// Returns the ratio of the loaded size of the weights to the stored size. `None` if it is not known.
-fn converted(model: &ModelShape, launch: &MemoryLaunch) -> Option<f64> {
+fn load_size_ratio(model: &ModelShape, launch: &MemoryLaunch) -> Option<f64> {
     let cast = plain_bytes(model, launch) / to_f64(model.dtype_bytes.max(1));
     match (&model.quantization, &launch.quantization) {
         (Some(_), _) => Some(1.0),
@@ -128,7 +128,7 @@ fn expert_weights(model: &ModelShape) -> Option<f64> {
 }
 
 /// Estimates the weights of the whole model from its shape.
-fn shaped(model: &ModelShape, launch: &MemoryLaunch) -> Option<WeightMemory> {
+fn weights_from_shape(model: &ModelShape, launch: &MemoryLaunch) -> Option<WeightMemory> {
     if model.experts.is_none() && model.intermediate_size.is_none() {
         return None;
     }
@@ -155,14 +155,14 @@ fn shaped(model: &ModelShape, launch: &MemoryLaunch) -> Option<WeightMemory> {
         (model.experts.is_some() && !is_mxfp4(model), 0.03),
         (model.latent.is_some(), 0.03),
         (model.multimodal || model.encoder_decoder, 0.05),
-        (!is_plain(model), 0.04),
+        (!is_modelled_family(model), 0.04),
     ];
     let doubt = doubt.iter().filter(|(applies, _)| *applies).map(|(_, doubt)| doubt).sum();
-    Some(WeightMemory { gib: (quantized + embeddings * plain) / to_f64(GIB), doubt })
+    Some(WeightMemory { gib: (quantized + embeddings * plain) / to_f64(GIB), relative_deviation: doubt })
 }
 
 /// Returns whether the formulas were made for the model's family.
-fn is_plain(model: &ModelShape) -> bool {
+fn is_modelled_family(model: &ModelShape) -> bool {
     let plain = [
         "llama",
         "mistral",

@@ -23,7 +23,7 @@ use crate::stats::{f64_to_usize, to_f64};
 use crate::trial::Interval;
 
 /// The 97.5 % quantile of the normal distribution.
-const Z: f64 = 1.959_963_984_540_054;
+const NORMAL_QUANTILE: f64 = 1.959_963_984_540_054;
 
 /// A ratio and half the width of its interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,7 +60,7 @@ pub(super) fn batched(observations: &[(f64, f64)], k: usize) -> Vec<(f64, f64)> 
 /// Returns the ratio of the sums of `y` and `x` over batches `(y, x)` in the order of time, with 95 % confidence.
 /// Returns `None` for fewer than 10 batches, and if the sum of `x` is not above 0.
 pub(crate) fn batch_means(batches: &[(f64, f64)]) -> Option<RatioEstimate> {
-    batch_means_at(batches, Z)
+    batch_means_at(batches, NORMAL_QUANTILE)
 }
 
 /// Like [`batch_means`], but for the quantile `z` of the normal distribution instead of that of 97.5 %.
@@ -133,7 +133,11 @@ mod tests {
     #[test]
     fn students_quantiles_are_those_of_the_tables() {
         for (freedom, expected) in [(9.0, 2.262), (19.0, 2.093), (30.0, 2.042)] {
-            assert!((student(Z, freedom) - expected).abs() < 0.001, "{freedom}: {}", student(Z, freedom));
+            assert!(
+                (student(NORMAL_QUANTILE, freedom) - expected).abs() < 0.001,
+                "{freedom}: {}",
+                student(NORMAL_QUANTILE, freedom)
+            );
         }
     }
 

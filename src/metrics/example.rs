@@ -21,7 +21,7 @@ pub(super) fn record(sent: u64, chunks: &[u32]) -> RequestRecord {
         chunks,
         end,
         streamed: true,
-        asked_tokens: output_tokens,
+        requested_tokens: output_tokens,
         prompt_tokens: 10,
         cached_tokens: None,
         output_tokens,

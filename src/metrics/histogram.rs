@@ -9,7 +9,7 @@ use crate::stats::{f64_to_u64, to_f64};
 use crate::trial::Distribution;
 
 /// Base-2 logarithm of the number of buckets per power of two.
-const BITS: u32 = 10;
+const BUCKET_BITS: u32 = 10;
 
 /// Counts of unsigned values. The owner decides their unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,15 +90,15 @@ impl Histogram {
 }
 
 fn bucket(value: u64) -> usize {
-    let power = value.checked_ilog2().unwrap_or(0).max(BITS) - BITS;
+    let power = value.checked_ilog2().unwrap_or(0).max(BUCKET_BITS) - BUCKET_BITS;
     // The value's leading bits. The first is the 1 of its power of two.
     let lead = value >> power;
-    usize::try_from(u64::from(power) * (1 << BITS) + lead).unwrap_or(usize::MAX)
+    usize::try_from(u64::from(power) * (1 << BUCKET_BITS) + lead).unwrap_or(usize::MAX)
 }
 
 fn middle(bucket: usize) -> f64 {
-    let power = (bucket >> BITS).saturating_sub(1);
-    let lead = bucket - (power << BITS);
+    let power = (bucket >> BUCKET_BITS).saturating_sub(1);
+    let lead = bucket - (power << BUCKET_BITS);
     let width = 2.0_f64.powi(i32::try_from(power).unwrap_or(i32::MAX));
     // A bucket contains the values from its start up to, but not including, the next bucket's start.
     to_f64(lead) * width + (width - 1.0) / 2.0

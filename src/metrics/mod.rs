@@ -56,7 +56,7 @@ mod confidence;
 mod distribution;
 #[cfg(test)]
 mod example;
-mod errors;
+mod load_outcome;
 mod histogram;
 mod recorder;
 mod replies;
@@ -74,7 +74,7 @@ use std::time::Duration;
 use crate::load::{LoadPlan, RequestRecord};
 
 pub(crate) use confidence::student;
-pub(crate) use errors::outcome;
+pub(crate) use load_outcome::outcome;
 pub(crate) use recorder::WindowRecorder;
 pub(crate) use replies::replies;
 pub(crate) use slo::{Latency, Slo, SloError};
@@ -108,7 +108,7 @@ pub(crate) struct SummaryOptions<'a> {
 /// Returns the TPOT of a completed request in milliseconds, if it has one.
 fn tpot_ms(record: &RequestRecord) -> Option<f64> {
     let after = record.output_tokens.checked_sub(1).filter(|after| *after > 0)?;
-    Some(milliseconds(record.decode()?) / f64::from(after))
+    Some(milliseconds(record.decode_time()?) / f64::from(after))
 }
 
 fn milliseconds(duration: Duration) -> f64 {

@@ -34,7 +34,7 @@ pub(crate) struct RecordedSecond {
 
 /// Sums over one second.
 #[derive(Clone, Debug, Default)]
-struct Sums {
+struct SecondSums {
     sent: u64,
     completed: u64,
     failed: u64,
@@ -49,7 +49,7 @@ struct Sums {
 /// The measurement window so far: 100 bytes for each second, and several hundred kilobytes for the histogram.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WindowRecorder {
-    seconds: Vec<Sums>,
+    seconds: Vec<SecondSums>,
     itl_ns: Histogram,
 }
 
@@ -68,7 +68,7 @@ impl WindowRecorder {
                 second.in_flight = second.in_flight.max(Some(tick.in_flight));
                 second.waiting = second.waiting.max(Some(tick.waiting));
             }
-            LoadEvent::Ended { .. } | LoadEvent::Phase { .. } | LoadEvent::Warming(_) => {}
+            LoadEvent::Ended { .. } | LoadEvent::Phase { .. } | LoadEvent::WarmupTick(_) => {}
         }
     }
 
@@ -94,10 +94,10 @@ impl WindowRecorder {
         }
     }
 
-    fn at(&mut self, at: Duration) -> &mut Sums {
+    fn at(&mut self, at: Duration) -> &mut SecondSums {
         let place = usize::try_from(at.as_secs()).unwrap_or(usize::MAX);
         if place >= self.seconds.len() {
-            self.seconds.resize_with(place + 1, Sums::default);
+            self.seconds.resize_with(place + 1, SecondSums::default);
         }
         &mut self.seconds[place]
     }
@@ -106,7 +106,7 @@ impl WindowRecorder {
     /// and requests that are abandoned at the end of a run are missing.
     #[must_use]
     pub(crate) fn series(&self) -> Vec<RecordedSecond> {
-        let second = |(at_s, sums): (u64, &Sums)| RecordedSecond {
+        let second = |(at_s, sums): (u64, &SecondSums)| RecordedSecond {
             at_s,
             sent: sums.sent,
             completed: sums.completed,
@@ -171,6 +171,6 @@ mod tests {
     #[test]
     fn a_day_fits_in_memory() {
         // 100 bytes for each of 86,400 seconds.
-        assert!(size_of::<Sums>() <= 104, "{}", size_of::<Sums>());
+        assert!(size_of::<SecondSums>() <= 104, "{}", size_of::<SecondSums>());
     }
 }

@@ -56,7 +56,7 @@ impl TimeGrid {
 }
 
 /// Returns the number of requests that were due and had not ended, in the middle of each of `n` intervals.
-pub(super) fn population(records: &[RequestRecord], from: f64, to: f64, n: usize) -> Vec<f64> {
+pub(super) fn unfinished_requests(records: &[RequestRecord], from: f64, to: f64, n: usize) -> Vec<f64> {
     let width = (to - from) / to_f64(n);
     // Index of the first interval whose middle is not before the instant.
     let place = |at: Duration| {
@@ -128,7 +128,7 @@ mod tests {
     fn a_request_is_present_from_due_to_end() {
         let records = [record(0, &[1000]), record(500, &[1000]), record(3000, &[900])];
         // Middles at 0.25, 0.75, ... 3.75 s.
-        assert_eq!(population(&records, 0.0, 4.0, 8), [1.0, 2.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
+        assert_eq!(unfinished_requests(&records, 0.0, 4.0, 8), [1.0, 2.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Slo {
     /// Returns whether a completed request keeps the limit. Returns `None` if it has no such latency because it was not
     /// streamed. The TPOT of a reply of one token keeps every limit, as in `vllm bench serve`.
     #[must_use]
-    pub fn kept(&self, record: &RequestRecord) -> Option<bool> {
+    pub fn is_kept(&self, record: &RequestRecord) -> Option<bool> {
         match self.latency.of(record) {
             Some(latency) => Some(latency <= self.limit_ms),
             None => (self.latency == Latency::Tpot && record.streamed).then_some(true),

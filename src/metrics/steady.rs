@@ -28,33 +28,33 @@ use crate::load::LoadRun;
 use crate::stats::{percentile, to_f64};
 use crate::trial::MeasuredWindow;
 
-use super::series::{TimeGrid, arrivals, population};
+use super::series::{TimeGrid, arrivals, unfinished_requests};
 
 /// Number of equal intervals of the series.
 const INTERVALS: usize = 200;
 
 /// Intervals in one of MSER-5's means.
-const BATCH: usize = 5;
+const BATCH_INTERVALS: usize = 5;
 
 /// Means at the end that are no candidates for the beginning.
-const TAIL: usize = 5;
+const EXCLUDED_MEANS: usize = 5;
 
 /// Required advantage, as a factor, of a cut beyond the middle over the best one before it. A smaller one may be
 /// chance.
-const CHANCE: f64 = 2.0;
+const MIN_ADVANTAGE: f64 = 2.0;
 
 /// Maximum change by a trend over the steady part, as a share of its mean.
-const TREND: f64 = 0.1;
+const MAX_TREND: f64 = 0.1;
 
 /// Minimum significance of a trend, in standard errors of its slope. With 20 means or more, chance reaches it in one
 /// case of a thousand.
-const SIGNIFICANT: f64 = 4.0;
+const MIN_TREND_ERRORS: f64 = 4.0;
 
 /// Minimum number of requests in the steady part.
-const REQUESTS: usize = 30;
+const MIN_REQUESTS: usize = 30;
 
 /// Minimum length of the steady part, in median durations of a request.
-const GENERATIONS: f64 = 3.0;
+const MIN_MEDIAN_DURATIONS: f64 = 3.0;
 
 /// Returns the steady part of a run, or the whole run with the reason if there is none.
 #[must_use]
@@ -94,7 +94,7 @@ fn find(run: &LoadRun, whole: &MeasuredWindow) -> Result<MeasuredWindow, String>
         last
     };
     let long = |from: f64, to: f64| {
-        let (length, least) = (to - from, GENERATIONS * median);
+        let (length, least) = (to - from, MIN_MEDIAN_DURATIONS * median);
         if length > 0.0 && length >= least {
             return Ok(());
         }
@@ -109,14 +109,14 @@ fn find(run: &LoadRun, whole: &MeasuredWindow) -> Result<MeasuredWindow, String>
     for record in run.records.iter().filter(|record| record.result.is_ok()) {
         arrivals(record).for_each(|(at, share)| tokens.add(at, share));
     }
-    let present = population(&run.records, from, known, INTERVALS);
+    let present = unfinished_requests(&run.records, from, known, INTERVALS);
     let begin = |series: &[f64], name: &str| {
         mser5(series).ok_or_else(|| format!("{name} had not settled by the middle of the run"))
     };
     let cut = begin(&tokens.sums, "the output tokens per second")?.max(begin(&present, "the unfinished requests")?);
     for (series, name) in [(&tokens.sums, "the output tokens per second"), (&present, "the unfinished requests")] {
         let change = trend(&series[cut..]);
-        if change.abs() > TREND {
+        if change.abs() > MAX_TREND {
             return Err(format!("{name} still changed by {:+.0} % in the part after the warm-up", change * 100.0));
         }
     }
@@ -124,8 +124,8 @@ fn find(run: &LoadRun, whole: &MeasuredWindow) -> Result<MeasuredWindow, String>
     let begin = from + to_f64(cut) * tokens.width;
     long(begin, known)?;
     let sent = run.records.iter().filter(|record| (begin..=known).contains(&record.sent.as_secs_f64())).count();
-    if sent < REQUESTS {
-        return Err(format!("{sent} requests were sent in the steady part, but {REQUESTS} are needed"));
+    if sent < MIN_REQUESTS {
+        return Err(format!("{sent} requests were sent in the steady part, but {MIN_REQUESTS} are needed"));
     }
     let reason = format!(
         "steady: {:.1} s of warm-up (MSER-5) and {:.1} s of drain are cut off",
@@ -140,8 +140,9 @@ fn find(run: &LoadRun, whole: &MeasuredWindow) -> Result<MeasuredWindow, String>
 /// ten means.
 #[must_use]
 pub(crate) fn mser5(series: &[f64]) -> Option<usize> {
-    let means: Vec<f64> = series.chunks_exact(BATCH).map(|batch| batch.iter().sum::<f64>() / to_f64(BATCH)).collect();
-    if means.len() < 2 * TAIL {
+    let means: Vec<f64> =
+        series.chunks_exact(BATCH_INTERVALS).map(|batch| batch.iter().sum::<f64>() / to_f64(BATCH_INTERVALS)).collect();
+    if means.len() < 2 * EXCLUDED_MEANS {
         return None;
     }
     let error = |cut: usize| {
@@ -155,15 +156,16 @@ pub(crate) fn mser5(series: &[f64]) -> Option<usize> {
     };
     let least = |cuts: std::ops::Range<usize>| cuts.map(|cut| (cut, error(cut))).min_by(|a, b| a.1.total_cmp(&b.1));
     let middle = means.len() / 2;
-    let (first, second) = (least(0..middle + 1)?, least(middle + 1..means.len() - TAIL));
-    let settled = second.is_none_or(|second| second.1 * CHANCE >= first.1);
-    settled.then_some(first.0 * BATCH)
+    let (first, second) = (least(0..middle + 1)?, least(middle + 1..means.len() - EXCLUDED_MEANS));
+    let settled = second.is_none_or(|second| second.1 * MIN_ADVANTAGE >= first.1);
+    settled.then_some(first.0 * BATCH_INTERVALS)
 }
 
 /// Returns the change of a straight line through the means of a series, from its start to its end, as a share of the
 /// mean. Returns 0 if the change is not significant.
 fn trend(series: &[f64]) -> f64 {
-    let means: Vec<f64> = series.chunks_exact(BATCH).map(|batch| batch.iter().sum::<f64>() / to_f64(BATCH)).collect();
+    let means: Vec<f64> =
+        series.chunks_exact(BATCH_INTERVALS).map(|batch| batch.iter().sum::<f64>() / to_f64(BATCH_INTERVALS)).collect();
     let n = to_f64(means.len());
     let (mean, middle) = (means.iter().sum::<f64>() / n, (n - 1.0) / 2.0);
     let off = || means.iter().enumerate().map(|(i, value)| (to_f64(i) - middle, value - mean));
@@ -171,7 +173,7 @@ fn trend(series: &[f64]) -> f64 {
     let slope = off().map(|(x, y)| x * y).sum::<f64>() / spread;
     let rest: f64 = off().map(|(x, y)| (y - slope * x).powi(2)).sum();
     let error = (rest / (n - 2.0) / spread).sqrt();
-    if mean > 0.0 && n > 2.0 && slope.abs() > SIGNIFICANT * error { slope * n / mean } else { 0.0 }
+    if mean > 0.0 && n > 2.0 && slope.abs() > MIN_TREND_ERRORS * error { slope * n / mean } else { 0.0 }
 }
 
 #[cfg(test)]

@@ -25,8 +25,8 @@ pub(crate) fn summarize(run: &LoadRun, options: &SummaryOptions<'_>) -> Measurem
 #[must_use]
 pub(crate) fn summarize_within(window: MeasuredWindow, run: &LoadRun, options: &SummaryOptions<'_>) -> Measurement {
     let mut measurement = counts(run, &window, &options.goodput);
-    latencies(run, &window, options, &mut measurement);
-    throughputs(run, &window, &options.goodput, &mut measurement);
+    add_latencies(run, &window, options, &mut measurement);
+    add_throughput_intervals(run, &window, &options.goodput, &mut measurement);
     measurement.client = options.plan.map(|plan| validity(run, plan));
     // A run without records has no window.
     measurement.window = (!run.records.is_empty()).then_some(window);
@@ -39,7 +39,7 @@ fn counts(run: &LoadRun, window: &MeasuredWindow, goodput: &[Slo]) -> Measuremen
     let mut arrived = 0.0;
     let mut good = (!goodput.is_empty()).then_some(0);
     for record in &run.records {
-        let ended = window.holds(record.end.as_secs_f64());
+        let ended = window.contains(record.end.as_secs_f64());
         if let Err(error) = &record.result {
             if ended {
                 measurement.failed += 1;
@@ -49,14 +49,14 @@ fn counts(run: &LoadRun, window: &MeasuredWindow, goodput: &[Slo]) -> Measuremen
         }
         let first =
             record.chunks.first().map_or(record.end, |at| record.sent + std::time::Duration::from_micros((*at).into()));
-        if !window.steady || window.holds(first.as_secs_f64()) {
+        if !window.steady || window.contains(first.as_secs_f64()) {
             measurement.total_input_tokens += u64::from(record.prompt_tokens);
             if let Some(cached) = record.cached_tokens {
                 *measurement.cached_prompt_tokens.get_or_insert(0) += u64::from(cached);
             }
         }
         if window.steady {
-            arrived += arrivals(record).filter(|(at, _)| window.holds(*at)).map(|(_, share)| share).sum::<f64>();
+            arrived += arrivals(record).filter(|(at, _)| window.contains(*at)).map(|(_, share)| share).sum::<f64>();
         } else {
             measurement.total_output_tokens += u64::from(record.output_tokens);
         }
@@ -70,9 +70,9 @@ fn counts(run: &LoadRun, window: &MeasuredWindow, goodput: &[Slo]) -> Measuremen
         let arrived = f64_to_u64(arrived.round());
         measurement.total_output_tokens = arrived;
     }
-    measurement.good = good;
+    measurement.good_requests = good;
     let present = run.records.iter().filter(|record| record.result.is_ok());
-    let peaks = peaks(present.filter(|record| window.holds(record.sent.as_secs_f64())));
+    let peaks = peaks(present.filter(|record| window.contains(record.sent.as_secs_f64())));
     measurement.max_output_tokens_per_s = peaks.map(|(tokens, _)| tokens);
     measurement.max_concurrent_requests = peaks.map(|(_, requests)| requests);
     measurement
@@ -80,12 +80,12 @@ fn counts(run: &LoadRun, window: &MeasuredWindow, goodput: &[Slo]) -> Measuremen
 
 /// Returns whether a request keeps every limit, or `None` if one cannot be judged.
 fn keeps(goodput: &[Slo], record: &RequestRecord) -> Option<bool> {
-    goodput.iter().try_fold(true, |kept, slo| Some(kept && slo.kept(record)?))
+    goodput.iter().try_fold(true, |kept, slo| Some(kept && slo.is_kept(record)?))
 }
 
 /// Adds the distributions and their confidence intervals.
-fn latencies(run: &LoadRun, window: &MeasuredWindow, options: &SummaryOptions<'_>, measurement: &mut Measurement) {
-    let counts = |record: &&RequestRecord| record.result.is_ok() && window.holds(record.sent.as_secs_f64());
+fn add_latencies(run: &LoadRun, window: &MeasuredWindow, options: &SummaryOptions<'_>, measurement: &mut Measurement) {
+    let counts = |record: &&RequestRecord| record.result.is_ok() && window.contains(record.sent.as_secs_f64());
     let mut records: Vec<&RequestRecord> = run.records.iter().filter(counts).collect();
     // In the order of time, as batch means need them.
     records.sort_by_key(|record| record.sent);
@@ -96,7 +96,7 @@ fn latencies(run: &LoadRun, window: &MeasuredWindow, options: &SummaryOptions<'_
     let confidence = &mut measurement.confidence;
     let [ttft, tpot, e2el] = Latency::ALL.map(|latency| {
         let values = values(&|record| latency.of(record));
-        intervals(
+        add_intervals(
             &values,
             latency.name(),
             "_ms",
@@ -108,7 +108,7 @@ fn latencies(run: &LoadRun, window: &MeasuredWindow, options: &SummaryOptions<'_
     (measurement.ttft_ms, measurement.tpot_ms, measurement.e2el_ms) = (ttft, tpot, e2el);
 
     let speed = values(&|record| tpot_ms(record).filter(|tpot| *tpot > 0.0).map(|tpot| 1e3 / tpot));
-    intervals(
+    add_intervals(
         &speed,
         "output_speed",
         "",
@@ -137,7 +137,7 @@ fn latencies(run: &LoadRun, window: &MeasuredWindow, options: &SummaryOptions<'_
 }
 
 /// Adds the intervals of the mean and the percentiles of values in the order of time.
-fn intervals(
+fn add_intervals(
     values: &[f64],
     name: &str,
     unit: &str,
@@ -158,7 +158,7 @@ fn intervals(
 }
 
 /// Adds the confidence intervals of the numbers per second.
-fn throughputs(run: &LoadRun, window: &MeasuredWindow, goodput: &[Slo], measurement: &mut Measurement) {
+fn add_throughput_intervals(run: &LoadRun, window: &MeasuredWindow, goodput: &[Slo], measurement: &mut Measurement) {
     let completed = || run.records.iter().filter(|record| record.result.is_ok());
     let counted = usize::try_from(measurement.completed).unwrap_or(usize::MAX);
     let Some(k) = batches(counted).filter(|_| window.to_s > window.from_s) else { return };
@@ -182,7 +182,7 @@ fn throughputs(run: &LoadRun, window: &MeasuredWindow, goodput: &[Slo], measurem
             arrived.for_each(|(at, tokens)| add(at, tokens / f64::from(record.output_tokens)));
         }
     }
-    let has_goodput = measurement.good.is_some();
+    let has_goodput = measurement.good_requests.is_some();
     let mut add = |name: &str, grid: &TimeGrid| {
         let Some(estimate) = batch_means(&grid.per_second()) else { return };
         // The interval belongs to the reported number, and that counts requests and prompts as wholes.

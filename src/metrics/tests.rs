@@ -102,12 +102,12 @@ fn goodput_counts_requests_that_keep_every_limit() {
         super::summarize(&run(records.to_vec()), &SummaryOptions { goodput, ..SummaryOptions::default() })
     };
     let measurement = of(&records, &["ttft:200", "tpot:50"]);
-    assert_eq!(measurement.good, Some(2), "a reply of one token keeps every tpot");
+    assert_eq!(measurement.good_requests, Some(2), "a reply of one token keeps every tpot");
     assert!(close(measurement.metric("request_goodput").unwrap(), 2.0 / 0.22));
-    assert_eq!((of(&records, &["e2el:90"]).good, of(&records, &[]).good), (Some(2), None));
+    assert_eq!((of(&records, &["e2el:90"]).good_requests, of(&records, &[]).good_requests), (Some(2), None));
     let unstreamed = RequestRecord { streamed: false, ..record(0, &[90]) };
-    assert_eq!(of(std::slice::from_ref(&unstreamed), &["ttft:200"]).good, None);
-    assert_eq!(of(&[unstreamed], &["e2el:200"]).good, Some(1));
+    assert_eq!(of(std::slice::from_ref(&unstreamed), &["ttft:200"]).good_requests, None);
+    assert_eq!(of(&[unstreamed], &["e2el:200"]).good_requests, Some(1));
 }
 
 #[test]

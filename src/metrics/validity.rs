@@ -30,25 +30,25 @@ use crate::trial::ClientReport;
 use super::{milliseconds, tpot_ms};
 
 /// A share of one core.
-const MOST_CPU: f64 = 0.9;
+const MAX_CPU_SHARE: f64 = 0.9;
 /// A share of the rate at which sessions were due.
-const LEAST_RATE: f64 = 0.95;
+const MIN_RATE_SHARE: f64 = 0.95;
 /// A share of the requests.
-const MOST_STARVED: f64 = 0.01;
+const MAX_STARVED_SHARE: f64 = 0.01;
 /// A number of requests.
 const HARMLESS_STARVED: u64 = 2;
 /// A share of the window.
-const MOST_PROCESSOR_WAIT: f64 = 0.05;
+const MAX_PROCESSOR_WAIT: f64 = 0.05;
 /// Minimum number of reads for a verdict on the lag.
-const FEWEST_READS: usize = 150;
+const MIN_READS: usize = 150;
 /// Minimum number of completed replies for a verdict on their wait.
-const FEWEST_REPLIES: usize = 50;
+const MIN_REPLIES: usize = 50;
 /// Milliseconds that are harmless in every comparison.
 const HARMLESS_MS: f64 = 10.0;
 /// Inaccuracy of the timers themselves, in milliseconds.
-const TIMERS_MS: f64 = 2.0;
+const TIMER_ERROR_MS: f64 = 2.0;
 /// Minimum number of sends for a verdict on their rate.
-const FEWEST_SENDS: usize = 20;
+const MIN_SENDS: usize = 20;
 
 /// Judges the load generator in a run that was driven by this plan.
 #[must_use]
@@ -83,15 +83,15 @@ pub(crate) fn validity(run: &LoadRun, plan: &LoadPlan) -> ClientReport {
         valid: true,
         reasons: Vec::new(),
     };
-    let cause = without_processor(&report, wall_s).unwrap_or_default();
+    let cause = processor_wait_cause(&report, wall_s).unwrap_or_default();
     let caused = |reason: Option<String>| reason.map(|reason| reason + &cause);
     let reasons = [
-        busy(&report),
-        caused(lagging(&report, client, &completed)),
-        caused(held_up(&report, &completed).filter(|_| !open)),
-        caused(late(&report)),
-        slow(&report, run),
-        starved(&report, run),
+        overload_reason(&report),
+        caused(lag_reason(&report, client, &completed)),
+        caused(turnaround_reason(&report, &completed).filter(|_| !open)),
+        caused(lateness_reason(&report)),
+        slow_rate_reason(&report, run),
+        starvation_reason(&report, run),
     ];
     report.reasons = reasons.into_iter().flatten().collect();
     report.valid = report.reasons.is_empty();
@@ -107,22 +107,22 @@ fn rate(at: impl Iterator<Item = f64>) -> Option<f64> {
     (n > 1 && last > first).then(|| to_f64(n - 1) / (last - first))
 }
 
-fn busy(report: &ClientReport) -> Option<String> {
-    (report.cpu_share > MOST_CPU).then(|| {
+fn overload_reason(report: &ClientReport) -> Option<String> {
+    (report.cpu_share > MAX_CPU_SHARE).then(|| {
         format!(
             "the load generator used {:.0} % of its processor core, more than {:.0} %: it was the bottleneck",
             report.cpu_share * 100.0,
-            MOST_CPU * 100.0
+            MAX_CPU_SHARE * 100.0
         )
     })
 }
 
-fn lagging(report: &ClientReport, client: &ClientUse, completed: &[&RequestRecord]) -> Option<String> {
-    if client.kernel_stamps || client.lags_us.len() < FEWEST_READS {
+fn lag_reason(report: &ClientReport, client: &ClientUse, completed: &[&RequestRecord]) -> Option<String> {
+    if client.kernel_stamps || client.lags_us.len() < MIN_READS {
         return None;
     }
     let tenth = median(completed.iter().filter_map(|record| tpot_ms(record))).map_or(HARMLESS_MS, |tpot| tpot / 10.0);
-    let (lag, limit) = (report.p99_lag_ms?, tenth.clamp(TIMERS_MS, HARMLESS_MS));
+    let (lag, limit) = (report.p99_lag_ms?, tenth.clamp(TIMER_ERROR_MS, HARMLESS_MS));
     (lag > limit).then(|| {
         format!(
             "the load generator's event loop lagged by {lag:.1} ms (p99), more than {limit:.1} ms: the latencies \
@@ -131,10 +131,10 @@ fn lagging(report: &ClientReport, client: &ClientUse, completed: &[&RequestRecor
     })
 }
 
-fn held_up(report: &ClientReport, completed: &[&RequestRecord]) -> Option<String> {
+fn turnaround_reason(report: &ClientReport, completed: &[&RequestRecord]) -> Option<String> {
     let e2el = median(completed.iter().filter_map(|record| record.e2el()).map(milliseconds)).unwrap_or(0.0);
     let (waited, limit) = (report.mean_turnaround_ms?, HARMLESS_MS.max(0.05 * e2el));
-    (completed.len() >= FEWEST_REPLIES && waited > limit).then(|| {
+    (completed.len() >= MIN_REPLIES && waited > limit).then(|| {
         format!(
             "complete replies waited {waited:.1} ms (mean) for the load generator, more than {limit:.1} ms: the next \
              requests were sent late by this time"
@@ -142,7 +142,7 @@ fn held_up(report: &ClientReport, completed: &[&RequestRecord]) -> Option<String
     })
 }
 
-fn late(report: &ClientReport) -> Option<String> {
+fn lateness_reason(report: &ClientReport) -> Option<String> {
     let (late, rate) = (report.p99_lateness_ms?, report.offered_rate?);
     let limit = HARMLESS_MS.max(100.0 / rate);
     (late > limit)
@@ -150,8 +150,8 @@ fn late(report: &ClientReport) -> Option<String> {
 }
 
 /// Returns the reason that the load was late although it had little to do, as the end of a sentence.
-fn without_processor(report: &ClientReport, wall_s: f64) -> Option<String> {
-    let waited = report.processor_wait_s.filter(|waited| *waited > MOST_PROCESSOR_WAIT * wall_s)?;
+fn processor_wait_cause(report: &ClientReport, wall_s: f64) -> Option<String> {
+    let waited = report.processor_wait_s.filter(|waited| *waited > MAX_PROCESSOR_WAIT * wall_s)?;
     let remedy = if report.realtime {
         "leave it a processor that nothing else uses"
     } else {
@@ -162,24 +162,24 @@ fn without_processor(report: &ClientReport, wall_s: f64) -> Option<String> {
     ))
 }
 
-fn slow(report: &ClientReport, run: &LoadRun) -> Option<String> {
+fn slow_rate_reason(report: &ClientReport, run: &LoadRun) -> Option<String> {
     let (achieved, offered) = (report.achieved_rate?, report.offered_rate?);
-    let enough = run.records.len() >= FEWEST_SENDS && !run.records.iter().any(|record| record.queued);
-    (enough && achieved < LEAST_RATE * offered).then(|| {
+    let enough = run.records.len() >= MIN_SENDS && !run.records.iter().any(|record| record.queued);
+    (enough && achieved < MIN_RATE_SHARE * offered).then(|| {
         format!(
             "sessions were sent at {achieved:.2} per second, less than {:.0} % of the {offered:.2} per second that were due",
-            LEAST_RATE * 100.0
+            MIN_RATE_SHARE * 100.0
         )
     })
 }
 
-fn starved(report: &ClientReport, run: &LoadRun) -> Option<String> {
+fn starvation_reason(report: &ClientReport, run: &LoadRun) -> Option<String> {
     let share = to_f64(report.starved) / to_f64(run.records.len() + run.unfinished).max(1.0);
-    (share > MOST_STARVED && report.starved > HARMLESS_STARVED).then(|| {
+    (share > MAX_STARVED_SHARE && report.starved > HARMLESS_STARVED).then(|| {
         format!(
             "{} times a session was due before its requests were generated: for more than {:.0} % of the requests",
             report.starved,
-            MOST_STARVED * 100.0
+            MAX_STARVED_SHARE * 100.0
         )
     })
 }

@@ -93,7 +93,7 @@ impl Objective {
 impl Score {
     /// Reads a score from its value and its violation, which is 0 if every limit was kept.
     #[must_use]
-    pub(crate) fn of_stored(value: Option<f64>, violation: Option<f64>) -> Self {
+    pub(crate) fn from_stored(value: Option<f64>, violation: Option<f64>) -> Self {
         match (value, violation) {
             (Some(value), Some(0.0)) => Self::Feasible { value },
             (Some(value), Some(violation)) => Self::Infeasible { violation, value },

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use super::error::ProtocolError;
 use super::field::FieldPlace;
 use super::message::KnownConstraintItem;
-use super::parameter::read_when;
+use super::parameter::read_condition;
 use crate::config::{Config, Value};
 use crate::expression::{Comparison, NameMatch, NameResolver, begins_as_number, is_word_character};
 use crate::space::{Condition, Domain, Parameter};
@@ -19,7 +19,7 @@ use crate::space::{Condition, Domain, Parameter};
 pub(crate) struct KnownConstraint {
     /// As the caller has written it, without its condition.
     pub(super) text: String,
-    when: Option<Condition>,
+    condition: Option<Condition>,
     /// A comparison of parameters by their names.
     comparison: Comparison<String>,
 }
@@ -31,10 +31,10 @@ impl KnownConstraint {
     /// If a part of the expression cannot be read; the error names it.
     pub(super) fn read(json: &Json, place: &FieldPlace, parameters: &[Parameter]) -> Result<Self, ProtocolError> {
         let KnownConstraintItem { expr, when } = place.read(json)?;
-        let when = read_when(when, place, parameters)?;
+        let when = read_condition(when, place, parameters)?;
         let text = place.required("expr", expr)?;
-        match Comparison::parse(&text, &Parameters(parameters)) {
-            Ok(comparison) => Ok(Self { text, when, comparison }),
+        match Comparison::parse(&text, &ParameterNames(parameters)) {
+            Ok(comparison) => Ok(Self { text, condition: when, comparison }),
             Err(reason) => Err(ProtocolError::Expression { place: place.field("expr"), expression: text, reason }),
         }
     }
@@ -45,7 +45,7 @@ impl KnownConstraint {
         let meant = |condition: &Condition| {
             config.get(&condition.parameter).is_some_and(|value| condition.values.contains(value))
         };
-        if !self.when.as_ref().is_none_or(meant) {
+        if !self.condition.as_ref().is_none_or(meant) {
             return true;
         }
         self.comparison.holds(&|name: &String| config.get_f64(name).ok_or(Inactive)).unwrap_or(true)
@@ -56,9 +56,9 @@ impl KnownConstraint {
 struct Inactive;
 
 /// The names of a space's parameters.
-struct Parameters<'t>(&'t [Parameter]);
+struct ParameterNames<'t>(&'t [Parameter]);
 
-impl NameResolver for Parameters<'_> {
+impl NameResolver for ParameterNames<'_> {
     type Name = String;
 
     const EXPECTED: &'static str = "a parameter";

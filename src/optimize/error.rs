@@ -37,7 +37,7 @@ impl ProtocolError {
         }
     }
 
-    pub(super) fn unfit(place: impl Into<String>, found: &Json, expected: impl Into<String>) -> Self {
+    pub(super) fn unexpected(place: impl Into<String>, found: &Json, expected: impl Into<String>) -> Self {
         Self::Unfit { place: place.into(), found: quote(&found.to_string()), expected: expected.into() }
     }
 

@@ -12,15 +12,15 @@ use crate::sampler::PastTrial;
 /// Maximum number of configurations in a space that is enumerated, and number of configurations drawn from a larger
 /// one.
 const MOST_LISTED: usize = 65_536;
-const DRAWN: usize = 10_000;
+const SAMPLE_SIZE: usize = 10_000;
 
 /// Returns the reason: either every allowed configuration was proposed, or the known constraints refuse nearly all of
 /// the space. In the latter case it names the constraint that refuses most.
-pub(super) fn reason(problem: &OptimizeProblem, history: &[PastTrial], seed: u64) -> String {
+pub(super) fn exhaustion_reason(problem: &OptimizeProblem, history: &[PastTrial], seed: u64) -> String {
     let seen: HashSet<_> = history.iter().map(|past| past.config.key()).collect();
     let listed = problem.space.enumerate(MOST_LISTED);
     let whole = listed.is_some();
-    let configs = listed.unwrap_or_else(|| drawn(problem, seed));
+    let configs = listed.unwrap_or_else(|| draw_sample(problem, seed));
     let allowed: Vec<_> = configs.iter().filter(|config| problem.allows(config)).collect();
     let new = allowed.iter().filter(|config| !seen.contains(&config.key())).count();
     let (total, left) = (configs.len(), allowed.len());
@@ -34,8 +34,8 @@ pub(super) fn reason(problem: &OptimizeProblem, history: &[PastTrial], seed: u64
             )
         };
     }
-    let kept = |index: &usize| configs.iter().filter(|config| problem.known[*index].holds(config)).count();
-    let tightest = (0..problem.known.len()).min_by_key(kept);
+    let kept = |index: &usize| configs.iter().filter(|config| problem.known_constraints[*index].holds(config)).count();
+    let tightest = (0..problem.known_constraints.len()).min_by_key(kept);
     let of = if whole { "configurations of the space" } else { "configurations drawn from the space" };
     let advice = tightest.map_or_else(
         || "widen the ranges".to_owned(),
@@ -43,7 +43,7 @@ pub(super) fn reason(problem: &OptimizeProblem, history: &[PastTrial], seed: u64
             format!(
                 "the strictest is {:?}, which {} of them keep; widen the ranges, or choose parameters with more \
                  configurations that keep it",
-                problem.known[index].text,
+                problem.known_constraints[index].text,
                 kept(&index)
             )
         },
@@ -54,8 +54,8 @@ pub(super) fn reason(problem: &OptimizeProblem, history: &[PastTrial], seed: u64
     )
 }
 
-fn drawn(problem: &OptimizeProblem, seed: u64) -> Vec<Config> {
+fn draw_sample(problem: &OptimizeProblem, seed: u64) -> Vec<Config> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut point = || -> Vec<f64> { (0..problem.space.dimensions()).map(|_| rng.random()).collect() };
-    (0..DRAWN).map(|_| problem.space.decode(&point())).collect()
+    (0..SAMPLE_SIZE).map(|_| problem.space.decode(&point())).collect()
 }

@@ -87,7 +87,7 @@ impl FieldPlace {
     pub(super) fn read<T: DeserializeOwned>(&self, json: &Json) -> Result<T, ProtocolError> {
         read_object(json).map_err(|FieldError { path, found, expected }| {
             let place = if path.is_empty() { self.whole.clone() } else { self.field(&path) };
-            ProtocolError::unfit(place, &found, expected)
+            ProtocolError::unexpected(place, &found, expected)
         })
     }
 
@@ -96,7 +96,7 @@ impl FieldPlace {
     /// # Errors
     /// If `json` is not an object.
     pub(super) fn fields<'j>(&self, json: &'j Json) -> Result<&'j Map<String, Json>, ProtocolError> {
-        json.as_object().ok_or_else(|| ProtocolError::unfit(&self.whole, json, "an object"))
+        json.as_object().ok_or_else(|| ProtocolError::unexpected(&self.whole, json, "an object"))
     }
 
     /// Returns a required field.
@@ -108,8 +108,8 @@ impl FieldPlace {
     }
 
     /// Returns the error for a field with a value that is not `expected`.
-    pub(super) fn unfit(&self, key: &str, found: &Json, expected: impl Into<String>) -> ProtocolError {
-        ProtocolError::unfit(self.field(key), found, expected)
+    pub(super) fn unexpected(&self, key: &str, found: &Json, expected: impl Into<String>) -> ProtocolError {
+        ProtocolError::unexpected(self.field(key), found, expected)
     }
 }
 

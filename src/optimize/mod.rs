@@ -48,7 +48,7 @@ mod constraint;
 mod error;
 mod exhausted;
 mod field;
-mod log;
+mod proposal_log;
 mod message;
 mod parameter;
 mod problem;
@@ -62,14 +62,14 @@ use crate::trial::Origin;
 
 pub(crate) use error::ProtocolError;
 use field::FieldPlace;
-use log::ProposalLog;
 use message::{MessageHead, MessageKind, QuestionMessage, TellMessage};
 pub(crate) use problem::OptimizeProblem;
+use proposal_log::ProposalLog;
 
 /// The result of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SessionReply {
-    Nothing,
+    NoReply,
     /// One line for the caller, without its end.
     Line(String),
     /// The caller has ended the run.
@@ -77,9 +77,9 @@ pub(crate) enum SessionReply {
 }
 
 /// Returns the twin's predictions for the space, if there is a context. Also returns notes on gaps in them.
-fn believed(problem: &OptimizeProblem, seed: u64) -> (Vec<SamplerPrior>, Vec<String>) {
+fn context_priors(problem: &OptimizeProblem, seed: u64) -> (Vec<SamplerPrior>, Vec<String>) {
     let Some(context) = &problem.context else { return (Vec::new(), Vec::new()) };
-    match prior::of_context(context, &problem.space, &problem.aim, &|config| problem.allows(config), seed) {
+    match prior::context_prior(context, &problem.space, &problem.aim, &|config| problem.allows(config), seed) {
         Ok(belief) => (vec![belief.prior], belief.notes),
         Err(error) => (Vec::new(), vec![format!("no predictions by the twin: {error}")]),
     }
@@ -118,9 +118,9 @@ impl OptimizeSession {
     ///
     /// # Errors
     /// If the line is not UTF-8, not JSON or not understood. The session is then unchanged.
-    pub(crate) fn feed(&mut self, line: &[u8]) -> Result<SessionReply, ProtocolError> {
+    pub(crate) fn process_line(&mut self, line: &[u8]) -> Result<SessionReply, ProtocolError> {
         if line.trim_ascii().is_empty() {
-            return Ok(SessionReply::Nothing);
+            return Ok(SessionReply::NoReply);
         }
         let json = field::parse(line)?;
         let line = FieldPlace::line();
@@ -141,7 +141,7 @@ impl OptimizeSession {
         }
         let problem = OptimizeProblem::read(message)?;
         let seed = self.seed.unwrap_or(problem.seed);
-        let (priors, notes) = believed(&problem, seed);
+        let (priors, notes) = context_priors(&problem, seed);
         self.run = Some(Run { problem, seed, priors, log: ProposalLog::default() });
         let name = format!("setpoint {}, {}", env!("CARGO_PKG_VERSION"), self.sampler.name());
         let mut ready = json!({"type": "ready", "name": name});
@@ -156,7 +156,7 @@ impl OptimizeSession {
             self.run.as_mut().ok_or(ProtocolError::OutOfTurn { message: "ask", when: "before the space message" })?;
         run.log.check_new(id)?;
         let Some(suggestion) = run.question(|ask| self.sampler.ask(ask)) else {
-            let message = exhausted::reason(&run.problem, run.log.history(), run.seed);
+            let message = exhausted::exhaustion_reason(&run.problem, run.log.history(), run.seed);
             return Ok(line(&json!({"type": "error", "id": id, "message": message})));
         };
         let reply = line(&json!({"type": "config", "id": id, "config": suggestion.config, "why": suggestion.why}));
@@ -168,14 +168,14 @@ impl OptimizeSession {
         let run =
             self.run.as_mut().ok_or(ProtocolError::OutOfTurn { message: "tell", when: "before the space message" })?;
         run.log.tell(message, &run.problem)?;
-        Ok(SessionReply::Nothing)
+        Ok(SessionReply::NoReply)
     }
 
     fn judge(&self, QuestionMessage { id }: &QuestionMessage) -> Result<SessionReply, ProtocolError> {
         let run =
             self.run.as_ref().ok_or(ProtocolError::OutOfTurn { message: "judge", when: "before the space message" })?;
         let judgement = run.question(|ask| self.sampler.judge(ask));
-        let Judgement { pick, front, remaining, next_gain, notes, .. } = judgement.unwrap_or_default();
+        let Judgement { pick, front, remaining_gain: remaining, next_gain, notes, .. } = judgement.unwrap_or_default();
         let mut answer = json!({
             "type": "judgement", "id": id, "pick": pick.map(|pick| run.describe(&pick)),
             "remaining": remaining, "next_gain": next_gain, "notes": notes,
@@ -206,7 +206,7 @@ impl Run {
         put(&SamplerAsk {
             defaults: self.problem.context.as_ref().map_or(&nothing, |context| &context.defaults),
             priors: &self.priors,
-            left: self.problem.budget.map(|trials| trials.saturating_sub(self.log.asked())),
+            trials_left: self.problem.budget.map(|trials| trials.saturating_sub(self.log.ask_count())),
             ..question
         })
     }
@@ -217,7 +217,7 @@ impl Run {
             targets.map(|(target, value)| (target.name.clone(), json!(value.as_ref().map(number)))).collect()
         };
         json!({
-            "config": self.log.history().get(pick.place).map(|past| &past.config), "values": by_name(|(value, _)| *value),
+            "config": self.log.history().get(pick.history_index).map(|past| &past.config), "values": by_name(|(value, _)| *value),
             "deviations": by_name(|(_, deviation)| *deviation), "feasible": pick.feasible,
         })
     }

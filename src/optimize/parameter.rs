@@ -26,7 +26,7 @@ pub(super) fn read_space(params: &[Json]) -> Result<Space, ProtocolError> {
         let NamedItem { name } = item.read(json)?;
         let name = item.required("name", name)?;
         if name.is_empty() {
-            return Err(item.unfit("name", &name.into(), "a name"));
+            return Err(item.unexpected("name", &name.into(), "a name"));
         }
         if parameters.iter().any(|above| above.name == name) {
             return Err(ProtocolError::repeated(item.field("name"), &name.into()));
@@ -39,15 +39,15 @@ pub(super) fn read_space(params: &[Json]) -> Result<Space, ProtocolError> {
             ParameterKind::Int => read_int(&place.read(json)?, &place)?,
             ParameterKind::Float => read_float(&place.read(json)?, &place)?,
         };
-        let when = read_when(when, &place, &parameters)?.into_iter().collect();
-        parameters.push(Parameter { name, domain, when, help: None });
+        let when = read_condition(when, &place, &parameters)?.into_iter().collect();
+        parameters.push(Parameter { name, domain, conditions: when, help: None });
     }
     Ok(Space { parameters, fixed: Config::new() })
 }
 
 /// Reads the condition of a parameter or of a known constraint, on one of the `parents`. Its values get the type of the
 /// parent's own. Values that the parent cannot have are dropped.
-pub(super) fn read_when(
+pub(super) fn read_condition(
     when: Option<WhenItem>,
     place: &FieldPlace,
     parents: &[Parameter],
@@ -56,13 +56,13 @@ pub(super) fn read_when(
     let place = place.inner("when");
     let parameter = place.required("param", param)?;
     let Some(parent) = parents.iter().find(|parent| parent.name == parameter) else {
-        return Err(place.unfit("param", &parameter.into(), "the name of a parameter above it"));
+        return Err(place.unexpected("param", &parameter.into(), "the name of a parameter above it"));
     };
-    let values = listed.iter().flatten().filter_map(|json| admit(&parent.domain, json));
+    let values = listed.iter().flatten().filter_map(|json| to_domain_value(&parent.domain, json));
     let values: Vec<_> = values.collect();
     if values.is_empty() {
         let expected = format!("a list with a value that {parameter:?} can have: {}", parent.domain);
-        return Err(place.unfit("in", &listed.into(), expected));
+        return Err(place.unexpected("in", &listed.into(), expected));
     }
     Ok(Some(Condition { parameter, values }))
 }
@@ -73,24 +73,24 @@ fn read_choices(
 ) -> Result<Vec<Value>, ProtocolError> {
     let mut choices = Vec::new();
     for json in listed.iter().flatten() {
-        let choice =
-            scalar_of(json).ok_or_else(|| place.unfit("a choice", json, "a text, a 64-bit number, true or false"))?;
+        let choice = scalar_of(json)
+            .ok_or_else(|| place.unexpected("a choice", json, "a text, a 64-bit number, true or false"))?;
         if choices.iter().any(|above| same(above, json)) {
             return Err(ProtocolError::repeated(place.field("a choice"), json));
         }
         choices.push(choice);
     }
     if choices.is_empty() {
-        return Err(place.unfit("choices", &listed.clone().into(), "a list with at least one choice"));
+        return Err(place.unexpected("choices", &listed.clone().into(), "a list with at least one choice"));
     }
     Ok(choices)
 }
 
 fn read_int(range: &IntRange, place: &FieldPlace) -> Result<Domain, ProtocolError> {
     let bound = |key: &str, number: &Json| {
-        whole(present(place, key, number)?)
+        as_whole_number(present(place, key, number)?)
             .filter(|bound| (-LARGEST..=LARGEST).contains(bound))
-            .ok_or_else(|| place.unfit(key, number, format!("a whole number from -{LARGEST} to {LARGEST}")))
+            .ok_or_else(|| place.unexpected(key, number, format!("a whole number from -{LARGEST} to {LARGEST}")))
     };
     let (low, high) = (bound("low", &range.low)?, bound("high", &range.high)?);
     let scale = match (range.grid, range.log) {
@@ -113,7 +113,7 @@ fn read_int(range: &IntRange, place: &FieldPlace) -> Result<Domain, ProtocolErro
 fn read_float(range: &FloatRange, place: &FieldPlace) -> Result<Domain, ProtocolError> {
     let bound = |key: &str, number: &Json| {
         let finite = present(place, key, number)?.as_f64().filter(|bound| bound.is_finite());
-        finite.ok_or_else(|| place.unfit(key, number, "a finite number"))
+        finite.ok_or_else(|| place.unexpected(key, number, "a finite number"))
     };
     let (low, high) = (bound("low", &range.low)?, bound("high", &range.high)?);
     let log = range.log.unwrap_or(false);
@@ -156,12 +156,13 @@ impl RangePlace<'_> {
 
 /// Converts `json` to a value of `domain` in the domain's own type: 1 may be a float, and 2.0 an integer. `None` if the
 /// domain lacks the value.
-pub(super) fn admit(domain: &Domain, json: &Json) -> Option<Value> {
+pub(super) fn to_domain_value(domain: &Domain, json: &Json) -> Option<Value> {
     match domain {
         Domain::Bool => json.as_bool().map(Value::Bool),
         Domain::Categorical(choices) => choices.iter().find(|choice| same(choice, json)).cloned(),
         Domain::Int { low, high, scale, multiple_of } => {
-            let number = whole(json).filter(|number| (low..=high).contains(&number) && number % multiple_of == 0)?;
+            let number =
+                as_whole_number(json).filter(|number| (low..=high).contains(&number) && number % multiple_of == 0)?;
             (*scale != IntScale::PowerOfTwo || number.count_ones() == 1).then_some(Value::Int(number))
         }
         Domain::Float { low, high, .. } => {
@@ -175,13 +176,13 @@ fn same(value: &Value, json: &Json) -> bool {
     match value {
         Value::Bool(flag) => json.as_bool() == Some(*flag),
         Value::Text(text) => json.as_str() == Some(text),
-        Value::Int(number) => whole(json) == Some(*number),
+        Value::Int(number) => as_whole_number(json) == Some(*number),
         Value::Float(number) => json.as_f64() == Some(*number),
     }
 }
 
 /// Returns an integer, also if it is written as 2.0.
-fn whole(json: &Json) -> Option<i64> {
+fn as_whole_number(json: &Json) -> Option<i64> {
     let exact = |number: &f64| number.fract() == 0.0 && number.abs() <= to_f64(LARGEST);
     json.as_i64().or_else(|| json.as_f64().filter(exact).map(f64_to_i64))
 }
@@ -201,7 +202,7 @@ pub(super) fn read_config(space: &Space, json: &Json) -> Result<Config, Protocol
     }
     let mut given = Vec::new();
     for Parameter { name, domain, .. } in &space.parameters {
-        let read = |json| admit(domain, json).ok_or_else(|| place.unfit(name, json, domain.to_string()));
+        let read = |json| to_domain_value(domain, json).ok_or_else(|| place.unexpected(name, json, domain.to_string()));
         given.push(fields.get(name).filter(|json| !json.is_null()).map(read).transpose()?);
     }
     let config = space.assemble(|index| given[index].clone());
@@ -257,8 +258,8 @@ mod tests {
             "true or false",
         ];
         assert_eq!(domains, expected);
-        assert_eq!(space.parameters[1].when[0].values, [Value::from("ngram"), Value::Float(2.0)]);
-        assert_eq!(space.parameters[2].when[0].values, [Value::Int(4)]);
+        assert_eq!(space.parameters[1].conditions[0].values, [Value::from("ngram"), Value::Float(2.0)]);
+        assert_eq!(space.parameters[2].conditions[0].values, [Value::Int(4)]);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) struct OptimizeProblem {
     pub space: Space,
     pub aim: SearchAim,
     /// Constraints that are decided without a measurement.
-    pub known: Vec<KnownConstraint>,
+    pub known_constraints: Vec<KnownConstraint>,
     /// Total number of asks, if it is known.
     pub budget: Option<u32>,
     /// 0 if the caller sends none.
@@ -44,7 +44,7 @@ impl OptimizeProblem {
         let line = FieldPlace::line();
         let message: SpaceMessage = line.read(json)?;
         if let Some(version) = message.protocol.filter(|version| *version != PROTOCOL) {
-            return Err(line.unfit("protocol", &version.into(), PROTOCOL.to_string()));
+            return Err(line.unexpected("protocol", &version.into(), PROTOCOL.to_string()));
         }
         let space = read_space(&line.required("params", message.params)?)?;
         let known = message.known_constraints.unwrap_or_default();
@@ -52,7 +52,7 @@ impl OptimizeProblem {
             KnownConstraint::read(json, &FieldPlace::object(format!("known_constraints[{index}]")), &space.parameters)
         });
         Ok(Self {
-            known: known.collect::<Result<_, _>>()?,
+            known_constraints: known.collect::<Result<_, _>>()?,
             aim: read_aim(message.objectives, &message.constraints.unwrap_or_default())?,
             budget: message.budget.map(NonZeroU32::get),
             seed: message.seed.unwrap_or(0),
@@ -64,13 +64,13 @@ impl OptimizeProblem {
     /// Returns whether a configuration keeps every known constraint.
     #[must_use]
     pub(crate) fn allows(&self, config: &Config) -> bool {
-        self.known.iter().all(|constraint| constraint.holds(config))
+        self.known_constraints.iter().all(|constraint| constraint.holds(config))
     }
 }
 
 fn read_aim(objectives: Option<Vec<Json>>, constraints: &[Json]) -> Result<SearchAim, ProtocolError> {
     let mut aim = SearchAim::default();
-    for Named { name, place, json } in named("objectives", objectives.as_deref().unwrap_or_default())? {
+    for ListItem { name, place, json } in named("objectives", objectives.as_deref().unwrap_or_default())? {
         let ObjectiveItem { direction } = place.read(json)?;
         let goal = match place.required("direction", direction)? {
             ObjectiveDirection::Maximize => Goal::Maximize,
@@ -79,14 +79,14 @@ fn read_aim(objectives: Option<Vec<Json>>, constraints: &[Json]) -> Result<Searc
         aim.objectives.push(ObjectiveTarget { name, goal });
     }
     if aim.objectives.is_empty() {
-        return Err(ProtocolError::unfit("objectives", &objectives.into(), "a list with at least one objective"));
+        return Err(ProtocolError::unexpected("objectives", &objectives.into(), "a list with at least one objective"));
     }
-    for Named { name, place, json } in named("constraints", constraints)? {
+    for ListItem { name, place, json } in named("constraints", constraints)? {
         let ConstraintItem { feasible } = place.read(json)?;
         if let Some(feasible) = feasible
             && feasible.chars().filter(|c| !c.is_whitespace()).ne(FEASIBLE.chars())
         {
-            return Err(place.unfit("feasible", &feasible.into(), format!("{FEASIBLE:?}")));
+            return Err(place.unexpected("feasible", &feasible.into(), format!("{FEASIBLE:?}")));
         }
         aim.constraints.push(name);
     }
@@ -94,15 +94,15 @@ fn read_aim(objectives: Option<Vec<Json>>, constraints: &[Json]) -> Result<Searc
 }
 
 /// An item of a list.
-struct Named<'j> {
+struct ListItem<'j> {
     name: String,
     place: FieldPlace,
     json: &'j Json,
 }
 
 /// Reads the items of a list, each with a name that no other one has.
-fn named<'j>(key: &str, list: &'j [Json]) -> Result<Vec<Named<'j>>, ProtocolError> {
-    let mut items: Vec<Named<'_>> = Vec::new();
+fn named<'j>(key: &str, list: &'j [Json]) -> Result<Vec<ListItem<'j>>, ProtocolError> {
+    let mut items: Vec<ListItem<'_>> = Vec::new();
     for (index, json) in list.iter().enumerate() {
         let place = FieldPlace::object(format!("{key}[{index}]"));
         let NamedItem { name } = place.read(json)?;
@@ -110,7 +110,7 @@ fn named<'j>(key: &str, list: &'j [Json]) -> Result<Vec<Named<'j>>, ProtocolErro
         if items.iter().any(|above| above.name == name) {
             return Err(ProtocolError::repeated(place.field("name"), &name.into()));
         }
-        items.push(Named { name, place, json });
+        items.push(ListItem { name, place, json });
     }
     Ok(items)
 }
@@ -150,7 +150,7 @@ mod tests {
         let nulls: serde_json::Map<_, _> = keys.map(|key| (key.to_owned(), Json::Null)).into_iter().collect();
         let problem = read(&Json::Object(nulls)).unwrap();
         assert_eq!((problem.budget, problem.seed, problem.context), (None, 0, None));
-        assert!(problem.aim.constraints.is_empty() && problem.known.is_empty());
+        assert!(problem.aim.constraints.is_empty() && problem.known_constraints.is_empty());
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Sampler for InOrder {
     }
 
     fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
-        let seen = Seen { history: ask.history.to_vec(), defaults: ask.defaults.clone(), left: ask.left };
+        let seen = Seen { history: ask.history.to_vec(), defaults: ask.defaults.clone(), left: ask.trials_left };
         SEEN.lock().unwrap().push((ask.seed, seen));
         let configs = ask.space.enumerate(1000).unwrap();
         let new = |config: &Config| !ask.history.iter().any(|past| past.config == *config);
@@ -40,10 +40,16 @@ impl Sampler for InOrder {
 
     fn judge(&self, ask: &SamplerAsk<'_>) -> Option<Judgement> {
         let place = ask.history.iter().position(|past| past.measured().is_some());
-        let pick = place.map(|place| Pick { place, values: vec![Some((90.5, 0.02))], feasible: 0.75 });
+        let pick = place.map(|place| Pick { history_index: place, values: vec![Some((90.5, 0.02))], feasible: 0.75 });
         let note = "a note".to_owned();
         let remaining = pick.as_ref().map(|_| [0.0, 0.125, f64::NAN]);
-        Some(Judgement { pick, remaining, next_gain: Some(0.5), notes: vec![note], ..Judgement::default() })
+        Some(Judgement {
+            pick,
+            remaining_gain: remaining,
+            next_gain: Some(0.5),
+            notes: vec![note],
+            ..Judgement::default()
+        })
     }
 }
 
@@ -63,9 +69,9 @@ fn session(seed: u64) -> OptimizeSession {
 }
 
 fn send(session: &mut OptimizeSession, message: &Json) -> Result<Option<Json>, String> {
-    match session.feed(message.to_string().as_bytes()) {
+    match session.process_line(message.to_string().as_bytes()) {
         Ok(SessionReply::Line(line)) => Ok(Some(serde_json::from_str(&line).unwrap())),
-        Ok(SessionReply::Nothing) => Ok(None),
+        Ok(SessionReply::NoReply) => Ok(None),
         Ok(SessionReply::End) => Ok(Some(json!("end"))),
         Err(error) => Err(error.to_string()),
     }
@@ -87,7 +93,7 @@ fn ask(session: &mut OptimizeSession, id: &Json) -> Json {
 fn seen(seed: u64) -> (Vec<String>, Seen) {
     let all = SEEN.lock().unwrap();
     let seen = all.iter().rev().find(|(of, _)| *of == seed).unwrap().1.clone();
-    let text = |past: &PastTrial| match &past.known {
+    let text = |past: &PastTrial| match &past.outcome {
         KnownOutcome::Measured(measured) => {
             let numbers: Vec<_> =
                 measured.values.iter().chain(&measured.excesses).map(|r| r.value.to_string()).collect();
@@ -201,7 +207,7 @@ fn numbers_that_are_missing_null_or_not_finite_were_not_measured() {
         assert_eq!(tell(&mut session, &json!(0), 1, &more), Ok(None));
     }
     let python = br#"{"type":"tell","id":0,"config":{"x":1},"status":"ok","values":{"speed":NaN},"constraints":{"late":-Infinity}}"#;
-    assert_eq!(session.feed(python), Ok(SessionReply::Nothing));
+    assert_eq!(session.process_line(python), Ok(SessionReply::NoReply));
     ask(&mut session, &json!(1));
     let numbers: Vec<_> = seen(8).0.iter().map(|text| text.split(": ").nth(1).unwrap().to_owned()).collect();
     assert_eq!(numbers, ["NaN NaN", "NaN NaN", "NaN NaN", "2 NaN", "NaN NaN"]);
@@ -230,12 +236,13 @@ fn a_wrong_line_is_refused_with_its_error_and_does_not_change_the_session() {
         (told(json!({"constraints": {"l": 1}})), "constraints.l is 1: unknown name, and \"late\" is missing"),
         (told(json!({"cost": -1})), "cost is -1, expected a number of at least 0"),
     ] {
-        assert_eq!(session.feed(line.as_bytes()).map_err(|error| error.to_string()), Err(expected.to_owned()));
+        assert_eq!(session.process_line(line.as_bytes()).map_err(|error| error.to_string()), Err(expected.to_owned()));
     }
-    assert_eq!(session.feed(b" \r\n"), Ok(SessionReply::Nothing));
+    assert_eq!(session.process_line(b" \r\n"), Ok(SessionReply::NoReply));
     for kind in ["ask", "tell", "judge", "explain"] {
-        let error =
-            OptimizeSession::new(&InOrder, None).feed(json!({"type": kind}).to_string().as_bytes()).unwrap_err();
+        let error = OptimizeSession::new(&InOrder, None)
+            .process_line(json!({"type": kind}).to_string().as_bytes())
+            .unwrap_err();
         assert_eq!(error.to_string(), format!("the {kind} message came before the space message"));
     }
 }
@@ -476,7 +483,7 @@ fn the_run_in_the_book_matches_the_replies() {
     let mut shown = Vec::new();
     for line in section.lines().take_while(|line| !line.starts_with("- ")) {
         if let Some(sent) = line.strip_prefix("> ") {
-            if let SessionReply::Line(reply) = session.feed(sent.as_bytes()).unwrap() {
+            if let SessionReply::Line(reply) = session.process_line(sent.as_bytes()).unwrap() {
                 replies.push(reply);
             }
         } else if let Some(reply) = line.strip_prefix("< ") {

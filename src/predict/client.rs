@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::script::{PromptScript, ScriptTurn};
 use crate::load::{
-    IndexRange, LoadEvent, LoadPhase, LoadSchedule, NextSend, RequestError, RequestInstants, RequestRecord,
+    LoadEvent, LoadPhase, LoadSchedule, NextSend, RequestError, RequestInstants, RequestRecord, SessionRange,
     TakenRequest, UserProgress, nanos,
 };
 use crate::metrics::WindowRecorder;
-use crate::twin::{self, AskedRequest, RequestSource, Tokens, TwinArrival, VirtualReply};
+use crate::twin::{self, RequestSource, SentRequest, Tokens, TwinArrival, VirtualReply};
 
 /// The clients of one phase of a load. Times are on the device's clock unless stated otherwise. That clock is `pace`
 /// times as fast as the clients' clock.
@@ -23,7 +23,7 @@ pub(super) struct VirtualClient<'a> {
     /// Whether prompts are passed as token ids instead of their number. Prefix caching needs the ids.
     ids: bool,
     schedule: LoadSchedule<ScriptTurn>,
-    sessions: Sessions<'a>,
+    sessions: RemainingSessions<'a>,
     /// Replies on the way to their client, the earliest first.
     endings: BinaryHeap<Reverse<Ending>>,
     /// Number of replies so far. It orders replies that end at the same time.
@@ -51,7 +51,7 @@ pub(super) struct PhaseTiming {
     /// Instants at which sessions are due; `None` for a closed loop.
     pub(super) instants: Option<RequestInstants>,
     /// Users of a closed loop, otherwise the largest number of requests in flight.
-    pub(super) places: Option<usize>,
+    pub(super) max_in_flight: Option<usize>,
     /// Duration after which nothing is sent.
     pub(super) length: Option<Duration>,
     pub(super) request_timeout: Duration,
@@ -60,12 +60,12 @@ pub(super) struct PhaseTiming {
 }
 
 /// The sessions of a phase that have not begun: indices `next` to `end`, with `left` requests at most.
-struct Sessions<'a> {
+struct RemainingSessions<'a> {
     script: &'a PromptScript,
     pace: f64,
     next: u64,
     end: u64,
-    left: u64,
+    requests_left: u64,
 }
 
 /// A user that waits for a reply. Times are on the device's clock.
@@ -118,8 +118,8 @@ fn to_device(time: Duration, pace: f64) -> Duration {
 }
 
 impl<'a> VirtualClient<'a> {
-    pub(super) fn new(script: &'a PromptScript, range: IndexRange, ids: bool, timing: PhaseTiming) -> Self {
-        let PhaseTiming { pace, wire, instants, places, length, request_timeout, kept_chunks } = timing;
+    pub(super) fn new(script: &'a PromptScript, range: SessionRange, ids: bool, timing: PhaseTiming) -> Self {
+        let PhaseTiming { pace, wire, instants, max_in_flight, length, request_timeout, kept_chunks } = timing;
         let instants = instants
             .map(|instants| -> RequestInstants { Box::new(instants.map(move |instant| to_device(instant, pace))) });
         let end = range.sessions.map_or(u64::MAX, |sessions| range.first.saturating_add(sessions));
@@ -129,8 +129,8 @@ impl<'a> VirtualClient<'a> {
             wire,
             request_timeout,
             ids,
-            schedule: LoadSchedule::new(0, instants, places, length.map(|length| to_device(length, pace))),
-            sessions: Sessions { script, pace, next: range.first, end, left },
+            schedule: LoadSchedule::new(0, instants, max_in_flight, length.map(|length| to_device(length, pace))),
+            sessions: RemainingSessions { script, pace, next: range.first, end, requests_left: left },
             endings: BinaryHeap::new(),
             number: 0,
             records: Vec::new(),
@@ -179,7 +179,7 @@ impl<'a> VirtualClient<'a> {
             queued: user.queued,
             end: sent + took.min(self.request_timeout),
             streamed: true,
-            asked_tokens: user.output_len,
+            requested_tokens: user.output_len,
             prompt_tokens: reply.prompt_len,
             cached_tokens: None,
             output_tokens: reply.tokens,
@@ -197,22 +197,22 @@ fn micros(at: Duration) -> u32 {
     u32::try_from(at.as_micros()).unwrap_or(u32::MAX)
 }
 
-impl Sessions<'_> {
+impl RemainingSessions<'_> {
     /// Takes the next session, with the same rules as the load generator's feed.
     fn take(&mut self) -> TakenRequest<ScriptTurn> {
-        if self.left == 0 || self.next >= self.end {
-            return TakenRequest::Over;
+        if self.requests_left == 0 || self.next >= self.end {
+            return TakenRequest::Exhausted;
         }
         let turns = self.script.session(self.next);
-        let room = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let room = usize::try_from(self.requests_left).unwrap_or(usize::MAX);
         let pace = self.pace;
         let turn = |turn: &ScriptTurn| ScriptTurn { think: to_device(turn.think, pace), ..turn.clone() };
         let turns: VecDeque<ScriptTurn> = turns.iter().take(room).map(turn).collect();
         let session = self.next;
         self.next += 1;
-        self.left -= turns.len() as u64;
+        self.requests_left -= turns.len() as u64;
         let progress = UserProgress { session, turn: 0, turns };
-        if self.left == 0 || self.next >= self.end {
+        if self.requests_left == 0 || self.next >= self.end {
             TakenRequest::Last(progress)
         } else {
             TakenRequest::Ready(progress)
@@ -227,7 +227,7 @@ impl RequestSource for VirtualClient<'_> {
         while self.endings.peek().is_some_and(|ending| ending.0.at.0 <= now)
             && let Some(Reverse(Ending { at, rest })) = self.endings.pop()
         {
-            self.schedule.ended(rest, nanos(at.0));
+            self.schedule.record_end(rest, nanos(at.0));
         }
         let ending = self.endings.peek().map(|ending| ending.0.at.0);
         match self.schedule.next(nanos(now), || self.sessions.take()) {
@@ -237,7 +237,7 @@ impl RequestSource for VirtualClient<'_> {
                 } else {
                     Tokens::Count(u32::try_from(turn.prompt.len()).unwrap_or(u32::MAX))
                 };
-                twin::NextArrival::Ask(AskedRequest {
+                twin::NextArrival::Request(SentRequest {
                     arrival: TwinArrival {
                         at: now + self.wire.request,
                         prompt,
@@ -255,11 +255,13 @@ impl RequestSource for VirtualClient<'_> {
                     },
                 })
             }
-            NextSend::At(at) => {
+            NextSend::WaitUntil(at) => {
                 let at = Duration::from_nanos(at);
-                twin::NextArrival::At(ending.map_or(at, |ending| ending.min(at)))
+                twin::NextArrival::NotBefore(ending.map_or(at, |ending| ending.min(at)))
             }
-            NextSend::Wait | NextSend::Over => ending.map_or(twin::NextArrival::Wait, twin::NextArrival::At),
+            NextSend::WaitForEvent | NextSend::Finished => {
+                ending.map_or(twin::NextArrival::AwaitReply, twin::NextArrival::NotBefore)
+            }
         }
     }
 
@@ -308,7 +310,7 @@ mod tests {
             pace,
             wire,
             instants: due(plan, &script.workload, None),
-            places: plan.concurrency,
+            max_in_flight: plan.concurrency,
             length: plan.duration,
             request_timeout: plan.request_timeout,
             kept_chunks: plan.kept_chunks,
@@ -370,7 +372,7 @@ mod tests {
         let (near, far) = (records(&plan, 1.0, WireTime::default()), records(&plan, 1.0, wire));
         for (turn, (near, far)) in (1_u32..).zip(near.iter().zip(&far)) {
             assert_eq!(far.ttft().unwrap(), near.ttft().unwrap() + ms(25), "{turn}");
-            assert_eq!(far.decode(), near.decode());
+            assert_eq!(far.decode_time(), near.decode_time());
             assert_eq!(far.end, near.end + ms(25) * turn);
         }
     }
@@ -381,7 +383,10 @@ mod tests {
         let few = records(&LoadPlan { kept_chunks: 60, ..LoadPlan::closed(2, 20) }, 1.0, WireTime::default());
         assert_eq!(few.iter().filter(|record| !record.thinned).count(), 10);
         for (all, few) in all.iter().zip(&few) {
-            assert_eq!((all.ttft(), all.decode(), all.chunk_count), (few.ttft(), few.decode(), few.chunk_count));
+            assert_eq!(
+                (all.ttft(), all.decode_time(), all.chunk_count),
+                (few.ttft(), few.decode_time(), few.chunk_count)
+            );
         }
     }
 

@@ -52,7 +52,7 @@ pub struct JobForecaster {
 impl JobForecaster {
     #[must_use]
     pub fn new(job: &Job) -> Self {
-        Self { script: PromptScript::new(std::sync::Arc::clone(&job.workload.built)) }
+        Self { script: PromptScript::new(std::sync::Arc::clone(&job.workload.source)) }
     }
 
     /// Returns the outcome of one run of the question's load. A number in `draw` selects step times from the
@@ -71,7 +71,7 @@ impl JobForecaster {
             Ok(setup) => setup,
             Err(rejection) => return Ok(ForecastResult { outcome: Outcome::Rejected(rejection), cost: 0 }),
         };
-        let factors = draw.map_or_else(|| question.knowledge.central(), |number| question.knowledge.draw(number));
+        let factors = draw.map_or_else(|| question.knowledge.expected(), |number| question.knowledge.draw(number));
         let ran = run::run_over(span, &setup, &self.script, question.load, question.job.seed, &factors)?;
         Ok(ForecastResult { outcome: ran.outcome, cost: ran.cost })
     }

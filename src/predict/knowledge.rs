@@ -15,7 +15,7 @@ const HOST: [TermFactor; 3] = [TermFactor::Launch, TermFactor::Host, TermFactor:
 pub struct Knowledge<'a> {
     calibration: &'a Calibration,
     /// Whether the device in question differs from the calibrated one.
-    elsewhere: bool,
+    is_other_device: bool,
     /// The noise between launches, if the ranges should include it.
     noise: Option<&'a LaunchNoise>,
 }
@@ -23,15 +23,15 @@ pub struct Knowledge<'a> {
 impl<'a> Knowledge<'a> {
     /// Creates it for the calibrated device.
     #[must_use]
-    pub fn here(calibration: &'a Calibration) -> Self {
-        Self { calibration, elsewhere: false, noise: None }
+    pub fn for_same_device(calibration: &'a Calibration) -> Self {
+        Self { calibration, is_other_device: false, noise: None }
     }
 
     /// Creates it for another device in the same host. The factors of the device return to the prior with all of its
     /// uncertainty. Those of the host stay calibrated.
     #[must_use]
-    pub fn elsewhere(calibration: &'a Calibration) -> Self {
-        Self { calibration, elsewhere: true, noise: None }
+    pub fn for_other_device(calibration: &'a Calibration) -> Self {
+        Self { calibration, is_other_device: true, noise: None }
     }
 
     /// Sets the noise between launches that widens the ranges.
@@ -47,18 +47,18 @@ impl<'a> Knowledge<'a> {
     /// Returns whether the device itself was calibrated.
     #[must_use]
     pub fn is_calibrated(&self) -> bool {
-        !self.elsewhere && self.calibration.simulations > 0
+        !self.is_other_device && self.calibration.simulations > 0
     }
 
     /// Returns the expected factors.
-    pub(super) fn central(&self) -> Factors {
-        self.mixed(&Calibration::none().factors, &self.calibration.factors)
+    pub(super) fn expected(&self) -> Factors {
+        self.combine(&Calibration::none().factors, &self.calibration.factors)
     }
 
     /// Draws factors from their uncertainty. Equal numbers give equal factors.
     pub(super) fn draw(&self, number: u64) -> Factors {
         // The prior gets another seed. With an equal one, both draws would use the same random numbers.
-        self.mixed(&Calibration::none().draw(!number), &self.calibration.draw(number))
+        self.combine(&Calibration::none().draw(!number), &self.calibration.draw(number))
     }
 
     /// Draws factors of another launch. The noise between launches multiplies all of them by one number.
@@ -77,10 +77,10 @@ impl<'a> Knowledge<'a> {
     }
 
     /// Returns factors that are all two standard deviations above their expected values.
-    pub(super) fn slow(&self) -> Factors {
+    pub(super) fn slow_factors(&self) -> Factors {
         let prior = Calibration::none();
-        let spread = self.mixed(&prior.spread, &self.calibration.spread);
-        let mut factors = self.central();
+        let spread = self.combine(&prior.spread, &self.calibration.spread);
+        let mut factors = self.expected();
         for factor in TermFactor::ALL {
             factors[factor] *= libm::exp(2.0 * spread[factor]);
         }
@@ -88,10 +88,10 @@ impl<'a> Knowledge<'a> {
     }
 
     /// Returns `known`, but with the device's factors from `expected` if the device is another one.
-    fn mixed(&self, expected: &Factors, known: &Factors) -> Factors {
+    fn combine(&self, expected: &Factors, known: &Factors) -> Factors {
         let mut factors = *known;
         for factor in TermFactor::ALL {
-            if self.elsewhere && !HOST.contains(&factor) {
+            if self.is_other_device && !HOST.contains(&factor) {
                 factors[factor] = expected[factor];
             }
         }
@@ -109,12 +109,12 @@ mod tests {
         for factor in TermFactor::ALL {
             calibration.factors[factor] = 2.0;
         }
-        let (here, elsewhere) = (Knowledge::here(&calibration), Knowledge::elsewhere(&calibration));
+        let (here, elsewhere) = (Knowledge::for_same_device(&calibration), Knowledge::for_other_device(&calibration));
         assert_eq!(here.draw(3), calibration.draw(3));
         for factor in TermFactor::ALL {
             let expected = if HOST.contains(&factor) { 2.0 } else { 1.0 };
-            assert!((elsewhere.central()[factor] - expected).abs() < 1e-12, "{factor:?}");
-            assert!((here.central()[factor] - 2.0).abs() < 1e-12, "{factor:?}");
+            assert!((elsewhere.expected()[factor] - expected).abs() < 1e-12, "{factor:?}");
+            assert!((here.expected()[factor] - 2.0).abs() < 1e-12, "{factor:?}");
             assert!((elsewhere.draw(1)[factor] - elsewhere.draw(2)[factor]).abs() > 1e-12, "{factor:?}");
         }
         assert!(!here.is_calibrated() && !elsewhere.is_calibrated(), "nothing was observed");

@@ -40,7 +40,7 @@ const MAX_REQUESTS: usize = 400;
 ///
 /// # Errors
 /// If the trials have too few replies, or the twin cannot run their configurations.
-pub fn learn(question: &TwinQuestion<'_>, tried: &[MeasuredTrial]) -> Result<Calibration, LearnError> {
+pub fn calibrate_from_trials(question: &TwinQuestion<'_>, tried: &[MeasuredTrial]) -> Result<Calibration, LearnError> {
     let runs = evenly(tried, MAX_TRIALS).map(|tried| observed_run(question, tried)).collect::<Result<Vec<_>, _>>()?;
     Ok(twin::calibrate(&runs)?)
 }
@@ -60,12 +60,20 @@ fn observed_run(question: &TwinQuestion<'_>, tried: &MeasuredTrial) -> Result<Ob
     if let Some(blocks) = tried.blocks {
         settings.num_blocks = blocks.saturating_sub(u32::from(!settings.resolved.v0));
     }
-    let mut all = requests(replies, setup.pace, settings.resolved.prefix_caching);
+    let mut all = requests(replies, setup.time_scale, settings.resolved.prefix_caching);
     let whole = replies.complete && all.len() == replies.len();
     let requests = all.split_off((replies.warmup as usize).min(all.len()));
     let load = replies.users.map_or(ReplayedLoad::Open, |users| ReplayedLoad::Closed { users });
     let steps = tried.steps.filter(|_| whole);
-    Ok(ObservedRun { settings, replicas: setup.replicas, prior: setup.prior, before: all, load, requests, steps })
+    Ok(ObservedRun {
+        settings,
+        replicas: setup.replicas,
+        prior: setup.prior,
+        earlier_requests: all,
+        load,
+        requests,
+        steps,
+    })
 }
 
 /// Returns the warm-up and the first requests after it, on the device's clock. That clock is `pace` times as fast as
@@ -78,7 +86,7 @@ fn requests(replies: &Replies, pace: f64, prefix_caching: bool) -> Vec<ObservedT
         let times = replies.ttft_us[place].zip(replies.latency_us[place]);
         let len = replies.prompt_tokens[place];
         let prompt = if shares {
-            let prompt = prompt(replies, place, &prompts);
+            let prompt = synthetic_prompt(replies, place, &prompts);
             prompts.push(prompt.clone());
             Tokens::Ids(prompt.into())
         } else {
@@ -96,7 +104,7 @@ fn requests(replies: &Replies, pace: f64, prefix_caching: bool) -> Vec<ObservedT
 
 /// Returns made-up tokens for a prompt: the first `shared_tokens` tokens of the earlier prompt `shared_with`, then one
 /// token that no other prompt has, then fillers.
-fn prompt(replies: &Replies, place: usize, earlier: &[Vec<u32>]) -> Vec<u32> {
+fn synthetic_prompt(replies: &Replies, place: usize, earlier: &[Vec<u32>]) -> Vec<u32> {
     let len = replies.prompt_tokens[place];
     let shared = replies.shared_tokens[place].min(len) as usize;
     let with = earlier.get(replies.shared_with[place] as usize);

@@ -1,7 +1,7 @@
 //! The bottleneck of a configuration under a load, and advice on how to move it.
 
 use super::setup::TwinSetup;
-use super::watch::{StepShares, StepTerm, WAITS};
+use super::watch::{StepShares, StepTerm, WAIT_REASONS};
 use crate::twin::WaitReason;
 
 /// Observations of a virtual run that determine its bottleneck.
@@ -44,7 +44,7 @@ pub struct LoadLimits {
 }
 
 /// Busy share below which idle time is the limit, and share above which the front end is.
-const MOST: f64 = 0.5;
+const LIMIT_SHARE: f64 = 0.5;
 
 impl LoadLimit {
     #[must_use]
@@ -64,20 +64,21 @@ pub fn wait_name(wait: WaitReason) -> &'static str {
         WaitReason::Blocks => "KV blocks",
         WaitReason::Sequences => "sequences",
         WaitReason::Budget => "token budget",
-        WaitReason::Turn => "scheduler's delay",
+        WaitReason::Delay => "scheduler's delay",
     }
 }
 
 /// Returns the reasons to wait with their shares of the busy time, in the order of display.
 pub fn waits(shares: &StepShares) -> impl Iterator<Item = (WaitReason, f64)> {
-    WAITS.into_iter().zip(shares.waits)
+    WAIT_REASONS.into_iter().zip(shares.waits)
 }
 
 impl LoadLimits {
     pub(super) fn find(seen: &VirtualRun, setup: &TwinSetup) -> Self {
         let VirtualRun { shares, front_end, open } = *seen;
         let waited: f64 = shares.waits.iter().sum();
-        let (wait, longest) = waits(&shares).fold((WAITS[0], 0.0), |most, one| if one.1 > most.1 { one } else { most });
+        let (wait, longest) =
+            waits(&shares).fold((WAIT_REASONS[0], 0.0), |most, one| if one.1 > most.1 { one } else { most });
         let (term, largest) = StepTerm::ALL
             .into_iter()
             .zip(shares.terms)
@@ -85,9 +86,9 @@ impl LoadLimits {
         // The sum decides, because requests that wait for several resources in turn also wait.
         let (main, share) = if waited > 1.0 - waited {
             (LoadLimit::Queue(wait), longest)
-        } else if open && shares.busy < MOST {
+        } else if open && shares.busy < LIMIT_SHARE {
             (LoadLimit::Idle, 1.0 - shares.busy)
-        } else if front_end > MOST {
+        } else if front_end > LIMIT_SHARE {
             (LoadLimit::FrontEnd, front_end)
         } else {
             (LoadLimit::Load(term), largest)
@@ -111,22 +112,22 @@ fn advice(limit: LoadLimit, setup: &TwinSetup) -> String {
         LoadLimit::Queue(WaitReason::Budget) => {
             format!("raise max-num-batched-tokens (now {})", settings.max_num_batched_tokens())
         }
-        LoadLimit::Queue(WaitReason::Turn) if settings.resolved.v0 => {
+        LoadLimit::Queue(WaitReason::Delay) if settings.resolved.v0 => {
             format!("lower scheduler-delay-factor (now {})", settings.resolved.scheduler_delay_factor)
         }
-        LoadLimit::Queue(WaitReason::Turn) => {
+        LoadLimit::Queue(WaitReason::Delay) => {
             "preempted requests wait until their last step ends: raise gpu-memory-utilization or lower max-num-seqs"
                 .to_owned()
         }
         LoadLimit::Idle => "the engine is mostly idle: raise the request rate".to_owned(),
         LoadLimit::FrontEnd => "raise api-server-count, or use faster processor cores".to_owned(),
         LoadLimit::Load(term) => {
-            format!("requests wait for at most half of the time: raise the load; {}", of_term(term, setup))
+            format!("requests wait for at most half of the time: raise the load; {}", term_advice(term, setup))
         }
     }
 }
 
-fn of_term(term: StepTerm, setup: &TwinSetup) -> &'static str {
+fn term_advice(term: StepTerm, setup: &TwinSetup) -> &'static str {
     match term {
         StepTerm::Weights => {
             "steps become faster with quantized weights, a larger tensor-parallel-size, or more memory bandwidth"

@@ -16,8 +16,8 @@ use crate::twin::{BatchWork, Settings};
 pub fn longest_step(question: &TwinQuestion<'_>, longest_request: u64, at_once: u64) -> Option<Duration> {
     let setup = TwinSetup::resolve(question).ok()?;
     let work = largest_prefill(&setup.settings, longest_request, at_once);
-    let step = setup.prior.scaled(question.knowledge.slow()).of(&work);
-    Duration::try_from_secs_f64(step.as_secs_f64() / setup.pace).ok()
+    let step = setup.prior.scaled(question.knowledge.slow_factors()).step_duration(&work);
+    Duration::try_from_secs_f64(step.as_secs_f64() / setup.time_scale).ok()
 }
 
 /// Fills the token budget of a step with the last pieces of prompts, because these have the longest context.

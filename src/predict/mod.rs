@@ -11,7 +11,7 @@
 
 mod client;
 mod forecast;
-mod highest;
+mod highest_load;
 mod knowledge;
 mod learn;
 mod limit;
@@ -39,9 +39,9 @@ use crate::trial::{Measurement, Outcome, Rejection};
 use crate::twin::{AddError, DevicePreset, SettingsError, StartForecast, StartupModel, WarmState};
 
 pub use forecast::{ForecastResult, ForecastSpan, JobForecaster};
-pub use highest::{GOOD, LoadKnob, PredictedHighest};
+pub use highest_load::{LoadKnob, MIN_GOOD_SHARE, PredictedHighest};
 pub use knowledge::Knowledge;
-pub use learn::{LearnError, MAX_TRIALS, MeasuredTrial, learn};
+pub use learn::{LearnError, MAX_TRIALS, MeasuredTrial, calibrate_from_trials};
 pub use limit::{LoadLimit, LoadLimits, wait_name, waits};
 pub use longest_step::longest_step;
 pub use noise::LaunchNoise;
@@ -83,7 +83,7 @@ pub struct TwinQuestion<'a> {
     /// no speculation for other engines.
     pub acceptance: Option<f64>,
     /// Model of start-up times on this machine.
-    pub starts: StartupModel,
+    pub startup_model: StartupModel,
     /// Caches that earlier starts have left.
     pub warm: WarmState,
 }
@@ -155,10 +155,10 @@ struct Effort {
 /// The largest number of draws, and the smallest, which applies at any cost.
 const DRAWS: (u64, u64) = (16, 4);
 /// Highest cost of all draws together.
-const DRAWN: u64 = 20_000_000;
+const MAX_DRAW_COST: u64 = 20_000_000;
 /// Highest cost of one run of a search. The central search has about 20 runs. The searches of two or three draws
 /// together have as many.
-const SEARCHED: u64 = 200_000;
+const MAX_SEARCH_COST: u64 = 200_000;
 /// Smallest limit on the requests of one run of a search, so that its tail percentiles are meaningful.
 const LEAST_REQUESTS: u64 = 200;
 
@@ -169,9 +169,9 @@ impl Effort {
         let (most, least) = DRAWS;
         let tokens = measurement.map_or(cost, |run| run.total_output_tokens / run.completed.max(1));
         let each = tokens.max(1) + 4;
-        let draws = (DRAWN / cost.max(1)).clamp(least, most);
-        let most_requests = (SEARCHED / each).max(LEAST_REQUESTS);
-        let searches = if each * LEAST_REQUESTS > SEARCHED { 4 } else { 8 };
+        let draws = (MAX_DRAW_COST / cost.max(1)).clamp(least, most);
+        let most_requests = (MAX_SEARCH_COST / each).max(LEAST_REQUESTS);
+        let searches = if each * LEAST_REQUESTS > MAX_SEARCH_COST { 4 } else { 8 };
         Self { draws, searches, most_requests: u32::try_from(most_requests).unwrap_or(u32::MAX) }
     }
 }
@@ -188,8 +188,8 @@ pub fn predict(question: &TwinQuestion<'_>) -> Result<TwinPrediction, PredictErr
         Ok(setup) => setup,
         Err(rejection) => return Ok(rejected(rejection)),
     };
-    let script = PromptScript::new(std::sync::Arc::clone(&job.workload.built));
-    let central = question.knowledge.central();
+    let script = PromptScript::new(std::sync::Arc::clone(&job.workload.source));
+    let central = question.knowledge.expected();
     let ran = run::run(&setup, &script, load, job.seed, &central)?;
     let effort = Effort::of(ran.cost, ran.outcome.measurement());
     let mut drawn: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
@@ -202,11 +202,11 @@ pub fn predict(question: &TwinQuestion<'_>) -> Result<TwinPrediction, PredictErr
             }
         }
     }
-    let (objective, unknown) = known(&job.objective, &ran.outcome);
+    let (objective, unknown) = without_unpredicted_limits(&job.objective, &ran.outcome);
     let highest = if objective.constraints.is_empty() && load.goodput.is_empty() {
         None
     } else {
-        let search = highest::LoadSearch {
+        let search = highest_load::LoadSearch {
             setup: &setup,
             script: &script,
             load,
@@ -223,7 +223,7 @@ pub fn predict(question: &TwinQuestion<'_>) -> Result<TwinPrediction, PredictErr
         let drawn = interval(values)?;
         let range = measured.and_then(|measured| measured.metric(name)).map_or(drawn, |value| {
             let (low, high) = containing(drawn, value);
-            question.knowledge.noise().map_or((low, high), |noise| noise.widened(name, value, (low, high)))
+            question.knowledge.noise().map_or((low, high), |noise| noise.widen(name, value, (low, high)))
         });
         Some((name, range))
     });
@@ -231,14 +231,14 @@ pub fn predict(question: &TwinQuestion<'_>) -> Result<TwinPrediction, PredictErr
     let served = ServedLoad {
         intervals,
         draws: effort.draws,
-        limits: LoadLimits::find(&ran.seen, &setup),
+        limits: LoadLimits::find(&ran.observations, &setup),
         highest,
         unknown,
         series: ran.series,
         resolved: setup.settings.resolved,
         blocks: setup.memory.blocks,
         replicas: setup.replicas as u64,
-        startup: setup.start.as_ref().map(|start| question.starts.predict(start)),
+        startup: setup.start.as_ref().map(|start| question.startup_model.predict(start)),
     };
     Ok(TwinPrediction { outcome: ran.outcome, score, served: Some(served) })
 }
@@ -248,7 +248,7 @@ fn rejected(rejection: Rejection) -> TwinPrediction {
 }
 
 /// Returns the objective without limits on metrics that the twin does not predict, and the names of those metrics.
-fn known(objective: &Objective, outcome: &Outcome) -> (Objective, Vec<String>) {
+fn without_unpredicted_limits(objective: &Objective, outcome: &Outcome) -> (Objective, Vec<String>) {
     let Some(measurement) = outcome.measurement() else { return (objective.clone(), Vec::new()) };
     let is_known = |name: &str| measurement.metric(name).is_some() || Measurement::NAMES.contains(&name);
     let (constraints, unknown): (Vec<Constraint>, Vec<Constraint>) =

@@ -12,9 +12,9 @@ use crate::stats::to_f64;
 use crate::trial::Measurement;
 
 /// Degrees of freedom of the assumed deviation, with repeated measurements.
-const BESIDE: f64 = 1.0;
+const ASSUMED_FREEDOM: f64 = 1.0;
 /// The same without repeated measurements.
-const ALONE: f64 = 2.0;
+const ASSUMED_FREEDOM_UNREPEATED: f64 = 2.0;
 /// Assumed standard deviation of the logarithm of a metric from launch to launch, for real engines.
 const ASSUMED: f64 = 0.05;
 /// The same for the simulated engine.
@@ -24,7 +24,7 @@ const TAILS: f64 = 2.0;
 /// The 90th percentile of the normal distribution.
 const Z_90: f64 = 1.281_551_565_544_6;
 /// Counts that only the load determines. They have no noise.
-const FIXED: [&str; 6] = [
+const NOISELESS_METRICS: [&str; 6] = [
     "completed",
     "failed",
     "total_input_tokens",
@@ -55,7 +55,7 @@ impl LaunchNoise {
         for group in groups.into_iter().filter(|group| group.len() > 1) {
             noise.configurations += 1;
             noise.launches += group.len();
-            for name in Measurement::NAMES.iter().filter(|name| !FIXED.contains(name)) {
+            for name in Measurement::NAMES.iter().filter(|name| !NOISELESS_METRICS.contains(name)) {
                 let values =
                     group.iter().filter_map(|measurement| measurement.metric(name)).filter(|value| *value > 0.0);
                 let logs: Vec<_> = values.map(libm::log).collect();
@@ -81,14 +81,14 @@ impl LaunchNoise {
     /// Returns the standard deviation of the logarithm of a metric, and its degrees of freedom.
     #[must_use]
     pub fn deviation(&self, name: &str) -> (f64, f64) {
-        if FIXED.contains(&name) {
-            return (0.0, ALONE);
+        if NOISELESS_METRICS.contains(&name) {
+            return (0.0, ASSUMED_FREEDOM_UNREPEATED);
         }
         let is_tail =
             ["p90_", "p95_", "p99_", "p1_", "p5_", "p10_", "std_", "max_"].iter().any(|tail| name.starts_with(tail));
         let assumed = if is_tail { TAILS * self.assumed } else { self.assumed };
         let (sum, freedom) = self.measured.get(name).copied().unwrap_or_default();
-        let own = if freedom > 0.0 { BESIDE } else { ALONE };
+        let own = if freedom > 0.0 { ASSUMED_FREEDOM } else { ASSUMED_FREEDOM_UNREPEATED };
         let all = freedom + own;
         (((own * assumed * assumed + sum) / all).sqrt(), all)
     }
@@ -96,7 +96,7 @@ impl LaunchNoise {
     /// Widens a range of the 10th to the 90th percentile around a value, so that it includes the noise of one further
     /// launch.
     #[must_use]
-    pub fn widened(&self, name: &str, value: f64, (low, high): (f64, f64)) -> (f64, f64) {
+    pub fn widen(&self, name: &str, value: f64, (low, high): (f64, f64)) -> (f64, f64) {
         let (deviation, freedom) = self.deviation(name);
         if value <= 0.0 || low <= 0.0 || deviation <= 0.0 {
             return (low, high);
@@ -138,7 +138,7 @@ mod tests {
                 let groups: Vec<_> = (0..repeated).map(|_| [run(), run()]).collect();
                 let noise = LaunchNoise::of(groups.iter().map(<[_; 2]>::as_slice), false);
                 // The prediction is right on average and has no uncertainty of its own.
-                let (low, high) = noise.widened("output_throughput", 1000.0, (1000.0, 1000.0));
+                let (low, high) = noise.widen("output_throughput", 1000.0, (1000.0, 1000.0));
                 held += u32::from((low..=high).contains(&run().metric("output_throughput").unwrap()));
             }
             let share = f64::from(held) / f64::from(studies);
@@ -152,7 +152,7 @@ mod tests {
     fn a_range_without_any_noise_holds_too_few_further_launches() {
         // The draws spread by 2 % to each side, the launches by 10 %.
         let noise = LaunchNoise::of([[launch(0.9), launch(1.1)].as_slice()], false);
-        let (low, high) = noise.widened("output_throughput", 1000.0, (980.0, 1020.0));
+        let (low, high) = noise.widen("output_throughput", 1000.0, (980.0, 1020.0));
         assert!(low < 900.0 && high > 1100.0, "{low} {high}");
         assert_eq!((noise.configurations, noise.launches), (1, 2));
     }
@@ -161,9 +161,9 @@ mod tests {
     fn counts_of_the_load_do_not_vary_and_little_is_assumed_of_the_simulated_engine() {
         let (real, simulated) = (LaunchNoise::of([], false), LaunchNoise::of([], true));
         assert!(!real.is_measured());
-        assert_eq!(real.widened("completed", 96.0, (96.0, 96.0)), (96.0, 96.0));
+        assert_eq!(real.widen("completed", 96.0, (96.0, 96.0)), (96.0, 96.0));
         let wide = |noise: &LaunchNoise, name: &str| {
-            let (low, high) = noise.widened(name, 10.0, (10.0, 10.0));
+            let (low, high) = noise.widen(name, 10.0, (10.0, 10.0));
             high - low
         };
         assert!(wide(&real, "mean_ttft_ms") > 4.0 * wide(&simulated, "mean_ttft_ms"));

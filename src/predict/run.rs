@@ -22,16 +22,16 @@ pub(super) struct RunResult {
     pub(super) outcome: Outcome,
     /// Share of the completed requests that kept every latency limit of the goodput. `None` without such limits.
     pub(super) good: Option<f64>,
-    pub(super) seen: VirtualRun,
+    pub(super) observations: VirtualRun,
     pub(super) series: BatchSeries,
     /// The cost of the computation, in units of one sequence in one step.
     pub(super) cost: u64,
 }
 
 /// An observer that ignores everything.
-struct Blind;
+struct IgnoringObserver;
 
-impl DriveObserver for Blind {}
+impl DriveObserver for IgnoringObserver {}
 
 /// Runs a load with the step time scaled by these factors.
 pub(super) fn run(
@@ -59,10 +59,10 @@ pub(super) fn run_over(
     let mut engines = setup.engines()?;
     let client = |script, range, instants, places, length| {
         let timing = PhaseTiming {
-            pace: setup.pace,
+            pace: setup.time_scale,
             wire: setup.wire,
             instants,
-            places,
+            max_in_flight: places,
             length,
             request_timeout: plan.request_timeout,
             kept_chunks: plan.kept_chunks,
@@ -72,20 +72,20 @@ pub(super) fn run_over(
     let mut warmed = WarmupSummary::default();
     if plan.warmup > 0 {
         let mut client = client(script.warmup(), warmup(&plan), None, Some(warmup_places(&plan)), None);
-        drive(&mut engines, &step_time).run(&mut client, &mut Blind)?;
+        drive(&mut engines, &step_time).run(&mut client, &mut IgnoringObserver)?;
         warmed.completed = client.records.len();
     }
     let before: Vec<Counters> = engines.iter().map(TwinEngine::counters).collect();
-    let mut watch = StepWatch::new(&step_time, &engines, setup.pace);
+    let mut watch = StepWatch::new(&step_time, &engines, setup.time_scale);
     let instants = due(&plan, &script.workload, sessions);
     let mut client = client(script, measured(&plan, sessions), instants, plan.concurrency, plan.duration);
     drive(&mut engines, &step_time).run(&mut client, &mut watch)?;
     let unsent = client.unsent();
     let recorder = client.recorder;
     let run = virtual_run(client.records, warmed, unsent);
-    let window = run.ended.duration_since(run.began).mul_f64(setup.pace);
+    let window = run.ended.duration_since(run.began).mul_f64(setup.time_scale);
     let counted: Vec<Counters> =
-        engines.iter().zip(before).map(|(engine, before)| since(engine.counters(), before)).collect();
+        engines.iter().zip(before).map(|(engine, before)| counter_increase(engine.counters(), before)).collect();
     let options =
         SummaryOptions { goodput: load.goodput.clone(), window: load.window, plan: None, recorder: Some(&recorder) };
     let summary = match span.window(&run) {
@@ -93,14 +93,20 @@ pub(super) fn run_over(
         None => summarize(&run, &options),
     };
     let measurement = Measurement { server: watch.server(window, &counted), ..summary };
-    let good = measurement.good.map(|good| share(good, measurement.completed));
+    let good = measurement.good_requests.map(|good| share(good, measurement.completed));
     let seen = VirtualRun {
         shares: watch.shares(window),
         front_end: front_end(setup, &step_time, &run, watch.mean_samples()),
         open: !matches!(plan.arrival, ArrivalPattern::Closed | ArrivalPattern::AtOnce),
     };
     let (series, cost) = (watch.series.finish(setup.replicas), watch.cost);
-    Ok(RunResult { outcome: metrics::outcome(measurement, &run, load.max_error_rate), good, seen, series, cost })
+    Ok(RunResult {
+        outcome: metrics::outcome(measurement, &run, load.max_error_rate),
+        good,
+        observations: seen,
+        series,
+        cost,
+    })
 }
 
 fn drive<'a>(engines: &'a mut [TwinEngine], step_time: &'a StepTime) -> Drive<'a> {
@@ -126,7 +132,7 @@ fn virtual_run(mut records: Vec<load::RequestRecord>, warmup: WarmupSummary, uns
 }
 
 /// Returns the increase of every counter.
-fn since(now: Counters, before: Counters) -> Counters {
+fn counter_increase(now: Counters, before: Counters) -> Counters {
     Counters {
         steps: now.steps - before.steps,
         preemptions: now.preemptions - before.preemptions,
@@ -139,7 +145,7 @@ fn since(now: Counters, before: Counters) -> Counters {
         accepted_tokens: now.accepted_tokens - before.accepted_tokens,
         finished: now.finished - before.finished,
         aborted: now.aborted - before.aborted,
-        told_preemptions: now.told_preemptions - before.told_preemptions,
+        reported_preemptions: now.reported_preemptions - before.reported_preemptions,
         cached_tokens: now.cached_tokens - before.cached_tokens,
     }
 }
@@ -153,7 +159,7 @@ fn front_end(setup: &TwinSetup, step_time: &StepTime, run: &LoadRun, samples: f6
     for record in &run.records {
         // On average, the tokens of half of the step's other sequences are written first.
         let own = request_s + prompt_token_s * f64::from(record.prompt_tokens) + step_s + stream_s * samples / 2.0;
-        outside += (own + wire) / setup.pace;
+        outside += (own + wire) / setup.time_scale;
         whole += record.e2el().unwrap_or_default().as_secs_f64();
     }
     if whole > 0.0 { (outside / whole).min(1.0) } else { 0.0 }

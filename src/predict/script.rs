@@ -28,14 +28,14 @@ impl crate::load::ScheduledTurn for ScriptTurn {
 #[derive(Debug)]
 pub(super) struct PromptScript {
     pub(super) workload: Arc<dyn Workload>,
-    kept: Mutex<Kept>,
+    cache: Mutex<SessionCache>,
     /// The sessions of the warm-up ([`WarmupSessions`]). `None` in that script itself.
     warmup: Option<Box<PromptScript>>,
 }
 
 /// Generated sessions, and the number of further tokens that may be kept.
 #[derive(Debug)]
-struct Kept {
+struct SessionCache {
     sessions: HashMap<u64, Arc<[ScriptTurn]>>,
     room: usize,
 }
@@ -47,8 +47,8 @@ impl PromptScript {
     }
 
     fn of(workload: Arc<dyn Workload>) -> Self {
-        let kept = Mutex::new(Kept { sessions: HashMap::new(), room: KEPT_TOKENS });
-        Self { workload, kept, warmup: None }
+        let kept = Mutex::new(SessionCache { sessions: HashMap::new(), room: KEPT_TOKENS });
+        Self { workload, cache: kept, warmup: None }
     }
 
     pub(super) fn warmup(&self) -> &Self {
@@ -58,7 +58,7 @@ impl PromptScript {
     /// Returns the turns of a session, from the kept ones if possible.
     pub(super) fn session(&self, index: u64) -> Arc<[ScriptTurn]> {
         // A poisoned lock is safe to use: a panic cannot leave the kept sessions incomplete.
-        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(turns) = kept().sessions.get(&index) {
             return Arc::clone(turns);
         }

@@ -27,7 +27,7 @@ pub(super) struct TwinSetup {
     pub(super) prior: StepTime,
     pub(super) wire: WireTime,
     /// Seconds of the device's clock per second of the clients' clock.
-    pub(super) pace: f64,
+    pub(super) time_scale: f64,
     /// Properties of the start. `None` for the simulated engine, and if the start cannot be estimated.
     pub(super) start: Option<StartConditions>,
 }
@@ -66,13 +66,13 @@ impl TwinSetup {
         let settings = twin.settings(config, &resolved, &facts, device.preset, acceptance);
         let (settings, memory) = settings.map_err(|shortage| engine(shortage.to_string()))?;
         TwinEngine::new(settings.clone()).map_err(|error| engine(error.to_string()))?;
-        let prior = StepTime::on_several(&job.model.shape, device.preset, &settings, Parallel::of(&settings.resolved));
+        let prior = StepTime::on_devices(&job.model.shape, device.preset, &settings, Parallel::of(&settings.resolved));
         let prior = prior.map_err(|error| engine(error.to_string()))?;
         let prior =
             if simulated.is_some_and(|simulated| !simulated.front_end) { prior.without_frontend() } else { prior };
         let launch = rules.memory_launch(config, &facts, &resolved);
         let start = StartConditions::new(&job.model.shape, &launch, device.preset, question.warm);
-        let start = start.ok().filter(|_| job.engine.engine.computes());
+        let start = start.ok().filter(|_| job.engine.engine.runs_model());
         let pace = simulated.map_or(1.0, |simulated| simulated.time_scale);
         Ok(Self {
             settings,
@@ -80,7 +80,7 @@ impl TwinSetup {
             replicas: twin.replicas(config, &resolved),
             prior,
             wire: wire(simulated),
-            pace,
+            time_scale: pace,
             start,
         })
     }

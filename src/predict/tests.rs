@@ -18,13 +18,13 @@ fn question<'a>(job: &'a Job, load: &'a LoadJob, calibration: &'a Calibration) -
     TwinQuestion {
         job,
         load,
-        config: job.parameters().fixed.clone(),
+        config: job.search_space().fixed.clone(),
         version: FLAGS.newest_release(),
         device: PredictedDevice::preset(preset),
         host: HostLimits::default(),
-        knowledge: Knowledge::here(calibration),
+        knowledge: Knowledge::for_same_device(calibration),
         acceptance: None,
-        starts: StartupModel::default(),
+        startup_model: StartupModel::default(),
         warm: WarmState::default(),
     }
 }
@@ -175,8 +175,8 @@ fn a_rate_far_below_the_capacity_is_the_limit_itself() {
     };
     let question = question(&job, &load, &calibration);
     let (setup, script) =
-        (TwinSetup::resolve(&question).unwrap(), PromptScript::new(std::sync::Arc::clone(&job.workload.built)));
-    let ran = run::run(&setup, &script, &load, job.seed, &question.knowledge.central()).unwrap();
+        (TwinSetup::resolve(&question).unwrap(), PromptScript::new(std::sync::Arc::clone(&job.workload.source)));
+    let ran = run::run(&setup, &script, &load, job.seed, &question.knowledge.expected()).unwrap();
     assert!(!job.objective.score(&ran.outcome).is_feasible(), "{highest:?}");
 }
 
@@ -314,7 +314,7 @@ fn all_parts_of_a_mixture_are_sent() {
 fn data_parallel_engines_and_other_devices_share_a_load() {
     let text = "kind = 'random'\ninput_len = 256\noutput_len = 32";
     let mut job = asked(text, "concurrency = 64\nrequests = 128\nwarmup = 0");
-    job.engine.engine = crate::engines::assumed();
+    job.engine.engine = crate::engines::default_engine();
     job.engine.args.clear();
     let calibration = Calibration::none();
     let throughput = |flag: &str, value: i64| {

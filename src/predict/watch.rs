@@ -8,8 +8,8 @@ use crate::stats::to_f64;
 use crate::twin::{BatchWork, Counters, DriveObserver, ScheduledStep, StepParts, StepTime, TwinEngine, WaitReason};
 
 /// Reasons why requests wait, in the order of display.
-pub(super) const WAITS: [WaitReason; 4] =
-    [WaitReason::Blocks, WaitReason::Sequences, WaitReason::Budget, WaitReason::Turn];
+pub(super) const WAIT_REASONS: [WaitReason; 4] =
+    [WaitReason::Blocks, WaitReason::Sequences, WaitReason::Budget, WaitReason::Delay];
 
 /// The terms of a step's time, as in `StepParts`. The linear term is split in two: `Weights` is its part for a single
 /// token, nearly all of it reading, and `Compute` the rest.
@@ -45,7 +45,7 @@ impl StepTerm {
 /// Observer of all steps after the warm-up. Its sums are on the device's clock.
 pub(super) struct StepWatch<'a> {
     step_time: &'a StepTime,
-    pace: f64,
+    time_scale: f64,
     /// Whether host and device work at the same time.
     overlapped: bool,
     budget: u32,
@@ -55,8 +55,8 @@ pub(super) struct StepWatch<'a> {
     /// The end of the last step of each engine.
     ends: Vec<Duration>,
     busy_s: f64,
-    /// Busy seconds while requests wait, by reason in the order of `WAITS`.
-    waits_s: [f64; WAITS.len()],
+    /// Busy seconds while requests wait, by reason in the order of `WAIT_REASONS`.
+    waits_s: [f64; WAIT_REASONS.len()],
     /// Seconds of each term, in the order of `StepTerm::ALL`.
     terms_s: [f64; StepTerm::ALL.len()],
     running: Mean,
@@ -87,9 +87,9 @@ impl Mean {
 pub struct StepShares {
     /// Share of the window with a step under way, as a mean over all engines.
     pub busy: f64,
-    /// Shares of the busy time while requests wait, in the order of `WAITS`. The reasons are free cache blocks, the
+    /// Shares of the busy time while requests wait, in the order of `WAIT_REASONS`. The reasons are free cache blocks, the
     /// number of running requests, the token budget, and their turn.
-    pub waits: [f64; WAITS.len()],
+    pub waits: [f64; WAIT_REASONS.len()],
     /// Shares of the steps' time, in the order of [`StepTerm::ALL`].
     pub terms: [f64; StepTerm::ALL.len()],
 }
@@ -103,14 +103,14 @@ impl<'a> StepWatch<'a> {
         });
         Self {
             step_time,
-            pace,
+            time_scale: pace,
             overlapped: settings.is_some_and(|settings| settings.scheduling.async_scheduling),
             budget,
             replicas: engines.len(),
             weights_s: step_time.parts(&one).linear_s,
             ends: vec![Duration::ZERO; engines.len()],
             busy_s: 0.0,
-            waits_s: [0.0; WAITS.len()],
+            waits_s: [0.0; WAIT_REASONS.len()],
             terms_s: [0.0; StepTerm::ALL.len()],
             running: Mean::default(),
             waiting: Mean::default(),
@@ -189,7 +189,7 @@ impl DriveObserver for StepWatch<'_> {
         self.busy_s += seconds;
         // A prompt that was cut also waits for the budget of the next step.
         let cut = (seen.work.prompt_tokens > 0 && seen.work.tokens >= self.budget).then_some(WaitReason::Budget);
-        if let Some(place) = seen.wait.or(cut).and_then(|wait| WAITS.iter().position(|other| *other == wait)) {
+        if let Some(place) = seen.wait.or(cut).and_then(|wait| WAIT_REASONS.iter().position(|other| *other == wait)) {
             self.waits_s[place] += seconds;
         }
         let parts = self.step_time.parts(&seen.work);
@@ -203,6 +203,6 @@ impl DriveObserver for StepWatch<'_> {
         self.kv.add(seen.kv_usage, seconds);
         self.samples.add(f64::from(seen.work.samples), seconds);
         self.cost += 4 + u64::from(seen.work.sequences);
-        self.series.step(seen, begin, self.pace);
+        self.series.step(seen, begin, self.time_scale);
     }
 }

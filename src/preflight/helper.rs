@@ -8,15 +8,15 @@ use serde_json::{Map, Value as Json, json};
 use tokio::time::{Instant, timeout_at};
 
 use super::{InstalledEngine, InstalledFlag, PreflightError, PreflightSetup, PreflightVerdict, RefusalStage};
-use crate::server::{Pipe, PipeError};
+use crate::server::{HelperPipe, PipeError};
 
 /// The maximum length of a foreign line's quotation in a message, in characters.
-const MOST_QUOTED: usize = 200;
+const MAX_QUOTED_CHARS: usize = 200;
 
 /// A running helper.
 #[derive(Debug)]
 pub(super) struct HelperProcess {
-    pipe: Pipe,
+    pipe: HelperPipe,
     /// The number of questions so far, which is also the identifier of the last one.
     asked: u64,
 }
@@ -31,7 +31,7 @@ pub(super) struct HelperAnswer {
 /// The helper's first message, after the import.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Hello {
+enum ImportMessage {
     Failed {
         error: String,
     },
@@ -46,17 +46,17 @@ enum Hello {
 
 /// The helper's message about one question.
 #[derive(Deserialize)]
-struct Reply {
+struct AnswerMessage {
     id: u64,
     #[serde(flatten)]
-    verdict: Words,
+    verdict: VerdictMessage,
     #[serde(default)]
     device: bool,
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
-enum Words {
+enum VerdictMessage {
     Accept { resolved: Map<String, Json>, warnings: Vec<String> },
     Reject { stage: RefusalStage, message: String },
 }
@@ -70,7 +70,7 @@ impl HelperProcess {
         let mut env = setup.env.clone();
         let variables = setup.program.variables.iter();
         env.extend(variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let spawned = Pipe::spawn(&command, &env, setup.marker.clone());
+        let spawned = HelperPipe::spawn(&command, &env, setup.marker.clone());
         let pipe = spawned.map_err(|error| PreflightError::Start(error.to_string()))?;
         let mut helper = Self { pipe, asked: 0 };
         let hello = helper.next(setup.limits.import, "import the engine", |line| serde_json::from_str(line).ok()).await;
@@ -79,16 +79,20 @@ impl HelperProcess {
             PreflightError::Import { engine, python, error }
         };
         let (version, device, flags, absent) = match hello {
-            Ok(Hello::Here { version, device, flags, absent }) => (version, device, flags, absent),
-            Ok(Hello::Failed { error }) => return Err(import(error)),
+            Ok(ImportMessage::Here { version, device, flags, absent }) => (version, device, flags, absent),
+            Ok(ImportMessage::Failed { error }) => return Err(import(error)),
             // A retry of an import that hangs would hang again, and delay a measurement each time.
-            Err(error @ (PreflightError::Silent { .. } | PreflightError::Foreign { .. })) => {
+            Err(error @ (PreflightError::TimedOut { .. } | PreflightError::UnexpectedOutput { .. })) => {
                 return Err(import(error.to_string()));
             }
             Err(error) => return Err(error),
         };
         let answer = helper.ask(&setup.warm_up, &BTreeMap::new(), setup.limits.warm_up).await?;
-        Ok((helper, InstalledEngine { version, device, flags, absent, warm_up: answer.verdict }, answer.device))
+        Ok((
+            helper,
+            InstalledEngine { version, device, flags, missing_packages: absent, warm_up: answer.verdict },
+            answer.device,
+        ))
     }
 
     /// Requests the verdict on one command line.
@@ -102,12 +106,12 @@ impl HelperProcess {
         let id = self.asked;
         let question = json!({"id": id, "args": args, "env": env}).to_string();
         let sent = tokio::time::timeout(limit, self.pipe.write(&question)).await;
-        sent.map_err(|_| PreflightError::Silent { what: "accept a question", limit })?.map_err(broken)?;
-        let expected = |line: &str| serde_json::from_str(line).ok().filter(|reply: &Reply| reply.id == id);
-        let Reply { verdict, device, .. } = self.next(limit, "answer", expected).await?;
+        sent.map_err(|_| PreflightError::TimedOut { what: "accept a question", limit })?.map_err(broken)?;
+        let expected = |line: &str| serde_json::from_str(line).ok().filter(|reply: &AnswerMessage| reply.id == id);
+        let AnswerMessage { verdict, device, .. } = self.next(limit, "answer", expected).await?;
         let verdict = match verdict {
-            Words::Accept { resolved, warnings } => PreflightVerdict::Accept { resolved, warnings },
-            Words::Reject { stage, message } => PreflightVerdict::Reject { stage, message },
+            VerdictMessage::Accept { resolved, warnings } => PreflightVerdict::Accept { resolved, warnings },
+            VerdictMessage::Reject { stage, message } => PreflightVerdict::Reject { stage, message },
         };
         Ok(HelperAnswer { verdict, device })
     }
@@ -127,14 +131,14 @@ impl HelperProcess {
                 Ok(line) => line.map_err(broken)?,
                 Err(_) => {
                     return Err(match foreign {
-                        Some(line) => PreflightError::Foreign { line },
-                        None => PreflightError::Silent { what, limit },
+                        Some(line) => PreflightError::UnexpectedOutput { line },
+                        None => PreflightError::TimedOut { what, limit },
                     });
                 }
             };
             match read(&line) {
                 Some(understood) => return Ok(understood),
-                None => foreign = Some(line.chars().take(MOST_QUOTED).collect()),
+                None => foreign = Some(line.chars().take(MAX_QUOTED_CHARS).collect()),
             }
         }
     }

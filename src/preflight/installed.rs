@@ -13,7 +13,7 @@ pub struct InstalledEngine {
     pub device: String,
     pub flags: Vec<InstalledFlag>,
     /// The optional packages that the engine's Python lacks. Some flags need them.
-    pub absent: BTreeSet<String>,
+    pub missing_packages: BTreeSet<String>,
     /// The verdict on the arguments of the warm-up.
     pub warm_up: PreflightVerdict,
 }

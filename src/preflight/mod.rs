@@ -7,7 +7,7 @@
 
 mod helper;
 mod installed;
-mod judge;
+mod verdict;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +23,7 @@ use crate::server::Marker;
 
 use helper::{HelperAnswer, HelperProcess};
 pub use installed::{InstalledEngine, InstalledFlag, PreflightVerdict, RefusalStage};
-pub use judge::{Disagreement, ENGINE, judge};
+pub use verdict::{Disagreement, ENGINE_FINDING, decide_finding};
 
 /// The program to start, its environment, and its time limits.
 #[derive(Clone, Debug)]
@@ -67,9 +67,9 @@ pub enum PreflightError {
     #[error("{python} cannot import {engine}: {error}")]
     Import { engine: &'static str, python: String, error: String },
     #[error("the preflight did not {what} within {limit:?}")]
-    Silent { what: &'static str, limit: Duration },
+    TimedOut { what: &'static str, limit: Duration },
     #[error("the preflight gave no answer but unexpected output: {line:?}")]
-    Foreign { line: String },
+    UnexpectedOutput { line: String },
     #[error("the preflight failed: {0}")]
     Broken(String),
     #[error("{last}; given up after {failures} failures")]
@@ -85,20 +85,20 @@ impl PreflightError {
 }
 
 /// The number of failures of the helper, counted since the preflight's start, after which only the rules decide.
-const MOST_FAILURES: u32 = 3;
+const MAX_FAILURES: u32 = 3;
 
 /// The number of questions that may wait while one is answered.
-const MOST_WAITING: usize = 64;
+const MAX_WAITING_QUESTIONS: usize = 64;
 
 #[derive(Clone, Debug)]
-enum State {
+enum HelperState {
     Starting,
     Ready(Arc<InstalledEngine>),
     Failed(PreflightError),
 }
 
 #[derive(Debug)]
-struct Question {
+struct PendingQuestion {
     args: Vec<String>,
     env: BTreeMap<String, String>,
     answer: oneshot::Sender<Result<PreflightVerdict, PreflightError>>,
@@ -107,8 +107,8 @@ struct Question {
 /// A started preflight. After a drop, the helper ends soon. [`Preflight::stop`] waits for that end.
 #[derive(Debug)]
 pub struct Preflight {
-    questions: mpsc::Sender<Question>,
-    state: watch::Receiver<State>,
+    questions: mpsc::Sender<PendingQuestion>,
+    state: watch::Receiver<HelperState>,
     work: JoinHandle<()>,
 }
 
@@ -116,9 +116,9 @@ impl Preflight {
     /// Starts the preflight and returns at once. The engine is imported in the background.
     #[must_use]
     pub fn start(setup: PreflightSetup) -> Self {
-        let (questions, waiting) = mpsc::channel(MOST_WAITING);
-        let (said, state) = watch::channel(State::Starting);
-        let worker = Worker { setup, said, helper: None, failures: 0 };
+        let (questions, waiting) = mpsc::channel(MAX_WAITING_QUESTIONS);
+        let (said, state) = watch::channel(HelperState::Starting);
+        let worker = Worker { setup, state: said, helper: None, failures: 0 };
         Self { questions, state, work: tokio::spawn(worker.work(waiting)) }
     }
 
@@ -126,13 +126,13 @@ impl Preflight {
     ///
     /// # Errors
     /// If the import or the warm-up has failed for good.
-    pub async fn ready(&self) -> Result<Arc<InstalledEngine>, PreflightError> {
+    pub async fn wait_until_ready(&self) -> Result<Arc<InstalledEngine>, PreflightError> {
         let mut state = self.state.clone();
-        let settled = state.wait_for(|state| !matches!(state, State::Starting)).await;
+        let settled = state.wait_for(|state| !matches!(state, HelperState::Starting)).await;
         match settled.map(|state| state.clone()) {
-            Ok(State::Ready(installed)) => Ok(installed),
-            Ok(State::Failed(error)) => Err(error),
-            Ok(State::Starting) | Err(_) => Err(stopped()),
+            Ok(HelperState::Ready(installed)) => Ok(installed),
+            Ok(HelperState::Failed(error)) => Err(error),
+            Ok(HelperState::Starting) | Err(_) => Err(stopped()),
         }
     }
 
@@ -148,7 +148,7 @@ impl Preflight {
         env: &BTreeMap<String, String>,
     ) -> Result<PreflightVerdict, PreflightError> {
         let (answer, answered) = oneshot::channel();
-        let question = Question { args: args.to_vec(), env: env.clone(), answer };
+        let question = PendingQuestion { args: args.to_vec(), env: env.clone(), answer };
         self.questions.send(question).await.map_err(|_| stopped())?;
         answered.await.map_err(|_| stopped())?
     }
@@ -174,7 +174,7 @@ fn stopped() -> PreflightError {
 /// Answers questions in order, with one helper at a time.
 struct Worker {
     setup: PreflightSetup,
-    said: watch::Sender<State>,
+    state: watch::Sender<HelperState>,
     /// `None` after a failure, or if the last helper held a GPU. The next question starts a new helper. Until then
     /// none runs.
     helper: Option<HelperProcess>,
@@ -182,11 +182,11 @@ struct Worker {
 }
 
 impl Worker {
-    async fn work(mut self, mut questions: mpsc::Receiver<Question>) {
+    async fn work(mut self, mut questions: mpsc::Receiver<PendingQuestion>) {
         if let Ok((helper, device)) = self.start().await {
             self.helper = (!device).then_some(helper);
         }
-        while let Some(Question { args, env, answer }) = questions.recv().await {
+        while let Some(PendingQuestion { args, env, answer }) = questions.recv().await {
             let verdict = self.answer(&args, &env).await;
             // The caller may have been dropped.
             let _ = answer.send(verdict);
@@ -218,12 +218,12 @@ impl Worker {
     /// Starts and warms up a helper. Returns it, and whether it already holds a GPU.
     async fn start(&mut self) -> Result<(HelperProcess, bool), PreflightError> {
         loop {
-            if let State::Failed(error) = &*self.said.borrow() {
+            if let HelperState::Failed(error) = &*self.state.borrow() {
                 return Err(error.clone());
             }
             match HelperProcess::start(&self.setup).await {
                 Ok((helper, installed, device)) => {
-                    self.said.send_replace(State::Ready(Arc::new(installed)));
+                    self.state.send_replace(HelperState::Ready(Arc::new(installed)));
                     return Ok((helper, device));
                 }
                 Err(error) => self.fail(error),
@@ -234,10 +234,10 @@ impl Worker {
     fn fail(&mut self, error: PreflightError) {
         self.failures += 1;
         if error.is_final() {
-            self.said.send_replace(State::Failed(error));
-        } else if self.failures >= MOST_FAILURES {
+            self.state.send_replace(HelperState::Failed(error));
+        } else if self.failures >= MAX_FAILURES {
             let (failures, last) = (self.failures, Box::new(error));
-            self.said.send_replace(State::Failed(PreflightError::GivenUp { failures, last }));
+            self.state.send_replace(HelperState::Failed(PreflightError::GivenUp { failures, last }));
         }
     }
 }

@@ -138,7 +138,7 @@ fn start(python: String, directory: &Path, limits: PreflightLimits) -> Preflight
     // Bytecode files would land in the temporary directory while it is removed.
     let env = [("PYTHONPATH", directory.to_string_lossy().into_owned()), ("PYTHONDONTWRITEBYTECODE", "1".to_owned())];
     Preflight::start(PreflightSetup {
-        program: crate::engines::assumed().preflight().unwrap(),
+        program: crate::engines::default_engine().preflight().unwrap(),
         python,
         env: env.map(|(name, value)| (name.to_owned(), value)).into(),
         marker: Marker::helper(directory, "test", "preflight"),
@@ -166,7 +166,7 @@ async fn old_and_new_releases_answer_alike() {
         let directory = tempfile::tempdir().unwrap();
         package(directory.path(), new);
         let preflight = start(python.clone(), directory.path(), PreflightLimits::default());
-        let installed = preflight.ready().await.unwrap();
+        let installed = preflight.wait_until_ready().await.unwrap();
         assert_eq!(installed.version, if new { "0.32.0" } else { "0.6.3" });
         assert_eq!(installed.device, "cpu");
         let flag = installed.find("max_num_seqs").unwrap();
@@ -224,7 +224,7 @@ async fn a_helper_that_dies_or_hangs_is_replaced_until_it_is_given_up() {
     ask(&preflight, "m --max-num-seqs 66").await.unwrap_err();
     let last = ask(&preflight, "m").await.unwrap_err();
     assert!(last.to_string().ends_with("; given up after 3 failures"), "{last}");
-    assert_eq!(preflight.ready().await, Err(last));
+    assert_eq!(preflight.wait_until_ready().await, Err(last));
 }
 
 #[tokio::test]
@@ -259,7 +259,7 @@ async fn failing(init: &str, limits: PreflightLimits) -> Option<String> {
     package(directory.path(), true);
     std::fs::write(directory.path().join("vllm/__init__.py"), init).unwrap();
     let preflight = start(python()?, directory.path(), limits);
-    let error = preflight.ready().await.unwrap_err();
+    let error = preflight.wait_until_ready().await.unwrap_err();
     assert_eq!(ask(&preflight, "m").await, Err(error.clone()));
     Some(error.to_string())
 }
@@ -285,10 +285,10 @@ async fn a_failed_import_is_reported_with_its_cause() {
 async fn a_program_that_is_not_python_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let missing = start("/no/such/python".to_owned(), directory.path(), PreflightLimits::default());
-    let error = missing.ready().await.unwrap_err().to_string();
+    let error = missing.wait_until_ready().await.unwrap_err().to_string();
     assert!(error.starts_with("cannot start \"/no/such/python\": No such file"), "{error}");
     let other = start("/bin/echo".to_owned(), directory.path(), PreflightLimits::default());
-    assert!(other.ready().await.unwrap_err().to_string().contains("given up after 3 failures"));
+    assert!(other.wait_until_ready().await.unwrap_err().to_string().contains("given up after 3 failures"));
 }
 
 #[tokio::test]
@@ -298,7 +298,7 @@ async fn output_of_a_start_up_file_is_skipped() {
     package(directory.path(), false);
     std::fs::write(directory.path().join("sitecustomize.py"), "print('hello from the site')\nprint('{}')\n").unwrap();
     let preflight = start(python, directory.path(), PreflightLimits::default());
-    assert_eq!(preflight.ready().await.unwrap().version, "0.6.3");
+    assert_eq!(preflight.wait_until_ready().await.unwrap().version, "0.6.3");
 }
 
 #[tokio::test]
@@ -307,7 +307,7 @@ async fn a_stopped_preflight_leaves_no_process() {
     let directory = tempfile::tempdir().unwrap();
     package(directory.path(), true);
     let preflight = start(python, directory.path(), PreflightLimits::default());
-    preflight.ready().await.unwrap();
+    preflight.wait_until_ready().await.unwrap();
     preflight.stop().await;
     assert_eq!(left(directory.path()), []);
 }

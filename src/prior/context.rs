@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::config::Config;
 use crate::document::json;
 
-/// The context of a space. Numbers may have any value: [`of_context`](super::of_context) names those that it cannot
+/// The context of a space. Numbers may have any value: [`context_prior`](super::context_prior) names those that it cannot
 /// use.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]

@@ -26,13 +26,13 @@ const BATCH: usize = 16;
 /// Number of best configurations for each assumption.
 const LEADERS: usize = 3;
 /// Assumed errors of the excesses of all constraints, in deviations of the prediction.
-const DOUBTS: [f64; 2] = [1.0, 0.5];
+const ASSUMED_DEVIATIONS: [f64; 2] = [1.0, 0.5];
 /// Assumed errors of a constraint's excess, as logarithms.
 const SHIFTS: [f64; 4] = [0.25, 0.5, 1.0, -0.5];
 /// Number of constraints whose excesses are also shifted one at a time; the others are shifted only together.
 const SHIFTED: usize = 4;
 /// Draws without a find before the space counts as used up.
-const VAIN: usize = 4096;
+const MAX_FRUITLESS_DRAWS: usize = 4096;
 
 /// The result of one configuration.
 pub(super) struct ExploredOutcome {
@@ -44,7 +44,7 @@ pub(super) struct ExploredOutcome {
 
 /// A configuration with its outcome. Those of `first` have no place in the unit cube.
 struct Point {
-    place: Option<Vec<f64>>,
+    coordinates: Option<Vec<f64>>,
     config: Config,
     known: KnownOutcome,
 }
@@ -61,25 +61,26 @@ pub(super) fn explore(
     ignored: &[String],
     look: &mut dyn FnMut(&[Config]) -> Vec<ExploredOutcome>,
 ) -> Vec<(Config, KnownOutcome)> {
-    let mut found = Exploration { space, allowed, look, points: Vec::new(), met: HashSet::new(), work: 0 };
+    let mut found =
+        Exploration { space, allowed, predict: look, points: Vec::new(), known_keys: HashSet::new(), work: 0 };
     let first = first.into_iter().map(|config| (None, config)).collect();
-    found.take(first);
+    found.predict_batch(first);
     let mut even = (0..).map(|index| sobol_point(index, space.dimensions(), seed));
     while found.points.len() < EVEN && found.work < WORK / 2 {
-        let batch = found.unmet(|| even.next());
+        let batch = found.next_batch(|| even.next());
         if batch.is_empty() {
             break;
         }
-        found.take(batch);
+        found.predict_batch(batch);
     }
     let (most, mut rng) = (found.points.len() + NEAR, ChaCha8Rng::seed_from_u64(seed));
     while found.points.len() < most && found.work < WORK {
-        let leaders = leaders(aim, &found.points);
-        let batch = found.unmet(|| neighbour(space, ignored, &leaders, &mut rng));
+        let leaders = leading_coordinates(aim, &found.points);
+        let batch = found.next_batch(|| neighbour(space, ignored, &leaders, &mut rng));
         if batch.is_empty() {
             break;
         }
-        found.take(batch);
+        found.predict_batch(batch);
     }
     found.points.into_iter().map(|point| (point.config, point.known)).collect()
 }
@@ -87,22 +88,22 @@ pub(super) fn explore(
 struct Exploration<'a> {
     space: &'a Space,
     allowed: &'a dyn Fn(&Config) -> bool,
-    look: &'a mut dyn FnMut(&[Config]) -> Vec<ExploredOutcome>,
+    predict: &'a mut dyn FnMut(&[Config]) -> Vec<ExploredOutcome>,
     points: Vec<Point>,
     /// Keys of all configurations so far, refused ones included.
-    met: HashSet<String>,
+    known_keys: HashSet<String>,
     /// Cost so far.
     work: u64,
 }
 
 impl Exploration<'_> {
     /// Returns the next allowed and new configurations; fewer than a batch if there are no more.
-    fn unmet(&mut self, mut next: impl FnMut() -> Option<Vec<f64>>) -> Vec<(Option<Vec<f64>>, Config)> {
+    fn next_batch(&mut self, mut next: impl FnMut() -> Option<Vec<f64>>) -> Vec<(Option<Vec<f64>>, Config)> {
         let (mut batch, mut vain) = (Vec::new(), 0);
-        while batch.len() < BATCH && vain < VAIN {
+        while batch.len() < BATCH && vain < MAX_FRUITLESS_DRAWS {
             let Some(place) = next() else { break };
             let config = self.space.decode(&place);
-            if self.met.insert(config.key()) && (self.allowed)(&config) {
+            if self.known_keys.insert(config.key()) && (self.allowed)(&config) {
                 batch.push((Some(place), config));
             } else {
                 vain += 1;
@@ -111,13 +112,13 @@ impl Exploration<'_> {
         batch
     }
 
-    fn take(&mut self, batch: Vec<(Option<Vec<f64>>, Config)>) {
+    fn predict_batch(&mut self, batch: Vec<(Option<Vec<f64>>, Config)>) {
         let configs: Vec<Config> = batch.iter().map(|(_, config)| config.clone()).collect();
-        self.met.extend(configs.iter().map(Config::key));
-        for ((place, config), seen) in batch.into_iter().zip((self.look)(&configs)) {
+        self.known_keys.extend(configs.iter().map(Config::key));
+        for ((place, config), seen) in batch.into_iter().zip((self.predict)(&configs)) {
             self.work += seen.cost;
             if let Some(known) = seen.known {
-                self.points.push(Point { place, config, known });
+                self.points.push(Point { coordinates: place, config, known });
             }
         }
     }
@@ -130,14 +131,14 @@ struct Assumption {
     /// The amount to add to each constraint's excess.
     shifts: Vec<f64>,
     /// The number of its own deviations to add to each excess.
-    doubt: f64,
+    deviations: f64,
 }
 
 fn assumptions(aim: &SearchAim) -> Vec<Assumption> {
     let (count, limits) = (aim.objectives.len(), aim.constraints.len());
     let single = |one: usize, shift: f64| (0..limits).map(|limit| if limit == one { shift } else { 0.0 }).collect();
     let mut all: Vec<(Vec<f64>, f64)> = vec![(vec![0.0; limits], 0.0)];
-    all.extend(DOUBTS.map(|doubt| (vec![0.0; limits], doubt)));
+    all.extend(ASSUMED_DEVIATIONS.map(|doubt| (vec![0.0; limits], doubt)));
     for shift in SHIFTS {
         all.extend((0..limits.min(SHIFTED)).map(|one| (single(one, shift), 0.0)));
         if limits > 1 {
@@ -151,7 +152,7 @@ fn assumptions(aim: &SearchAim) -> Vec<Assumption> {
         let one = |(shifts, doubt): &(Vec<f64>, f64)| Assumption {
             objectives: objectives.clone(),
             shifts: shifts.clone(),
-            doubt: *doubt,
+            deviations: *doubt,
         };
         all.iter().map(one).collect()
     };
@@ -160,10 +161,10 @@ fn assumptions(aim: &SearchAim) -> Vec<Assumption> {
 
 /// Returns the places of the best points under each assumption: first the best of each, then the second ones. Of points
 /// with equal predictions only one is returned.
-fn leaders(aim: &SearchAim, points: &[Point]) -> Vec<Vec<f64>> {
+fn leading_coordinates(aim: &SearchAim, points: &[Point]) -> Vec<Vec<f64>> {
     let measured: Vec<(&Vec<f64>, &MeasuredNumbers)> = points
         .iter()
-        .filter_map(|point| match (&point.place, &point.known) {
+        .filter_map(|point| match (&point.coordinates, &point.known) {
             (Some(place), KnownOutcome::Measured(measured)) => Some((place, measured)),
             _ => None,
         })
@@ -186,7 +187,7 @@ fn leaders(aim: &SearchAim, points: &[Point]) -> Vec<Vec<f64>> {
 fn rank(aim: &SearchAim, assumption: &Assumption, measured: &MeasuredNumbers) -> (f64, f64) {
     let finite = |value: f64| if value.is_finite() { value } else { 0.0 };
     let shifted = measured.excesses.iter().zip(&assumption.shifts);
-    let doubt = |excess: &NumberReading| assumption.doubt * excess.deviation.unwrap_or(0.0);
+    let doubt = |excess: &NumberReading| assumption.deviations * excess.deviation.unwrap_or(0.0);
     let excess = shifted.map(|(excess, shift)| finite(excess.value + shift + doubt(excess)).max(0.0)).sum();
     let gain = |index: usize| {
         let value = measured.values.get(index).map_or(0.0, |reading| reading.value);
@@ -250,7 +251,7 @@ mod tests {
         let objectives = vec![ObjectiveTarget { name: "throughput".to_owned(), goal: Goal::Maximize }];
         let aim = SearchAim { objectives, constraints: vec!["tpot_p99".to_owned()] };
         let point = |place: f64, value: f64, excess: f64, deviation: f64| Point {
-            place: Some(vec![place]),
+            coordinates: Some(vec![place]),
             config: Config::new(),
             known: KnownOutcome::Measured(MeasuredNumbers {
                 values: vec![NumberReading::exact(value)],
@@ -266,7 +267,7 @@ mod tests {
             let mut points: Vec<_> =
                 unsure.clone().map(|(excess, value)| point(0.1, value, excess, 3.0 * excess.abs())).collect();
             points.push(sure);
-            leaders(&aim, &points).contains(&vec![0.9])
+            leading_coordinates(&aim, &points).contains(&vec![0.9])
         };
         assert!(of(sure(0.0)));
         assert!(!of(sure(3.0)), "a worse one of which it is as unsure");

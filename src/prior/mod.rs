@@ -10,30 +10,30 @@
 
 mod context;
 mod explore;
-mod reading;
-mod scene;
+mod parameter_reader;
+mod context_job;
 mod spelling;
 mod study;
 #[cfg(test)]
 mod tests;
-mod view;
+mod twin_predictor;
 
 pub use context::{ContextDevices, LoadContext, ModelContext, OptimizeContext};
-pub use scene::ContextError;
-pub use study::of_study;
+pub use context_job::ContextError;
+pub use study::study_prior;
 
 use crate::config::Config;
 use crate::objective::Constraint;
 use crate::predict::{ForecastSpan, TwinQuestion};
 use crate::sampler::{SamplerPrior, SearchAim};
 use crate::space::Space;
+use context_job::ContextJob;
 use explore::explore;
-use reading::ParameterReader;
-use scene::ContextScene;
-use view::{TwinView, WantedMetrics};
+use parameter_reader::ParameterReader;
+use twin_predictor::{TwinPredictor, WantedMetrics};
 
 /// Name of the twin as the source of a prior.
-pub const TWIN: &str = "the twin";
+pub const TWIN_SOURCE: &str = "the twin";
 
 /// A prior, and notes on it for the user.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,7 +49,7 @@ pub struct PriorBelief {
 ///
 /// `aim` is that of the study's objective: one target, and its constraints in their order.
 #[must_use]
-pub fn of_job(
+pub fn job_prior(
     question: &TwinQuestion<'_>,
     space: &Space,
     aim: &SearchAim,
@@ -71,11 +71,11 @@ pub fn of_job(
             "the twin predicts without speculative decoding: the acceptance rate of drafts is unknown".to_owned(),
         );
     }
-    let load = view::shortened(question.load, question.job);
+    let load = twin_predictor::shortened(question.load, question.job);
     let question = TwinQuestion { load: &load, ..question.clone() };
-    let mut view = TwinView::new(question, ForecastSpan::Own, wanted, |config: &Config| (config.clone(), false));
+    let mut view = TwinPredictor::new(question, ForecastSpan::Own, wanted, |config: &Config| (config.clone(), false));
     let first = vec![space.fixed.clone()];
-    let points = explore(space, aim, allowed, seed, first, &ignored, &mut |configs| view.look(configs));
+    let points = explore(space, aim, allowed, seed, first, &ignored, &mut |configs| view.predict_batch(configs));
     finish(&view, points, notes)
 }
 
@@ -94,34 +94,36 @@ pub fn of_job(
 ///
 /// # Errors
 /// If a field is missing or unusable; the error names it. No number causes a panic.
-pub fn of_context(
+pub fn context_prior(
     context: &OptimizeContext,
     space: &Space,
     aim: &SearchAim,
     allowed: &dyn Fn(&Config) -> bool,
     seed: u64,
 ) -> Result<PriorBelief, ContextError> {
-    let scene = ContextScene::new(context, aim)?;
+    let scene = ContextJob::new(context, aim)?;
     let reader = ParameterReader::new(context, space, &scene);
     let mut notes = ignored_note(reader.ignored());
     notes.extend(unknown_note(&scene.wanted, aim));
     let calibration = crate::twin::Calibration::none();
-    let view =
-        TwinView::new(scene.question(&calibration), scene.span, scene.wanted.clone(), |config| reader.read(config));
-    let mut view = view.accepting(reading::acceptance);
+    let view = TwinPredictor::new(scene.question(&calibration), scene.span, scene.wanted.clone(), |config| {
+        reader.read(config)
+    });
+    let mut view = view.with_acceptance(parameter_reader::acceptance);
     let first = reader.defaults(space).into_iter().collect();
-    let points = explore(space, aim, allowed, seed, first, reader.ignored(), &mut |configs| view.look(configs));
+    let points =
+        explore(space, aim, allowed, seed, first, reader.ignored(), &mut |configs| view.predict_batch(configs));
     Ok(finish(&view, points, notes))
 }
 
 fn finish(
-    view: &TwinView<'_>,
+    view: &TwinPredictor<'_>,
     mut points: Vec<(Config, crate::sampler::KnownOutcome)>,
     mut notes: Vec<String>,
 ) -> PriorBelief {
     view.add_deviations(&mut points);
     notes.extend(view.notes());
-    PriorBelief { prior: SamplerPrior::computed(TWIN, points), notes }
+    PriorBelief { prior: SamplerPrior::from_computation(TWIN_SOURCE, points), notes }
 }
 
 fn ignored_note(names: &[String]) -> Vec<String> {

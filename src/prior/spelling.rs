@@ -1,6 +1,6 @@
 //! Callers' names for the engine's flags and for the metrics of a load.
 
-use crate::engines::assumed;
+use crate::engines::default_engine;
 use crate::flag::FlagTable;
 
 /// The meaning of a caller's parameter.
@@ -68,7 +68,7 @@ pub(super) fn meaning(name: &str, table: Option<FlagTable>) -> Option<ParameterM
     let spelt = || SPELLINGS.iter().find(|(names, _)| names.contains(&plain.as_str())).map(|(_, flag)| *flag);
     // A flag that the release lacks has no effect.
     let flag = flag.or_else(|| spelt().and_then(|name| table.find(name)).map(|flag| flag.name))?;
-    let has_effect = assumed().twin().is_some_and(|twin| twin.has_effect(flag));
+    let has_effect = default_engine().twin().is_some_and(|twin| twin.has_effect(flag));
     has_effect.then_some(ParameterMeaning::Flag(flag))
 }
 
@@ -132,7 +132,7 @@ mod tests {
         for (names, flag) in SPELLINGS {
             let mut releases = FLAGS.releases(None, None).map(|version| FLAGS.for_version(version));
             assert!(releases.any(|table| table.find(flag).is_some()), "{flag}");
-            assert!(!names.is_empty() && assumed().twin().unwrap().has_effect(flag), "{flag}");
+            assert!(!names.is_empty() && default_engine().twin().unwrap().has_effect(flag), "{flag}");
         }
     }
 

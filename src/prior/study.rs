@@ -6,7 +6,7 @@ use crate::space::{Domain, Space};
 
 /// Additional deviation of a trial for each flag that only one of the two studies sets, as a share. The engine's
 /// default in the other study is mostly, but not always, equal to that value.
-const UNSTATED: f64 = 0.1;
+const UNSTATED_DEVIATION: f64 = 0.1;
 
 /// Converts the trials of an earlier study to points of this space.
 ///
@@ -19,7 +19,7 @@ const UNSTATED: f64 = 0.1;
 /// If only one of the two studies sets a flag, the trial counts, with 10 % more deviation (in quadrature) for each such
 /// flag. Parameters that the trial did not set stay unset. Inactive parameters are removed.
 #[must_use]
-pub fn of_study(name: &str, trials: &[(Config, KnownOutcome)], space: &Space) -> SamplerPrior {
+pub fn study_prior(name: &str, trials: &[(Config, KnownOutcome)], space: &Space) -> SamplerPrior {
     let differs = |flag: &str| trials.iter().any(|(config, _)| config.get(flag) != trials[0].0.get(flag));
     let point = |(config, known): &(Config, KnownOutcome)| {
         let parameter = |flag: &str| space.parameters.iter().find(|parameter| parameter.name == flag);
@@ -35,19 +35,19 @@ pub fn of_study(name: &str, trials: &[(Config, KnownOutcome)], space: &Space) ->
         }
         unstated += space.fixed.iter().filter(|(flag, _)| config.get(flag).is_none()).count();
         let here = space.assemble(|index| config.get(&space.parameters[index].name).cloned());
-        Some((here, doubted(known, unstated)?))
+        Some((here, widen_deviation(known, unstated)?))
     };
     SamplerPrior::new(format!("study {name}"), trials.iter().filter_map(point).collect())
 }
 
 /// Returns the outcome with a larger deviation. `None` if the configuration was neither measured nor failed.
-fn doubted(known: &KnownOutcome, unstated: usize) -> Option<KnownOutcome> {
+fn widen_deviation(known: &KnownOutcome, unstated: usize) -> Option<KnownOutcome> {
     let mut measured = match known {
         KnownOutcome::Measured(measured) => measured.clone(),
         KnownOutcome::Failed => return Some(KnownOutcome::Failed),
-        KnownOutcome::Pending | KnownOutcome::Lost | KnownOutcome::Rejected => return None,
+        KnownOutcome::Pending | KnownOutcome::Inconclusive | KnownOutcome::Rejected => return None,
     };
-    let more: f64 = (0..unstated).map(|_| UNSTATED * UNSTATED).sum::<f64>().sqrt();
+    let more: f64 = (0..unstated).map(|_| UNSTATED_DEVIATION * UNSTATED_DEVIATION).sum::<f64>().sqrt();
     let doubt = |reading: &mut NumberReading| {
         if unstated > 0 {
             reading.deviation = Some(libm::hypot(reading.deviation.unwrap_or(0.0), more));
@@ -80,7 +80,8 @@ mod tests {
     use crate::space::{Condition, IntScale, Parameter};
 
     fn space() -> Space {
-        let parameter = |name: &str, domain, when| Parameter { name: name.to_owned(), domain, when, help: None };
+        let parameter =
+            |name: &str, domain, when| Parameter { name: name.to_owned(), domain, conditions: when, help: None };
         let when = vec![Condition { parameter: "a".to_owned(), values: vec![Value::Bool(true)] }];
         Space {
             parameters: vec![
@@ -104,7 +105,7 @@ mod tests {
     fn trials_of_the_same_space_are_taken_as_they_are() {
         let config = Config::new().with("a", true).with("b", 3_i64).with("c", 1_i64);
         let trials = [(config.clone(), measured(5.0)), (config.clone().with("b", 4_i64), KnownOutcome::Failed)];
-        let prior = of_study("earlier", &trials, &space());
+        let prior = study_prior("earlier", &trials, &space());
         assert_eq!((prior.name.as_str(), prior.points()), ("study earlier", &trials[..]));
     }
 
@@ -118,22 +119,22 @@ mod tests {
             config.clone().with("d", 7_i64),
         ] {
             let trials = [(config.clone(), measured(5.0)), (other.clone(), measured(6.0))];
-            assert_eq!(of_study("earlier", &trials, &space()).points().len(), 1, "{other}");
+            assert_eq!(study_prior("earlier", &trials, &space()).points().len(), 1, "{other}");
         }
         let none = [(config.clone(), KnownOutcome::Pending), (config, KnownOutcome::Rejected)];
-        assert!(of_study("earlier", &none, &space()).points().is_empty());
-        assert!(of_study("earlier", &[], &space()).points().is_empty());
+        assert!(study_prior("earlier", &none, &space()).points().is_empty());
+        assert!(study_prior("earlier", &[], &space()).points().is_empty());
     }
 
     #[test]
     fn a_flag_that_only_one_study_states_makes_a_trial_less_certain() {
         let bare = Config::new().with("a", false).with("b", 3_i64);
-        let prior = of_study("earlier", &[(bare.clone(), measured(5.0))], &space());
+        let prior = study_prior("earlier", &[(bare.clone(), measured(5.0))], &space());
         let (config, known) = &prior.points()[0];
         assert_eq!(config, &Config::new().with("a", false).with("c", 1_i64), "b is inactive, c is fixed here");
         assert_eq!(deviation(known), Some(0.1));
         let more = bare.with("e", true);
-        let prior = of_study("earlier", &[(more, measured(5.0))], &space());
+        let prior = study_prior("earlier", &[(more, measured(5.0))], &space());
         assert!((deviation(&prior.points()[0].1).unwrap() - 0.02_f64.sqrt()).abs() < 1e-12);
     }
 }

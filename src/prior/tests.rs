@@ -11,7 +11,7 @@ use crate::space::{Domain, IntScale, Parameter};
 use crate::twin::{Calibration, StartupModel, WarmState};
 
 fn parameter(name: &str, domain: Domain) -> Parameter {
-    Parameter { name: name.to_owned(), domain, when: Vec::new(), help: None }
+    Parameter { name: name.to_owned(), domain, conditions: Vec::new(), help: None }
 }
 
 /// Two parameters of the twin in a caller's spelling, and an unknown one.
@@ -59,7 +59,7 @@ fn context() -> OptimizeContext {
 }
 
 fn believed(context: &OptimizeContext) -> Result<PriorBelief, String> {
-    of_context(context, &space(), &aim(), &|_| true, 7).map_err(|error| error.to_string())
+    context_prior(context, &space(), &aim(), &|_| true, 7).map_err(|error| error.to_string())
 }
 
 fn measured(known: &KnownOutcome) -> &MeasuredNumbers {
@@ -71,7 +71,7 @@ fn measured(known: &KnownOutcome) -> &MeasuredNumbers {
 fn every_configuration_of_a_small_space_is_predicted_once_under_the_names_of_the_caller() {
     let belief = believed(&context()).unwrap();
     let mut keys: Vec<String> = belief.prior.points().iter().map(|(config, _)| config.key()).collect();
-    assert_eq!((belief.prior.name.as_str(), keys.len()), (TWIN, 16));
+    assert_eq!((belief.prior.name.as_str(), keys.len()), (TWIN_SOURCE, 16));
     assert_eq!(belief.prior.points()[0].0, context().defaults, "the defaults come first");
     keys.sort();
     keys.dedup();
@@ -132,14 +132,14 @@ fn equal_questions_have_equal_answers_of_five_digits() {
     assert_eq!(format!("{one:?}"), format!("{other:?}"));
     for (_, known) in one.prior.points().iter().filter(|(_, known)| *known != KnownOutcome::Failed) {
         let value = measured(known).values[0].value;
-        assert!((view::round(value) - value).abs() < 1e-12 * value, "{value}");
+        assert!((twin_predictor::round(value) - value).abs() < 1e-12 * value, "{value}");
     }
 }
 
 #[test]
 fn refused_configurations_are_left_out() {
     let allowed = |config: &Config| config.get_i64("max_num_seqs") != Some(4);
-    let belief = of_context(&context(), &space(), &aim(), &allowed, 7).unwrap();
+    let belief = context_prior(&context(), &space(), &aim(), &allowed, 7).unwrap();
     // The defaults are not checked by `allowed`.
     let others = belief.prior.points().iter().skip(1);
     assert!(others.clone().count() == 12 && others.clone().all(|(config, _)| allowed(config)));
@@ -198,7 +198,7 @@ fn a_wild_context_is_refused_with_the_field_that_is_wrong() {
         assert!(error.starts_with(expected), "{error}\n{expected}");
     }
     let aim = SearchAim { constraints: vec!["taste".to_owned()], ..SearchAim::default() };
-    let error = of_context(&context(), &space(), &aim, &|_| true, 7).unwrap_err().to_string();
+    let error = context_prior(&context(), &space(), &aim, &|_| true, 7).unwrap_err().to_string();
     assert_eq!(error, "the twin models none of the objectives, and no constraint with a known limit");
 }
 
@@ -227,7 +227,7 @@ fn no_number_of_a_context_causes_a_panic() {
 fn replicas_fill_the_devices_and_drafts_come_together_from_two_parameters() {
     let mut context = context();
     context.device.count = Some(8);
-    let scene = ContextScene::new(&context, &aim()).unwrap();
+    let scene = ContextJob::new(&context, &aim()).unwrap();
     let reader = ParameterReader::new(&context, &space(), &scene);
     let read = |config: Config| reader.read(&config);
     assert_eq!(read(Config::new()).0.get_i64("data-parallel-size"), Some(8));
@@ -245,7 +245,7 @@ fn replicas_fill_the_devices_and_drafts_come_together_from_two_parameters() {
         reader.read(&Config::new().with("tp", 8_i64).with("spec_method", "ngram").with("num_spec_tokens", 2_i64));
     assert_eq!(flags.get_str("speculative-config"), Some(r#"{"method":"ngram","num_speculative_tokens":2}"#));
     assert!(speculates && flags.get("data-parallel-size").is_none());
-    assert_eq!(reading::acceptance(&flags), Some(0.4));
+    assert_eq!(parameter_reader::acceptance(&flags), Some(0.4));
     // FlashAttention takes multiples of 16.
     let (flags, _) = reader.read(&Config::new().with("block_size", 8_i64));
     assert_eq!(flags.get_i64("block-size"), None, "it is no parameter of the space");
@@ -264,7 +264,7 @@ fn study() -> (Job, Space) {
         parameter("max-num-seqs", Domain::int(1, 4, IntScale::PowerOfTwo, 1)),
         parameter("disable-log-stats", Domain::Bool),
     ];
-    let space = Space { parameters, fixed: job.parameters().fixed.clone() };
+    let space = Space { parameters, fixed: job.search_space().fixed.clone() };
     (job, space)
 }
 
@@ -277,9 +277,9 @@ fn asked<'a>(job: &'a Job, calibration: &'a Calibration) -> TwinQuestion<'a> {
         version: crate::engines::vllm::FLAGS.newest_release(),
         device: PredictedDevice::preset(simulated.device),
         host: HostLimits::default(),
-        knowledge: Knowledge::here(calibration),
+        knowledge: Knowledge::for_same_device(calibration),
         acceptance: None,
-        starts: StartupModel::default(),
+        startup_model: StartupModel::default(),
         warm: WarmState::default(),
     }
 }
@@ -296,7 +296,7 @@ fn the_prior_of_a_study_contains_the_predictions_of_its_configurations() {
         constraints: job.objective.constraints.iter().map(ToString::to_string).collect(),
     };
     let question = asked(&job, &calibration);
-    let belief = of_job(&question, &space, &aim, &|_| true, 3);
+    let belief = job_prior(&question, &space, &aim, &|_| true, 3);
     assert_eq!(belief.prior.points().len(), 1 + 6, "the engine's defaults and all of the space");
     assert!(belief.notes[0].contains("disable-log-stats"), "{:?}", belief.notes);
     assert_eq!(belief.prior.points()[0].0, space.fixed);
@@ -318,7 +318,7 @@ fn the_prior_of_a_study_contains_the_predictions_of_its_configurations() {
 fn a_long_load_is_shortened_for_the_prediction() {
     let (job, _) = study();
     let long = LoadJob { requests: Some(1_000_000), ..job.load.clone() };
-    let short = view::shortened(&long, &job);
+    let short = twin_predictor::shortened(&long, &job);
     assert!(short.requests.is_some_and(|requests| (100..100_000).contains(&requests)), "{short:?}");
-    assert_eq!(view::shortened(&job.load, &job), job.load);
+    assert_eq!(twin_predictor::shortened(&job.load, &job), job.load);
 }

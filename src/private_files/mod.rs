@@ -7,7 +7,7 @@ use std::path::Path;
 use procfs::process::Process;
 
 /// The permission bits of the owner. All other bits are removed.
-const OWNERS: u32 = 0o700;
+const OWNER_PERMISSIONS: u32 = 0o700;
 
 /// Returns the user of this process.
 pub(crate) fn user() -> Option<u32> {
@@ -36,7 +36,7 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 /// # Errors
 /// If the directory cannot be created.
 pub(crate) fn create_private_directory(path: &Path) -> std::io::Result<()> {
-    DirBuilder::new().recursive(true).mode(OWNERS).create(path)?;
+    DirBuilder::new().recursive(true).mode(OWNER_PERMISSIONS).create(path)?;
     // The directory may be a user's link to another disk.
     restrict(&path.canonicalize()?)
 }
@@ -49,10 +49,10 @@ pub(crate) fn create_private_directory(path: &Path) -> std::io::Result<()> {
 pub(crate) fn restrict(path: &Path) -> std::io::Result<()> {
     let Ok(data) = std::fs::symlink_metadata(path) else { return Ok(()) };
     let mode = data.mode() & 0o7777;
-    if data.is_symlink() || Some(data.uid()) != user() || mode & !OWNERS == 0 {
+    if data.is_symlink() || Some(data.uid()) != user() || mode & !OWNER_PERMISSIONS == 0 {
         return Ok(());
     }
-    match std::fs::set_permissions(path, Permissions::from_mode(mode & OWNERS)) {
+    match std::fs::set_permissions(path, Permissions::from_mode(mode & OWNER_PERMISSIONS)) {
         Err(error)
             if matches!(error.raw_os_error(), Some(nix::libc::EPERM | nix::libc::EOPNOTSUPP | nix::libc::EROFS)) =>
         {

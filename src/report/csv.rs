@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::standing::order_text;
+use super::configuration_results::order_text;
 use crate::store::{ExpectedConfiguration, ScoredTrial};
 use crate::study_report::RankingPlace;
 use crate::trial::Measurement;
 
 /// Columns of [`trials_csv`] that mark trials whose values are not comparable with others.
-const COMPARABLE: [&str; 2] = ["earlier_context", "disturbed"];
+const COMPARABILITY_COLUMNS: [&str; 2] = ["earlier_context", "disturbed"];
 
 /// Writes a header and one line for each trial. A missing value is empty.
 ///
@@ -18,11 +18,11 @@ pub(crate) fn trials_csv(trials: &[ScoredTrial], is_earlier: impl Fn(u32) -> boo
     let marks = |scored: &ScoredTrial| {
         [is_earlier(scored.trial.proposal.number), scored.is_disturbed()].map(|mark| mark.to_string())
     };
-    with_columns(trials.iter().map(|scored| (scored, marks(scored))), COMPARABLE)
+    with_columns(trials.iter().map(|scored| (scored, marks(scored))), COMPARABILITY_COLUMNS)
 }
 
 /// The columns of `ranking_csv` after those of the configuration's first trial.
-const RANKED: [&str; 8] = [
+const RANKING_COLUMNS: [&str; 8] = [
     "mean_value",
     "measurements",
     "value_low",
@@ -34,12 +34,12 @@ const RANKED: [&str; 8] = [
 ];
 
 /// Writes a header and one line for each configuration, best first. The first columns are those of [`trials_csv`] for
-/// the configuration's first trial, so `value` and the metrics are of one measurement. The columns `RANKED` follow.
+/// the configuration's first trial, so `value` and the metrics are of one measurement. The columns `RANKING_COLUMNS` follow.
 ///
 /// # Errors
 /// Never in practice: the writer is a buffer in memory.
 pub(crate) fn ranking_csv(ranking: &[RankingPlace]) -> Result<String, csv::Error> {
-    let row = |RankingPlace { standing, order }: &RankingPlace| {
+    let row = |RankingPlace { results: standing, rank_reason: order }: &RankingPlace| {
         let ranked = &standing.ranked;
         let expected = |of: &dyn Fn(ExpectedConfiguration) -> f64| text(ranked.expected.map(of));
         [
@@ -53,7 +53,7 @@ pub(crate) fn ranking_csv(ranking: &[RankingPlace]) -> Result<String, csv::Error
             order_text(order),
         ]
     };
-    with_columns(ranking.iter().map(|place| (&place.standing.ranked.first, row(place))), RANKED)
+    with_columns(ranking.iter().map(|place| (&place.results.ranked.first, row(place))), RANKING_COLUMNS)
 }
 
 fn text(number: Option<f64>) -> String {
@@ -104,7 +104,7 @@ mod tests {
     use crate::config::Config;
     use crate::objective::Score;
     use crate::store::RankedConfiguration;
-    use crate::study_report::{RankReason, Standing};
+    use crate::study_report::{ConfigurationResults, RankReason};
     use crate::trial::{Outcome, Trial};
 
     #[test]
@@ -129,8 +129,8 @@ mod tests {
         let first = ScoredTrial { trial, score: Score::Feasible { value: 4956.0 } };
         let (trials, range) = (vec![3, 4], (4255.0, 4956.0));
         let ranked = RankedConfiguration { first, trials, value: 4605.5, measurements: 2, range, expected: None };
-        let standing = Standing { ranked, repeats: Vec::new() };
-        let csv = ranking_csv(&[RankingPlace { standing, order: RankReason::Mean }]).unwrap();
+        let standing = ConfigurationResults { ranked, measured_trials: Vec::new() };
+        let csv = ranking_csv(&[RankingPlace { results: standing, rank_reason: RankReason::Mean }]).unwrap();
         let mut reader = csv::Reader::from_reader(csv.as_bytes());
         let header = reader.headers().unwrap().clone();
         let row = reader.records().next().unwrap().unwrap();

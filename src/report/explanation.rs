@@ -6,11 +6,11 @@ use super::table::{number, table};
 use crate::sampler::{ExplainedNumber, Explanation, NumberKind, ParameterImportance, VarianceShare};
 
 /// Largest number of parameters whose predictions by value the text shows.
-const LEADING: usize = 3;
+const MAX_LEADING: usize = 3;
 /// Least total share of the variance, 0 to 1, that such a parameter must explain.
-const LEAST: f64 = 0.05;
+const MIN_LEADING_SHARE: f64 = 0.05;
 /// Largest number of pairs that the text names.
-const MOST_PAIRS: usize = 5;
+const MAX_PAIRS: usize = 5;
 
 /// Returns a part for each objective and limit: its measurements, doubts, the parameters by importance, pairs, and the
 /// predictions by the values of the leading parameters.
@@ -46,10 +46,11 @@ fn explained_text(explained: &ExplainedNumber) -> String {
         ]);
     }
     let _ = writeln!(text, "{importances}");
-    for pair in explained.pairs.iter().take(MOST_PAIRS) {
+    for pair in explained.pairs.iter().take(MAX_PAIRS) {
         let _ = writeln!(text, "together: {} and {} {}", pair.parameters[0], pair.parameters[1], share(pair.share));
     }
-    let leading = explained.parameters.iter().filter(|importance| importance.total.share >= LEAST).take(LEADING);
+    let leading =
+        explained.parameters.iter().filter(|importance| importance.total.share >= MIN_LEADING_SHARE).take(MAX_LEADING);
     for importance in leading {
         let _ = write!(text, "\n{}", dependence(explained, importance));
     }

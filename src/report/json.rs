@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::standing::{mean_metrics, order_text};
+use super::configuration_results::{mean_metrics, order_text};
 use crate::objective::Score;
 use crate::store::{
     ExpectedConfiguration, Incident, RankedConfiguration, ScoredTrial, StoredVerdict, Study, StudyCounts,
@@ -96,10 +96,10 @@ pub(crate) fn ranked_json(study: &Study, ranked: &RankedConfiguration) -> Json {
 /// these. The reason for the configuration's place is in `order` (one word) and `order_reason` (a sentence).
 #[must_use]
 pub(crate) fn standing_json(study: &Study, place: &RankingPlace) -> Json {
-    let RankingPlace { standing, order } = place;
+    let RankingPlace { results: standing, rank_reason: order } = place;
     let mut json = ranked_json(study, &standing.ranked);
     json["mean_metrics"] = mean_metrics(standing);
-    json["trials"] = standing.repeats.iter().map(|scored| scored.trial.proposal.number).collect();
+    json["trials"] = standing.measured_trials.iter().map(|scored| scored.trial.proposal.number).collect();
     json["disturbed"] = standing.disturbed().into();
     json["order"] = order.name().into();
     json["order_reason"] = order_text(order).into();

@@ -9,7 +9,7 @@ use crate::server::ProcessOrigin;
 use crate::tuner::{FoundLeftover, LeftoverFate, ReapSummary};
 
 /// Limit of a name in characters. Some engines use their whole command line as the name.
-const MOST_NAME: usize = 40;
+const MAX_NAME_CHARS: usize = 40;
 
 /// Returns a table with one line for each process.
 #[must_use]
@@ -23,7 +23,7 @@ pub(crate) fn leftovers_table(processes: &[FoundLeftover]) -> String {
         let origin = &leftover.origin;
         table.add_row([
             leftover.pid.to_string(),
-            leftover.name.chars().take(MOST_NAME).collect(),
+            leftover.name.chars().take(MAX_NAME_CHARS).collect(),
             origin.study.clone(),
             origin.purpose.clone(),
             age(leftover.age),

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
+use super::configuration_results::{gain_text, order_text, value_text};
 use super::json::{ranked_json, standing_json, verdict_json};
-use super::standing::{gain_text, order_text, value_text};
 use super::table::best_table;
 use crate::store::{Incident, RuleDisagreement, RuleTest, RuleVerdict};
 use crate::study_report::{RankReason, RankingPlace, StudyReport};
-use crate::tuner::left_on_the_table;
+use crate::tuner::remaining_gain_text;
 
 /// Explains why an estimated remaining gain does not contradict a gain that the measurements do not support.
-const BOTH_GAINS: &str = "the two gains do not contradict each other: the first compares measured configurations; the \
+const GAINS_EXPLANATION: &str = "the two gains do not contradict each other: the first compares measured configurations; the \
                           remaining gain is a model's estimate, with its uncertainty, of the improvement by \
                           configurations that were not measured";
 
@@ -28,7 +28,7 @@ pub(crate) fn best_text(report: &StudyReport) -> String {
 pub(crate) fn best_json(report: &StudyReport) -> Json {
     let Some(winner) = report.winner() else { return Json::Null };
     let study = &report.study;
-    let gain = report.gain(&winner.standing.ranked);
+    let gain = report.gain(&winner.results.ranked);
     let mut json = standing_json(study, winner);
     json["gain"] = gain.factor().into();
     json["gain_significant"] = gain.is_significant().into();
@@ -42,7 +42,7 @@ pub(crate) fn best_json(report: &StudyReport) -> Json {
 #[must_use]
 pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
     let Some(winner) = report.winner() else { return Vec::new() };
-    let (counts, best) = (report.counts, &winner.standing.ranked);
+    let (counts, best) = (report.counts, &winner.results.ranked);
     let mut lines = vec![
         format!(
             "study {}: {} measured, {} failed, {} rejected before launch",
@@ -52,7 +52,7 @@ pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
         format!("  {}", best.first.trial.proposal.config),
     ];
     // The other reasons, the best expectation or the best mean, are the usual ones for a first place and get no line.
-    if matches!(winner.order, RankReason::Confirmed { .. }) {
+    if matches!(winner.rank_reason, RankReason::Confirmed { .. }) {
         lines.extend(order_lines(std::slice::from_ref(winner)));
     }
     lines.extend(incidents_line(&report.incidents));
@@ -69,7 +69,7 @@ pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
 /// Returns the reasons for a ranking's order, each once. The reason of a confirmed configuration names its trial.
 fn order_lines(ranking: &[RankingPlace]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for RankingPlace { standing, order } in ranking {
+    for RankingPlace { results: standing, rank_reason: order } in ranking {
         let line = match order {
             RankReason::Confirmed { .. } => {
                 format!("trial {} is first, {}", standing.ranked.first.trial.proposal.number, order_text(order))
@@ -86,12 +86,12 @@ fn order_lines(ranking: &[RankingPlace]) -> Vec<String> {
 /// Returns the gain, its significance, and the estimated remaining gain.
 fn gain_lines(report: &StudyReport) -> Vec<String> {
     let Some(winner) = report.winner() else { return Vec::new() };
-    let gain = report.gain(&winner.standing.ranked);
+    let gain = report.gain(&winner.results.ranked);
     let mut lines = vec![gain_text(gain)];
     if let Some(remaining) = report.verdict.as_ref().and_then(|verdict| verdict.remaining) {
-        lines.push(left_on_the_table(remaining));
+        lines.push(remaining_gain_text(remaining));
         if gain.is_significant() != Some(true) {
-            lines.push(BOTH_GAINS.to_owned());
+            lines.push(GAINS_EXPLANATION.to_owned());
         }
     }
     lines

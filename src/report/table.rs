@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
 
-use super::standing::expectation;
+use super::configuration_results::expectation;
 use crate::objective::{Objective, Score};
 use crate::space::SpaceFile;
 use crate::store::{Incident, ScoredTrial, Study, StudyCounts};
@@ -12,7 +12,7 @@ use crate::study_report::{RankingPlace, StudyReport};
 use crate::trial::Outcome;
 
 /// Limit of a configuration or reason in a table, in characters.
-const MOST_TEXT: usize = 90;
+const MAX_TEXT_CHARS: usize = 90;
 
 /// Returns an empty table. `numbers` are the indices of right-aligned columns.
 pub(super) fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
@@ -113,11 +113,11 @@ pub(crate) fn best_table(report: &StudyReport) -> String {
         "configuration",
     ];
     let mut table = table(header, &[0, 1, 2, 3, 5, 6, 7]);
-    let is_judged = ranking.iter().any(|place| place.standing.ranked.expected.is_some());
+    let is_judged = ranking.iter().any(|place| place.results.ranked.expected.is_some());
     if let Some(column) = table.column_mut(3).filter(|_| !is_judged) {
         column.set_constraint(ColumnConstraint::Hidden);
     }
-    for RankingPlace { standing, order } in ranking {
+    for RankingPlace { results: standing, rank_reason: order } in ranking {
         let ranked = &standing.ranked;
         let of = |name: &str| standing.metric(name).map(|spread| number(spread.mean)).unwrap_or_default();
         table.add_row([
@@ -227,7 +227,7 @@ fn state(scored: &ScoredTrial) -> &'static str {
 }
 
 fn shorten(text: &str) -> String {
-    match text.char_indices().nth(MOST_TEXT) {
+    match text.char_indices().nth(MAX_TEXT_CHARS) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
     }
@@ -248,7 +248,7 @@ pub(crate) fn number(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::store::{ExpectedConfiguration, RankedConfiguration};
-    use crate::study_report::{RankReason, Standing};
+    use crate::study_report::{ConfigurationResults, RankReason};
     use crate::trial::{Distribution, Measurement, Trial};
 
     #[test]
@@ -264,8 +264,10 @@ mod tests {
         let single =
             RankedConfiguration { first, trials, value: 9.0, measurements: 2, range: (9.0, 9.0), expected: None };
         let repeats = vec![measured(3, 40.0), measured(8, 60.0)];
-        let place =
-            |ranked| RankingPlace { standing: Standing { ranked, repeats: repeats.clone() }, order: RankReason::Mean };
+        let place = |ranked| RankingPlace {
+            results: ConfigurationResults { ranked, measured_trials: repeats.clone() },
+            rank_reason: RankReason::Mean,
+        };
         let table = |ranking| best_table(&StudyReport { ranking, ..StudyReport::example("s") });
         let expected = ExpectedConfiguration { trial: 3, value: 8.25, deviation: 0.0125, feasible: 0.9 };
         let judged = RankedConfiguration { expected: Some(expected), ..single.clone() };

@@ -15,9 +15,9 @@ pub(crate) fn telemetry_json(telemetry: &ServerTelemetry) -> Json {
 }
 
 /// A line of the text: its label, and the names of its metrics with their labels.
-type Part = (&'static str, &'static [(&'static str, &'static str)]);
+type LineMetrics = (&'static str, &'static [(&'static str, &'static str)]);
 
-const LINES: &[Part] = &[
+const TEXT_LINES: &[LineMetrics] = &[
     (
         "scheduler",
         &[
@@ -76,7 +76,7 @@ pub(crate) fn telemetry_text(telemetry: &ServerTelemetry) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{name:<24}{value}");
     };
-    for (part, values) in LINES {
+    for (part, values) in TEXT_LINES {
         let known = values.iter().filter_map(|(name, words)| {
             let value = telemetry.summary.get(*name)?;
             Some(format!("{words} {}", with_unit(name, *value)))
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn every_name_has_its_place_in_the_text() {
-        let shown: Vec<_> = LINES.iter().flat_map(|(_, values)| *values).map(|(name, _)| *name).collect();
+        let shown: Vec<_> = TEXT_LINES.iter().flat_map(|(_, values)| *values).map(|(name, _)| *name).collect();
         assert!(NAMES.iter().all(|(name, _, _)| shown.contains(name)));
         assert_eq!(shown.len(), NAMES.len());
     }

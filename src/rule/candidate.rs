@@ -9,7 +9,7 @@ use crate::facts::Device;
 impl Candidate<'_> {
     /// Returns whether a switch is on. A switch that is not given is off.
     #[must_use]
-    pub fn on(&self, name: &str) -> bool {
+    pub fn is_on(&self, name: &str) -> bool {
         self.config.get_bool(name) == Some(true)
     }
 

@@ -38,7 +38,7 @@ pub trait EngineRules: Sync + fmt::Debug {
 
     /// Lists the parts of a space that the rules do not check because a fact of the device or host is unknown. Each
     /// entry is a sentence without a full stop.
-    fn unchecked(&self, space: &Space, facts: &Facts<'_>) -> Vec<String>;
+    fn list_unchecked(&self, space: &Space, facts: &Facts<'_>) -> Vec<String>;
 }
 
 /// The subject of a rule, as far as a test by a start depends on it.

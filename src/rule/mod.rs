@@ -22,9 +22,9 @@ pub use engine_rules::{EngineRules, RuleSubject};
 pub use narrow::{RangeNarrowing, narrow};
 #[cfg(test)]
 pub(crate) use removal::SAMPLED;
-pub use removal::{RISK, RemovedByRule, SpaceRemoval, configurations, removal};
-pub use testable::{TESTED_SHARE, TestableRule, predicts, testable};
-pub use unchecked::{unchecked, unchecked_of_model};
+pub use removal::{RISKY_PROBABILITY, RemovedByRule, SpaceRemoval, configurations, removal};
+pub use testable::{TESTED_SHARE, TestableRule, predicts_failure, testable_rules};
+pub use unchecked::{list_unchecked, list_unchecked_of_model};
 
 /// The facts that no configuration changes.
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +38,11 @@ pub struct Facts<'a> {
     pub longest_request: Option<u64>,
     pub host: HostLimits,
     /// Python packages that the engine's installation lacks. `None` if the installation was not inspected.
-    pub absent: Option<&'a BTreeSet<String>>,
+    pub missing_packages: Option<&'a BTreeSet<String>>,
     /// The memory observations of earlier starts of this model, on this device and with this release.
     pub memory: Option<&'a LearnedMemory>,
     /// Identifiers of rules that the installed engine contradicts. These rules are ignored.
-    pub distrusted: &'a [&'static str],
+    pub contradicted_rules: &'a [&'static str],
     /// The engine's rules. Without them, every configuration is allowed and no memory is predicted.
     pub engine: Option<&'static dyn EngineRules>,
 }
@@ -65,9 +65,9 @@ impl<'a> Facts<'a> {
             env: &NO_VARIABLES,
             longest_request: None,
             host: HostLimits::default(),
-            absent: None,
+            missing_packages: None,
             memory: None,
-            distrusted: &[],
+            contradicted_rules: &[],
             engine: engine.into(),
         }
     }
@@ -105,7 +105,7 @@ impl<'a> Facts<'a> {
 
     /// Returns these facts with the memory and capability of only the devices that a launch of this configuration
     /// uses.
-    pub(crate) fn of_launch(&self, config: &Config) -> Self {
+    pub(crate) fn for_launch(&self, config: &Config) -> Self {
         match self.device {
             Device::Cuda(gpu) if !gpu.units.is_empty() => {
                 Self { device: Device::Cuda(gpu.first(self.devices_needed(config))), ..*self }
@@ -124,12 +124,12 @@ pub struct Candidate<'a> {
     pub effective: ResolvedConfig,
     /// The prediction of a launch that certainly fails for lack of memory, and whether it leaves no KV cache at all.
     /// `None` inside the cell if the launch does not certainly fail. Two rules need it. The first of them computes it.
-    pub failing: OnceCell<Option<(MemoryPrediction, bool)>>,
+    pub memory_failure: OnceCell<Option<(MemoryPrediction, bool)>>,
 }
 
 impl<'a> Candidate<'a> {
     fn new(engine: &dyn EngineRules, config: &'a Config, facts: &'a Facts<'a>) -> Self {
-        Self { config, facts, effective: engine.resolve(config, facts), failing: OnceCell::new() }
+        Self { config, facts, effective: engine.resolve(config, facts), memory_failure: OnceCell::new() }
     }
 }
 
@@ -143,7 +143,7 @@ pub enum Severity {
     /// The engine would fail while it serves.
     Runtime,
     /// The configuration classes accept the configuration, but the start would fail later, usually in the workers.
-    Late,
+    Startup,
     /// The configuration classes would refuse the configuration.
     Configuration,
     /// The argument parser would refuse the configuration.
@@ -169,7 +169,7 @@ impl Severity {
             Self::Degraded => "degraded",
             Self::Overridden => "overridden",
             Self::Runtime => "runtime",
-            Self::Late => "late",
+            Self::Startup => "late",
             Self::Configuration => "configuration",
             Self::Arguments => "arguments",
         }
@@ -201,7 +201,7 @@ pub struct RuleChange {
 pub struct Rule {
     pub id: &'static str,
     /// The condition that the rule demands, in one line.
-    pub holds: &'static str,
+    pub condition: &'static str,
     pub releases: ReleaseRange,
     pub severity: Severity,
     /// Returns the violation. `None` if the rule holds or does not apply.
@@ -219,7 +219,7 @@ impl ReleaseRange {
     pub const ALL: Self = Self { first: EngineVersion::new(0, 0, 0), before: EngineVersion::LATEST };
 
     #[must_use]
-    pub const fn from(first: EngineVersion) -> Self {
+    pub const fn starting_at(first: EngineVersion) -> Self {
         Self { first, before: EngineVersion::LATEST }
     }
 
@@ -234,7 +234,7 @@ impl ReleaseRange {
     }
 
     #[must_use]
-    pub fn contain(self, version: EngineVersion) -> bool {
+    pub fn contains(self, version: EngineVersion) -> bool {
         self.first <= version && version < self.before
     }
 }
@@ -271,11 +271,11 @@ impl Violation {
 #[must_use]
 pub fn check(config: &Config, facts: &Facts<'_>) -> Vec<Finding> {
     let Some(engine) = facts.engine else { return Vec::new() };
-    let facts = &facts.of_launch(config);
+    let facts = &facts.for_launch(config);
     let candidate = Candidate::new(engine, config, facts);
     let mut broken: Vec<_> = engine
         .all()
-        .filter(|rule| rule.releases.contain(facts.version) && !facts.distrusted.contains(&rule.id))
+        .filter(|rule| rule.releases.contains(facts.version) && !facts.contradicted_rules.contains(&rule.id))
         .filter_map(|rule| Some((rule, (rule.check)(&candidate)?)))
         .collect();
     if !broken.is_empty() {
@@ -309,12 +309,12 @@ const MOST_REPAIRS: usize = 16;
 /// the other. `None` if a rejecting rule has no changes to offer, or after `MOST_REPAIRS` repairs.
 #[must_use]
 pub fn repair(config: &Config, facts: &Facts<'_>) -> Option<Config> {
-    repair_found(config, rejection(config, facts).as_ref(), facts)
+    repair_rejection(config, rejection(config, facts).as_ref(), facts)
 }
 
 /// Like [`repair`], for callers that already hold the first finding.
 #[must_use]
-pub fn repair_found(config: &Config, rejection: Option<&Finding>, facts: &Facts<'_>) -> Option<Config> {
+pub fn repair_rejection(config: &Config, rejection: Option<&Finding>, facts: &Facts<'_>) -> Option<Config> {
     let mut repaired = config.clone();
     let Some(first) = rejection else { return Some(repaired) };
     let mut changes = first.changes.clone();

@@ -50,7 +50,7 @@ pub fn narrow(space: &Space, arguments: &Config, facts: &Facts<'_>) -> (Space, V
     for _ in 0..ROUNDS {
         let before = narrowed.clone();
         for (index, why) in reasons.iter_mut().enumerate() {
-            let mut search = Search { space: &before, arguments, facts, index, reasons: Vec::new() };
+            let mut search = NarrowingSearch { space: &before, arguments, facts, index, reasons: Vec::new() };
             if let Some(domain) = search.shrink(&before.parameters[index].domain) {
                 narrowed.parameters[index].domain = domain;
                 search.reasons.retain(|(rule, _)| !why.iter().any(|(known, _)| known == rule));
@@ -73,7 +73,7 @@ pub fn narrow(space: &Space, arguments: &Config, facts: &Facts<'_>) -> (Space, V
 }
 
 /// The search for values of one parameter that cannot be used.
-struct Search<'a> {
+struct NarrowingSearch<'a> {
     space: &'a Space,
     arguments: &'a Config,
     facts: &'a Facts<'a>,
@@ -81,15 +81,15 @@ struct Search<'a> {
     reasons: Vec<(&'static str, String)>,
 }
 
-impl Search<'_> {
+impl NarrowingSearch<'_> {
     /// Returns the domain without its unusable values, if there are any and others are left.
     fn shrink(&mut self, domain: &Domain) -> Option<Domain> {
         let shrunk = match domain {
             Domain::Bool => {
-                let usable = self.usable(vec![Value::Bool(false), Value::Bool(true)]);
+                let usable = self.retain_usable(vec![Value::Bool(false), Value::Bool(true)]);
                 if usable.len() == 2 { Domain::Bool } else { Domain::Categorical(usable) }
             }
-            Domain::Categorical(values) => Domain::Categorical(self.usable(values.clone())),
+            Domain::Categorical(values) => Domain::Categorical(self.retain_usable(values.clone())),
             Domain::Int { scale, multiple_of, .. } => {
                 let probes = domain.values(MOST_VALUES).unwrap_or_else(|| probes(domain));
                 let (low, high) = self.ends(&probes, |dead, alive| {
@@ -112,24 +112,24 @@ impl Search<'_> {
         (!shrunk.is_empty() && shrunk != *domain).then_some(shrunk)
     }
 
-    fn usable(&mut self, values: Vec<Value>) -> Vec<Value> {
-        values.into_iter().filter(|value| !self.is_dead(value)).collect()
+    fn retain_usable(&mut self, values: Vec<Value>) -> Vec<Value> {
+        values.into_iter().filter(|value| !self.is_unusable(value)).collect()
     }
 
     /// Returns the smallest and the largest usable value, by a bisection between ascending probes. `between` returns a
     /// value between an unusable and a usable neighbour. It returns `None` when they are close enough.
     fn ends(&mut self, probes: &[Value], between: impl Fn(&Value, &Value) -> Option<Value>) -> Option<(Value, Value)> {
         let mut end = |probes: &[&Value]| {
-            let first = probes.iter().position(|probe| !self.is_dead(probe))?;
+            let first = probes.iter().position(|probe| !self.is_unusable(probe))?;
             let mut alive = probes[first].clone();
             if first > 0 {
                 let mut dead = probes[first - 1].clone();
                 while let Some(value) = between(&dead, &alive) {
-                    if self.is_dead(&value) { dead = value } else { alive = value }
+                    if self.is_unusable(&value) { dead = value } else { alive = value }
                 }
                 if let (Value::Float(dead), Value::Float(usable)) = (&dead, &alive) {
                     let rounded = round_away(*dead, *usable).map(Value::Float);
-                    alive = rounded.filter(|rounded| !self.is_dead(rounded)).unwrap_or(alive);
+                    alive = rounded.filter(|rounded| !self.is_unusable(rounded)).unwrap_or(alive);
                 }
             }
             Some(alive)
@@ -141,15 +141,16 @@ impl Search<'_> {
 
     /// Returns whether one rule rejects this value for all values of the other parameters. That rule is recorded as a
     /// reason.
-    fn is_dead(&mut self, value: &Value) -> bool {
-        let reason = self.blamed(value);
+    fn is_unusable(&mut self, value: &Value) -> bool {
+        let reason = self.find_rejecting_rule(value);
         let dead = reason.is_some();
         self.reasons.extend(reason.filter(|(rule, _)| !self.reasons.iter().any(|(known, _)| known == rule)));
         dead
     }
 
-    fn blamed(&self, value: &Value) -> Option<(&'static str, String)> {
-        let choices: Vec<_> = self.space.parameters.iter().map(|parameter| telling(&parameter.domain)).collect();
+    fn find_rejecting_rule(&self, value: &Value) -> Option<(&'static str, String)> {
+        let choices: Vec<_> =
+            self.space.parameters.iter().map(|parameter| representative_values(&parameter.domain)).collect();
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let mut bases = Vec::new();
         let mut suspects: Option<Vec<Finding>> = None;
@@ -169,12 +170,12 @@ impl Search<'_> {
         }
         bases.truncate(BASES);
         let suspects = suspects?;
-        let guilty = suspects.into_iter().find(|suspect| self.always(suspect.rule, value, &choices, &bases));
+        let guilty = suspects.into_iter().find(|suspect| self.always_rejects(suspect.rule, value, &choices, &bases));
         guilty.map(|finding| (finding.rule, finding.message))
     }
 
     /// Returns whether the rule rejects the value in every combination of the parameters that the rule depends on.
-    fn always(&self, rule: &str, value: &Value, choices: &[Vec<Value>], bases: &[Vec<usize>]) -> bool {
+    fn always_rejects(&self, rule: &str, value: &Value, choices: &[Vec<Value>], bases: &[Vec<usize>]) -> bool {
         let verdict = |picks: &[usize]| match self.findings(value, choices, picks) {
             // The value of an inactive parameter does not matter.
             None => Some(None),
@@ -226,7 +227,7 @@ const MOST_CHOICES: usize = 12;
 
 /// Returns values that represent a domain: all if there are few, otherwise the ends, the middle and the roundest
 /// number.
-fn telling(domain: &Domain) -> Vec<Value> {
+fn representative_values(domain: &Domain) -> Vec<Value> {
     if let Some(values) = domain.values(MOST_CHOICES) {
         return values;
     }

@@ -18,7 +18,7 @@ pub struct SpaceRemoval {
     /// The number of configurations that no rule rejects.
     pub remaining: usize,
     /// The number of remaining configurations that run out of memory at the start with a probability of at least
-    /// [`RISK`].
+    /// [`RISKY_PROBABILITY`].
     pub risky: usize,
     /// The rules that reject at least one configuration, the most effective first. A configuration may break several
     /// rules.
@@ -30,7 +30,7 @@ pub struct SpaceRemoval {
 pub struct RemovedByRule {
     pub rule: &'static str,
     /// The condition that the rule demands.
-    pub holds: &'static str,
+    pub condition: &'static str,
     pub severity: Severity,
     /// The number of checked configurations that the rule rejects.
     pub configurations: usize,
@@ -39,7 +39,7 @@ pub struct RemovedByRule {
     /// The rule's message for the example.
     pub example: String,
     /// Whether no other rule predicts that the engine would refuse the example.
-    pub(crate) alone: bool,
+    pub(crate) is_sole_rejection: bool,
 }
 
 impl SpaceRemoval {
@@ -60,13 +60,21 @@ impl SpaceRemoval {
     fn count(&mut self, config: &Config, finding: Finding, alone: bool, facts: &Facts<'_>) {
         let Finding { rule, severity, message: example, .. } = finding;
         let Some(removed) = self.rules.iter_mut().find(|removed| removed.rule == rule) else {
-            let (holds, config) = (holds(rule, facts), config.clone());
-            self.rules.push(RemovedByRule { rule, holds, severity, configurations: 1, config, example, alone });
+            let (holds, config) = (rule_condition(rule, facts), config.clone());
+            self.rules.push(RemovedByRule {
+                rule,
+                condition: holds,
+                severity,
+                configurations: 1,
+                config,
+                example,
+                is_sole_rejection: alone,
+            });
             return;
         };
         removed.configurations += 1;
-        if alone && !removed.alone {
-            (removed.config, removed.example, removed.alone) = (config.clone(), example, true);
+        if alone && !removed.is_sole_rejection {
+            (removed.config, removed.example, removed.is_sole_rejection) = (config.clone(), example, true);
         }
     }
 
@@ -79,7 +87,7 @@ impl SpaceRemoval {
 
 /// The smallest probability, 0 to 1, of a memory failure for a start to count as risky. Rules reject the certain
 /// failures.
-pub const RISK: f64 = 0.05;
+pub const RISKY_PROBABILITY: f64 = 0.05;
 
 /// The number of configurations in the sample of a larger space. A space of at most this size is checked completely.
 pub(crate) const SAMPLED: usize = 10_000;
@@ -110,7 +118,7 @@ pub fn removal(space: &Space, arguments: &Config, facts: &Facts<'_>) -> SpaceRem
         if findings.is_empty() {
             let fails = facts.predict_memory(&whole).map_or(0.0, |prediction| prediction.failure_probability());
             removal.remaining += 1;
-            removal.risky += usize::from(fails >= RISK);
+            removal.risky += usize::from(fails >= RISKY_PROBABILITY);
         }
         let refusals = findings.iter().filter(|finding| finding.severity.is_refusal()).count();
         for finding in findings {
@@ -123,6 +131,6 @@ pub fn removal(space: &Space, arguments: &Config, facts: &Facts<'_>) -> SpaceRem
 }
 
 /// Returns the condition that a rule demands in the current release.
-fn holds(id: &str, facts: &Facts<'_>) -> &'static str {
-    facts.rules().find(|rule| rule.id == id && rule.releases.contain(facts.version)).map_or("", |rule| rule.holds)
+fn rule_condition(id: &str, facts: &Facts<'_>) -> &'static str {
+    facts.rules().find(|rule| rule.id == id && rule.releases.contains(facts.version)).map_or("", |rule| rule.condition)
 }

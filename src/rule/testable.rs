@@ -31,13 +31,13 @@ impl std::fmt::Display for TestableRule {
 
 /// Returns whether a start, and nothing else, can refute the rule without a danger for the host.
 fn is_testable(subject: RuleSubject, severity: Severity) -> bool {
-    severity == Severity::Late && !matches!(subject, RuleSubject::HostMemory | RuleSubject::MemoryOfOthers)
+    severity == Severity::Startup && !matches!(subject, RuleSubject::HostMemory | RuleSubject::MemoryOfOthers)
 }
 
 /// Returns the rules of an engine that are worth a launch. Rules that remove the defaults come first, then those that
 /// remove the most. `defaults` are the findings about the defaults.
 #[must_use]
-pub fn testable(engine: &dyn EngineRules, removal: &SpaceRemoval, defaults: &[Finding]) -> Vec<TestableRule> {
+pub fn testable_rules(engine: &dyn EngineRules, removal: &SpaceRemoval, defaults: &[Finding]) -> Vec<TestableRule> {
     let share = |rule: &str| {
         let removed = removal.rules.iter().find(|removed| removed.rule == rule);
         removed.map_or(0.0, |removed| removal.share(removed.configurations))
@@ -61,7 +61,7 @@ pub fn testable(engine: &dyn EngineRules, removal: &SpaceRemoval, defaults: &[Fi
 
 /// Returns whether a failed start of this kind matches the prediction of a rule on this subject.
 #[must_use]
-pub fn predicts(subject: RuleSubject, kind: FailureKind) -> bool {
+pub fn predicts_failure(subject: RuleSubject, kind: FailureKind) -> bool {
     let is_of_memory = matches!(
         kind,
         FailureKind::NoKvMemory

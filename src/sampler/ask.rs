@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::auto::PriorOpinions;
+use super::auto::PriorSurrogateCache;
 use crate::config::Config;
 use crate::objective::Goal;
 use crate::space::Space;
@@ -25,7 +25,7 @@ pub struct SamplerAsk<'a> {
     /// Predictions for the space from other sources, the most trusted first.
     pub priors: &'a [SamplerPrior],
     /// Number of trials still to be proposed, this one included, if it is known.
-    pub left: Option<u32>,
+    pub trials_left: Option<u32>,
     /// Expected cost of a trial of a configuration, in any one unit. Without it the cost is learnt from the earlier
     /// trials.
     pub cost: Option<&'a dyn Fn(&Config) -> f64>,
@@ -60,7 +60,7 @@ pub struct PastTrial {
     pub config: Config,
     /// Expected gain at the time of the proposal, as a share of the best value. `None` for samplers without a model.
     pub expected_gain: Option<f64>,
-    pub known: KnownOutcome,
+    pub outcome: KnownOutcome,
     /// Cost of the trial, in any one unit, if it is known.
     pub cost: Option<f64>,
 }
@@ -72,7 +72,7 @@ pub enum KnownOutcome {
     #[default]
     Pending,
     /// The trial has ended for a reason other than its configuration. Nothing was learnt.
-    Lost,
+    Inconclusive,
     /// The rules or the engine's preflight refused the configuration. It was never launched.
     Rejected,
     /// The configuration was launched and did not serve.
@@ -105,35 +105,35 @@ pub struct SamplerPrior {
     /// Configurations and their predicted outcomes. Objectives and excesses have the order of the [`SearchAim`]. A
     /// configuration that is predicted not to start is [`KnownOutcome::Failed`].
     points: Vec<(Config, KnownOutcome)>,
-    /// Whether the deviations of the excesses have a common cause: see [`SamplerPrior::computed`].
-    computed: bool,
+    /// Whether the deviations of the excesses have a common cause: see [`SamplerPrior::from_computation`].
+    is_computed: bool,
     /// Surrogates of the points for all other configurations. They are fitted at first use.
-    pub(super) opinions: PriorOpinions,
+    pub(super) surrogates: PriorSurrogateCache,
 }
 
 /// Compares the predictions only: `opinions` is derived from them.
 impl PartialEq for SamplerPrior {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name && self.points == other.points && self.computed == other.computed
+        self.name == other.name && self.points == other.points && self.is_computed == other.is_computed
     }
 }
 
 impl SamplerPrior {
     #[must_use]
     pub fn new(name: impl Into<String>, points: Vec<(Config, KnownOutcome)>) -> Self {
-        Self { name: name.into(), points, computed: false, opinions: PriorOpinions::default() }
+        Self { name: name.into(), points, is_computed: false, surrogates: PriorSurrogateCache::default() }
     }
 
     /// Creates a prior of a source that computes and does not measure. The deviations of its excesses are not noise but
     /// possible errors of the computation. These errors share a direction. If one prediction is too low, the others are
     /// too low as well, each in proportion to its own deviation.
     #[must_use]
-    pub fn computed(name: impl Into<String>, points: Vec<(Config, KnownOutcome)>) -> Self {
-        Self { computed: true, ..Self::new(name, points) }
+    pub fn from_computation(name: impl Into<String>, points: Vec<(Config, KnownOutcome)>) -> Self {
+        Self { is_computed: true, ..Self::new(name, points) }
     }
 
     pub(super) fn is_computed(&self) -> bool {
-        self.computed
+        self.is_computed
     }
 
     #[must_use]
@@ -169,7 +169,7 @@ impl PastTrial {
     /// Creates an entry without an expected gain and of unknown cost.
     #[must_use]
     pub fn new(origin: impl Into<Origin>, config: Config, known: KnownOutcome) -> Self {
-        Self { origin: origin.into(), config, expected_gain: None, known, cost: None }
+        Self { origin: origin.into(), config, expected_gain: None, outcome: known, cost: None }
     }
 
     /// Creates an entry for a proposal that has no outcome yet.
@@ -181,7 +181,7 @@ impl PastTrial {
 
     #[must_use]
     pub fn measured(&self) -> Option<&MeasuredNumbers> {
-        self.known.measured()
+        self.outcome.measured()
     }
 }
 
@@ -190,7 +190,7 @@ impl KnownOutcome {
     pub fn measured(&self) -> Option<&MeasuredNumbers> {
         match self {
             Self::Measured(measured) => Some(measured),
-            Self::Pending | Self::Lost | Self::Rejected | Self::Failed => None,
+            Self::Pending | Self::Inconclusive | Self::Rejected | Self::Failed => None,
         }
     }
 }
@@ -206,11 +206,11 @@ impl<'a> SamplerAsk<'a> {
         allowed: &'a dyn Fn(&Config) -> bool,
     ) -> Self {
         static NOTHING: Config = Config::new();
-        Self { space, aim, history, seed, allowed, defaults: &NOTHING, priors: &[], left: None, cost: None }
+        Self { space, aim, history, seed, allowed, defaults: &NOTHING, priors: &[], trials_left: None, cost: None }
     }
 
     /// Returns the keys of all configurations of the history.
-    pub(super) fn seen(&self) -> HashSet<String> {
+    pub(super) fn history_keys(&self) -> HashSet<String> {
         self.history.iter().map(|past| past.config.key()).collect()
     }
 

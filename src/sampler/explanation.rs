@@ -91,7 +91,7 @@ impl ExplainedNumber {
     pub const LEAST_R2: f64 = 0.3;
 
     /// Returns the reasons not to rely on a model of `parameters` parameters fitted to `measured` measurements.
-    pub(super) fn doubts(measured: usize, parameters: usize, held_out_r2: Option<f64>) -> Vec<String> {
+    pub(super) fn reliability_warnings(measured: usize, parameters: usize, held_out_r2: Option<f64>) -> Vec<String> {
         let mut doubts = Vec::new();
         if measured < 2 * parameters {
             doubts.push(format!(

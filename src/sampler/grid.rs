@@ -39,20 +39,20 @@ impl Sampler for GridSampler {
     }
 
     fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
-        let seen = ask.seen();
-        let mut walk = Walk { ask, unmet: seen.clone(), seen, refused: 0 };
+        let seen = ask.history_keys();
+        let mut walk = Walk { ask, unmet_history: seen.clone(), seen, since_last_known: 0 };
         for refinement in 0..=LAST {
             let domains = ask.space.parameters.iter().map(|parameter| &parameter.domain);
             let levels: Vec<_> = domains.map(|domain| Levels::new(domain, refinement, LAST)).collect();
             let mut tree = GridTree::new(ask.space, &levels);
             let step = match tree.count() {
-                Some(count) => walk.through(refinement, &mut tree, count),
-                None => walk.at_random(&levels),
+                Some(count) => walk.walk_refinement(refinement, &mut tree, count),
+                None => walk.draw_combinations(&levels),
             };
             match step {
                 Step::Found(suggestion) => return Some(suggestion),
                 Step::GivenUp => return None,
-                Step::UsedUp if levels.iter().all(|levels| levels.are_all) => return None,
+                Step::UsedUp if levels.iter().all(|levels| levels.is_final) => return None,
                 Step::UsedUp => {}
             }
         }
@@ -72,18 +72,18 @@ struct Walk<'a> {
     ask: &'a SamplerAsk<'a>,
     seen: HashSet<String>,
     /// Earlier proposals that the walk has not come across yet.
-    unmet: HashSet<String>,
+    unmet_history: HashSet<String>,
     /// Number of combinations since the walk last came across an earlier proposal for the first time.
-    refused: usize,
+    since_last_known: usize,
 }
 
 impl Walk<'_> {
     /// Walks through one refinement in its shuffled order and skips the combinations of the refinement before it.
-    fn through(&mut self, refinement: u32, tree: &mut GridTree<'_>, count: u64) -> Step {
+    fn walk_refinement(&mut self, refinement: u32, tree: &mut GridTree<'_>, count: u64) -> Step {
         let shuffle = Shuffle::new(count, self.ask.seed, u64::from(refinement));
         for place in 0..count {
             let choice = tree.choice(shuffle.at(place));
-            if refinement > 0 && tree.is_old(&choice) {
+            if refinement > 0 && tree.is_in_previous(&choice) {
                 continue;
             }
             match self.look(tree.levels, &choice) {
@@ -96,7 +96,7 @@ impl Walk<'_> {
 
     /// Draws combinations at random, for refinements with too many combinations to be numbered. A combination may be
     /// drawn again, but it is proposed once.
-    fn at_random(&mut self, levels: &[Levels]) -> Step {
+    fn draw_combinations(&mut self, levels: &[Levels]) -> Step {
         for index in 0.. {
             let mut rng = ChaCha8Rng::seed_from_u64(self.ask.seed);
             rng.set_stream(index);
@@ -113,13 +113,13 @@ impl Walk<'_> {
     fn look(&mut self, levels: &[Levels], choice: &[Option<usize>]) -> Step {
         let config = self.ask.space.assemble(|index| Some(levels[index].values[choice[index]?].clone()));
         let key = config.key();
-        self.refused = if self.unmet.remove(&key) { 0 } else { self.refused + 1 };
+        self.since_last_known = if self.unmet_history.remove(&key) { 0 } else { self.since_last_known + 1 };
         if !self.seen.contains(&key) && (self.ask.allowed)(&config) {
             let most = levels.iter().map(|levels| levels.values.len()).max().unwrap_or(1);
             let why = format!("next combination of a grid with at most {most} levels of each parameter");
             return Step::Found(Suggestion { config, why });
         }
-        if self.refused > MOST_REFUSED { Step::GivenUp } else { Step::UsedUp }
+        if self.since_last_known > MOST_REFUSED { Step::GivenUp } else { Step::UsedUp }
     }
 }
 

@@ -13,7 +13,7 @@ pub struct Judgement {
     pub front: Vec<Pick>,
     /// Gain of the best configuration of the space over the pick, as a share of the pick's value: the 5th, 50th and
     /// 95th percentile. `None` without a pick, with several objectives, or if a share is not finite.
-    pub remaining: Option<[f64; 3]>,
+    pub remaining_gain: Option<[f64; 3]>,
     /// Expected gain of the next trial, as a share of the pick's value. `None` without a pick, with several objectives,
     /// if no configuration is left to try, or if it is not finite.
     pub next_gain: Option<f64>,
@@ -25,7 +25,7 @@ pub struct Judgement {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pick {
     /// Index of its first measurement in the history.
-    pub place: usize,
+    pub history_index: usize,
     /// Expected value of each objective, and its standard deviation as a share of the value. `None` for an objective
     /// that was neither measured nor predicted by a prior.
     pub values: Vec<Option<(f64, f64)>>,

@@ -38,7 +38,7 @@ pub trait Sampler: Sync {
     fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion>;
 
     /// Returns whether this sampler uses [`SamplerAsk::priors`], which take some seconds to compute.
-    fn believes(&self) -> bool {
+    fn uses_priors(&self) -> bool {
         false
     }
 

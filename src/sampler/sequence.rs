@@ -21,12 +21,12 @@ const MOST_ENUMERATED: usize = 65_536;
 /// ends after a number of draws without a find. That count restarts at each point that meets an earlier proposal for
 /// the first time.
 pub(super) fn first_unseen(ask: &SamplerAsk<'_>, sampler: &str, point: impl Fn(usize) -> Vec<f64>) -> Option<Config> {
-    let seen = ask.seen();
-    let mut walk = Walk { ask, seen: &seen, unmet: seen.clone(), refused: HashSet::new(), vain: 0 };
+    let seen = ask.history_keys();
+    let mut walk = Walk { ask, seen: &seen, unmet_history: seen.clone(), refused: HashSet::new(), since_last_known: 0 };
     let mut points = (ask.proposed_by(sampler)..).map(|index| ask.space.decode(&point(index)));
-    walk.until(FEW_DRAWS, &mut points).or_else(|| match ask.space.enumerate(MOST_ENUMERATED) {
+    walk.find_unseen(FEW_DRAWS, &mut points).or_else(|| match ask.space.enumerate(MOST_ENUMERATED) {
         Some(configs) => configs.into_iter().find(|config| !seen.contains(&config.key()) && (ask.allowed)(config)),
-        None => walk.until(MOST_DRAWS, &mut points),
+        None => walk.find_unseen(MOST_DRAWS, &mut points),
     })
 }
 
@@ -34,20 +34,20 @@ struct Walk<'a> {
     ask: &'a SamplerAsk<'a>,
     seen: &'a HashSet<String>,
     /// Earlier proposals that the walk has not come across yet.
-    unmet: HashSet<String>,
+    unmet_history: HashSet<String>,
     /// Keys of the configurations refused on this walk. A lookup is cheaper than another check.
     refused: HashSet<String>,
     /// Number of points since the walk last met an earlier proposal for the first time.
-    vain: usize,
+    since_last_known: usize,
 }
 
 impl Walk<'_> {
     /// Walks until a point fits, or until `most` points were drawn without a find.
-    fn until(&mut self, most: usize, points: &mut impl Iterator<Item = Config>) -> Option<Config> {
-        while self.vain < most {
+    fn find_unseen(&mut self, most: usize, points: &mut impl Iterator<Item = Config>) -> Option<Config> {
+        while self.since_last_known < most {
             let config = points.next()?;
             let key = config.key();
-            self.vain = if self.unmet.remove(&key) { 0 } else { self.vain + 1 };
+            self.since_last_known = if self.unmet_history.remove(&key) { 0 } else { self.since_last_known + 1 };
             if self.seen.contains(&key) || self.refused.contains(&key) {
                 continue;
             }

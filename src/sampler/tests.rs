@@ -14,7 +14,7 @@ use crate::objective::Goal;
 use crate::space::{Condition, Domain, IntScale, Parameter, Space};
 
 fn parameter(name: &str, domain: Domain, when: Vec<Condition>) -> Parameter {
-    Parameter { name: name.to_owned(), domain, when, help: None }
+    Parameter { name: name.to_owned(), domain, conditions: when, help: None }
 }
 
 fn aim() -> SearchAim {
@@ -73,7 +73,7 @@ fn complaint(ask: &SamplerAsk<'_>, suggestion: &Suggestion) -> Option<String> {
     for parameter in &ask.space.parameters {
         // Parents come first, so the conditions can be checked in order.
         let holds = |on: &Condition| expected.get(&on.parameter).is_some_and(|value| on.values.contains(value));
-        match (parameter.when.iter().all(holds), config.get(&parameter.name)) {
+        match (parameter.conditions.iter().all(holds), config.get(&parameter.name)) {
             (true, Some(value)) if is_value(&parameter.domain, value) => {
                 expected.set(parameter.name.clone(), value.clone());
             }

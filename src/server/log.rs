@@ -21,13 +21,13 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 
 /// The number of bytes kept at the beginning.
-const HEAD: u64 = 4 << 20;
+const HEAD_BYTES: u64 = 4 << 20;
 
 /// The number of bytes kept at the end.
-pub(super) const TAIL: u64 = 4 << 20;
+pub(super) const TAIL_BYTES: u64 = 4 << 20;
 
 /// The largest size in bytes of a log that is kept whole.
-pub(super) const MOST: u64 = HEAD + TAIL + (8 << 20);
+pub(super) const MAX_WHOLE_BYTES: u64 = HEAD_BYTES + TAIL_BYTES + (8 << 20);
 
 /// The granularity of a release, a multiple of all common block sizes: file systems release whole blocks only.
 const BLOCK: u64 = 64 << 10;
@@ -65,16 +65,16 @@ impl LogFile {
     }
 
     /// Releases the middle if the file takes too much space on disk. Returns whether it did.
-    pub(super) fn bound(&self) -> std::io::Result<bool> {
+    pub(super) fn limit_size(&self) -> std::io::Result<bool> {
         let file = self.file.metadata()?;
         // `st_blocks` is in units of 512 bytes, independent of the file system's block size (`stat(2)`).
-        if file.len() <= MOST || file.blocks() * 512 <= MOST {
+        if file.len() <= MAX_WHOLE_BYTES || file.blocks() * 512 <= MAX_WHOLE_BYTES {
             return Ok(false);
         }
-        let end = (file.len() - TAIL) / BLOCK * BLOCK;
+        let end = (file.len() - TAIL_BYTES) / BLOCK * BLOCK;
         let mode = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let offset = |bytes: u64| i64::try_from(bytes).map_err(std::io::Error::other);
-        match fallocate(&self.file, mode, offset(HEAD)?, offset(end - HEAD)?) {
+        match fallocate(&self.file, mode, offset(HEAD_BYTES)?, offset(end - HEAD_BYTES)?) {
             Ok(()) => Ok(true),
             Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => self.cut(file.len()).map(|()| true),
             Err(error) => Err(error.into()),
@@ -85,8 +85,8 @@ impl LogFile {
     fn cut(&self, length: u64) -> std::io::Result<()> {
         let mut cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner);
         let end = tail(&self.file, length)?;
-        let left_out = *cut + length - HEAD - end.len() as u64;
-        self.file.set_len(HEAD)?;
+        let left_out = *cut + length - HEAD_BYTES - end.len() as u64;
+        self.file.set_len(HEAD_BYTES)?;
         let mut text = gap(left_out);
         text.extend(end);
         (&self.file).write_all(&text)?;
@@ -105,7 +105,7 @@ impl LogFile {
     /// end. To be called only after the last writer has ended.
     pub(super) fn compact(&self) -> std::io::Result<()> {
         let length = self.file.metadata()?.len();
-        if length <= MOST {
+        if length <= MAX_WHOLE_BYTES {
             return Ok(());
         }
         let mut name = self.path.clone().into_os_string();
@@ -130,12 +130,12 @@ pub fn read_log(path: &Path) -> String {
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
-/// Reads the two ends only, since [`LogFile::bound`] may have released the part between them.
+/// Reads the two ends only, since [`LogFile::limit_size`] may have released the part between them.
 fn excerpt(file: &File, length: u64) -> std::io::Result<Vec<u8>> {
-    if length <= MOST {
+    if length <= MAX_WHOLE_BYTES {
         return read_at(file, 0, length);
     }
-    let mut bytes = read_at(file, 0, HEAD)?;
+    let mut bytes = read_at(file, 0, HEAD_BYTES)?;
     bytes.truncate(memchr::memrchr(b'\n', &bytes).map_or(bytes.len(), |end| end + 1));
     let end = tail(file, length)?;
     bytes.extend(gap(length - bytes.len() as u64 - end.len() as u64));
@@ -145,7 +145,7 @@ fn excerpt(file: &File, length: u64) -> std::io::Result<Vec<u8>> {
 
 /// Returns the last whole lines of a file of this length.
 fn tail(file: &File, length: u64) -> std::io::Result<Vec<u8>> {
-    let mut bytes = read_at(file, length.saturating_sub(TAIL), TAIL.min(length))?;
+    let mut bytes = read_at(file, length.saturating_sub(TAIL_BYTES), TAIL_BYTES.min(length))?;
     // If there is no line end at all, the partial line is kept.
     bytes.drain(..memchr::memchr(b'\n', &bytes).map_or(0, |end| end + 1));
     Ok(bytes)
@@ -187,7 +187,7 @@ mod tests {
         let chunk = "a line of the flood\n".repeat(1 << 14);
         while engine.metadata().unwrap().len() < FLOOD {
             engine.write_all(chunk.as_bytes()).unwrap();
-            log.bound().unwrap();
+            log.limit_size().unwrap();
         }
         engine.write_all(b"the last line\n").unwrap();
         log
@@ -204,7 +204,7 @@ mod tests {
         let [told] = told[..] else { panic!("{told:?}") };
         let left_out: u64 = told.split(' ').find_map(|word| word.parse().ok()).unwrap();
         let around = text.len() as u64 - told.len() as u64 - 2;
-        assert!(left_out + around >= FLOOD && around < MOST, "{told}, {around} bytes around it");
+        assert!(left_out + around >= FLOOD && around < MAX_WHOLE_BYTES, "{told}, {around} bytes around it");
         assert!(text.lines().all(|line| line.is_empty() || line == told || line.contains("the")), "a torn line");
     }
 
@@ -213,10 +213,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let log = flooded(directory.path());
         // A file system may allocate space in advance.
-        assert!(allocated(log.path()) <= MOST + (2 << 20), "{} bytes", allocated(log.path()));
+        assert!(allocated(log.path()) <= MAX_WHOLE_BYTES + (2 << 20), "{} bytes", allocated(log.path()));
         has_its_ends(&read_log(log.path()));
         log.compact().unwrap();
-        assert!(log.path().metadata().unwrap().len() < MOST);
+        assert!(log.path().metadata().unwrap().len() < MAX_WHOLE_BYTES);
         has_its_ends(&std::fs::read_to_string(log.path()).unwrap());
         has_its_ends(&read_log(log.path()));
     }
@@ -232,12 +232,12 @@ mod tests {
             engine.write_all(chunk.as_bytes()).unwrap();
             written += chunk.len() as u64;
             let length = engine.metadata().unwrap().len();
-            if length > MOST {
+            if length > MAX_WHOLE_BYTES {
                 log.cut(length).unwrap();
             }
         }
         engine.write_all(b"the last line\n").unwrap();
-        assert!(allocated(log.path()) <= MOST + (2 << 20));
+        assert!(allocated(log.path()) <= MAX_WHOLE_BYTES + (2 << 20));
         let text = read_log(log.path());
         // The beginning is cut at any byte, so only its first line is certain to be whole.
         assert!(text.starts_with("the first line\na line of the flood\n"));
@@ -251,7 +251,7 @@ mod tests {
         let log = LogFile::create(&directory.path().join("log")).unwrap();
         log.writer().unwrap().write_all("naïve\n".as_bytes()).unwrap();
         log.note("a word");
-        assert!(!log.bound().unwrap());
+        assert!(!log.limit_size().unwrap());
         log.compact().unwrap();
         assert_eq!(read_log(log.path()), "naïve\n[setpoint: a word]\n");
         assert_eq!(read_log(&directory.path().join("none")), "");

@@ -5,24 +5,24 @@
 //! This module is the only place that starts or signals processes. `family` and `orphan` decide which processes belong
 //! to a launch, and `reap` which ones a killed tuner left behind. No other process is ever signalled.
 
-mod family;
-mod gate;
-mod keeper;
+mod launch_members;
+mod memory_gate;
+mod launch_monitor;
 mod log;
 mod marker;
 mod orphan;
-mod owed;
-mod owner;
+mod pending_stop;
+mod resource_holder;
 mod pipe;
 mod port;
 mod process;
 mod processes;
 mod ready;
 mod reap;
-mod short;
+mod short_command;
 mod sock_diag;
 mod stop;
-mod tail;
+mod log_tail;
 mod tunnel;
 
 use std::collections::BTreeMap;
@@ -38,24 +38,24 @@ use tokio::process::{Child, Command};
 use crate::engine::{Engine, EngineEvidence, ProcessExit};
 use crate::facts::{OomKills, Processors};
 use crate::trial::Failure;
-use family::LaunchFamily;
-pub use gate::{Baseline, DeviceShortage, HeldMemory, StillHeld, holders_text, is_held, shortages};
-use keeper::LogKeeper;
+use launch_members::LaunchMembers;
+use launch_monitor::LaunchMonitor;
 use log::LogFile;
 pub use log::read_log;
+pub use log_tail::LogTail;
 pub use marker::Marker;
-pub use owed::OwedStop;
-pub use owner::PortOwner;
-pub use pipe::{Pipe, PipeError};
-pub use port::{Ports, RANGE as PORTS, free_port};
+pub use memory_gate::{DeviceShortage, HeldMemory, MemoryBaseline, UnreleasedMemory, holders_text, is_held, shortages};
+pub use pending_stop::PendingStop;
+pub use pipe::{HelperPipe, PipeError};
+pub use port::{PORT_RANGE as PORTS, Ports, free_port};
 use process::ProcessEntry;
-pub use processes::Processes;
-pub use ready::{FirstRequest, OnLine, Ready, ReadyCheck, StartError};
-pub use reap::{Leftover, LeftoverProof, ProcessOrigin, end, leftovers, log_directory};
-pub use short::{finish, output_of};
+pub use processes::LaunchProcesses;
+pub use ready::{FirstRequest, OnLine, ReadyCheck, ReadyServer, StartError};
+pub use reap::{Leftover, LeftoverProof, ProcessOrigin, end_processes, leftovers, log_directory};
+pub use resource_holder::ResourceHolder;
+pub use short_command::{output_of, run_to_success};
 pub use stop::LeftBehind;
-pub use tail::LogTail;
-use tunnel::Tunnel;
+use tunnel::TlsTunnel;
 pub use tunnel::own_server_tls;
 
 /// The loopback interface, the only one that servers listen on.
@@ -73,7 +73,7 @@ impl std::fmt::Debug for ServerKey {
 
 /// The parameters of a launch.
 #[derive(Clone, Debug)]
-pub struct Spawn {
+pub struct SpawnParameters {
     /// The program and its arguments.
     pub command: Vec<String>,
     /// Variables added to the tuner's own environment.
@@ -101,7 +101,7 @@ pub struct Spawn {
 }
 
 #[cfg(test)]
-impl Spawn {
+impl SpawnParameters {
     /// Returns the launch of a shell script as the server of a trial of `study`, with its log in `directory`.
     pub(crate) fn of_script(directory: &std::path::Path, shell: &str, script: &str, study: &str, trial: u32) -> Self {
         Self {
@@ -137,20 +137,20 @@ pub struct Server {
     marker: Marker,
     port: u16,
     log: Arc<LogFile>,
-    family: Arc<LaunchFamily>,
+    members: Arc<LaunchMembers>,
     /// The command and its environment variables; `None` after it has run.
     stop_command: Option<(Vec<String>, BTreeMap<String, String>)>,
     forwarded: bool,
     api_key: Option<ServerKey>,
     /// The plain-text port of a server that speaks TLS.
-    tunnel: Option<Tunnel>,
+    tunnel: Option<TlsTunnel>,
     /// Inodes of foreign sockets that listened on the port before this server was started.
-    stale: Vec<u64>,
+    stale_sockets: Vec<u64>,
     started: Instant,
-    exited: Option<ExitStatus>,
+    exit_status: Option<ExitStatus>,
     /// Whether [`Server::stop`] has finished, with or without success.
     stopped: bool,
-    _keeper: LogKeeper,
+    _monitor: LaunchMonitor,
     /// The kernel's count of out-of-memory kills at the launch.
     oom_kills: OomKills,
     engine: Arc<dyn Engine>,
@@ -163,7 +163,7 @@ impl Server {
     ///
     /// # Errors
     /// If the log cannot be created or the program cannot be run.
-    pub fn spawn(spawn: &Spawn) -> Result<Self, SpawnError> {
+    pub fn spawn(spawn: &SpawnParameters) -> Result<Self, SpawnError> {
         let log_failed = |source| SpawnError::Log { path: spawn.log.clone(), source };
         let log = LogFile::create(&spawn.log).map_err(log_failed)?;
         let out = log.writer().map_err(log_failed)?;
@@ -177,24 +177,24 @@ impl Server {
         if let Some(processors) = &spawn.processors {
             keep_to(&mut command, processors).map_err(|error| failed(error.into()))?;
         }
-        let stale = port::listeners(spawn.port);
-        let tunnel = spawn.tls.then(|| Tunnel::start(spawn.port)).transpose().map_err(failed)?;
+        let stale = port::listening_inodes(spawn.port);
+        let tunnel = spawn.tls.then(|| TlsTunnel::start(spawn.port)).transpose().map_err(failed)?;
         let (child, family) = start(&mut command, spawn.marker.clone(), log.id()).map_err(failed)?;
         let log = Arc::new(log);
         Ok(Self {
             child,
             marker: spawn.marker.clone(),
             port: spawn.port,
-            _keeper: LogKeeper::start(Arc::clone(&log), Arc::clone(&family)),
+            _monitor: LaunchMonitor::start(Arc::clone(&log), Arc::clone(&family)),
             log,
-            family,
+            members: family,
             stop_command: spawn.stop_command.clone().map(|command| (command, spawn.env.clone())),
             forwarded: spawn.forwarded,
             api_key: spawn.api_key.clone(),
             tunnel,
-            stale,
+            stale_sockets: stale,
             started: Instant::now(),
-            exited: None,
+            exit_status: None,
             stopped: false,
             oom_kills,
             engine: Arc::clone(&spawn.engine),
@@ -218,17 +218,17 @@ impl Server {
     /// Returns whether the leader is known to have ended.
     #[must_use]
     pub fn has_exited(&self) -> bool {
-        self.exited.is_some()
+        self.exit_status.is_some()
     }
 
     /// Waits for the leader to end, without a limit. Safe to cancel.
-    pub async fn exited(&mut self) -> ExitStatus {
-        if let Some(status) = self.exited {
+    pub async fn wait_for_exit(&mut self) -> ExitStatus {
+        if let Some(status) = self.exit_status {
             return status;
         }
         // `wait` fails only if another party has already collected the child; the child has ended then, too.
         let status = self.child.wait().await.unwrap_or_default();
-        self.exited = Some(status);
+        self.exit_status = Some(status);
         status
     }
 
@@ -278,7 +278,7 @@ fn start(
     command: &mut Command,
     marker: Marker,
     log: Option<(u64, u64)>,
-) -> std::io::Result<(Child, Arc<LaunchFamily>)> {
+) -> std::io::Result<(Child, Arc<LaunchMembers>)> {
     command.env(Marker::VARIABLE, marker.value());
     // SAFETY: `setsid` is async-signal-safe and touches no memory of the parent.
     #[expect(unsafe_code, reason = "a session of its own is the only way to reach the whole tree later")]
@@ -291,7 +291,7 @@ fn start(
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
     // The process exists in `/proc`, dead or alive, until its parent waits for it.
     let leader = pid.and_then(ProcessEntry::read).ok_or_else(|| std::io::Error::other("/proc does not show it"))?;
-    let family = LaunchFamily::new(leader, marker, log);
+    let family = LaunchMembers::new(leader, marker, log);
     children.register(&family);
     Ok((child, family))
 }

@@ -9,13 +9,13 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
-use super::{LaunchFamily, Marker, SpawnError, describe_exit, orphan, start, stop};
+use super::{LaunchMembers, Marker, SpawnError, describe_exit, orphan, start, stop};
 
 /// The largest length of one line in bytes. vLLM describes all its flags in 0.1 MB.
-const MOST_LINE: u64 = 8 << 20;
+const MAX_LINE_BYTES: u64 = 8 << 20;
 
 /// The number of bytes at the end of standard error that are kept.
-const MOST_ERRORS: usize = 4 << 10;
+const MAX_ERROR_BYTES: usize = 4 << 10;
 
 /// The time that a helper may take to end after it has closed its output. Its last errors may take as long to arrive.
 const END_LIMIT: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ const END_LIMIT: Duration = Duration::from_secs(1);
 pub enum PipeError {
     #[error("it stopped answering ({status}); the end of its standard error: {errors}")]
     Ended { status: String, errors: String },
-    #[error("it wrote a line of more than {MOST_LINE} bytes")]
+    #[error("it wrote a line of more than {MAX_LINE_BYTES} bytes")]
     TooLong,
     #[error("cannot communicate with it: {0}")]
     Io(#[from] std::io::Error),
@@ -33,9 +33,9 @@ pub enum PipeError {
 /// A started helper. Dropping it kills it and all of its descendants. If the tuner dies in any way, the helper reads
 /// the end of its input.
 #[derive(Debug)]
-pub struct Pipe {
+pub struct HelperPipe {
     child: Child,
-    family: Arc<LaunchFamily>,
+    members: Arc<LaunchMembers>,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     /// The last bytes of standard error, and the task that reads them.
@@ -43,7 +43,7 @@ pub struct Pipe {
     draining: JoinHandle<()>,
 }
 
-impl Pipe {
+impl HelperPipe {
     /// Starts a program. The variables in `env` are added to the tuner's own environment.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Pipe {
         };
         let errors = Arc::default();
         let draining = tokio::spawn(drain(errors_from, Arc::clone(&errors)));
-        Ok(Self { child, family, input, output: BufReader::new(output), errors, draining })
+        Ok(Self { child, members: family, input, output: BufReader::new(output), errors, draining })
     }
 
     /// Writes one line; `line` must not contain a line end.
@@ -87,11 +87,11 @@ impl Pipe {
     /// If the helper has ended or floods its output.
     pub async fn read(&mut self) -> Result<String, PipeError> {
         let mut line = Vec::new();
-        (&mut self.output).take(MOST_LINE).read_until(b'\n', &mut line).await?;
+        (&mut self.output).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await?;
         if line.pop_if(|last| *last == b'\n').is_some() {
             return Ok(String::from_utf8_lossy(&line).into_owned());
         }
-        if line.len() as u64 == MOST_LINE { Err(PipeError::TooLong) } else { Err(self.ended().await) }
+        if line.len() as u64 == MAX_LINE_BYTES { Err(PipeError::TooLong) } else { Err(self.ended().await) }
     }
 
     /// Returns the helper's exit status and its last errors.
@@ -117,10 +117,10 @@ impl Pipe {
     }
 }
 
-impl Drop for Pipe {
+impl Drop for HelperPipe {
     fn drop(&mut self) {
-        stop::kill_all(&self.family);
-        orphan::forget(&self.family);
+        stop::kill_all(&self.members);
+        orphan::forget(&self.members);
         self.draining.abort();
     }
 }
@@ -131,7 +131,7 @@ async fn drain(mut from: ChildStderr, kept: Arc<Mutex<VecDeque<u8>>>) {
     while let Ok(read @ 1..) = from.read(&mut bytes).await {
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend(&bytes[..read]);
-        let surplus = kept.len().saturating_sub(MOST_ERRORS);
+        let surplus = kept.len().saturating_sub(MAX_ERROR_BYTES);
         kept.drain(..surplus);
     }
 }
@@ -142,11 +142,11 @@ mod tests {
     use crate::server::process;
     use std::path::Path;
 
-    fn shell(script: &str, purpose: &str) -> (Pipe, Marker) {
+    fn shell(script: &str, purpose: &str) -> (HelperPipe, Marker) {
         let directory = std::env::temp_dir().join(format!("pipe-{}", std::process::id()));
         let marker = Marker::helper(Path::new(&directory), "pipe", purpose);
         let command = ["sh", "-c", script].map(str::to_owned);
-        (Pipe::spawn(&command, &BTreeMap::new(), marker.clone()).unwrap(), marker)
+        (HelperPipe::spawn(&command, &BTreeMap::new(), marker.clone()).unwrap(), marker)
     }
 
     #[tokio::test]
@@ -162,7 +162,7 @@ mod tests {
     async fn floods_are_bounded() {
         let (mut pipe, _) = shell("yes lament | head -c 1000000 >&2; echo up; yes | tr -d '\\n'", "flood");
         assert_eq!(pipe.read().await.unwrap(), "up");
-        assert!(pipe.errors().len() <= MOST_ERRORS);
+        assert!(pipe.errors().len() <= MAX_ERROR_BYTES);
         assert!(matches!(pipe.read().await, Err(PipeError::TooLong)));
     }
 

@@ -12,7 +12,7 @@ use super::sock_diag::{ListeningSocket, listening_sockets};
 
 /// The ports of launches. They are below the range that Linux uses for outgoing connections, so that no connection
 /// takes a port between the check here and the engine's own bind.
-pub const RANGE: std::ops::Range<u16> = 20_000..32_000;
+pub const PORT_RANGE: std::ops::Range<u16> = 20_000..32_000;
 
 const ATTEMPTS: usize = 200;
 
@@ -45,7 +45,7 @@ impl Ports {
         let mut rng = rand::rng();
         let mut last = None;
         for _ in 0..ATTEMPTS {
-            let first = rng.random_range(RANGE.start..RANGE.end - count);
+            let first = rng.random_range(PORT_RANGE.start..PORT_RANGE.end - count);
             let ports = first..first + count;
             let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
             if taken.iter().any(|(other, length)| *other < ports.end && ports.start < other + length) {
@@ -88,7 +88,7 @@ impl Drop for Ports {
 }
 
 /// Returns the inodes of the sockets that accept connections to this port of [`HOST`].
-pub(super) fn listeners(port: u16) -> Vec<u64> {
+pub(super) fn listening_inodes(port: u16) -> Vec<u64> {
     let sockets = listening_sockets(port).unwrap_or_else(|_| listening_entries(port));
     let reached = |socket: &ListeningSocket| {
         let address = socket.address.to_canonical();
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_listener_is_found_and_known_to_be_this_process() -> Result<(), Box<dyn std::error::Error>> {
         let listener = TcpListener::bind((HOST, 0))?;
-        let inodes = listeners(listener.local_addr()?.port());
+        let inodes = listening_inodes(listener.local_addr()?.port());
         assert_eq!(inodes.len(), 1);
         let table = listening_entries(listener.local_addr()?.port());
         assert_eq!(listening_sockets(listener.local_addr()?.port()), Ok(table));
@@ -129,7 +129,10 @@ mod tests {
         let mut ends: Vec<_> = taken.iter().map(Ports::ends).collect();
         ends.sort_unstable();
         assert!(ends.windows(2).all(|pair| pair[0].1 < pair[1].0), "{ends:?}");
-        assert!(ends.iter().all(|(first, last)| RANGE.contains(first) && RANGE.contains(last) && last - first == 31));
+        assert!(
+            ends.iter()
+                .all(|(first, last)| PORT_RANGE.contains(first) && PORT_RANGE.contains(last) && last - first == 31)
+        );
         assert_eq!(taken[0].internal(), Some(taken[0].serving() + 1));
         let listener = TcpListener::bind((HOST, taken[0].ends().1))?;
         let first = taken[0].serving();

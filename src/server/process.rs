@@ -73,7 +73,10 @@ pub(super) fn own() -> i32 {
 
 /// Returns the living processes that satisfy `is_root`, and all of their descendants. This process and `init` are never
 /// included.
-pub(super) fn kin(entries: &[ProcessEntry], is_root: impl Fn(&ProcessEntry) -> bool) -> Vec<ProcessEntry> {
+pub(super) fn living_descendants(
+    entries: &[ProcessEntry],
+    is_root: impl Fn(&ProcessEntry) -> bool,
+) -> Vec<ProcessEntry> {
     let own = own();
     let mut children: BTreeMap<i32, Vec<&ProcessEntry>> = BTreeMap::new();
     for entry in entries {
@@ -151,8 +154,12 @@ pub(super) mod tests {
             entry(me + 4, me + 3, 7, 9),
             entry(me + 5, me, me + 5, 12),
         ];
-        assert_eq!(pids(&kin(&entries, |entry| entry.pid == me + 1)), [me + 1, me + 2, me + 3]);
-        assert_eq!(pids(&kin(&entries, |entry| entry.pid == me)), [0; 0], "this process is nobody's kin");
+        assert_eq!(pids(&living_descendants(&entries, |entry| entry.pid == me + 1)), [me + 1, me + 2, me + 3]);
+        assert_eq!(
+            pids(&living_descendants(&entries, |entry| entry.pid == me)),
+            [0; 0],
+            "this process is nobody's kin"
+        );
     }
 
     #[test]
@@ -160,7 +167,7 @@ pub(super) mod tests {
         let me = own();
         let dead = ProcessEntry { dead: true, ..entry(me + 1, me, me + 1, 10) };
         let entries = [dead, entry(me + 2, me + 1, me + 2, 11)];
-        assert_eq!(pids(&kin(&entries, |entry| entry.session == me + 1)), [me + 2]);
+        assert_eq!(pids(&living_descendants(&entries, |entry| entry.session == me + 1)), [me + 2]);
     }
 
     proptest! {
@@ -170,7 +177,7 @@ pub(super) mod tests {
             let base = 1 << 28;
             let entries: Vec<_> =
                 (0..).zip(&parents).map(|(i, parent)| entry(base + i, base + parent, 0, 1)).collect();
-            let found = pids(&kin(&entries, |entry| entry.pid == base + root));
+            let found = pids(&living_descendants(&entries, |entry| entry.pid == base + root));
             for entry in &entries {
                 let (mut at, mut below) = (entry.pid, false);
                 for _ in 0..=entries.len() {

@@ -5,27 +5,27 @@ use std::sync::Arc;
 
 use procfs::process::Process;
 
-use super::{LaunchFamily, Server, port, process};
+use super::{LaunchMembers, Server, port, process};
 
 /// The processes of one launch; valid for as long as the launch lives.
 #[derive(Clone, Debug)]
-pub struct Processes {
-    family: Arc<LaunchFamily>,
+pub struct LaunchProcesses {
+    members: Arc<LaunchMembers>,
     port: u16,
 }
 
-impl Processes {
+impl LaunchProcesses {
     /// Returns the ids of the processes that live now. Reads one line for each process of the machine, and the
     /// environment of each new one, in a few milliseconds.
     #[must_use]
     pub fn pids(&self) -> Vec<i32> {
-        self.family.members_quickly().iter().map(|member| member.pid).collect()
+        self.members.members_quickly().iter().map(|member| member.pid).collect()
     }
 
     /// Returns those of `pids` that listen on the launch's port.
     #[must_use]
     pub fn listening(&self, pids: &[i32]) -> Vec<i32> {
-        let inodes = port::listeners(self.port);
+        let inodes = port::listening_inodes(self.port);
         let listens = |pid: i32| {
             Process::new(pid).is_ok_and(|process| {
                 inodes.iter().any(|inode| process::holds_socket(std::slice::from_ref(&process), *inode))
@@ -38,8 +38,8 @@ impl Processes {
 impl Server {
     /// Returns a handle on the processes of this launch.
     #[must_use]
-    pub fn processes(&self) -> Processes {
-        Processes { family: Arc::clone(&self.family), port: self.port }
+    pub fn processes(&self) -> LaunchProcesses {
+        LaunchProcesses { members: Arc::clone(&self.members), port: self.port }
     }
 
     /// Returns the path of this launch's log.

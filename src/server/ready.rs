@@ -9,23 +9,23 @@ use std::time::{Duration, Instant};
 use procfs::process::Process;
 use serde_json::{Value as Json, json};
 
-use super::{LogTail, PortOwner, Server, ServerKey, port, process};
+use super::{LogTail, ResourceHolder, Server, ServerKey, port, process};
 use crate::engine::{Engine, ModelNameCheck};
 use crate::trial::without_controls;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
 /// The largest body of a response in bytes. A metrics page of vLLM has some 100 KiB.
-const LARGEST_BODY: usize = 4 << 20;
+const MAX_BODY_BYTES: usize = 4 << 20;
 
 /// The error text for a larger body.
-const BEYOND_LIMIT: &str = "exceeds the limit of 4194304 bytes";
+const BODY_LIMIT_TEXT: &str = "exceeds the limit of 4194304 bytes";
 
 /// The largest number of characters of a release that are kept.
-const MOST_VERSION: usize = 100;
+const MAX_VERSION_CHARS: usize = 100;
 
 /// A server that can be measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ready {
+pub struct ReadyServer {
     /// From spawn to readiness.
     pub startup: Duration,
     /// The model's name for requests.
@@ -45,9 +45,9 @@ pub enum StartError {
     /// Another program than the started engine answers, or the server does not have the requested model.
     WrongServer(String),
     /// The health check succeeds, but a request gets no answer.
-    Mute(String),
+    Unresponsive(String),
     /// The health check succeeds, but a request gets an error or an answer without a token.
-    Refuses(String),
+    RequestRefused(String),
 }
 
 /// The requests that prove that a server is ready.
@@ -78,7 +78,7 @@ impl FirstRequest {
 
     fn body(self, model: &str) -> Json {
         match self {
-            Self::Tokens => json!({"model": model, "prompt": PROMPT, "max_tokens": 1, "temperature": 0}),
+            Self::Tokens => json!({"model": model, "prompt": PROMPT_TOKENS, "max_tokens": 1, "temperature": 0}),
             Self::Text => json!({"model": model, "prompt": GREETING, "max_tokens": 1, "temperature": 0}),
             Self::Chat => {
                 let messages = json!([{"role": "user", "content": GREETING}]);
@@ -97,16 +97,16 @@ const POLL: Duration = Duration::from_millis(50);
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 
 /// A server that had less time than this for its first token counts as slow to start, and not as mute.
-const FAIR: Duration = Duration::from_secs(1);
+const MIN_TOKEN_TIME: Duration = Duration::from_secs(1);
 
 /// Token ids that exist in every vocabulary. Three tokens do not fill a block of a prefix cache.
-const PROMPT: [u32; 3] = [1, 2, 3];
+const PROMPT_TOKENS: [u32; 3] = [1, 2, 3];
 
 /// The prompt for a server that accepts no token ids.
 const GREETING: &str = "Hello";
 
 /// The number of characters of an error message that are reported.
-const MOST_TEXT: usize = 400;
+const MAX_ERROR_CHARS: usize = 400;
 
 impl Server {
     /// Waits until the server is ready. If the future is cancelled, the caller has to stop the server.
@@ -116,12 +116,12 @@ impl Server {
     ///
     /// # Errors
     /// If the engine ends, is too slow, does not serve, or if another program answers.
-    pub async fn ready(
+    pub async fn wait_until_ready(
         &mut self,
         check: &ReadyCheck<'_>,
         timeout: Duration,
         on_line: OnLine<'_>,
-    ) -> Result<Ready, StartError> {
+    ) -> Result<ReadyServer, StartError> {
         let mut log = self.tail();
         let readiness = self.engine.readiness();
         let announced = AtomicBool::new(readiness.log.is_none());
@@ -131,53 +131,54 @@ impl Server {
             }
             on_line(line, at);
         };
-        let ready = self.prove(check, &announced, timeout, &mut log, on_line).await;
+        let ready = self.check_readiness(check, &announced, timeout, &mut log, on_line).await;
         // The log may have grown since the last poll, for instance by the final lines of an engine that has ended.
-        tell(&mut log, self.started, on_line);
+        forward_lines(&mut log, self.started, on_line);
         ready
     }
 
     /// Runs the checks of `ready` in order. `announced` is set when the log has reported readiness.
-    async fn prove(
+    async fn check_readiness(
         &mut self,
         check: &ReadyCheck<'_>,
         announced: &AtomicBool,
         timeout: Duration,
         log: &mut LogTail,
         on_line: OnLine<'_>,
-    ) -> Result<Ready, StartError> {
+    ) -> Result<ReadyServer, StartError> {
         let deadline = self.started + timeout;
         let base_url = self.plain_url();
         let client = self.client().map_err(StartError::Client)?;
         let health = self.engine.readiness().health;
         while !announced.load(Ordering::Relaxed)
-            || !self.alive(log, on_line, is_healthy(&client, &base_url, health.as_deref())).await?
+            || !self.while_alive(log, on_line, is_healthy(&client, &base_url, health.as_deref())).await?
         {
             if Instant::now() >= deadline {
                 return Err(StartError::Timeout(timeout));
             }
-            self.alive(log, on_line, tokio::time::sleep(POLL)).await?;
+            self.while_alive(log, on_line, tokio::time::sleep(POLL)).await?;
         }
         self.check_listener().map_err(StartError::WrongServer)?;
         let engine = Arc::clone(&self.engine);
-        let model = self.alive(log, on_line, check_model(&client, &base_url, check.names, &*engine)).await??;
+        let model = self.while_alive(log, on_line, check_model(&client, &base_url, check.names, &*engine)).await??;
         let version = format!("{base_url}/version");
-        let version = self.alive(log, on_line, get_json(&client, &version)).await?.map_err(StartError::WrongServer)?;
+        let version =
+            self.while_alive(log, on_line, get_json(&client, &version)).await?.map_err(StartError::WrongServer)?;
         let version = version.and_then(|json| json.get("version")?.as_str().map(release_text));
 
         let asked = Instant::now();
         let left = deadline.saturating_duration_since(asked);
         let token = first_token(&client, &base_url, check.first, &model, deadline);
-        match self.alive(log, on_line, tokio::time::timeout(left, token)).await? {
+        match self.while_alive(log, on_line, tokio::time::timeout(left, token)).await? {
             Ok(answer) => answer?,
-            Err(_) if left < FAIR => return Err(StartError::Timeout(timeout)),
-            Err(_) => return Err(StartError::Mute(mute(asked.elapsed()))),
+            Err(_) if left < MIN_TOKEN_TIME => return Err(StartError::Timeout(timeout)),
+            Err(_) => return Err(StartError::Unresponsive(mute(asked.elapsed()))),
         }
-        Ok(Ready { startup: self.started.elapsed(), model, version })
+        Ok(ReadyServer { startup: self.started.elapsed(), model, version })
     }
 
     /// Runs `work` while the engine lives and its log is read. Returns an error if the engine ends first.
-    async fn alive<T>(
+    async fn while_alive<T>(
         &mut self,
         log: &mut LogTail,
         on_line: OnLine<'_>,
@@ -186,10 +187,10 @@ impl Server {
         let started = self.started;
         let mut work = std::pin::pin!(work);
         loop {
-            tell(log, started, on_line);
+            forward_lines(log, started, on_line);
             tokio::select! {
                 biased;
-                status = self.exited() => return Err(StartError::Exited(status)),
+                status = self.wait_for_exit() => return Err(StartError::Exited(status)),
                 done = &mut work => return Ok(done),
                 () = tokio::time::sleep(POLL) => {}
             }
@@ -225,14 +226,14 @@ impl Server {
         if self.forwarded {
             return Ok(());
         }
-        let listeners = port::listeners(self.port);
+        let listeners = port::listening_inodes(self.port);
         let ours: Vec<_> = self.members().iter().filter_map(|entry| Process::new(entry.pid).ok()).collect();
         let foreign = listeners.iter().find(|inode| !process::holds_socket(&ours, **inode));
         match foreign {
             None if !listeners.is_empty() => Ok(()),
             None => Err(format!("port {} answers, but no process of this host listens on it", self.port)),
             Some(inode) => {
-                let owner = PortOwner::of_socket(&[*inode])
+                let owner = ResourceHolder::of_socket(&[*inode])
                     .map_or_else(|| "a process that is not visible from here".to_owned(), |owner| owner.to_string());
                 Err(format!(
                     "port {} answers, but its listener is {owner}, which does not belong to this launch",
@@ -244,7 +245,7 @@ impl Server {
 }
 
 /// Passes the new lines of the log to the callback.
-fn tell(log: &mut LogTail, started: Instant, on_line: OnLine<'_>) {
+fn forward_lines(log: &mut LogTail, started: Instant, on_line: OnLine<'_>) {
     let new = log.read_new();
     let at = started.elapsed();
     new.lines().for_each(|line| on_line(line, at));
@@ -288,7 +289,7 @@ async fn check_model(
         Err(_) => return Err(StartError::WrongServer(format!("{url} does not answer"))),
     };
     if matches!(response.status().as_u16(), 401 | 403) {
-        return Err(StartError::Refuses(format!(
+        return Err(StartError::RequestRefused(format!(
             "/v1/models answers with status {}: the server requires another API key; {}",
             response.status(),
             match engine.api_key_variable() {
@@ -326,17 +327,21 @@ async fn first_token(
         let left = deadline.saturating_duration_since(Instant::now());
         let post = client.post(format!("{base_url}{}", first.path())).json(&request).timeout(left + POLL);
         let answer = async {
-            let response = post.send().await.map_err(BodyError::Lost)?;
+            let response = post.send().await.map_err(BodyError::ConnectionLost)?;
             Ok::<_, BodyError>((response.status(), text_of(response).await?))
         };
         match answer.await {
-            Ok((status, text)) if status.is_success() => return check_choice(&text),
-            Ok((status, text)) => return Err(StartError::Refuses(format!("status {status}: {}", first_words(&text)))),
-            Err(BodyError::TooLarge) => return Err(StartError::Refuses(format!("its answer {BEYOND_LIMIT}"))),
+            Ok((status, fill_text)) if status.is_success() => return check_choice(&fill_text),
+            Ok((status, fill_text)) => {
+                return Err(StartError::RequestRefused(format!("status {status}: {}", first_words(&fill_text))));
+            }
+            Err(BodyError::TooLarge) => {
+                return Err(StartError::RequestRefused(format!("its answer {BODY_LIMIT_TEXT}")));
+            }
             // A request whose connection closes is repeated. If the request has killed the engine, the caller notices
             // its end.
             Err(_) if Instant::now() < deadline => tokio::time::sleep(POLL).await,
-            Err(_) => return Err(StartError::Mute(mute(asked.elapsed()))),
+            Err(_) => return Err(StartError::Unresponsive(mute(asked.elapsed()))),
         }
     }
 }
@@ -346,7 +351,7 @@ fn check_choice(text: &str) -> Result<(), StartError> {
     if answer["choices"].as_array().is_some_and(|choices| !choices.is_empty()) {
         return Ok(());
     }
-    Err(StartError::Refuses(format!("no choices in {}", first_words(text))))
+    Err(StartError::RequestRefused(format!("no choices in {}", first_words(text))))
 }
 
 fn mute(waited: Duration) -> String {
@@ -359,7 +364,7 @@ fn first_words(text: &str) -> String {
         [&json["error"]["message"], &json["message"]].into_iter().find_map(Json::as_str).map(str::to_owned)
     });
     let text = message.unwrap_or_else(|| text.trim().to_owned());
-    if text.is_empty() { "an empty answer".to_owned() } else { text.chars().take(MOST_TEXT).collect() }
+    if text.is_empty() { "an empty answer".to_owned() } else { text.chars().take(MAX_ERROR_CHARS).collect() }
 }
 
 /// Fetches the JSON document at an address. Returns `None` if there is none.
@@ -379,27 +384,27 @@ async fn json_of(response: reqwest::Response) -> Result<Option<Json>, String> {
     let url = response.url().clone();
     match text_of(response).await {
         Ok(text) => Ok(serde_json::from_str(&text).ok()),
-        Err(BodyError::Lost(_)) => Ok(None),
-        Err(BodyError::TooLarge) => Err(format!("the answer of {url} {BEYOND_LIMIT}")),
+        Err(BodyError::ConnectionLost(_)) => Ok(None),
+        Err(BodyError::TooLarge) => Err(format!("the answer of {url} {BODY_LIMIT_TEXT}")),
     }
 }
 
 /// Cleans and shortens a release for storage and display, since a server may report any text.
 fn release_text(text: &str) -> String {
-    without_controls(text).chars().take(MOST_VERSION).collect()
+    without_controls(text).chars().take(MAX_VERSION_CHARS).collect()
 }
 
 /// The reason for a missing body.
 enum BodyError {
-    Lost(#[expect(dead_code, reason = "callers only need to know that it is gone")] reqwest::Error),
+    ConnectionLost(#[expect(dead_code, reason = "callers only need to know that it is gone")] reqwest::Error),
     TooLarge,
 }
 
 /// Reads the body of a response up to `LARGEST_BODY`.
 async fn text_of(mut response: reqwest::Response) -> Result<String, BodyError> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(BodyError::Lost)? {
-        if body.len() + chunk.len() > LARGEST_BODY {
+    while let Some(chunk) = response.chunk().await.map_err(BodyError::ConnectionLost)? {
+        if body.len() + chunk.len() > MAX_BODY_BYTES {
             return Err(BodyError::TooLarge);
         }
         body.extend_from_slice(&chunk);
@@ -410,7 +415,7 @@ async fn text_of(mut response: reqwest::Response) -> Result<String, BodyError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::{HOST, Spawn};
+    use crate::server::{HOST, SpawnParameters};
     use std::path::Path;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -450,8 +455,8 @@ mod tests {
     }
 
     fn launch(directory: &Path, script: &str, port: u16) -> Server {
-        let spawn = Spawn::of_script(directory, "sh", script, "ready", u32::from(port));
-        Server::spawn(&Spawn { port, ..spawn }).unwrap()
+        let spawn = SpawnParameters::of_script(directory, "sh", script, "ready", u32::from(port));
+        Server::spawn(&SpawnParameters { port, ..spawn }).unwrap()
     }
 
     #[tokio::test]
@@ -465,14 +470,18 @@ mod tests {
             ((404, r#"{"object": "error", "message": "no such model"}"#), "status 404 Not Found: no such model"),
         ];
         for (answer, expected) in refusals {
-            let Err(StartError::Refuses(told)) = token(Some(answer), long).await else { panic!("{answer:?} is taken") };
+            let Err(StartError::RequestRefused(told)) = token(Some(answer), long).await else {
+                panic!("{answer:?} is taken")
+            };
             assert_eq!(told, expected);
         }
     }
 
     #[tokio::test]
     async fn a_server_that_never_answers_a_request_is_mute() {
-        let Err(StartError::Mute(told)) = token(None, Duration::from_millis(100)).await else { panic!("it answered") };
+        let Err(StartError::Unresponsive(told)) = token(None, Duration::from_millis(100)).await else {
+            panic!("it answered")
+        };
         assert!(told.starts_with("the health check passes, but no token came within 0."), "{told}");
     }
 
@@ -480,7 +489,10 @@ mod tests {
     async fn a_healthy_foreign_listener_on_the_port_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let mut server = launch(directory.path(), "exec sleep 600", serve(None).await);
-        let error = server.ready(&check(&["m".to_owned()]), Duration::from_secs(20), &mut |_, _| {}).await.unwrap_err();
+        let error = server
+            .wait_until_ready(&check(&["m".to_owned()]), Duration::from_secs(20), &mut |_, _| {})
+            .await
+            .unwrap_err();
         let StartError::WrongServer(told) = error else { panic!("{error:?}") };
         assert!(told.contains(&format!("its listener is process {} (", std::process::id())), "{told}");
         server.stop(Duration::ZERO).await.unwrap();
@@ -493,7 +505,9 @@ mod tests {
         let mut server = launch(directory.path(), script, crate::server::free_port().unwrap());
         let mut told: Vec<(String, Duration)> = Vec::new();
         let ready = server
-            .ready(&check(&["m".to_owned()]), Duration::from_secs(20), &mut |line, at| told.push((line.to_owned(), at)))
+            .wait_until_ready(&check(&["m".to_owned()]), Duration::from_secs(20), &mut |line, at| {
+                told.push((line.to_owned(), at));
+            })
             .await;
         assert!(matches!(ready, Err(StartError::Exited(status)) if status.code() == Some(3)), "{ready:?}");
         let lines: Vec<_> = told.iter().map(|(line, _)| line.as_str()).collect();
@@ -503,13 +517,13 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_are_bounded_and_a_release_is_one_line() {
-        let large = Box::leak(format!("[{}]", " ".repeat(LARGEST_BODY)).into_boxed_str());
+        let large = Box::leak(format!("[{}]", " ".repeat(MAX_BODY_BYTES)).into_boxed_str());
         let url = format!("http://{HOST}:{}/v1/completions", serve(Some((200, large))).await);
         let error = get_json(&client(None).unwrap(), &url).await.unwrap_err();
         assert!(error.contains("/v1/completions exceeds the limit of 4194304 bytes"), "{error}");
         let url = format!("http://{HOST}:{}/version", serve(None).await);
         assert_eq!(get_json(&client(None).unwrap(), &url).await.unwrap().unwrap()["version"], "1");
         let release = release_text(&format!("0.32.0\ntouch /x\u{1b}[2J{}", "x".repeat(1000)));
-        assert!(release.starts_with("0.32.0 touch /x") && release.len() == MOST_VERSION, "{release:?}");
+        assert!(release.starts_with("0.32.0 touch /x") && release.len() == MAX_VERSION_CHARS, "{release:?}");
     }
 }

@@ -110,10 +110,10 @@ pub fn log_directory(database: &Path, study: &str) -> PathBuf {
 pub enum LeftoverProof {
     Marker,
     Log,
-    Kin,
+    Descendant,
     Session,
     /// It was proven when `/proc` was read before, by any of the other proofs.
-    Seen,
+    SeenEarlier,
 }
 
 impl LeftoverProof {
@@ -123,9 +123,9 @@ impl LeftoverProof {
         match self {
             Self::Marker => "marker",
             Self::Log => "log",
-            Self::Kin => "kin",
+            Self::Descendant => "kin",
             Self::Session => "session",
-            Self::Seen => "seen",
+            Self::SeenEarlier => "seen",
         }
     }
 }
@@ -148,18 +148,18 @@ pub struct Leftover {
 /// tuner is alive. Reads the whole of `/proc`. This process and its ancestors are never included.
 #[must_use]
 pub fn leftovers(of: impl Fn(&ProcessOrigin) -> bool) -> Vec<Leftover> {
-    look(&BTreeMap::new(), of)
+    find_proven(&BTreeMap::new(), of)
 }
 
 /// Processes that were proven before, by id and start time.
-type Known = BTreeMap<(i32, u64), ProcessOrigin>;
+type ProvenProcesses = BTreeMap<(i32, u64), ProcessOrigin>;
 
-fn look(known: &Known, of: impl Fn(&ProcessOrigin) -> bool) -> Vec<Leftover> {
+fn find_proven(known: &ProvenProcesses, of: impl Fn(&ProcessOrigin) -> bool) -> Vec<Leftover> {
     let all = snapshot();
     let uptime = Uptime::current().map_or(0.0, |uptime| uptime.uptime);
     let ticks = procfs::ticks_per_second().max(1);
     let own = i32::try_from(std::process::id()).unwrap_or(-1);
-    let proven = proven(&all, known, own).into_iter().filter(|(_, (origin, _))| of(origin));
+    let proven = attribute_processes(&all, known, own).into_iter().filter(|(_, (origin, _))| of(origin));
     let leftover = |(index, (origin, proof)): (usize, (ProcessOrigin, LeftoverProof))| {
         let seen = &all[index];
         let age = uptime - to_f64(seen.started) / to_f64(ticks);
@@ -174,11 +174,11 @@ fn look(known: &Known, of: impl Fn(&ProcessOrigin) -> bool) -> Vec<Leftover> {
 ///
 /// # Errors
 /// If a process survives SIGKILL.
-pub async fn end(of: impl Fn(&ProcessOrigin) -> bool, grace: Duration) -> Result<Vec<Leftover>, LeftBehind> {
-    let (mut ended, mut known) = (Vec::new(), Known::new());
+pub async fn end_processes(of: impl Fn(&ProcessOrigin) -> bool, grace: Duration) -> Result<Vec<Leftover>, LeftBehind> {
+    let (mut ended, mut known) = (Vec::new(), ProvenProcesses::new());
     let (begin, mut termed) = (Instant::now(), None::<Instant>);
     loop {
-        let left = look(&known, &of);
+        let left = find_proven(&known, &of);
         if left.is_empty() {
             return Ok(ended);
         }
@@ -214,7 +214,7 @@ fn signal(leftovers: &[Leftover], signal: Signal) {
 
 /// One living process of this user.
 #[derive(Clone, Debug)]
-struct Seen {
+struct UserProcess {
     pid: i32,
     parent: i32,
     session: i32,
@@ -225,19 +225,19 @@ struct Seen {
     own_proof: Option<(ProcessOrigin, LeftoverProof)>,
 }
 
-fn snapshot() -> Vec<Seen> {
+fn snapshot() -> Vec<UserProcess> {
     let user = user();
     let read = |process: Process| {
         let stat = process.stat().ok().filter(|stat| !matches!(stat.state, 'Z' | 'X'))?;
         if process.uid().ok() != user {
             return None;
         }
-        let own_proof = marked(&process)
+        let own_proof = origin_from_marker(&process)
             .map(|of| (of, LeftoverProof::Marker))
-            .or_else(|| logging(&process).map(|of| (of, LeftoverProof::Log)));
+            .or_else(|| origin_from_output(&process).map(|of| (of, LeftoverProof::Log)));
         // A title overwrites the arguments.
         let title = process.cmdline().unwrap_or_default().first().map(|word| word.trim().to_owned());
-        Some(Seen {
+        Some(UserProcess {
             pid: stat.pid,
             parent: stat.ppid,
             session: stat.session,
@@ -250,14 +250,14 @@ fn snapshot() -> Vec<Seen> {
     all_processes().into_iter().flatten().flatten().filter_map(read).collect()
 }
 
-fn marked(process: &Process) -> Option<ProcessOrigin> {
+fn origin_from_marker(process: &Process) -> Option<ProcessOrigin> {
     let environment = process.environ().ok()?;
     let origin = ProcessOrigin::from_marker(environment.get(OsStr::new(Marker::VARIABLE))?.to_str()?)?;
     Some(ProcessOrigin { database: resolved(&origin.database), ..origin })
 }
 
 /// Returns the launch whose log is this process's output.
-fn logging(process: &Process) -> Option<ProcessOrigin> {
+fn origin_from_output(process: &Process) -> Option<ProcessOrigin> {
     let of = |descriptor| {
         let info = process.fd_from_fd(descriptor).ok()?;
         let FDTarget::Path(path) = &info.target else { return None };
@@ -273,7 +273,11 @@ fn logging(process: &Process) -> Option<ProcessOrigin> {
 }
 
 /// Returns the processes that belong to a launch, by their index in `all`.
-fn proven(all: &[Seen], known: &Known, own: i32) -> BTreeMap<usize, (ProcessOrigin, LeftoverProof)> {
+fn attribute_processes(
+    all: &[UserProcess],
+    known: &ProvenProcesses,
+    own: i32,
+) -> BTreeMap<usize, (ProcessOrigin, LeftoverProof)> {
     let place: BTreeMap<i32, usize> = all.iter().enumerate().map(|(index, seen)| (seen.pid, index)).collect();
     let mut excluded = BTreeSet::new();
     let mut ancestor = Some(own);
@@ -283,7 +287,7 @@ fn proven(all: &[Seen], known: &Known, own: i32) -> BTreeMap<usize, (ProcessOrig
     let own_session = place.get(&own).map(|index| all[*index].session);
     let mut found: BTreeMap<usize, (ProcessOrigin, LeftoverProof)> = BTreeMap::new();
     for (index, seen) in all.iter().enumerate().filter(|(_, seen)| !excluded.contains(&seen.pid)) {
-        let before = || known.get(&(seen.pid, seen.started)).map(|launch| (launch.clone(), LeftoverProof::Seen));
+        let before = || known.get(&(seen.pid, seen.started)).map(|launch| (launch.clone(), LeftoverProof::SeenEarlier));
         found.extend(seen.own_proof.clone().or_else(before).map(|proof| (index, proof)));
     }
     loop {
@@ -306,7 +310,7 @@ fn proven(all: &[Seen], known: &Known, own: i32) -> BTreeMap<usize, (ProcessOrig
             }
             let parent = place.get(&seen.parent).and_then(|parent| found.get(parent));
             if let Some((launch, _)) = parent {
-                more.push((index, (launch.clone(), LeftoverProof::Kin)));
+                more.push((index, (launch.clone(), LeftoverProof::Descendant)));
             } else if let Some(launch) = sessions.get(&seen.session) {
                 more.push((index, ((*launch).clone(), LeftoverProof::Session)));
             }

@@ -8,25 +8,28 @@ use proptest::prelude::*;
 use tokio::process::{Child, Command};
 
 use super::*;
-use crate::server::{LaunchFamily, Marker, orphan, start};
+use crate::server::{LaunchMembers, Marker, orphan, start};
 
 fn launch(trial: &str) -> ProcessOrigin {
     ProcessOrigin { database: PathBuf::from("/data/a.db"), study: "chat".to_owned(), purpose: trial.to_owned() }
 }
 
-fn seen(pid: i32, parent: i32, session: i32, own_proof: Option<LeftoverProof>) -> Seen {
+fn seen(pid: i32, parent: i32, session: i32, own_proof: Option<LeftoverProof>) -> UserProcess {
     let own_proof = own_proof.map(|proof| (launch("1"), proof));
-    Seen { pid, parent, session, started: 7, has_terminal: false, name: format!("p{pid}"), own_proof }
+    UserProcess { pid, parent, session, started: 7, has_terminal: false, name: format!("p{pid}"), own_proof }
 }
 
 /// Far above the largest process id of Linux, so that no such process exists.
 const FREE: i32 = 1 << 24;
 
-fn found(all: &[Seen], known: &Known) -> Vec<(i32, LeftoverProof)> {
-    proven(all, known, FREE + 99).into_iter().map(|(index, (_, proof))| (all[index].pid - FREE, proof)).collect()
+fn found(all: &[UserProcess], known: &ProvenProcesses) -> Vec<(i32, LeftoverProof)> {
+    attribute_processes(all, known, FREE + 99)
+        .into_iter()
+        .map(|(index, (_, proof))| (all[index].pid - FREE, proof))
+        .collect()
 }
 
-fn process(pid: i32, parent: i32, session: i32, proof: Option<LeftoverProof>) -> Seen {
+fn process(pid: i32, parent: i32, session: i32, proof: Option<LeftoverProof>) -> UserProcess {
     seen(FREE + pid, FREE + parent, FREE + session, proof)
 }
 
@@ -56,21 +59,25 @@ fn a_proof_covers_kin_and_the_rest_of_its_session() {
         process(4, 0, 1, None),
         process(5, 0, 5, None),
     ];
-    let expected =
-        [(1, LeftoverProof::Log), (2, LeftoverProof::Kin), (3, LeftoverProof::Kin), (4, LeftoverProof::Session)];
-    assert_eq!(found(&all, &Known::new()), expected);
+    let expected = [
+        (1, LeftoverProof::Log),
+        (2, LeftoverProof::Descendant),
+        (3, LeftoverProof::Descendant),
+        (4, LeftoverProof::Session),
+    ];
+    assert_eq!(found(&all, &ProvenProcesses::new()), expected);
     // After the leader's end, the rest of its session still belongs to one launch.
     let orphans = [process(7, 0, 6, Some(LeftoverProof::Marker)), process(8, 0, 6, None)];
-    assert_eq!(found(&orphans, &Known::new()), [(7, LeftoverProof::Marker), (8, LeftoverProof::Session)]);
+    assert_eq!(found(&orphans, &ProvenProcesses::new()), [(7, LeftoverProof::Marker), (8, LeftoverProof::Session)]);
 }
 
 #[test]
 fn a_session_with_a_foreign_leader_is_not_taken() {
     let all = [process(1, 0, 1, None), process(2, 1, 1, Some(LeftoverProof::Marker)), process(3, 1, 1, None)];
-    assert_eq!(found(&all, &Known::new()), [(2, LeftoverProof::Marker)]);
+    assert_eq!(found(&all, &ProvenProcesses::new()), [(2, LeftoverProof::Marker)]);
     let mut terminal = [process(7, 0, 6, Some(LeftoverProof::Marker)), process(8, 0, 6, None)];
     terminal[0].has_terminal = true;
-    assert_eq!(found(&terminal, &Known::new()), [(7, LeftoverProof::Marker)]);
+    assert_eq!(found(&terminal, &ProvenProcesses::new()), [(7, LeftoverProof::Marker)]);
 }
 
 #[test]
@@ -80,14 +87,14 @@ fn the_caller_and_its_ancestors_are_never_found() {
         process(99, 1, 1, Some(LeftoverProof::Marker)),
         process(3, 1, 1, None),
     ];
-    assert_eq!(found(&all, &Known::new()), []);
+    assert_eq!(found(&all, &ProvenProcesses::new()), []);
 }
 
 #[test]
 fn a_proven_process_is_recognised_by_its_start_time_and_not_by_its_id() {
-    let known = |started| Known::from([((FREE + 2, started), launch("1"))]);
+    let known = |started| ProvenProcesses::from([((FREE + 2, started), launch("1"))]);
     let all = [process(2, 0, 6, None), process(3, 0, 6, None)];
-    assert_eq!(found(&all, &known(7)), [(2, LeftoverProof::Seen), (3, LeftoverProof::Session)]);
+    assert_eq!(found(&all, &known(7)), [(2, LeftoverProof::SeenEarlier), (3, LeftoverProof::Session)]);
     assert_eq!(found(&all, &known(6)), []);
 }
 
@@ -96,21 +103,21 @@ proptest! {
     fn nothing_is_found_without_a_proof_among_its_ancestors_or_in_its_session(
         shape in prop::collection::vec((0..12_i32, 0..12_i32, prop::option::weighted(0.2, Just(LeftoverProof::Marker)), any::<bool>()), 0..12)
     ) {
-        let all: Vec<Seen> = shape.iter().enumerate().map(|(index, (parent, session, proof, terminal))| {
+        let all: Vec<UserProcess> = shape.iter().enumerate().map(|(index, (parent, session, proof, terminal))| {
             let pid = i32::try_from(index).unwrap();
             let mut seen = process(pid, *parent, *session, *proof);
             seen.has_terminal = *terminal;
             seen
         }).collect();
-        let proven = proven(&all, &Known::new(), FREE + 99);
+        let proven = attribute_processes(&all, &ProvenProcesses::new(), FREE + 99);
         for (index, (_, proof)) in &proven {
             let seen = &all[*index];
             let others = || proven.keys().filter(|other| *other != index).map(|other| &all[*other]);
             let holds = match proof {
                 LeftoverProof::Marker => seen.own_proof.is_some(),
-                LeftoverProof::Kin => others().any(|other| other.pid == seen.parent),
+                LeftoverProof::Descendant => others().any(|other| other.pid == seen.parent),
                 LeftoverProof::Session => others().any(|other| other.session == seen.session && !other.has_terminal),
-                LeftoverProof::Log | LeftoverProof::Seen => false,
+                LeftoverProof::Log | LeftoverProof::SeenEarlier => false,
             };
             prop_assert!(holds, "{seen:?} by {proof:?}");
         }
@@ -122,7 +129,7 @@ proptest! {
 }
 
 /// A child that is killed with its test. It is registered, because servers of other tests adopt unregistered orphans.
-struct Ended(Child, Arc<LaunchFamily>);
+struct Ended(Child, Arc<LaunchMembers>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -168,16 +175,17 @@ async fn a_process_without_marker_is_known_by_its_log_and_ended_with_a_child_tha
     let begin = Instant::now();
     let left = loop {
         let left = leftovers(ours);
-        if left.iter().any(|left| left.proof == LeftoverProof::Kin) || begin.elapsed() > Duration::from_secs(10) {
+        if left.iter().any(|left| left.proof == LeftoverProof::Descendant) || begin.elapsed() > Duration::from_secs(10)
+        {
             break left;
         }
         std::thread::sleep(Duration::from_millis(5));
     };
     assert!(left.iter().all(|left| left.origin.study == "chat" && left.origin.purpose == "2"), "{left:?}");
     let proofs: BTreeSet<_> = left.iter().map(|left| left.proof).collect();
-    assert!(proofs.contains(&LeftoverProof::Log) && proofs.contains(&LeftoverProof::Kin), "{left:?}");
+    assert!(proofs.contains(&LeftoverProof::Log) && proofs.contains(&LeftoverProof::Descendant), "{left:?}");
 
-    let ended = end(ours, Duration::from_millis(200)).await.unwrap();
+    let ended = end_processes(ours, Duration::from_millis(200)).await.unwrap();
     assert!(ended.len() >= left.len());
     assert_eq!(leftovers(ours), []);
     assert!(!running.0.wait().await.unwrap().success());

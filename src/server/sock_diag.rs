@@ -22,18 +22,18 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const REQUEST_AND_DUMP: u16 = 0x1 | 0x300;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-const TCP: u8 = 6;
-const LISTEN: u32 = 1 << 10;
-const HEADER: usize = 16;
+const PROTOCOL_TCP: u8 = 6;
+const STATE_LISTEN: u32 = 1 << 10;
+const HEADER_BYTES: usize = 16;
 /// `struct inet_diag_sockid`.
-const SOCKET_ID: usize = 48;
+const SOCKET_ID_BYTES: usize = 48;
 /// Bytes of `struct inet_diag_msg` before its `id`.
-const BEFORE_ID: usize = 4;
+const ID_OFFSET: usize = 4;
 /// From the end of the `id` to the inode: expires, rqueue, wqueue, uid.
-const BEFORE_INODE: usize = 16;
+const INODE_OFFSET: usize = 16;
 
 /// The time limit of an answer. The kernel normally answers at once.
-const LIMIT: TimeVal = TimeVal::new(1, 0);
+const ANSWER_LIMIT: TimeVal = TimeVal::new(1, 0);
 
 /// Returns the sockets that listen on a port of any address.
 ///
@@ -48,7 +48,7 @@ pub(super) fn listening_sockets(port: u16) -> Result<Vec<ListeningSocket>, Errno
 fn ask(family: AddressFamily, port: u16) -> Result<Vec<ListeningSocket>, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkSockDiag)?;
-    setsockopt(&socket, sockopt::ReceiveTimeout, &LIMIT)?;
+    setsockopt(&socket, sockopt::ReceiveTimeout, &ANSWER_LIMIT)?;
     sendto(socket.as_raw_fd(), &request(family, port), &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
     let (mut found, mut buffer) = (Vec::new(), vec![0; 32 << 10]);
     loop {
@@ -61,14 +61,14 @@ fn ask(family: AddressFamily, port: u16) -> Result<Vec<ListeningSocket>, Errno> 
 
 /// Encodes a `struct nlmsghdr` and a `struct inet_diag_req_v2`.
 fn request(family: AddressFamily, port: u16) -> Vec<u8> {
-    let length = HEADER + 8 + SOCKET_ID;
+    let length = HEADER_BYTES + 8 + SOCKET_ID_BYTES;
     let mut request = Vec::with_capacity(length);
     request.extend(u32::try_from(length).unwrap_or_default().to_ne_bytes());
     request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     request.extend(REQUEST_AND_DUMP.to_ne_bytes());
     request.extend([0; 8]);
-    request.extend([u8::try_from(family as i32).unwrap_or_default(), TCP, 0, 0]);
-    request.extend(LISTEN.to_ne_bytes());
+    request.extend([u8::try_from(family as i32).unwrap_or_default(), PROTOCOL_TCP, 0, 0]);
+    request.extend(STATE_LISTEN.to_ne_bytes());
     request.extend(port.to_be_bytes());
     request.resize(length, 0);
     request
@@ -78,16 +78,16 @@ fn request(family: AddressFamily, port: u16) -> Vec<u8> {
 fn read(mut datagram: &[u8], port: u16, found: &mut Vec<ListeningSocket>) -> Result<bool, Errno> {
     while let (Some(length), Some(kind)) = (number(datagram, 0), datagram.get(4..6)) {
         let length = length as usize;
-        if length < HEADER || length > datagram.len() {
+        if length < HEADER_BYTES || length > datagram.len() {
             return Err(Errno::EBADMSG);
         }
         match u16::from_ne_bytes([kind[0], kind[1]]) {
             NLMSG_DONE => return Ok(true),
             NLMSG_ERROR => {
-                let code = number(datagram, HEADER).map_or(0, u32::cast_signed);
+                let code = number(datagram, HEADER_BYTES).map_or(0, u32::cast_signed);
                 return Err(Errno::from_raw(code.saturating_neg()));
             }
-            SOCK_DIAG_BY_FAMILY => found.extend(socket_of(&datagram[HEADER..length], port)),
+            SOCK_DIAG_BY_FAMILY => found.extend(socket_of(&datagram[HEADER_BYTES..length], port)),
             _ => {}
         }
         datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -97,8 +97,8 @@ fn read(mut datagram: &[u8], port: u16, found: &mut Vec<ListeningSocket>) -> Res
 
 /// Decodes the socket of a `struct inet_diag_msg`. Returns `None` if it listens on another port.
 fn socket_of(message: &[u8], port: u16) -> Option<ListeningSocket> {
-    let id = message.get(BEFORE_ID..BEFORE_ID + SOCKET_ID)?;
-    let inode = number(message, BEFORE_ID + SOCKET_ID + BEFORE_INODE)?;
+    let id = message.get(ID_OFFSET..ID_OFFSET + SOCKET_ID_BYTES)?;
+    let inode = number(message, ID_OFFSET + SOCKET_ID_BYTES + INODE_OFFSET)?;
     if id[..2] != port.to_be_bytes() {
         return None;
     }

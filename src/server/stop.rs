@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::process::ProcessEntry;
-use super::short::run_short;
-use super::{LaunchFamily, PortOwner, Server, orphan, port};
+use super::short_command::run_short;
+use super::{LaunchMembers, ResourceHolder, Server, orphan, port};
 
 /// A part of a launch that still exists after its end.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum LeftBehind {
         holder.as_ref().map_or_else(|| "its holder is not visible".to_owned(), ToString::to_string),
         failure.as_ref().map_or_else(|| "succeeded".to_owned(), |failure| format!("failed: {failure}"))
     )]
-    Port { port: u16, marker: String, waited: Duration, holder: Option<Box<PortOwner>>, failure: Option<String> },
+    Port { port: u16, marker: String, waited: Duration, holder: Option<Box<ResourceHolder>>, failure: Option<String> },
 }
 
 const POLL: Duration = Duration::from_millis(20);
@@ -78,9 +78,9 @@ impl Server {
             self.reap_for(POLL).await;
         }
         // The leader has ended; this collects it if it is a zombie.
-        self.exited().await;
+        self.wait_for_exit().await;
         self.stopped = true;
-        let closed = self.closed(stop_command).await;
+        let closed = self.wait_for_closed_port(stop_command).await;
         self.compact();
         closed
     }
@@ -102,11 +102,11 @@ impl Server {
     ///
     /// Without a stop command, a new listener is foreign, because all processes of the launch have ended. It is noted
     /// in the log and is no error, since the next launch takes another port.
-    async fn closed(&self, stop_command: Option<Result<(), String>>) -> Result<(), LeftBehind> {
+    async fn wait_for_closed_port(&self, stop_command: Option<Result<(), String>>) -> Result<(), LeftBehind> {
         let begin = Instant::now();
         loop {
-            let mut listeners = port::listeners(self.port);
-            listeners.retain(|inode| !self.stale.contains(inode));
+            let mut listeners = port::listening_inodes(self.port);
+            listeners.retain(|inode| !self.stale_sockets.contains(inode));
             if listeners.is_empty() {
                 return Ok(());
             }
@@ -114,7 +114,7 @@ impl Server {
                 tokio::time::sleep(POLL).await;
                 continue;
             }
-            let holder = PortOwner::of_socket(&listeners);
+            let holder = ResourceHolder::of_socket(&listeners);
             let Some(ended) = stop_command else {
                 let holder =
                     holder.map_or_else(|| "a process that is not visible".to_owned(), |owner| owner.to_string());
@@ -129,13 +129,13 @@ impl Server {
 
     /// Returns the living processes of this launch.
     pub(super) fn members(&self) -> Vec<ProcessEntry> {
-        self.family.members()
+        self.members.members()
     }
 
     /// Waits for `time`. Collects the leader's exit status if it ends meanwhile.
     async fn reap_for(&mut self, time: Duration) {
         let wait = async {
-            self.exited().await;
+            self.wait_for_exit().await;
             // Other processes of the launch may still be alive.
             tokio::time::sleep(time).await;
         };
@@ -152,19 +152,19 @@ impl Server {
 impl Drop for Server {
     /// Kills an abandoned launch, for instance after a second Ctrl-C or a panic. It blocks briefly: a process that is
     /// forked between a look and the signal is found by the next look. The stop command is left to the caller
-    /// ([`OwedStop`](super::OwedStop)).
+    /// ([`PendingStop`](super::PendingStop)).
     fn drop(&mut self) {
         if !self.stopped {
-            kill_all(&self.family);
+            kill_all(&self.members);
             self.compact();
         }
-        orphan::forget(&self.family);
-        kill_until_none(orphan::strays);
+        orphan::forget(&self.members);
+        kill_until_none(orphan::orphans_of_ended_launches);
     }
 }
 
 /// Kills every process of a launch, and blocks until none is left or `DROP_LIMIT` has passed.
-pub(super) fn kill_all(family: &Arc<LaunchFamily>) {
+pub(super) fn kill_all(family: &Arc<LaunchMembers>) {
     kill_until_none(|| family.members());
 }
 

@@ -67,12 +67,12 @@ pub fn own_server_tls() -> Result<ClientConfig, Error> {
 
 /// A local port that forwards to the port of a TLS server.
 #[derive(Debug)]
-pub(super) struct Tunnel {
+pub(super) struct TlsTunnel {
     pub(super) port: u16,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Tunnel {
+impl TlsTunnel {
     /// Starts to forward to the port `server` of [`HOST`]. To be called within a Tokio runtime.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Tunnel {
     }
 }
 
-impl Drop for Tunnel {
+impl Drop for TlsTunnel {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -119,7 +119,7 @@ pub(crate) fn read_parameters(
     let mut parameters: Vec<Parameter> = Vec::new();
     for name in section.keys() {
         let parameter = section.section(name, |table| read_parameter(table, name, model))?;
-        for condition in &parameter.when {
+        for condition in &parameter.conditions {
             let parent = &condition.parameter;
             if fixed.get(parent).is_none() && !parameters.iter().any(|known| known.name == *parent) {
                 let problem = format!("depends on `{parent}`, which is neither fixed nor a parameter above it");
@@ -186,7 +186,7 @@ fn read_parameter(table: &Section<'_>, name: &str, model: &ModelShape) -> Result
         };
         conditions.keys().map(condition).collect::<Result<Vec<_>, _>>()
     })?;
-    Ok(Parameter { name: name.to_owned(), domain, when: when.unwrap_or_default(), help: table.optional("help")? })
+    Ok(Parameter { name: name.to_owned(), domain, conditions: when.unwrap_or_default(), help: table.optional("help")? })
 }
 
 fn bound(table: &Section<'_>, key: &str, model: &ModelShape) -> Result<f64, DocumentError> {

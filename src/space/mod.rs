@@ -33,7 +33,7 @@ pub struct Parameter {
     pub name: String,
     pub domain: Domain,
     /// If one of these conditions does not hold, the parameter is inactive and absent from the configuration.
-    pub when: Vec<Condition>,
+    pub conditions: Vec<Condition>,
     /// The parameter's effect and relevance, in one line.
     pub help: Option<String>,
 }
@@ -63,7 +63,7 @@ impl Space {
     pub fn assemble(&self, choose: impl Fn(usize) -> Option<Value>) -> Config {
         let mut config = self.fixed.clone();
         for (index, parameter) in self.parameters.iter().enumerate() {
-            if parameter.when.iter().all(|condition| condition.holds(&config))
+            if parameter.conditions.iter().all(|condition| condition.holds(&config))
                 && let Some(value) = choose(index)
             {
                 config.set(parameter.name.clone(), value);
@@ -80,7 +80,7 @@ impl Space {
             let values = parameter.domain.values(limit)?;
             let mut extended = Vec::new();
             for config in configs {
-                if parameter.when.iter().all(|condition| condition.holds(&config)) {
+                if parameter.conditions.iter().all(|condition| condition.holds(&config)) {
                     extended.extend(values.iter().map(|value| config.clone().with(&parameter.name, value.clone())));
                 } else {
                     extended.push(config);
@@ -96,7 +96,7 @@ impl Space {
 
     /// Returns this space with the named parameters only.
     #[must_use]
-    pub fn only(mut self, names: &BTreeSet<String>) -> Self {
+    pub fn retain_only(mut self, names: &BTreeSet<String>) -> Self {
         self.parameters.retain(|parameter| names.contains(&parameter.name));
         self
     }
@@ -109,7 +109,7 @@ impl Space {
             let known = |parent: &str| {
                 self.fixed.get(parent).is_some() || self.parameters[..index].iter().any(|above| above.name == parent)
             };
-            let missing = parameter.when.iter().find(|condition| !known(&condition.parameter))?;
+            let missing = parameter.conditions.iter().find(|condition| !known(&condition.parameter))?;
             Some((parameter.name.as_str(), missing.parameter.as_str()))
         })
     }
@@ -121,7 +121,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn parameter(name: &str, domain: Domain, when: Vec<Condition>) -> Parameter {
-        Parameter { name: name.to_owned(), domain, when, help: None }
+        Parameter { name: name.to_owned(), domain, conditions: when, help: None }
     }
 
     fn space() -> Space {

@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
 
 use super::StoreError;
-use super::open::{BUSY, database_error, refuse_foreign};
+use super::open::{BUSY_TIMEOUT, database_error, refuse_foreign};
 
 /// Checks a database's pages and rows, and returns the names of its studies. It is opened read-only: tables of an older
 /// version are not migrated. Only a transaction whose writer was killed is rolled back first.
@@ -16,7 +16,7 @@ use super::open::{BUSY, database_error, refuse_foreign};
 pub async fn quick_check(path: &Path) -> Result<Vec<String>, StoreError> {
     let failed = |error| database_error(path, error);
     refuse_foreign(path, false).await.map_err(failed)??;
-    let options = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(BUSY);
+    let options = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(BUSY_TIMEOUT);
     let mut connection = options.connect().await.map_err(failed)?;
     let told: Vec<String> =
         sqlx::query_scalar("PRAGMA quick_check(1)").fetch_all(&mut connection).await.map_err(failed)?;

@@ -155,7 +155,7 @@ mod tests {
         let (config, launch) = (Config::new().with("a", 2_i64), LaunchCommand::default());
         let proposal = Proposal { config, ..Proposal::example(2, "auto") };
         let begin = TrialBegin { proposal: &proposal, launch: &launch, started_at: &now(), log: directory.path() };
-        store.begin(study.id, &begin).await.unwrap();
+        store.begin_trial(study.id, &begin).await.unwrap();
         write_trial_context(&mut store.pool.acquire().await.unwrap(), study.id, 2, &context("1.0.1")).await.unwrap();
         assert_eq!(store.context(&study).await.unwrap(), Some(context("1.0.1")), "as its latest server reports");
 

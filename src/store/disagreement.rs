@@ -21,7 +21,7 @@ pub struct RuleDisagreement {
 impl Store {
     /// Stores a difference. A trial has at most one, even if it is interrupted and repeated. A rule has at most one
     /// example. A later difference replaces the earlier one.
-    pub async fn differ(&self, study: i64, difference: &RuleDisagreement) -> Result<(), StoreError> {
+    pub async fn store_disagreement(&self, study: i64, difference: &RuleDisagreement) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT OR REPLACE INTO disagreements (study_id, trial, config, engine_version, engine, rule, message) \
              VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -40,7 +40,7 @@ impl Store {
     }
 
     /// Returns the differences of a study: examples, then trials by their number.
-    pub async fn differences(&self, study: i64) -> Result<Vec<RuleDisagreement>, StoreError> {
+    pub async fn disagreements(&self, study: i64) -> Result<Vec<RuleDisagreement>, StoreError> {
         let query = "SELECT trial, config, engine_version, engine, rule, message FROM disagreements \
                      WHERE study_id = ? ORDER BY trial, rule";
         sqlx::query_as(query).bind(study).fetch_all(&self.pool).await.map_err(|error| self.error(error))
@@ -68,9 +68,9 @@ mod tests {
         let trials = [(Some(7), None), (Some(2), Some("R1")), (Some(2), None)];
         let examples = [(None, Some("R2")), (None, Some("R1")), (None, Some("R2"))];
         for (trial, rule) in trials.into_iter().chain(examples) {
-            store.differ(study.id, &difference(trial, rule)).await.unwrap();
+            store.store_disagreement(study.id, &difference(trial, rule)).await.unwrap();
         }
-        let stored = store.differences(study.id).await.unwrap();
+        let stored = store.disagreements(study.id).await.unwrap();
         let expected = [(None, Some("R1")), (None, Some("R2")), (Some(2), None), (Some(7), None)];
         assert_eq!(stored, expected.map(|(trial, rule)| difference(trial, rule)));
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Store, StoreError, Study, json};
 
 /// The largest number of configurations of a judgement that are stored.
-const MOST: usize = 100;
+const MAX_STORED: usize = 100;
 
 /// A sampler's judgement. It refers to trials by number instead of by position in the sampler's history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,9 +35,9 @@ pub struct ExpectedConfiguration {
 
 impl Store {
     /// Stores the judgement of all trials that have an outcome now. An earlier judgement is replaced.
-    pub async fn judge(&self, study: i64, verdict: &StoredVerdict) -> Result<(), StoreError> {
+    pub async fn store_verdict(&self, study: i64, verdict: &StoredVerdict) -> Result<(), StoreError> {
         let mut kept = verdict.clone();
-        kept.ranking.truncate(MOST);
+        kept.ranking.truncate(MAX_STORED);
         sqlx::query(
             "INSERT OR REPLACE INTO judgements (study_id, outcomes, judgement) VALUES (?1, \
              (SELECT count(*) FROM trials WHERE study_id = ?1 AND state <> 'running'), ?2)",
@@ -86,12 +86,12 @@ mod tests {
         };
         assert_eq!(store.verdict(&study).await.unwrap(), None);
         end(0).await;
-        store.judge(study.id, &verdict).await.unwrap();
-        let kept = StoredVerdict { ranking: verdict.ranking[..MOST].to_vec(), ..verdict.clone() };
+        store.store_verdict(study.id, &verdict).await.unwrap();
+        let kept = StoredVerdict { ranking: verdict.ranking[..MAX_STORED].to_vec(), ..verdict.clone() };
         assert_eq!(store.verdict(&study).await.unwrap(), Some(kept.clone()));
         end(1).await;
         assert_eq!(store.verdict(&study).await.unwrap(), None, "it does not know of the second trial");
-        store.judge(study.id, &verdict).await.unwrap();
+        store.store_verdict(study.id, &verdict).await.unwrap();
         assert_eq!(store.verdict(&study).await.unwrap(), Some(kept));
     }
 }

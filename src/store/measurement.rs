@@ -5,7 +5,7 @@ use sqlx::SqliteConnection;
 use super::{TrialRecord, json};
 
 /// The kind of the measurement that determines a trial's value and violation.
-const OWN: &str = "trial";
+const TRIAL_KIND: &str = "trial";
 
 /// Stores all measurements of a launch in the order of measuring. The trial's own measurement is the last.
 pub(super) async fn write_measurements(
@@ -15,7 +15,7 @@ pub(super) async fn write_measurements(
 ) -> sqlx::Result<()> {
     let number = record.trial.proposal.number;
     let set_aside = record.records.set_aside.iter().map(|sample| (sample.flaw.name(), &sample.measurement));
-    let own = record.trial.outcome.measurement().map(|measurement| (OWN, measurement));
+    let own = record.trial.outcome.measurement().map(|measurement| (TRIAL_KIND, measurement));
     for (sequence, (kind, measurement)) in (0_i64..).zip(set_aside.chain(own)) {
         let query = "INSERT INTO measurements (study_id, number, sequence, kind, metrics) VALUES (?, ?, ?, ?, ?)";
         let query = sqlx::query(query).bind(study).bind(number).bind(sequence).bind(kind).bind(json(measurement));

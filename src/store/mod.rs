@@ -340,8 +340,8 @@ mod tests {
             RankedConfiguration { first, trials: vec![0], value: 1.0, measurements, range, expected: None }
         };
         let (low, high, wide) = (ranked(2, (1.0, 2.0)), ranked(3, (3.0, 4.0)), ranked(2, (1.5, 3.5)));
-        assert!(low.is_apart_from(&high) && high.is_apart_from(&low));
-        assert!(!low.is_apart_from(&wide) && !wide.is_apart_from(&high));
-        assert!(!ranked(1, (9.0, 9.0)).is_apart_from(&low), "one measurement has no spread");
+        assert!(low.is_disjoint_from(&high) && high.is_disjoint_from(&low));
+        assert!(!low.is_disjoint_from(&wide) && !wide.is_disjoint_from(&high));
+        assert!(!ranked(1, (9.0, 9.0)).is_disjoint_from(&low), "one measurement has no spread");
     }
 }

@@ -13,7 +13,7 @@ use crate::private_files::{private_options, restrict};
 static MIGRATOR: Migrator = sqlx::migrate!();
 
 /// The time that a writer waits for another one.
-pub(super) const BUSY: Duration = Duration::from_secs(10);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Converts a path or a `sqlite:` URL to a path.
 #[must_use]
@@ -35,7 +35,7 @@ impl Store {
         if path.is_file() {
             refuse_foreign(&path, create).await.map_err(|error| database_error(&path, error))??;
         }
-        keep_private(&path, create).map_err(|error| database_error(&path, sqlx::Error::Io(error)))?;
+        make_private(&path, create).map_err(|error| database_error(&path, sqlx::Error::Io(error)))?;
         let options = SqliteConnectOptions::new()
             .filename(&path)
             .create_if_missing(create)
@@ -44,7 +44,7 @@ impl Store {
             // A commit survives a loss of power. That costs milliseconds, whereas a lost trial costs minutes.
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
-            .busy_timeout(BUSY);
+            .busy_timeout(BUSY_TIMEOUT);
         Self::connect(options, path).await
     }
 
@@ -107,7 +107,7 @@ pub(super) async fn refuse_foreign(path: &Path, create: bool) -> Result<Result<(
 
 /// Returns the number of tables, and the number among them that list our migrations.
 async fn count_tables(path: &Path, read_only: bool) -> Result<(i64, i64), sqlx::Error> {
-    let options = SqliteConnectOptions::new().filename(path).read_only(read_only).busy_timeout(BUSY);
+    let options = SqliteConnectOptions::new().filename(path).read_only(read_only).busy_timeout(BUSY_TIMEOUT);
     let mut connection = options.connect().await?;
     let query = "SELECT count(*), coalesce(sum(name = '_sqlx_migrations'), 0) FROM sqlite_master WHERE type = 'table'";
     let counted = sqlx::query_as(query).fetch_one(&mut connection).await;
@@ -117,7 +117,7 @@ async fn count_tables(path: &Path, read_only: bool) -> Result<(i64, i64), sqlx::
 
 /// Creates a new database readable by its owner only, before it has content, and removes the rights of others on an
 /// existing one. `SQLite` gives the files beside it the same rights.
-fn keep_private(path: &Path, create: bool) -> std::io::Result<()> {
+fn make_private(path: &Path, create: bool) -> std::io::Result<()> {
     if create {
         // If it cannot be created, opening it fails with the reason.
         let _ = private_options().write(true).create_new(true).open(path);

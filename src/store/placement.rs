@@ -8,7 +8,7 @@ type Row = (String, Option<String>, Option<String>, u16, u16, bool);
 
 impl Store {
     /// Stores the placement of a trial's launch. That of an earlier launch of the trial is replaced.
-    pub async fn place(&self, study: i64, number: u32, placement: &Placement) -> Result<(), StoreError> {
+    pub async fn store_placement(&self, study: i64, number: u32, placement: &Placement) -> Result<(), StoreError> {
         let columns = "study_id, number, slots, devices, processors, first_port, last_port, alone";
         let query = format!("INSERT OR REPLACE INTO placements ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
         sqlx::query(sqlx::AssertSqlSafe(query))
@@ -58,7 +58,7 @@ mod tests {
         let full = Placement { slots: vec![2, 5], devices, processors, alone: true, ..bare.clone() };
         assert_eq!(store.placement(&study, 7).await.unwrap(), None);
         for placement in [bare, full] {
-            store.place(study.id, 7, &placement).await.unwrap();
+            store.store_placement(study.id, 7, &placement).await.unwrap();
             assert_eq!(store.placement(&study, 7).await.unwrap(), Some(placement));
         }
     }

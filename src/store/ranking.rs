@@ -2,7 +2,7 @@
 
 use super::{ExpectedConfiguration, ScoredTrial, Store, StoreError, StoredVerdict, Study};
 use crate::objective::{ConfigValue, Goal, LaunchResult, LaunchedTrial, Score, config_value, rank};
-use crate::trial::{FailureKind, Origin, is_own_failure};
+use crate::trial::{FailureKind, Origin, is_configuration_failure};
 
 /// A configuration with all its measurements. It is infeasible if one of them exceeds a limit, or if the configuration
 /// is the cause of a further launch's failure.
@@ -24,7 +24,7 @@ pub struct RankedConfiguration {
 impl RankedConfiguration {
     /// Returns whether the measured ranges do not overlap. One measurement alone has no spread to compare.
     #[must_use]
-    pub fn is_apart_from(&self, other: &Self) -> bool {
+    pub fn is_disjoint_from(&self, other: &Self) -> bool {
         self.measurements > 1
             && other.measurements > 1
             && (self.range.0 > other.range.1 || other.range.0 > self.range.1)
@@ -37,14 +37,14 @@ type MeasuredRow = (u32, String, String, Option<f64>, Option<f64>);
 /// Number, origin, configuration, kind of failure and probe of a failed trial.
 type FailedRow = (u32, String, String, Option<String>, Option<u32>);
 
-fn measured((number, origin, config_key, value, violation): MeasuredRow) -> LaunchedTrial {
-    let result = LaunchResult::Measured(Score::of_stored(value, violation));
+fn to_launched_trial((number, origin, config_key, value, violation): MeasuredRow) -> LaunchedTrial {
+    let result = LaunchResult::Measured(Score::from_stored(value, violation));
     LaunchedTrial { number, origin: Origin::from_name(origin), config_key, result }
 }
 
-fn failed((number, origin, config_key, kind, probe): FailedRow) -> LaunchedTrial {
+fn to_failed_trial((number, origin, config_key, kind, probe): FailedRow) -> LaunchedTrial {
     let kind = kind.and_then(|name| FailureKind::from_name(&name)).unwrap_or(FailureKind::StartupExit);
-    let result = LaunchResult::Failed { is_own: is_own_failure(kind, probe) };
+    let result = LaunchResult::Failed { is_own: is_configuration_failure(kind, probe) };
     LaunchedTrial { number, origin: Origin::from_name(origin), config_key, result }
 }
 
@@ -75,12 +75,12 @@ struct Selection {
 impl Store {
     /// Returns the best feasible configurations of the study's present context, best first, at most `most`.
     pub async fn best(&self, study: &Study, goal: Goal, most: u32) -> Result<Vec<RankedConfiguration>, StoreError> {
-        self.leaders(study, goal, None, most).await
+        self.leading_configurations(study, goal, None, most).await
     }
 
     /// Like [`best`](Self::best), but configurations in the ranking of `verdict` come first, in its order. The best of
     /// many single measurements is mostly a lucky one; the best expectation is not.
-    pub async fn leaders(
+    pub async fn leading_configurations(
         &self,
         study: &Study,
         goal: Goal,
@@ -95,7 +95,9 @@ impl Store {
         let mut leaders = Vec::new();
         for config in ranked.into_iter().take(most as usize) {
             let expected = place(config.first).map(|place| judged[place]);
-            leaders.extend(self.ranked(study, config).await?.map(|ranked| RankedConfiguration { expected, ..ranked }));
+            leaders.extend(
+                self.load_ranked(study, config).await?.map(|ranked| RankedConfiguration { expected, ..ranked }),
+            );
         }
         Ok(leaders)
     }
@@ -105,16 +107,16 @@ impl Store {
     pub async fn baseline(&self, study: &Study) -> Result<Option<RankedConfiguration>, StoreError> {
         let Some((config_key, _)) = self.config_and_context(study, 0).await? else { return Ok(None) };
         let context = self.present_context(study).await?;
-        self.value_of(study, context, config_key).await
+        self.ranked_configuration(study, context, config_key).await
     }
 
     /// Returns a trial's configuration with all its measurements in the trial's own context; `None` if there are none.
     pub async fn measurements_of(&self, study: &Study, number: u32) -> Result<Option<RankedConfiguration>, StoreError> {
         let Some((config_key, context)) = self.config_and_context(study, number).await? else { return Ok(None) };
-        self.value_of(study, context, config_key).await
+        self.ranked_configuration(study, context, config_key).await
     }
 
-    async fn value_of(
+    async fn ranked_configuration(
         &self,
         study: &Study,
         context: i64,
@@ -122,7 +124,7 @@ impl Store {
     ) -> Result<Option<RankedConfiguration>, StoreError> {
         let selection = Selection { context, config_key: Some(config_key.clone()) };
         match config_value(&self.launched_trials(study, &selection).await?, &config_key) {
-            Some(config) => self.ranked(study, config).await,
+            Some(config) => self.load_ranked(study, config).await,
             None => Ok(None),
         }
     }
@@ -145,8 +147,8 @@ impl Store {
     async fn launched_trials(&self, study: &Study, selection: &Selection) -> Result<Vec<LaunchedTrial>, StoreError> {
         let measured_rows: Vec<MeasuredRow> = self.rows(study, selection, MEASURED).await?;
         let failed_rows: Vec<FailedRow> = self.rows(study, selection, FAILED).await?;
-        let mut trials: Vec<_> = measured_rows.into_iter().map(measured).collect();
-        trials.extend(failed_rows.into_iter().map(failed));
+        let mut trials: Vec<_> = measured_rows.into_iter().map(to_launched_trial).collect();
+        trials.extend(failed_rows.into_iter().map(to_failed_trial));
         trials.sort_unstable_by_key(|trial| trial.number);
         Ok(trials)
     }
@@ -167,7 +169,7 @@ impl Store {
         query.fetch_all(&self.pool).await.map_err(|error| self.error(error))
     }
 
-    async fn ranked(&self, study: &Study, config: ConfigValue) -> Result<Option<RankedConfiguration>, StoreError> {
+    async fn load_ranked(&self, study: &Study, config: ConfigValue) -> Result<Option<RankedConfiguration>, StoreError> {
         let ConfigValue { first, trials, mean: value, lowest, highest } = config;
         let Some(first) = self.trial(study, first).await? else { return Ok(None) };
         let measurements = u32::try_from(trials.len()).unwrap_or(u32::MAX);
@@ -244,7 +246,7 @@ mod tests {
         let expected = |trial| ExpectedConfiguration { trial, value: 8.5, deviation: 0.01, feasible: 1.0 };
         let judged = |ranking| StoredVerdict { ranking, ..StoredVerdict::default() };
         let numbers = async |verdict: Option<&StoredVerdict>, most| -> Vec<u32> {
-            let leaders = store.leaders(&study, Goal::Maximize, verdict, most).await.unwrap();
+            let leaders = store.leading_configurations(&study, Goal::Maximize, verdict, most).await.unwrap();
             leaders.iter().map(|ranked| ranked.first.trial.proposal.number).collect()
         };
         assert_eq!(numbers(None, 9).await, [1, 2, 3, 0]);
@@ -252,7 +254,7 @@ mod tests {
         let verdict = judged(vec![expected(4), expected(3), expected(2)]);
         assert_eq!(numbers(Some(&verdict), 9).await, [3, 2, 1, 0], "4 was over a limit");
         assert_eq!(numbers(Some(&verdict), 1).await, [3]);
-        let leaders = store.leaders(&study, Goal::Maximize, Some(&verdict), 3).await.unwrap();
+        let leaders = store.leading_configurations(&study, Goal::Maximize, Some(&verdict), 3).await.unwrap();
         assert_eq!(leaders.iter().map(|ranked| ranked.expected.is_some()).collect::<Vec<_>>(), [true, true, false]);
     }
 }

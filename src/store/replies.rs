@@ -16,7 +16,11 @@ impl Store {
             .map_err(|error| self.error(error))?;
         let read = |(replies,): (String,)| {
             let replies: Replies = serde_json::from_str(&replies)?;
-            if replies.is_sound() { Ok(replies) } else { Err(serde::de::Error::custom("the columns are inconsistent")) }
+            if replies.is_consistent() {
+                Ok(replies)
+            } else {
+                Err(serde::de::Error::custom("the columns are inconsistent"))
+            }
         };
         row.map(read).transpose().map_err(|error| self.corrupt(&study.name, i64::from(number), &error))
     }

@@ -69,7 +69,7 @@ impl TrialRow {
                 Outcome::Failed(Failure { kind, message })
             }
         };
-        let score = Score::of_stored(self.value, self.violation);
+        let score = Score::from_stored(self.value, self.violation);
         let trial = Trial {
             proposal: Proposal {
                 number: u32::try_from(self.number).unwrap_or(u32::MAX),

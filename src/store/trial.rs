@@ -47,7 +47,7 @@ impl<'a> TrialRecord<'a> {
 
 impl Store {
     /// Stores a trial before its launch. An interrupted trial of the same number is replaced.
-    pub async fn begin(&self, study: i64, begin: &TrialBegin<'_>) -> Result<(), StoreError> {
+    pub async fn begin_trial(&self, study: i64, begin: &TrialBegin<'_>) -> Result<(), StoreError> {
         let query = sqlx::query(
             "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
              started_at, log, context, accepted_changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, \

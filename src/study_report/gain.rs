@@ -46,7 +46,7 @@ impl Gain {
             (0 | 1, 0 | 1) => Some(GainDoubt::EachMeasuredOnce),
             (0 | 1, _) => Some(GainDoubt::ConfigurationMeasuredOnce),
             (_, 0 | 1) => Some(GainDoubt::DefaultsMeasuredOnce),
-            _ if ranked.is_apart_from(baseline) => None,
+            _ if ranked.is_disjoint_from(baseline) => None,
             _ => Some(GainDoubt::Overlap),
         };
         let factor = objective.gain(ranked.value, baseline.value);

@@ -3,8 +3,8 @@
 
 mod gain;
 mod no_winner;
-mod order;
-mod standing;
+mod rank_reason;
+mod configuration_results;
 
 use crate::objective::{Goal, Objective};
 use crate::store::{
@@ -12,16 +12,16 @@ use crate::store::{
     Study, StudyCounts,
 };
 
+pub(crate) use configuration_results::ConfigurationResults;
 pub(crate) use gain::{Gain, GainDoubt};
-pub(crate) use no_winner::{FurthestTrial, NoWinner};
-pub(crate) use order::RankReason;
-pub(crate) use standing::Standing;
+pub(crate) use no_winner::{FurthestPhase, NoWinner};
+pub(crate) use rank_reason::RankReason;
 
 /// A configuration of a ranking, and the reason for its place.
 #[derive(Clone, Debug)]
 pub(crate) struct RankingPlace {
-    pub standing: Standing,
-    pub order: RankReason,
+    pub results: ConfigurationResults,
+    pub rank_reason: RankReason,
 }
 
 /// The findings of a study.
@@ -51,17 +51,20 @@ impl StudyReport {
         let goal = objective.as_ref().map_or(Goal::Maximize, |objective| objective.goal);
         let verdict = store.verdict(&study).await?;
         // At least two are read, because the reason for the first place may compare it with the second.
-        let leaders = store.leaders(&study, goal, verdict.as_ref(), most.max(2)).await?;
+        let leaders = store.leading_configurations(&study, goal, verdict.as_ref(), most.max(2)).await?;
         let orders = RankReason::of(goal, &leaders);
         let mut ranking = Vec::new();
         for (ranked, order) in leaders.into_iter().zip(orders).take(most as usize) {
-            ranking.push(RankingPlace { standing: Standing::read(store, &study, ranked).await?, order });
+            ranking.push(RankingPlace {
+                results: ConfigurationResults::read(store, &study, ranked).await?,
+                rank_reason: order,
+            });
         }
         Ok(Self {
             counts: store.counts(study.id).await?,
             baseline: store.baseline(&study).await?,
             incidents: store.incidents(&study, None).await?,
-            differences: store.differences(study.id).await?,
+            differences: store.disagreements(study.id).await?,
             rule_tests: store.rule_tests_of(&study).await?,
             study,
             objective,

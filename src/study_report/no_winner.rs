@@ -11,7 +11,7 @@ pub(crate) enum NoWinner {
     Unmeasured {
         /// Launches that failed.
         failed: usize,
-        furthest: FurthestTrial,
+        furthest: FurthestPhase,
     },
     /// Every measurement lacks the objective's metric.
     WithoutValue {
@@ -26,7 +26,7 @@ pub(crate) enum NoWinner {
 
 /// The furthest phase that the launches of a study reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FurthestTrial {
+pub(crate) enum FurthestPhase {
     /// No server became ready.
     Starting,
     /// A server became ready, but no load was driven to its end.
@@ -45,11 +45,11 @@ impl NoWinner {
                 trials.iter().filter_map(|scored| Some((scored, scored.trial.outcome.failure()?.kind))).collect();
             let is_loaded = |kind| matches!(kind, FailureKind::RequestErrors | FailureKind::ClientBound);
             let furthest = if failed.iter().any(|(_, kind)| is_loaded(*kind)) {
-                FurthestTrial::Loaded
+                FurthestPhase::Loaded
             } else if failed.iter().any(|(scored, _)| scored.trial.startup_s.is_some()) {
-                FurthestTrial::Ready
+                FurthestPhase::Ready
             } else {
-                FurthestTrial::Starting
+                FurthestPhase::Starting
             };
             return Ok(Self::Unmeasured { failed: failed.len(), furthest });
         };

@@ -41,7 +41,7 @@ impl<'a> Encoding<'a> {
         let axes = space.parameters.iter().map(|parameter| axis(&parameter.domain)).collect();
         let place = |above: usize, name: &str| space.parameters[..above].iter().position(|known| known.name == name);
         let parents = space.parameters.iter().enumerate().map(|(index, parameter)| {
-            parameter.when.iter().map(|condition| place(index, &condition.parameter)).collect()
+            parameter.conditions.iter().map(|condition| place(index, &condition.parameter)).collect()
         });
         Self { space, defaults, axes, parents: parents.collect() }
     }
@@ -68,7 +68,7 @@ impl<'a> Encoding<'a> {
     /// Returns whether a parameter is active, given the values of the active ones before it and the flags that do not
     /// vary.
     fn is_active<V: Borrow<Value>>(&self, index: usize, active: &[Option<V>], others: &Config) -> bool {
-        self.space.parameters[index].when.iter().zip(&self.parents[index]).all(|(condition, parent)| {
+        self.space.parameters[index].conditions.iter().zip(&self.parents[index]).all(|(condition, parent)| {
             let value = match parent {
                 Some(parent) => active[*parent].as_ref().map(Borrow::borrow),
                 None => others.get(&condition.parameter),
@@ -116,7 +116,7 @@ fn axis(domain: &Domain) -> EncodedAxis {
 }
 
 /// Returns the scale of a number: its ends, and whether it is logarithmic.
-fn ends(domain: &Domain) -> Option<(f64, f64, bool)> {
+fn number_scale(domain: &Domain) -> Option<(f64, f64, bool)> {
     match *domain {
         Domain::Int { low, high, scale, .. } => Some((to_f64(low), to_f64(high), scale != IntScale::Linear && low > 0)),
         Domain::Float { low, high, log } => Some((low, high, log && low > 0.0)),
@@ -129,7 +129,7 @@ fn coordinate(domain: &Domain, value: &Value) -> Option<f64> {
         Domain::Bool => usize::from(value.as_bool()?),
         Domain::Categorical(values) => values.iter().position(|known| known == value)?,
         Domain::Int { .. } | Domain::Float { .. } => {
-            let (low, high, log) = ends(domain)?;
+            let (low, high, log) = number_scale(domain)?;
             let number = value.as_f64().filter(|number| number.is_finite())?;
             if low >= high {
                 return Some(NOT_ACTIVE);
@@ -160,10 +160,12 @@ fn value(domain: &Domain, coordinate: f64) -> Value {
         }
         Domain::Int { low, high, multiple_of, .. } => {
             let multiple = to_f64(*multiple_of);
-            let nearest = ends(domain).map_or(0.0, number) / multiple;
+            let nearest = number_scale(domain).map_or(0.0, number) / multiple;
             Value::Int((f64_to_i64(libm::round(nearest)) * multiple_of).clamp(*low, *high))
         }
-        Domain::Float { low, high, log } => Value::Float(short(ends(domain).map_or(*low, number), (*low, *high, *log))),
+        Domain::Float { low, high, log } => {
+            Value::Float(short(number_scale(domain).map_or(*low, number), (*low, *high, *log)))
+        }
     }
 }
 

@@ -10,24 +10,24 @@ use argmin::solver::linesearch::MoreThuenteLineSearch;
 use argmin::solver::quasinewton::LBFGS;
 
 use super::EncodedAxis;
-use super::kernel::{Hyper, LEVEL, compare, matern, shares};
+use super::kernel::{HyperParameters, LEVEL, compare, matern, shares};
 use super::process::{HyperPriors, ProcessData, TargetScale};
 use crate::stats::{Cholesky, dot};
 
 /// Maximum number of steps.
 const ITERATIONS: u64 = 40;
-/// The search ends when the norm of the gradient falls to `FLAT`, or the decrease of the cost to `LITTLE`.
-const FLAT: f64 = 0.02;
-const LITTLE: f64 = 1e-3;
+/// The search ends when the norm of the gradient falls to `MIN_GRADIENT_NORM`, or the decrease of the cost to `MIN_COST_DECREASE`.
+const MIN_GRADIENT_NORM: f64 = 0.02;
+const MIN_COST_DECREASE: f64 = 1e-3;
 /// Number of corrections that L-BFGS remembers.
 const MEMORY: usize = 7;
 /// Maximum number of evaluations: a line search on data of absurd sizes may not end by itself.
 const EVALUATIONS: usize = 400;
 /// Largest absolute value of a logarithm.
-const FARTHEST: f64 = 12.0;
+const MAX_LOGARITHM: f64 = 12.0;
 /// Uncertainty of the targets' own deviations, as the standard deviation of the logarithm of a common factor. The
 /// deviation of a measurement window predicts little about the next launch, because its requests are the same.
-const TOLD_DEVIATION: f64 = 1.0;
+const TARGET_FACTOR_DEVIATION: f64 = 1.0;
 /// Maximum number of data in the fit of the hyper-parameters. The process is conditioned on the others, too.
 const MOST_FITTED: usize = 150;
 
@@ -42,24 +42,24 @@ struct Likelihood<'a> {
     targets: Vec<f64>,
     variances: Vec<f64>,
     /// Terms of the kernel for each axis.
-    columns: Vec<Column>,
-    expected: &'a HyperPriors,
+    columns: Vec<AxisTerms>,
+    priors: &'a HyperPriors,
     /// The last answer: a line search asks for cost and gradient at one place.
-    last: RefCell<Option<Evaluated>>,
+    last: RefCell<Option<Evaluation>>,
     evaluations: Cell<usize>,
 }
 
 /// Logarithms with their cost and gradient.
-type Evaluated = (Vec<f64>, f64, Vec<f64>);
+type Evaluation = (Vec<f64>, f64, Vec<f64>);
 
 /// Terms of the kernel for one axis, without hyper-parameters. A term is empty if all of it is 0.
-struct Column {
+struct AxisTerms {
     /// Distance of the rough part, for each pair `j < i` of data.
-    apart: Vec<f64>,
+    rough_distances: Vec<f64>,
     /// Covariance of the smooth part, for each pair.
-    agree: Vec<f64>,
+    smooth_covariances: Vec<f64>,
     /// Variance of the smooth part, for each datum.
-    own: Vec<f64>,
+    smooth_variances: Vec<f64>,
 }
 
 /// Returns the most likely hyper-parameters, or the prior means if the search fails.
@@ -69,7 +69,7 @@ pub(super) fn fit(
     scale: TargetScale,
     expected: &HyperPriors,
     moved: &[f64],
-) -> Hyper {
+) -> HyperParameters {
     let start = prior_means(axes, expected, moved);
     if data.points.len() < 2 {
         return hyper(&start, axes.len());
@@ -81,8 +81,9 @@ pub(super) fn fit(
 
 fn search(likelihood: &Likelihood<'_>, start: Vec<f64>) -> Option<Vec<f64>> {
     let line = MoreThuenteLineSearch::new();
-    let solver =
-        LBFGS::new(line, MEMORY).with_tolerance_grad(FLAT).and_then(|solver| solver.with_tolerance_cost(LITTLE));
+    let solver = LBFGS::new(line, MEMORY)
+        .with_tolerance_grad(MIN_GRADIENT_NORM)
+        .and_then(|solver| solver.with_tolerance_cost(MIN_COST_DECREASE));
     let run = Executor::new(likelihood, solver.ok()?).configure(|state| state.param(start).max_iters(ITERATIONS)).run();
     let best = run.ok()?.state.take_best_param()?;
     best.iter().all(|value: &f64| value.is_finite()).then_some(best)
@@ -107,15 +108,15 @@ fn deviation(index: usize, axes: usize, expected: &HyperPriors) -> f64 {
     match index.checked_sub(axes) {
         None => expected.length_deviation,
         Some(index) if index == axes + 1 => expected.noise_deviation,
-        Some(index) if index == axes + 2 => TOLD_DEVIATION,
+        Some(index) if index == axes + 2 => TARGET_FACTOR_DEVIATION,
         Some(_) => expected.size_deviation,
     }
 }
 
-fn hyper(logs: &[f64], axes: usize) -> Hyper {
+fn hyper(logs: &[f64], axes: usize) -> HyperParameters {
     let all: Vec<_> = logs.iter().map(|log| libm::exp(*log)).collect();
     let (lengths, smooth) = (all[..axes].to_vec(), all[axes..2 * axes].to_vec());
-    Hyper { lengths, smooth, rough: all[2 * axes], noise: all[2 * axes + 1], noise_factor: all[2 * axes + 2] }
+    HyperParameters { lengths, smooth, rough: all[2 * axes], noise: all[2 * axes + 1], noise_factor: all[2 * axes + 2] }
 }
 
 impl<'a> Likelihood<'a> {
@@ -129,7 +130,7 @@ impl<'a> Likelihood<'a> {
         let data = data.evenly(MOST_FITTED);
         let columns = axes.iter().zip(shares(axes)).enumerate().map(|(index, (axis, share))| {
             let coordinates: Vec<_> = data.points.iter().map(|point| point[index]).collect();
-            Column::new(*axis, share, &coordinates)
+            AxisTerms::new(*axis, share, &coordinates)
         });
         Self {
             axes: axes.len(),
@@ -138,7 +139,7 @@ impl<'a> Likelihood<'a> {
             targets: data.targets.iter().map(|target| scale.target(*target)).collect(),
             variances: data.variances.iter().map(|variance| scale.variance(*variance)).collect(),
             columns: columns.collect(),
-            expected,
+            priors: expected,
             last: RefCell::new(None),
             evaluations: Cell::new(0),
         }
@@ -147,7 +148,7 @@ impl<'a> Likelihood<'a> {
     /// Returns cost and gradient. If the likelihood cannot be computed, the cost is huge and the gradient is that of
     /// the priors, so that the search turns back.
     fn evaluate(&self, logs: &[f64]) -> (f64, Vec<f64>) {
-        let expected = self.expected;
+        let expected = self.priors;
         let deviation = |index: usize| deviation(index, self.axes, expected);
         let mut cost = 0.0;
         let mut gradient = vec![0.0; logs.len()];
@@ -156,7 +157,7 @@ impl<'a> Likelihood<'a> {
             cost += 0.5 * units * units;
             gradient[index] += units / deviation(index);
         }
-        let likely = if logs.iter().all(|log| log.abs() < FARTHEST) { self.negative_log(logs) } else { None };
+        let likely = if logs.iter().all(|log| log.abs() < MAX_LOGARITHM) { self.negative_log(logs) } else { None };
         let Some((negative_log, slopes)) = likely else { return (1e10 * (1.0 + cost), gradient) };
         for (total, slope) in gradient.iter_mut().zip(slopes) {
             *total += slope;
@@ -177,9 +178,9 @@ impl<'a> Likelihood<'a> {
         let noise = |variance: &f64| hyper.noise_variance(*variance);
         let mut variances: Vec<_> = self.variances.iter().map(|variance| rough + LEVEL + noise(variance)).collect();
         for ((column, narrow), weight) in self.columns.iter().zip(&narrowness).zip(&smooth) {
-            add(*narrow, &column.apart, &mut squared);
-            add(*weight, &column.agree, &mut covariances);
-            add(*weight, &column.own, &mut variances);
+            add(*narrow, &column.rough_distances, &mut squared);
+            add(*weight, &column.smooth_covariances, &mut covariances);
+            add(*weight, &column.smooth_variances, &mut variances);
         }
         let mut slopes = vec![0.0; squared.len()];
         let mut correlations = squared;
@@ -214,8 +215,9 @@ impl<'a> Likelihood<'a> {
         }
         let mut gradient = vec![0.0; logs.len()];
         for (axis, column) in self.columns.iter().enumerate() {
-            gradient[axis] = narrowness[axis] * dot(&column.apart, &slopes);
-            gradient[axes + axis] = smooth[axis] * (2.0 * dot(&column.agree, &both) + dot(&column.own, &own));
+            gradient[axis] = narrowness[axis] * dot(&column.rough_distances, &slopes);
+            gradient[axes + axis] =
+                smooth[axis] * (2.0 * dot(&column.smooth_covariances, &both) + dot(&column.smooth_variances, &own));
         }
         let trace: f64 = own.iter().sum();
         gradient[2 * axes] = rough * (2.0 * dot(&correlations, &both) + trace);
@@ -227,7 +229,7 @@ impl<'a> Likelihood<'a> {
 
     /// Picks cost or gradient from the last evaluation, if it was at the same place. Otherwise evaluates anew. Fails
     /// after `EVALUATIONS` evaluations.
-    fn remembered<T>(&self, logs: &[f64], pick: impl Fn(&Evaluated) -> T) -> Result<T, Error> {
+    fn evaluate_cached<T>(&self, logs: &[f64], pick: impl Fn(&Evaluation) -> T) -> Result<T, Error> {
         let mut last = self.last.borrow_mut();
         if last.as_ref().is_none_or(|(known, ..)| known != logs) {
             self.evaluations.set(self.evaluations.get() + 1);
@@ -239,7 +241,7 @@ impl<'a> Likelihood<'a> {
     }
 }
 
-impl Column {
+impl AxisTerms {
     fn new(axis: EncodedAxis, share: f64, coordinates: &[f64]) -> Self {
         let (mut apart, mut agree) = (Vec::new(), Vec::new());
         for (i, x) in coordinates.iter().enumerate() {
@@ -255,7 +257,7 @@ impl Column {
                 column.clear();
             }
         }
-        Self { apart, agree, own }
+        Self { rough_distances: apart, smooth_covariances: agree, smooth_variances: own }
     }
 }
 
@@ -275,7 +277,7 @@ impl CostFunction for &Likelihood<'_> {
     type Output = f64;
 
     fn cost(&self, logs: &Self::Param) -> Result<f64, Error> {
-        self.remembered(logs, |(_, cost, _)| *cost)
+        self.evaluate_cached(logs, |(_, cost, _)| *cost)
     }
 }
 
@@ -284,7 +286,7 @@ impl Gradient for &Likelihood<'_> {
     type Gradient = Vec<f64>;
 
     fn gradient(&self, logs: &Self::Param) -> Result<Self::Gradient, Error> {
-        self.remembered(logs, |(.., gradient)| gradient.clone())
+        self.evaluate_cached(logs, |(.., gradient)| gradient.clone())
     }
 }
 

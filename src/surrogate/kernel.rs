@@ -31,7 +31,7 @@ const SQRT_5: f64 = 2.236_067_977_499_79;
 /// The fitted hyper-parameters. Lengths are in units of the ranges. The sizes of the rough part, the smooth parts and
 /// the noise are in units of the targets' spread.
 #[derive(Clone, Debug)]
-pub(super) struct Hyper {
+pub(super) struct HyperParameters {
     /// One for each axis.
     pub(super) lengths: Vec<f64>,
     pub(super) rough: f64,
@@ -42,7 +42,7 @@ pub(super) struct Hyper {
     pub(super) noise_factor: f64,
 }
 
-impl Hyper {
+impl HyperParameters {
     /// Returns the variance of a target's noise. `variance` is the one that comes with the target. Both are in units of
     /// the squared spread.
     pub(super) fn noise_variance(&self, variance: f64) -> f64 {
@@ -55,7 +55,7 @@ impl Hyper {
 pub(super) struct Kernel {
     axes: Vec<EncodedAxis>,
     /// One over the squared length of each axis.
-    narrowness: Vec<f64>,
+    inverse_squared_lengths: Vec<f64>,
     /// Variance of each axis's smooth part, `smooth_i^2 w_i`.
     smooth: Vec<f64>,
     /// Variance of the rough part, `rough^2`.
@@ -63,11 +63,11 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    pub(super) fn new(axes: &[EncodedAxis], hyper: &Hyper) -> Self {
+    pub(super) fn new(axes: &[EncodedAxis], hyper: &HyperParameters) -> Self {
         let smooth = hyper.smooth.iter().zip(shares(axes)).map(|(weight, share)| weight * weight * share);
         Self {
             axes: axes.to_vec(),
-            narrowness: hyper.lengths.iter().map(|length| 1.0 / (length * length)).collect(),
+            inverse_squared_lengths: hyper.lengths.iter().map(|length| 1.0 / (length * length)).collect(),
             smooth: smooth.collect(),
             rough: hyper.rough * hyper.rough,
         }
@@ -80,12 +80,12 @@ impl Kernel {
     /// Computes the covariances of a point with others, and returns the largest correlation of the rough part (0
     /// without other points). The others are given as one column for each axis, so that each pass reads contiguous
     /// numbers.
-    pub(super) fn across(&self, point: &[f64], columns: &[Vec<f64>], covariances: &mut [f64]) -> f64 {
+    pub(super) fn fill_covariances(&self, point: &[f64], columns: &[Vec<f64>], covariances: &mut [f64]) -> f64 {
         let mut squared = vec![0.0; covariances.len()];
         covariances.fill(LEVEL);
         for (index, column) in columns.iter().enumerate() {
             let x = point[index];
-            let (narrow, smooth) = (self.narrowness[index], self.smooth[index]);
+            let (narrow, smooth) = (self.inverse_squared_lengths[index], self.smooth[index]);
             match self.axes[index] {
                 EncodedAxis::Number { .. } => {
                     accumulate(column, &mut squared, covariances, |y| scaled(numbers(x, y), narrow, smooth));
@@ -118,7 +118,7 @@ impl Kernel {
     pub(super) fn features(&self, point: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let (mut rough, mut smooth) = (Vec::new(), Vec::new());
         for (index, (axis, x)) in self.axes.iter().zip(point).enumerate() {
-            let (narrow, weight) = (self.narrowness[index].sqrt(), self.smooth[index].sqrt());
+            let (narrow, weight) = (self.inverse_squared_lengths[index].sqrt(), self.smooth[index].sqrt());
             let centred = 2.0 * x - 1.0;
             match axis {
                 EncodedAxis::Number { .. } => {
@@ -195,13 +195,13 @@ fn accumulate(column: &[f64], squared: &mut [f64], smooth: &mut [f64], terms: im
 /// to the squared distance.
 pub(super) fn matern(squared: f64) -> (f64, f64) {
     let r = SQRT_5 * squared.sqrt();
-    let decay = decay(r);
+    let decay = exp_negative(r);
     ((1.0 + r + r * r / 3.0) * decay, 5.0 / 3.0 * (1.0 + r) * decay)
 }
 
 /// Returns `exp(-r)` for `r >= 0` within two units of the last place. It has no branches or tables, so that the
 /// compiler can vectorize it. For `r > 700` it stays at `exp(-700)`, about 1e-304, instead of reaching 0.
-fn decay(r: f64) -> f64 {
+fn exp_negative(r: f64) -> f64 {
     // Adding and subtracting this number rounds a small number to a whole one.
     const ROUNDING: f64 = 6_755_399_441_055_744.0;
     // ln 2 in two parts. The first is so short that its multiples are exact.

@@ -7,7 +7,7 @@ mod draws;
 
 use super::encoding::EncodedAxis;
 use super::fit;
-use super::kernel::{Hyper, Kernel};
+use super::kernel::{HyperParameters, Kernel};
 use crate::stats::{Cholesky, dot, to_f64};
 
 /// The data of a process.
@@ -47,7 +47,7 @@ pub(crate) struct HyperPriors {
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     kernel: Kernel,
-    hyper: Hyper,
+    hyper: HyperParameters,
     scale: TargetScale,
     /// Coordinates of the data, one column for each axis.
     columns: Vec<Vec<f64>>,
@@ -82,14 +82,14 @@ impl Process {
 
     /// Returns the process with these hyper-parameters, conditioned on other data.
     #[must_use]
-    pub(crate) fn on(&self, data: &ProcessData) -> Option<Self> {
+    pub(crate) fn conditioned_on(&self, data: &ProcessData) -> Option<Self> {
         Self::condition(self.kernel.axes(), self.hyper.clone(), self.scale, data)
     }
 
     /// Conditions a process with these hyper-parameters on data.
     pub(super) fn condition(
         axes: &[EncodedAxis],
-        hyper: Hyper,
+        hyper: HyperParameters,
         scale: TargetScale,
         data: &ProcessData,
     ) -> Option<Self> {
@@ -102,7 +102,7 @@ impl Process {
         let mut rows = vec![0.0; n * n];
         for (i, point) in data.points.iter().enumerate() {
             let row = &mut rows[i * n..=i * n + i];
-            kernel.across(point, &columns, row);
+            kernel.fill_covariances(point, &columns, row);
             row[i] += hyper.noise_variance(scale.variance(data.variances[i]));
         }
         let factor = Cholesky::new(n, rows)?;
@@ -139,21 +139,21 @@ impl Process {
     #[must_use]
     pub(crate) fn mean(&self, point: &[f64]) -> f64 {
         let mut cross = vec![0.0; self.len()];
-        self.kernel.across(point, &self.columns, &mut cross);
+        self.kernel.fill_covariances(point, &self.columns, &mut cross);
         self.scale.level + self.scale.spread * dot(&cross, &self.weights)
     }
 
     /// Returns the posterior of the value at a point.
     #[must_use]
     pub(crate) fn at(&self, point: &[f64]) -> PosteriorBelief {
-        self.near(point).0
+        self.posterior_with_correlation(point).0
     }
 
     /// Like `at`, with the largest correlation of the rough part with a datum.
     #[must_use]
-    pub(crate) fn near(&self, point: &[f64]) -> (PosteriorBelief, f64) {
+    pub(crate) fn posterior_with_correlation(&self, point: &[f64]) -> (PosteriorBelief, f64) {
         let mut cross = vec![0.0; self.len()];
-        let alike = self.kernel.across(point, &self.columns, &mut cross);
+        let alike = self.kernel.fill_covariances(point, &self.columns, &mut cross);
         let mean = dot(&cross, &self.weights);
         self.factor.forward(&mut cross);
         let own = self.kernel.prior_variance(point);

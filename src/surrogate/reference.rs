@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::encoding::EncodedAxis;
-use super::kernel::Hyper;
+use super::kernel::HyperParameters;
 use super::process::{HyperPriors, ProcessData};
 use crate::stats::to_f64;
 
@@ -60,9 +60,9 @@ impl Case {
         self.axes.iter().map(axis).collect()
     }
 
-    pub(super) fn hyper(&self) -> Hyper {
+    pub(super) fn hyper(&self) -> HyperParameters {
         let (lengths, smooth) = (self.lengths.clone(), self.smooth.clone());
-        Hyper { lengths, rough: self.rough, smooth, noise: self.noise, noise_factor: 1.0 }
+        HyperParameters { lengths, rough: self.rough, smooth, noise: self.noise, noise_factor: 1.0 }
     }
 
     pub(super) fn data(&self) -> ProcessData {

@@ -1,12 +1,12 @@
 //! Activity of the engine's own GPUs: evidence of steps that move no counter.
 
-use super::Devices;
-use super::gpu::Gpus;
+use super::WatchedDevices;
+use super::gpu::WatchedGpus;
 use crate::facts::GpuError;
 
 /// The GPUs of a launch.
 #[derive(Debug)]
-pub(crate) struct DeviceActivity(Gpus);
+pub(crate) struct DeviceActivity(WatchedGpus);
 
 impl DeviceActivity {
     /// Finds the GPUs that these processes compute on. Returns `None` without a driver, and if the GPUs are not known
@@ -14,9 +14,9 @@ impl DeviceActivity {
     ///
     /// # Errors
     /// If the driver hangs.
-    pub(crate) fn open(devices: &Devices, pids: &[i32]) -> Result<Option<Self>, GpuError> {
-        let gpus = Gpus::open(devices, pids)?;
-        Ok(gpus.filter(|gpus| gpus.doubt().is_none()).map(Self))
+    pub(crate) fn open(devices: &WatchedDevices, pids: &[i32]) -> Result<Option<Self>, GpuError> {
+        let gpus = WatchedGpus::open(devices, pids)?;
+        Ok(gpus.filter(|gpus| gpus.absence_note().is_none()).map(Self))
     }
 
     /// Reads the highest utilization of the GPUs, in percent of the driver's last sample period. This period is at most

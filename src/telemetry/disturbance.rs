@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::{ForeignProcess, LoadSpan, Telemetry};
-use crate::server::PortOwner;
+use crate::server::ResourceHolder;
 use crate::stats::to_f64;
 
 /// Slowdowns that come from the machine and not from the load.
@@ -17,10 +17,10 @@ const SLOWDOWNS: [(&str, &str); 4] = [
 ];
 
 /// A slowdown counts if it holds in more than this share of a window's samples.
-const SHARE: f64 = 0.05;
+const SLOWDOWN_SHARE: f64 = 0.05;
 
 /// Returns one line for each disturbance.
-pub(super) fn found(telemetry: &Telemetry, window: &LoadSpan) -> Vec<String> {
+pub(super) fn find_disturbances(telemetry: &Telemetry, window: &LoadSpan) -> Vec<String> {
     let mut found = Vec::new();
     let mut processes: BTreeMap<(&str, u32), &ForeignProcess> = BTreeMap::new();
     for (at, process) in &telemetry.foreign {
@@ -33,7 +33,7 @@ pub(super) fn found(telemetry: &Telemetry, window: &LoadSpan) -> Vec<String> {
         let (all, of) = (to_f64(gpu.within("throttled", window).len()), |name| to_f64(gpu.within(name, window).len()));
         for (name, words) in SLOWDOWNS {
             let share = of(name) / all.max(1.0);
-            if share > SHARE {
+            if share > SLOWDOWN_SHARE {
                 found.push(format!(
                     "device {place} of the engine was slowed down {words}, in {:.0} % of the samples",
                     share * 100.0
@@ -48,7 +48,7 @@ fn named(process: &ForeignProcess) -> String {
     let ForeignProcess { device, pid, memory, is_new } = process;
     let who = i32::try_from(*pid)
         .ok()
-        .and_then(PortOwner::of)
+        .and_then(ResourceHolder::of)
         .map_or_else(|| format!("process {pid}"), |owner| owner.to_string());
     let memory = memory.map(|bytes| format!(", {} MiB,", bytes >> 20)).unwrap_or_default();
     let does = if *is_new { "appeared on" } else { "computes on" };
@@ -88,6 +88,6 @@ mod tests {
             "process 4000002, 5120 MiB, computes on GPU 3",
             "device 0 of the engine was slowed down by the hardware, in 11 % of the samples",
         ];
-        assert_eq!(found(&telemetry, &window), expected);
+        assert_eq!(find_disturbances(&telemetry, &window), expected);
     }
 }

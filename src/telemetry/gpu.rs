@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 
-use super::foreign::{ComputeUse, ForeignUse, compute};
+use super::foreign_process::{ComputeProcesses, ForeignProcessDetector, compute};
 use super::series::SeriesRow;
-use super::{DeviceProcesses, Devices};
+use super::{DeviceProcesses, WatchedDevices};
 use crate::facts::{
     DeviceMemory, GpuError, GpuId, GpuSelection, NVML_LIMIT, ask, listed_gpus, read_device, with_device,
 };
@@ -41,7 +41,7 @@ pub(super) struct GpuInstant {
 }
 
 /// Values that describe the engine only on devices of its own.
-const OF_THE_ENGINE: [&str; 3] = ["utilization", "power_w", "energy_j"];
+const ENGINE_ONLY_VALUES: [&str; 3] = ["utilization", "power_w", "energy_j"];
 
 impl GpuInstant {
     /// Returns the values by name.
@@ -66,20 +66,20 @@ impl GpuInstant {
 }
 
 /// Time limit of a reading. It is short, because the host and the processes are read together with the devices.
-const LIMIT: Duration = Duration::from_secs(1);
+const READING_LIMIT: Duration = Duration::from_secs(1);
 
 /// The watched devices.
 #[derive(Debug)]
-pub(super) struct Gpus {
+pub(super) struct WatchedGpus {
     ids: Vec<GpuId>,
     /// The reason for which the devices are not known to be the engine's, if they are not.
-    doubt: Option<String>,
-    foreign: ForeignUse,
+    unattributed_reason: Option<String>,
+    foreign: ForeignProcessDetector,
 }
 
 /// A reading of all devices.
 #[derive(Debug, Default)]
-pub(super) struct Rows {
+pub(super) struct GpuRows {
     /// One for each device, in order; none if the driver does not answer.
     pub(super) devices: Vec<SeriesRow>,
     /// Foreign processes that compute on the engine's devices.
@@ -88,16 +88,16 @@ pub(super) struct Rows {
     pub(super) notes: Vec<String>,
 }
 
-impl Gpus {
+impl WatchedGpus {
     /// Opens the devices that these processes compute on. If they are not visible (process ids in a container differ),
     /// opens the visible devices that the server uses. Returns `None` without a driver or such a device, which is no
     /// error.
     ///
     /// # Errors
     /// If the driver hangs.
-    pub(super) fn open(devices: &Devices, pids: &[i32]) -> Result<Option<Self>, GpuError> {
+    pub(super) fn open(devices: &WatchedDevices, pids: &[i32]) -> Result<Option<Self>, GpuError> {
         let variable = devices.visible.clone();
-        let listed = ask(NVML_LIMIT.min(LIMIT * 5), "listing the devices", move |nvml| {
+        let listed = ask(NVML_LIMIT.min(READING_LIMIT * 5), "listing the devices", move |nvml| {
             let all = listed_gpus(nvml, None)?;
             let visible = listed_gpus(nvml, Some(&GpuSelection::Visible(variable))).unwrap_or_default();
             let computes: Vec<_> = all.iter().map(|id| compute(nvml, id, 0)).collect();
@@ -108,29 +108,29 @@ impl Gpus {
             Err(error @ GpuError::Hangs { .. }) => return Err(error),
             Err(_) => return Ok(None),
         };
-        let used: Vec<_> = computes.iter().map(ComputeUse::pids).collect();
+        let used: Vec<_> = computes.iter().map(ComputeProcesses::pids).collect();
         let (ids, doubt) = chosen(&all, &used, &visible, devices, pids);
         let known = |id: &GpuId| all.iter().position(|one| one == id);
         let before: Vec<_> =
             ids.iter().map(|id| known(id).map(|at| computes[at].clone()).unwrap_or_default()).collect();
-        let first = |(id, now): (&GpuId, &ComputeUse)| {
+        let first = |(id, now): (&GpuId, &ComputeProcesses)| {
             let earlier = devices.known.iter().find(|(known, _)| known == id);
             (id.clone(), earlier.map_or_else(|| now.pids(), |(_, pids)| pids.clone()))
         };
         let known = ids.iter().zip(&before).map(first).collect();
-        let foreign = ForeignUse::new(known, &before, pids);
-        Ok((!ids.is_empty()).then_some(Self { ids, doubt, foreign }))
+        let foreign = ForeignProcessDetector::new(known, &before, pids);
+        Ok((!ids.is_empty()).then_some(Self { ids, unattributed_reason: doubt, foreign }))
     }
 
     /// Returns the reason for absent values, if there is one.
-    pub(super) fn doubt(&self) -> Option<String> {
-        let doubt = self.doubt.as_ref()?;
+    pub(super) fn absence_note(&self) -> Option<String> {
+        let doubt = self.unattributed_reason.as_ref()?;
         Some(format!("energy and utilization of the GPUs are absent: {doubt}"))
     }
 
     /// Returns the processes that initially computed on the devices.
-    pub(super) fn known(&self) -> Vec<DeviceProcesses> {
-        self.foreign.known.clone()
+    pub(super) fn initial_processes(&self) -> Vec<DeviceProcesses> {
+        self.foreign.initial_processes.clone()
     }
 
     /// Reads the highest utilization of the devices, in percent.
@@ -139,7 +139,7 @@ impl Gpus {
     /// If the driver does not answer.
     pub(super) fn highest_utilization(&self) -> Result<Option<u32>, GpuError> {
         let ids = self.ids.clone();
-        ask(LIMIT, "reading the utilization", move |nvml| {
+        ask(READING_LIMIT, "reading the utilization", move |nvml| {
             Ok(ids.iter().filter_map(|id| reading(nvml, id).utilization).max())
         })
     }
@@ -148,16 +148,17 @@ impl Gpus {
     ///
     /// # Errors
     /// If the driver does not answer.
-    pub(super) fn read(&mut self, pids: impl FnOnce() -> Vec<i32>) -> Result<Rows, GpuError> {
-        let (ids, seen) = (self.ids.clone(), self.foreign.seen());
-        let readings = ask(LIMIT, "reading the devices", move |nvml| {
+    pub(super) fn read(&mut self, pids: impl FnOnce() -> Vec<i32>) -> Result<GpuRows, GpuError> {
+        let (ids, seen) = (self.ids.clone(), self.foreign.last_timestamps());
+        let readings = ask(READING_LIMIT, "reading the devices", move |nvml| {
             let read = |(id, seen): (&GpuId, &u64)| (reading(nvml, id), compute(nvml, id, *seen));
             Ok(ids.iter().zip(&seen).map(read).collect::<Vec<_>>())
         })?;
         let (readings, computes): (Vec<_>, Vec<_>) = readings.into_iter().unzip();
-        let is_known = self.doubt.is_none();
-        let kept =
-            |row: SeriesRow| row.into_iter().filter(|(name, _)| is_known || !OF_THE_ENGINE.contains(name)).collect();
+        let is_known = self.unattributed_reason.is_none();
+        let kept = |row: SeriesRow| {
+            row.into_iter().filter(|(name, _)| is_known || !ENGINE_ONLY_VALUES.contains(name)).collect()
+        };
         let rows = readings.iter().map(|reading| kept(reading.row())).collect();
         // On a device that may be another engine's, every process may be that engine's.
         let foreign = if is_known { self.foreign.find(computes, pids) } else { Vec::new() };
@@ -165,7 +166,7 @@ impl Gpus {
         let silent: Vec<_> = self.ids.iter().zip(&readings).filter(silent).map(|(id, _)| id.to_string()).collect();
         let note = || format!("energy is absent: {} report neither energy nor power of their own", silent.join(", "));
         let notes = if is_known && !silent.is_empty() { vec![note()] } else { Vec::new() };
-        Ok(Rows { devices: rows, foreign, notes })
+        Ok(GpuRows { devices: rows, foreign, notes })
     }
 }
 
@@ -195,7 +196,7 @@ fn chosen(
     all: &[GpuId],
     used: &[Vec<u32>],
     visible: &[GpuId],
-    devices: &Devices,
+    devices: &WatchedDevices,
     pids: &[i32],
 ) -> (Vec<GpuId>, Option<String>) {
     let ours = |pid: &u32| i32::try_from(*pid).is_ok_and(|pid| pids.contains(&pid));
@@ -208,7 +209,7 @@ fn chosen(
     let ids: Vec<_> = visible.iter().take(most).cloned().collect();
     // An unknown number of devices is stored as unlimited.
     let uses_all = devices.used != u64::MAX && visible.len() <= most;
-    if devices.is_given || uses_all || all.len() == 1 {
+    if devices.is_exclusive || uses_all || all.len() == 1 {
         return (ids, None);
     }
     let doubt =
@@ -260,7 +261,7 @@ mod tests {
         let all = [id(0), id(1), id(2)];
         let used = [vec![7], vec![8, 9], vec![9]];
         let look = |visible: &[GpuId], used_count, is_given, pids: &[i32]| {
-            let devices = Devices { visible: None, used: used_count, is_given, known: Vec::new() };
+            let devices = WatchedDevices { visible: None, used: used_count, is_exclusive: is_given, known: Vec::new() };
             let (ids, doubt) = chosen(&all, &used, visible, &devices, pids);
             (ids.iter().map(|id| id.index).collect::<Vec<_>>(), doubt.is_none())
         };
@@ -269,7 +270,7 @@ mod tests {
         assert_eq!(look(&all, 3, false, &[1]), (vec![0, 1, 2], true), "it uses all there are");
         assert_eq!(look(&all, 2, false, &[1]), (vec![0, 1], false), "they may be others' as well");
         assert_eq!(look(&all, u64::MAX, false, &[]), (vec![0, 1, 2], false));
-        let devices = Devices { visible: None, used: u64::MAX, is_given: false, known: Vec::new() };
+        let devices = WatchedDevices { visible: None, used: u64::MAX, is_exclusive: false, known: Vec::new() };
         assert_eq!(chosen(&all[..1], &used[..1], &all[..1], &devices, &[]).1, None, "there is no other");
     }
 }

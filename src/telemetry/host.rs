@@ -7,17 +7,17 @@ use procfs::process::Process;
 use procfs::{Current, CurrentSI};
 
 use super::series::SeriesRow;
-use crate::server::Processes;
+use crate::server::LaunchProcesses;
 use crate::stats::{gib, to_f64};
 
 /// Interval between searches for processes. Known processes are read every time, but a search reads the whole of
 /// `/proc`.
-const SEARCH: Duration = Duration::from_secs(5);
+const SEARCH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The processes of a launch and their processor time, including that of processes that have ended.
 #[derive(Debug)]
 pub(super) struct ProcessTree {
-    processes: Processes,
+    processes: LaunchProcesses,
     searched: Option<Instant>,
     pids: Vec<i32>,
     /// Processor ticks by process id and start, since an id may be used again.
@@ -25,13 +25,13 @@ pub(super) struct ProcessTree {
 }
 
 impl ProcessTree {
-    pub(super) fn new(processes: Processes) -> Self {
+    pub(super) fn new(processes: LaunchProcesses) -> Self {
         Self { processes, searched: None, pids: Vec::new(), ticks: BTreeMap::new() }
     }
 
     /// Returns the ids of the processes. Searches for them again if the last search is too old.
     pub(super) fn pids(&mut self) -> &[i32] {
-        if self.searched.is_none_or(|last| last.elapsed() >= SEARCH) {
+        if self.searched.is_none_or(|last| last.elapsed() >= SEARCH_INTERVAL) {
             self.pids = self.processes.pids();
             self.searched = Some(Instant::now());
         }
@@ -102,14 +102,14 @@ pub(super) fn read() -> SeriesRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::{Server, Spawn};
+    use crate::server::{Server, SpawnParameters};
 
     fn value(row: &SeriesRow, name: &str) -> f64 {
         row.iter().find(|(found, _)| *found == name).map(|(_, value)| *value).unwrap()
     }
 
     fn launch(directory: &std::path::Path, script: &str) -> Server {
-        Server::spawn(&Spawn::of_script(directory, "sh", script, "telemetry", 0)).unwrap()
+        Server::spawn(&SpawnParameters::of_script(directory, "sh", script, "telemetry", 0)).unwrap()
     }
 
     #[tokio::test]

@@ -37,13 +37,13 @@
 //! | `energy_per_output_token_j` | `energy_j` / output tokens that clients received |
 
 mod activity;
-mod engine;
+mod engine_series;
 mod disturbance;
 mod exposition;
-mod foreign;
+mod foreign_process;
 mod gpu;
 mod host;
-mod reader;
+mod host_reader;
 mod scrape;
 mod series;
 mod span;
@@ -68,44 +68,44 @@ pub(crate) use summary::summarize;
 
 use crate::engine::MetricsPage;
 use crate::facts::GpuId;
-use crate::server::Processes;
+use crate::server::LaunchProcesses;
 use crate::trial::ServerTelemetry;
-use reader::{HostReader, HostReading};
+use host_reader::{HostReader, HostReading};
 use scrape::{ScrapeAnswer, Scraper};
 
 /// Default interval between samples.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum number of stored samples of a series, apart from the last one. A longer series is thinned. A trial of a
 /// minute without a GPU takes about 6 kB.
-const MOST_STORED: usize = 120;
+const MAX_STORED_SAMPLES: usize = 120;
 
 /// The sources to watch.
 #[derive(Clone, Debug)]
-pub(crate) struct Scope {
+pub(crate) struct TelemetryScope {
     /// Address of the server whose metrics page is read. A trailing `/v1` is accepted, as for a load's target. `None`:
     /// no page.
     pub base_url: Option<String>,
     /// Path of the metrics page, and the server's own names of series.
     pub page: MetricsPage,
     /// The server's processes, if known.
-    pub processes: Option<Processes>,
+    pub processes: Option<LaunchProcesses>,
     /// Whether the server runs on this machine. The host's processors and memory are then read.
     pub host: bool,
     /// `None`: no GPU is read.
-    pub gpus: Option<Devices>,
+    pub gpus: Option<WatchedDevices>,
     pub interval: Duration,
 }
 
 /// The GPUs to watch: those that the server's processes compute on, or else the first visible ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Devices {
+pub(crate) struct WatchedDevices {
     /// The server's `CUDA_VISIBLE_DEVICES`, or `None` if it is not set.
     pub visible: Option<String>,
     /// Number of visible GPUs that the server uses; `u64::MAX` if unknown.
     pub used: u64,
     /// Whether slots or `CUDA_VISIBLE_DEVICES` assign them to the server alone.
-    pub is_given: bool,
+    pub is_exclusive: bool,
     /// Processes that computed on each device when an earlier observation of this server began. For a device that is
     /// not listed, the processes at the start of this observation count. They are no disturbance unless they are at
     /// work.
@@ -127,7 +127,7 @@ pub(crate) fn is_local(url: &str) -> bool {
     }
 }
 
-impl Scope {
+impl TelemetryScope {
     /// Creates the scope of a server with only a known address. If the address is on this machine, the host's
     /// processors and memory and the visible GPUs are watched as well.
     #[must_use]
@@ -136,7 +136,7 @@ impl Scope {
         let local = is_local(&base_url);
         let gpus = local.then(|| {
             let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-            Devices { visible, used: u64::MAX, is_given: false, known: Vec::new() }
+            WatchedDevices { visible, used: u64::MAX, is_exclusive: false, known: Vec::new() }
         });
         Self {
             base_url: Some(base_url),
@@ -144,7 +144,7 @@ impl Scope {
             processes: None,
             host: local,
             gpus,
-            interval: INTERVAL,
+            interval: DEFAULT_INTERVAL,
         }
     }
 }
@@ -212,7 +212,11 @@ impl Telemetry {
     pub(crate) fn record(&self, window: Option<LoadSpan>, output_tokens: u64) -> ServerTelemetry {
         let window = window.unwrap_or_else(|| self.whole());
         let summary = summarize(self, &window, output_tokens);
-        ServerTelemetry { summary, series: self.to_json(&window), disturbed: disturbance::found(self, &window) }
+        ServerTelemetry {
+            summary,
+            series: self.to_json(&window),
+            disturbed: disturbance::find_disturbances(self, &window),
+        }
     }
 
     /// Returns the samples as JSON: `interval_s`, `window_s` (the window's length), `missed`, `notes`, and for each
@@ -231,11 +235,11 @@ impl Telemetry {
         });
         for (name, table) in [("server", &self.server), ("process", &self.process), ("host", &self.host)] {
             if !table.is_empty() {
-                json[name] = table.to_json(window.start, MOST_STORED);
+                json[name] = table.to_json(window.start, MAX_STORED_SAMPLES);
             }
         }
         if !self.gpus.is_empty() {
-            json["gpus"] = self.gpus.iter().map(|gpu| gpu.to_json(window.start, MOST_STORED)).collect();
+            json["gpus"] = self.gpus.iter().map(|gpu| gpu.to_json(window.start, MAX_STORED_SAMPLES)).collect();
         }
         json
     }
@@ -251,7 +255,7 @@ impl Telemetry {
             table.push(reading.at, row);
         }
         if self.known.is_empty() {
-            self.known.clone_from(&reading.known);
+            self.known.clone_from(&reading.initial_processes);
         }
         self.foreign.extend(reading.foreign.iter().map(|process| (reading.at, process.clone())));
         for note in &reading.notes {
@@ -276,7 +280,7 @@ pub(crate) struct WindowMark(Arc<Notify>);
 
 impl WindowMark {
     /// Requests a sample. It leaves out the server's page, because reading it would delay the requests that begin now.
-    pub(crate) fn now(&self) {
+    pub(crate) fn request_sample(&self) {
         self.0.notify_one();
     }
 }
@@ -284,7 +288,7 @@ impl WindowMark {
 impl ServerWatch {
     /// Starts sampling on the caller's runtime. The first sample is taken at once.
     #[must_use]
-    pub(crate) fn start(scope: Scope) -> Self {
+    pub(crate) fn start(scope: TelemetryScope) -> Self {
         let (stop, stopped) = oneshot::channel();
         let mark = WindowMark::default();
         let task = tokio::spawn(sample(scope, mark.clone(), stopped));
@@ -322,16 +326,16 @@ impl Drop for ServerWatch {
 }
 
 /// Reads the current series of a server's page, by name. Returns `None` if it does not answer in time or has none.
-pub(crate) async fn ask(base_url: &str, page: &MetricsPage) -> Option<Vec<(&'static str, f64)>> {
+pub(crate) async fn read_page(base_url: &str, page: &MetricsPage) -> Option<Vec<(&'static str, f64)>> {
     match Scraper::new(base_url, page).ok()?.ask().await {
         ScrapeAnswer::Values(row) => Some(row),
-        ScrapeAnswer::Missed | ScrapeAnswer::Nothing(_) => None,
+        ScrapeAnswer::Missed | ScrapeAnswer::NoPage(_) => None,
     }
 }
 
 /// The reason for a sample.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum SampleCause {
     Interval,
     /// A request of `WindowMark::now`.
     Mark,
@@ -340,7 +344,7 @@ enum Why {
 }
 
 /// Takes the samples of an observation until `stopped` fires.
-async fn sample(scope: Scope, mark: WindowMark, mut stopped: oneshot::Receiver<()>) -> Telemetry {
+async fn sample(scope: TelemetryScope, mark: WindowMark, mut stopped: oneshot::Receiver<()>) -> Telemetry {
     let mut telemetry = Telemetry::empty(Instant::now(), scope.interval);
     let mut scraper = None;
     match scope.base_url.as_deref().map(|url| Scraper::new(url, &scope.page)).transpose() {
@@ -360,19 +364,19 @@ async fn sample(scope: Scope, mark: WindowMark, mut stopped: oneshot::Receiver<(
         let why = tokio::select! {
             biased;
             // Polled before the end, so that a mark just before the stop still gets its sample.
-            () = mark.0.notified() => Why::Mark,
-            _ = &mut stopped => Why::Last,
-            _ = ticks.tick() => Why::Interval,
+            () = mark.0.notified() => SampleCause::Mark,
+            _ = &mut stopped => SampleCause::Last,
+            _ = ticks.tick() => SampleCause::Interval,
         };
         let page = async {
             match &scraper {
-                Some(scraper) if why != Why::Mark => Some((scraper.ask().await, Instant::now())),
+                Some(scraper) if why != SampleCause::Mark => Some((scraper.ask().await, Instant::now())),
                 _ => None,
             }
         };
         let here = async {
             match &mut reader {
-                Some(reader) => Some(reader.ask(why == Why::Last).await),
+                Some(reader) => Some(reader.ask(why == SampleCause::Last).await),
                 None => None,
             }
         };
@@ -380,7 +384,7 @@ async fn sample(scope: Scope, mark: WindowMark, mut stopped: oneshot::Receiver<(
         match page {
             Some((ScrapeAnswer::Values(row), at)) => telemetry.server.push(at, &row),
             Some((ScrapeAnswer::Missed, _)) => telemetry.missed += 1,
-            Some((ScrapeAnswer::Nothing(note), _)) => {
+            Some((ScrapeAnswer::NoPage(note), _)) => {
                 telemetry.notes.push(note);
                 scraper = None;
             }
@@ -391,7 +395,7 @@ async fn sample(scope: Scope, mark: WindowMark, mut stopped: oneshot::Receiver<(
             Some(None) => telemetry.missed += 1,
             None => {}
         }
-        if why == Why::Last {
+        if why == SampleCause::Last {
             telemetry.ended = Instant::now();
             return telemetry;
         }

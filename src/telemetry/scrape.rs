@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::engine;
+use super::engine_series;
 use super::series::SeriesRow;
 use crate::engine::MetricsPage;
 
 /// Maximum bytes of a page. A page of vLLM has 60 kB, and each further engine adds the same amount.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_PAGE_BYTES: usize = 8 << 20;
 
 /// Time limit of a page. A slower page is left out and counted.
-const LIMIT: Duration = Duration::from_secs(2);
+const PAGE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Result of a request for the page.
 #[derive(Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub(super) enum ScrapeAnswer {
     /// Too slow, too large, or no answer. The next request may succeed.
     Missed,
     /// The server has no such page, for this reason.
-    Nothing(String),
+    NoPage(String),
 }
 
 /// HTTP client for one server's page.
@@ -34,7 +34,7 @@ impl Scraper {
     /// # Errors
     /// If the HTTP client cannot be built.
     pub(super) fn new(base_url: &str, page: &MetricsPage) -> reqwest::Result<Self> {
-        let client = reqwest::Client::builder().no_proxy().timeout(LIMIT).build()?;
+        let client = reqwest::Client::builder().no_proxy().timeout(PAGE_LIMIT).build()?;
         Ok(Self { client, url: page_url(base_url, &page.path), page: page.clone() })
     }
 
@@ -44,7 +44,7 @@ impl Scraper {
         let status = response.status();
         // Timeouts (408) and too many requests (429) are temporary.
         if status.is_client_error() && !matches!(status.as_u16(), 408 | 429) {
-            return ScrapeAnswer::Nothing(format!("{} answers with status {}", self.url, status.as_u16()));
+            return ScrapeAnswer::NoPage(format!("{} answers with status {}", self.url, status.as_u16()));
         }
         if !status.is_success() {
             return ScrapeAnswer::Missed;
@@ -52,14 +52,14 @@ impl Scraper {
         let mut body = Vec::new();
         loop {
             match response.chunk().await {
-                Ok(Some(chunk)) if body.len() + chunk.len() <= MOST_BYTES => body.extend_from_slice(&chunk),
+                Ok(Some(chunk)) if body.len() + chunk.len() <= MAX_PAGE_BYTES => body.extend_from_slice(&chunk),
                 Ok(None) => break,
                 _ => return ScrapeAnswer::Missed,
             }
         }
-        let row = engine::read(&String::from_utf8_lossy(&body), &self.page.names);
+        let row = engine_series::read(&String::from_utf8_lossy(&body), &self.page.names);
         if row.is_empty() {
-            return ScrapeAnswer::Nothing(format!("{} has no series of a known engine", self.url));
+            return ScrapeAnswer::NoPage(format!("{} has no series of a known engine", self.url));
         }
         ScrapeAnswer::Values(row)
     }
@@ -105,19 +105,19 @@ mod tests {
     async fn each_kind_of_answer_is_distinguished() {
         let values = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nvllm:num_requests_running{engine=\"0\"} 3.0\n";
         assert_eq!(ask(values).await, ScrapeAnswer::Values(vec![("requests_running", 3.0)]));
-        let ScrapeAnswer::Nothing(why) = ask("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await else {
+        let ScrapeAnswer::NoPage(why) = ask("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await else {
             panic!()
         };
         assert!(why.ends_with("/metrics answers with status 404"), "{why}");
         let unknown = ask("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nup 1\n").await;
         assert!(
-            matches!(&unknown, ScrapeAnswer::Nothing(why) if why.contains("no series of a known engine")),
+            matches!(&unknown, ScrapeAnswer::NoPage(why) if why.contains("no series of a known engine")),
             "{unknown:?}"
         );
         assert_eq!(ask("HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n").await, ScrapeAnswer::Missed);
         assert_eq!(ask("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\ncut off").await, ScrapeAnswer::Missed);
         let mut endless = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n".to_vec();
-        endless.resize(MOST_BYTES + 1024, b'#');
+        endless.resize(MAX_PAGE_BYTES + 1024, b'#');
         assert_eq!(ask(endless).await, ScrapeAnswer::Missed);
         let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", closed.local_addr().unwrap());

@@ -26,7 +26,7 @@ const COUNTERS: &[&str] = &[
 ];
 
 /// Share of a window that samples must cover. With less, the increase of a counter is unknown.
-const COVERED: f64 = 0.9;
+const MIN_COVERAGE: f64 = 0.9;
 
 /// Values of one source: a column for each name, all with the same instants. Missing values are NaN.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -142,7 +142,7 @@ fn growth(points: &[(Instant, f64)], window: &LoadSpan) -> Option<f64> {
     let [(first, _), .., (last, total)] = points else { return None };
     let length = window.end.saturating_duration_since(window.start);
     let covered = window.end.min(*last).saturating_duration_since(window.start.max(*first));
-    if covered.as_secs_f64() < COVERED * length.as_secs_f64() {
+    if covered.as_secs_f64() < MIN_COVERAGE * length.as_secs_f64() {
         return None;
     }
     let in_the_last_gap = *ends_load && points.len() >= 2 && window.end > points[points.len() - 2].0;

@@ -10,7 +10,7 @@ use crate::stats::{mean, to_f64};
 /// `output_tokens` is the number that clients received in the window.
 #[must_use]
 pub(crate) fn summarize(telemetry: &Telemetry, window: &LoadSpan, output_tokens: u64) -> BTreeMap<String, f64> {
-    let mut summary = Summary { window, values: BTreeMap::new() };
+    let mut summary = SummaryBuilder { window, values: BTreeMap::new() };
     let server = &telemetry.server;
     for gauge in ["requests_running", "requests_waiting", "kv_cache_usage"] {
         summary.add(&format!("{gauge}_mean"), mean(&server.within(gauge, window)));
@@ -46,12 +46,12 @@ pub(crate) fn summarize(telemetry: &Telemetry, window: &LoadSpan, output_tokens:
     summary.values
 }
 
-struct Summary<'a> {
+struct SummaryBuilder<'a> {
     window: &'a LoadSpan,
     values: BTreeMap<String, f64>,
 }
 
-impl Summary<'_> {
+impl SummaryBuilder<'_> {
     fn add(&mut self, name: &str, value: Option<f64>) {
         if let Some(value) = value.filter(|value| value.is_finite()) {
             self.values.insert(name.to_owned(), value);

@@ -32,8 +32,8 @@ async fn server(well: u64) -> (String, Arc<AtomicU64>) {
     (url, asked)
 }
 
-fn scope(base_url: Option<String>, interval_ms: u64) -> Scope {
-    Scope {
+fn scope(base_url: Option<String>, interval_ms: u64) -> TelemetryScope {
+    TelemetryScope {
         base_url,
         page: MetricsPage::usual(),
         processes: None,
@@ -91,7 +91,7 @@ async fn a_mark_reads_this_machine_and_spares_the_server() {
     let watch = ServerWatch::start(scope(Some(url), 3_600_000));
     until("the first page", || asked.load(Ordering::SeqCst) >= 1).await;
     let mark = watch.mark();
-    std::thread::spawn(move || mark.now()).join().unwrap();
+    std::thread::spawn(move || mark.request_sample()).join().unwrap();
     let telemetry = watch.stop().await;
     assert_eq!(asked.load(Ordering::SeqCst), 2, "the first and the last");
     let json = telemetry.to_json(&telemetry.whole());
@@ -112,8 +112,8 @@ async fn a_machine_without_gpus_and_a_server_without_a_page_leave_one_note() {
             count.fetch_add(1, Ordering::SeqCst);
         }
     });
-    let watch = ServerWatch::start(Scope {
-        gpus: Some(Devices { visible: None, used: 1, is_given: false, known: Vec::new() }),
+    let watch = ServerWatch::start(TelemetryScope {
+        gpus: Some(WatchedDevices { visible: None, used: 1, is_exclusive: false, known: Vec::new() }),
         ..scope(Some(url), 3_600_000)
     });
     until("the question", || asked.load(Ordering::SeqCst) >= 1).await;
@@ -129,9 +129,9 @@ async fn a_machine_without_gpus_and_a_server_without_a_page_leave_one_note() {
 #[tokio::test]
 async fn only_the_page_of_a_remote_address_is_read() {
     for url in ["http://127.0.0.1:8000", "http://localhost:8000/v1", "http://[::1]:8000"] {
-        assert!(Scope::of_url(url).host && Scope::of_url(url).gpus.is_some(), "{url}");
+        assert!(TelemetryScope::of_url(url).host && TelemetryScope::of_url(url).gpus.is_some(), "{url}");
     }
-    let far = Scope::of_url("https://llm.example/v1");
+    let far = TelemetryScope::of_url("https://llm.example/v1");
     assert!(!far.host && far.gpus.is_none() && far.base_url.is_some());
 }
 

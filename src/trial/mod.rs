@@ -120,8 +120,8 @@ impl SampleFlaw {
 /// Returns whether the configuration counts as the cause of a failure of this kind. If `probe` is a trial that started
 /// nevertheless, that is proven for every kind.
 #[must_use]
-pub fn is_own_failure(kind: FailureKind, probe: Option<u32>) -> bool {
-    probe.is_some() || kind.is_own()
+pub fn is_configuration_failure(kind: FailureKind, probe: Option<u32>) -> bool {
+    probe.is_some() || kind.is_configuration_failure()
 }
 
 #[cfg(test)]

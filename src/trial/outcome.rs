@@ -192,7 +192,7 @@ impl FailureKind {
     /// Returns whether the configuration counts as the cause of the failure. If not, the configuration counts as
     /// untried.
     #[must_use]
-    pub fn is_own(self) -> bool {
+    pub fn is_configuration_failure(self) -> bool {
         // With these kinds, the engine has not been measured, so nothing is known about the configuration.
         self.blame() != Blame::Environment && !matches!(self, Self::Spawn | Self::WrongServer | Self::ClientBound)
     }

@@ -73,13 +73,13 @@ impl Origin {
 
     /// Returns whether a launch counts against the budget. Interference and probes do not.
     #[must_use]
-    pub fn is_paid(&self) -> bool {
+    pub fn counts_against_budget(&self) -> bool {
         !matches!(self, Self::Interference | Self::Probe)
     }
 
     /// Returns whether the trial belongs to the search. The tuner's own trials do not.
     #[must_use]
-    pub fn is_searched(&self) -> bool {
+    pub fn is_search_trial(&self) -> bool {
         matches!(self, Self::Sampler(_) | Self::Caller)
     }
 
@@ -153,8 +153,8 @@ mod tests {
                 ["baseline", "confirmation", "interference", "probe", "rule_test", "auto", "caller", "earlier context"];
             all.into_iter().filter(|name| is(&Origin::from(*name))).collect()
         };
-        assert_eq!(names(Origin::is_searched), ["auto", "caller"]);
-        assert_eq!(names(|origin| !origin.is_paid()), ["interference", "probe"]);
+        assert_eq!(names(Origin::is_search_trial), ["auto", "caller"]);
+        assert_eq!(names(|origin| !origin.counts_against_budget()), ["interference", "probe"]);
         assert_eq!(names(|origin| !origin.is_ranked()), ["interference", "earlier context"]);
         assert_eq!(names(Origin::blames_configuration), ["baseline", "confirmation", "auto", "caller"]);
         assert_eq!(names(Origin::runs_alone), ["baseline", "confirmation", "rule_test"]);

@@ -30,7 +30,7 @@ pub struct Replies {
 
 impl Replies {
     /// The largest number of stored requests of a window. More would add little information about the engine.
-    pub const MOST: usize = 1000;
+    pub const MAX_STORED: usize = 1000;
 
     #[must_use]
     pub fn len(&self) -> usize {
@@ -44,7 +44,7 @@ impl Replies {
 
     /// Returns whether every column has a value for each request, and each shared prefix refers to an earlier prompt.
     #[must_use]
-    pub fn is_sound(&self) -> bool {
+    pub fn is_consistent(&self) -> bool {
         let lengths = [
             self.ttft_us.len(),
             self.latency_us.len(),

@@ -21,7 +21,7 @@ pub fn is_secret(name: &str) -> bool {
 }
 
 /// Secrets by their shape. The groups `url`, `named` and `scheme` match the text before the secret, which is kept.
-static SHAPES: LazyLock<Regex> = LazyLock::new(|| {
+static SECRET_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     let shapes = [
         r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)",
         // Passwords in URLs, which may contain an `@` themselves, and the only part of `https://TOKEN@host`.
@@ -50,7 +50,7 @@ static SHAPES: LazyLock<Regex> = LazyLock::new(|| {
 /// and private keys. Texts without any are returned unchanged.
 #[must_use]
 pub fn redact(text: &str) -> Cow<'_, str> {
-    SHAPES.replace_all(text, |found: &Captures<'_>| {
+    SECRET_PATTERN.replace_all(text, |found: &Captures<'_>| {
         let kept = ["url", "named", "scheme"].iter().find_map(|name| found.name(name));
         let kept = kept.map_or("", |kept| kept.as_str());
         // In a text that was redacted before, the match consists of the scheme alone and contains no secret.

@@ -7,16 +7,17 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use super::TuneError;
 use super::run::StudyRun;
 use super::watchdog::computes_elsewhere;
-use crate::engine::root_line;
+use crate::engine::normalized_message;
 use crate::execution::{ExecutionEnvironment, ReleaseSource, selected_gpus};
 use crate::facts::{
-    ContextChange, Device, Host, NVML_LIMIT, TrialContext, TrialDevices, ask_async, read_gpu_context, readable_release,
+    ContextChange, Device, Host, NVML_LIMIT, TrialContext, TrialDevices, ask_async, parse_reported_release,
+    read_gpu_context,
 };
 use crate::job::Job;
 use crate::trial::Trial;
 
 /// Owner of the context of a run. It checks the release of each server, and provides the context of each trial.
-pub(super) struct ContextKeeper<'r> {
+pub(super) struct RunContext<'r> {
     run: &'r StudyRun<'r>,
     /// Whether the user accepts a context that differs from the study's.
     accepts_change: bool,
@@ -34,7 +35,7 @@ pub(super) struct ContextKeeper<'r> {
 async fn devices(job: &Job, installed: &ExecutionEnvironment) -> TrialDevices {
     let described = TrialDevices::described(installed.device);
     let engine = &job.engine;
-    let is_here = engine.engine.computes() && !computes_elsewhere(&engine.command);
+    let is_here = engine.engine.runs_model() && !computes_elsewhere(&engine.command);
     // The driver is not the source for a device that the study describes, for a CPU, or for an engine elsewhere.
     if !is_here || engine.device.is_some() || installed.device == Device::Cpu {
         return described;
@@ -43,12 +44,12 @@ async fn devices(job: &Job, installed: &ExecutionEnvironment) -> TrialDevices {
     let read = ask_async(NVML_LIMIT, "reading the devices", move |nvml| Ok(read_gpu_context(nvml, &selection)));
     let Ok(context) = read.await else { return described };
     TrialContext { device: context, ..TrialContext::default() }
-        .completed_by(&TrialContext { device: described, ..TrialContext::default() })
+        .fill_unknown_from(&TrialContext { device: described, ..TrialContext::default() })
         .device
 }
 
 /// Lists changes in one line.
-fn names(changes: &[ContextChange]) -> String {
+fn changes_text(changes: &[ContextChange]) -> String {
     changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
@@ -57,7 +58,7 @@ fn names(changes: &[ContextChange]) -> String {
 /// # Errors
 /// If the release, device class or host differs from that of the study's trials, and the user has not accepted the
 /// change.
-pub(super) async fn enter(run: &StudyRun<'_>, accepts_change: bool) -> Result<TrialContext, TuneError> {
+pub(super) async fn reconcile_context(run: &StudyRun<'_>, accepts_change: bool) -> Result<TrialContext, TuneError> {
     let (store, study, installed) = (run.store, &run.study, &run.installed);
     let device = devices(run.job, installed).await;
     let mut now = TrialContext { release: None, device, host: Host::detect().into() };
@@ -69,7 +70,7 @@ pub(super) async fn enter(run: &StudyRun<'_>, accepts_change: bool) -> Result<Tr
         }
         return Ok(now);
     };
-    let is_same_minor = stored.release.as_deref().and_then(readable_release);
+    let is_same_minor = stored.release.as_deref().and_then(parse_reported_release);
     let is_same_minor = is_same_minor.is_some_and(|release| release.is_same_minor(installed.version));
     now.release = match installed.release_from {
         ReleaseSource::Assumed | ReleaseSource::EarlierTrials | ReleaseSource::Unversioned => None,
@@ -89,7 +90,7 @@ pub(super) async fn enter(run: &StudyRun<'_>, accepts_change: bool) -> Result<Tr
         notice(format!(
             "the context has changed, and the change is accepted: {}; the defaults are measured again, and only trials \
              from now on are compared",
-            names(&refused)
+            changes_text(&refused)
         ));
         return Ok(now);
     }
@@ -99,9 +100,9 @@ pub(super) async fn enter(run: &StudyRun<'_>, accepts_change: bool) -> Result<Tr
         notice("--accept-change has no effect: the context is still that of the study's trials".to_owned());
     }
     if !reported.is_empty() {
-        notice(format!("the context has changed in details, and the study goes on: {}", names(&reported)));
+        notice(format!("the context has changed in details, and the study goes on: {}", changes_text(&reported)));
     }
-    let present = now.completed_by(&TrialContext { release: None, ..stored });
+    let present = now.fill_unknown_from(&TrialContext { release: None, ..stored });
     store.set_context(study.id, &TrialContext { release, ..present.clone() }).await?;
     Ok(present)
 }
@@ -128,7 +129,7 @@ async fn adopted_text(run: &StudyRun<'_>, now: &TrialContext) -> Result<Option<S
     )))
 }
 
-impl<'r> ContextKeeper<'r> {
+impl<'r> RunContext<'r> {
     /// Creates a keeper of the context that `enter` has returned.
     pub(super) fn new(run: &'r StudyRun<'r>, accepts_change: bool, present: TrialContext) -> Self {
         Self { run, accepts_change, present, reported: OnceLock::new(), noticed: Mutex::default() }
@@ -137,7 +138,7 @@ impl<'r> ContextKeeper<'r> {
     /// Reports a notice once instead of with each launch. Texts with equal root lines count as equal: they differ only
     /// in numbers, times or identifiers.
     pub(super) fn notice_once(&self, text: String) {
-        let class = root_line(&text);
+        let class = normalized_message(&text);
         let is_new = self.noticed.lock().unwrap_or_else(PoisonError::into_inner).insert(class);
         if is_new {
             self.run.notice(text);
@@ -152,7 +153,7 @@ impl<'r> ContextKeeper<'r> {
         if self.run.installed.release_from == ReleaseSource::Unversioned {
             return Ok(());
         }
-        let Some((reported, version)) = reported.and_then(|text| Some((text, readable_release(text)?))) else {
+        let Some((reported, version)) = reported.and_then(|text| Some((text, parse_reported_release(text)?))) else {
             return Ok(());
         };
         let (expected, from) = (self.run.installed.version, self.run.installed.release_from);

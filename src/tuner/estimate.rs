@@ -29,12 +29,12 @@ pub struct StudyEstimate {
     pub limit_s: Option<f64>,
     pub source: FigureSource,
     /// The study's launches so far.
-    pub taken: TakenTime,
+    pub finished: FinishedLaunches,
 }
 
 /// The number of finished launches, and their total duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct TakenTime {
+pub struct FinishedLaunches {
     pub launches: u32,
     pub total_s: f64,
 }
@@ -86,16 +86,16 @@ pub async fn estimate(
     configurations: Option<usize>,
     store: Option<&Store>,
 ) -> Result<StudyEstimate, StoreError> {
-    let (mut own, mut others, mut done) = (Vec::new(), Vec::new(), Done::default());
-    let mut taken = TakenTime::default();
+    let (mut own, mut others, mut done) = (Vec::new(), Vec::new(), FinishedCounts::default());
+    let mut taken = FinishedLaunches::default();
     if let Some(store) = store {
         let definition = job.definition();
         for (study, _) in store.studies().await? {
             let same = |key: &str| study.definition.pointer(key) == definition.pointer(key);
             if study.definition == definition && study.name == job.name {
                 let trials = store.trials(&study).await?;
-                done = Done::of(&trials);
-                taken = TakenTime::of(&trials);
+                done = FinishedCounts::of(&trials);
+                taken = FinishedLaunches::of(&trials);
                 own = costs(&trials, 1.0);
             } else if same("/model") && same("/engine/kind") {
                 let count = |key: &str| study.definition.pointer(key).and_then(serde_json::Value::as_f64);
@@ -105,7 +105,7 @@ pub async fn estimate(
             }
         }
     }
-    let (source, (startup_s, load_s)) = match (usual(&own), usual(&others)) {
+    let (source, (startup_s, load_s)) = match (median_cost(&own), median_cost(&others)) {
         (Some(cost), _) => (FigureSource::Study(own.len()), cost),
         (None, Some(cost)) => (FigureSource::Model(others.len()), cost),
         (None, None) => match simulate(job, installed) {
@@ -120,36 +120,36 @@ pub async fn estimate(
         (Some(trials), Some(most)) => Some(trials.min(most)),
         (trials, most) => trials.or(most),
     };
-    let launches = launches.map(|launches| launches.saturating_sub(done.paid));
+    let launches = launches.map(|launches| launches.saturating_sub(done.budgeted));
     let limit_s = job.budget.time.map(|time| time.as_secs_f64());
     let at_a_time = u32::try_from(slots.parallel()).unwrap_or(u32::MAX);
-    let alone = u32::from(done.paid == 0) + 2 * job.budget.confirmations();
-    let rounds = launches.map(|launches| rounds(launches, alone, at_a_time, done.crowd < at_a_time));
-    Ok(StudyEstimate { launches, rounds, startup_s, load_s, limit_s, source, taken })
+    let alone = u32::from(done.budgeted == 0) + 2 * job.budget.confirmations();
+    let rounds = launches.map(|launches| rounds(launches, alone, at_a_time, done.interference < at_a_time));
+    Ok(StudyEstimate { launches, rounds, startup_s, load_s, limit_s, source, finished: taken })
 }
 
 /// The numbers of finished launches of a study.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Done {
+struct FinishedCounts {
     /// Launches that count for its budget.
-    paid: u32,
+    budgeted: u32,
     /// Interference trials.
-    crowd: u32,
+    interference: u32,
 }
 
-impl Done {
+impl FinishedCounts {
     fn of(trials: &[ScoredTrial]) -> Self {
         let launched = trials.iter().map(|scored| &scored.trial);
         let launched = launched.filter(|trial| !matches!(trial.outcome, Outcome::Rejected(_)));
         launched.fold(Self::default(), |done, trial| match trial.proposal.origin {
             Origin::Probe => done,
-            Origin::Interference => Self { crowd: done.crowd + 1, ..done },
-            _ => Self { paid: done.paid + 1, ..done },
+            Origin::Interference => Self { interference: done.interference + 1, ..done },
+            _ => Self { budgeted: done.budgeted + 1, ..done },
         })
     }
 }
 
-impl TakenTime {
+impl FinishedLaunches {
     fn of(trials: &[ScoredTrial]) -> Self {
         let launched = trials.iter().map(|scored| &scored.trial);
         let launched = launched.filter(|trial| !matches!(trial.outcome, Outcome::Rejected(_)));
@@ -180,12 +180,12 @@ fn costs(trials: &[ScoredTrial], scale: f64) -> Vec<Cost> {
         .collect()
 }
 
-fn usual(costs: &[Cost]) -> Option<Cost> {
+fn median_cost(costs: &[Cost]) -> Option<Cost> {
     Some((median(costs.iter().map(|cost| cost.0))?, median(costs.iter().map(|cost| cost.1))?))
 }
 
 /// The most requests of a simulated load. The duration of longer loads is scaled from it.
-const MOST_REQUESTS: u32 = 400;
+const MAX_SIMULATED_REQUESTS: u32 = 400;
 
 /// Simulates a launch of the engine's defaults: seconds of its start and of its load, with the name of the device's
 /// preset.
@@ -193,16 +193,16 @@ const MOST_REQUESTS: u32 = 400;
 /// Returns `None` for the simulated engine, because its options are more exact. Also returns `None` for loads without a
 /// number of requests, and if the twin does not know the device or the model.
 fn simulate(job: &Job, installed: &ExecutionEnvironment) -> Option<(&'static str, Cost)> {
-    if !job.engine.engine.computes() || job.engine.engine.twin().is_none() {
+    if !job.engine.engine.runs_model() || job.engine.engine.twin().is_none() {
         return None;
     }
     let version = job.engine.version.unwrap_or_else(|| job.engine.engine.newest_release());
     let host = HostLimits::detect();
     let device = installed.device;
     let preset = installed.preset(job).ok()?;
-    let fixed = &job.parameters().fixed;
+    let fixed = &job.search_space().fixed;
     let whole = job.load.requests?;
-    let requests = whole.min(MOST_REQUESTS);
+    let requests = whole.min(MAX_SIMULATED_REQUESTS);
     let load = LoadJob { requests: Some(requests), ..job.load.clone() };
     let unknown = Calibration::none();
     let question = TwinQuestion {
@@ -212,9 +212,9 @@ fn simulate(job: &Job, installed: &ExecutionEnvironment) -> Option<(&'static str
         version,
         device: PredictedDevice { preset, facts: device },
         host,
-        knowledge: Knowledge::here(&unknown),
+        knowledge: Knowledge::for_same_device(&unknown),
         acceptance: None,
-        starts: StartupModel::default(),
+        startup_model: StartupModel::default(),
         warm: WarmState::default(),
     };
     let outcome = JobForecaster::new(job).forecast(&question, ForecastSpan::Own, None).ok()?.outcome;
@@ -227,7 +227,7 @@ fn simulate(job: &Job, installed: &ExecutionEnvironment) -> Option<(&'static str
 /// Predicts the seconds of a cold start by the twin's preset of the device. Without a preset or the size of the model's
 /// weights the result is a rough figure. For the simulated engine it is the start-up time that the study sets.
 pub(super) fn startup_s(job: &Job, installed: &ExecutionEnvironment, config: &Config) -> f64 {
-    let preset = installed.preset(job).ok().filter(|_| job.engine.engine.computes());
+    let preset = installed.preset(job).ok().filter(|_| job.engine.engine.runs_model());
     let start = preset.and_then(|preset| {
         let config = job.with_arguments(config, installed.version);
         let facts = job.facts(installed.version, installed.device, installed.host);
@@ -244,7 +244,7 @@ const ROUGH_CPU: (f64, f64) = (45.0, 0.1);
 const ROUGH_SIM: (f64, f64) = (0.5, 0.1);
 
 fn guess(job: &Job, device: Device) -> Cost {
-    let simulated = !job.engine.engine.computes();
+    let simulated = !job.engine.engine.runs_model();
     let (startup, token) = match device {
         _ if simulated => ROUGH_SIM,
         Device::Cpu => ROUGH_CPU,
@@ -273,9 +273,17 @@ mod tests {
     #[test]
     fn the_total_is_the_smaller_of_both_limits() {
         let estimate = |launches, limit_s| {
-            let (source, taken) = (FigureSource::Guess, TakenTime::default());
-            StudyEstimate { launches, rounds: launches, startup_s: 30.0, load_s: 10.0, limit_s, source, taken }
-                .total_s()
+            let (source, taken) = (FigureSource::Guess, FinishedLaunches::default());
+            StudyEstimate {
+                launches,
+                rounds: launches,
+                startup_s: 30.0,
+                load_s: 10.0,
+                limit_s,
+                source,
+                finished: taken,
+            }
+            .total_s()
         };
         assert_eq!(estimate(Some(10), None), Some(400.0));
         assert_eq!(estimate(Some(10), Some(100.0)), Some(100.0));
@@ -307,14 +315,14 @@ mod tests {
             scored("sobol", rejected),
             scored("sobol", failed),
         ];
-        assert_eq!(Done::of(&trials), Done { paid: 2, crowd: 2 });
+        assert_eq!(FinishedCounts::of(&trials), FinishedCounts { budgeted: 2, interference: 2 });
         // Every launch took its time.
-        assert_eq!(TakenTime::of(&trials), TakenTime { launches: 4, total_s: 4.0 });
+        assert_eq!(FinishedLaunches::of(&trials), FinishedLaunches { launches: 4, total_s: 4.0 });
     }
 
     #[test]
     fn the_usual_cost_is_a_median() {
-        assert_eq!(usual(&[(1.0, 9.0), (2.0, 8.0), (60.0, 7.0)]), Some((2.0, 8.0)));
-        assert_eq!(usual(&[]), None);
+        assert_eq!(median_cost(&[(1.0, 9.0), (2.0, 8.0), (60.0, 7.0)]), Some((2.0, 8.0)));
+        assert_eq!(median_cost(&[]), None);
     }
 }

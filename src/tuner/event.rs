@@ -30,17 +30,17 @@ pub enum TunerEvent {
     /// The part of the search space that the rules remove. Repeated when rules are set aside.
     Space(SpaceRemoval),
     /// Processes that an earlier, killed run had left behind were ended.
-    Swept {
+    LeftoversEnded {
         processes: usize,
     },
     /// The study's stop command failed.
-    StopCommand {
+    StopCommandFailed {
         error: String,
     },
     /// A proposal has passed its checks, has its slots, and is about to be launched.
     Launch(Proposal),
     /// A notice for the user. Each is reported once.
-    Noticed {
+    Notice {
         text: String,
     },
     /// The engine's preflight is not available or not trusted.
@@ -48,7 +48,7 @@ pub enum TunerEvent {
         text: String,
     },
     /// Memory of a device is still in use after a launch, or too little of it is free before one.
-    Held {
+    MemoryHeld {
         text: String,
     },
     /// A rule is set aside because the installed engine accepts a configuration that the rule rejects.
@@ -65,7 +65,7 @@ pub enum TunerEvent {
         failure: Option<String>,
     },
     /// A rule is set aside because trial `number` of `study`, in this database, has refuted it.
-    RuleLeftAside {
+    RuleSetAside {
         rule: &'static str,
         study: String,
         number: u32,
@@ -82,22 +82,22 @@ pub enum TunerEvent {
         at_a_time: usize,
     },
     /// No further launch is placed on these slots, because this trial failed there or left processes behind.
-    SetAside {
+    SlotsSetAside {
         number: u32,
         slots: Vec<usize>,
         why: String,
     },
     /// No further trial begins. The `running` trials are measured to their end before the run ends.
-    Last {
+    NoFurtherTrials {
         why: String,
         running: usize,
     },
     /// A further failure after the error that ends the run.
-    Also {
+    FurtherError {
         error: String,
     },
     /// The engine is ready, and values that it has resolved differ from those that were requested.
-    Differs {
+    ResolvedValuesDiffer {
         number: u32,
         differences: Vec<FlagDifference>,
     },
@@ -109,7 +109,7 @@ pub enum TunerEvent {
         is_repeated: bool,
     },
     /// The load generator was the bottleneck; the load is driven again.
-    Void {
+    SampleVoided {
         number: u32,
         reasons: String,
     },
@@ -129,13 +129,13 @@ pub enum TunerEvent {
     /// A trial has its outcome and is stored. `best` is the best feasible value by then. `improves` is set if this
     /// trial is the first one of the best configuration. `launched` is the number of finished trials that count for the
     /// budget.
-    Trial {
+    TrialEnded {
         trial: Box<ScoredTrial>,
         improves: bool,
         best: Option<f64>,
         launched: u32,
     },
-    End(StudyEnding),
+    RunEnded(StudyEnding),
 }
 
 /// The plan of a run's budget.
@@ -147,7 +147,7 @@ pub struct BudgetPlan {
     pub confirmations: u32,
     /// The budget's time, and the time left.
     pub time: Option<Duration>,
-    pub left: Option<Duration>,
+    pub remaining_time: Option<Duration>,
     /// The expected duration of a launch; `None` if neither earlier trials nor the twin give one.
     pub launch: Option<Duration>,
     /// The time that is kept for the confirmation.
@@ -193,7 +193,7 @@ pub enum StudyEnding {
         remaining: Option<[f64; 3]>,
     },
     /// Every configuration of the space was tried or rejected.
-    NothingLeft,
+    SpaceExhausted,
     /// The rules reject every configuration of the space.
     NothingAllowed(SpaceRemoval),
     /// The last `rejected` configurations in a row were rejected: the space seems to hold no valid one.
@@ -215,7 +215,7 @@ pub enum StudyEnding {
 /// Describes the estimated remaining gain: how much the best configuration of the space exceeds the best one found.
 /// `remaining` holds shares of the latter's value: the 5th, 50th and 95th percentile.
 #[must_use]
-pub fn left_on_the_table(remaining: [f64; 3]) -> String {
+pub fn remaining_gain_text(remaining: [f64; 3]) -> String {
     let [low, middle, high] = remaining.map(|share| 100.0 * share);
     format!("estimated remaining gain: {middle:.1} % (90 % interval {low:.1} to {high:.1})")
 }
@@ -249,9 +249,9 @@ impl std::fmt::Display for StudyEnding {
                     "the next trial is expected to gain {next:.2} %; {trials} expected gains in a row were below \
                      {below} % (budget.stop_below)"
                 )?;
-                remaining.map_or(Ok(()), |remaining| write!(f, "; {}", left_on_the_table(remaining)))
+                remaining.map_or(Ok(()), |remaining| write!(f, "; {}", remaining_gain_text(remaining)))
             }
-            Self::NothingLeft => f.write_str("every configuration of the space has been tried"),
+            Self::SpaceExhausted => f.write_str("every configuration of the space has been tried"),
             Self::NothingAllowed(removal) => {
                 write!(f, "no configuration of the space passes the rules: {}", removal.by_rule())?;
                 removal.rules.first().map_or(Ok(()), |first| write!(f, "; for instance {}", first.example))

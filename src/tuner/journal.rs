@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::context::ContextKeeper;
+use super::context::RunContext;
 use super::memory::{observed_start, start_key};
 use super::run::StudyRun;
 use super::{TuneError, command_line};
@@ -14,11 +14,11 @@ use crate::trial::{Failure, LaunchCommand, LaunchRecords, Outcome, Proposal, Rej
 /// Stores the results of a run in the database.
 pub(super) struct Journal<'r> {
     run: &'r StudyRun<'r>,
-    context: &'r ContextKeeper<'r>,
+    context: &'r RunContext<'r>,
 }
 
 impl<'r> Journal<'r> {
-    pub(super) fn new(run: &'r StudyRun<'r>, context: &'r ContextKeeper<'r>) -> Self {
+    pub(super) fn new(run: &'r StudyRun<'r>, context: &'r RunContext<'r>) -> Self {
         Self { run, context }
     }
 
@@ -39,7 +39,7 @@ impl<'r> Journal<'r> {
     ) -> Result<(), StoreError> {
         let log = &self.run.log_path(proposal.number);
         let begin = TrialBegin { proposal, launch, started_at, log };
-        self.run.store.begin(self.run.study.id, &begin).await
+        self.run.store.begin_trial(self.run.study.id, &begin).await
     }
 
     /// Returns a command with its variables, in the redacted form that the database stores.
@@ -69,7 +69,7 @@ impl<'r> Journal<'r> {
     pub(super) async fn append(&self, trial: &Trial, score: Score, records: &LaunchRecords) -> Result<(), TuneError> {
         let run = self.run;
         let context = self.context.of_trial(trial);
-        let config = run.whole(&trial.proposal.config);
+        let config = run.with_engine_args(&trial.proposal.config);
         let start = trial.log.as_deref().and_then(|log| observed_start(run.job, &config, log));
         let key = start_key(run.job, &run.installed);
         let model = &*run.job.model.argument;
@@ -90,13 +90,13 @@ impl<'r> Journal<'r> {
         failure: &Failure,
         log: Option<&Path>,
     ) -> Result<Incident, TuneError> {
-        let incident = self.incident(number, failure, log).await?;
+        let incident = self.prepare_incident(number, failure, log).await?;
         self.run.store.append_incident(self.run.study.id, &incident).await?;
         Ok(incident)
     }
 
     /// Returns the next incident of a trial, and moves its log aside: the next launch begins a new one.
-    pub(super) async fn incident(
+    pub(super) async fn prepare_incident(
         &self,
         number: u32,
         failure: &Failure,
@@ -104,7 +104,7 @@ impl<'r> Journal<'r> {
     ) -> Result<Incident, TuneError> {
         let earlier = self.run.store.incidents(&self.run.study, Some(number)).await?;
         let attempt = earlier.last().map_or(1, |last| last.attempt + 1);
-        let log = log.map(|log| put_aside(log, attempt)).transpose()?.flatten();
+        let log = log.map(|log| move_log_aside(log, attempt)).transpose()?.flatten();
         let at = self.run.time.timestamp();
         Ok(Incident { number, attempt, at, failure: failure.clone(), log, paused: false })
     }
@@ -122,7 +122,7 @@ fn unstored(source: StoreError, trial: &Trial) -> TuneError {
 }
 
 /// Renames `trial-0007.log` to `trial-0007.1.log`. Returns `None` if there is no log.
-fn put_aside(log: &Path, attempt: u32) -> Result<Option<PathBuf>, TuneError> {
+fn move_log_aside(log: &Path, attempt: u32) -> Result<Option<PathBuf>, TuneError> {
     let kept = log.with_extension(format!("{attempt}.log"));
     match std::fs::rename(log, &kept) {
         Ok(()) => Ok(Some(kept)),
@@ -139,10 +139,10 @@ mod tests {
     fn logs_are_put_aside_under_names_of_their_own() {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("trial-0007.log");
-        assert_eq!(put_aside(&log, 1).unwrap(), None);
+        assert_eq!(move_log_aside(&log, 1).unwrap(), None);
         for attempt in [1, 2] {
             std::fs::write(&log, attempt.to_string()).unwrap();
-            let kept = put_aside(&log, attempt).unwrap().unwrap();
+            let kept = move_log_aside(&log, attempt).unwrap().unwrap();
             assert_eq!(kept, directory.path().join(format!("trial-0007.{attempt}.log")));
             assert_eq!(std::fs::read_to_string(kept).unwrap(), attempt.to_string());
         }

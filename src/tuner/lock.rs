@@ -20,11 +20,11 @@ pub enum LockError {
 
 /// A lock that is held until it is dropped. The kernel releases it when the process dies, also by SIGKILL.
 #[derive(Debug)]
-pub struct Lock {
+pub struct StudyLock {
     _file: Flock<File>,
 }
 
-impl Lock {
+impl StudyLock {
     /// Locks the file at `path`, and writes the id of this process into it.
     ///
     /// # Errors
@@ -39,7 +39,9 @@ impl Lock {
                 writeln!(file, "{}", std::process::id()).map_err(io)?;
                 Ok(Self { _file: file })
             }
-            Err((file, Errno::EWOULDBLOCK)) => Err(LockError::Held { path: path.to_owned(), holder: named_in(file) }),
+            Err((file, Errno::EWOULDBLOCK)) => {
+                Err(LockError::Held { path: path.to_owned(), holder: read_holder(file) })
+            }
             Err((_, error)) => Err(io(error.into())),
         }
     }
@@ -51,12 +53,12 @@ pub fn holder(path: &Path) -> Option<String> {
     let file = File::open(path).ok()?;
     // A shared lock, so that two concurrent callers do not report each other.
     match Flock::lock(file, FlockArg::LockSharedNonblock) {
-        Err((file, Errno::EWOULDBLOCK)) => Some(named_in(file)),
+        Err((file, Errno::EWOULDBLOCK)) => Some(read_holder(file)),
         Ok(_) | Err(_) => None,
     }
 }
 
-fn named_in(mut file: File) -> String {
+fn read_holder(mut file: File) -> String {
     let mut holder = String::new();
     let _ = file.rewind().and_then(|()| file.read_to_string(&mut holder));
     holder.trim().to_owned()
@@ -70,12 +72,12 @@ mod tests {
     fn a_second_lock_is_refused_with_the_process_that_holds_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
-        let first = Lock::acquire(&path).unwrap();
-        let error = Lock::acquire(&path).unwrap_err().to_string();
+        let first = StudyLock::acquire(&path).unwrap();
+        let error = StudyLock::acquire(&path).unwrap_err().to_string();
         assert!(error.contains(&format!("process {} holds", std::process::id())), "{error}");
         assert_eq!(holder(&path), Some(std::process::id().to_string()));
         drop(first);
         assert_eq!((holder(&path), holder(&directory.path().join("none"))), (None, None));
-        Lock::acquire(&path).unwrap();
+        StudyLock::acquire(&path).unwrap();
     }
 }

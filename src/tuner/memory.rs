@@ -12,14 +12,18 @@ use crate::server::read_log;
 use crate::store::{StartKey, Store, StoreError, StoredStart};
 
 /// The most starts that are read: further ones add no information.
-const MOST_STARTS: u32 = 64;
+const MAX_STARTS: u32 = 64;
 
 /// Returns the memory model's observations from stored starts of this model, device and release.
 ///
 /// # Errors
 /// If the database cannot be read.
-pub async fn learned(job: &Job, installed: &ExecutionEnvironment, store: &Store) -> Result<LearnedMemory, StoreError> {
-    let starts = store.starts(&start_key(job, installed), MOST_STARTS).await?;
+pub async fn read_learned_memory(
+    job: &Job,
+    installed: &ExecutionEnvironment,
+    store: &Store,
+) -> Result<LearnedMemory, StoreError> {
+    let starts = store.starts(&start_key(job, installed), MAX_STARTS).await?;
     let facts = job.facts(installed.version, installed.device, installed.host);
     let observations = starts.into_iter().filter_map(|start| {
         let launch = Facts { env: &start.env, ..facts }.memory_launch(&start.config)?;
@@ -41,7 +45,7 @@ pub(super) fn start_key(job: &Job, installed: &ExecutionEnvironment) -> StartKey
 /// Returns the memory figures in the log of a launch, also of a failed one; `None` if there are none.
 pub(super) fn observed_start(job: &Job, config: &Config, log: &Path) -> Option<StoredStart> {
     let engine = &job.engine.engine;
-    let observed = engine.log_reader()?.observe(&read_log(log));
+    let observed = engine.log_reader()?.read_memory(&read_log(log));
     let decide = |name: &String| engine.memory_variables().contains(&name.as_str());
     let env = job.engine.environment.iter().filter(|(name, _)| decide(name));
     let env = env.map(|(name, value)| (name.clone(), value.clone())).collect();

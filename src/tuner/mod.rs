@@ -5,7 +5,7 @@
 //! `launcher` starts and measures it. `watchdog` monitors its processes meanwhile. `journal` stores the result. Each
 //! part refers to the run (`run::StudyRun`) and to the parts that it needs. No part refers to the loop (`steps`).
 
-mod believe;
+mod study_priors;
 mod context;
 mod estimate;
 mod event;
@@ -30,7 +30,7 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use self::context::ContextKeeper;
+use self::context::RunContext;
 use self::journal::Journal;
 use self::launcher::{Launcher, ProcessLaunches, device_without_leftovers};
 use self::preflighter::Preflighter;
@@ -46,17 +46,17 @@ use crate::preflight;
 use crate::server::LeftBehind;
 use crate::store::{Store, StoreError, Study};
 
-pub use believe::beliefs;
 pub use estimate::{FigureSource, StudyEstimate, estimate};
-pub use event::{BudgetPlan, EventObserver, StudyEnding, TrialPhase, TunerEvent, left_on_the_table};
+pub use event::{BudgetPlan, EventObserver, StudyEnding, TrialPhase, TunerEvent, remaining_gain_text};
 pub use launcher::{PauseEvidence, RetryPause, command_line};
-pub use lock::{Lock, LockError, holder};
-pub use memory::learned;
-pub use preflighter::{WrongRule, preflight_setup, question, wrong_rules};
-pub use reap::{FoundLeftover, LeftoverFate, ReapSummary, find, reap, study_folders};
+pub use lock::{LockError, StudyLock, holder};
+pub use memory::read_learned_memory;
+pub use preflighter::{WrongRule, preflight_arguments, preflight_setup, wrong_rules};
+pub use reap::{FoundLeftover, LeftoverFate, ReapSummary, find_leftovers, reap, study_folders};
 pub use rule_test::{PlannedRuleTest, RuleVerdicts};
 pub use simulated::{SimulatedRun, SimulatedStudy};
 pub use slots::{Interference, Slots};
+pub use study_priors::read_priors;
 
 /// The stop that signals have requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,9 +64,9 @@ pub enum StopRequest {
     #[default]
     No,
     /// End the server in order and leave.
-    Gently,
+    Graceful,
     /// Kill the server and leave.
-    Now,
+    Immediate,
 }
 
 /// The reason why the tuner itself cannot go on. Earlier measurements are stored.
@@ -87,7 +87,7 @@ pub enum TuneError {
     )]
     TooFewSlots { number: u32, needed: usize, left: usize },
     #[error("study {name:?} is in the database with another definition: {}", differences.join("; "))]
-    Differs { name: String, differences: Vec<String> },
+    DefinitionDiffers { name: String, differences: Vec<String> },
     #[error("study {name:?} was measured in another context: {}",
         changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     ContextDiffers { name: String, changes: Vec<ContextChange> },
@@ -113,7 +113,7 @@ pub enum TuneError {
 
 /// The result of a run of the tuner.
 #[derive(Debug)]
-pub struct Summary {
+pub struct RunSummary {
     pub study: Study,
     pub ending: StudyEnding,
 }
@@ -143,39 +143,39 @@ impl Tuner<'_> {
     ///
     /// # Errors
     /// If the tuner cannot go on. A failing configuration is not an error.
-    pub async fn run(self) -> Result<Summary, TuneError> {
+    pub async fn run(self) -> Result<RunSummary, TuneError> {
         let asked = self.stop.clone();
         let (sender, receiver) = watch::channel(*asked.borrow());
         let deadline = self.job.budget.time.and_then(|time| Instant::now().checked_add(time));
         tokio::select! {
             biased;
             summary = Box::pin(self.tune(receiver)) => summary,
-            never = hand_on(asked, sender, deadline) => match never {},
+            never = forward_stops(asked, sender, deadline) => match never {},
         }
     }
 
     /// Runs the study. `stop` is the user's request, or the end of the budget's time.
-    async fn tune(self, stop: watch::Receiver<StopRequest>) -> Result<Summary, TuneError> {
+    async fn tune(self, stop: watch::Receiver<StopRequest>) -> Result<RunSummary, TuneError> {
         let Self { job, store, installed, slots, accepts_change, preflight, observer, stop: asked } = self;
         let time = RunTime::machine();
         let _lock = run::lock_study(job, store)?;
-        let study = run::study_row(job, store).await?;
+        let study = run::find_or_create_study(job, store).await?;
         let mut run = StudyRun { job, store, study, installed, slots, observer, stop, time };
-        let context = context::enter(&run, accepts_change).await?;
+        let context = context::reconcile_context(&run, accepts_change).await?;
         run::end_leftovers(&run).await?;
         // Leftovers of an earlier run have been ended, so memory that is still in use belongs to others.
         let device = run.unless_stopped(async { Ok(device_without_leftovers(&run).await) }).await?;
         if let Some(device) = device.flatten() {
             run.installed.device = device;
         }
-        let context = ContextKeeper::new(&run, accepts_change, context);
+        let context = RunContext::new(&run, accepts_change, context);
         let preflighter = Preflighter::new(&run, preflight);
         preflighter.start().await;
         let journal = Journal::new(&run, &context);
         let ending = async {
             let launcher = Launcher::new(&run, &journal, &context, &preflighter).await?;
             let scheduler = Scheduler::open(&run, &journal, &preflighter).await?;
-            steps::take(&run, scheduler, ProcessLaunches::new(&launcher)).await
+            steps::execute_steps(&run, scheduler, ProcessLaunches::new(&launcher)).await
         };
         let ending = ending.await;
         preflighter.stop().await;
@@ -183,13 +183,13 @@ impl Tuner<'_> {
             StudyEnding::Interrupted if *asked.borrow() == StopRequest::No => StudyEnding::TimeSpent,
             ending => ending,
         };
-        run.tell(TunerEvent::End(ending.clone()));
-        Ok(Summary { study: run.study, ending })
+        run.emit(TunerEvent::RunEnded(ending.clone()));
+        Ok(RunSummary { study: run.study, ending })
     }
 }
 
 /// Forwards the user's requests to stop. At the deadline it requests a stop itself, so that a running trial is ended.
-async fn hand_on(
+async fn forward_stops(
     mut asked: watch::Receiver<StopRequest>,
     stop: watch::Sender<StopRequest>,
     deadline: Option<Instant>,
@@ -200,7 +200,7 @@ async fn hand_on(
             Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
             None => std::future::pending().await,
         }
-        raise(StopRequest::Gently);
+        raise(StopRequest::Graceful);
         std::future::pending().await
     };
     let user = async {

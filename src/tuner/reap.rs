@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Lock, LockError, holder};
-use crate::server::{self, Leftover, OwedStop, ProcessOrigin};
+use super::{LockError, StudyLock, holder};
+use crate::server::{self, Leftover, PendingStop, ProcessOrigin};
 
 /// Time limit of a stop command: a container gets ten seconds of grace from `docker stop`.
 pub(super) const STOP_COMMAND_LIMIT: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ pub struct ReapSummary {
 
 /// Finds the processes of launches that `of` accepts, and determines whether a tuner uses them. Touches nothing.
 #[must_use]
-pub fn find(of: impl Fn(&ProcessOrigin) -> bool) -> Vec<FoundLeftover> {
+pub fn find_leftovers(of: impl Fn(&ProcessOrigin) -> bool) -> Vec<FoundLeftover> {
     let mut holders: BTreeMap<PathBuf, Option<String>> = BTreeMap::new();
     let fate = |leftover: Leftover| {
         let directory = leftover.origin.directory();
@@ -71,7 +71,7 @@ pub async fn reap(
         let all =
             |fate: &LeftoverFate| leftovers.iter().map(|leftover| (leftover.clone(), fate.clone())).collect::<Vec<_>>();
         // A missing folder needs no lock: no tuner can use the study without it.
-        let lock = directory.is_dir().then(|| Lock::acquire(&directory.join("lock"))).transpose();
+        let lock = directory.is_dir().then(|| StudyLock::acquire(&directory.join("lock"))).transpose();
         let _lock = match lock {
             Err(LockError::Held { holder, .. }) => {
                 let running = all(&LeftoverFate::Running(holder));
@@ -80,12 +80,12 @@ pub async fn reap(
             }
             lock => lock?,
         };
-        for owed in OwedStop::of(&directory) {
+        for owed in PendingStop::of(&directory) {
             let command = owed.command.clone();
-            reaped.stop_commands.push((command, owed.pay(STOP_COMMAND_LIMIT).await));
+            reaped.stop_commands.push((command, owed.run(STOP_COMMAND_LIMIT).await));
         }
         let of_study = |origin: &ProcessOrigin| origin.directory() == directory && of(origin);
-        let ended = if let Ok(ended) = server::end(of_study, grace).await {
+        let ended = if let Ok(ended) = server::end_processes(of_study, grace).await {
             // Processes that a stop command has ended since then are reported as well.
             merged(all(&LeftoverFate::Ended), ended, |_| LeftoverFate::Ended)
         } else {

@@ -7,15 +7,15 @@ use super::memory::start_key;
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::job::{Job, JobSearch};
-use crate::rule::{self, EngineRules, Facts, predicts};
+use crate::rule::{self, EngineRules, Facts, predicts_failure};
 use crate::store::{FailedStart, RuleTest, RuleTestKey, RuleVerdict, StartKey, Store, StoreError};
 use crate::trial::{FailureKind, Outcome, Trial};
 
 /// The most launches of a study that test rules.
-pub(super) const MOST_RULE_TESTS: usize = 3;
+pub(super) const MAX_RULE_TESTS: usize = 3;
 
 /// The most tests of a rule, if they are inconclusive.
-const MOST_ATTEMPTS: usize = 2;
+const MAX_ATTEMPTS: usize = 2;
 
 /// A launch that would test a rule.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,14 +55,14 @@ impl RuleVerdicts {
     }
 
     /// Returns the engine's rule of this identifier; `None` if only another version of this program has it.
-    pub(super) fn known(&self, rule: &str) -> Option<&'static str> {
+    pub(super) fn rule_id(&self, rule: &str) -> Option<&'static str> {
         self.engine?.all().map(|known| known.id).find(|known| *known == rule)
     }
 
     /// Derives the verdict from a launch that tested a rule.
     pub(super) fn conclude(&self, rule: &str, trial: &Trial) -> RuleVerdict {
         let served = trial.startup_s.is_some();
-        let is_predicted = |kind| self.engine.is_some_and(|engine| predicts(engine.subject(rule), kind));
+        let is_predicted = |kind| self.engine.is_some_and(|engine| predicts_failure(engine.subject(rule), kind));
         match &trial.outcome {
             Outcome::Measured(_) => RuleVerdict::Refuted,
             // The engine answered every request; only the load generator was too slow.
@@ -77,7 +77,7 @@ impl RuleVerdicts {
     pub fn refuted(&self) -> Vec<(&'static str, &RuleTest)> {
         let mut refuted: Vec<(&'static str, &RuleTest)> = Vec::new();
         for test in self.tests.iter().filter(|test| test.verdict == Some(RuleVerdict::Refuted)) {
-            if let Some(rule) = self.known(&test.rule)
+            if let Some(rule) = self.rule_id(&test.rule)
                 && !refuted.iter().any(|(other, _)| *other == rule)
             {
                 refuted.push((rule, test));
@@ -88,7 +88,7 @@ impl RuleVerdicts {
 
     /// Returns the rules to set aside.
     #[must_use]
-    pub fn left_aside(&self) -> Vec<&'static str> {
+    pub fn rules_to_set_aside(&self) -> Vec<&'static str> {
         self.refuted().into_iter().map(|(rule, _)| rule).collect()
     }
 
@@ -102,12 +102,12 @@ impl RuleVerdicts {
         self.tests.iter().filter(move |test| test.study == study && test.verdict.is_none())
     }
 
-    /// Returns whether a rule needs no further test: a test confirmed or refuted it, `MOST_ATTEMPTS` tests were
+    /// Returns whether a rule needs no further test: a test confirmed or refuted it, `MAX_ATTEMPTS` tests were
     /// inconclusive, or an earlier start failed as predicted.
     pub(super) fn is_decided(&self, rule: &str, facts: &Facts<'_>) -> bool {
         let verdicts = || self.tests.iter().filter(|test| test.rule == rule).filter_map(|test| test.verdict);
         let is_clear = verdicts().any(|verdict| verdict != RuleVerdict::Inconclusive);
-        is_clear || verdicts().count() >= MOST_ATTEMPTS || self.failed.iter().any(|start| confirms(rule, start, facts))
+        is_clear || verdicts().count() >= MAX_ATTEMPTS || self.failed.iter().any(|start| confirms(rule, start, facts))
     }
 
     /// Returns the last trial of a study that tested a rule and has ended.
@@ -120,7 +120,7 @@ impl RuleVerdicts {
     #[must_use]
     pub fn planned(&self, search: &JobSearch<'_>, removal: &rule::SpaceRemoval) -> Vec<PlannedRuleTest> {
         let near = &search.space.fixed;
-        let testable = search.testable(removal).into_iter();
+        let testable = search.testable_rules(removal).into_iter();
         let undecided = testable.filter(|testable| !self.is_decided(testable.rule, &search.facts));
         let planned = undecided.filter_map(|testable| {
             let (config, finding) = search.rule_test(testable.rule, near, |_| true)?;
@@ -128,14 +128,14 @@ impl RuleVerdicts {
             let (reason, message) = (testable.to_string(), finding.message);
             Some(PlannedRuleTest { rule, removes_defaults, reason, config, message })
         });
-        planned.take(MOST_RULE_TESTS).collect()
+        planned.take(MAX_RULE_TESTS).collect()
     }
 }
 
 /// Returns whether the rule rejects the configuration of a start that failed as the rule predicts.
 fn confirms(rule: &str, start: &FailedStart, facts: &Facts<'_>) -> bool {
     let facts = Facts { env: &start.env, ..*facts };
-    let is_predicted = facts.engine.is_some_and(|engine| predicts(engine.subject(rule), start.kind));
+    let is_predicted = facts.engine.is_some_and(|engine| predicts_failure(engine.subject(rule), start.kind));
     is_predicted && rule::check(&start.config, &facts).iter().any(|finding| finding.rule == rule)
 }
 

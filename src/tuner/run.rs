@@ -7,14 +7,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::time::RunTime;
-use super::{EventObserver, Lock, LockError, Slots, StopRequest, TuneError, TunerEvent, reap};
+use super::{EventObserver, LockError, Slots, StopRequest, StudyLock, TuneError, TunerEvent, reap};
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::facts::Host;
 use crate::job::{Job, differences};
 use crate::private_files::{create_private_directory, restrict_files};
 use crate::rule::Facts;
-use crate::server::{self, OwedStop, ProcessOrigin};
+use crate::server::{self, PendingStop, ProcessOrigin};
 use crate::store::{Store, Study};
 
 /// The data that all parts of a run share. It does not change while launches run.
@@ -32,13 +32,13 @@ pub(super) struct StudyRun<'a> {
 
 impl StudyRun<'_> {
     /// Sends an event to the observer.
-    pub(super) fn tell(&self, event: TunerEvent) {
+    pub(super) fn emit(&self, event: TunerEvent) {
         (self.observer)(event);
     }
 
     /// Sends a notice for the user to the observer.
     pub(super) fn notice(&self, text: String) {
-        self.tell(TunerEvent::Noticed { text });
+        self.emit(TunerEvent::Notice { text });
     }
 
     /// Returns the stop that is requested at present.
@@ -47,7 +47,7 @@ impl StudyRun<'_> {
     }
 
     /// Waits until at least this stop is requested. Never returns if the sender is gone.
-    pub(super) async fn stopped(&self, at_least: StopRequest) {
+    pub(super) async fn wait_for_stop(&self, at_least: StopRequest) {
         if self.stop.clone().wait_for(|stop| *stop >= at_least).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -60,7 +60,7 @@ impl StudyRun<'_> {
     ) -> Result<Option<T>, TuneError> {
         tokio::select! {
             biased;
-            () = self.stopped(StopRequest::Gently) => Ok(None),
+            () = self.wait_for_stop(StopRequest::Graceful) => Ok(None),
             done = work => done.map(Some),
         }
     }
@@ -71,7 +71,7 @@ impl StudyRun<'_> {
     }
 
     /// Merges the values of the study's `engine.args` into a configuration.
-    pub(super) fn whole(&self, config: &Config) -> Config {
+    pub(super) fn with_engine_args(&self, config: &Config) -> Config {
         self.job.with_arguments(config, self.installed.version)
     }
 
@@ -89,14 +89,14 @@ impl StudyRun<'_> {
 ///
 /// # Errors
 /// If the database holds a study of this name with another definition.
-pub(super) async fn study_row(job: &Job, store: &Store) -> Result<Study, TuneError> {
+pub(super) async fn find_or_create_study(job: &Job, store: &Store) -> Result<Study, TuneError> {
     let definition = job.definition();
     match store.study(&job.name).await? {
         None => Ok(store.create_study(&job.name, &definition, &Host::detect()).await?),
         Some(study) => {
             let differences = differences(&definition, &study.definition);
             if !differences.is_empty() {
-                return Err(TuneError::Differs { name: study.name, differences });
+                return Err(TuneError::DefinitionDiffers { name: study.name, differences });
             }
             Ok(study)
         }
@@ -107,13 +107,13 @@ pub(super) async fn study_row(job: &Job, store: &Store) -> Result<Study, TuneErr
 ///
 /// # Errors
 /// If the directory cannot be written, or another tuner runs the study.
-pub(super) fn lock_study(job: &Job, store: &Store) -> Result<Lock, TuneError> {
+pub(super) fn lock_study(job: &Job, store: &Store) -> Result<StudyLock, TuneError> {
     let directory = server::log_directory(store.path(), &job.name);
     let io = |source| LockError::Io { path: directory.clone(), source };
     // The folder of all studies' logs, then that of this study.
     directory.parent().map_or(Ok(()), create_private_directory).map_err(io)?;
     create_private_directory(&directory).and_then(|()| restrict_files(&directory)).map_err(io)?;
-    Ok(Lock::acquire(&directory.join("lock"))?)
+    Ok(StudyLock::acquire(&directory.join("lock"))?)
 }
 
 /// Runs the stop commands that a killed tuner still owed, and ends the processes that it has left running.
@@ -121,15 +121,15 @@ pub(super) fn lock_study(job: &Job, store: &Store) -> Result<Lock, TuneError> {
 /// # Errors
 /// If one of them does not end.
 pub(super) async fn end_leftovers(run: &StudyRun<'_>) -> Result<(), TuneError> {
-    for owed in OwedStop::of(&run.log_directory()) {
-        if let Err(error) = owed.pay(reap::STOP_COMMAND_LIMIT).await {
-            run.tell(TunerEvent::StopCommand { error });
+    for owed in PendingStop::of(&run.log_directory()) {
+        if let Err(error) = owed.run(reap::STOP_COMMAND_LIMIT).await {
+            run.emit(TunerEvent::StopCommandFailed { error });
         }
     }
     let of_study = |origin: &ProcessOrigin| origin.study == run.job.name && origin.is_of(run.store.path());
-    let processes = server::end(of_study, Duration::ZERO).await?.len();
+    let processes = server::end_processes(of_study, Duration::ZERO).await?.len();
     if processes > 0 {
-        run.tell(TunerEvent::Swept { processes });
+        run.emit(TunerEvent::LeftoversEnded { processes });
     }
     Ok(())
 }

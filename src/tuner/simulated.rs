@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::believe::twin_question;
-use super::context::ContextKeeper;
+use super::context::RunContext;
 use super::estimate::startup_s;
 use super::journal::Journal;
 use super::launcher::{EndedOrder, LaunchEnd, LaunchOrder, Launches, command_line, failed};
 use super::preflighter::Preflighter;
 use super::run::StudyRun;
 use super::scheduler::Scheduler;
+use super::study_priors::twin_question;
 use super::time::RunTime;
-use super::{EventObserver, Slots, StopRequest, StudyEnding, Summary, TuneError, TunerEvent, run, steps};
+use super::{EventObserver, RunSummary, Slots, StopRequest, StudyEnding, TuneError, TunerEvent, run, steps};
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::facts::{TrialContext, TrialDevices};
@@ -49,7 +49,7 @@ impl std::fmt::Debug for SimulatedStudy<'_> {
 /// A finished run of a simulated study.
 #[derive(Debug)]
 pub struct SimulatedRun {
-    pub summary: Summary,
+    pub summary: RunSummary,
     /// The duration of the run on its own clock.
     pub elapsed: Duration,
 }
@@ -62,22 +62,22 @@ impl SimulatedStudy<'_> {
     pub async fn run(self) -> Result<SimulatedRun, TuneError> {
         let Self { job, store, installed, slots, observer } = self;
         installed.preset(job).map_err(TuneError::NoTwin)?;
-        let study = run::study_row(job, store).await?;
+        let study = run::find_or_create_study(job, store).await?;
         let (stop, stopped) = watch::channel(StopRequest::No);
         let device = TrialDevices::described(installed.device);
         let run = StudyRun { job, store, study, installed, slots, observer, stop: stopped, time: RunTime::simulated() };
         let present = TrialContext { device, ..TrialContext::default() };
-        let context = ContextKeeper::new(&run, false, present);
+        let context = RunContext::new(&run, false, present);
         let preflighter = Preflighter::new(&run, None);
         let journal = Journal::new(&run, &context);
         let scheduler = Scheduler::open(&run, &journal, &preflighter).await?;
-        let ending = match steps::take(&run, scheduler, PredictedLaunches::new(&run, stop)).await? {
+        let ending = match steps::execute_steps(&run, scheduler, PredictedLaunches::new(&run, stop)).await? {
             StudyEnding::Interrupted => StudyEnding::TimeSpent,
             ending => ending,
         };
-        run.tell(TunerEvent::End(ending.clone()));
+        run.emit(TunerEvent::RunEnded(ending.clone()));
         let elapsed = run.time.elapsed();
-        Ok(SimulatedRun { summary: Summary { study: run.study, ending }, elapsed })
+        Ok(SimulatedRun { summary: RunSummary { study: run.study, ending }, elapsed })
     }
 }
 
@@ -91,7 +91,7 @@ struct PredictedLaunch {
 /// Launches whose outcomes are predicted when they start.
 struct PredictedLaunches<'l> {
     run: &'l StudyRun<'l>,
-    outlook: JobForecaster,
+    forecaster: JobForecaster,
     /// Predictions by the keys of their configurations, since confirmations repeat configurations.
     predicted: BTreeMap<String, Outcome>,
     running: Vec<PredictedLaunch>,
@@ -103,7 +103,7 @@ struct PredictedLaunches<'l> {
 impl<'l> PredictedLaunches<'l> {
     fn new(run: &'l StudyRun<'l>, stop: watch::Sender<StopRequest>) -> Self {
         let (predicted, running, ended) = (BTreeMap::new(), Vec::new(), VecDeque::new());
-        Self { run, outlook: JobForecaster::new(run.job), predicted, running, ended, stop }
+        Self { run, forecaster: JobForecaster::new(run.job), predicted, running, ended, stop }
     }
 
     /// Returns the trial that a launch would produce. It has no log and no processes.
@@ -138,7 +138,7 @@ impl<'l> PredictedLaunches<'l> {
         let calibration = Calibration::none();
         let question = twin_question(self.run.job, &self.run.installed, config.clone(), &calibration);
         let question = question.map_err(TuneError::NoTwin)?;
-        let outcome = match self.outlook.forecast(&question, ForecastSpan::Own, None) {
+        let outcome = match self.forecaster.forecast(&question, ForecastSpan::Own, None) {
             // A real engine does not reject a launch: it exits during its start.
             Ok(forecast) => match forecast.outcome {
                 Outcome::Rejected(refused) => failed(FailureKind::StartupExit, refused.message),
@@ -179,8 +179,8 @@ impl Launches for PredictedLaunches<'_> {
         self.run.time.advance_to(end.min(limit));
         let result = result.map(|trial| {
             if end > limit {
-                self.stop.send_replace(StopRequest::Gently);
-                return LaunchEnd::Ended(StudyEnding::Interrupted);
+                self.stop.send_replace(StopRequest::Graceful);
+                return LaunchEnd::RunEnded(StudyEnding::Interrupted);
             }
             LaunchEnd::Outcome(trial.into())
         });

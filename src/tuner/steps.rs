@@ -9,7 +9,7 @@ use super::{StopRequest, StudyEnding, TuneError, TunerEvent};
 ///
 /// # Errors
 /// If the tuner cannot go on. Running launches are measured to their end first.
-pub(super) async fn take(
+pub(super) async fn execute_steps(
     run: &StudyRun<'_>,
     mut scheduler: Scheduler<'_>,
     mut launches: impl Launches,
@@ -18,17 +18,17 @@ pub(super) async fn take(
     let mut is_told = false;
     loop {
         if let Some(ended) = launches.ended() {
-            let settled = launches.alongside(Box::pin(scheduler.settle(ended))).await;
+            let settled = launches.alongside(Box::pin(scheduler.process_end(ended))).await;
             match (settled, &end) {
                 (Ok(None), _) | (Ok(Some(_)), Some(_)) => {}
                 (Ok(Some(ending)), None) => end = Some(Ok(ending)),
                 (Err(error), None) => end = Some(Err(error)),
-                (Err(error), Some(_)) => run.tell(TunerEvent::Also { error: error.to_string() }),
+                (Err(error), Some(_)) => run.emit(TunerEvent::FurtherError { error: error.to_string() }),
             }
         } else if end.is_some() {
             // Running launches are measured to their end, unless the user has requested a stop.
             if !std::mem::replace(&mut is_told, true) {
-                tell_last(run, end.as_ref(), launches.count());
+                report_last(run, end.as_ref(), launches.count());
             }
             if !launches.wait().await {
                 break;
@@ -39,27 +39,27 @@ pub(super) async fn take(
                 Ok(NextAction::Wait) => {
                     assert!(launches.wait().await, "the scheduler waits, but no launch runs");
                 }
-                Ok(NextAction::Propose) => {}
+                Ok(NextAction::AskAgain) => {}
                 Ok(NextAction::End(ending)) => end = Some(Ok(ending)),
                 Err(error) => end = Some(Err(error)),
             }
         }
     }
     let ending = end.unwrap_or(Ok(StudyEnding::Interrupted))?;
-    if run.stop() < StopRequest::Now {
+    if run.stop() < StopRequest::Immediate {
         scheduler.judge().await?;
     }
     Ok(ending)
 }
 
 /// Reports why no further trial begins while some still run: their end may be an hour away.
-fn tell_last(run: &StudyRun<'_>, end: Option<&Result<StudyEnding, TuneError>>, running: usize) {
+fn report_last(run: &StudyRun<'_>, end: Option<&Result<StudyEnding, TuneError>>, running: usize) {
     let why = match end {
         Some(Ok(ending)) => ending.to_string(),
         Some(Err(error)) => error.to_string(),
         None => return,
     };
     if running > 0 && run.stop() == StopRequest::No {
-        run.tell(TunerEvent::Last { why, running });
+        run.emit(TunerEvent::NoFurtherTrials { why, running });
     }
 }

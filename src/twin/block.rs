@@ -25,13 +25,13 @@ struct Block {
     next: BlockId,
 }
 
-type Map<V> = HashMap<u64, V, BuildHasherDefault<Plain>>;
+type Map<V> = HashMap<u64, V, BuildHasherDefault<IdentityHasher>>;
 
 /// Hasher for keys that are hashes already.
 #[derive(Debug, Default)]
-struct Plain(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for Plain {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -56,7 +56,7 @@ pub(super) struct BlockPool {
     /// The block that is found for each hash.
     by_hash: Map<BlockId>,
     /// Further blocks with the same hash as the one in `by_hash`, in the order of their publication.
-    twins: Map<Vec<BlockId>>,
+    duplicates: Map<Vec<BlockId>>,
     /// Unused blocks without findable contents.
     empty: Vec<BlockId>,
     /// Ends of the list of unused blocks with findable contents.
@@ -71,7 +71,7 @@ impl BlockPool {
             capacity,
             blocks: Vec::new(),
             by_hash: Map::default(),
-            twins: Map::default(),
+            duplicates: Map::default(),
             empty: Vec::new(),
             oldest: NONE,
             newest: NONE,
@@ -109,7 +109,7 @@ impl BlockPool {
         let block = &mut self.blocks[id as usize];
         block.users = 1;
         if let Some(hash) = block.hash.take() {
-            self.hide(id, hash);
+            self.unpublish(id, hash);
         }
         Some(id)
     }
@@ -140,15 +140,15 @@ impl BlockPool {
         }
         block.hash = Some(hash);
         match self.by_hash.entry(hash) {
-            Entry::Occupied(_) => self.twins.entry(hash).or_default().push(id),
+            Entry::Occupied(_) => self.duplicates.entry(hash).or_default().push(id),
             Entry::Vacant(vacant) => _ = vacant.insert(id),
         }
     }
 
     /// Removes a block from the index, because it loses these contents.
-    fn hide(&mut self, id: BlockId, hash: u64) {
+    fn unpublish(&mut self, id: BlockId, hash: u64) {
         let first = self.by_hash.get(&hash) == Some(&id);
-        let Some(twins) = self.twins.get_mut(&hash) else {
+        let Some(twins) = self.duplicates.get_mut(&hash) else {
             self.by_hash.remove(&hash);
             return;
         };
@@ -158,7 +158,7 @@ impl BlockPool {
             twins.retain(|twin| *twin != id);
         }
         if twins.is_empty() {
-            self.twins.remove(&hash);
+            self.duplicates.remove(&hash);
         }
     }
 
@@ -184,13 +184,13 @@ impl BlockPool {
     }
 
     /// Forgets the contents of all unused blocks.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn forget_contents(&mut self) {
         // The blocks stay in the list of findable ones. This only changes the order of their reuse.
         let mut id = self.oldest;
         while id != NONE {
             let next = self.blocks[id as usize].next;
             if let Some(hash) = self.blocks[id as usize].hash.take() {
-                self.hide(id, hash);
+                self.unpublish(id, hash);
             }
             id = next;
         }
@@ -230,7 +230,7 @@ mod tests {
         pool.share(b);
         assert_eq!(pool.unused(), 0);
         pool.release(b);
-        pool.forget();
+        pool.forget_contents();
         assert_eq!((pool.find(8), pool.unused()), (None, 1));
     }
 

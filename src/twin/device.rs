@@ -13,7 +13,7 @@ pub struct DevicePreset {
     /// Total memory in bytes.
     pub memory: u64,
     /// Bytes of `memory` in use before the engine has allocated anything.
-    pub context: u64,
+    pub context_memory: u64,
     /// Memory bandwidth in bytes per second.
     pub bandwidth: f64,
     /// Dense 16-bit operations per second with 32-bit accumulation.
@@ -54,7 +54,7 @@ pub(super) const GPU: DevicePreset = DevicePreset {
     name: "",
     cpu: false,
     memory: 0,
-    context: 400 * MIB,
+    context_memory: 400 * MIB,
     bandwidth: 0.0,
     compute: 0.0,
     bandwidth_efficiency: 0.8,
@@ -189,7 +189,7 @@ const PRESETS: [DevicePreset; 10] = [
         name: "cpu",
         cpu: true,
         memory: 16 * GIB,
-        context: 0,
+        context_memory: 0,
         bandwidth: 20e9,
         compute: 600e9,
         bandwidth_efficiency: 0.7,
@@ -261,7 +261,7 @@ mod tests {
                 preset.attention_efficiency,
             ];
             assert!(shares.iter().all(|share| (0.3..1.0).contains(share)), "{preset:?}");
-            assert!(preset.memory > preset.context && preset.mixed_reading >= 1.0, "{preset:?}");
+            assert!(preset.memory > preset.context_memory && preset.mixed_reading >= 1.0, "{preset:?}");
         }
     }
 }

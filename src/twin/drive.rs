@@ -12,7 +12,7 @@ use super::fleet::Fleet;
 use super::frontend::FrontendProcess;
 use super::replica::ScheduledStep;
 use super::sequence::RequestId;
-use super::source::{Arrivals, AskedRequest, NextArrival, RequestSource, TwinArrival, Users};
+use super::source::{Arrivals, NextArrival, RequestSource, SentRequest, TwinArrival, Users};
 use super::step_time::StepTime;
 use crate::workload::Workload;
 
@@ -26,7 +26,7 @@ pub struct VirtualReply {
     /// Index of the engine that has answered.
     pub replica: usize,
     /// When the front end received the request.
-    pub asked: Duration,
+    pub received_at: Duration,
     /// Time from `asked` to the first token.
     pub ttft: Duration,
     /// Times from one chunk of the stream to the next. A chunk is one token, or more if drafts were accepted or if
@@ -41,7 +41,7 @@ impl VirtualReply {
     /// Returns when the client has received the last token.
     #[must_use]
     pub fn finished(&self) -> Duration {
-        self.asked + self.ttft + self.gaps.iter().sum::<Duration>()
+        self.received_at + self.ttft + self.gaps.iter().sum::<Duration>()
     }
 
     /// Returns the number of output tokens.
@@ -91,7 +91,7 @@ impl Drive<'_> {
     ///
     /// # Errors
     /// If a request of the workload cannot be served with these settings.
-    pub fn closed(
+    pub fn run_closed_loop(
         &mut self,
         workload: &dyn Workload,
         requests: u64,
@@ -105,7 +105,7 @@ impl Drive<'_> {
     ///
     /// # Errors
     /// If one of them cannot be served with these settings.
-    pub fn open(
+    pub fn run_open_loop(
         &mut self,
         arrivals: impl Iterator<Item = TwinArrival>,
         observer: &mut dyn DriveObserver,
@@ -126,31 +126,31 @@ impl Drive<'_> {
         }
         let mut desk = FrontendProcess::new(step_time.frontend());
         let mut received = VecDeque::new();
-        let mut open = Open::default();
+        let mut open = OpenRequests::default();
         let mut now = Duration::ZERO;
         loop {
             let due = loop {
                 match source.next(now) {
-                    NextArrival::Ask(asked) => {
+                    NextArrival::Request(asked) => {
                         received.push_back((desk.receive(asked.arrival.at, asked.prompt_len()), asked));
                     }
-                    NextArrival::At(at) => break Some(at),
-                    NextArrival::Wait => break None,
+                    NextArrival::NotBefore(at) => break Some(at),
+                    NextArrival::AwaitReply => break None,
                 }
             };
             while let Some((_, asked)) = received.pop_front_if(|(known, _)| *known <= now) {
                 open.ask(asked, now, &mut fleet)?;
             }
-            fleet.fill(now, |work| step_time.of(work), |flight| observer.step(&flight.seen));
+            fleet.fill(now, |work| step_time.step_duration(work), |flight| observer.step(&flight.step));
             let known = received.front().map(|(known, _)| *known);
-            let next = [fleet.due(), known, due].into_iter().flatten().min();
+            let next = [fleet.next_step_end(), known, due].into_iter().flatten().min();
             let Some(next) = next.filter(|_| !observer.is_done()) else { return Ok(()) };
             now = now.max(next);
-            fleet.ended(now, |_, _, events| {
-                desk.take(now);
+            fleet.finish_ended_steps(now, |_, _, events| {
+                desk.receive_output(now);
                 for event in events.iter().filter(|event| event.sent > 0) {
                     let delivered = desk.write();
-                    if let Some((reply, user)) = open.see(event, delivered) {
+                    if let Some((reply, user)) = open.record_delivery(event, delivered) {
                         source.answered(user, &reply, delivered);
                         observer.reply(reply);
                     }
@@ -160,7 +160,7 @@ impl Drive<'_> {
     }
 }
 
-/// Runs [`Drive::closed`] on one engine. The replies are in the order of their ends.
+/// Runs [`Drive::run_closed_loop`] on one engine. The replies are in the order of their ends.
 ///
 /// # Errors
 /// If a request of the workload cannot be served with these settings.
@@ -174,13 +174,13 @@ pub fn drive(
     let engines = std::slice::from_mut(engine);
     let mut replies = Vec::new();
     let mut drive = Drive { engines, step_time };
-    drive.closed(workload, requests, concurrency, &mut replies)?;
+    drive.run_closed_loop(workload, requests, concurrency, &mut replies)?;
     Ok(replies)
 }
 
 /// The requests under way. A request's id in the engine is its index here.
 #[derive(Debug)]
-struct Open<U> {
+struct OpenRequests<U> {
     requests: Vec<Option<Request<U>>>,
     vacant: Vec<usize>,
 }
@@ -189,26 +189,26 @@ struct Open<U> {
 #[derive(Debug)]
 struct Request<U> {
     reply: VirtualReply,
-    last: Duration,
+    last_delivery: Duration,
     user: U,
 }
 
-impl<U> Default for Open<U> {
+impl<U> Default for OpenRequests<U> {
     fn default() -> Self {
         Self { requests: Vec::new(), vacant: Vec::new() }
     }
 }
 
-impl<U> Open<U> {
+impl<U> OpenRequests<U> {
     /// Gives a request to one of the engines and stores it.
     fn ask(
         &mut self,
-        asked: AskedRequest<U>,
+        asked: SentRequest<U>,
         now: Duration,
         fleet: &mut Fleet<&mut TwinEngine>,
     ) -> Result<(), AddError> {
         let prompt_len = asked.prompt_len();
-        let AskedRequest { arrival, index, turn, user } = asked;
+        let SentRequest { arrival, index, turn, user } = asked;
         let place = self.vacant.pop().unwrap_or(self.requests.len());
         let ask = TwinRequest {
             id: RequestId(place as u64),
@@ -219,8 +219,8 @@ impl<U> Open<U> {
         };
         let replica = fleet.ask(&ask, now)?;
         let (asked, ttft, gaps) = (arrival.at, Duration::ZERO, Vec::new());
-        let reply = VirtualReply { index, turn, replica, asked, ttft, gaps, prompt_len, tokens: 0 };
-        let request = Some(Request { reply, last: asked, user });
+        let reply = VirtualReply { index, turn, replica, received_at: asked, ttft, gaps, prompt_len, tokens: 0 };
+        let request = Some(Request { reply, last_delivery: asked, user });
         match self.requests.get_mut(place) {
             Some(vacant) => *vacant = request,
             None => self.requests.push(request),
@@ -229,11 +229,11 @@ impl<U> Open<U> {
     }
 
     /// Records a delivery to the client. Returns the whole reply after the last token.
-    fn see(&mut self, event: &StepEvent, now: Duration) -> Option<(VirtualReply, U)> {
+    fn record_delivery(&mut self, event: &StepEvent, now: Duration) -> Option<(VirtualReply, U)> {
         let place = usize::try_from(event.id.0).ok()?;
         let request = self.requests.get_mut(place)?.as_mut()?;
-        let gap = now.saturating_sub(request.last);
-        request.last = now;
+        let gap = now.saturating_sub(request.last_delivery);
+        request.last_delivery = now;
         if request.reply.tokens == 0 {
             request.reply.ttft = gap;
         } else {

@@ -45,11 +45,11 @@ fn open(scheduling: Scheduling, engines: usize, arrivals: &[(Duration, u32, u32)
     };
     let mut log = Log::default();
     let mut drive = Drive { engines: &mut engines, step_time: &step_time };
-    drive.open(arrivals.iter().map(arrival), &mut log).unwrap();
+    drive.run_open_loop(arrivals.iter().map(arrival), &mut log).unwrap();
     // A step takes the time of its work, and no device computes two at once.
     for (index, seen) in log.steps.iter().enumerate() {
         if settings.scheduling.pipeline_stages == 1 {
-            assert_eq!(seen.end, seen.start + step_time.of(&seen.work));
+            assert_eq!(seen.end, seen.start + step_time.step_duration(&seen.work));
             let before = log.steps[..index].iter().filter(|before| before.replica == seen.replica);
             assert!(before.into_iter().all(|before| before.end <= seen.start));
         }
@@ -66,7 +66,7 @@ fn an_arrival_during_a_step_is_in_the_next_one_or_later_if_that_is_scheduled_alr
         let log = open(scheduling, 1, &[(Duration::ZERO, 4, 9), (MS, 4, 1)]);
         assert!(log.steps[0].end > MS);
         let reply = &log.replies[0];
-        assert_eq!((reply.index, reply.asked, MS + reply.ttft), (1, MS, log.steps[step].end));
+        assert_eq!((reply.index, reply.received_at, MS + reply.ttft), (1, MS, log.steps[step].end));
         assert_eq!((log.steps[step].running, log.steps[step].waiting, log.steps[step].work.tokens), (2, 0, 5));
         let first = &log.replies[1];
         assert_eq!((first.index, first.tokens, first.finished()), (0, 9, log.steps[8].end));
@@ -92,7 +92,7 @@ fn the_front_end_reads_one_request_after_the_other_and_writes_between_them() {
     let mut engine = [TwinEngine::new(settings).unwrap()];
     let mut log = Log::default();
     let mut drive = Drive { engines: &mut engine, step_time: &step_time };
-    drive.open([MS, MS, 50 * MS].into_iter().map(arrival), &mut log).unwrap();
+    drive.run_open_loop([MS, MS, 50 * MS].into_iter().map(arrival), &mut log).unwrap();
     let near = |a: Duration, b: Duration| assert!(a.abs_diff(b) < Duration::from_nanos(10), "{a:?} {b:?}");
     near(log.steps[0].start, MS + request);
     // The front end reads the second request during the first step, and writes that step's token after it.
@@ -177,7 +177,7 @@ fn a_user_thinks_before_the_next_turn_and_then_asks_with_the_history() {
     let replies = drive(&mut engine, &step_time, &*workload, 5, 1).unwrap();
     let seen: Vec<_> = replies.iter().map(|reply| (reply.index, reply.turn, reply.prompt_len)).collect();
     assert_eq!(seen, [(0, 0, 20), (0, 1, 35), (0, 2, 50), (1, 0, 20), (1, 1, 35)]);
-    let pause = |at: usize| replies[at].asked.saturating_sub(replies[at - 1].finished());
+    let pause = |at: usize| replies[at].received_at.saturating_sub(replies[at - 1].finished());
     assert_eq!([1, 2, 3].map(pause), [Duration::from_secs(3), Duration::from_secs(3), Duration::ZERO]);
 }
 

@@ -11,7 +11,7 @@ use super::ask::{AddError, Tokens, TwinRequest};
 use super::batch::{Batch, Item};
 use super::block::{BlockId, BlockPool};
 use super::queue::Queue;
-use super::schedule_v0::Delay;
+use super::schedule_v0::PromptDelay;
 use super::sequence::{RequestId, Sequence};
 use super::settings::{QueueOrder, Settings, SettingsError};
 
@@ -36,7 +36,7 @@ pub struct Counters {
     pub preemptions: u64,
     /// Reported preemptions: those after which the request has generated a token. vLLM reports a preemption with the
     /// next output of the request (`update_from_events` of `v1/metrics/stats.py`).
-    pub told_preemptions: u64,
+    pub reported_preemptions: u64,
     /// Prompt tokens of requests whose first token was generated.
     pub prompt_tokens: u64,
     /// Part of `prompt_tokens` that was in the cache when the request was first admitted.
@@ -65,7 +65,7 @@ pub enum WaitReason {
     Budget,
     /// V0 delays prompts in favour of decodes (`scheduler-delay-factor`). Or a step from before the request's
     /// preemption must end first.
-    Turn,
+    Delay,
 }
 
 /// The scheduler and the paged cache, without a clock and without a device.
@@ -84,18 +84,18 @@ pub struct TwinEngine {
     /// Slots of running requests, in the order of admission.
     pub(super) running: Vec<usize>,
     /// Number of requests in `running` that were aborted since the last step.
-    gone: usize,
+    aborted_running: usize,
     /// Number of scheduled batches, empty ones included.
     pub(super) round: u64,
     /// Number of steps that have not ended.
     pub(super) under_way: usize,
     pub(super) counters: Counters,
     /// Number of accepted drafts for each position among the drafts of a request and step.
-    pub(super) accepted_at: Vec<u64>,
+    pub(super) accepted_by_position: Vec<u64>,
     /// State of `scheduler-delay-factor`; V0 only.
-    pub(super) delay: Delay,
+    pub(super) delay: PromptDelay,
     /// Why the last step did not admit the first waiting request.
-    pub(super) wait: Option<WaitReason>,
+    pub(super) wait_reason: Option<WaitReason>,
     /// Buffer of `cached`, reused between admissions.
     found: Vec<BlockId>,
 }
@@ -116,13 +116,13 @@ impl TwinEngine {
             serials: 0,
             waiting: Queue::new(order),
             running: Vec::new(),
-            gone: 0,
+            aborted_running: 0,
             round: 0,
             under_way: 0,
             counters: Counters::default(),
-            accepted_at: vec![0; drafts],
-            delay: Delay::default(),
-            wait: None,
+            accepted_by_position: vec![0; drafts],
+            delay: PromptDelay::default(),
+            wait_reason: None,
             found: Vec::new(),
         })
     }
@@ -160,7 +160,7 @@ impl TwinEngine {
         sequence.priority = ask.priority;
         // vLLM limits the requested tokens to the rest of `max_model_len`.
         let most = ask.most_output.unwrap_or(output).min(max_model_len - prompt_len);
-        sequence.most_output = most.max(output);
+        sequence.max_output = most.max(output);
         if self.settings.resolved.prefix_caching
             && let Tokens::Ids(ids) = &ask.prompt
         {
@@ -182,7 +182,7 @@ impl TwinEngine {
     /// compute for it. The cost is O(1) amortized, plus the number of the request's blocks.
     pub fn abort(&mut self, id: RequestId) -> bool {
         let Some(slot) = self.slots.get(&id).copied() else { return false };
-        self.gone += usize::from(self.sequences[slot].running);
+        self.aborted_running += usize::from(self.sequences[slot].running);
         self.remove(slot);
         self.counters.aborted += 1;
         true
@@ -190,12 +190,12 @@ impl TwinEngine {
 
     /// Schedules the next step. Returns `None` if nothing can be scheduled, at least until a step under way has ended.
     pub fn step(&mut self, now: Duration) -> Option<Batch> {
-        if self.gone > 0 {
-            self.sweep();
+        if self.aborted_running > 0 {
+            self.remove_ended();
         }
         loop {
             self.round += 1;
-            self.wait = None;
+            self.wait_reason = None;
             let before = self.counters.preemptions;
             let batch = if self.settings.resolved.v0 { self.step_v0(now) } else { self.step_v1() };
             if !batch.items.is_empty() {
@@ -213,10 +213,10 @@ impl TwinEngine {
     }
 
     /// Removes aborted and finished requests from the running ones.
-    pub(super) fn sweep(&mut self) {
+    pub(super) fn remove_ended(&mut self) {
         let sequences = &self.sequences;
         self.running.retain(|slot| sequences[*slot].running);
-        self.gone = 0;
+        self.aborted_running = 0;
     }
 
     /// Prepares the requests of a scheduled step for the next one: `_update_after_schedule` of vLLM's
@@ -233,14 +233,14 @@ impl TwinEngine {
             if scheduling.async_scheduling && item.samples {
                 sequence.placeholders += 1 + item.drafts;
                 sequence.drafts = drafts;
-                sequence.eligible = self.round + u64::from(scheduling.pipeline_stages);
+                sequence.eligible_round = self.round + u64::from(scheduling.pipeline_stages);
             }
         }
     }
 
     /// Forgets the contents of all cache blocks that no request uses.
     pub fn reset_prefix_cache(&mut self) {
-        self.pool.forget();
+        self.pool.forget_contents();
     }
 
     #[must_use]
@@ -256,14 +256,14 @@ impl TwinEngine {
     /// Returns the number of accepted drafts for each position among the drafts of a request and step. Empty without
     /// speculation.
     #[must_use]
-    pub fn accepted_at(&self) -> &[u64] {
-        &self.accepted_at
+    pub fn accepted_by_position(&self) -> &[u64] {
+        &self.accepted_by_position
     }
 
     /// Returns the number of running requests.
     #[must_use]
     pub fn running(&self) -> usize {
-        self.running.len() - self.gone
+        self.running.len() - self.aborted_running
     }
 
     /// Returns whether no request is running or waiting.
@@ -280,8 +280,8 @@ impl TwinEngine {
 
     /// Returns why the last step did not admit the first waiting request. `None` if no request waits.
     #[must_use]
-    pub fn why_waiting(&self) -> Option<WaitReason> {
-        self.wait.filter(|_| self.waiting() > 0)
+    pub fn wait_reason(&self) -> Option<WaitReason> {
+        self.wait_reason.filter(|_| self.waiting() > 0)
     }
 
     /// Returns the share of the blocks that are in use, 0 to 1.
@@ -328,7 +328,7 @@ impl TwinEngine {
 
     /// Returns the cached blocks that hold the beginning of this request. The block of its last token is never
     /// included, because at least that token has to be computed.
-    pub(super) fn cached(&mut self, slot: usize) -> Vec<BlockId> {
+    pub(super) fn find_cached(&mut self, slot: usize) -> Vec<BlockId> {
         let mut found = std::mem::take(&mut self.found);
         found.clear();
         if self.settings.resolved.prefix_caching {
@@ -339,13 +339,13 @@ impl TwinEngine {
         found
     }
 
-    /// Returns a list of [`TwinEngine::cached`](Self::cached), so that its memory is reused.
+    /// Returns a list of [`TwinEngine::cached`](Self::find_cached), so that its memory is reused.
     pub(super) fn give_back(&mut self, found: Vec<BlockId>) {
         self.found = found;
     }
 
     /// Adds a request with reserved blocks to the batch.
-    pub(super) fn include(&self, batch: &mut Batch, slot: usize, tokens: u32) {
+    pub(super) fn add_to_batch(&self, batch: &mut Batch, slot: usize, tokens: u32) {
         let sequence = &self.sequences[slot];
         let known = sequence.len() + sequence.placeholders;
         let end = sequence.computed + tokens;
@@ -375,7 +375,7 @@ impl TwinEngine {
     /// Removes a request from the queue and the index, and frees its blocks and its slot. `running` is not changed.
     pub(super) fn remove(&mut self, slot: usize) {
         if self.sequences[slot].ticket != 0 {
-            self.waiting.leave(slot, &mut self.sequences);
+            self.waiting.remove(slot, &mut self.sequences);
         }
         self.release(slot);
         let sequence = &mut self.sequences[slot];

@@ -1,9 +1,9 @@
 //! Engines that share a load, as one state machine without a clock. A prediction advances it as fast as possible, the
 //! simulated server in real time.
 //!
-//! The caller advances from event to event. It calls [`Fleet::ended`] for steps that are over, [`Fleet::ask`] for
+//! The caller advances from event to event. It calls [`Fleet::finish_ended_steps`] for steps that are over, [`Fleet::ask`] for
 //! requests that have arrived, and then [`Fleet::fill`]. After that, nothing changes until the next request, or until
-//! the instant that [`Fleet::due`] returns.
+//! the instant that [`Fleet::next_step_end`] returns.
 
 use std::borrow::BorrowMut;
 use std::time::Duration;
@@ -82,18 +82,22 @@ impl<E: BorrowMut<TwinEngine>> Fleet<E> {
     }
 
     /// Returns the end of the next step.
-    pub(crate) fn due(&self) -> Option<Duration> {
-        self.replicas.iter().filter_map(Replica::due).min()
+    pub(crate) fn next_step_end(&self) -> Option<Duration> {
+        self.replicas.iter().filter_map(Replica::next_step_end).min()
     }
 
     /// Ends all steps that are over by `now`, engine by engine. `ended` receives each step with its engine and its
     /// events.
-    pub(crate) fn ended(&mut self, now: Duration, mut ended: impl FnMut(&StepFlight, &TwinEngine, &[StepEvent])) {
+    pub(crate) fn finish_ended_steps(
+        &mut self,
+        now: Duration,
+        mut ended: impl FnMut(&StepFlight, &TwinEngine, &[StepEvent]),
+    ) {
         self.balancer.publish(now, &self.replicas);
         for (at, replica) in self.replicas.iter_mut().enumerate() {
             while let Some(flight) = replica.ended(now) {
                 replica.engine_mut().finish_into(&flight.batch, &mut self.events);
-                replica.report();
+                replica.record_step_end();
                 for _ in self.events.iter().filter(|event| event.last) {
                     self.balancer.ended(at);
                 }

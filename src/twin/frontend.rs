@@ -31,29 +31,29 @@ impl Frontend {
 pub(crate) struct FrontendProcess {
     costs: Frontend,
     /// When its work so far is done.
-    free: Duration,
+    free_at: Duration,
 }
 
 impl FrontendProcess {
     pub(crate) fn new(costs: Frontend) -> Self {
-        Self { costs, free: Duration::ZERO }
+        Self { costs, free_at: Duration::ZERO }
     }
 
     /// Reads a request that arrives at `at`. Returns when the engine receives it.
     pub(crate) fn receive(&mut self, at: Duration, prompt_len: u32) -> Duration {
-        self.free = self.free.max(at) + self.costs.request(prompt_len);
-        self.free
+        self.free_at = self.free_at.max(at) + self.costs.request(prompt_len);
+        self.free_at
     }
 
     /// Receives the output of a step that ended at `at`. Its tokens are then written one by one ([`Self::write`]).
-    pub(crate) fn take(&mut self, at: Duration) {
-        self.free = self.free.max(at) + seconds(self.costs.step_s);
+    pub(crate) fn receive_output(&mut self, at: Duration) {
+        self.free_at = self.free_at.max(at) + seconds(self.costs.step_s);
     }
 
     /// Writes the next delivery. Returns when the client has received it.
     pub(crate) fn write(&mut self) -> Duration {
-        self.free += seconds(self.costs.stream_s);
-        self.free
+        self.free_at += seconds(self.costs.stream_s);
+        self.free_at
     }
 }
 
@@ -73,9 +73,9 @@ mod tests {
         let mut desk = FrontendProcess::new(costs);
         assert_eq!(desk.receive(10 * MS, 4), 16 * MS);
         assert_eq!(desk.receive(11 * MS, 0), 18 * MS);
-        desk.take(15 * MS);
+        desk.receive_output(15 * MS);
         assert_eq!([desk.write(), desk.write()], [22 * MS, 25 * MS]);
-        desk.take(100 * MS);
+        desk.receive_output(100 * MS);
         assert_eq!(desk.write(), 104 * MS);
     }
 
@@ -83,7 +83,7 @@ mod tests {
     fn none_at_all_delays_nothing() {
         let mut desk = FrontendProcess::new(Frontend::default());
         assert_eq!(desk.receive(MS, 1000), MS);
-        desk.take(3 * MS);
+        desk.receive_output(3 * MS);
         assert_eq!(desk.write(), 3 * MS);
     }
 }

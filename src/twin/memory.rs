@@ -21,7 +21,7 @@ pub struct MemoryPlan {
 ///
 /// # Errors
 /// If the shape lacks a size.
-pub fn kv_blocks(
+pub fn plan_memory(
     model: &ModelShape,
     device: &DevicePreset,
     launch: &MemoryLaunch,
@@ -65,8 +65,8 @@ mod tests {
             tensor_parallel_size: 1,
             pipeline_parallel_size: 1,
         };
-        let launch = MemoryLaunch::plain(target, resolved);
-        kv_blocks(&test_model(), DevicePreset::find(device).unwrap(), &launch).unwrap()
+        let launch = MemoryLaunch::from_resolved(target, resolved);
+        plan_memory(&test_model(), DevicePreset::find(device).unwrap(), &launch).unwrap()
     }
 
     #[test]

@@ -27,7 +27,7 @@ mod schedule_tests;
 mod schedule_v0;
 mod sequence;
 mod settings;
-mod shortage;
+mod start_failure;
 mod source;
 mod startup;
 #[cfg(test)]
@@ -48,14 +48,14 @@ pub use engine::{Counters, StepEvent, TwinEngine, WaitReason};
 pub(crate) use fleet::Fleet;
 pub use frontend::Frontend;
 pub(crate) use frontend::FrontendProcess;
-pub use memory::{MemoryPlan, kv_blocks};
+pub use memory::{MemoryPlan, plan_memory};
 pub use profile::{LayerProfile, ProfileError};
 pub use replica::ScheduledStep;
 pub(crate) use replica::StepFlight;
 pub use sequence::RequestId;
 pub use settings::{QueueOrder, Scheduling, Settings, SettingsError, Speculation};
-pub use shortage::StartShortage;
-pub use source::{AskedRequest, NextArrival, RequestSource, TwinArrival, tokens};
+pub use source::{NextArrival, RequestSource, SentRequest, TwinArrival, tokens};
+pub use start_failure::PredictedStartFailure;
 pub use startup::{PhaseForecast, StartConditions, StartForecast, StartupModel, WarmState};
 pub use step_time::{Factors, IncompleteShape, Parallel, StepParts, StepTime, TermFactor};
 

@@ -42,7 +42,7 @@ impl TwinEngine {
             let accepted = speculation.map_or(0, |speculation| accepted(&speculation, sequence, drafts));
             if item.drafts > 0 {
                 self.counters.drafts += 1;
-                self.accepted_at.iter_mut().take(accepted as usize).for_each(|count| *count += 1);
+                self.accepted_by_position.iter_mut().take(accepted as usize).for_each(|count| *count += 1);
                 self.counters.draft_tokens += u64::from(item.drafts);
                 self.counters.accepted_tokens += u64::from(accepted);
                 if !stale {
@@ -58,8 +58,8 @@ impl TwinEngine {
             let tokens = (1 + accepted).min(sequence.output_len - sequence.generated);
             sequence.generated += tokens;
             self.counters.generated_tokens += u64::from(tokens);
-            self.counters.told_preemptions += u64::from(sequence.preemptions - sequence.told_preemptions);
-            sequence.told_preemptions = sequence.preemptions;
+            self.counters.reported_preemptions += u64::from(sequence.preemptions - sequence.reported_preemptions);
+            sequence.reported_preemptions = sequence.preemptions;
             if !stale {
                 sequence.placeholders = sequence.placeholders.saturating_sub(tokens);
             }
@@ -84,7 +84,7 @@ impl TwinEngine {
             }
         }
         if left {
-            self.sweep();
+            self.remove_ended();
         }
     }
 }

@@ -11,7 +11,7 @@ use super::sequence::Sequence;
 use super::settings::QueueOrder;
 
 /// With fewer entries, invalid ones are not removed all at once.
-const FEW: usize = 32;
+const MIN_COMPACTED: usize = 32;
 
 /// A place in the queue. It is valid while the sequence in `slot` has the same ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,30 +31,30 @@ impl Entry {
 type Key = (i32, Duration, u64);
 
 #[derive(Debug)]
-enum Line {
+enum QueueStorage {
     Arrival(VecDeque<Entry>),
     Priority(BinaryHeap<Reverse<(Key, Entry)>>),
 }
 
 #[derive(Debug)]
 pub(super) struct Queue {
-    line: Line,
+    storage: QueueStorage,
     /// The number of valid entries.
-    live: usize,
+    valid_entries: usize,
     tickets: u64,
 }
 
 impl Queue {
     pub(super) fn new(order: QueueOrder) -> Self {
         let line = match order {
-            QueueOrder::Arrival => Line::Arrival(VecDeque::new()),
-            QueueOrder::Priority => Line::Priority(BinaryHeap::new()),
+            QueueOrder::Arrival => QueueStorage::Arrival(VecDeque::new()),
+            QueueOrder::Priority => QueueStorage::Priority(BinaryHeap::new()),
         };
-        Self { line, live: 0, tickets: 0 }
+        Self { storage: line, valid_entries: 0, tickets: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.live
+        self.valid_entries
     }
 
     pub(super) fn push_back(&mut self, slot: usize, sequences: &mut [Sequence]) {
@@ -68,14 +68,14 @@ impl Queue {
 
     fn push(&mut self, slot: usize, sequences: &mut [Sequence], front: bool) {
         self.tickets += 1;
-        self.live += 1;
+        self.valid_entries += 1;
         let sequence = &mut sequences[slot];
         sequence.ticket = self.tickets;
         let entry = Entry { slot, ticket: self.tickets };
-        match &mut self.line {
-            Line::Arrival(line) if front => line.push_front(entry),
-            Line::Arrival(line) => line.push_back(entry),
-            Line::Priority(line) => {
+        match &mut self.storage {
+            QueueStorage::Arrival(line) if front => line.push_front(entry),
+            QueueStorage::Arrival(line) => line.push_back(entry),
+            QueueStorage::Priority(line) => {
                 line.push(Reverse(((sequence.priority, sequence.arrived, sequence.serial), entry)));
             }
         }
@@ -84,9 +84,9 @@ impl Queue {
     /// Returns the request that is admitted next.
     pub(super) fn first(&mut self, sequences: &[Sequence]) -> Option<usize> {
         loop {
-            let entry = match &self.line {
-                Line::Arrival(line) => *line.front()?,
-                Line::Priority(line) => line.peek()?.0.1,
+            let entry = match &self.storage {
+                QueueStorage::Arrival(line) => *line.front()?,
+                QueueStorage::Priority(line) => line.peek()?.0.1,
             };
             if entry.is_valid(sequences) {
                 return Some(entry.slot);
@@ -99,32 +99,32 @@ impl Queue {
     pub(super) fn pop(&mut self, sequences: &mut [Sequence]) -> Option<usize> {
         let slot = self.first(sequences)?;
         self.drop_head();
-        self.live -= 1;
+        self.valid_entries -= 1;
         sequences[slot].ticket = 0;
         Some(slot)
     }
 
     fn drop_head(&mut self) {
-        match &mut self.line {
-            Line::Arrival(line) => _ = line.pop_front(),
-            Line::Priority(line) => _ = line.pop(),
+        match &mut self.storage {
+            QueueStorage::Arrival(line) => _ = line.pop_front(),
+            QueueStorage::Priority(line) => _ = line.pop(),
         }
     }
 
     /// Removes a waiting request from any place.
-    pub(super) fn leave(&mut self, slot: usize, sequences: &mut [Sequence]) {
+    pub(super) fn remove(&mut self, slot: usize, sequences: &mut [Sequence]) {
         sequences[slot].ticket = 0;
-        self.live -= 1;
-        let entries = match &self.line {
-            Line::Arrival(line) => line.len(),
-            Line::Priority(line) => line.len(),
+        self.valid_entries -= 1;
+        let entries = match &self.storage {
+            QueueStorage::Arrival(line) => line.len(),
+            QueueStorage::Priority(line) => line.len(),
         };
-        if entries < FEW || entries < 2 * self.live {
+        if entries < MIN_COMPACTED || entries < 2 * self.valid_entries {
             return;
         }
-        match &mut self.line {
-            Line::Arrival(line) => line.retain(|entry| entry.is_valid(sequences)),
-            Line::Priority(line) => line.retain(|Reverse((_, entry))| entry.is_valid(sequences)),
+        match &mut self.storage {
+            QueueStorage::Arrival(line) => line.retain(|entry| entry.is_valid(sequences)),
+            QueueStorage::Priority(line) => line.retain(|Reverse((_, entry))| entry.is_valid(sequences)),
         }
     }
 
@@ -140,9 +140,9 @@ impl Queue {
             earliest = Some(earliest.map_or(sequence.arrived, |before: Duration| before.min(sequence.arrived)));
             sequence.preemptions > 0
         };
-        match &self.line {
-            Line::Arrival(line) => line.iter().copied().take_while(|entry| look(*entry)).for_each(|_| ()),
-            Line::Priority(line) => line.iter().for_each(|Reverse((_, entry))| _ = look(*entry)),
+        match &self.storage {
+            QueueStorage::Arrival(line) => line.iter().copied().take_while(|entry| look(*entry)).for_each(|_| ()),
+            QueueStorage::Priority(line) => line.iter().for_each(|Reverse((_, entry))| _ = look(*entry)),
         }
         earliest
     }
@@ -183,15 +183,15 @@ mod tests {
             let mut sequences = sequences(&[0; 1000]);
             let mut queue = Queue::new(order);
             (0..1000).for_each(|slot| queue.push_back(slot, &mut sequences));
-            (0..1000).filter(|slot| slot % 100 != 7).for_each(|slot| queue.leave(slot, &mut sequences));
-            let entries = match &queue.line {
-                Line::Arrival(line) => line.len(),
-                Line::Priority(line) => line.len(),
+            (0..1000).filter(|slot| slot % 100 != 7).for_each(|slot| queue.remove(slot, &mut sequences));
+            let entries = match &queue.storage {
+                QueueStorage::Arrival(line) => line.len(),
+                QueueStorage::Priority(line) => line.len(),
             };
-            assert!(entries <= FEW, "{entries}");
+            assert!(entries <= MIN_COMPACTED, "{entries}");
             assert_eq!(queue.earliest(&sequences), Some(Duration::from_secs(7)));
             // Back again after a preemption, and not served twice.
-            queue.leave(107, &mut sequences);
+            queue.remove(107, &mut sequences);
             sequences[107].preemptions = 1;
             queue.push_front(107, &mut sequences);
             assert_eq!(queue.len(), 10);

@@ -99,7 +99,7 @@ fn replay(case: &Value) -> (Vec<Value>, Vec<Value>) {
         match replica.ended(now) {
             Some(flight) => {
                 let events = replica.engine.finish(&flight.batch);
-                replica.report();
+                replica.record_step_end();
                 tokens.extend(events.iter().map(|event| json!([event.id.0, event.tokens])));
             }
             None if round >= ROUNDS => break,

@@ -43,7 +43,7 @@ impl ReplicaLoad {
 #[derive(Debug)]
 pub(crate) struct StepFlight {
     pub(crate) batch: Batch,
-    pub(crate) seen: ScheduledStep,
+    pub(crate) step: ScheduledStep,
 }
 
 /// An engine, owned or borrowed, and the steps that its devices compute.
@@ -52,9 +52,9 @@ pub(super) struct Replica<E> {
     pub(super) engine: E,
     /// Its place among the replicas.
     pub(super) index: usize,
-    flights: VecDeque<StepFlight>,
+    steps_in_flight: VecDeque<StepFlight>,
     /// Instant at which the first stage of the pipeline is free.
-    free: Duration,
+    free_at: Duration,
     /// Instant at which the newest step ends.
     end: Duration,
     /// The load at the end of the last finished step.
@@ -67,7 +67,7 @@ impl<E: BorrowMut<TwinEngine>> Replica<E> {
     pub(super) fn new(engine: E) -> Self {
         let reported = ReplicaLoad::of(engine.borrow());
         let (free, end) = (Duration::ZERO, Duration::ZERO);
-        Self { engine, index: 0, flights: VecDeque::new(), free, end, reported, ready: true }
+        Self { engine, index: 0, steps_in_flight: VecDeque::new(), free_at: free, end, reported, ready: true }
     }
 
     pub(super) fn engine(&self) -> &TwinEngine {
@@ -79,8 +79,8 @@ impl<E: BorrowMut<TwinEngine>> Replica<E> {
     }
 
     /// Returns the end of the oldest step under way that is not empty.
-    pub(super) fn due(&self) -> Option<Duration> {
-        self.flights.iter().find(|flight| !flight.batch.items.is_empty()).map(|flight| flight.seen.end)
+    pub(super) fn next_step_end(&self) -> Option<Duration> {
+        self.steps_in_flight.iter().find(|flight| !flight.batch.items.is_empty()).map(|flight| flight.step.end)
     }
 
     /// Schedules steps until the allowed number is under way, or until there is nothing more to schedule. The engine
@@ -100,23 +100,23 @@ impl<E: BorrowMut<TwinEngine>> Replica<E> {
         // After twice as many empty steps as the pipeline holds, further ones would only repeat.
         let mut empty = 0;
         while empty <= 2 * most {
-            while self.flights.len() < most {
+            while self.steps_in_flight.len() < most {
                 if let Some(batch) = self.engine_mut().step(now) {
                     let time = time(&batch.work);
                     // Each stage computes an equal share of the step, one after the other.
                     let share = time / stages;
-                    let start = now.max(self.free);
-                    self.free = start + share;
+                    let start = now.max(self.free_at);
+                    self.free_at = start + share;
                     self.end = (start + time).max(self.end + share);
-                    let flight = StepFlight { seen: self.seen(start, batch.work), batch };
+                    let flight = StepFlight { step: self.describe_step(start, batch.work), batch };
                     scheduled(self.engine(), &flight);
-                    self.flights.push_back(flight);
+                    self.steps_in_flight.push_back(flight);
                 } else if stages > 1 && !self.engine().is_idle() {
                     // An empty step occupies a place in the pipeline as well. It delays the next turn of each request
                     // by one place.
-                    let end = self.flights.back().map_or(now, |flight| flight.seen.end);
+                    let end = self.steps_in_flight.back().map_or(now, |flight| flight.step.end);
                     let seen = ScheduledStep { replica: self.index, start: end, end, ..ScheduledStep::default() };
-                    self.flights.push_back(StepFlight { batch: Batch::default(), seen });
+                    self.steps_in_flight.push_back(StepFlight { batch: Batch::default(), step: seen });
                 } else {
                     return;
                 }
@@ -128,32 +128,32 @@ impl<E: BorrowMut<TwinEngine>> Replica<E> {
         }
     }
 
-    fn seen(&self, start: Duration, work: BatchWork) -> ScheduledStep {
+    fn describe_step(&self, start: Duration, work: BatchWork) -> ScheduledStep {
         let ReplicaLoad { waiting, running, kv_usage } = ReplicaLoad::of(self.engine());
-        let wait = self.engine().why_waiting();
+        let wait = self.engine().wait_reason();
         ScheduledStep { replica: self.index, start, end: self.end, running, waiting, kv_usage, wait, work }
     }
 
     /// Removes empty steps from the head, because they take no time. Returns whether there was one.
     fn drop_empty(&mut self) -> bool {
-        let before = self.flights.len();
-        while self.flights.pop_front_if(|flight| flight.batch.items.is_empty()).is_some() {}
-        self.flights.len() < before
+        let before = self.steps_in_flight.len();
+        while self.steps_in_flight.pop_front_if(|flight| flight.batch.items.is_empty()).is_some() {}
+        self.steps_in_flight.len() < before
     }
 
     /// Lets the engine schedule after the arrival of a request, if no step is under way.
     pub(super) fn wake(&mut self) {
-        self.ready |= self.due().is_none();
+        self.ready |= self.next_step_end().is_none();
     }
 
     /// Removes the oldest step if it has ended.
     pub(super) fn ended(&mut self, now: Duration) -> Option<StepFlight> {
         self.drop_empty();
-        self.flights.pop_front_if(|flight| flight.seen.end <= now)
+        self.steps_in_flight.pop_front_if(|flight| flight.step.end <= now)
     }
 
     /// Records the end of a step: the engine may schedule, and its reported load is updated.
-    pub(super) fn report(&mut self) {
+    pub(super) fn record_step_end(&mut self) {
         self.ready = true;
         self.reported = ReplicaLoad::of(self.engine());
     }
@@ -168,9 +168,9 @@ pub(super) struct Balancer {
     /// Requests of each engine that have not ended.
     in_flight: Vec<usize>,
     /// Engine that is preferred among equal scores. It rotates with each request.
-    first: usize,
+    preferred: usize,
     /// End of the current report period.
-    next: Duration,
+    next_report: Duration,
 }
 
 /// Period of the coordinator's reports on the engines' load to the front end (`v1/engine/coordinator.py`).
@@ -178,19 +178,24 @@ const PERIOD: Duration = Duration::from_millis(100);
 
 impl Balancer {
     pub(super) fn new(engines: usize) -> Self {
-        Self { loads: vec![ReplicaLoad::default(); engines], in_flight: vec![0; engines], first: 0, next: PERIOD }
+        Self {
+            loads: vec![ReplicaLoad::default(); engines],
+            in_flight: vec![0; engines],
+            preferred: 0,
+            next_report: PERIOD,
+        }
     }
 
     /// Takes over the engines' last reports if a period has ended by `now`.
     pub(super) fn publish<E>(&mut self, now: Duration, replicas: &[Replica<E>]) {
-        if now < self.next || replicas.len() < 2 {
+        if now < self.next_report || replicas.len() < 2 {
             return;
         }
         for (load, replica) in self.loads.iter_mut().zip(replicas) {
             *load = replica.reported;
         }
         let periods = now.as_nanos() / PERIOD.as_nanos() + 1;
-        self.next = PERIOD * u32::try_from(periods).unwrap_or(u32::MAX);
+        self.next_report = PERIOD * u32::try_from(periods).unwrap_or(u32::MAX);
     }
 
     /// Chooses the engine with the lowest score for the next request, and counts the request there.
@@ -205,16 +210,16 @@ impl Balancer {
             let penalty = to_f64(waiting) * 6.0 * (kv_usage - 0.5).max(0.0);
             to_f64(self.in_flight[engine].max(waiting + running)) + penalty
         };
-        let mut chosen = self.first;
+        let mut chosen = self.preferred;
         for offset in 1..engines {
-            let engine = (self.first + offset) % engines;
+            let engine = (self.preferred + offset) % engines;
             if score(engine) < score(chosen) {
                 chosen = engine;
             }
         }
         self.loads[chosen].waiting += 1;
         self.in_flight[chosen] += 1;
-        self.first = (self.first + 1) % engines;
+        self.preferred = (self.preferred + 1) % engines;
         chosen
     }
 

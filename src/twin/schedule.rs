@@ -44,7 +44,7 @@ pub(super) struct Admission {
     /// Number of blocks that stay unused while other requests run.
     pub(super) watermark: usize,
     /// Whether the free blocks must hold all existing tokens of a request, not only its first piece.
-    pub(super) whole: bool,
+    pub(super) requires_all_blocks: bool,
 }
 
 impl TwinEngine {
@@ -54,15 +54,15 @@ impl TwinEngine {
         batch.items.reserve(self.running.len() + 1);
         let mut budget = self.budget();
         // After a preemption no request is admitted, because the free blocks are for the preempted requests.
-        if self.run(&mut batch, &mut budget) {
+        if self.continue_running(&mut batch, &mut budget) {
             let scheduling = &self.settings.scheduling;
             // The watermark is a share of all blocks, including the one that the engine keeps to itself.
             let blocks = f64::from(self.pool.capacity()) + 1.0;
             let watermark = f64_to_usize(scheduling.watermark * blocks);
-            let admission = Admission { watermark, whole: scheduling.reserve_full_isl };
+            let admission = Admission { watermark, requires_all_blocks: scheduling.reserve_full_isl };
             self.admit(&mut batch, &mut budget, admission);
         } else {
-            self.wait = Some(WaitReason::Blocks);
+            self.wait_reason = Some(WaitReason::Blocks);
         }
         batch
     }
@@ -88,7 +88,7 @@ impl TwinEngine {
 
     /// Continues running requests in the order of their admission. If blocks run out, the last request of the
     /// scheduling order is preempted, which can be the one that needs blocks. Returns whether no request was preempted.
-    pub(super) fn run(&mut self, batch: &mut Batch, budget: &mut StepBudget) -> bool {
+    pub(super) fn continue_running(&mut self, batch: &mut Batch, budget: &mut StepBudget) -> bool {
         let before = self.counters.preemptions;
         let mut next = 0;
         while next < self.running.len() && budget.room() > 0 {
@@ -116,7 +116,7 @@ impl TwinEngine {
             if !fits {
                 break;
             }
-            self.include(batch, slot, tokens);
+            self.add_to_batch(batch, slot, tokens);
             budget.take(tokens);
             next += 1;
         }
@@ -128,11 +128,11 @@ impl TwinEngine {
         let sequence = &self.sequences[slot];
         // The steps under way generate the last token even if all of their drafts are rejected.
         let certain = sequence.computed + 2 - sequence.placeholders;
-        if sequence.placeholders > 0 && certain >= sequence.prompt_len + sequence.most_output {
+        if sequence.placeholders > 0 && certain >= sequence.prompt_len + sequence.max_output {
             return 0;
         }
         // In a pipeline, the next decode has to wait for steps of other requests.
-        if self.round < sequence.eligible {
+        if self.round < sequence.eligible_round {
             return 0;
         }
         // The last token is generated, but its keys and values are never computed.
@@ -161,7 +161,7 @@ impl TwinEngine {
             if item.slot == slot {
                 tokens = item.tokens;
             } else {
-                self.include(batch, item.slot, item.tokens);
+                self.add_to_batch(batch, item.slot, item.tokens);
             }
         }
         tokens
@@ -170,9 +170,9 @@ impl TwinEngine {
     /// Admits requests from the head of the queue while budget, sequences and blocks last.
     pub(super) fn admit(&mut self, batch: &mut Batch, budget: &mut StepBudget, admission: Admission) {
         let mut skipped = Vec::new();
-        let pads = self.pads(batch);
+        let pads = self.needs_padding(batch);
         let continued = !batch.items.is_empty();
-        while budget.room() > 0 && self.running.len() < self.settings.most_running() {
+        while budget.room() > 0 && self.running.len() < self.settings.max_running() {
             let Some(slot) = self.waiting.first(&self.sequences) else { break };
             // A step from before its preemption is still under way and will generate a token. If admitted now, the
             // request would generate that token twice.
@@ -180,13 +180,13 @@ impl TwinEngine {
                 skipped.extend(self.waiting.pop(&mut self.sequences));
                 continue;
             }
-            let found = self.cached(slot);
+            let found = self.find_cached(slot);
             let padded = pads && (continued || !found.is_empty()) && self.is_decode(slot, &found);
             let tokens = self.first_piece(slot, &found, budget, admission, padded);
             if tokens > 0 {
                 self.waiting.pop(&mut self.sequences);
-                self.start(slot, &found, tokens);
-                self.include(batch, slot, tokens);
+                self.start_running(slot, &found, tokens);
+                self.add_to_batch(batch, slot, tokens);
                 if let Some(item) = batch.items.last_mut() {
                     item.padded = padded;
                 }
@@ -197,22 +197,22 @@ impl TwinEngine {
                 break;
             }
         }
-        self.wait = Some(self.obstacle(budget, !skipped.is_empty()));
+        self.wait_reason = Some(self.admission_obstacle(budget, !skipped.is_empty()));
         for slot in skipped.into_iter().rev() {
             self.waiting.push_front(slot, &mut self.sequences);
         }
     }
 
     /// Returns the reason why the admission ended. It is meaningful only if a request still waits.
-    fn obstacle(&mut self, budget: &StepBudget, skipped: bool) -> WaitReason {
-        if self.running.len() >= self.settings.most_running() {
+    fn admission_obstacle(&mut self, budget: &StepBudget, skipped: bool) -> WaitReason {
+        if self.running.len() >= self.settings.max_running() {
             return WaitReason::Sequences;
         }
-        let Some(slot) = self.waiting.first(&self.sequences) else { return WaitReason::Turn };
+        let Some(slot) = self.waiting.first(&self.sequences) else { return WaitReason::Delay };
         let unsplit = || !self.settings.resolved.chunked_prefill && self.sequences[slot].len() > budget.room();
         match budget.room() {
             0 => WaitReason::Budget,
-            _ if skipped => WaitReason::Turn,
+            _ if skipped => WaitReason::Delay,
             _ if unsplit() => WaitReason::Budget,
             _ => WaitReason::Blocks,
         }
@@ -220,7 +220,7 @@ impl TwinEngine {
 
     /// Returns whether requests that are admitted with a single token left get padding drafts. A batch of decodes then
     /// has equal numbers of tokens per request.
-    fn pads(&self, batch: &Batch) -> bool {
+    fn needs_padding(&self, batch: &Batch) -> bool {
         let prefills = || batch.items.iter().any(|item| self.sequences[item.slot].prefilling);
         self.settings.scheduling.speculation.is_some_and(|speculation| speculation.tokens > 0) && !prefills()
     }
@@ -252,7 +252,7 @@ impl TwinEngine {
         let unused = self.pool.unused() as usize;
         let fits = |blocks: usize| blocks.saturating_sub(found.len()) + revived + watermark <= unused;
         let whole = sequence.len().div_ceil(self.settings.block_size()) as usize;
-        if (admission.whole && !fits(whole)) || !fits(self.blocks_until(cached + tokens)) {
+        if (admission.requires_all_blocks && !fits(whole)) || !fits(self.blocks_until(cached + tokens)) {
             return 0;
         }
         tokens
@@ -264,7 +264,7 @@ impl TwinEngine {
     }
 
     /// Adds a request to `running` and gives it its first blocks.
-    fn start(&mut self, slot: usize, found: &[u32], tokens: u32) {
+    fn start_running(&mut self, slot: usize, found: &[u32], tokens: u32) {
         let cached = self.tokens_of(found);
         self.running.push(slot);
         for block in found {

@@ -43,7 +43,7 @@ fn run(settings: Settings, requests: &[Request]) -> (Vec<Vec<(u64, u32)>>, Vec<S
         replica.fill(now, |_| Duration::ZERO, |_, flight| steps.push(pairs(&flight.batch)));
         if let Some(flight) = replica.ended(now) {
             events.extend(replica.engine.finish(&flight.batch));
-            replica.report();
+            replica.record_step_end();
         }
     }
     assert!(engine.is_idle() && engine.kv_usage().abs() < 1e-9, "something is left");
@@ -297,7 +297,7 @@ fn the_reason_of_the_first_wait_is_reported_until_the_queue_is_empty() {
         }
         let mut waits = Vec::new();
         while let Some(batch) = engine.step(STEP * u32::try_from(waits.len()).unwrap()) {
-            waits.push(engine.why_waiting());
+            waits.push(engine.wait_reason());
             engine.finish(&batch);
         }
         waits.dedup();
@@ -325,5 +325,5 @@ fn the_reason_of_the_first_wait_is_reported_until_the_queue_is_empty() {
     let delayed =
         Settings { resolved: ResolvedConfig { v0: true, scheduler_delay_factor: 2.0, ..whole().resolved }, ..whole() };
     let delayed = waits(delayed, &[(10, 6, 0, 0), (10, 2, 0, 0)]);
-    assert_eq!(delayed[..2], [Some(WaitReason::Budget), Some(WaitReason::Turn)], "{delayed:?}");
+    assert_eq!(delayed[..2], [Some(WaitReason::Budget), Some(WaitReason::Delay)], "{delayed:?}");
 }

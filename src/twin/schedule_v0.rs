@@ -13,7 +13,7 @@ const WATERMARK: f64 = 0.01;
 /// Start of the last step, and duration of the last step with a prompt. `scheduler_delay_factor` multiplies that
 /// duration.
 #[derive(Debug, Default)]
-pub(super) struct Delay {
+pub(super) struct PromptDelay {
     last_step: Duration,
     last_had_prompt: bool,
     prompt_latency: Duration,
@@ -25,13 +25,13 @@ impl TwinEngine {
         let admits = self.delay_passed(now);
         let watermark = f64_to_usize(WATERMARK * f64::from(self.pool.capacity()));
         // V0's block manager gives a prompt all its blocks at once (`can_allocate` of `core/block_manager.py`).
-        let admission = Admission { watermark, whole: true };
+        let admission = Admission { watermark, requires_all_blocks: true };
         let mut batch = Batch::default();
         let tokens = self.settings.max_num_batched_tokens();
         let mut budget = StepBudget { tokens, inputs: tokens, draft_slots: 0, piece: u32::MAX };
-        self.wait = (!admits).then_some(WaitReason::Turn);
+        self.wait_reason = (!admits).then_some(WaitReason::Delay);
         if self.settings.resolved.chunked_prefill {
-            if self.run(&mut batch, &mut budget) && admits {
+            if self.continue_running(&mut batch, &mut budget) && admits {
                 self.admit(&mut batch, &mut budget, admission);
             }
         } else {
@@ -39,7 +39,7 @@ impl TwinEngine {
                 self.admit(&mut batch, &mut budget, admission);
             }
             if batch.items.is_empty() {
-                self.run(&mut batch, &mut budget);
+                self.continue_running(&mut batch, &mut budget);
             }
         }
         self.delay.last_had_prompt = batch.work.prompt_tokens > 0;

@@ -20,7 +20,7 @@ pub(super) struct Sequence {
     /// Number of tokens after which it ends.
     pub(super) output_len: u32,
     /// The limit of output tokens that the scheduler knows. At least `output_len`.
-    pub(super) most_output: u32,
+    pub(super) max_output: u32,
     pub(super) generated: u32,
     /// Part of `generated` that was sent to the client.
     pub(super) sent: u32,
@@ -39,7 +39,7 @@ pub(super) struct Sequence {
     pub(super) prefilling: bool,
     /// The first round of the scheduler that may contain its next decode. Only with asynchronous scheduling of a
     /// pipeline.
-    pub(super) eligible: u64,
+    pub(super) eligible_round: u64,
     pub(super) blocks: Vec<BlockId>,
     /// The number of `blocks` that other requests can find.
     pub(super) published: usize,
@@ -47,7 +47,7 @@ pub(super) struct Sequence {
     hashes: Vec<u64>,
     pub(super) preemptions: u32,
     /// Part of `preemptions` that was before its newest token.
-    pub(super) told_preemptions: u32,
+    pub(super) reported_preemptions: u32,
     /// Number of prompt tokens that were cached when it was first admitted.
     pub(super) cached: u32,
     pub(super) running: bool,
@@ -64,7 +64,7 @@ impl Sequence {
             priority: 0,
             prompt_len,
             output_len,
-            most_output: output_len,
+            max_output: output_len,
             generated: 0,
             sent: 0,
             computed: 0,
@@ -73,12 +73,12 @@ impl Sequence {
             stale: 0,
             drafts: 0,
             prefilling: false,
-            eligible: 0,
+            eligible_round: 0,
             blocks: Vec::new(),
             published: 0,
             hashes: Vec::new(),
             preemptions: 0,
-            told_preemptions: 0,
+            reported_preemptions: 0,
             cached: 0,
             running: false,
             ticket: 0,

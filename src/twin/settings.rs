@@ -217,7 +217,7 @@ impl Settings {
     }
 
     /// Returns the largest number of requests that run at once.
-    pub(super) fn most_running(&self) -> usize {
+    pub(super) fn max_running(&self) -> usize {
         let active = self.scheduling.max_num_active_seqs.unwrap_or(self.max_num_seqs());
         self.max_num_seqs().min(active) as usize
     }

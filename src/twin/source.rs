@@ -22,7 +22,7 @@ pub struct TwinArrival {
 
 /// A request that its sender sends now.
 #[derive(Debug)]
-pub struct AskedRequest<U> {
+pub struct SentRequest<U> {
     pub arrival: TwinArrival,
     /// Session or number of the request, copied into the [`VirtualReply`] like `turn`.
     pub index: u64,
@@ -31,7 +31,7 @@ pub struct AskedRequest<U> {
     pub user: U,
 }
 
-impl<U> AskedRequest<U> {
+impl<U> SentRequest<U> {
     pub(super) fn prompt_len(&self) -> u32 {
         u32::try_from(self.arrival.prompt.len()).unwrap_or(u32::MAX)
     }
@@ -41,11 +41,11 @@ impl<U> AskedRequest<U> {
 #[derive(Debug)]
 pub enum NextArrival<U> {
     /// A request that is sent by `now`. Its `at` is later if the source models network latency.
-    Ask(AskedRequest<U>),
+    Request(SentRequest<U>),
     /// No request is due before this later instant, unless a reply ends.
-    At(Duration),
+    NotBefore(Duration),
     /// No request is due until a reply ends, or the source is exhausted.
-    Wait,
+    AwaitReply,
 }
 
 /// A source of a load's requests.
@@ -79,9 +79,9 @@ impl<I: Iterator<Item = TwinArrival>> RequestSource for Arrivals<I> {
     fn next(&mut self, now: Duration) -> NextArrival<()> {
         if let Some(arrival) = self.rest.next_if(|arrival| arrival.at <= now) {
             self.index += 1;
-            return NextArrival::Ask(AskedRequest { arrival, index: self.index - 1, turn: 0, user: () });
+            return NextArrival::Request(SentRequest { arrival, index: self.index - 1, turn: 0, user: () });
         }
-        self.rest.peek().map_or(NextArrival::Wait, |arrival| NextArrival::At(arrival.at))
+        self.rest.peek().map_or(NextArrival::AwaitReply, |arrival| NextArrival::NotBefore(arrival.at))
     }
 
     fn answered(&mut self, (): (), _: &VirtualReply, _: Duration) {}
@@ -107,16 +107,16 @@ impl<I: Iterator<Item = TwinArrival>> RequestSource for ListedArrivals<I> {
 
     fn next(&mut self, now: Duration) -> NextArrival<()> {
         if self.rest.peek().is_none() {
-            return NextArrival::Wait;
+            return NextArrival::AwaitReply;
         }
-        let Some(at) = self.free.peek().map(|free| free.0) else { return NextArrival::Wait };
+        let Some(at) = self.free.peek().map(|free| free.0) else { return NextArrival::AwaitReply };
         if at > now {
-            return NextArrival::At(at);
+            return NextArrival::NotBefore(at);
         }
         self.free.pop();
-        let Some(request) = self.rest.next() else { return NextArrival::Wait };
+        let Some(request) = self.rest.next() else { return NextArrival::AwaitReply };
         self.index += 1;
-        NextArrival::Ask(AskedRequest {
+        NextArrival::Request(SentRequest {
             arrival: TwinArrival { at, ..request },
             index: self.index - 1,
             turn: 0,
@@ -196,25 +196,25 @@ impl RequestSource for Users<'_> {
 
     fn next(&mut self, now: Duration) -> NextArrival<User> {
         if self.sent == self.requests {
-            return NextArrival::Wait;
+            return NextArrival::AwaitReply;
         }
-        let Some(due) = self.due.peek().map(|due| due.0.at) else { return NextArrival::Wait };
+        let Some(due) = self.due.peek().map(|due| due.0.at) else { return NextArrival::AwaitReply };
         if due > now {
-            return NextArrival::At(due);
+            return NextArrival::NotBefore(due);
         }
-        let Some(Reverse(Due { at, user, .. })) = self.due.pop() else { return NextArrival::Wait };
+        let Some(Reverse(Due { at, user, .. })) = self.due.pop() else { return NextArrival::AwaitReply };
         let mut user = user.unwrap_or_else(|| {
             let turns = self.workload.session(self.next_session).turns.into_iter();
             self.next_session += 1;
             User { session: self.next_session - 1, turn: 0, turns }
         });
-        let Some(request) = user.turns.next().map(|turn| turn.request) else { return NextArrival::Wait };
+        let Some(request) = user.turns.next().map(|turn| turn.request) else { return NextArrival::AwaitReply };
         self.sent += 1;
         let (index, turn) = (user.session, user.turn);
         user.turn += 1;
         let prompt = Tokens::Ids(tokens(request.prompt).into());
         let arrival = TwinArrival { at, prompt, output_len: request.output_len, priority: 0 };
-        NextArrival::Ask(AskedRequest { arrival, index, turn, user })
+        NextArrival::Request(SentRequest { arrival, index, turn, user })
     }
 
     fn answered(&mut self, user: User, _: &VirtualReply, now: Duration) {

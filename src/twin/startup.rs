@@ -164,17 +164,17 @@ impl Term {
 const SHORTEST_S: f64 = 0.05;
 
 /// Largest weight of the past, in starts. It is small, because the starts of another model differ.
-const MEMORY: f64 = 4.0;
+const MAX_PAST_WEIGHT: f64 = 4.0;
 
 /// Larger errors, in standard deviations, count as this one. They occur if the machine is busy with other work.
 const OUTLIER: f64 = 3.0;
 
 /// The largest standard deviation of a logarithm. Two of them are a factor of a hundred in both directions.
-const WIDEST: f64 = 2.3;
+const MAX_DEVIATION: f64 = 2.3;
 
 /// Normal-inverse-gamma distribution of the mean and the variance of a factor's logarithm.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Belief {
+struct FactorPosterior {
     mean: f64,
     /// Weight of the mean, in starts.
     strength: f64,
@@ -182,7 +182,7 @@ struct Belief {
     scale: f64,
 }
 
-impl Belief {
+impl FactorPosterior {
     /// `spread` is the standard deviation before any observation, `noise` that between starts.
     fn new(spread: f64, noise: f64) -> Self {
         Self { mean: 0.0, strength: (noise / spread).powi(2), shape: 2.0, scale: noise * noise }
@@ -191,7 +191,7 @@ impl Belief {
     /// Returns the predictive standard deviation of the next start's logarithm. It is that of Student's distribution
     /// with `2 shape` degrees of freedom.
     fn deviation(&self) -> f64 {
-        (self.scale * (self.strength + 1.0) / (self.strength * (self.shape - 1.0))).sqrt().min(WIDEST)
+        (self.scale * (self.strength + 1.0) / (self.strength * (self.shape - 1.0))).sqrt().min(MAX_DEVIATION)
     }
 
     /// Updates the distribution with the logarithm of measured over estimated seconds.
@@ -201,9 +201,9 @@ impl Belief {
         let strength = self.strength + 1.0;
         self.mean += error / strength;
         self.scale += self.strength * error * error / (2.0 * strength);
-        self.strength = strength.min(MEMORY);
+        self.strength = strength.min(MAX_PAST_WEIGHT);
         self.shape += 0.5;
-        let most = 2.0 + MEMORY / 2.0;
+        let most = 2.0 + MAX_PAST_WEIGHT / 2.0;
         if self.shape > most {
             // `scale` shrinks as well, so that the expected variance stays the same.
             self.scale *= (most - 1.0) / (self.shape - 1.0);
@@ -214,7 +214,7 @@ impl Belief {
 
 /// Correlation between the durations of the phases: a machine that is busy with other work slows all of them. Not
 /// fitted.
-const TOGETHER: f64 = 0.5;
+const PHASE_CORRELATION: f64 = 0.5;
 
 /// The estimated duration of one phase of a start.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -255,7 +255,7 @@ impl StartForecast {
         let mean_s: f64 = parts.iter().map(PhaseForecast::mean_s).sum();
         let alone: f64 = parts.iter().map(|part| part.deviation_s().powi(2)).sum();
         let together = parts.iter().map(PhaseForecast::deviation_s).sum::<f64>().powi(2);
-        let variance = (1.0 - TOGETHER) * alone + TOGETHER * together;
+        let variance = (1.0 - PHASE_CORRELATION) * alone + PHASE_CORRELATION * together;
         let square = (variance / (mean_s * mean_s).max(f64::MIN_POSITIVE)).ln_1p();
         let median = mean_s * (-square / 2.0).exp();
         let factor = (1.96 * square.sqrt()).exp();
@@ -266,19 +266,19 @@ impl StartForecast {
 /// The start-up model of one machine and one engine, calibrated by observed starts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StartupModel {
-    beliefs: [Belief; TERMS.len()],
+    posteriors: [FactorPosterior; TERMS.len()],
 }
 
 impl Default for StartupModel {
     fn default() -> Self {
-        Self { beliefs: TERMS.map(|(_, spread, noise)| Belief::new(spread, noise)) }
+        Self { posteriors: TERMS.map(|(_, spread, noise)| FactorPosterior::new(spread, noise)) }
     }
 }
 
 impl StartupModel {
     /// Learns from the finished phases of a start. Phases with unknown names are ignored.
     pub fn learn(&mut self, start: &StartConditions, phases: &[PhaseTime]) {
-        for (belief, (term, _, _)) in self.beliefs.iter_mut().zip(TERMS) {
+        for (belief, (term, _, _)) in self.posteriors.iter_mut().zip(TERMS) {
             let time = phases.iter().find(|time| time.phase == term.phase());
             if let Some((time, seconds)) = time.zip(term.seconds(start)).filter(|(time, _)| time.duration_s.is_finite())
             {
@@ -290,7 +290,7 @@ impl StartupModel {
     /// Estimates the duration of a start.
     #[must_use]
     pub fn predict(&self, start: &StartConditions) -> StartForecast {
-        let part = |(belief, (term, _, _)): (&Belief, (Term, f64, f64))| {
+        let part = |(belief, (term, _, _)): (&FactorPosterior, (Term, f64, f64))| {
             let seconds = term.seconds(start)?.max(SHORTEST_S);
             Some(PhaseForecast {
                 phase: term.phase(),
@@ -298,6 +298,6 @@ impl StartupModel {
                 spread: belief.deviation(),
             })
         };
-        StartForecast::of(self.beliefs.iter().zip(TERMS).filter_map(part).collect())
+        StartForecast::of(self.posteriors.iter().zip(TERMS).filter_map(part).collect())
     }
 }

@@ -115,7 +115,7 @@ fn a_preemption_is_reported_with_the_next_token_of_the_preempted_request() {
     let mut told = Vec::new();
     while let Some(batch) = engine.step(Duration::ZERO) {
         engine.finish(&batch);
-        told.push((engine.counters().preemptions, engine.counters().told_preemptions));
+        told.push((engine.counters().preemptions, engine.counters().reported_preemptions));
     }
     // It waits while the other ends, and has its next token after the fifth step.
     assert_eq!(told, [(0, 0), (1, 0), (1, 0), (1, 0), (1, 1), (1, 1), (1, 1)]);
@@ -267,7 +267,7 @@ fn check(engine: &TwinEngine, batch: &Batch) {
     let settings = engine.settings();
     let tokens: u32 = batch.items.iter().map(|item| item.tokens).sum();
     assert!(tokens <= settings.max_num_batched_tokens() && tokens == batch.work.tokens);
-    assert!(batch.items.len() <= engine.running() && engine.running() <= settings.most_running());
+    assert!(batch.items.len() <= engine.running() && engine.running() <= settings.max_running());
     let held: usize = engine.sequences.iter().map(|sequence| sequence.blocks.len()).sum();
     let in_use = settings.num_blocks - engine.pool.unused();
     assert!(held >= in_use as usize, "{held} held, {in_use} in use");
@@ -317,7 +317,7 @@ fn checked(settings: &Settings, requests: &[(u32, u32, u32, u32)]) -> Vec<Vec<(u
             continue;
         };
         let events = replica.engine.finish(&flight.batch);
-        replica.report();
+        replica.record_step_end();
         for event in events {
             let (generated, sent) = counts.entry(event.id.0).or_default();
             *generated += event.tokens;

@@ -38,7 +38,7 @@ pub(super) struct Conversation {
 
 /// Number of random streams reserved for each session. Each message has its own stream, and those of one session are
 /// adjacent.
-const MESSAGES: u64 = 1 << 16;
+const STREAMS_PER_SESSION: u64 = 1 << 16;
 
 impl Conversation {
     pub(super) const MOST_TURNS: u32 = 10_000;
@@ -81,7 +81,7 @@ impl Workload for Conversation {
             let (piece, think) = if turn == 0 {
                 (TextPiece::new(DrawPurpose::Prompt, index, self.first.draw(&mut choice)), Duration::ZERO)
             } else {
-                let stream = index.wrapping_mul(MESSAGES).wrapping_add(2 * u64::from(turn));
+                let stream = index.wrapping_mul(STREAMS_PER_SESSION).wrapping_add(2 * u64::from(turn));
                 let len = self.user.draw(&mut choice);
                 let think = match self.think {
                     Think::Fixed(time) => time,
@@ -92,7 +92,7 @@ impl Workload for Conversation {
             let prompt = say(Role::User, piece, true);
             turns.push(SessionTurn { request: Request { prompt, output_len }, think });
             if turn + 1 < count {
-                let stream = index.wrapping_mul(MESSAGES).wrapping_add(2 * u64::from(turn) + 1);
+                let stream = index.wrapping_mul(STREAMS_PER_SESSION).wrapping_add(2 * u64::from(turn) + 1);
                 say(Role::Assistant, TextPiece::new(DrawPurpose::Message, stream, output_len), false);
             }
         }

@@ -18,8 +18,8 @@ use super::{
 #[derive(Deserialize)]
 struct Line {
     prompt: Option<Text>,
-    messages: Option<Vec<Said>>,
-    conversations: Option<Vec<Turn>>,
+    messages: Option<Vec<RoleMessage>>,
+    conversations: Option<Vec<ConversationMessage>>,
     output_len: Option<u32>,
     max_tokens: Option<u32>,
 }
@@ -32,7 +32,7 @@ enum Text {
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct RoleMessage {
     role: Speaker,
     content: Content,
 }
@@ -58,7 +58,7 @@ struct TextPart {
 }
 
 #[derive(Deserialize)]
-struct Turn {
+struct ConversationMessage {
     value: String,
 }
 
@@ -131,7 +131,7 @@ fn prompt(line: Line, chat: bool) -> Result<Prompt, &'static str> {
     }
 }
 
-fn message(said: Said) -> ChatMessage {
+fn message(said: RoleMessage) -> ChatMessage {
     let role = match said.role {
         Speaker::System => Role::System,
         Speaker::User => Role::User,

@@ -16,7 +16,7 @@ pub enum TokenLength {
         max: u32,
     },
     /// The model's longest sequence less this number of tokens: `max_model_len - 2048`.
-    Rest(u32),
+    BelowMaxModelLen(u32),
 }
 
 impl TokenLength {
@@ -26,7 +26,7 @@ impl TokenLength {
     ///
     /// # Errors
     /// If the ratio is not from 0 to below 1, or the length depends on the model.
-    pub fn around(self, ratio: f64) -> Result<Self, String> {
+    pub fn with_range_ratio(self, ratio: f64) -> Result<Self, String> {
         if !(0.0..1.0).contains(&ratio) {
             return Err(format!("{ratio} is not at least 0 and below 1"));
         }
@@ -45,7 +45,7 @@ impl TokenLength {
         let span = match self {
             Self::Exact(length) => LengthSpan { min: length, max: length },
             Self::Range { min, max } => LengthSpan { min, max },
-            Self::Rest(less) => {
+            Self::BelowMaxModelLen(less) => {
                 let holds = max_model_len.ok_or_else(|| {
                     invalid("depends on max_model_len, which is not known: give the model's directory".to_owned())
                 })?;
@@ -72,7 +72,7 @@ impl std::fmt::Display for TokenLength {
         match self {
             Self::Exact(length) => write!(f, "{length}"),
             Self::Range { min, max } => write!(f, "{min}..{max}"),
-            Self::Rest(less) => write!(f, "max_model_len - {less}"),
+            Self::BelowMaxModelLen(less) => write!(f, "max_model_len - {less}"),
         }
     }
 }
@@ -87,8 +87,8 @@ impl std::str::FromStr for TokenLength {
         let number = |text: &str| text.trim().parse().map_err(|_| error());
         if let Some(rest) = text.trim().strip_prefix("max_model_len") {
             return match rest.trim().strip_prefix('-') {
-                Some(less) => number(less).map(Self::Rest),
-                None if rest.is_empty() => Ok(Self::Rest(0)),
+                Some(less) => number(less).map(Self::BelowMaxModelLen),
+                None if rest.is_empty() => Ok(Self::BelowMaxModelLen(0)),
                 None => Err(error()),
             };
         }
@@ -123,11 +123,11 @@ mod tests {
 
     #[test]
     fn a_ratio_rounds_outward_as_vllm_bench_serve_does() {
-        assert_eq!(TokenLength::Exact(100).around(0.25), Ok(TokenLength::Range { min: 75, max: 125 }));
-        assert_eq!(TokenLength::Exact(5).around(0.5), Ok(TokenLength::Range { min: 2, max: 8 }));
-        assert_eq!(TokenLength::Exact(1).around(0.9), Ok(TokenLength::Range { min: 1, max: 2 }));
-        assert_eq!(TokenLength::Exact(7).around(0.0), Ok(TokenLength::Exact(7)));
-        assert!(TokenLength::Exact(7).around(1.0).is_err());
+        assert_eq!(TokenLength::Exact(100).with_range_ratio(0.25), Ok(TokenLength::Range { min: 75, max: 125 }));
+        assert_eq!(TokenLength::Exact(5).with_range_ratio(0.5), Ok(TokenLength::Range { min: 2, max: 8 }));
+        assert_eq!(TokenLength::Exact(1).with_range_ratio(0.9), Ok(TokenLength::Range { min: 1, max: 2 }));
+        assert_eq!(TokenLength::Exact(7).with_range_ratio(0.0), Ok(TokenLength::Exact(7)));
+        assert!(TokenLength::Exact(7).with_range_ratio(1.0).is_err());
     }
 
     #[test]
@@ -135,12 +135,12 @@ mod tests {
         for length in [
             TokenLength::Exact(5),
             TokenLength::Range { min: 2, max: 9 },
-            TokenLength::Rest(2048),
-            TokenLength::Rest(0),
+            TokenLength::BelowMaxModelLen(2048),
+            TokenLength::BelowMaxModelLen(0),
         ] {
             assert_eq!(length.to_string().parse(), Ok(length));
         }
-        assert_eq!("max_model_len".parse(), Ok(TokenLength::Rest(0)));
+        assert_eq!("max_model_len".parse(), Ok(TokenLength::BelowMaxModelLen(0)));
         for text in ["", "x", "3..", "max_model_len + 3", "-1"] {
             assert!(text.parse::<TokenLength>().is_err_and(|error| error.contains("max_model_len - 2048")), "{text}");
         }
@@ -148,10 +148,13 @@ mod tests {
 
     #[test]
     fn the_rest_of_the_model_length_is_at_least_one_token() {
-        assert_eq!(TokenLength::Rest(2048).resolve("input_len", Some(4096)), Ok(LengthSpan { min: 2048, max: 2048 }));
+        assert_eq!(
+            TokenLength::BelowMaxModelLen(2048).resolve("input_len", Some(4096)),
+            Ok(LengthSpan { min: 2048, max: 2048 })
+        );
         for (length, holds, problem) in [
-            (TokenLength::Rest(2048), Some(2048), "input_len: max_model_len 2048 - 2048 leaves no token"),
-            (TokenLength::Rest(1), None, "input_len: depends on max_model_len, which is not known"),
+            (TokenLength::BelowMaxModelLen(2048), Some(2048), "input_len: max_model_len 2048 - 2048 leaves no token"),
+            (TokenLength::BelowMaxModelLen(1), None, "input_len: depends on max_model_len, which is not known"),
             (TokenLength::Exact(0), None, "input_len: must be at least 1"),
             (TokenLength::Range { min: 3, max: 2 }, None, "input_len: min 3 is larger than max 2"),
         ] {

@@ -11,7 +11,7 @@ pub(super) struct RecordedPrompts {
     sessions: Vec<UserSession>,
     longest: u64,
     left_out: Vec<LeftOut>,
-    other: Beginning,
+    unused_beginning: Beginning,
 }
 
 /// A beginning that no recorded prompt has.
@@ -30,7 +30,7 @@ const FIRST_TOKEN: u32 = 3;
 impl RecordedPrompts {
     pub(super) fn new(sessions: Vec<UserSession>, longest: u64, left_out: Vec<LeftOut>) -> Self {
         let other = Beginning::of_none(&sessions);
-        Self { sessions, longest, left_out, other }
+        Self { sessions, longest, left_out, unused_beginning: other }
     }
 }
 
@@ -102,7 +102,7 @@ impl Workload for RecordedPrompts {
 
     fn warmup_session(&self, index: u64) -> UserSession {
         let mut session = self.session(index);
-        session.turns.iter_mut().for_each(|turn| self.other.put(&mut turn.request.prompt));
+        session.turns.iter_mut().for_each(|turn| self.unused_beginning.put(&mut turn.request.prompt));
         session
     }
 

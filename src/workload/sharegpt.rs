@@ -36,7 +36,7 @@ struct Entry {
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct RecordedMessage {
     value: String,
 }
 
@@ -56,8 +56,8 @@ impl<'de> Deserialize<'de> for FirstTwo {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut messages: A) -> Result<FirstTwo, A::Error> {
-                let Some(first) = messages.next_element::<Said>()? else { return Ok(FirstTwo(None)) };
-                let Some(second) = messages.next_element::<Said>()? else { return Ok(FirstTwo(None)) };
+                let Some(first) = messages.next_element::<RecordedMessage>()? else { return Ok(FirstTwo(None)) };
+                let Some(second) = messages.next_element::<RecordedMessage>()? else { return Ok(FirstTwo(None)) };
                 while messages.next_element::<IgnoredAny>()?.is_some() {}
                 Ok(FirstTwo(Some((first.value, second.value))))
             }

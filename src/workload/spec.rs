@@ -147,7 +147,7 @@ impl WorkloadSpec {
     /// Returns whether no two prompts have a common part by design. A hit of the prefix cache then means that the
     /// server has processed the same prompt before.
     #[must_use]
-    pub fn is_unshared(&self) -> bool {
+    pub fn has_unique_prompts(&self) -> bool {
         matches!(self, Self::Random { prefix_len: 0, .. } | Self::Image { .. })
     }
 
@@ -185,7 +185,7 @@ impl WorkloadSpec {
                 let prefix = if *prefix_len > 0 { format!("prefix_len {prefix_len} + ") } else { String::new() };
                 let sum = format!("{prefix}input_len {} + output_len {}", suffix.max, output.max);
                 let total = u64::from(*prefix_len) + suffix.longest() + output.longest();
-                surroundings.holds(total, "input_len", sum)?;
+                surroundings.check_fits(total, "input_len", sum)?;
                 let (groups, shared_len) = (u32::from(*prefix_len > 0), *prefix_len);
                 let writer = TextWriter::new(surroundings)?;
                 writer.check(suffix.min + shared_len)?;
@@ -209,7 +209,7 @@ impl WorkloadSpec {
                 }
                 let sum = format!("prefix_len {prefix_len} + suffix_len {} + output_len {}", suffix.max, output.max);
                 let total = u64::from(prefix_len) + suffix.longest() + output.longest();
-                surroundings.holds(total, "prefix_len", sum)?;
+                surroundings.check_fits(total, "prefix_len", sum)?;
                 let writer = TextWriter::new(surroundings)?;
                 writer.check(suffix.min)?;
                 Arc::new(Prefix { writer, groups, shared_len: prefix_len, share, suffix, output })
@@ -231,7 +231,7 @@ impl WorkloadSpec {
                     writer: TextWriter::new(surroundings)?,
                 };
                 let sum = format!("the last of {} turns with its history", conversation.turns.max);
-                surroundings.holds(conversation.longest(), "turns", sum)?;
+                surroundings.check_fits(conversation.longest(), "turns", sum)?;
                 conversation.writer.check(conversation.first.min.min(conversation.user.min))?;
                 Arc::new(conversation)
             }
@@ -243,7 +243,7 @@ impl WorkloadSpec {
                 check_sizes(sizes)?;
                 let (input, output) = (span("input_len", input_len)?, span("output_len", output_len)?);
                 let sum = format!("input_len {} + output_len {}", input.max, output.max);
-                surroundings.holds(input.longest() + output.longest(), "input_len", sum)?;
+                surroundings.check_fits(input.longest() + output.longest(), "input_len", sum)?;
                 let writer = TextWriter::new(surroundings)?;
                 writer.check(input.min)?;
                 Arc::new(Image { writer, sizes: sizes.clone(), count: *count, input, output })
@@ -265,7 +265,7 @@ impl WorkloadSpec {
 }
 
 impl WorkloadSurroundings {
-    fn holds(&self, longest: u64, key: &'static str, sum: String) -> Result<(), WorkloadError> {
+    fn check_fits(&self, longest: u64, key: &'static str, sum: String) -> Result<(), WorkloadError> {
         match self.max_model_len {
             Some(holds) if longest > holds => Err(WorkloadError::TooLong { key, sum, longest, holds }),
             _ => Ok(()),

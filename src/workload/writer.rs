@@ -18,7 +18,7 @@ const FIRST_TOKEN: u32 = 256;
 /// Divisor of the vocabulary's size: ids in its last 1/16 are never drawn. Many models pad the vocabulary with unused
 /// rows (Qwen2 has 151,936 rows and 151,665 tokens). Some releases of vLLM refuse such an id: "Token id is out of
 /// vocabulary".
-const LEFT_OUT: u32 = 16;
+const EXCLUDED_VOCABULARY_DIVISOR: u32 = 16;
 
 /// Maximum number of attempts to write a text of exact length. Each one adds or removes words.
 const TRIES: u32 = 16;
@@ -97,21 +97,21 @@ const USUAL_WORDS: [&str; USUAL as usize] = [
 #[derive(Clone, Debug)]
 pub(super) struct TextWriter {
     seed: u64,
-    form: Form,
+    form: PromptForm,
 }
 
 #[derive(Clone, Debug)]
-enum Form {
+enum PromptForm {
     /// Token ids, drawn uniformly from `first` up to but excluding `end`.
     Ids { first: u32, end: u32 },
     /// Text of exact length, by the model's tokenizer.
-    Words(Arc<Words>),
+    Words(Arc<ExactWords>),
     /// Text of approximate length: one of [`USUAL_WORDS`] per token, without a tokenizer.
     Usual,
 }
 
 #[derive(Debug)]
-struct Words {
+struct ExactWords {
     tokenizer: Tokenizer,
     /// Words with a leading space, one token each.
     list: Vec<String>,
@@ -147,7 +147,7 @@ impl TextWriter {
             return Ok(Self::of_ids(seed, size));
         }
         if surroundings.approximate {
-            return Ok(Self { seed, form: Form::Usual });
+            return Ok(Self { seed, form: PromptForm::Usual });
         }
         let tokenizer = surroundings.read_tokenizer()?;
         let list = tokenizer.words();
@@ -158,13 +158,13 @@ impl TextWriter {
         }
         let special = !surroundings.chat;
         let added = tokenizer.count(&list[0].repeat(8), special).saturating_sub(8);
-        Ok(Self { seed, form: Form::Words(Arc::new(Words { tokenizer, list, special, added })) })
+        Ok(Self { seed, form: PromptForm::Words(Arc::new(ExactWords { tokenizer, list, special, added })) })
     }
 
     /// Returns a writer of token ids. `vocab_size` must be at least 2.
     pub(super) fn of_ids(seed: u64, vocab_size: u32) -> Self {
-        let (first, end) = (FIRST_TOKEN.min(vocab_size / 2), vocab_size - vocab_size / LEFT_OUT);
-        Self { seed, form: Form::Ids { first, end } }
+        let (first, end) = (FIRST_TOKEN.min(vocab_size / 2), vocab_size - vocab_size / EXCLUDED_VOCABULARY_DIVISOR);
+        Self { seed, form: PromptForm::Ids { first, end } }
     }
 
     pub(super) fn seed(&self) -> u64 {
@@ -174,15 +174,15 @@ impl TextWriter {
     /// Returns an empty prompt.
     pub(super) fn draft(&self) -> TextDraft<'_> {
         let (text, added) = match &self.form {
-            Form::Ids { .. } => (Prompt::Tokens(Vec::new()), 0),
-            Form::Words(words) => (Prompt::Text(String::new()), words.added),
-            Form::Usual => (Prompt::Text(String::new()), 0),
+            PromptForm::Ids { .. } => (Prompt::Tokens(Vec::new()), 0),
+            PromptForm::Words(words) => (Prompt::Text(String::new()), words.added),
+            PromptForm::Usual => (Prompt::Text(String::new()), 0),
         };
         TextDraft { writer: self, text, len: 0, added }
     }
 
     /// Returns a prompt of these pieces. Its number of tokens is the sum of their lengths, unless lengths are
-    /// approximate ([`Form::Usual`]) or [`TextWriter::check`] refuses the length.
+    /// approximate ([`PromptForm::Usual`]) or [`TextWriter::check`] refuses the length.
     pub(super) fn prompt(&self, pieces: impl IntoIterator<Item = TextPiece>) -> Prompt {
         let mut draft = self.draft();
         let mut pieces = pieces.into_iter().peekable();
@@ -197,7 +197,7 @@ impl TextWriter {
     /// # Errors
     /// [`WorkloadError::Inexact`] with the requested length and the length that was reached instead.
     pub(super) fn check(&self, len: u32) -> Result<(), WorkloadError> {
-        let Form::Words(words) = &self.form else { return Ok(()) };
+        let PromptForm::Words(words) = &self.form else { return Ok(()) };
         // If texts of 1024 tokens are exact, longer ones are too: each further word is one more token.
         let len = len.min(1024);
         for index in 0..3 {
@@ -215,7 +215,7 @@ impl TextWriter {
     }
 }
 
-impl Words {
+impl ExactWords {
     fn count(&self, text: &str) -> u64 {
         self.tokenizer.count(text, self.special)
     }
@@ -227,7 +227,7 @@ impl Words {
 
     /// Appends words of a piece to `text`, so that the whole text has `total` tokens. The first attempt appends `few`
     /// words. The others add or remove words of this piece. The length stays inexact if all [`TRIES`] attempts fail.
-    fn add_until(&self, text: &mut String, few: u64, rng: &mut ChaCha8Rng, total: u64) {
+    fn extend_to_length(&self, text: &mut String, few: u64, rng: &mut ChaCha8Rng, total: u64) {
         // Byte offsets at which words of this piece end. Words are removed by truncation to one of them.
         let mut ends = vec![text.len()];
         let mut missing = few.cast_signed();
@@ -255,7 +255,7 @@ pub(super) struct TextDraft<'w> {
     writer: &'w TextWriter,
     text: Prompt,
     len: u64,
-    /// Number of added tokens ([`Words::added`]) that no piece has subtracted from its words yet. The first exact
+    /// Number of added tokens ([`ExactWords::added`]) that no piece has subtracted from its words yet. The first exact
     /// piece subtracts them, and this becomes 0.
     added: u64,
 }
@@ -268,19 +268,19 @@ impl TextDraft<'_> {
         self.len += u64::from(piece.len);
         let mut rng = rng(self.writer.seed, piece.purpose, piece.index);
         match (&self.writer.form, &mut self.text) {
-            (Form::Ids { first, end }, Prompt::Tokens(tokens)) => {
+            (PromptForm::Ids { first, end }, Prompt::Tokens(tokens)) => {
                 tokens.extend((0..piece.len).map(|_| first + below(&mut rng, end - first)));
             }
-            (Form::Words(words), Prompt::Text(text)) if exact => {
+            (PromptForm::Words(words), Prompt::Text(text)) if exact => {
                 let few = u64::from(piece.len).saturating_sub(std::mem::take(&mut self.added));
-                words.add_until(text, few, &mut rng, self.len);
+                words.extend_to_length(text, few, &mut rng, self.len);
             }
-            (Form::Words(words), Prompt::Text(text)) => {
+            (PromptForm::Words(words), Prompt::Text(text)) => {
                 for _ in 0..piece.len {
                     text.push_str(words.word(&mut rng));
                 }
             }
-            (Form::Usual, Prompt::Text(text)) => {
+            (PromptForm::Usual, Prompt::Text(text)) => {
                 for _ in 0..piece.len {
                     text.push_str(USUAL_WORDS[below(&mut rng, USUAL) as usize]);
                 }

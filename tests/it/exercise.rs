@@ -5,7 +5,7 @@ use setpoint::engines::vllm::{memory_launch, resolve_config};
 use setpoint::facts::{Device, EngineVersion, ModelShape};
 use setpoint::rule::{self, Facts};
 use setpoint::space::SpaceFile;
-use setpoint::twin::{DevicePreset, Settings, StepTime, kv_blocks};
+use setpoint::twin::{DevicePreset, Settings, StepTime, plan_memory};
 
 /// Expressions over every fact of a model.
 const SPACE: &str = r#"
@@ -25,8 +25,8 @@ high = "min(model.hidden_size / model.attention_heads, model.kv_heads * model.vo
 pub(crate) fn everything(json: &serde_json::Value) {
     let model = ModelShape::from_json(json);
     assert!(!model.fingerprint().is_empty());
-    assert!(model.unchecked().iter().all(|unchecked| !unchecked.to_string().is_empty()));
-    assert!(model.unread.iter().all(|problem| problem.len() < 500), "{:?}", model.unread);
+    assert!(model.unchecked_facts().iter().all(|unchecked| !unchecked.to_string().is_empty()));
+    assert!(model.unusable_keys.iter().all(|problem| problem.len() < 500), "{:?}", model.unusable_keys);
     let _ = model.dense_parameters();
     let huge =
         ["tensor-parallel-size", "pipeline-parallel-size", "max-num-seqs", "max-num-batched-tokens", "block-size"];
@@ -51,7 +51,7 @@ pub(crate) fn everything(json: &serde_json::Value) {
                 }
                 let launch = memory_launch(config, &facts, &resolve_config(config, &facts));
                 let preset = DevicePreset::find("l4").expect("a preset");
-                let _ = kv_blocks(&model, preset, &launch);
+                let _ = plan_memory(&model, preset, &launch);
             }
         }
     }

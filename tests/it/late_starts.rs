@@ -166,11 +166,11 @@ fn found(case: &Case, directory: &Path, absent: &BTreeSet<String>) -> Option<&'s
     let facts = Facts {
         env: &env,
         host,
-        absent: Some(absent),
+        missing_packages: Some(absent),
         ..Facts::new(setpoint::engines::vllm::VLLM_RULES, &model, version, Device::Cpu)
     };
     let finding = rejection(&config, &facts)?;
-    assert_eq!(finding.severity, Severity::Late, "{}: {finding:?}", case.flags);
+    assert_eq!(finding.severity, Severity::Startup, "{}: {finding:?}", case.flags);
     Some(finding.rule)
 }
 

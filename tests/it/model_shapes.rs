@@ -118,7 +118,7 @@ fn nesting_without_end_is_refused_and_deep_nesting_is_not_followed() {
 fn families_are_read_as_they_write_themselves() {
     let shape = |json: Json| {
         let shape = ModelShape::from_json(&json);
-        assert_eq!(shape.unread, Vec::<String>::new(), "{json}");
+        assert_eq!(shape.unusable_keys, Vec::<String>::new(), "{json}");
         shape
     };
     let falcon = shape(json!({"model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32,
@@ -166,7 +166,8 @@ fn families_are_read_as_they_write_themselves() {
     let whisper = shape(json!({"model_type": "whisper", "is_encoder_decoder": true, "d_model": 1280,
         "num_hidden_layers": 32, "decoder_layers": 32, "max_target_positions": 448}));
     assert!(
-        whisper.encoder_decoder && whisper.unchecked().iter().any(|unchecked| unchecked.reason.contains("encoder"))
+        whisper.encoder_decoder
+            && whisper.unchecked_facts().iter().any(|unchecked| unchecked.reason.contains("encoder"))
     );
     let mamba = shape(json!({"model_type": "mamba", "hidden_size": 768, "state_size": 16, "num_hidden_layers": 24}));
     assert!(mamba.irregular_cache && mamba.attention_heads.is_none());

@@ -363,14 +363,14 @@ fn the_real_engine_says_what_it_has_and_a_study_with_a_flag_that_is_gone_is_refu
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let preflight = setpoint::preflight::Preflight::start(setpoint::preflight::PreflightSetup {
-            program: setpoint::engines::assumed().preflight().unwrap(),
+            program: setpoint::engines::default_engine().preflight().unwrap(),
             python: directory.join("bin/python").to_string_lossy().into_owned(),
             env: [("HF_HUB_OFFLINE".to_owned(), "1".to_owned())].into(),
             marker: setpoint::server::Marker::helper(&workplace.path("a.db"), "real", "preflight"),
             warm_up: vec![directory.join("model").to_string_lossy().into_owned()],
             limits: setpoint::preflight::PreflightLimits::default(),
         });
-        let installed = preflight.ready().await.unwrap();
+        let installed = preflight.wait_until_ready().await.unwrap();
         assert_eq!((installed.version.as_str(), installed.device.as_str()), ("0.32.0", "cpu"));
         assert_eq!(installed.find("max-num-seqs").unwrap().kind.as_deref(), Some("int"));
         assert!(installed.find("kv-cache-dtype").unwrap().choices.as_ref().unwrap().contains(&"fp8".to_owned()));

@@ -51,7 +51,7 @@ fn every_parameter_exists_in_all_releases_of_its_space_has_a_help_line_and_value
                     assert_eq!(value.as_bool().is_some(), flag.kind() == FlagKind::Bool, "{place}");
                     flag.check_choice(&value).unwrap_or_else(|error| panic!("{place}: {error}"));
                 }
-                for condition in &parameter.when {
+                for condition in &parameter.conditions {
                     let parent = file.space.parameters.iter().find(|parent| parent.name == condition.parameter);
                     let possible = parent.unwrap().domain.values(1000).unwrap();
                     let known = |value: &Value| possible.contains(value);
@@ -138,7 +138,7 @@ fn example_studies_are_valid() {
     assert!(studies.len() >= 2);
     for path in studies {
         match Job::read(&path) {
-            Ok(job) => assert!(!job.parameters().parameters.is_empty(), "{}", path.display()),
+            Ok(job) => assert!(!job.search_space().parameters.is_empty(), "{}", path.display()),
             // A script creates the model of this study.
             Err(error) => assert!(error.key == "model.path" && path.ends_with("vllm-cpu.toml"), "{error}"),
         }

@@ -86,7 +86,7 @@ fn read(
         settings,
         replicas: 1,
         prior,
-        before: Vec::new(),
+        earlier_requests: Vec::new(),
         load: ReplayedLoad::Open,
         requests,
         steps: None,

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 use setpoint::config::Config;
 use setpoint::facts::HostLimits;
 use setpoint::job::Job;
-use setpoint::predict::{Knowledge, MeasuredTrial, PredictedDevice, TwinQuestion, learn, predict};
+use setpoint::predict::{Knowledge, MeasuredTrial, PredictedDevice, TwinQuestion, calibrate_from_trials, predict};
 use setpoint::twin::{Calibration, DevicePreset, StartupModel, TermFactor, WarmState};
 
 use super::support::root;
@@ -62,9 +62,9 @@ fn question<'a>(job: &'a Job, config: Config, calibration: &'a Calibration) -> T
         version: "0.32.0".parse().unwrap(),
         device: PredictedDevice::preset(DevicePreset::find("cpu").unwrap()),
         host: HostLimits::default(),
-        knowledge: Knowledge::here(calibration),
+        knowledge: Knowledge::for_same_device(calibration),
         acceptance: None,
-        starts: StartupModel::default(),
+        startup_model: StartupModel::default(),
         warm: WarmState::default(),
     }
 }
@@ -164,7 +164,8 @@ fn two_trials_on_the_real_engine_are_enough_to_predict_others_and_their_order() 
         steps: None,
         blocks: None,
     });
-    let calibration = learn(&question(&job, Config::new(), &unknown), &tried.collect::<Vec<_>>()).unwrap();
+    let calibration =
+        calibrate_from_trials(&question(&job, Config::new(), &unknown), &tried.collect::<Vec<_>>()).unwrap();
     for factor in TermFactor::ALL {
         let (value, spread) = (calibration.factors[factor], calibration.spread[factor] * 100.0);
         show(&format!("  {:<9} {value:.3} +- {spread:.0} %", factor.name()));

@@ -19,7 +19,7 @@ fn step_time(model: &str, device: &str, tensor: u32, async_scheduling: bool) -> 
     let settings =
         Settings { scheduling: Scheduling { async_scheduling, ..Scheduling::default() }, ..Settings::default() };
     let device = DevicePreset::find(device).unwrap();
-    let step_time = StepTime::on_several(&model, device, &settings, Parallel { tensor, pipeline: 1 }).unwrap();
+    let step_time = StepTime::on_devices(&model, device, &settings, Parallel { tensor, pipeline: 1 }).unwrap();
     (settings, step_time)
 }
 
@@ -29,7 +29,7 @@ fn tpot_ms(engine: &(Settings, StepTime), len: u32, clients: u32, requests: u32)
     let workload = RandomWorkload { input_len: len, output_len: len, vocab_size: 1000, seed: 1 };
     let mut engine = TwinEngine::new(settings.clone()).unwrap();
     let replies = drive(&mut engine, step_time, &workload, requests.into(), clients.into()).unwrap();
-    let decoding = |reply: &VirtualReply| reply.finished().saturating_sub(reply.asked + reply.ttft);
+    let decoding = |reply: &VirtualReply| reply.finished().saturating_sub(reply.received_at + reply.ttft);
     let sum: Duration = replies.iter().map(decoding).sum();
     sum.as_secs_f64() * 1e3 / f64::from(requests) / f64::from(len - 1)
 }

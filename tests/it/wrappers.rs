@@ -353,7 +353,11 @@ fn the_templates_are_studies_and_say_how_they_are_ended() {
         let program = file.file_stem().unwrap().to_str().unwrap();
         assert_eq!(job.engine.command[0], program);
         let reached = !matches!(program, "docker" | "ssh");
-        assert_eq!((job.engine.forwarded, job.engine.stop_command.is_some()), (!reached, !reached), "{program}");
+        assert_eq!(
+            (job.engine.has_forwarded_port, job.engine.stop_command.is_some()),
+            (!reached, !reached),
+            "{program}"
+        );
     }
 }
 

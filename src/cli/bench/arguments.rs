@@ -54,7 +54,7 @@ pub(super) enum ApiName {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Workload")]
 pub(super) struct WorkArgs {
-    #[arg(long, value_parser = PossibleValuesParser::new(KINDS.iter().map(|(name, help)| {
+    #[arg(long, value_parser = PossibleValuesParser::new(WORKLOAD_KINDS.iter().map(|(name, help)| {
         clap::builder::PossibleValue::new(*name).help(*help)
     })), value_name = "KIND",
         help = "Kind of the requests [default: that of the file after --dataset or --trace, else random]")]
@@ -108,7 +108,7 @@ pub(super) struct WorkArgs {
 }
 
 /// Every kind of workload that arguments can describe.
-pub(super) const KINDS: &[(&str, &str)] = &[
+pub(super) const WORKLOAD_KINDS: &[(&str, &str)] = &[
     ("random", "Random tokens; the lengths are those of --input-len and --output-len"),
     ("sharegpt", "The prompts of a ShareGPT file"),
     ("jsonl", "The prompts of a file with one JSON object per line"),

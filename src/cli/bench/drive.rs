@@ -9,7 +9,7 @@ use crate::cli::CommandFailure;
 use crate::cli::failure::USAGE;
 use crate::load::{self, LoadError, LoadEvent, LoadPhase, LoadPlan, LoadRun, LoadTarget, RunFlow};
 use crate::metrics::{LoadWatch, StopReason, WatchOptions, WindowRecorder};
-use crate::telemetry::{self, Scope, Telemetry};
+use crate::telemetry::{self, Telemetry, TelemetryScope};
 use crate::workload::Workload;
 
 /// The result of a driven run.
@@ -28,12 +28,12 @@ pub(super) struct DrivenLoad {
 pub(super) struct BenchEnding {
     pub(super) text: String,
     /// Whether the numbers of the run are valid nevertheless.
-    pub(super) sound: bool,
+    pub(super) is_valid: bool,
 }
 
 /// The observer's results. The load's thread writes them until the run has ended.
 #[derive(Default)]
-struct Seen {
+struct ObserverState {
     recorder: WindowRecorder,
     stop: Option<BenchEnding>,
     saturated: Option<String>,
@@ -46,7 +46,7 @@ pub(super) async fn drive(
     workload: Arc<dyn Workload>,
     plan: LoadPlan,
     options: WatchOptions,
-    scope: Option<Scope>,
+    scope: Option<TelemetryScope>,
     display: &BenchDisplay,
     stop: watch::Receiver<bool>,
 ) -> Result<DrivenLoad, CommandFailure> {
@@ -56,13 +56,13 @@ pub(super) async fn drive(
     let goes_on = options.until.is_none();
     let telemetry = scope.map(telemetry::ServerWatch::start);
     let mark = telemetry.as_ref().map(telemetry::ServerWatch::mark);
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(ObserverState::default()));
     let observer = {
         let (live, seen, mut watch) = (live.clone(), Arc::clone(&seen), LoadWatch::new(options));
         move |event: LoadEvent<'_>| {
             live.follow(&event);
             if let (LoadEvent::Phase { phase: LoadPhase::Measure, .. }, Some(mark)) = (&event, &mark) {
-                mark.now();
+                mark.request_sample();
             }
             let mut seen = lock(&seen);
             seen.recorder.on(&event);
@@ -72,7 +72,7 @@ pub(super) async fn drive(
                     RunFlow::Continue
                 }
                 Some(stop) => {
-                    seen.stop = Some(BenchEnding { text: stop.to_string(), sound: is_sound(&stop) });
+                    seen.stop = Some(BenchEnding { text: stop.to_string(), is_valid: is_sound(&stop) });
                     RunFlow::End
                 }
                 None => RunFlow::Continue,
@@ -89,7 +89,7 @@ pub(super) async fn drive(
         None => None,
     };
     let run = run.map_err(|error| refused(&error))?;
-    let Seen { recorder, stop, saturated } = std::mem::take(&mut *lock(&seen));
+    let ObserverState { recorder, stop, saturated } = std::mem::take(&mut *lock(&seen));
     Ok(DrivenLoad { run, recorder, stop, saturated, telemetry })
 }
 
@@ -100,7 +100,7 @@ fn is_sound(stop: &StopReason) -> bool {
 }
 
 /// Locks the observer's state. A poisoned lock is used, because the load itself reports a panic of its thread.
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+fn lock(seen: &Mutex<ObserverState>) -> MutexGuard<'_, ObserverState> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

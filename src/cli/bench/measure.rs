@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::arguments::WindowName;
 use super::drive::{self, BenchEnding, DrivenLoad};
 use super::progress::BenchDisplay;
-use super::{Asked, BenchCommand, INTERRUPTION, Judge, target};
+use super::{BenchCommand, INTERRUPTED_END, RequestedRun, RunCriteria, target};
 use crate::cli::CommandFailure;
 use crate::cli::failure::USAGE;
 use crate::facts::{GpuReport, GpuSelection, Host};
@@ -16,33 +16,34 @@ use crate::load::{ArrivalPattern, LoadPlan, LoadRun, LoadTarget, RunEnd};
 use crate::metrics::{PrecisionTarget, RunPart, Slo, SummaryOptions, WatchOptions, summarize};
 use crate::report::{BenchResult, number};
 use crate::stats::to_f64;
-use crate::telemetry::{self, LoadSpan, Scope, is_local};
+use crate::telemetry::{self, LoadSpan, TelemetryScope, is_local};
 use crate::trial::Measurement;
 
 /// Default limit of the share of failed requests, 0 to 1. Above it, the completed requests do not represent the rest.
-const USUAL_ERROR_RATE: f64 = 0.05;
+const DEFAULT_ERROR_RATE: f64 = 0.05;
 
 /// Default metric of `--until`.
-const USUAL_METRIC: &str = "output_throughput";
+const DEFAULT_METRIC: &str = "output_throughput";
 
 /// Share of prompt tokens found in the server's prefix cache above which earlier runs must have sent the same prompts.
 /// A chat template, which all prompts share, accounts for smaller shares.
-const FOREIGN_HITS: f64 = 0.2;
+const MAX_CACHE_HITS: f64 = 0.2;
 
 impl BenchCommand {
     /// Drives one run, and computes its metrics and their validity.
     pub(super) async fn measure(
         &self,
-        asked: Asked,
+        asked: RequestedRun,
         tokenizer: Option<&Path>,
         display: &BenchDisplay,
         stop: &watch::Receiver<bool>,
     ) -> Result<(BenchResult, LoadRun), CommandFailure> {
         let date = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
-        let Asked { name, target, workload, plan, unshared, judge } = asked;
-        let scope = (!self.output.no_telemetry).then(|| Scope::of_url(&target.base_url));
+        let RequestedRun { name, target, workload, plan, has_unique_prompts, judge } = asked;
+        let scope = (!self.output.no_telemetry).then(|| TelemetryScope::of_url(&target.base_url));
         let driven =
-            drive::drive(&target, workload, plan.clone(), watched(&judge, &plan), scope, display, stop.clone()).await?;
+            drive::drive(&target, workload, plan.clone(), watch_options(&judge, &plan), scope, display, stop.clone())
+                .await?;
         let DrivenLoad { run, recorder, stop, saturated, telemetry } = driven;
         let options = SummaryOptions {
             goodput: judge.goodput.clone(),
@@ -58,16 +59,16 @@ impl BenchCommand {
             server_series = self.output.series.then(|| telemetry.to_json(&window));
         }
         let hits = measurement.server.get("prefix_cache_hit_rate").copied().unwrap_or(0.0);
-        if unshared && hits > FOREIGN_HITS {
+        if has_unique_prompts && hits > MAX_CACHE_HITS {
             display.note(&format!(
                 "{name}: {:.0} % of the prompt tokens came from the server's prefix cache, but no two prompts share a \
                  prefix: an earlier run sent the same prompts; give another --seed, or restart the server",
                 100.0 * hits
             ));
         }
-        let invalid = void(&judge, &measurement, &run, stop.as_ref());
+        let invalid = invalid_reasons(&judge, &measurement, &run, stop.as_ref());
         let end = match (&run.end, stop) {
-            (RunEnd::Stopped, _) => INTERRUPTION.to_owned(),
+            (RunEnd::Stopped, _) => INTERRUPTED_END.to_owned(),
             (_, Some(ending)) => ending.text,
             (RunEnd::Complete | RunEnd::Observer, None) => "complete".to_owned(),
         };
@@ -109,7 +110,7 @@ impl BenchCommand {
     }
 
     /// Builds the stop and validity criteria from the arguments.
-    pub(super) fn judge(&self) -> Result<Judge, CommandFailure> {
+    pub(super) fn validity_criteria(&self) -> Result<RunCriteria, CommandFailure> {
         let parse = |text: &String| {
             text.parse::<Slo>().map_err(|error| CommandFailure::new(USAGE, format!("--goodput: {error}")))
         };
@@ -117,18 +118,22 @@ impl BenchCommand {
             let message = "--until-metric has no effect without --until";
             return Err(CommandFailure::new(USAGE, message).with_hint("add --until 2%"));
         }
-        Ok(Judge {
+        Ok(RunCriteria {
             goodput: self.judge.goodput.iter().map(parse).collect::<Result<_, _>>()?,
             until: self.judge.until.as_ref().map(|share| self.until(share)).transpose()?,
             window: if self.judge.window == Some(WindowName::Steady) { RunPart::Steady } else { RunPart::Whole },
-            max_error_rate: self.judge.max_error_rate.unwrap_or(USUAL_ERROR_RATE),
+            max_error_rate: self.judge.max_error_rate.unwrap_or(DEFAULT_ERROR_RATE),
         })
     }
 
     /// Like `judge`, for a run of a profile: its own criteria replace those that the arguments omit.
-    pub(super) fn judge_of(&self, load: &LoadJob, arguments: &Judge) -> Result<Judge, CommandFailure> {
-        let own = load.until.map(|share| self.until(&share.to_string())).transpose()?;
-        Ok(Judge {
+    pub(super) fn profile_criteria(
+        &self,
+        load: &LoadJob,
+        arguments: &RunCriteria,
+    ) -> Result<RunCriteria, CommandFailure> {
+        let own = load.target_precision.map(|share| self.until(&share.to_string())).transpose()?;
+        Ok(RunCriteria {
             goodput: if arguments.goodput.is_empty() { load.goodput.clone() } else { arguments.goodput.clone() },
             until: arguments.until.clone().or(own),
             window: if self.judge.window.is_some() { arguments.window } else { load.window },
@@ -138,7 +143,7 @@ impl BenchCommand {
 
     /// Returns the precision at which the run ends.
     fn until(&self, share: &str) -> Result<PrecisionTarget, CommandFailure> {
-        PrecisionTarget::parse(self.judge.until_metric.as_deref().unwrap_or(USUAL_METRIC), share).map_err(|error| {
+        PrecisionTarget::parse(self.judge.until_metric.as_deref().unwrap_or(DEFAULT_METRIC), share).map_err(|error| {
             let failure = CommandFailure::new(USAGE, format!("--until: {error}"));
             match error.hint() {
                 Some(hint) => failure.with_hint(hint),
@@ -162,7 +167,7 @@ impl BenchCommand {
 
 /// Returns the conditions that end a run early: the precision of `--until`, too many failed requests, and a server that
 /// is gone or falls behind. An error rate of 100 % is no limit.
-fn watched(judge: &Judge, plan: &LoadPlan) -> WatchOptions {
+fn watch_options(judge: &RunCriteria, plan: &LoadPlan) -> WatchOptions {
     WatchOptions {
         error_rate_limit: (judge.max_error_rate < 1.0).then_some(judge.max_error_rate),
         goodput: judge.goodput.clone(),
@@ -175,13 +180,18 @@ fn watched(judge: &Judge, plan: &LoadPlan) -> WatchOptions {
 }
 
 /// Returns the reasons for which the numbers must not be used. A valid run has none.
-fn void(judge: &Judge, measurement: &Measurement, run: &LoadRun, stop: Option<&BenchEnding>) -> Vec<String> {
+fn invalid_reasons(
+    judge: &RunCriteria,
+    measurement: &Measurement,
+    run: &LoadRun,
+    stop: Option<&BenchEnding>,
+) -> Vec<String> {
     let mut reasons = Vec::new();
     let first = run.records.iter().find_map(|record| record.result.as_ref().err());
     let total = measurement.completed + measurement.failed;
     let share = to_f64(measurement.failed) / to_f64(total.max(1));
     let example = first.map_or_else(String::new, |first| format!("; first error: {first}"));
-    if let Some(ending) = stop.filter(|ending| !ending.sound) {
+    if let Some(ending) = stop.filter(|ending| !ending.is_valid) {
         reasons.push(format!("{}{example}", ending.text));
     } else if share > judge.max_error_rate {
         let (failed, percent) = (measurement.failed, number(judge.max_error_rate * 100.0));

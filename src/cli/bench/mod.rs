@@ -3,30 +3,30 @@
 mod arguments;
 mod drive;
 mod measure;
-mod place;
+mod output_file;
 mod plan;
 mod progress;
 mod record;
 mod target;
-mod work;
+mod workload;
 
 use std::sync::Arc;
 
 use clap::Args;
 use tokio::sync::watch;
 
-use super::failure::{CommandFailure, INTERRUPTED, NOT_VALID, USAGE};
+use super::failure::{CommandFailure, INTERRUPTED, NO_VALID_MEASUREMENT, USAGE};
 use super::output::print;
-use super::{Global, signal};
-use crate::job::{BenchProfile, ProfileRun, follow, repetition};
+use super::{GlobalOptions, signal};
+use crate::job::{BenchProfile, ProfileRun, repetition_warning, start_after};
 use crate::load::{LoadPlan, LoadTarget, RequestApi, RunEnd};
 use crate::metrics::{PrecisionTarget, RunPart, Slo};
 use crate::report::{BENCH_FORMATS, BenchResult, BenchRuns, benchmark_json};
 use crate::workload::{Workload, WorkloadSpec};
 use arguments::{JudgeArgs, LoadArgs, OutputArgs, ServerArgs, WorkArgs};
-use place::OutputPlace;
+use output_file::OutputFile;
 use progress::BenchDisplay;
-use target::ServedModels;
+use target::ServedModel;
 
 /// Asks a running server and reports throughput and latencies as `vllm bench serve` does.
 #[derive(Debug, Args)]
@@ -48,20 +48,20 @@ pub(super) struct BenchCommand {
 }
 
 /// One requested run.
-struct Asked {
+struct RequestedRun {
     /// Name in tables.
     name: String,
     target: LoadTarget,
     workload: Arc<dyn Workload>,
     plan: LoadPlan,
     /// Whether no two of its prompts share a prefix. Hits in the server's prefix cache then come from earlier runs.
-    unshared: bool,
-    judge: Judge,
+    has_unique_prompts: bool,
+    judge: RunCriteria,
 }
 
 /// The criteria that end a run and that decide whether its numbers are valid.
 #[derive(Clone, Debug)]
-struct Judge {
+struct RunCriteria {
     /// Limits of a good request.
     goodput: Vec<Slo>,
     /// Precision at which the run ends.
@@ -72,28 +72,28 @@ struct Judge {
 }
 
 impl BenchCommand {
-    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
+    pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
         let format = BENCH_FORMATS.iter().find(|format| format.name == self.output.format);
         let Some(format) = format else { return Err(CommandFailure::new(USAGE, "unknown format")) };
-        let mut result = self.output.output.as_deref().map(|path| OutputPlace::new(path, "--output")).transpose()?;
-        let mut records = self.output.records.as_deref().map(|path| OutputPlace::new(path, "--records")).transpose()?;
+        let mut result = self.output.output.as_deref().map(|path| OutputFile::new(path, "--output")).transpose()?;
+        let mut records = self.output.records.as_deref().map(|path| OutputFile::new(path, "--records")).transpose()?;
 
-        let judge = self.judge()?;
+        let judge = self.validity_criteria()?;
         let display = BenchDisplay::new(global);
         // The first signal ends the load. The numbers so far are written.
-        let mut stop = signal::follow(false, |stop| *stop = true)?;
+        let mut stop = signal::watch_signals(false, |stop| *stop = true)?;
         let (target, served) = tokio::select! {
             biased;
             found = target::find(&self.server) => found?,
             () = stopped(&mut stop) => return Err(interrupted()),
         };
         let tokenizer = self.work.tokenizer(&served);
-        let runs = self.asked(&target, &served, &judge)?;
+        let runs = self.requested_runs(&target, &served, &judge)?;
         for asked in &runs {
             for left_out in asked.workload.left_out() {
                 display.note(&format!("{}: left out {} {}", asked.name, left_out.rows, left_out.reason));
             }
-            if let Some(warning) = repetition(&asked.plan, &*asked.workload) {
+            if let Some(warning) = repetition_warning(&asked.plan, &*asked.workload) {
                 display.note(&format!("{}: {warning}", asked.name));
             }
         }
@@ -134,10 +134,10 @@ impl BenchCommand {
                 BenchRuns::Profile(all) => all.iter().map(benchmark_json).collect(),
             };
             place.line(&format!("{json:#}"))?;
-            place.keep()?;
+            place.commit()?;
         }
         if let Some(place) = records.take() {
-            place.keep()?;
+            place.commit()?;
         }
         print(&(format.write)(runs))?;
         trouble.map_or_else(|| verdict(&ended), Err)
@@ -146,21 +146,26 @@ impl BenchCommand {
 
 impl BenchCommand {
     /// Returns the runs, in order.
-    fn asked(&self, target: &LoadTarget, served: &ServedModels, judge: &Judge) -> Result<Vec<Asked>, CommandFailure> {
+    fn requested_runs(
+        &self,
+        target: &LoadTarget,
+        served: &ServedModel,
+        judge: &RunCriteria,
+    ) -> Result<Vec<RequestedRun>, CommandFailure> {
         if let Some(profile) = &self.load.profile {
             return self.profile(profile, target, served, judge);
         }
         let spec = self.work.spec(self.load.num_requests.map(|n| n.saturating_add(self.load.warmup.unwrap_or(0))))?;
         let surroundings = self.work.surroundings(target, served, self.load.seed);
-        let workload = spec.build(&surroundings).map_err(|error| work::failure(&error))?;
+        let workload = spec.build(&surroundings).map_err(|error| workload::failure(&error))?;
         let trace = matches!(spec, WorkloadSpec::Trace { .. });
-        let plan = plan::of(&self.load, &*workload, trace, self.judge.until.is_some())?;
-        Ok(vec![Asked {
+        let plan = plan::build_plan(&self.load, &*workload, trace, self.judge.until.is_some())?;
+        Ok(vec![RequestedRun {
             name: measure::name(spec.kind(), &plan),
             target: target.clone(),
             workload,
             plan,
-            unshared: spec.is_unshared(),
+            has_unique_prompts: spec.has_unique_prompts(),
             judge: judge.clone(),
         }])
     }
@@ -171,9 +176,9 @@ impl BenchCommand {
         &self,
         profile: &str,
         target: &LoadTarget,
-        served: &ServedModels,
-        judge: &Judge,
-    ) -> Result<Vec<Asked>, CommandFailure> {
+        served: &ServedModel,
+        judge: &RunCriteria,
+    ) -> Result<Vec<RequestedRun>, CommandFailure> {
         if let Some(flag) = self.work.described() {
             return Err(CommandFailure::new(
                 USAGE,
@@ -194,7 +199,7 @@ impl BenchCommand {
         for run in &mut profile.runs {
             run.spec.set_prompts(u32::try_from(prompts).unwrap_or(u32::MAX));
         }
-        let (mut built, mut asked, mut runs): (Vec<Built>, _, _) = (Vec::new(), 0, Vec::new());
+        let (mut built, mut asked, mut runs): (Vec<BuiltWorkload>, _, _) = (Vec::new(), 0, Vec::new());
         for run in &profile.runs {
             let api = self.server.api.map_or(run.load.api, RequestApi::from);
             let target = LoadTarget { api, ..target.clone() };
@@ -203,8 +208,8 @@ impl BenchCommand {
                 Arc::clone(&known.workload)
             } else {
                 let surroundings = self.work.surroundings(&target, served, self.load.seed);
-                let workload = run.spec.build(&surroundings).map_err(|error| work::failure(&error))?;
-                built.push(Built { api, spec: run.spec.clone(), workload: Arc::clone(&workload) });
+                let workload = run.spec.build(&surroundings).map_err(|error| workload::failure(&error))?;
+                built.push(BuiltWorkload { api, spec: run.spec.clone(), workload: Arc::clone(&workload) });
                 workload
             };
             let own = run.load.plan(self.load.seed);
@@ -216,14 +221,14 @@ impl BenchCommand {
                 allow_eos: own.allow_eos || self.load.allow_eos,
                 ..own
             };
-            asked = follow(&mut plan, &*workload, asked);
-            runs.push(Asked {
+            asked = start_after(&mut plan, &*workload, asked);
+            runs.push(RequestedRun {
                 name: format!("{}_{}", profile.name, run.name),
                 target,
                 workload,
                 plan,
-                unshared: run.spec.is_unshared(),
-                judge: self.judge_of(&run.load, judge)?,
+                has_unique_prompts: run.spec.has_unique_prompts(),
+                judge: self.profile_criteria(&run.load, judge)?,
             });
         }
         Ok(runs)
@@ -231,7 +236,7 @@ impl BenchCommand {
 }
 
 /// A workload that several runs of a profile share.
-struct Built {
+struct BuiltWorkload {
     api: RequestApi,
     spec: WorkloadSpec,
     workload: Arc<dyn Workload>,
@@ -239,7 +244,7 @@ struct Built {
 
 /// Returns an error for the exit code if a run was interrupted or is not valid. The results were already written.
 fn verdict(ended: &[BenchResult]) -> Result<(), CommandFailure> {
-    if ended.iter().any(|run| run.end == INTERRUPTION) {
+    if ended.iter().any(|run| run.end == INTERRUPTED_END) {
         return Err(interrupted());
     }
     let several = ended.len() > 1;
@@ -254,7 +259,7 @@ fn verdict(ended: &[BenchResult]) -> Result<(), CommandFailure> {
     if void.is_empty() {
         return Ok(());
     }
-    let failure = CommandFailure::new(NOT_VALID, format!("the sample is void: {}", void.join("; ")));
+    let failure = CommandFailure::new(NO_VALID_MEASUREMENT, format!("the sample is void: {}", void.join("; ")));
     // The quoted words are vLLM's. Without the model's files, the vocabulary size is a guess and may be too large.
     let unknown_tokens = void.iter().any(|reasons| reasons.contains("out of vocabulary"));
     Err(if unknown_tokens {
@@ -267,7 +272,7 @@ fn verdict(ended: &[BenchResult]) -> Result<(), CommandFailure> {
 }
 
 /// Value of `BenchResult::end` for a run that a signal ended.
-const INTERRUPTION: &str = "interrupted";
+const INTERRUPTED_END: &str = "interrupted";
 
 fn interrupted() -> CommandFailure {
     CommandFailure::new(INTERRUPTED, "interrupted")

@@ -9,17 +9,17 @@ use crate::load::{ArrivalPattern, LoadPlan};
 use crate::workload::Workload;
 
 /// Default number of requests, as in `vllm bench serve --num-prompts`.
-const USUAL_REQUESTS: u64 = 1000;
+const DEFAULT_REQUESTS: u64 = 1000;
 
 /// Default limit of one request. It is long because a queue of a thousand long requests is no failure.
-const USUAL_TIMEOUT: Duration = Duration::from_mins(10);
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Default duration limit of a run with `--until`, if it does not reach its precision.
-const PATIENCE: Duration = Duration::from_mins(30);
+const DEFAULT_MAX_DURATION: Duration = Duration::from_mins(30);
 
 /// Returns the plan of one run. `until` states whether the run ends once its numbers are precise, and `trace` whether
 /// the arguments request a trace.
-pub(super) fn of(
+pub(super) fn build_plan(
     args: &LoadArgs,
     workload: &dyn Workload,
     trace: bool,
@@ -42,7 +42,7 @@ pub(super) fn of(
         return Err(CommandFailure::new(USAGE, message).with_hint("add --num-requests N, --duration S or --until 2%"));
     }
     let bounded = args.duration.is_some() || until;
-    let requests = counted.or((!bounded).then_some(USUAL_REQUESTS));
+    let requests = counted.or((!bounded).then_some(DEFAULT_REQUESTS));
     if arrival == ArrivalPattern::AtOnce && requests.is_none() {
         let message = "all requests are sent at once, but their number is not given";
         return Err(CommandFailure::new(USAGE, message).with_hint("add --num-requests N, --concurrency N or --rate R"));
@@ -53,9 +53,9 @@ pub(super) fn of(
         seed: args.seed,
         concurrency,
         requests,
-        duration: args.duration.or((until && requests.is_none()).then_some(PATIENCE)),
+        duration: args.duration.or((until && requests.is_none()).then_some(DEFAULT_MAX_DURATION)),
         warmup: args.warmup.unwrap_or(0),
-        request_timeout: args.request_timeout.unwrap_or(USUAL_TIMEOUT),
+        request_timeout: args.request_timeout.unwrap_or(DEFAULT_TIMEOUT),
         allow_eos: args.allow_eos,
         ..LoadPlan::closed(1, 1)
     })
@@ -118,7 +118,7 @@ mod tests {
 
     fn plan(words: &str, stamped: bool) -> Result<LoadPlan, CommandFailure> {
         let line = Line::try_parse_from(["bench"].into_iter().chain(words.split_whitespace())).unwrap();
-        of(&line.load, &Made { stamped }, stamped, words.contains("60s"))
+        build_plan(&line.load, &Made { stamped }, stamped, words.contains("60s"))
     }
 
     #[test]

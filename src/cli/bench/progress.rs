@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::cli::GlobalOptions;
 use crate::cli::progress::{ProgressMode, write_json, write_line};
 use crate::load::{LoadEvent, LoadPhase, ObserverTick};
 use crate::report::number;
 use crate::stats::to_f64;
 
 /// Intervals of the live line, of plain lines and of JSON lines.
-const LIVE: Duration = Duration::from_millis(100);
-const LINES: Duration = Duration::from_secs(10);
-const JSON: Duration = Duration::from_secs(1);
+const LIVE_INTERVAL: Duration = Duration::from_millis(100);
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+const JSON_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Progress of the load, written by the load's thread.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LiveCounts(Arc<Mutex<State>>);
+pub(super) struct LiveCounts(Arc<Mutex<LoadProgress>>);
 
 #[derive(Clone, Debug, Default)]
-struct State {
+struct LoadProgress {
     phase: Option<LoadPhase>,
     total: Option<u64>,
     done: u64,
@@ -33,18 +33,18 @@ struct State {
     tick: ObserverTick,
     began: Option<Instant>,
     /// Content chunks per second over the last second. The line shows them as tokens.
-    speed: Speed,
+    speed: RecentRate,
 }
 
 /// A rate over about one second.
 #[derive(Clone, Copy, Debug, Default)]
-struct Speed {
+struct RecentRate {
     /// Time and count at the last update.
     since: (Duration, u64),
     per_s: f64,
 }
 
-impl Speed {
+impl RecentRate {
     fn follow(&mut self, at: Duration, count: u64) {
         let passed = at.saturating_sub(self.since.0).as_secs_f64();
         if passed >= 1.0 {
@@ -55,7 +55,7 @@ impl Speed {
 }
 
 impl LiveCounts {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LoadProgress> {
         // A panic elsewhere must not end the progress display.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,7 +65,12 @@ impl LiveCounts {
         let mut state = self.state();
         match event {
             LoadEvent::Phase { phase, total } => {
-                *state = State { phase: Some(*phase), total: *total, began: Some(Instant::now()), ..State::default() };
+                *state = LoadProgress {
+                    phase: Some(*phase),
+                    total: *total,
+                    began: Some(Instant::now()),
+                    ..LoadProgress::default()
+                };
             }
             LoadEvent::Ended { record, .. } => {
                 state.done += 1;
@@ -79,7 +84,7 @@ impl LiveCounts {
                 state.tick = *tick;
                 state.speed.follow(tick.at, tick.chunks);
             }
-            LoadEvent::Warming(_) => {}
+            LoadEvent::WarmupTick(_) => {}
         }
     }
 }
@@ -93,7 +98,7 @@ fn name(phase: Option<LoadPhase>) -> &'static str {
     }
 }
 
-impl State {
+impl LoadProgress {
     /// Returns a line such as `measuring 120/1000, 1523 tok/s, 64 in flight, TTFT 51.2 ms, 12 s`.
     fn text(&self) -> String {
         let mut parts = vec![match self.total {
@@ -144,7 +149,7 @@ pub(super) struct BenchDisplay {
 }
 
 impl BenchDisplay {
-    pub(super) fn new(global: &Global) -> Self {
+    pub(super) fn new(global: &GlobalOptions) -> Self {
         Self { mode: ProgressMode::of(global) }
     }
 
@@ -160,13 +165,13 @@ impl BenchDisplay {
     pub(super) async fn watch(&self, live: &LiveCounts) -> Infallible {
         let pace = match &self.mode {
             ProgressMode::Quiet => return std::future::pending().await,
-            ProgressMode::Live(_) => LIVE,
-            ProgressMode::Lines => LINES,
-            ProgressMode::Json => JSON,
+            ProgressMode::Live(_) => LIVE_INTERVAL,
+            ProgressMode::Lines => LINE_INTERVAL,
+            ProgressMode::Json => JSON_INTERVAL,
         };
         let (mut shown, mut last) = (None, Instant::now());
         loop {
-            tokio::time::sleep(LIVE).await;
+            tokio::time::sleep(LIVE_INTERVAL).await;
             let state = live.state().clone();
             let turned = shown != state.phase;
             shown = state.phase;

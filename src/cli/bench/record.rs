@@ -24,7 +24,7 @@ pub(super) fn line(run: &str, record: &RequestRecord) -> Json {
         "queued": record.queued,
         "prompt_tokens": record.prompt_tokens,
         "cached_tokens": record.cached_tokens,
-        "asked_tokens": record.asked_tokens,
+        "asked_tokens": record.requested_tokens,
         "output_tokens": record.output_tokens,
         "chunk_count": record.chunk_count,
         "ttft_ms": ms(record.ttft()),

@@ -12,14 +12,14 @@ use crate::cli::failure::{ENGINE_NEVER_HEALTHY, INVALID, USAGE};
 use crate::load::{BearerKey, Dialect, LoadTarget, RequestApi};
 
 /// Default environment variable of the API key, as in OpenAI's own programs.
-const USUAL_KEY: &str = "OPENAI_API_KEY";
+const DEFAULT_KEY_VARIABLE: &str = "OPENAI_API_KEY";
 
 /// Time limit of the request for the list of models. A healthy server answers it at once.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// The requested model's entry in the server's list `/v1/models`. Empty if the server does not list the model.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ServedModels {
+pub(super) struct ServedModel {
     /// The largest total of prompt and output, in tokens.
     pub(super) max_model_len: Option<u64>,
     /// The directory that the server loaded the model from, if a directory of that path exists on this machine.
@@ -27,25 +27,25 @@ pub(super) struct ServedModels {
 }
 
 /// Returns the load's target, and the model's entry in the server's list.
-pub(super) async fn find(args: &ServerArgs) -> Result<(LoadTarget, ServedModels), CommandFailure> {
+pub(super) async fn find(args: &ServerArgs) -> Result<(LoadTarget, ServedModel), CommandFailure> {
     let mut target = from_arguments(args)?;
-    let Some(models) = ask(&target).await? else {
+    let Some(models) = fetch_models(&target).await? else {
         let Some(model) = &args.model else {
             return Err(
                 CommandFailure::new(USAGE, "the server does not list its models").with_hint("give --model NAME")
             );
         };
         target.model.clone_from(model);
-        return Ok((target, ServedModels::default()));
+        return Ok((target, ServedModel::default()));
     };
     target.model = choose(args.model.as_deref(), &models)?;
     let entry = models.iter().find(|model| model["id"] == *target.model);
     Ok((target, entry.map(served).unwrap_or_default()))
 }
 
-fn served(entry: &Json) -> ServedModels {
+fn served(entry: &Json) -> ServedModel {
     let root = entry["root"].as_str().map(PathBuf::from).filter(|root| root.is_absolute() && root.is_dir());
-    ServedModels { max_model_len: entry["max_model_len"].as_u64(), directory: root }
+    ServedModel { max_model_len: entry["max_model_len"].as_u64(), directory: root }
 }
 
 /// Returns the requested model's name, or the only one that the server lists.
@@ -64,7 +64,7 @@ fn choose(asked: Option<&str>, models: &[Json]) -> Result<String, CommandFailure
 }
 
 /// Returns the entries of `/v1/models`; `None` if the server has no such list.
-async fn ask(target: &LoadTarget) -> Result<Option<Vec<Json>>, CommandFailure> {
+async fn fetch_models(target: &LoadTarget) -> Result<Option<Vec<Json>>, CommandFailure> {
     let base = target.base_url.trim_end_matches('/').trim_end_matches("/v1");
     let url = format!("{base}/v1/models");
     let gone = |problem: String| {
@@ -105,8 +105,8 @@ async fn ask(target: &LoadTarget) -> Result<Option<Vec<Json>>, CommandFailure> {
     }
     let mut text = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| gone(innermost(&error)))? {
-        if text.len() + chunk.len() > LARGEST_LIST {
-            return Err(gone(format!("its list of models has more than {LARGEST_LIST} bytes")));
+        if text.len() + chunk.len() > MAX_LIST_BYTES {
+            return Err(gone(format!("its list of models has more than {MAX_LIST_BYTES} bytes")));
         }
         text.extend_from_slice(&chunk);
     }
@@ -115,7 +115,7 @@ async fn ask(target: &LoadTarget) -> Result<Option<Vec<Json>>, CommandFailure> {
 }
 
 /// Largest accepted list of models, in bytes.
-const LARGEST_LIST: usize = 4 << 20;
+const MAX_LIST_BYTES: usize = 4 << 20;
 
 /// Returns the message of the last error in the chain of causes. It is the one that users can act on.
 fn innermost(error: &dyn std::error::Error) -> String {
@@ -162,7 +162,8 @@ fn from_arguments(args: &ServerArgs) -> Result<LoadTarget, CommandFailure> {
 
 /// Reads the API key. A variable that the user named must hold a key. The default variable may be absent or blank.
 fn key(asked: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<Option<BearerKey>, CommandFailure> {
-    let value = variable(asked.unwrap_or(USUAL_KEY)).map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
+    let value =
+        variable(asked.unwrap_or(DEFAULT_KEY_VARIABLE)).map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
     match (asked, value) {
         (Some(name), None) => Err(CommandFailure::new(
             USAGE,
@@ -226,9 +227,9 @@ mod tests {
     fn a_named_key_must_exist_and_the_default_one_may_be_absent() {
         let with = |wanted: &'static str| move |name: &str| (name == wanted).then(|| " secret\n".to_owned());
         assert_eq!(key(Some("K"), with("K")).unwrap(), Some(BearerKey("secret".to_owned())));
-        assert_eq!(key(None, with(USUAL_KEY)).unwrap(), Some(BearerKey("secret".to_owned())));
+        assert_eq!(key(None, with(DEFAULT_KEY_VARIABLE)).unwrap(), Some(BearerKey("secret".to_owned())));
         assert_eq!(key(None, with("K")).unwrap(), None);
-        assert!(key(Some("K"), with(USUAL_KEY)).is_err());
+        assert!(key(Some("K"), with(DEFAULT_KEY_VARIABLE)).is_err());
     }
 
     #[test]

@@ -11,21 +11,21 @@ use serde_json::{Value as Json, json};
 use tokio::io::{AsyncBufReadExt, Lines};
 
 use super::engine::no_preflight;
-use crate::cli::Global;
+use crate::cli::GlobalOptions;
 use crate::cli::failure::{CommandFailure, INVALID};
 use crate::cli::output::{note, print};
 use crate::config::Config;
 use crate::flag::FlagTable;
-use crate::preflight::{Disagreement, Preflight, PreflightError, PreflightVerdict, judge};
+use crate::preflight::{Disagreement, Preflight, PreflightError, PreflightVerdict, decide_finding};
 use crate::rule::{self, Facts, Finding, Severity};
 use crate::stats::to_f64;
 
 /// Lines in progress at a time, so that the rules check one while the engine checks another.
-const MOST_UNDER_WAY: usize = 16;
+const MAX_CONCURRENT_LINES: usize = 16;
 
 #[derive(serde::Deserialize)]
 #[serde(expecting = "an object")]
-struct Line {
+struct ArgumentLine {
     args: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct ArgumentCheck<'a> {
 
 /// Agreement between the rules and the engine, as counts of lines.
 #[derive(Default)]
-struct Tally {
+struct AgreementCounts {
     lines: usize,
     agree: usize,
     /// The rules reject, and the engine accepts.
@@ -53,7 +53,7 @@ struct Tally {
 }
 
 /// Prints one verdict per line. A line that cannot be parsed ends the check, after the answers to the lines before it.
-pub(super) async fn run(file: &Path, check: ArgumentCheck<'_>, global: &Global) -> Result<(), CommandFailure> {
+pub(super) async fn run(file: &Path, check: ArgumentCheck<'_>, global: &GlobalOptions) -> Result<(), CommandFailure> {
     let name = if is_standard_input(file) { "standard input".to_owned() } else { file.display().to_string() };
     let opened = open(file).map_err(|error| unreadable(&name, &error))?;
     let Some(preflight) = check.preflight else { return run_alone(&name, opened, check) };
@@ -63,8 +63,8 @@ pub(super) async fn run(file: &Path, check: ArgumentCheck<'_>, global: &Global) 
         let (place, text) = line?;
         check.answer(&read(&text, &place)?.args, preflight).await
     });
-    let mut answers = std::pin::pin!(answers.buffered(MOST_UNDER_WAY));
-    let mut tally = Tally::default();
+    let mut answers = std::pin::pin!(answers.buffered(MAX_CONCURRENT_LINES));
+    let mut tally = AgreementCounts::default();
     while let Some(answer) = answers.next().await {
         let (answer, compared) = answer?;
         tally.count(compared.as_ref());
@@ -111,7 +111,7 @@ fn answer_all(
     Ok(())
 }
 
-fn read(text: &str, place: &dyn std::fmt::Display) -> Result<Line, CommandFailure> {
+fn read(text: &str, place: &dyn std::fmt::Display) -> Result<ArgumentLine, CommandFailure> {
     serde_json::from_str(text).map_err(|error| {
         CommandFailure::new(INVALID, format!("{place}: {error}"))
             .with_hint(r#"each line must be an object such as {"args": ["--max-num-seqs", "64"]}"#)
@@ -174,7 +174,7 @@ fn unreadable(name: &str, error: &std::io::Error) -> CommandFailure {
     CommandFailure::new(INVALID, format!("cannot read {name}: {error}"))
 }
 
-impl Tally {
+impl AgreementCounts {
     /// Counts a line. The outer `None` means that the engine gave no verdict, the inner one that both agree.
     fn count(&mut self, compared: Option<&Option<Disagreement>>) {
         self.lines += 1;
@@ -214,7 +214,7 @@ impl ArgumentCheck<'_> {
                 Ok((answer, None))
             }
             Ok(engine) => {
-                let (finding, disagreement) = judge(findings, &engine);
+                let (finding, disagreement) = decide_finding(findings, &engine);
                 let mut answer = self.describe(&config, finding.as_ref(), Some(preflight)).await;
                 answer["engine"] = match engine {
                     PreflightVerdict::Accept { warnings, .. } => {
@@ -250,7 +250,7 @@ impl ArgumentCheck<'_> {
         match finding {
             accepted if !accepted.severity.rejects() => None,
             refused if refused.changes.is_empty() => rule::repair(config, self.facts),
-            refused => rule::repair_found(config, Some(refused), self.facts),
+            refused => rule::repair_rejection(config, Some(refused), self.facts),
         }
     }
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::cli::Global;
+use crate::cli::GlobalOptions;
 use crate::cli::failure::{CommandFailure, INVALID};
 use crate::cli::output::note;
 use crate::engine::PreflightProgram;
 use crate::execution::ExecutionEnvironment;
 use crate::job::Job;
-use crate::preflight::{Disagreement, Preflight, PreflightError, PreflightLimits, PreflightSetup, judge};
+use crate::preflight::{Disagreement, Preflight, PreflightError, PreflightLimits, PreflightSetup, decide_finding};
 use crate::rule::{Finding, SpaceRemoval};
 use crate::server::Marker;
 use crate::tuner::{WrongRule, preflight_setup, wrong_rules};
@@ -56,7 +56,7 @@ pub(super) async fn ask(
     installed: &ExecutionEnvironment,
     findings: Vec<Finding>,
     removal: &SpaceRemoval,
-    global: &Global,
+    global: &GlobalOptions,
 ) -> Result<Option<PreflightAnswer>, CommandFailure> {
     let silent = |reason: String| Ok(Some(PreflightAnswer { text: format!("none: {reason}"), wrong: None }));
     let setup = match preflight_setup(job, installed, Path::new("")) {
@@ -67,7 +67,7 @@ pub(super) async fn ask(
     let product = setup.program.engine;
     note(global, &format!("asking the installed {product}; its import takes about 10 s"));
     let preflight = Preflight::start(setup);
-    let ready = preflight.ready().await;
+    let ready = preflight.wait_until_ready().await;
     let wrong = match &ready {
         Ok(_) => wrong_rules(job, installed, removal, &preflight).await,
         Err(error) => Err(error.clone()),
@@ -82,7 +82,7 @@ pub(super) async fn ask(
         None => "accepted".to_owned(),
         Some((stage, message)) => format!("rejected because of its {}: {message}", stage.name()),
     };
-    let disagreement = match judge(findings, &engine.warm_up).1 {
+    let disagreement = match decide_finding(findings, &engine.warm_up).1 {
         None => String::new(),
         Some(Disagreement::FalseRejection(finding)) => format!("; rule {} wrongly rejects it", finding.rule),
         Some(Disagreement::FalseAcceptance(_)) => "; no rule predicts this".to_owned(),

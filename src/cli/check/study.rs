@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use super::engine::{self, PreflightAnswer};
-use super::tell::{as_json, as_text};
+use super::render::{as_json, as_text};
 use crate::cli::output::{print, print_json};
-use crate::cli::{CommandFailure, Format, Global};
+use crate::cli::{CommandFailure, GlobalOptions, OutputFormat};
 use crate::execution::{ExecutionEnvironment, detect};
-use crate::job::{Job, JobSearch, repetition};
+use crate::job::{Job, JobSearch, repetition_warning};
 use crate::memory::{LearnedMemory, MemoryPrediction};
-use crate::rule::{Finding, SpaceRemoval, unchecked};
+use crate::rule::{Finding, SpaceRemoval, list_unchecked};
 use crate::store::{Store, database_path};
-use crate::tuner::{PlannedRuleTest, RuleVerdicts, Slots, StudyEstimate, estimate, learned};
+use crate::tuner::{PlannedRuleTest, RuleVerdicts, Slots, StudyEstimate, estimate, read_learned_memory};
 
 /// The results of `check` for one study. They are obtained without a launch.
 pub(super) struct CheckedStudy<'a> {
@@ -38,19 +38,26 @@ pub(super) struct CheckedStudy<'a> {
     pub(super) slots: Slots,
 }
 
-pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &Global) -> Result<(), CommandFailure> {
+pub(super) async fn check(
+    file: &Path,
+    explain: bool,
+    format: OutputFormat,
+    global: &GlobalOptions,
+) -> Result<(), CommandFailure> {
     let job = Job::read(file)?;
     let mut installed = detect(&job).await;
     let slots = Slots::resolve(&job, &mut installed)?;
     job.check_release(installed.version)?;
     let store = if database_path(&global.db).exists() { Some(Store::open(&global.db, false).await?) } else { None };
     let (known, verdicts) = match &store {
-        Some(store) => (learned(&job, &installed, store).await?, RuleVerdicts::read(&job, &installed, store).await?),
+        Some(store) => {
+            (read_learned_memory(&job, &installed, store).await?, RuleVerdicts::read(&job, &installed, store).await?)
+        }
         None => (LearnedMemory::default(), RuleVerdicts::default()),
     };
-    let aside = verdicts.left_aside();
-    let search = job.search(installed.version, installed.device, installed.host).distrusting(&aside);
-    let now = search.knowing(&known, None);
+    let aside = verdicts.rules_to_set_aside();
+    let search = job.search(installed.version, installed.device, installed.host).without_rules(&aside);
+    let now = search.with_learned(&known, None);
     let removal = now.removal();
     let possible = removal.complete.then_some(removal.remaining);
     let estimate = estimate(&job, &installed, &slots, possible, store.as_ref()).await?;
@@ -58,11 +65,12 @@ pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &G
         store.close().await;
     }
     let findings = now.findings(&search.space.fixed);
-    let memory = now.memory(&search.space.fixed);
+    let memory = now.predict_memory(&search.space.fixed);
     let defaults = findings.first().cloned();
     let preflight = engine::ask(&job, &installed, findings, &removal, global).await?;
-    let unchecked = unchecked(&search.space, &search.facts);
-    let mut warnings: Vec<_> = repetition(&job.load.plan(job.seed), &*job.workload.built).into_iter().collect();
+    let unchecked = list_unchecked(&search.space, &search.facts);
+    let mut warnings: Vec<_> =
+        repetition_warning(&job.load.plan(job.seed), &*job.workload.source).into_iter().collect();
     warnings.extend(installed.gpu_notices.iter().cloned());
     let rule_tests = verdicts.planned(&now, &removal);
     let checked = CheckedStudy {
@@ -81,8 +89,8 @@ pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &G
         slots,
     };
     match format {
-        Format::Table => print(&as_text(&checked, explain))?,
-        Format::Json => print_json(&as_json(&checked))?,
+        OutputFormat::Table => print(&as_text(&checked, explain))?,
+        OutputFormat::Json => print_json(&as_json(&checked))?,
     }
     // A missing program fails the command after the output: the checks by rules do not need it.
     match job.engine.missing_program(file) {

@@ -1,9 +1,9 @@
 //! Conditions of the host and its GPUs that change measurements.
 
-use super::{Finding, State};
+use super::{CheckResult, CheckState};
 use crate::facts::{ConditionKind, GpuSelection, MeasurementCondition, NVML_LIMIT, ask, read_gpu_conditions};
 
-pub(super) fn look() -> Vec<Finding> {
+pub(super) fn check() -> Vec<CheckResult> {
     let mut conditions = MeasurementCondition::of_host();
     let visible = GpuSelection::Visible(std::env::var("CUDA_VISIBLE_DEVICES").ok());
     let read = ask(NVML_LIMIT, "reading the devices' settings", move |nvml| Ok(read_gpu_conditions(nvml, &visible)));
@@ -12,7 +12,7 @@ pub(super) fn look() -> Vec<Finding> {
     conditions.into_iter().map(finding).collect()
 }
 
-fn finding(condition: MeasurementCondition) -> Finding {
+fn finding(condition: MeasurementCondition) -> CheckResult {
     let MeasurementCondition { kind, state, distorts, effect, remedy } = condition;
     let subject = match kind {
         ConditionKind::GpuPersistence => "persistence mode ",
@@ -20,7 +20,12 @@ fn finding(condition: MeasurementCondition) -> Finding {
         _ => "",
     };
     let text = format!("{subject}{state}: {effect}");
-    Finding { what: kind.name(), state: if distorts { State::Warn } else { State::Ok }, text, hint: remedy }
+    CheckResult {
+        what: kind.name(),
+        state: if distorts { CheckState::Warn } else { CheckState::Ok },
+        text,
+        hint: remedy,
+    }
 }
 
 #[cfg(test)]
@@ -45,7 +50,7 @@ mod tests {
 
     #[test]
     fn this_host_is_looked_at() {
-        let named: Vec<_> = look().iter().map(|finding| finding.what).collect();
+        let named: Vec<_> = check().iter().map(|finding| finding.what).collect();
         for what in ["swap", "load", "others"] {
             assert!(named.contains(&what), "{named:?}");
         }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 
-use super::Finding;
-use crate::cli::Global;
+use super::CheckResult;
+use crate::cli::GlobalOptions;
 use crate::facts::hub_cache;
 use crate::server::log_directory;
 use crate::stats::{GIB, gib_text};
@@ -46,7 +46,7 @@ const MODEL_CACHE: FolderNeeds = FolderNeeds {
     unwritable: None,
 };
 
-pub(super) fn look(global: &Global) -> Vec<Finding> {
+pub(super) fn check(global: &GlobalOptions) -> Vec<CheckResult> {
     let database = database_path(&global.db);
     let mut findings = vec![space("disk", &folder_of(&database), &STUDY_DATA)];
     let logs = log_directory(&database, "");
@@ -57,7 +57,7 @@ pub(super) fn look(global: &Global) -> Vec<Finding> {
     findings.push(if shared.is_dir() {
         space("shared", shared, &SHARED_MEMORY)
     } else {
-        Finding::warn("shared", "there is no /dev/shm", "engines with several processes need it")
+        CheckResult::warn("shared", "there is no /dev/shm", "engines with several processes need it")
     });
     findings.extend(model_cache().map(|cache| space("models", &cache, &MODEL_CACHE)));
     findings
@@ -75,28 +75,32 @@ fn model_cache() -> Option<PathBuf> {
 }
 
 /// Checks a folder.
-fn space(what: &'static str, folder: &Path, needs: &FolderNeeds) -> Finding {
+fn space(what: &'static str, folder: &Path, needs: &FolderNeeds) -> CheckResult {
     let shown = folder.display();
     if !folder.is_dir() {
-        return Finding::fail(what, format!("{shown} does not exist"), "create it, or name another database with --db");
+        return CheckResult::fail(
+            what,
+            format!("{shown} does not exist"),
+            "create it, or name another database with --db",
+        );
     }
     if access(folder, AccessFlags::W_OK).is_err()
         && let Some(hint) = needs.unwritable
     {
-        return Finding::fail(what, format!("{shown} cannot be written"), hint);
+        return CheckResult::fail(what, format!("{shown} cannot be written"), hint);
     }
     match statvfs(folder) {
-        Err(error) => Finding::warn(what, format!("{shown}: the free space is unknown: {error}"), "see `df`"),
-        Ok(stat) => judged(what, &shown.to_string(), stat.blocks_available() * stat.fragment_size(), needs),
+        Err(error) => CheckResult::warn(what, format!("{shown}: the free space is unknown: {error}"), "see `df`"),
+        Ok(stat) => space_result(what, &shown.to_string(), stat.blocks_available() * stat.fragment_size(), needs),
     }
 }
 
-fn judged(what: &'static str, shown: &str, free: u64, needs: &FolderNeeds) -> Finding {
+fn space_result(what: &'static str, shown: &str, free: u64, needs: &FolderNeeds) -> CheckResult {
     let text = format!("{shown}: {} free", gib_text(free));
     if free < needs.least {
-        return Finding::fail(what, text, format!("free at least {}", gib_text(needs.least)));
+        return CheckResult::fail(what, text, format!("free at least {}", gib_text(needs.least)));
     }
-    Finding::expect(free >= needs.enough, what, text, needs.scarce)
+    CheckResult::expect(free >= needs.enough, what, text, needs.scarce)
 }
 
 #[cfg(test)]
@@ -104,19 +108,19 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::cli::doctor::State;
+    use crate::cli::doctor::CheckState;
 
     #[test]
     fn a_full_disk_fails_and_a_tight_one_warns() {
-        let states = [GIB / 2, 2 * GIB, 50 * GIB].map(|free| judged("database", "/", free, &STUDY_DATA).state);
-        assert_eq!(states, [State::Fail, State::Warn, State::Ok]);
+        let states = [GIB / 2, 2 * GIB, 50 * GIB].map(|free| space_result("database", "/", free, &STUDY_DATA).state);
+        assert_eq!(states, [CheckState::Fail, CheckState::Warn, CheckState::Ok]);
     }
 
     #[test]
     fn the_hints_on_shared_memory_and_models_do_not_name_the_database() {
         for needs in [SHARED_MEMORY, MODEL_CACHE] {
-            let scarce = judged("shared", "/dev/shm", 0, &needs);
-            assert_eq!(scarce.state, State::Warn);
+            let scarce = space_result("shared", "/dev/shm", 0, &needs);
+            assert_eq!(scarce.state, CheckState::Warn);
             let hints = [scarce.hint.as_deref(), needs.unwritable];
             assert!(hints.iter().flatten().all(|hint| !hint.contains("--db") && !hint.contains("night")), "{hints:?}");
         }
@@ -125,7 +129,7 @@ mod tests {
         // The administrator may write to any folder.
         if access(directory.path(), AccessFlags::W_OK).is_err() {
             let finding = space("shared", directory.path(), &SHARED_MEMORY);
-            assert_eq!((finding.state, finding.hint.as_deref()), (State::Fail, SHARED_MEMORY.unwritable));
+            assert_eq!((finding.state, finding.hint.as_deref()), (CheckState::Fail, SHARED_MEMORY.unwritable));
         }
     }
 
@@ -133,7 +137,7 @@ mod tests {
     fn a_missing_folder_is_named() {
         let needs = FolderNeeds { least: 0, enough: 0, ..STUDY_DATA };
         let finding = space("database", Path::new("/nonexistent"), &needs);
-        assert_eq!((finding.state, finding.text.as_str()), (State::Fail, "/nonexistent does not exist"));
-        assert_eq!(space("database", &std::env::temp_dir(), &needs).state, State::Ok);
+        assert_eq!((finding.state, finding.text.as_str()), (CheckState::Fail, "/nonexistent does not exist"));
+        assert_eq!(space("database", &std::env::temp_dir(), &needs).state, CheckState::Ok);
     }
 }

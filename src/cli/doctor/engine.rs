@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::Finding;
-use crate::cli::Global;
+use super::CheckResult;
+use crate::cli::GlobalOptions;
 use crate::cli::output::note;
 use crate::engine::resolve_program;
 use crate::engines;
@@ -18,7 +18,7 @@ use crate::tuner::preflight_setup;
 /// Limit of the release probe: Python starts and reads one metadata file.
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
 
-pub(super) async fn look(study: Option<(&Job, &ExecutionEnvironment)>, global: &Global) -> Vec<Finding> {
+pub(super) async fn check(study: Option<(&Job, &ExecutionEnvironment)>, global: &GlobalOptions) -> Vec<CheckResult> {
     let (mut findings, setup) = match study {
         Some((job, installed)) => of_study(job, installed),
         None => of_path().await,
@@ -26,16 +26,16 @@ pub(super) async fn look(study: Option<(&Job, &ExecutionEnvironment)>, global: &
     if let Some(setup) = setup {
         let product = setup.program.engine;
         note(global, &format!("asking the installed {product}; its import takes about 10 s"));
-        findings.push(asked(setup).await);
+        findings.push(check_preflight(setup).await);
     }
     findings
 }
 
-fn of_study(job: &Job, installed: &ExecutionEnvironment) -> (Vec<Finding>, Option<PreflightSetup>) {
+fn of_study(job: &Job, installed: &ExecutionEnvironment) -> (Vec<CheckResult>, Option<PreflightSetup>) {
     let engine = &job.engine;
     if let Some(error) = engine.missing_program(&job.file) {
         let hint = error.hint.unwrap_or_default();
-        return (vec![Finding::fail("engine", format!("{}: {}", error.key, error.problem), hint)], None);
+        return (vec![CheckResult::fail("engine", format!("{}: {}", error.key, error.problem), hint)], None);
     }
     let (kind, command) = (engine.engine.kind(), crate::trial::redact(&engine.command.join(" ")).into_owned());
     let version = if installed.release_from == ReleaseSource::Unversioned {
@@ -45,7 +45,7 @@ fn of_study(job: &Job, installed: &ExecutionEnvironment) -> (Vec<Finding>, Optio
     } else {
         installed.version.to_string()
     };
-    let mut findings = vec![Finding::expect(
+    let mut findings = vec![CheckResult::expect(
         !installed.assumed,
         "engine",
         format!("{kind} {version}: {command}"),
@@ -54,7 +54,7 @@ fn of_study(job: &Job, installed: &ExecutionEnvironment) -> (Vec<Finding>, Optio
     let setup = match preflight_setup(job, installed, Path::new("")) {
         Ok(setup) => setup.map(|setup| PreflightSetup { marker: marker(), ..setup }),
         Err(reason) => {
-            findings.push(Finding::ok("preflight", format!("none: {reason}")));
+            findings.push(CheckResult::ok("preflight", format!("none: {reason}")));
             None
         }
     };
@@ -62,20 +62,20 @@ fn of_study(job: &Job, installed: &ExecutionEnvironment) -> (Vec<Finding>, Optio
 }
 
 /// Checks the engine that a shell would start.
-async fn of_path() -> (Vec<Finding>, Option<PreflightSetup>) {
-    let engine = engines::assumed();
+async fn of_path() -> (Vec<CheckResult>, Option<PreflightSetup>) {
+    let engine = engines::default_engine();
     let (name, command) = (engine.kind(), engine.default_command().unwrap_or_default());
     let Some(program) = command.first().and_then(|program| resolve_program(program)) else {
         let hint = "activate its environment, or name a study: `setpoint doctor STUDY.toml`";
-        return (vec![Finding::warn("engine", format!("there is no `{name}` on the PATH"), hint)], None);
+        return (vec![CheckResult::warn("engine", format!("there is no `{name}` on the PATH"), hint)], None);
     };
     let version = match engine.version_probe(&command) {
         Some(probe) => output_of(&probe, PROBE_LIMIT).await,
         None => None,
     };
     let finding = match version {
-        Some(version) => Finding::ok("engine", format!("{name} {version}: {}", program.display())),
-        None => Finding::warn(
+        Some(version) => CheckResult::ok("engine", format!("{name} {version}: {}", program.display())),
+        None => CheckResult::warn(
             "engine",
             format!("{} does not report its release", program.display()),
             format!("its Python has no package `{name}`, or is not on this machine"),
@@ -95,20 +95,20 @@ async fn of_path() -> (Vec<Finding>, Option<PreflightSetup>) {
     (vec![finding], preflight.map(setup))
 }
 
-async fn asked(setup: PreflightSetup) -> Finding {
+async fn check_preflight(setup: PreflightSetup) -> CheckResult {
     let (engine, python, begin) = (setup.program.engine, setup.python.clone(), Instant::now());
     let preflight = Preflight::start(setup);
-    let ready = preflight.ready().await;
+    let ready = preflight.wait_until_ready().await;
     preflight.stop().await;
     match ready {
         Ok(installed) => {
             let (version, device, seconds) = (&installed.version, &installed.device, begin.elapsed().as_secs());
-            Finding::ok(
+            CheckResult::ok(
                 "preflight",
                 format!("{python} has {engine} {version} for {device}; it answered after {seconds} s"),
             )
         }
-        Err(error) => Finding::warn(
+        Err(error) => CheckResult::warn(
             "preflight",
             error.to_string(),
             format!("configurations are checked by the rules alone; reinstall {engine} if it does not start either"),

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::failure::{CommandFailure, UNEXPECTED};
 use super::output::{print_json, print_styled};
-use super::{Format, Global};
+use super::{GlobalOptions, OutputFormat};
 use crate::execution::detect;
 use crate::job::Job;
 use crate::trial::without_controls;
@@ -26,12 +26,12 @@ pub(super) struct DoctorCommand {
     /// A study file, to check its engine, model and device. Default: the `vllm` on the PATH.
     study: Option<PathBuf>,
     /// Output format.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    format: OutputFormat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum State {
+enum CheckState {
     Ok,
     /// A study can run, but it may fail later, or its measurements may be distorted.
     Warn,
@@ -41,26 +41,26 @@ enum State {
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Finding {
+struct CheckResult {
     /// The name of the check, such as `swap`.
     what: &'static str,
-    state: State,
+    state: CheckState,
     text: String,
     /// The action that solves the problem.
     hint: Option<String>,
 }
 
-impl Finding {
+impl CheckResult {
     fn ok(what: &'static str, text: impl Into<String>) -> Self {
-        Self { what, state: State::Ok, text: text.into(), hint: None }
+        Self { what, state: CheckState::Ok, text: text.into(), hint: None }
     }
 
     fn warn(what: &'static str, text: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { what, state: State::Warn, text: text.into(), hint: Some(hint.into()) }
+        Self { what, state: CheckState::Warn, text: text.into(), hint: Some(hint.into()) }
     }
 
     fn fail(what: &'static str, text: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { what, state: State::Fail, text: text.into(), hint: Some(hint.into()) }
+        Self { what, state: CheckState::Fail, text: text.into(), hint: Some(hint.into()) }
     }
 
     /// Returns [`Self::ok`] if `holds` is true, otherwise a warning with this hint.
@@ -72,9 +72,9 @@ impl Finding {
     fn line(&self) -> String {
         let (red, yellow, green) = (anstyle::AnsiColor::Red, anstyle::AnsiColor::Yellow, anstyle::AnsiColor::Green);
         let colour = match self.state {
-            State::Ok => green.on_default(),
-            State::Warn => yellow.on_default().bold(),
-            State::Fail => red.on_default().bold(),
+            CheckState::Ok => green.on_default(),
+            CheckState::Warn => yellow.on_default().bold(),
+            CheckState::Fail => red.on_default().bold(),
         };
         let (name, what, text) = (self.state.name(), self.what, without_controls(&self.text));
         let hint = self.hint.as_ref().map(|hint| format!("; {}", without_controls(hint))).unwrap_or_default();
@@ -82,7 +82,7 @@ impl Finding {
     }
 }
 
-impl State {
+impl CheckState {
     fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -93,30 +93,32 @@ impl State {
 }
 
 impl DoctorCommand {
-    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
+    pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
         let job = self.study.as_deref().map(Job::read).transpose()?;
         let installed = match &job {
             Some(job) => Some(detect(job).await),
             None => None,
         };
-        let mut findings = engine::look(job.as_ref().zip(installed.as_ref()), global).await;
-        findings.extend(device::look(job.as_ref().zip(installed.as_ref())));
-        findings.extend(disk::look(global));
-        findings.extend(limits::look());
-        findings.extend(conditions::look());
-        findings.extend(network::look());
-        findings.extend(database::look(global).await);
+        let mut findings = engine::check(job.as_ref().zip(installed.as_ref()), global).await;
+        findings.extend(device::check(job.as_ref().zip(installed.as_ref())));
+        findings.extend(disk::check(global));
+        findings.extend(limits::check());
+        findings.extend(conditions::check());
+        findings.extend(network::check());
+        findings.extend(database::check(global).await);
         match self.format {
-            Format::Table => print_styled(&findings.iter().map(Finding::line).collect::<Vec<_>>().join("\n"))?,
-            Format::Json => {
-                let one = |finding: &Finding| {
-                    let Finding { what, state, text, hint } = finding;
+            OutputFormat::Table => {
+                print_styled(&findings.iter().map(CheckResult::line).collect::<Vec<_>>().join("\n"))?;
+            }
+            OutputFormat::Json => {
+                let one = |finding: &CheckResult| {
+                    let CheckResult { what, state, text, hint } = finding;
                     json!({"check": what, "state": state.name(), "text": text, "hint": hint})
                 };
                 print_json(&findings.iter().map(one).collect())?;
             }
         }
-        let failed = findings.iter().filter(|finding| finding.state == State::Fail).count();
+        let failed = findings.iter().filter(|finding| finding.state == CheckState::Fail).count();
         let message = match failed {
             0 => return Ok(()),
             1 => "1 check failed".to_owned(),
@@ -132,10 +134,10 @@ mod tests {
 
     #[test]
     fn a_finding_is_one_line_with_its_hint() {
-        let plain = |finding: &Finding| anstream::adapter::strip_str(&finding.line()).to_string();
-        let low = Finding::expect(false, "files", "1024 open files", "raise it with `ulimit -n 65535`");
+        let plain = |finding: &CheckResult| anstream::adapter::strip_str(&finding.line()).to_string();
+        let low = CheckResult::expect(false, "files", "1024 open files", "raise it with `ulimit -n 65535`");
         assert_eq!(plain(&low), "warn  files        1024 open files; raise it with `ulimit -n 65535`");
-        assert_eq!(plain(&Finding::ok("swap", "none")), "ok    swap         none");
-        assert!(State::Ok < State::Warn && State::Warn < State::Fail);
+        assert_eq!(plain(&CheckResult::ok("swap", "none")), "ok    swap         none");
+        assert!(CheckState::Ok < CheckState::Warn && CheckState::Warn < CheckState::Fail);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::cli::failure::{CommandFailure, INVALID};
 use crate::cost::{LaunchSurroundings, ObservedLaunch, StartHistory};
 use crate::job::Job;
-use crate::predict::{LaunchNoise, MAX_TRIALS, MeasuredTrial, TwinQuestion, learn};
+use crate::predict::{LaunchNoise, MAX_TRIALS, MeasuredTrial, TwinQuestion, calibrate_from_trials};
 use crate::stats::f64_to_u64;
 use crate::store::{ScoredTrial, Store, Study};
 use crate::trial::{Measurement, Outcome, Startup};
@@ -50,7 +50,7 @@ pub(super) async fn calibrate(
         started.extend(startup.clone().map(|startup| ObservedLaunch::new(&scored.trial, startup)));
         let measurement = scored.trial.outcome.measurement().cloned();
         let key = scored.trial.proposal.config.key();
-        if let Some(tried) = tried(store, &study, scored, startup).await? {
+        if let Some(tried) = measured_trial(store, &study, scored, startup).await? {
             repeated.entry(key).or_default().extend(measurement);
             all.push(tried);
         }
@@ -60,12 +60,12 @@ pub(super) async fn calibrate(
         return Err(CommandFailure::new(INVALID, problem)
             .with_hint("run the study further: `setpoint tune` stores the reply times of every new trial"));
     }
-    let calibration = learn(question, &all).map_err(|error| {
+    let calibration = calibrate_from_trials(question, &all).map_err(|error| {
         CommandFailure::new(INVALID, format!("study {name} cannot calibrate the prediction: {error}"))
             .with_hint("omit --calibrate; the ranges are then as wide as for an unknown machine")
     })?;
     let starts = StartHistory::learn(&around(question), &started);
-    let simulated = !question.job.engine.engine.computes();
+    let simulated = !question.job.engine.engine.runs_model();
     let noise = Some(LaunchNoise::of(repeated.values().map(Vec::as_slice), simulated));
     Ok(LearnedCalibration { calibration, starts, trials: all.len().min(MAX_TRIALS), noise })
 }
@@ -81,7 +81,7 @@ pub(super) fn around<'a>(question: &TwinQuestion<'a>) -> LaunchSurroundings<'a> 
 }
 
 /// Describes the calibration in one line: each factor with its standard deviation in percent.
-pub(super) fn told(learned: &LearnedCalibration, study: &str) -> String {
+pub(super) fn calibration_text(learned: &LearnedCalibration, study: &str) -> String {
     let LearnedCalibration { calibration, trials, .. } = learned;
     let factor = |factor: TermFactor| {
         let (value, spread) = (calibration.factors[factor], calibration.spread[factor] * 100.0);
@@ -116,7 +116,7 @@ fn same_engine(study: &Study, job: &Job) -> Result<(), CommandFailure> {
 
 /// Returns a trial for the calibration. `None` if it was not measured, was not alone on the host, or has no stored
 /// replies.
-async fn tried(
+async fn measured_trial(
     store: &Store,
     study: &Study,
     scored: ScoredTrial,

@@ -7,7 +7,7 @@ use crate::job::Job;
 
 /// Returns the configurations, each with the study's fixed values. Without `--config`, returns the fixed values alone.
 pub(super) fn read(texts: &[String], job: &Job, version: EngineVersion) -> Result<Vec<Config>, CommandFailure> {
-    let fixed = &job.parameters().fixed;
+    let fixed = &job.search_space().fixed;
     if texts.is_empty() {
         return Ok(vec![fixed.clone()]);
     }
@@ -24,9 +24,9 @@ fn one(text: &str, job: &Job, version: EngineVersion) -> Result<Config, CommandF
     let arguments = job.engine.arguments(version);
     let mut config = Config::new();
     for (name, value) in given.iter() {
-        let flag = table
-            .find(name)
-            .ok_or_else(|| invalid(format!("{} ({} {version})", table.unknown(name), job.engine.engine.product())))?;
+        let flag = table.find(name).ok_or_else(|| {
+            invalid(format!("{} ({} {version})", table.unknown(name), job.engine.engine.display_name()))
+        })?;
         flag.check(value).map_err(|error| invalid(error.to_string()))?;
         if arguments.get(flag.name).is_some() {
             return Err(invalid(format!("--{} is set by engine.args, which applies to every launch", flag.name))

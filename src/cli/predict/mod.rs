@@ -13,7 +13,7 @@ use self::calibrate::LearnedCalibration;
 use self::release::{PredictedRelease, ReleaseOrigin};
 use super::failure::{CommandFailure, INVALID, NOTHING_FEASIBLE};
 use super::output::{note, print, print_json};
-use super::{Format, Global};
+use super::{GlobalOptions, OutputFormat};
 use crate::config::Config;
 use crate::engine::SimulatedLaunch;
 use crate::execution::{prediction_device, preset_named, with_stated_count};
@@ -56,8 +56,8 @@ pub(super) struct PredictCommand {
     #[arg(long, value_name = "VERSION")]
     engine_version: Option<EngineVersion>,
     /// Output format.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    format: OutputFormat,
     /// Write an HTML page with plots of the batch over time.
     #[arg(long, short, value_name = "FILE.html")]
     output: Option<PathBuf>,
@@ -67,12 +67,12 @@ pub(super) struct PredictCommand {
 fn engine_text(job: &Job, simulated: Option<SimulatedLaunch>, release: &PredictedRelease) -> String {
     let engine = &job.engine.engine;
     let Some(simulated) = simulated else { return format!("{} {release}", engine.kind()) };
-    let (product, version, scale) = (engine.product(), release.version, simulated.time_scale);
+    let (product, version, scale) = (engine.display_name(), release.version, simulated.time_scale);
     format!("simulated {product} {version}, {scale} times as fast as its device")
 }
 
 impl PredictCommand {
-    pub(super) async fn run(self, global: &Global) -> Result<(), CommandFailure> {
+    pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
         let job = Job::read(&self.study)?;
         self.check_twin(&job)?;
         let simulated = job.engine.engine.simulated(&job.engine.args);
@@ -91,9 +91,9 @@ impl PredictCommand {
             version,
             device: here,
             host,
-            knowledge: Knowledge::here(&unknown),
+            knowledge: Knowledge::for_same_device(&unknown),
             acceptance: self.acceptance,
-            starts: StartupModel::default(),
+            startup_model: StartupModel::default(),
             warm: WarmState::default(),
         };
         let learned = match &self.calibrate {
@@ -103,16 +103,16 @@ impl PredictCommand {
                 let learned = calibrate::calibrate(&store, study, &question).await;
                 store.close().await;
                 let learned = learned?;
-                note(global, &calibrate::told(&learned, study));
+                note(global, &calibrate::calibration_text(&learned, study));
                 learned
             }
         };
         let calibration = &learned.calibration;
-        let question = TwinQuestion { starts: learned.starts.model.clone(), ..question };
-        let mut devices = vec![(here, Knowledge::here(calibration).with_noise(learned.noise.as_ref()))];
+        let question = TwinQuestion { startup_model: learned.starts.model.clone(), ..question };
+        let mut devices = vec![(here, Knowledge::for_same_device(calibration).with_noise(learned.noise.as_ref()))];
         for name in self.on.iter().filter(|name| !name.eq_ignore_ascii_case(here.preset.name)) {
             let there = with_stated_count(PredictedDevice::preset(preset_named(name)?), &job);
-            devices.push((there, Knowledge::elsewhere(calibration).with_noise(learned.noise.as_ref())));
+            devices.push((there, Knowledge::for_other_device(calibration).with_noise(learned.noise.as_ref())));
         }
         let mut all = Vec::new();
         for (config, (device, knowledge)) in
@@ -120,7 +120,7 @@ impl PredictCommand {
         {
             // Earlier launches of the calibrating study left weights and compiled code in the machine's caches. They
             // shorten the predicted start.
-            let warm = learned.starts.warm(&calibrate::around(&question), config);
+            let warm = learned.starts.warm_state(&calibrate::around(&question), config);
             let question = TwinQuestion {
                 config: config.clone(),
                 device: *device,
@@ -134,7 +134,7 @@ impl PredictCommand {
                 hint.into_iter().fold(failure, CommandFailure::with_hint)
             })?;
             all.push(PredictedConfiguration {
-                config: config.without(&job.parameters().fixed),
+                config: config.without(&job.search_space().fixed),
                 device: device.preset,
                 elsewhere: device.preset.name != here.preset.name,
                 calibrated: knowledge.is_calibrated(),
@@ -161,8 +161,8 @@ impl PredictCommand {
             write(file, &predictions_page(&predictions))?;
         }
         match self.format {
-            Format::Table => print(&predictions_text(&predictions))?,
-            Format::Json => print_json(&predictions_json(&predictions))?,
+            OutputFormat::Table => print(&predictions_text(&predictions))?,
+            OutputFormat::Json => print_json(&predictions_json(&predictions))?,
         }
         if predictions.all.iter().any(|one| matches!(one.prediction.outcome, Outcome::Measured(_))) {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cli::Global;
+use crate::cli::GlobalOptions;
 use crate::cli::failure::CommandFailure;
 use crate::engine::SimulatedLaunch;
 use crate::facts::EngineVersion;
@@ -41,7 +41,7 @@ impl PredictedRelease {
         job: &Job,
         simulated: Option<SimulatedLaunch>,
         calibrate: Option<&str>,
-        global: &Global,
+        global: &GlobalOptions,
     ) -> Result<Self, CommandFailure> {
         let simulated = simulated.map(|simulated| simulated.version);
         if let Some(version) = stated.or(job.engine.version).or(simulated) {
@@ -80,7 +80,7 @@ impl std::fmt::Display for PredictedRelease {
 async fn of_trials(
     job: &Job,
     calibrate: Option<&str>,
-    global: &Global,
+    global: &GlobalOptions,
 ) -> Result<Option<(EngineVersion, String)>, CommandFailure> {
     let store = match Store::open(&global.db, false).await {
         Ok(store) => store,

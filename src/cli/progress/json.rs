@@ -19,7 +19,7 @@ pub(super) fn event_json(event: &TunerEvent, verbose: bool) -> Option<Json> {
             "trials": plan.trials,
             "confirmations": plan.confirmations,
             "time_s": plan.time.map(|time| time.as_secs_f64()),
-            "left_s": plan.left.map(|left| left.as_secs_f64()),
+            "left_s": plan.remaining_time.map(|left| left.as_secs_f64()),
             "launch_s": plan.launch.map(|launch| launch.as_secs_f64()),
             "reserve_s": plan.reserve.as_secs_f64(),
         }),
@@ -38,10 +38,12 @@ pub(super) fn event_json(event: &TunerEvent, verbose: bool) -> Option<Json> {
                 "examples": examples,
             })
         }
-        TunerEvent::Swept { processes } => json!({"event": "swept", "processes": processes}),
-        TunerEvent::StopCommand { error } => json!({"event": "note", "text": format!("engine.stop_command: {error}")}),
-        TunerEvent::Preflight { text } | TunerEvent::Noticed { text } => json!({"event": "note", "text": text}),
-        TunerEvent::Held { text } => json!({"event": "held", "text": text}),
+        TunerEvent::LeftoversEnded { processes } => json!({"event": "swept", "processes": processes}),
+        TunerEvent::StopCommandFailed { error } => {
+            json!({"event": "note", "text": format!("engine.stop_command: {error}")})
+        }
+        TunerEvent::Preflight { text } | TunerEvent::Notice { text } => json!({"event": "note", "text": text}),
+        TunerEvent::MemoryHeld { text } => json!({"event": "held", "text": text}),
         TunerEvent::WrongRule(WrongRule { rule, config, message }) => {
             json!({"event": "wrong_rule", "rule": rule, "config": config, "message": message})
         }
@@ -54,34 +56,34 @@ pub(super) fn event_json(event: &TunerEvent, verbose: bool) -> Option<Json> {
             "message": message,
             "failure": failure,
         }),
-        TunerEvent::RuleLeftAside { rule, study, number } => {
+        TunerEvent::RuleSetAside { rule, study, number } => {
             json!({"event": "rule_left_aside", "rule": rule, "study": study, "trial": number})
         }
         TunerEvent::Launch(Proposal { number, origin, why, config, .. }) => {
             json!({"event": "launch", "trial": number, "proposed_by": origin.name(), "config": config, "why": why})
         }
         TunerEvent::Phase { number, phase } => json!({"event": "phase", "trial": number, "phase": phase.to_string()}),
-        TunerEvent::Differs { number, differences } => {
+        TunerEvent::ResolvedValuesDiffer { number, differences } => {
             json!({"event": "differs", "trial": number, "differences": differences})
         }
         TunerEvent::Disturbed { number, reasons, is_repeated } => {
             json!({"event": "disturbed", "trial": number, "reasons": reasons, "repeated": is_repeated})
         }
-        TunerEvent::Void { number, reasons } => json!({"event": "void", "trial": number, "reasons": reasons}),
+        TunerEvent::SampleVoided { number, reasons } => json!({"event": "void", "trial": number, "reasons": reasons}),
         TunerEvent::Interference { found, at_a_time } => json!({
             "event": "interference",
             "alone": found.as_ref().map(|found| found.alone),
             "together": found.as_ref().map(|found| &found.together),
-            "spoilt": found.as_ref().map(|found| found.spoilt),
+            "spoilt": found.as_ref().map(|found| found.infeasible),
             "cost": found.as_ref().map(|found| found.cost),
             "limit": found.as_ref().map(|found| found.limit),
             "at_a_time": at_a_time,
         }),
-        TunerEvent::SetAside { number, slots, why } => {
+        TunerEvent::SlotsSetAside { number, slots, why } => {
             json!({"event": "set_aside", "trial": number, "slots": slots, "why": why})
         }
-        TunerEvent::Last { why, running } => json!({"event": "last", "why": why, "running": running}),
-        TunerEvent::Also { error } => json!({"event": "note", "text": error}),
+        TunerEvent::NoFurtherTrials { why, running } => json!({"event": "last", "why": why, "running": running}),
+        TunerEvent::FurtherError { error } => json!({"event": "note", "text": error}),
         TunerEvent::Retry { incident, wait } => {
             let mut json = report::incident_json(incident);
             json["event"] = "retry".into();
@@ -100,7 +102,7 @@ pub(super) fn event_json(event: &TunerEvent, verbose: bool) -> Option<Json> {
         TunerEvent::Progress { number, done, total } => {
             json!({"event": "progress", "trial": number, "done": done, "total": total})
         }
-        TunerEvent::Trial { trial, improves, .. } => json!({
+        TunerEvent::TrialEnded { trial, improves, .. } => json!({
             "event": "trial",
             "trial": trial.trial.proposal.number,
             "state": trial.trial.outcome.name(),
@@ -110,6 +112,6 @@ pub(super) fn event_json(event: &TunerEvent, verbose: bool) -> Option<Json> {
             "reason": trial.trial.outcome.reason(),
             "elapsed_s": trial.trial.elapsed_s,
         }),
-        TunerEvent::End(ending) => json!({"event": "end", "reason": ending.to_string()}),
+        TunerEvent::RunEnded(ending) => json!({"event": "end", "reason": ending.to_string()}),
     })
 }

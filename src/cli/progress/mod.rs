@@ -10,8 +10,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
-use super::Global;
-use crate::cli::output::shown;
+use super::GlobalOptions;
+use crate::cli::output::sanitized;
 use crate::config::Config;
 use crate::job::Job;
 use crate::report::number;
@@ -46,7 +46,7 @@ pub(super) enum ProgressMode {
 }
 
 impl ProgressMode {
-    pub(super) fn of(global: &Global) -> Self {
+    pub(super) fn of(global: &GlobalOptions) -> Self {
         match (global.quiet, global.log_format.is_json(), std::io::stderr().is_terminal()) {
             (true, ..) => Self::Quiet,
             (false, true, _) => Self::Json,
@@ -59,7 +59,7 @@ impl ProgressMode {
     pub(super) fn note(&self, text: &str) {
         match self {
             Self::Quiet => {}
-            Self::Live(bar) => bar.println(shown(text)),
+            Self::Live(bar) => bar.println(sanitized(text)),
             Self::Lines => write_line(text),
             Self::Json => write_json(&json!({"event": "note", "text": text})),
         }
@@ -74,12 +74,12 @@ impl ProgressMode {
 }
 
 impl ProgressLine {
-    pub(super) fn new(global: &Global, job: &Job) -> Self {
+    pub(super) fn new(global: &GlobalOptions, job: &Job) -> Self {
         Self {
             mode: ProgressMode::of(global),
             verbose: global.verbose,
             metric: job.objective.metric.clone(),
-            fixed: job.parameters().fixed.clone(),
+            fixed: job.search_space().fixed.clone(),
             state: Mutex::new(ProgressState::new(job.budget.trials)),
         }
     }
@@ -120,7 +120,7 @@ impl ProgressLine {
             }
             ProgressMode::Live(bar) => {
                 if let Some(line) = self.line(event) {
-                    bar.println(shown(&line));
+                    bar.println(sanitized(&line));
                 }
                 if let Some((total, done, text)) = live {
                     bar.set_length(total);
@@ -150,12 +150,12 @@ impl ProgressLine {
                 }));
                 Some(lines.join("\n"))
             }
-            TunerEvent::Swept { processes } => {
+            TunerEvent::LeftoversEnded { processes } => {
                 Some(format!("ended {processes} processes that a killed run had left behind"))
             }
-            TunerEvent::StopCommand { error } => Some(format!("engine.stop_command: {error}")),
+            TunerEvent::StopCommandFailed { error } => Some(format!("engine.stop_command: {error}")),
             TunerEvent::Preflight { text } => Some(format!("no preflight: {text}")),
-            TunerEvent::Held { text } => Some(format!("device memory: {text}")),
+            TunerEvent::MemoryHeld { text } => Some(format!("device memory: {text}")),
             TunerEvent::WrongRule(WrongRule { rule, config, message }) => {
                 let config = config.without(&self.fixed);
                 Some(format!(
@@ -177,7 +177,7 @@ impl ProgressLine {
                     }
                 })
             }
-            TunerEvent::RuleLeftAside { rule, study, number } => Some(format!(
+            TunerEvent::RuleSetAside { rule, study, number } => Some(format!(
                 "rule {rule} is set aside: trial {number} of study {study} served a configuration that it rejects"
             )),
             TunerEvent::Launch(Proposal { number, origin, why, config, .. }) => {
@@ -185,8 +185,8 @@ impl ProgressLine {
                 let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
                 Some(format!("trial {number}: launching{again} {}{why}", config.without(&self.fixed)))
             }
-            TunerEvent::Noticed { text } => Some(text.clone()),
-            TunerEvent::Differs { number, differences } => {
+            TunerEvent::Notice { text } => Some(text.clone()),
+            TunerEvent::ResolvedValuesDiffer { number, differences } => {
                 let told: Vec<_> = differences.iter().map(ToString::to_string).collect();
                 Some(format!("trial {number}: the engine runs with other values: {}", told.join("; ")))
             }
@@ -196,14 +196,14 @@ impl ProgressLine {
             TunerEvent::Disturbed { number, reasons, is_repeated: false } => {
                 Some(format!("trial {number}: the measurement stays marked as disturbed: {reasons}"))
             }
-            TunerEvent::Void { number, reasons } => {
+            TunerEvent::SampleVoided { number, reasons } => {
                 Some(format!("trial {number}: measuring again, the load generator was the bottleneck: {reasons}"))
             }
             TunerEvent::Interference { found, at_a_time } => Some(interference_line(found.as_ref(), *at_a_time)),
-            TunerEvent::SetAside { number, slots, why } => {
+            TunerEvent::SlotsSetAside { number, slots, why } => {
                 Some(format!("trial {number}: {why}; no further trial is launched on {}", list(slots)))
             }
-            TunerEvent::Last { why, running } => {
+            TunerEvent::NoFurtherTrials { why, running } => {
                 let trials = if *running == 1 {
                     "1 trial is measured to its end"
                 } else {
@@ -211,7 +211,7 @@ impl ProgressLine {
                 };
                 Some(format!("no further trial begins: {why}; {trials}"))
             }
-            TunerEvent::Also { error } => Some(format!("another error: {error}")),
+            TunerEvent::FurtherError { error } => Some(format!("another error: {error}")),
             TunerEvent::Retry { incident, wait } => {
                 let Incident { number, failure, .. } = &**incident;
                 // Other failures than the environment's are retried only if concurrent trials may have caused them.
@@ -227,9 +227,9 @@ impl ProgressLine {
             TunerEvent::Phase { .. }
             | TunerEvent::Progress { .. }
             | TunerEvent::Paused(_)
-            | TunerEvent::End(StudyEnding::Interrupted | StudyEnding::Paused(_)) => None,
-            TunerEvent::Trial { trial, improves, .. } => self.trial_line(trial, *improves),
-            TunerEvent::End(ending) => Some(format!("done: {ending}")),
+            | TunerEvent::RunEnded(StudyEnding::Interrupted | StudyEnding::Paused(_)) => None,
+            TunerEvent::TrialEnded { trial, improves, .. } => self.trial_line(trial, *improves),
+            TunerEvent::RunEnded(ending) => Some(format!("done: {ending}")),
         }
     }
 
@@ -278,7 +278,8 @@ fn plan_line(plan: &BudgetPlan) -> String {
             coarse(plan.reserve)
         ),
     };
-    let left = plan.left.filter(|left| Some(*left) != plan.time && plan.time > Some(*left + Duration::from_secs(1)));
+    let left =
+        plan.remaining_time.filter(|left| Some(*left) != plan.time && plan.time > Some(*left + Duration::from_secs(1)));
     let left = left.map(|left| format!(" ({} left)", coarse(left))).unwrap_or_default();
     format!("plan: {}{left}; {confirmation}{launch}", budget.join(" or "))
 }
@@ -290,7 +291,7 @@ fn interference_line(found: Option<&Interference>, at_a_time: usize) -> String {
     };
     let (alone, limit) = (number(found.alone), number(100.0 * found.limit));
     let values: Vec<_> = found.together.iter().map(|value| number(*value)).collect();
-    let spoilt = match found.spoilt {
+    let spoilt = match found.infeasible {
         0 => String::new(),
         spoilt => format!(", {spoilt} failed or were over a limit"),
     };
@@ -324,7 +325,7 @@ fn live_line() -> ProgressBar {
 
 pub(super) fn write_line(text: &str) {
     // A failed write to standard error cannot be reported anywhere, so the error is ignored.
-    let _ = writeln!(anstream::stderr().lock(), "{}", shown(text));
+    let _ = writeln!(anstream::stderr().lock(), "{}", sanitized(text));
 }
 
 pub(super) fn write_json(json: &serde_json::Value) {

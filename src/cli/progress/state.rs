@@ -55,7 +55,7 @@ impl ProgressState {
                 let open = self.open.entry(*number).or_default();
                 (open.done, open.total) = (*done, *total);
             }
-            TunerEvent::Trial { trial, best, launched, .. } => {
+            TunerEvent::TrialEnded { trial, best, launched, .. } => {
                 self.open.remove(&trial.trial.proposal.number);
                 // The next trial is checked before it is launched.
                 self.number = trial.trial.proposal.number + 1;
@@ -65,24 +65,24 @@ impl ProgressState {
             }
             TunerEvent::Plan(plan) => self.plan = Some(plan.clone()),
             TunerEvent::Space(_)
-            | TunerEvent::Swept { .. }
-            | TunerEvent::StopCommand { .. }
+            | TunerEvent::LeftoversEnded { .. }
+            | TunerEvent::StopCommandFailed { .. }
             | TunerEvent::Preflight { .. }
-            | TunerEvent::Held { .. }
+            | TunerEvent::MemoryHeld { .. }
             | TunerEvent::WrongRule(_)
             | TunerEvent::RuleTested { .. }
-            | TunerEvent::RuleLeftAside { .. }
-            | TunerEvent::Differs { .. }
-            | TunerEvent::Void { .. }
+            | TunerEvent::RuleSetAside { .. }
+            | TunerEvent::ResolvedValuesDiffer { .. }
+            | TunerEvent::SampleVoided { .. }
             | TunerEvent::Disturbed { .. }
             | TunerEvent::Retry { .. }
             | TunerEvent::Paused(_)
             | TunerEvent::Interference { .. }
-            | TunerEvent::SetAside { .. }
-            | TunerEvent::Last { .. }
-            | TunerEvent::Also { .. }
-            | TunerEvent::Noticed { .. }
-            | TunerEvent::End(_) => {}
+            | TunerEvent::SlotsSetAside { .. }
+            | TunerEvent::NoFurtherTrials { .. }
+            | TunerEvent::FurtherError { .. }
+            | TunerEvent::Notice { .. }
+            | TunerEvent::RunEnded(_) => {}
         }
     }
 

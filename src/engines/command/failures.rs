@@ -44,7 +44,7 @@ pub(super) fn diagnose(evidence: &EngineEvidence<'_>, patterns: &[FailurePattern
     // A KILL that the tuner did not send takes precedence over the log.
     let is_killed = evidence.exit == Some(ProcessExit::Signal(9)) && !evidence.ended_by_tuner;
     let failure = if is_killed { None } else { by_pattern() };
-    let Failure { kind, message } = failure.unwrap_or_else(|| evidence.by_exit(lines().next_back()));
+    let Failure { kind, message } = failure.unwrap_or_else(|| evidence.failure_from_exit(lines().next_back()));
     let message = redact(&without_controls(&message)).chars().take(MOST_TEXT).collect();
     Failure { kind, message }
 }

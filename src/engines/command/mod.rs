@@ -18,8 +18,8 @@ use super::EngineKind;
 use crate::config::Config;
 use crate::document::{DocumentError, Section, nearest};
 use crate::engine::{
-    Engine, EngineEvidence, LaunchSpec, MetricsPage, ModelNameCheck, PlaceholderError, QUANTITIES, Readiness, asks_for,
-    check_command_word, is_variable, substitute,
+    Engine, EngineEvidence, LaunchSpec, MetricsPage, ModelNameCheck, PlaceholderError, QUANTITIES, Readiness,
+    check_command_word, has_placeholder, is_variable, substitute,
 };
 use crate::flag::FlagError;
 use crate::trial::Failure;
@@ -146,7 +146,7 @@ impl Engine for CommandEngine {
 
     fn check_command(&self, command: &[String]) -> Result<(), PlaceholderError> {
         for word in command.iter().filter(|word| *word != FLAGS) {
-            if asks_for(word, "flags") {
+            if has_placeholder(word, "flags") {
                 return Err(PlaceholderError::FlagsNotAlone(word.clone()));
             }
             check_command_word(&substitute(word, MODEL, ""))?;
@@ -160,10 +160,10 @@ impl Engine for CommandEngine {
 
     /// Returns the study's command and arguments. The flags replace `{flags}`, or else follow the command.
     fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError> {
-        let flags = RenderedFlags::of(spec.config, self.style, &self.spellings).words;
+        let flags = RenderedFlags::render(spec.config, self.style, &self.spellings).words;
         let fill = |word: &String| {
             let word = [substitute(word, MODEL, spec.model)];
-            spec.launch.map_or_else(|| word.to_vec(), |(_, filling)| filling.words(&word))
+            spec.launch.map_or_else(|| word.to_vec(), |(_, filling)| filling.fill_words(&word))
         };
         let mut line = Vec::new();
         let has_place = spec.command.iter().any(|word| word == FLAGS);
@@ -182,7 +182,7 @@ impl Engine for CommandEngine {
     }
 
     fn variables(&self, config: &Config) -> BTreeMap<String, String> {
-        RenderedFlags::of(config, self.style, &self.spellings).variables
+        RenderedFlags::render(config, self.style, &self.spellings).variables
     }
 
     fn definition(&self) -> Option<Json> {

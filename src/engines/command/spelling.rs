@@ -10,7 +10,7 @@ use crate::document::FromToml;
 use crate::engine::is_variable;
 
 /// The prefix of a spelling that names a variable of the environment.
-const ENVIRONMENT: &str = "env:";
+const VARIABLE_PREFIX: &str = "env:";
 
 /// The default spelling of parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl FlagStyle {
         ParameterSpelling::Name(match self {
             Self::Separate | Self::Equals => format!("--{name}"),
             Self::Short => format!("-{name}"),
-            Self::Environment => format!("{ENVIRONMENT}{}", name.to_uppercase().replace(['-', '.'], "_")),
+            Self::Environment => format!("{VARIABLE_PREFIX}{}", name.to_uppercase().replace(['-', '.'], "_")),
         })
     }
 }
@@ -63,7 +63,7 @@ pub(super) enum ParameterSpelling {
 impl FromToml for ParameterSpelling {
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         if let Some(name) = value.as_str() {
-            let is_usable = name.strip_prefix(ENVIRONMENT).map_or(!name.trim().is_empty(), is_variable);
+            let is_usable = name.strip_prefix(VARIABLE_PREFIX).map_or(!name.trim().is_empty(), is_variable);
             return if is_usable {
                 Ok(Self::Name(name.to_owned()))
             } else {
@@ -101,7 +101,7 @@ pub(super) struct RenderedFlags {
 
 impl RenderedFlags {
     /// Renders every parameter in the order of its name.
-    pub(super) fn of(config: &Config, style: FlagStyle, spellings: &BTreeMap<String, ParameterSpelling>) -> Self {
+    pub(super) fn render(config: &Config, style: FlagStyle, spellings: &BTreeMap<String, ParameterSpelling>) -> Self {
         let mut rendered = Self::default();
         for (name, value) in config.iter() {
             let spelling = spellings.get(name).cloned().unwrap_or_else(|| style.spelling(name));
@@ -120,7 +120,7 @@ impl RenderedFlags {
             }
             ParameterSpelling::Name(name) => name,
         };
-        if let Some(variable) = name.strip_prefix(ENVIRONMENT) {
+        if let Some(variable) = name.strip_prefix(VARIABLE_PREFIX) {
             self.variables.insert(variable.to_owned(), value.to_string());
             return;
         }
@@ -147,7 +147,7 @@ mod tests {
     fn rendered(style: FlagStyle, spellings: &[(&str, ParameterSpelling)]) -> RenderedFlags {
         let config = Config::new().with("threads", 2_i64).with("fast", true).with("cache-reuse", false).with("p", 0.5);
         let spellings = spellings.iter().map(|(name, spelling)| ((*name).to_owned(), spelling.clone())).collect();
-        RenderedFlags::of(&config, style, &spellings)
+        RenderedFlags::render(&config, style, &spellings)
     }
 
     #[test]

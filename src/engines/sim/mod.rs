@@ -115,7 +115,7 @@ impl Engine for SimEngine {
         process::SimOptions::simulated(args).map(|simulated| simulated.device.device())
     }
 
-    fn computes(&self) -> bool {
+    fn runs_model(&self) -> bool {
         false
     }
 

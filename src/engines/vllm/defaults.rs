@@ -15,7 +15,7 @@ use class::DeviceClass;
 /// Returns the values that the engine works with: those of `config`, and defaults for the other flags.
 #[must_use]
 pub fn resolve_config(config: &Config, facts: &Facts<'_>) -> ResolvedConfig {
-    let facts = &facts.of_launch(config);
+    let facts = &facts.for_launch(config);
     let number = |name: &str| config.get_i64(name).and_then(|value| u64::try_from(value).ok());
     let version = facts.version;
     let v0 = engine::runs_v0(config, facts);
@@ -26,7 +26,7 @@ pub fn resolve_config(config: &Config, facts: &Facts<'_>) -> ResolvedConfig {
     let pipeline_parallel_size = number("pipeline-parallel-size").unwrap_or(1);
     // Encoder-decoder models neither split prompts nor share prefixes, regardless of the flags.
     let whole = version >= EngineVersion::V0_12 && facts.model.encoder_decoder;
-    let chunked_prefill = !whole && chunks(config, facts, v0, max_model_len);
+    let chunked_prefill = !whole && uses_chunked_prefill(config, facts, v0, max_model_len);
 
     let class = DeviceClass::of(facts, v0, tensor_parallel_size.saturating_mul(pipeline_parallel_size));
     let scale =
@@ -124,7 +124,7 @@ fn is_on(config: &Config, name: &str) -> bool {
 }
 
 /// Returns whether chunked prefill is enabled, by the flag or by default.
-fn chunks(config: &Config, facts: &Facts<'_>, v0: bool, max_model_len: u64) -> bool {
+fn uses_chunked_prefill(config: &Config, facts: &Facts<'_>, v0: bool, max_model_len: u64) -> bool {
     let asked = config.get_bool("enable-chunked-prefill");
     if v0 {
         let by_itself = max_model_len > V0_CHUNKS_ABOVE

@@ -29,7 +29,7 @@ pub(in crate::engines::vllm) fn read_launch(
         eager,
         compiled: if resolved.v0 { level(config).is_some_and(|level| level > 0) } else { !eager },
         cache_dtype_bytes: element_bytes(cache_dtype),
-        unknown_cache: cache_dtype != "auto" && element_bytes(cache_dtype).is_none(),
+        unknown_cache_dtype: cache_dtype != "auto" && element_bytes(cache_dtype).is_none(),
         data_parallel_size: number("data-parallel-size").unwrap_or(1).max(1),
         deepseek_cache: cache_dtype == "fp8_ds_mla",
         dtype_bytes: config.get_str("dtype").and_then(element_bytes),
@@ -101,8 +101,8 @@ mod tests {
         let config = Config::new().with("kv-cache-dtype", "fp8_e5m2").with("compilation-config", "{\"level\": 0}");
         let launch = launch(false, &config, None);
         assert_eq!((launch.cache_dtype_bytes, launch.eager, launch.compiled), (Some(1), true, false));
-        assert!(!launch.unknown_cache);
+        assert!(!launch.unknown_cache_dtype);
         let strange = Config::new().with("kv-cache-dtype", "nvfp4");
-        assert!(self::launch(false, &strange, None).unknown_cache);
+        assert!(self::launch(false, &strange, None).unknown_cache_dtype);
     }
 }

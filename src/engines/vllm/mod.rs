@@ -1,6 +1,6 @@
 //! The vLLM engine, launched by `vllm serve`.
 
-mod compiled;
+mod compile_key;
 mod config_file;
 mod defaults;
 mod flags;
@@ -12,7 +12,7 @@ mod twin;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use self::compiled::compile_key;
+pub use self::compile_key::compile_key;
 use self::config_file::{inline_config_file, passes_config_file};
 pub use self::defaults::resolve_config;
 pub use self::flags::FLAGS;

@@ -23,11 +23,11 @@ pub(super) fn kv_heads(text: &Json, kind: Option<&str>, attention_heads: Option<
             let nested = text.get("attn_config").unwrap_or(&Json::Null);
             let nested = ShapeKeys::new(nested);
             let heads = nested.size_or(&["kv_n_heads"], || attention_heads);
-            return (heads, nested.unread());
+            return (heads, nested.into_unusable());
         }
         _ => keys.size_or(&KV_HEADS, || attention_heads),
     };
-    (heads, keys.unread())
+    (heads, keys.into_unusable())
 }
 
 /// Keys of models whose layers keep a state, share one cache, attend in chunks, or have heads of several sizes.
@@ -45,7 +45,7 @@ const IRREGULAR: [&str; 10] = [
 ];
 
 /// Returns whether some layers cache something other than keys and values of their own.
-pub(super) fn caches_otherwise(text: &Json, kind: Option<&str>) -> bool {
+pub(super) fn has_irregular_cache(text: &Json, kind: Option<&str>) -> bool {
     let parts = ["mamba", "rwkv", "jamba", "recurrent"];
     let by_kind = kind.is_some_and(|kind| parts.iter().any(|part| kind.contains(part)));
     let of_layers = text.get("layer_types").and_then(Json::as_array).is_some_and(|kinds| {
@@ -116,10 +116,13 @@ mod tests {
 
     #[test]
     fn layers_that_keep_a_state_are_noticed() {
-        assert!(caches_otherwise(&json!({"state_size": 16}), Some("mamba")));
-        assert!(caches_otherwise(&json!({"layer_types": ["linear_attention", "full_attention"]}), Some("qwen3_next")));
-        assert!(caches_otherwise(&json!({"num_kv_shared_layers": 20}), Some("gemma3n_text")));
+        assert!(has_irregular_cache(&json!({"state_size": 16}), Some("mamba")));
+        assert!(has_irregular_cache(
+            &json!({"layer_types": ["linear_attention", "full_attention"]}),
+            Some("qwen3_next")
+        ));
+        assert!(has_irregular_cache(&json!({"num_kv_shared_layers": 20}), Some("gemma3n_text")));
         let usual = json!({"layer_types": ["sliding_attention"], "num_kv_shared_layers": 0});
-        assert!(!caches_otherwise(&usual, Some("gpt_oss")));
+        assert!(!has_irregular_cache(&usual, Some("gpt_oss")));
     }
 }

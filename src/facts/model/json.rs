@@ -23,37 +23,37 @@ pub(super) fn language_model(json: &Json) -> &Json {
 }
 
 /// The value of a key.
-enum Found {
+enum KeyValue {
     Size(u64),
     /// Absent, null or zero. Families write zero for a part that they do not have.
-    Nothing,
-    Useless,
+    Absent,
+    Unusable,
 }
 
 /// A reader of values that collects the keys with unusable values.
 pub(super) struct ShapeKeys<'j> {
     json: &'j Json,
-    unread: RefCell<Vec<String>>,
+    unusable: RefCell<Vec<String>>,
 }
 
 impl<'j> ShapeKeys<'j> {
     pub(super) fn new(json: &'j Json) -> Self {
-        Self { json, unread: RefCell::default() }
+        Self { json, unusable: RefCell::default() }
     }
 
-    fn find(&self, name: &str) -> Found {
-        let Some(value) = self.json.get(name).filter(|value| !value.is_null()) else { return Found::Nothing };
+    fn find(&self, name: &str) -> KeyValue {
+        let Some(value) = self.json.get(name).filter(|value| !value.is_null()) else { return KeyValue::Absent };
         match value.as_u64() {
-            Some(0) => Found::Nothing,
-            Some(number) if number <= LARGEST_SIZE => Found::Size(number),
+            Some(0) => KeyValue::Absent,
+            Some(number) if number <= LARGEST_SIZE => KeyValue::Size(number),
             _ => {
                 let quoted: String = value.to_string().chars().take(LONGEST_QUOTE).collect();
                 let problem = format!("{name}: {quoted} is not a size between 1 and {LARGEST_SIZE}");
-                let mut unread = self.unread.borrow_mut();
+                let mut unread = self.unusable.borrow_mut();
                 if !unread.contains(&problem) {
                     unread.push(problem);
                 }
-                Found::Useless
+                KeyValue::Unusable
             }
         }
     }
@@ -61,8 +61,8 @@ impl<'j> ShapeKeys<'j> {
     /// Returns the value of the first of these keys that has a positive whole number of a plausible size.
     pub(super) fn size(&self, names: &[&str]) -> Option<u64> {
         names.iter().find_map(|name| match self.find(name) {
-            Found::Size(size) => Some(size),
-            Found::Nothing | Found::Useless => None,
+            KeyValue::Size(size) => Some(size),
+            KeyValue::Absent | KeyValue::Unusable => None,
         })
     }
 
@@ -71,9 +71,9 @@ impl<'j> ShapeKeys<'j> {
     pub(super) fn size_or(&self, names: &[&str], otherwise: impl FnOnce() -> Option<u64>) -> Option<u64> {
         for name in names {
             match self.find(name) {
-                Found::Size(size) => return Some(size),
-                Found::Useless => return None,
-                Found::Nothing => {}
+                KeyValue::Size(size) => return Some(size),
+                KeyValue::Unusable => return None,
+                KeyValue::Absent => {}
             }
         }
         otherwise()
@@ -92,7 +92,7 @@ impl<'j> ShapeKeys<'j> {
         self.json.get(name).and_then(Json::as_bool)
     }
 
-    pub(super) fn unread(self) -> Vec<String> {
-        self.unread.into_inner()
+    pub(super) fn into_unusable(self) -> Vec<String> {
+        self.unusable.into_inner()
     }
 }

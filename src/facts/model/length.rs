@@ -77,8 +77,8 @@ impl ContextLengths {
 
     /// Returns the length that a release uses without `max-model-len`, in tokens.
     #[must_use]
-    pub fn usual(&self, version: EngineVersion) -> u64 {
-        let long = self.scaling.as_ref().filter(|scaling| scaling.kind == "longrope" && version >= SHORT_AT_FIRST);
+    pub fn default_length(&self, version: EngineVersion) -> u64 {
+        let long = self.scaling.as_ref().filter(|scaling| scaling.kind == "longrope" && version >= UNSTRETCHED_FROM);
         let original = long.and_then(|scaling| self.original.or(scaling.original));
         original.unwrap_or_else(|| self.longest(version))
     }
@@ -86,7 +86,7 @@ impl ContextLengths {
 
 /// The first release that runs a model with `longrope` at the length before stretching, because its quality is better
 /// there.
-const SHORT_AT_FIRST: EngineVersion = EngineVersion::V0_20;
+const UNSTRETCHED_FROM: EngineVersion = EngineVersion::V0_20;
 
 impl RopeScaling {
     fn stretch(&self, stated: u64, version: EngineVersion) -> u64 {
@@ -129,7 +129,8 @@ mod tests {
             "max_position_embeddings": 16384, "original_max_position_embeddings": 2048, "rope_scaling": scaling
         });
         let lengths = ContextLengths::read(&config, &ShapeKeys::new(&config));
-        let at = |version: &str| version.parse().map(|version| (lengths.usual(version), lengths.longest(version)));
+        let at =
+            |version: &str| version.parse().map(|version| (lengths.default_length(version), lengths.longest(version)));
         assert_eq!((at("0.12.0"), at("0.32.0")), (Ok((16384, 16384)), Ok((2048, 16384))));
     }
 

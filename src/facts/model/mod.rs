@@ -67,7 +67,7 @@ pub struct ModelShape {
     pub weight_files: Option<Vec<String>>,
     pub lengths: ContextLengths,
     /// Keys whose values could not be used, each with the reason.
-    pub unread: Vec<String>,
+    pub unusable_keys: Vec<String>,
 }
 
 /// Sizes of the vectors that multi-head latent attention caches for each token and layer, in elements.
@@ -237,15 +237,15 @@ impl ModelShape {
                 .get("is_encoder_decoder")
                 .and_then(Json::as_bool)
                 .unwrap_or_else(|| kind.is_some_and(|kind| ENCODER_DECODER.contains(&kind))),
-            irregular_cache: attention::caches_otherwise(text, kind),
+            irregular_cache: attention::has_irregular_cache(text, kind),
             checkpoint_bytes: None,
             weight_files: None,
             lengths: ContextLengths::read(text, &keys),
             model_type,
-            unread: Vec::new(),
+            unusable_keys: Vec::new(),
         };
-        shape.unread = keys.unread();
-        shape.unread.extend(unread_heads);
+        shape.unusable_keys = keys.into_unusable();
+        shape.unusable_keys.extend(unread_heads);
         shape
     }
 
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(shape.kv_heads, Some(2));
         let parameters = shape.dense_parameters().unwrap_or_default();
         assert!((490_000_000..500_000_000).contains(&parameters), "{parameters}");
-        assert_eq!(shape.unread, Vec::<String>::new());
+        assert_eq!(shape.unusable_keys, Vec::<String>::new());
     }
 
     #[test]
@@ -349,8 +349,8 @@ mod tests {
             (shape.hidden_size, shape.layers, shape.attention_heads, shape.vocab_size),
             (None, None, None, None)
         );
-        assert_eq!(shape.unread.len(), 4, "{:?}", shape.unread);
-        assert_eq!(shape.unread[0], "hidden_size: -5 is not a size between 1 and 4294967296");
+        assert_eq!(shape.unusable_keys.len(), 4, "{:?}", shape.unusable_keys);
+        assert_eq!(shape.unusable_keys[0], "hidden_size: -5 is not a size between 1 and 4294967296");
     }
 
     #[test]

@@ -21,7 +21,7 @@ impl fmt::Display for UncheckedFact {
 impl ModelShape {
     /// Returns the checks that are impossible for this shape, with the missing keys of each.
     #[must_use]
-    pub fn unchecked(&self) -> Vec<UncheckedFact> {
+    pub fn unchecked_facts(&self) -> Vec<UncheckedFact> {
         let heads = [("num_attention_heads", self.attention_heads.is_some())];
         let kv_heads = [("num_key_value_heads", self.kv_heads.is_some())];
         let memory = [
@@ -37,7 +37,7 @@ impl ModelShape {
             ("split of the key/value heads over tensor-parallel devices", &kv_heads[..]),
             ("device memory", &memory[..]),
         ];
-        let mut unchecked: Vec<_> = checks.iter().filter_map(|(check, keys)| lacking(check, keys)).collect();
+        let mut unchecked: Vec<_> = checks.iter().filter_map(|(check, keys)| missing_inputs(check, keys)).collect();
         let other = [
             (self.encoder_decoder, "encoder-decoder models also cache the encoder's output"),
             (self.irregular_cache, "some layers cache other data than their own keys and values"),
@@ -60,7 +60,7 @@ impl ModelShape {
     }
 }
 
-fn lacking(check: &'static str, keys: &[(&str, bool)]) -> Option<UncheckedFact> {
+fn missing_inputs(check: &'static str, keys: &[(&str, bool)]) -> Option<UncheckedFact> {
     let missing: Vec<_> = keys.iter().filter(|(_, known)| !known).map(|(key, _)| *key).collect();
     let reason = || format!("config.json lacks {}", missing.join(", "));
     (!missing.is_empty()).then(|| UncheckedFact { check, reason: reason() })
@@ -75,12 +75,13 @@ mod tests {
     fn missing_keys_are_reported_with_the_check_that_needs_them() {
         let whole = json!({"num_attention_heads": 4, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 9,
             "vocab_size": 99, "max_position_embeddings": 128});
-        assert_eq!(ModelShape::from_json(&whole).unchecked(), []);
+        assert_eq!(ModelShape::from_json(&whole).unchecked_facts(), []);
         let partly = json!({"num_attention_heads": 4, "max_position_embeddings": 128, "num_hidden_layers": 2,
             "intermediate_size": 9});
-        let unchecked: Vec<_> = ModelShape::from_json(&partly).unchecked().iter().map(ToString::to_string).collect();
+        let unchecked: Vec<_> =
+            ModelShape::from_json(&partly).unchecked_facts().iter().map(ToString::to_string).collect();
         let expected = "device memory: config.json lacks hidden_size, head_dim, vocab_size";
         assert_eq!(unchecked, [expected]);
-        assert_eq!(ModelShape::from_json(&json!({})).unchecked().len(), 4);
+        assert_eq!(ModelShape::from_json(&json!({})).unchecked_facts().len(), 4);
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 /// Returns the total that the `safetensors` index states, or the sum of the files' sizes; `None` if there are no
 /// weights.
 pub(super) fn checkpoint_bytes(directory: &Path) -> Option<u64> {
-    stated(directory).or_else(|| summed(directory))
+    indexed_bytes(directory).or_else(|| summed_bytes(directory))
 }
 
 /// Returns the names of the weight files, in order.
@@ -21,13 +21,13 @@ pub(super) fn files(directory: &Path) -> Option<Vec<String>> {
 /// Endings of files that hold weights.
 const WEIGHTS: [&str; 3] = [".bin", ".pt", ".safetensors"];
 
-fn stated(directory: &Path) -> Option<u64> {
+fn indexed_bytes(directory: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(directory.join("model.safetensors.index.json")).ok()?;
     let index: Json = serde_json::from_str(&text).ok()?;
     index.get("metadata")?.get("total_size")?.as_u64().filter(|bytes| *bytes > 0)
 }
 
-fn summed(directory: &Path) -> Option<u64> {
+fn summed_bytes(directory: &Path) -> Option<u64> {
     let files = std::fs::read_dir(directory).ok()?.flatten();
     let weights = files.filter(|file| file.path().extension().is_some_and(|extension| extension == "safetensors"));
     // Files of the hub's cache are symbolic links.

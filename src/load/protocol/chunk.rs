@@ -8,7 +8,7 @@ use crate::load::RequestError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReplyChunk {
     /// The largest content of any of its choices.
-    pub(super) said: ChunkContent,
+    pub(super) content: ChunkContent,
     /// Whether a choice has a role, like the first chunk of a chat, which precedes the first token.
     pub(super) role: bool,
     pub(super) finish: ChoiceFinish,
@@ -32,9 +32,9 @@ pub(super) enum ChunkContent {
 pub(super) enum ChoiceFinish {
     /// No reason. TGI sends an empty one in every chunk of a completion but the last (its `router/src/server.rs`).
     #[default]
-    No,
+    NotFinished,
     /// A regular end, such as `stop` or `length`.
-    Yes,
+    Finished,
     /// The server aborted the reply: `abort` and `error` of vLLM (`FinishReason` in `vllm/v1/engine/__init__.py`) and
     /// `abort` of SGLang.
     Aborted,
@@ -85,26 +85,28 @@ impl ReplyChunk {
         if let (Some(message), None, None) = (&wire.message, &wire.choices, &wire.usage) {
             return Err(NotAChunk::Error(excerpt(message.0.as_bytes())));
         }
-        let WireChoices { said, role, finish } = wire.choices.unwrap_or_default();
+        let WireChoices { content: said, role, finish } = wire.choices.unwrap_or_default();
         // llama.cpp can send its timings with every token. Only those of the last chunk count.
         let timings = wire.timings.map(TokenUsage::from);
         let cached = timings.and_then(|timings| timings.cached);
-        let timings = timings.filter(|_| finish != ChoiceFinish::No);
+        let timings = timings.filter(|_| finish != ChoiceFinish::NotFinished);
         let usage = match wire.usage.map(TokenUsage::from) {
             // llama.cpp reports cached tokens only in its timings.
             Some(usage) => Some(TokenUsage { cached: usage.cached.or(cached), ..usage }),
             None => timings,
         };
-        Ok(Self { said, role, finish, usage })
+        Ok(Self { content: said, role, finish, usage })
     }
 
     /// Returns whether the chunk has at least one token. A token may have no text: special tokens, and tokens whose
     /// text the server holds back. A chunk that only opens a chat has no token, and neither has a chunk that contains
     /// only the finish reason.
     pub(super) fn has_token(&self, dialect: Dialect) -> bool {
-        match self.said {
+        match self.content {
             ChunkContent::Something => true,
-            ChunkContent::Empty => !self.role && (self.finish == ChoiceFinish::No || !dialect.finishes_apart()),
+            ChunkContent::Empty => {
+                !self.role && (self.finish == ChoiceFinish::NotFinished || !dialect.sends_separate_finish())
+            }
             ChunkContent::Nothing => false,
         }
     }
@@ -183,10 +185,10 @@ mod tests {
     fn an_empty_finish_reason_is_none_and_an_abort_is_no_end() {
         let finish =
             |reason: &str| parse(&format!(r#"{{"choices":[{{"text":"a","finish_reason":{reason}}}]}}"#)).finish;
-        assert_eq!([finish("null"), finish("\"\"")], [ChoiceFinish::No; 2]);
+        assert_eq!([finish("null"), finish("\"\"")], [ChoiceFinish::NotFinished; 2]);
         assert_eq!(
             [finish("\"stop\""), finish("\"eos_token\""), finish(r#"{"type":"length"}"#)],
-            [ChoiceFinish::Yes; 3]
+            [ChoiceFinish::Finished; 3]
         );
         assert_eq!([finish("\"abort\""), finish("\"error\"")], [ChoiceFinish::Aborted; 2]);
     }

@@ -75,14 +75,14 @@ impl Dialect {
     /// Returns whether every stream that ends properly ends with `[DONE]`. Streams of vLLM (all `serving*.py`, also
     /// after an error), SGLang (`serving_chat.py`, `serving_completions.py`), llama.cpp (its OpenAI routes in
     /// `tools/server/server.cpp`) and OpenAI do. TGI's do from 2.2 on.
-    pub(super) fn always_says_done(self) -> bool {
+    pub(super) fn always_sends_done(self) -> bool {
         self != Self::Tgi
     }
 
     /// Returns whether a completion ends with a chunk that has an empty text and the finish reason. Completions of
     /// llama.cpp (`to_json_oaicompat` in `tools/server/server-task.cpp`) and OpenAI do. In vLLM, SGLang and TGI the
     /// last chunk is the last token, even without a text.
-    pub(super) fn finishes_apart(self) -> bool {
+    pub(super) fn sends_separate_finish(self) -> bool {
         matches!(self, Self::LlamaCpp | Self::OpenAi)
     }
 }

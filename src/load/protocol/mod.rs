@@ -2,7 +2,7 @@
 
 mod chunk;
 mod dialect;
-mod glance;
+mod fast_token;
 mod reply;
 mod sse;
 mod wire;
@@ -23,7 +23,7 @@ pub(super) use reply::ReplyState;
 use reply::{ReplyLength, ReplyRules};
 
 /// Fields that the workload and the target decide. Other values would change the requested replies.
-const OWN: [(&str, &str); 5] = [
+const RESERVED_FIELDS: [(&str, &str); 5] = [
     ("prompt", "the prompt comes from the workload"),
     ("messages", "the prompt comes from the workload"),
     ("max_tokens", "the output length comes from the workload"),
@@ -31,11 +31,11 @@ const OWN: [(&str, &str); 5] = [
     ("stream", "streaming has an option of its own"),
 ];
 
-pub(super) const COMPLETIONS: &str = "/v1/completions";
-pub(super) const CHAT: &str = "/v1/chat/completions";
+pub(super) const COMPLETIONS_PATH: &str = "/v1/completions";
+pub(super) const CHAT_PATH: &str = "/v1/chat/completions";
 
-const TOKENS: &str = "prompts of token ids";
-pub(super) const MESSAGES: &str = "prompts of messages";
+const TOKEN_PROMPTS: &str = "prompts of token ids";
+pub(super) const MESSAGE_PROMPTS: &str = "prompts of messages";
 
 /// Format of the requests and replies of one server. Created once per run.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ impl ServerProtocol {
     /// If `extra_body` replaces a field that the workload decides.
     pub(super) fn new(target: &LoadTarget, allow_eos: bool) -> Result<Self, LoadError> {
         let &LoadTarget { api, dialect, stream, .. } = target;
-        for (field, reason) in OWN {
+        for (field, reason) in RESERVED_FIELDS {
             if target.extra_body.contains_key(field) {
                 return Err(LoadError::ExtraBody { field, reason });
             }
@@ -84,8 +84,8 @@ impl ServerProtocol {
     /// Returns the path of the requests.
     pub(super) fn path(&self) -> &'static str {
         match self.api {
-            RequestApi::Completions => COMPLETIONS,
-            RequestApi::Chat => CHAT,
+            RequestApi::Completions => COMPLETIONS_PATH,
+            RequestApi::Chat => CHAT_PATH,
         }
     }
 
@@ -127,8 +127,8 @@ impl ServerProtocol {
                 body.push(b']');
                 written
             }
-            (_, Prompt::Tokens(_)) => return Err(self.refuse(TOKENS)),
-            (RequestApi::Completions, Prompt::Messages(_)) => return Err(self.refuse(MESSAGES)),
+            (_, Prompt::Tokens(_)) => return Err(self.refuse(TOKEN_PROMPTS)),
+            (RequestApi::Completions, Prompt::Messages(_)) => return Err(self.refuse(MESSAGE_PROMPTS)),
         };
         written.map_err(LoadError::Body)?;
         body.push(b'}');
@@ -312,7 +312,7 @@ mod tests {
         };
         assert_eq!(with("temperature", json!(0.7)).unwrap()["temperature"], 0.7);
         assert_eq!(with("cache_salt", json!("x")).unwrap()["cache_salt"], "x");
-        for (field, reason) in OWN {
+        for (field, reason) in RESERVED_FIELDS {
             let message = format!("extra body field {field:?}: {reason}");
             assert_eq!(with(field, json!(1)).unwrap_err().to_string(), message);
         }

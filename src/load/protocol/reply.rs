@@ -2,18 +2,18 @@
 
 use super::chunk::{ChoiceFinish, ChunkContent, NotAChunk, ReplyChunk, TokenUsage, excerpt, message_of};
 use super::sse::{SseField, SseParser};
-use super::{Dialect, glance};
+use super::{Dialect, fast_token};
 use crate::load::{RequestApi, RequestError};
 
 /// Maximum bytes of a collected event. An event with 20 candidates and their probabilities has some KiB. Thousands of
 /// streams are open at once, so their sum matters.
-const LONGEST_EVENT: usize = 1 << 20;
+const MAX_EVENT_BYTES: usize = 1 << 20;
 
 /// Maximum bytes of a reply that is not streamed.
-const LONGEST_DOCUMENT: usize = 8 << 20;
+const MAX_DOCUMENT_BYTES: usize = 8 << 20;
 
 /// Maximum initial capacity for chunk times. It is small, because thousands of replies are open at once.
-const ROOM: u32 = 256;
+const MAX_INITIAL_CHUNKS: u32 = 256;
 
 /// Rules for the reading and checking of replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(in crate::load) struct ReplyState {
 
 impl ReplyState {
     pub(in crate::load) fn new(rules: ReplyRules, asked: u32) -> Self {
-        let room = if rules.stream { asked.min(ROOM) } else { 1 };
+        let room = if rules.stream { asked.min(MAX_INITIAL_CHUNKS) } else { 1 };
         Self {
             rules,
             asked,
@@ -70,7 +70,7 @@ impl ReplyState {
             usage: None,
             bytes: 0,
             last: 0,
-            finish: ChoiceFinish::No,
+            finish: ChoiceFinish::NotFinished,
             begun: false,
             done: false,
             error: None,
@@ -83,9 +83,9 @@ impl ReplyState {
         self.last = at_us;
         let Self { rules, parser, document, chunks, usage, finish, begun, done, error, .. } = self;
         let (what, held, longest) = if rules.stream {
-            ("an event", parser.held(), LONGEST_EVENT)
+            ("an event", parser.held(), MAX_EVENT_BYTES)
         } else {
-            ("a reply", document.len(), LONGEST_DOCUMENT)
+            ("a reply", document.len(), MAX_DOCUMENT_BYTES)
         };
         if held + bytes.len() > longest && held > 0 {
             error.get_or_insert_with(|| RequestError::Protocol(format!("{what} of more than {longest} bytes")));
@@ -105,7 +105,7 @@ impl ReplyState {
                 error.get_or_insert_with(|| RequestError::Server(message_of(data)));
                 return;
             }
-            if glance::is_token(data) {
+            if fast_token::is_token(data) {
                 chunks.push(at_us);
                 return;
             }
@@ -166,7 +166,7 @@ impl ReplyState {
         if lost.is_none() {
             if self.rules.stream {
                 // llama.cpp's stream may end without an empty line after `[DONE]`.
-                self.done |= self.parser.rest() == Some(b"[DONE]");
+                self.done |= self.parser.partial_event() == Some(b"[DONE]");
             } else {
                 self.read_document();
             }
@@ -198,8 +198,8 @@ impl ReplyState {
     fn parts(&self) -> [(bool, &'static str); 3] {
         let ReplyRules { dialect, stream, .. } = self.rules;
         let counted = self.usage.is_some() || stream && !dialect.always_counts();
-        let done = self.done || !(stream && dialect.always_says_done());
-        [(self.finish == ChoiceFinish::Yes, "finish_reason"), (counted, "usage"), (done, "[DONE]")]
+        let done = self.done || !(stream && dialect.always_sends_done());
+        [(self.finish == ChoiceFinish::Finished, "finish_reason"), (counted, "usage"), (done, "[DONE]")]
     }
 
     fn is_whole(&self) -> bool {
@@ -230,7 +230,7 @@ impl ReplyState {
         }
         match ReplyChunk::parse(&self.document) {
             Ok(chunk) => {
-                if chunk.said > ChunkContent::Nothing {
+                if chunk.content > ChunkContent::Nothing {
                     self.chunks.push(self.last);
                 }
                 (self.finish, self.usage) = (chunk.finish, chunk.usage);
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn the_collected_bytes_of_a_reply_are_bounded() {
         let whole = ReplyRules { stream: false, ..RULES };
-        for (rules, what, longest) in [(RULES, "an event", LONGEST_EVENT), (whole, "a reply", LONGEST_DOCUMENT)] {
+        for (rules, what, longest) in [(RULES, "an event", MAX_EVENT_BYTES), (whole, "a reply", MAX_DOCUMENT_BYTES)] {
             let mut reply = ReplyState::new(rules, 4);
             let piece = format!("data: {}", "x".repeat(1 << 16));
             for at in 0..300 {

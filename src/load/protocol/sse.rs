@@ -92,7 +92,7 @@ impl SseParser {
     }
 
     /// Returns the data of an event that has one line and whose end has not arrived.
-    pub(super) fn rest(&self) -> Option<&[u8]> {
+    pub(super) fn partial_event(&self) -> Option<&[u8]> {
         match (self.has_data, value_of(b"data", &self.line)) {
             (true, None) if self.line.is_empty() => Some(&self.data),
             (false, data) => data,

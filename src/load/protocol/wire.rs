@@ -45,11 +45,11 @@ pub(super) enum ErrorBody<'a> {
 pub(super) struct WireUsage {
     prompt_tokens: Option<u32>,
     completion_tokens: Option<u32>,
-    prompt_tokens_details: Option<Details>,
+    prompt_tokens_details: Option<PromptTokenDetails>,
 }
 
 #[derive(Deserialize)]
-struct Details {
+struct PromptTokenDetails {
     cached_tokens: Option<u32>,
 }
 
@@ -91,7 +91,7 @@ impl From<WireTimings> for TokenUsage {
 #[derive(Default)]
 pub(super) struct WireChoices {
     /// The largest content of any choice.
-    pub(super) said: ChunkContent,
+    pub(super) content: ChunkContent,
     /// Whether a choice has a role.
     pub(super) role: bool,
     pub(super) finish: ChoiceFinish,
@@ -128,7 +128,7 @@ struct Delta {
 }
 
 impl Choice {
-    fn said(&self) -> ChunkContent {
+    fn content(&self) -> ChunkContent {
         let delta = self.delta.as_ref().or(self.message.as_ref());
         let of = |delta: &Delta| [delta.content, delta.reasoning_content, delta.reasoning, delta.tool_calls];
         let parts = delta.map(of).unwrap_or_default();
@@ -142,8 +142,8 @@ impl Choice {
 
 impl<'de> Deserialize<'de> for WireChoices {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Each;
-        impl<'de> Visitor<'de> for Each {
+        struct ChoicesVisitor;
+        impl<'de> Visitor<'de> for ChoicesVisitor {
             type Value = WireChoices;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -153,21 +153,21 @@ impl<'de> Deserialize<'de> for WireChoices {
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<WireChoices, A::Error> {
                 let mut choices = WireChoices::default();
                 while let Some(choice) = seq.next_element::<Choice>()? {
-                    choices.said = choices.said.max(choice.said());
+                    choices.content = choices.content.max(choice.content());
                     choices.role |= choice.role();
                     choices.finish = choices.finish.max(choice.finish_reason.unwrap_or_default());
                 }
                 Ok(choices)
             }
         }
-        deserializer.deserialize_seq(Each)
+        deserializer.deserialize_seq(ChoicesVisitor)
     }
 }
 
 impl<'de> Deserialize<'de> for ChunkContent {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Amount;
-        impl<'de> Visitor<'de> for Amount {
+        struct ContentVisitor;
+        impl<'de> Visitor<'de> for ContentVisitor {
             type Value = ChunkContent;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -187,14 +187,14 @@ impl<'de> Deserialize<'de> for ChunkContent {
             }
         }
         // Read as bytes, so that a text that is not Unicode (half of a surrogate pair) is accepted.
-        deserializer.deserialize_bytes(Amount)
+        deserializer.deserialize_bytes(ContentVisitor)
     }
 }
 
 impl<'de> Deserialize<'de> for ChoiceFinish {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reason;
-        impl<'de> Visitor<'de> for Reason {
+        struct FinishVisitor;
+        impl<'de> Visitor<'de> for FinishVisitor {
             type Value = ChoiceFinish;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -203,18 +203,18 @@ impl<'de> Deserialize<'de> for ChoiceFinish {
 
             fn visit_str<E: Error>(self, reason: &str) -> Result<ChoiceFinish, E> {
                 Ok(match reason {
-                    "" => ChoiceFinish::No,
+                    "" => ChoiceFinish::NotFinished,
                     "abort" | "error" => ChoiceFinish::Aborted,
-                    _ => ChoiceFinish::Yes,
+                    _ => ChoiceFinish::Finished,
                 })
             }
 
             /// Accepts an object, which SGLang's own interface sends here.
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ChoiceFinish, A::Error> {
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(ChoiceFinish::Yes)
+                Ok(ChoiceFinish::Finished)
             }
         }
-        deserializer.deserialize_any(Reason)
+        deserializer.deserialize_any(FinishVisitor)
     }
 }

@@ -6,14 +6,14 @@ use crate::metrics::mser5;
 use crate::objective::{Constraint, MetricLimit};
 use crate::stats::to_f64;
 
-use super::until::{QuantileBins, WatchedQuantity, percentile_of};
+use super::precision::{TimeBins, WatchedQuantity, percentile_of};
 
 /// Probability of error.
 const ALPHA: f64 = 0.001;
 
 /// Quantile of the normal distribution for the bounds of a mean. Its probability of error is 1 in 20,000 on each side,
 /// because the test is repeated once a second.
-const Z: f64 = 3.89;
+const MEAN_QUANTILE: f64 = 3.89;
 
 /// Returns whether the true share of bad requests is significantly above `limit` (0 to 1), given that `bad` of `seen`
 /// were bad. The answer `true` is wrong in at most one run of a thousand, for any number of calls during a run. A
@@ -48,13 +48,13 @@ pub(super) struct LimitEvidence {
     /// The limited percentile, 0 to 100. `None` for the mean.
     percentile: Option<f64>,
     /// Requests that have the quantity.
-    seen: u64,
+    requests: u64,
     /// Requests beyond the limit.
     bad: u64,
     /// Sum of the values, in milliseconds or tokens per second.
     sum: f64,
     /// Sum and number of the values per time interval.
-    bins: QuantileBins,
+    bins: TimeBins,
     /// The latest end of a request.
     last: std::time::Duration,
 }
@@ -68,8 +68,8 @@ impl LimitEvidence {
         if percentile.is_none() && statistic != "mean" {
             return None;
         }
-        let (limit, bins) = (limit.clone(), QuantileBins::new());
-        Some(Self { limit, quantity, percentile, seen: 0, bad: 0, sum: 0.0, bins, last: std::time::Duration::ZERO })
+        let (limit, bins) = (limit.clone(), TimeBins::new());
+        Some(Self { limit, quantity, percentile, requests: 0, bad: 0, sum: 0.0, bins, last: std::time::Duration::ZERO })
     }
 
     /// Records a completed request.
@@ -79,7 +79,7 @@ impl LimitEvidence {
             MetricLimit::AtMost(limit) => value > limit,
             MetricLimit::AtLeast(limit) => value < limit,
         };
-        self.seen += 1;
+        self.requests += 1;
         self.bad += u64::from(beyond);
         self.sum += value;
         self.last = self.last.max(record.end);
@@ -88,7 +88,7 @@ impl LimitEvidence {
 
     /// Returns the reason if no outcome of the remaining requests can keep the limit. `total` is the number of all
     /// requests of the window. Returns `None` while the limit can be kept.
-    pub(super) fn certain(&self, total: u64) -> Option<String> {
+    pub(super) fn certain_violation(&self, total: u64) -> Option<String> {
         let all = to_f64(total);
         let broken = match (self.percentile, self.limit.limit) {
             // The percentile is interpolated from the place below its rank, so that place must be beyond the limit
@@ -105,7 +105,7 @@ impl LimitEvidence {
         broken.then(|| {
             let how = match self.percentile {
                 Some(_) => format!("{} of {total} requests are already beyond the limit", self.bad),
-                None => format!("the sum of {} requests already exceeds the limit for all {total}", self.seen),
+                None => format!("the sum of {} requests already exceeds the limit for all {total}", self.requests),
             };
             format!("{} can no longer be kept: {how}", self.limit)
         })
@@ -113,14 +113,14 @@ impl LimitEvidence {
 
     /// Returns the reason if the limit is broken with a confidence of 99.9 %. For a run without a known number of
     /// requests.
-    pub(super) fn likely(&self) -> Option<String> {
+    pub(super) fn likely_violation(&self) -> Option<String> {
         let broken = match (self.percentile, self.limit.limit) {
-            (Some(p), MetricLimit::AtMost(_)) => exceeds(self.bad, self.seen, 1.0 - p / 100.0),
-            (Some(p), MetricLimit::AtLeast(_)) => exceeds(self.bad, self.seen, p / 100.0),
+            (Some(p), MetricLimit::AtMost(_)) => exceeds(self.bad, self.requests, 1.0 - p / 100.0),
+            (Some(p), MetricLimit::AtLeast(_)) => exceeds(self.bad, self.requests, p / 100.0),
             (None, limit) => {
                 let past = self.bins.past(self.last);
                 let series: Vec<f64> = past.iter().map(|(y, x)| if *x > 0.0 { y / x } else { 0.0 }).collect();
-                let estimate = batch_means_at(&batched(&past[mser5(&series)?..], 20), Z)?;
+                let estimate = batch_means_at(&batched(&past[mser5(&series)?..], 20), MEAN_QUANTILE)?;
                 match limit {
                     MetricLimit::AtMost(limit) => estimate.value - estimate.half > limit,
                     MetricLimit::AtLeast(limit) => estimate.value + estimate.half < limit,
@@ -128,8 +128,8 @@ impl LimitEvidence {
             }
         };
         let how = match self.percentile {
-            Some(_) => format!("{} of {} requests are beyond the limit", self.bad, self.seen),
-            None => format!("the mean of {} requests is significantly beyond the limit", self.seen),
+            Some(_) => format!("{} of {} requests are beyond the limit", self.bad, self.requests),
+            None => format!("the mean of {} requests is significantly beyond the limit", self.requests),
         };
         broken.then(|| format!("{} is not kept (99.9 % confidence): {how}", self.limit))
     }

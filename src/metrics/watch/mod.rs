@@ -7,7 +7,7 @@
 
 mod evidence;
 mod saturation;
-mod until;
+mod precision;
 
 use std::fmt;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use super::histogram::Histogram;
 use super::{Slo, milliseconds};
 
 use evidence::{LimitEvidence, exceeds};
-use saturation::Saturation;
-use until::PrecisionProgress;
+use precision::PrecisionProgress;
+use saturation::SaturationDetector;
 
-pub(crate) use until::PrecisionTarget;
+pub(crate) use precision::PrecisionTarget;
 
 /// Number of successive failed connects after which the server counts as gone. If the concurrency is higher, that many
 /// are required.
-const GONE: usize = 20;
+const MIN_FAILED_CONNECTS: usize = 20;
 
 /// Conditions that end a run early.
 #[derive(Clone, Debug)]
@@ -105,11 +105,11 @@ pub(crate) struct LoadWatch {
     e2el_ns: Histogram,
     progress: Option<PrecisionProgress>,
     evidence: Vec<LimitEvidence>,
-    saturation: Saturation,
+    saturation: SaturationDetector,
     /// The latest instant of the measurement window in any event.
     now: Duration,
     /// The second of the last costly check.
-    looked: Option<u64>,
+    last_check: Option<u64>,
 }
 
 impl LoadWatch {
@@ -125,9 +125,9 @@ impl LoadWatch {
             e2el_ns: Histogram::default(),
             progress,
             evidence,
-            saturation: Saturation::default(),
+            saturation: SaturationDetector::default(),
             now: Duration::ZERO,
-            looked: None,
+            last_check: None,
         }
     }
 
@@ -137,13 +137,13 @@ impl LoadWatch {
         match event {
             LoadEvent::Ended { phase: LoadPhase::Measure, record } => {
                 self.ended(record);
-                self.certain(record).or_else(|| self.look())
+                self.check_certain(record).or_else(|| self.check_statistics())
             }
             LoadEvent::Tick(tick) => {
                 self.tick(tick);
-                self.look()
+                self.check_statistics()
             }
-            LoadEvent::Ended { .. } | LoadEvent::Phase { .. } | LoadEvent::Warming(_) => None,
+            LoadEvent::Ended { .. } | LoadEvent::Phase { .. } | LoadEvent::WarmupTick(_) => None,
         }
     }
 
@@ -174,15 +174,15 @@ impl LoadWatch {
     }
 
     /// Checks the conditions that one more request can make certain.
-    fn certain(&self, record: &RequestRecord) -> Option<StopReason> {
+    fn check_certain(&self, record: &RequestRecord) -> Option<StopReason> {
         if record.result.is_ok() {
             return self
                 .evidence
                 .iter()
-                .find_map(|evidence| evidence.certain(self.options.total?))
+                .find_map(|evidence| evidence.certain_violation(self.options.total?))
                 .map(StopReason::SloImpossible);
         }
-        if self.unreachable >= GONE.max(self.options.concurrency.unwrap_or(0)) {
+        if self.unreachable >= MIN_FAILED_CONNECTS.max(self.options.concurrency.unwrap_or(0)) {
             let last = record.result.as_ref().err().map(ToString::to_string).unwrap_or_default();
             return Some(StopReason::ServerGone(format!(
                 "the server is gone: the last {} requests could not connect ({last})",
@@ -211,12 +211,12 @@ impl LoadWatch {
     }
 
     /// Runs the costly checks, at most once a second.
-    fn look(&mut self) -> Option<StopReason> {
+    fn check_statistics(&mut self) -> Option<StopReason> {
         let second = self.now.as_secs();
-        if self.looked.is_some_and(|looked| looked >= second) {
+        if self.last_check.is_some_and(|looked| looked >= second) {
             return None;
         }
-        self.looked = Some(second);
+        self.last_check = Some(second);
         if self.completed < self.options.min_requests || self.now < self.options.min_time {
             return None;
         }
@@ -227,7 +227,7 @@ impl LoadWatch {
             }
         }
         if self.options.total.is_none()
-            && let Some(text) = self.evidence.iter().find_map(LimitEvidence::likely)
+            && let Some(text) = self.evidence.iter().find_map(LimitEvidence::likely_violation)
         {
             return Some(StopReason::SloImpossible(text));
         }

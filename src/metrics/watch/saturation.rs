@@ -18,39 +18,39 @@
 use crate::stats::to_f64;
 
 /// Number of samples at which every second one is dropped.
-const MOST: usize = 512;
+const MAX_SAMPLES: usize = 512;
 /// Minimum number of samples for a check.
-const FEWEST: usize = 64;
+const MIN_SAMPLES: usize = 64;
 const INCREMENTS: usize = 16;
 /// Minimum number of requests that ended in the last half of the run.
-const LEFT: f64 = 100.0;
+const MIN_ENDED: f64 = 100.0;
 /// Minimum growth of the number in flight, as a share of the arrivals.
-const GROWTH: f64 = 0.05;
+const MIN_GROWTH: f64 = 0.05;
 /// Minimum ratio of the number in flight to that of the first quarter.
-const AGAINST_START: f64 = 2.0;
-const STANDARD_ERRORS: f64 = 5.0;
+const MIN_START_RATIO: f64 = 2.0;
+const MIN_STANDARD_ERRORS: f64 = 5.0;
 /// Maximum ratio of the fourth quarter's rate of completions to the earlier ones.
-const STILL_INCREASING: f64 = 1.1;
+const MAX_COMPLETION_RATIO: f64 = 1.1;
 /// Minimum ratio of the fourth quarter's rate of arrivals to the third's.
-const STILL_ARRIVING: f64 = 0.5;
+const MIN_ARRIVAL_RATIO: f64 = 0.5;
 /// Minimum ratio of the current length of the run to its length when the conditions began to hold.
-const PERSISTENT: f64 = 1.2;
+const PERSISTENCE_RATIO: f64 = 1.2;
 
 /// The load at one tick.
 #[derive(Clone, Copy, Debug)]
-struct Sample {
+struct LoadSample {
     /// Seconds since the window's start.
     at_s: f64,
     /// Requests that are due and have not ended.
-    present: f64,
+    unfinished: f64,
     /// Requests that have ended since the start.
-    left: f64,
+    ended: f64,
 }
 
 /// Samples at equal intervals. If there are too many, every second one is dropped.
 #[derive(Debug)]
-pub(super) struct Saturation {
-    samples: Vec<Sample>,
+pub(super) struct SaturationDetector {
+    samples: Vec<LoadSample>,
     /// One of this many ticks becomes a sample.
     every: usize,
     /// Ticks since the last sample.
@@ -59,13 +59,13 @@ pub(super) struct Saturation {
     since_s: Option<f64>,
 }
 
-impl Default for Saturation {
+impl Default for SaturationDetector {
     fn default() -> Self {
         Self { samples: Vec::new(), every: 1, passed: 0, since_s: None }
     }
 }
 
-impl Saturation {
+impl SaturationDetector {
     /// Records a tick: the requests that are due and have not ended, and the number that have ended so far.
     pub(super) fn add(&mut self, at_s: f64, present: usize, left: u64) {
         self.passed += 1;
@@ -73,8 +73,8 @@ impl Saturation {
             return;
         }
         self.passed = 0;
-        self.samples.push(Sample { at_s, present: to_f64(present), left: to_f64(left) });
-        if self.samples.len() >= MOST {
+        self.samples.push(LoadSample { at_s, unfinished: to_f64(present), ended: to_f64(left) });
+        if self.samples.len() >= MAX_SAMPLES {
             let mut nth = 0;
             self.samples.retain(|_| {
                 nth += 1;
@@ -88,39 +88,40 @@ impl Saturation {
     /// median E2EL so far.
     pub(super) fn verdict(&mut self, median_s: f64) -> Option<String> {
         let now = self.samples.last()?.at_s;
-        let seen = self.seen(median_s);
+        let seen = self.check_once(median_s);
         self.since_s = seen.as_ref().map(|_| self.since_s.unwrap_or(now));
-        seen.filter(|_| self.since_s.is_some_and(|since| now >= PERSISTENT * since))
+        seen.filter(|_| self.since_s.is_some_and(|since| now >= PERSISTENCE_RATIO * since))
     }
 
     /// Performs a single check.
-    fn seen(&self, median_s: f64) -> Option<String> {
+    fn check_once(&self, median_s: f64) -> Option<String> {
         let n = self.samples.len();
-        let half = self.samples.get(n / 2..).filter(|_| n >= FEWEST)?;
+        let half = self.samples.get(n / 2..).filter(|_| n >= MIN_SAMPLES)?;
         let (begin, middle, end) = (half.first()?, &half[half.len() / 2], half.last()?);
-        let (span, left) = (end.at_s - begin.at_s, end.left - begin.left);
-        let growth = end.present - begin.present;
-        let long = span >= median_s && left >= LEFT;
+        let (span, left) = (end.at_s - begin.at_s, end.ended - begin.ended);
+        let growth = end.unfinished - begin.unfinished;
+        let long = span >= median_s && left >= MIN_ENDED;
 
         let first = &self.samples[..n / 4];
-        let start = first.iter().map(|sample| sample.present).sum::<f64>() / to_f64(first.len());
-        let large = growth >= GROWTH * (growth + left) && end.present >= AGAINST_START * start.max(1.0);
+        let start = first.iter().map(|sample| sample.unfinished).sum::<f64>() / to_f64(first.len());
+        let large = growth >= MIN_GROWTH * (growth + left) && end.unfinished >= MIN_START_RATIO * start.max(1.0);
 
-        let edge = |i: usize| half[i * (half.len() - 1) / INCREMENTS].present;
+        let edge = |i: usize| half[i * (half.len() - 1) / INCREMENTS].unfinished;
         let increments: Vec<f64> = (0..INCREMENTS).map(|i| edge(i + 1) - edge(i)).collect();
         let mean = increments.iter().sum::<f64>() / to_f64(INCREMENTS);
         let variance = increments.iter().map(|step| (step - mean).powi(2)).sum::<f64>()
             / to_f64(INCREMENTS - 1)
             / to_f64(INCREMENTS);
-        let significant = mean > 0.0 && mean > STANDARD_ERRORS * variance.sqrt();
+        let significant = mean > 0.0 && mean > MIN_STANDARD_ERRORS * variance.sqrt();
 
-        let per_s =
-            |from: &Sample, to: &Sample, value: fn(&Sample) -> f64| (value(to) - value(from)) / (to.at_s - from.at_s);
-        let left_of = |sample: &Sample| sample.left;
-        let came_of = |sample: &Sample| sample.left + sample.present;
+        let per_s = |from: &LoadSample, to: &LoadSample, value: fn(&LoadSample) -> f64| {
+            (value(to) - value(from)) / (to.at_s - from.at_s)
+        };
+        let left_of = |sample: &LoadSample| sample.ended;
+        let came_of = |sample: &LoadSample| sample.ended + sample.unfinished;
         let before = per_s(&self.samples[n / 4], begin, left_of).min(per_s(begin, middle, left_of));
-        let flat = per_s(middle, end, left_of) <= STILL_INCREASING * before;
-        let arriving = per_s(middle, end, came_of) >= STILL_ARRIVING * per_s(begin, middle, came_of);
+        let flat = per_s(middle, end, left_of) <= MAX_COMPLETION_RATIO * before;
+        let arriving = per_s(middle, end, came_of) >= MIN_ARRIVAL_RATIO * per_s(begin, middle, came_of);
 
         (long && large && significant && flat && arriving).then(|| {
             format!(
@@ -128,8 +129,8 @@ impl Saturation {
                  requests rose from {} to {} in the last {span:.0} s",
                 (growth + left) / span,
                 left / span,
-                begin.present,
-                end.present
+                begin.unfinished,
+                end.unfinished
             )
         })
     }
@@ -147,7 +148,7 @@ mod tests {
     fn fires(came: &[f64], ended: &[f64], median_s: f64, until: u32) -> Option<f64> {
         let mut ended = ended.to_vec();
         ended.sort_by(f64::total_cmp);
-        let mut saturation = Saturation::default();
+        let mut saturation = SaturationDetector::default();
         (1..until * 10).find_map(|tick| {
             let at = f64::from(tick) / 10.0;
             let (come, left) = (came.partition_point(|x| *x <= at), ended.partition_point(|x| *x <= at));

@@ -17,35 +17,35 @@ pub(super) fn write(runs: BenchRuns<'_>) -> String {
 /// matters.
 struct Tables<'a>(&'a [BenchResult]);
 
-struct Serving<'a>(&'a [BenchResult]);
+struct ServingTable<'a>(&'a [BenchResult]);
 
-struct Cells<'a>(&'a [BenchResult], BenchColumn);
+struct ColumnCells<'a>(&'a [BenchResult], BenchColumn);
 
-struct Empty;
+struct EmptyTable;
 
 impl Serialize for Tables<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(3))?;
-        map.serialize_entry("latency", &Empty)?;
-        map.serialize_entry("throughput", &Empty)?;
-        map.serialize_entry("serving", &Serving(self.0))?;
+        map.serialize_entry("latency", &EmptyTable)?;
+        map.serialize_entry("throughput", &EmptyTable)?;
+        map.serialize_entry("serving", &ServingTable(self.0))?;
         map.end()
     }
 }
 
-impl Serialize for Empty {
+impl Serialize for EmptyTable {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_map(Some(0))?.end()
     }
 }
 
-impl Serialize for Serving<'_> {
+impl Serialize for ServingTable<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(COLUMNS.iter().map(|(header, column)| (header, Cells(self.0, *column))))
+        serializer.collect_map(COLUMNS.iter().map(|(header, column)| (header, ColumnCells(self.0, *column))))
     }
 }
 
-impl Serialize for Cells<'_> {
+impl Serialize for ColumnCells<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().enumerate().map(|(row, run)| (row.to_string(), self.1.of(run))))
     }

@@ -14,24 +14,24 @@ pub(super) fn write(runs: BenchRuns<'_>) -> String {
     let rows = runs.all();
     let columns: Vec<_> = COLUMNS
         .iter()
-        .map(|(header, column)| Drawn::new(header, &rows.iter().map(|run| column.of(run)).collect::<Vec<_>>()))
+        .map(|(header, column)| PaddedColumn::new(header, &rows.iter().map(|run| column.of(run)).collect::<Vec<_>>()))
         .collect();
     let line = |cells: Vec<&str>| format!("| {} |", cells.join(" | "));
     let mut lines = vec![line(columns.iter().map(|column| column.header.as_str()).collect())];
-    lines.push(format!("|{}|", columns.iter().map(Drawn::rule).collect::<Vec<_>>().join("|")));
+    lines.push(format!("|{}|", columns.iter().map(PaddedColumn::rule).collect::<Vec<_>>().join("|")));
     lines.extend((0..rows.len()).map(|row| line(columns.iter().map(|column| column.cells[row].as_str()).collect())));
     lines.join("\n")
 }
 
 /// One column with padded cells. `width` is in characters, and `numbers` means right-aligned.
-struct Drawn {
+struct PaddedColumn {
     header: String,
     cells: Vec<String>,
     width: usize,
     numbers: bool,
 }
 
-impl Drawn {
+impl PaddedColumn {
     fn new(header: &str, values: &[Json]) -> Self {
         let numbers = !values.iter().any(Json::is_string);
         let mut cells: Vec<_> = values.iter().map(shown).collect();

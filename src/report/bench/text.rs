@@ -11,13 +11,13 @@ use crate::report::telemetry::with_unit;
 use crate::trial::ClientReport;
 
 /// Width of the block in characters.
-const WIDTH: usize = 50;
+const BLOCK_WIDTH: usize = 50;
 
 /// Metrics whose 95 % confidence interval is shown.
-const SURE: [&str; 4] = ["output_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms"];
+const INTERVAL_METRICS: [&str; 4] = ["output_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms"];
 
 /// Metrics of the server that are shown, with their labels.
-const SERVER: [(&str, &str); 7] = [
+const SERVER_METRICS: [(&str, &str); 7] = [
     ("kv_cache_usage_max", "KV cache at most"),
     ("preemptions", "preemptions"),
     ("prefix_cache_hit_rate", "prefix cache hits"),
@@ -39,7 +39,7 @@ pub(super) fn write(runs: BenchRuns<'_>) -> String {
 fn block(run: &BenchResult) -> String {
     let measurement = &run.measurement;
     let metric = |name: &str| measurement.metric(name);
-    let mut block = Block(String::new());
+    let mut block = TextBlock(String::new());
     block.title(" Serving Benchmark Result ", '=');
     block.count("Successful requests:", measurement.completed);
     block.count("Failed requests:", measurement.failed);
@@ -95,7 +95,7 @@ fn ours(run: &BenchResult) -> Vec<(&'static str, String)> {
         let part = if window.steady { "steady state" } else { "all" };
         lines.push(("window:", format!("{part}, {:.1} s to {:.1} s: {}", window.from_s, window.to_s, window.reason)));
     }
-    let known: Vec<_> = SURE
+    let known: Vec<_> = INTERVAL_METRICS
         .iter()
         .filter_map(|name| {
             let interval = measurement.confidence.get(*name)?;
@@ -109,7 +109,7 @@ fn ours(run: &BenchResult) -> Vec<(&'static str, String)> {
     if let Some(client) = &measurement.client {
         lines.push(("client:", client_line(client)));
     }
-    let server: Vec<_> = SERVER
+    let server: Vec<_> = SERVER_METRICS
         .iter()
         .filter_map(|(name, shown)| Some(format!("{shown} {}", with_unit(name, *measurement.server.get(*name)?))))
         .collect();
@@ -146,12 +146,12 @@ pub(in crate::report) fn client_line(client: &ClientReport) -> String {
     parts.join(", ")
 }
 
-struct Block(String);
+struct TextBlock(String);
 
-impl Block {
+impl TextBlock {
     /// Writes a centred title. If the padding cannot be split evenly, the left side is the shorter one, as in Python.
     fn title(&mut self, title: &str, fill: char) {
-        let free = WIDTH.saturating_sub(title.chars().count());
+        let free = BLOCK_WIDTH.saturating_sub(title.chars().count());
         let fill = |n: usize| fill.to_string().repeat(n);
         let _ = writeln!(self.0, "{}{title}{}", fill(free / 2), fill(free - free / 2));
     }

@@ -76,7 +76,7 @@ pub(super) fn svg(panel: &PlotPanel) -> String {
     let middle = f64::midpoint(TOP, bottom);
     add(format!("<text class=\"x\" transform=\"translate(14 {middle:.0}) rotate(-90)\">{}</text>", panel.unit));
     for line in &panel.lines {
-        add(drawn(line, panel.step_s, &x, &y, bottom));
+        add(line_path(line, panel.step_s, &x, &y, bottom));
     }
     if let Some((_, level)) = panel.mark {
         add(format!("<path class=\"mark\" d=\"M{LEFT:.0} {:.1}H{right:.1}\"/>", y(level)));
@@ -93,7 +93,7 @@ pub(super) fn svg(panel: &PlotPanel) -> String {
 }
 
 /// Draws a line as steps: each value holds for `step_s`. `bottom` is the lower end of a filled area.
-fn drawn(line: &PlotLine, step_s: f64, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64, bottom: f64) -> String {
+fn line_path(line: &PlotLine, step_s: f64, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64, bottom: f64) -> String {
     let mut path = String::new();
     for (index, value) in line.values.iter().enumerate() {
         let (from, to) = (to_f64(index) * step_s, to_f64(index + 1) * step_s);

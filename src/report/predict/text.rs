@@ -27,7 +27,7 @@ pub(crate) fn predictions_text(predictions: &Predictions<'_>) -> String {
             predicted.device.name.to_owned(),
             prediction.score.value().map(number).unwrap_or_default(),
             range.map(|(low, high)| format!("{} to {}", number(*low), number(*high))).unwrap_or_default(),
-            kept(predictions, predicted),
+            limited_values(predictions, predicted),
             served.map(|served| short(&served.limits)).unwrap_or_default(),
             predicted.config.to_string(),
         ]);
@@ -41,7 +41,7 @@ pub(crate) fn predictions_text(predictions: &Predictions<'_>) -> String {
 }
 
 /// Returns the values of the limited metrics, or the state of a configuration that the twin could not measure.
-fn kept(predictions: &Predictions<'_>, predicted: &PredictedConfiguration) -> String {
+fn limited_values(predictions: &Predictions<'_>, predicted: &PredictedConfiguration) -> String {
     let Some(measurement) = predicted.prediction.outcome.measurement() else { return predicted.state().to_owned() };
     let values = predictions.objective.constraints.iter().map(|limit| match measurement.metric(&limit.metric) {
         Some(value) if limit.violation(measurement) > 0.0 => format!("{} (over)", number(value)),
@@ -68,9 +68,9 @@ fn details(predictions: &Predictions<'_>, predicted: &PredictedConfiguration, te
             line(name, format!("{:>9}{}", number(value), range.unwrap_or_default()));
         }
     }
-    line("limited by", limited(served));
+    line("limited by", limit_text(served));
     line("advice", served.limits.advice.clone());
-    line("requests waited for", waited(served));
+    line("requests waited for", waits_text(served));
     line("step time", terms(served));
     line(
         "busy",
@@ -92,7 +92,7 @@ fn details(predictions: &Predictions<'_>, predicted: &PredictedConfiguration, te
         line("parallel", several.join(", "));
     }
     if let Some(startup) = &served.startup {
-        line("start-up", started(startup));
+        line("start-up", startup_forecast_text(startup));
     }
     line("highest load", highest(predictions, served));
     if !served.unknown.is_empty() {
@@ -107,7 +107,7 @@ fn short(limits: &LoadLimits) -> String {
     if let LoadLimit::Load(term) = limits.main { format!("{name} ({})", term.name()) } else { name.to_owned() }
 }
 
-fn limited(served: &ServedLoad) -> String {
+fn limit_text(served: &ServedLoad) -> String {
     let limits = &served.limits;
     let (name, share) = (limits.main.name(), percent(limits.share));
     match limits.main {
@@ -123,7 +123,7 @@ fn limited(served: &ServedLoad) -> String {
     }
 }
 
-fn waited(served: &ServedLoad) -> String {
+fn waits_text(served: &ServedLoad) -> String {
     let shares = waits(&served.limits.shares).filter(|(_, share)| *share >= 5e-4);
     let mut parts: Vec<String> =
         shares.map(|(wait, share)| format!("{} {}", wait_name(wait), percent(share))).collect();
@@ -147,7 +147,7 @@ fn highest(predictions: &Predictions<'_>, served: &ServedLoad) -> String {
     let limits = predictions.objective.constraints.iter().filter(|limit| !served.unknown.contains(&limit.metric));
     let mut limits: Vec<String> = limits.map(ToString::to_string).collect();
     let goodput = predictions.load.goodput.iter().map(ToString::to_string);
-    let good = goodput.map(|limit| format!("{limit} for {}", percent(crate::predict::GOOD)));
+    let good = goodput.map(|limit| format!("{limit} for {}", percent(crate::predict::MIN_GOOD_SHARE)));
     limits.extend(good);
     let (limits, unit) = (limits.join(", "), knob.unit());
     let load = |value: f64| if *knob == LoadKnob::Concurrency { format!("{value:.0}") } else { number(value) };
@@ -160,7 +160,7 @@ fn highest(predictions: &Predictions<'_>, served: &ServedLoad) -> String {
 }
 
 /// Returns a text such as `41 s (95 % interval 25 to 60): import 12, weights 6`.
-fn started(startup: &StartForecast) -> String {
+fn startup_forecast_text(startup: &StartForecast) -> String {
     let parts = startup.parts.iter().filter(|part| part.median_s >= 0.5);
     let parts: Vec<String> =
         parts.map(|part| format!("{} {:.0}", part.phase.replace('_', " "), part.median_s)).collect();

@@ -16,26 +16,26 @@ const LEAST_SERVING: f64 = 0.5;
 /// Weight of the logarithm of that probability. A failure teaches less than a measurement and costs nearly as much.
 const SERVING_WEIGHT: f64 = 2.0;
 /// Correlation with a known point above which a point counts as known.
-const MOST_ALIKE: f64 = 0.98;
+const MAX_CORRELATION: f64 = 0.98;
 /// Penalty of a point that is not to be tried, as a logarithm.
 const PENALTY: f64 = 20.0;
 /// Least probability of keeping the constraints for a point to be the incumbent.
-const PROBABLY: f64 = 0.5;
+const MIN_FEASIBLE_PROBABILITY: f64 = 0.5;
 /// Weight of the objective while no point is known to be feasible.
 const VALUE_WEIGHT: f64 = 0.5;
 /// Gains below this, in modelled units (mostly logarithms), are not worth a trial.
 const LEAST_GAIN: f64 = 0.01;
-/// An exploring suggestion multiplies the deviations by `DOUBT`. With one objective, its mean plus `HOPE` times the
+/// An exploring suggestion multiplies the deviations by `EXPLORATION_DEVIATION_FACTOR`. With one objective, its mean plus `EXPLORATION_OPTIMISM` times the
 /// models' own deviation has to reach the best value. Without this bound the suggestion is a corner of the space.
-const DOUBT: f64 = 3.0;
-const HOPE: f64 = 2.0;
+const EXPLORATION_DEVIATION_FACTOR: f64 = 3.0;
+const EXPLORATION_OPTIMISM: f64 = 2.0;
 /// Weight of the sum of all distances beside the largest one, with three or more objectives.
-const SUM: f64 = 0.05;
+const DISTANCE_SUM_WEIGHT: f64 = 0.05;
 
 /// The incumbent that a trial is to improve on.
 enum Incumbent {
     /// No point is probably feasible. Contains the mean of the first objective's measurements.
-    Nothing(f64),
+    NoneFeasible(f64),
     /// The best expected value.
     Value(f64),
     /// Expected values that are not dominated, ascending by the first, and a reference point that all of them dominate.
@@ -44,7 +44,7 @@ enum Incumbent {
     Distance(Distance, f64),
 }
 
-/// The distance of a point from the best value of each objective: the largest weighted distance, plus `SUM` times the
+/// The distance of a point from the best value of each objective: the largest weighted distance, plus `DISTANCE_SUM_WEIGHT` times the
 /// sum of all. The largest distance makes every part of a front reachable, for any shape of it. With the sum the other
 /// objectives count a little.
 struct Distance {
@@ -57,7 +57,7 @@ pub(super) struct Acquisition<'a> {
     models: &'a Models<'a>,
     incumbent: Incumbent,
     /// Factor of the models' deviations.
-    doubt: f64,
+    deviation_factor: f64,
 }
 
 impl<'a> Acquisition<'a> {
@@ -68,31 +68,31 @@ impl<'a> Acquisition<'a> {
         let points = table.measured.iter().map(|(_, point)| point).chain(&table.pending);
         let probable: Vec<_> = points
             .map(|point| models.at(point))
-            .filter(|outlook| outlook.log_feasible >= libm::log(PROBABLY))
+            .filter(|outlook| outlook.log_feasible >= libm::log(MIN_FEASIBLE_PROBABILITY))
             .map(|outlook| means(&outlook))
             .collect();
         let level = models.objectives.first().map_or(0.0, |model| table.objectives[model.index].mean());
         let incumbent = Incumbent::of(&probable, weights, level);
-        Self { models, incumbent, doubt: if doubts { DOUBT } else { 1.0 } }
+        Self { models, incumbent, deviation_factor: if doubts { EXPLORATION_DEVIATION_FACTOR } else { 1.0 } }
     }
 
     /// Returns the acquisition of a point, as a logarithm and without its cost.
     pub(super) fn score(&self, point: &[f64]) -> f64 {
-        let outlook = self.models.wider(point, self.doubt);
-        let mut score = outlook.log_feasible + SERVING_WEIGHT * libm::log(outlook.serves.max(1e-300));
+        let outlook = self.models.at_widened(point, self.deviation_factor);
+        let mut score = outlook.log_feasible + SERVING_WEIGHT * libm::log(outlook.serving_probability.max(1e-300));
         score += self.incumbent.log_gain(&outlook);
-        if outlook.serves < LEAST_SERVING {
-            score -= PENALTY * (1.0 + LEAST_SERVING - outlook.serves);
+        if outlook.serving_probability < LEAST_SERVING {
+            score -= PENALTY * (1.0 + LEAST_SERVING - outlook.serving_probability);
         }
-        if self.doubt > 1.0
+        if self.deviation_factor > 1.0
             && let (Incumbent::Value(best), Some(first)) = (&self.incumbent, outlook.objectives.first())
         {
-            let missing = best - first.mean - HOPE * first.deviation / self.doubt;
+            let missing = best - first.mean - EXPLORATION_OPTIMISM * first.deviation / self.deviation_factor;
             if missing > 0.0 {
                 score -= PENALTY * (1.0 + missing);
             }
         }
-        if outlook.alike > MOST_ALIKE {
+        if outlook.nearest_correlation > MAX_CORRELATION {
             score -= PENALTY;
         }
         score
@@ -115,8 +115,8 @@ impl Incumbent {
     fn of(probable: &[Vec<f64>], weights: &[f64], level: f64) -> Self {
         let best = |value: &dyn Fn(&Vec<f64>) -> f64| probable.iter().map(value).max_by(f64::total_cmp);
         match probable.first().map_or(0, Vec::len) {
-            0 => Self::Nothing(level),
-            1 => best(&|means| means[0]).map_or(Self::Nothing(level), Self::Value),
+            0 => Self::NoneFeasible(level),
+            1 => best(&|means| means[0]).map_or(Self::NoneFeasible(level), Self::Value),
             2 => {
                 let worst = |of: usize| probable.iter().map(|means| means[of]).fold(f64::INFINITY, f64::min);
                 let reach =
@@ -139,7 +139,7 @@ impl Incumbent {
     fn log_gain(&self, outlook: &PointOutlook) -> f64 {
         let Some(first) = outlook.objectives.first() else { return 0.0 };
         match self {
-            Self::Nothing(level) => VALUE_WEIGHT * (first.mean - level),
+            Self::NoneFeasible(level) => VALUE_WEIGHT * (first.mean - level),
             Self::Value(best) => improvement(first.mean - best - LEAST_GAIN, first.deviation),
             Self::Front(points, reference) => {
                 let [one, other] = [0, 1].map(|of| outlook.objectives.get(of).copied().unwrap_or(*first));
@@ -174,7 +174,7 @@ impl Distance {
             self.best.iter().zip(&self.weights).zip(means).map(|((best, weight), mean)| weight * (best - mean));
         let distances: Vec<_> = distances.collect();
         let largest = (0..distances.len()).max_by(|a, b| distances[*a].total_cmp(&distances[*b])).unwrap_or(0);
-        (distances[largest] + SUM * distances.iter().sum::<f64>(), largest)
+        (distances[largest] + DISTANCE_SUM_WEIGHT * distances.iter().sum::<f64>(), largest)
     }
 }
 
@@ -190,7 +190,12 @@ mod tests {
 
     fn outlook(means: [f64; 3], deviations: [f64; 3]) -> PointOutlook {
         let beliefs = means.into_iter().zip(deviations).map(|(mean, deviation)| PosteriorBelief { mean, deviation });
-        PointOutlook { objectives: beliefs.collect(), log_feasible: 0.0, serves: 1.0, alike: 0.0 }
+        PointOutlook {
+            objectives: beliefs.collect(),
+            log_feasible: 0.0,
+            serving_probability: 1.0,
+            nearest_correlation: 0.0,
+        }
     }
 
     #[test]
@@ -200,11 +205,11 @@ mod tests {
         let incumbent = Incumbent::of(&probable, &[0.5, 0.25, 0.25], 0.0);
         let Incumbent::Distance(_, nearest) = &incumbent else { panic!("three objectives have a distance") };
         // The weighted distances of the three are (0, 0.25, 0.25), (0.5, 0, 0.125) and (0.25, 0.125, 0).
-        assert!((nearest - 0.25 - SUM * 0.375).abs() < 1e-12, "{nearest}");
+        assert!((nearest - 0.25 - DISTANCE_SUM_WEIGHT * 0.375).abs() < 1e-12, "{nearest}");
         let gain = |means, deviations| incumbent.log_gain(&outlook(means, deviations));
         // The first objective is a quarter of its range away from its best and decides. The others are at theirs.
         let promised = gain([1.5, 10.0, 100.0], [0.4, 0.1, 1.0]);
-        let expected = improvement(nearest - 0.125 - SUM * 0.125 - LEAST_GAIN, 0.5 / 2.0 * 0.4);
+        let expected = improvement(nearest - 0.125 - DISTANCE_SUM_WEIGHT * 0.125 - LEAST_GAIN, 0.5 / 2.0 * 0.4);
         assert!((promised - expected).abs() < 1e-12, "{promised} and {expected}");
         assert!(gain([1.5, 9.0, 100.0], [0.4, 0.1, 1.0]) < promised, "what does not decide counts a little");
     }

@@ -9,13 +9,13 @@ use crate::sampler::{KnownOutcome, PastTrial, SamplerAsk};
 use crate::surrogate::{Encoding, Process, ProcessData};
 
 /// Maximum number of costs in the fit, evenly chosen.
-const MOST_TOLD: usize = 150;
+const MAX_FITTED_COSTS: usize = 150;
 
 pub(super) enum ExpectedCost<'a> {
     /// The cost is unknown or the same everywhere.
     Equal,
     /// The cost function of the question.
-    Said(&'a dyn Fn(&Config) -> f64),
+    Given(&'a dyn Fn(&Config) -> f64),
     /// A cost learnt from the earlier trials.
     Learnt(Box<LearntCost>),
 }
@@ -30,7 +30,7 @@ impl<'a> ExpectedCost<'a> {
     /// Returns the question's own cost, or else a cost learnt from the earlier trials.
     pub(super) fn of(ask: &SamplerAsk<'a>, encoding: &Encoding<'_>) -> Self {
         let learnt = || LearntCost::of(ask, encoding).map_or(Self::Equal, |learnt| Self::Learnt(learnt.into()));
-        ask.cost.map_or_else(learnt, Self::Said)
+        ask.cost.map_or_else(learnt, Self::Given)
     }
 
     pub(super) fn is_equal(&self) -> bool {
@@ -41,7 +41,7 @@ impl<'a> ExpectedCost<'a> {
     pub(super) fn log(&self, point: &[f64], config: &Config) -> f64 {
         match self {
             Self::Equal => 0.0,
-            Self::Said(cost) => log(cost(config)).unwrap_or(0.0),
+            Self::Given(cost) => log(cost(config)).unwrap_or(0.0),
             Self::Learnt(learnt) => learnt.log(point),
         }
     }
@@ -51,10 +51,10 @@ impl LearntCost {
     /// Fits a process to the costs of the history. `None` if no measured trial has a cost, or if all costs are equal.
     fn of(ask: &SamplerAsk<'_>, encoding: &Encoding<'_>) -> Option<Self> {
         let told = |past: &PastTrial| {
-            let failed = match past.known {
+            let failed = match past.outcome {
                 KnownOutcome::Measured(_) => false,
                 KnownOutcome::Failed => true,
-                KnownOutcome::Pending | KnownOutcome::Lost | KnownOutcome::Rejected => return None,
+                KnownOutcome::Pending | KnownOutcome::Inconclusive | KnownOutcome::Rejected => return None,
             };
             Some((encoding.point(&past.config)?, log(past.cost?)?, failed))
         };
@@ -75,7 +75,7 @@ impl LearntCost {
         }
         let variances = vec![0.0; told.len()];
         let (points, targets) = told.into_iter().map(|(point, cost, _)| (point, cost)).unzip();
-        let data = ProcessData { points, targets, variances }.evenly(MOST_TOLD);
+        let data = ProcessData { points, targets, variances }.evenly(MAX_FITTED_COSTS);
         Some(Self { process: Process::fit(&encoding.axes, &data, &of_values(), &[])?, range })
     }
 

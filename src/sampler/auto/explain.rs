@@ -16,7 +16,7 @@ mod tests;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use self::dependence::{around, dependence};
+use self::dependence::{dependence, local_shares};
 use self::effects::effects;
 use self::sample::{Region, SobolSample};
 use self::support::Support;
@@ -34,7 +34,7 @@ use crate::surrogate::{Encoding, Process, ProcessData};
 /// Number of posterior samples, over all sets of hyper-parameters.
 const DRAWS: usize = 32;
 /// Number of hyper-parameter sets: the most likely one, and others whose priors were moved at random.
-const ASSUMPTIONS: usize = 4;
+const HYPER_PARAMETER_SETS: usize = 4;
 /// Maximum number of measurements in the fit, evenly chosen.
 const MOST_DATA: usize = 300;
 /// The variation of the mean is rounding below this share of the unexplained variance.
@@ -46,7 +46,7 @@ const LEAST_PAIR: f64 = 0.005;
 /// configuration is allowed.
 pub(super) fn explain(ask: &SamplerAsk<'_>) -> Option<Explanation> {
     let encoding = Encoding::new(ask.space, ask.defaults);
-    let known = ask.history.iter().enumerate().map(|(place, past)| (place, &past.config, &past.known));
+    let known = ask.history.iter().enumerate().map(|(place, past)| (place, &past.config, &past.outcome));
     let table = HistoryTable::new(&encoding, &Units::of(ask), known);
     if table.measured.is_empty() || ask.space.dimensions() == 0 {
         return None;
@@ -64,19 +64,19 @@ pub(super) fn explain(ask: &SamplerAsk<'_>) -> Option<Explanation> {
     let objectives = ask.aim.objectives.iter().zip(&table.objectives).zip(&table.units.objectives);
     let objectives = objectives.map(|((target, column), unit)| {
         let told = move |modelled: f64| unit.value(modelled);
-        ModelledNumber { name: &target.name, of: NumberKind::Objective, column, told: Box::new(told) }
+        ModelledNumber { name: &target.name, of: NumberKind::Objective, column, to_user_unit: Box::new(told) }
     });
     let limits = ask.aim.constraints.iter().zip(&table.constraints).zip(&table.units.limits);
     let limits = limits.map(|((name, column), unit)| {
-        let told = move |modelled: f64| unit.excess(modelled);
-        ModelledNumber { name, of: NumberKind::Limit, column, told: Box::new(told) }
+        let told = move |modelled: f64| unit.original_excess(modelled);
+        ModelledNumber { name, of: NumberKind::Limit, column, to_user_unit: Box::new(told) }
     });
     let measured = table.measured.iter().map(|(place, _)| ask.defaults.merged(&ask.history[*place].config));
     let configs: Vec<Config> = measured.collect();
     let mut best = None;
     let numbers = objectives.chain(limits).filter_map(|number| {
         let data = number.column.data.evenly(MOST_DATA);
-        let processes = assume(&encoding, &data);
+        let processes = fit_processes(&encoding, &data);
         let process = processes.first()?;
         // The first number is the first objective.
         let best = best.get_or_insert_with(|| best_of(ask, &table, process));
@@ -87,11 +87,11 @@ pub(super) fn explain(ask: &SamplerAsk<'_>) -> Option<Explanation> {
 
 /// Fits the most likely process of the data first, then others that the priors of the hyper-parameters allow. The most
 /// likely one alone is too sure with few data.
-fn assume(encoding: &Encoding<'_>, data: &ProcessData) -> Vec<Process> {
+fn fit_processes(encoding: &Encoding<'_>, data: &ProcessData) -> Vec<Process> {
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let hyper_parameters = 2 * encoding.axes.len() + 2;
     let likely = Process::fit(&encoding.axes, data, &of_values(), &[]);
-    let moved = (1..ASSUMPTIONS).map(|_| {
+    let moved = (1..HYPER_PARAMETER_SETS).map(|_| {
         let moved: Vec<f64> = (0..hyper_parameters).map(|_| normal::draw(&mut rng)).collect();
         Process::fit(&encoding.axes, data, &of_values(), &moved)
     });
@@ -104,7 +104,7 @@ struct ModelledNumber<'a> {
     of: NumberKind,
     column: &'a TargetColumn,
     /// Converts a modelled value into the unit of the user.
-    told: Box<dyn Fn(f64) -> f64 + 'a>,
+    to_user_unit: Box<dyn Fn(f64) -> f64 + 'a>,
 }
 
 /// Explains one number.
@@ -133,17 +133,17 @@ fn explain_number(
     };
     let least = ROUNDING * unlearnt;
     let effects = effects(region, sample, &functions, least);
-    let near = best.and_then(|best| around(region, best, &|point| process.mean(point), least));
+    let near = best.and_then(|best| local_shares(region, best, &|point| process.mean(point), least));
     let differences = process.held_out();
     let squares: Vec<_> = differences.iter().map(|difference| difference * difference).collect();
     let missed = mean(&squares).unwrap_or(0.0);
-    let support = Support { configs, missed };
+    let support = Support { configs, squared_error: missed };
     let parameters = region.ask.space.parameters.iter().enumerate().map(|(index, parameter)| ParameterImportance {
         parameter: parameter.name.clone(),
         alone: share(&effects.alone[index]),
         total: share(&effects.total[index]),
         at_best: near.as_ref().map(|near| near[index]),
-        dependence: dependence(region, sample, &functions, index, &number.told, &support),
+        dependence: dependence(region, sample, &functions, index, &number.to_user_unit, &support),
     });
     let mut parameters: Vec<_> = parameters.collect();
     parameters.sort_by(|a, b| b.total.share.total_cmp(&a.total.share));
@@ -164,7 +164,7 @@ fn explain_number(
         measured,
         held_out_r2,
         unknown: unlearnt / (explained + unlearnt),
-        doubts: ExplainedNumber::doubts(measured, region.ask.space.dimensions(), held_out_r2),
+        doubts: ExplainedNumber::reliability_warnings(measured, region.ask.space.dimensions(), held_out_r2),
         parameters,
         pairs,
     }

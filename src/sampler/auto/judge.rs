@@ -6,22 +6,22 @@ use std::sync::Arc;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::assume;
-use super::left::{self, RemainingGain};
-use super::models::{Models, PointOutlook, WRONG_LIMITS, WRONG_VALUES};
-use super::opinion::PriorOpinion;
+use super::fit_model_sets;
+use super::models::{Models, PRIOR_LIMIT_ERROR, PRIOR_VALUE_ERROR, PointOutlook};
+use super::prior_surrogates::PriorSurrogates;
+use super::remaining_gain::{self, RemainingGain};
 use super::table::HistoryTable;
 use crate::sampler::{Judgement, KnownOutcome, Pick, SamplerAsk};
 use crate::stats::to_f64;
 use crate::surrogate::{Encoding, PosteriorBelief, front};
 
 /// Least probability of keeping every constraint for a configuration to be picked.
-const PROBABLY: f64 = 0.75;
+const MIN_FEASIBLE_PROBABILITY: f64 = 0.75;
 /// Number of standard deviations beyond which a difference of two configurations is significant.
-const TOLD_APART: f64 = 2.0;
+const SIGNIFICANT_DEVIATIONS: f64 = 2.0;
 /// Least number of measurements to assess a prior, and the rank correlation below which its predictions are of no use.
-const ENOUGH: usize = 8;
-const OF_USE: f64 = 0.3;
+const MIN_PRIOR_MEASUREMENTS: usize = 8;
+const MIN_USEFUL_CORRELATION: f64 = 0.3;
 
 pub(super) fn judge(ask: &SamplerAsk<'_>) -> Option<Judgement> {
     let encoding = Encoding::new(ask.space, ask.defaults);
@@ -30,30 +30,30 @@ pub(super) fn judge(ask: &SamplerAsk<'_>) -> Option<Judgement> {
     if table.measured.is_empty() {
         return None;
     }
-    let opinions = PriorOpinion::all(ask, &encoding);
+    let opinions = PriorSurrogates::all(ask, &encoding);
     let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
-    let ended = ask.history.iter().filter(|past| !matches!(past.known, KnownOutcome::Pending)).count();
+    let ended = ask.history.iter().filter(|past| !matches!(past.outcome, KnownOutcome::Pending)).count();
     rng.set_stream(u64::MAX - ended as u64);
-    let mut models = assume(&mut rng, &encoding, &table, &opinions);
+    let mut models = fit_model_sets(&mut rng, &encoding, &table, &opinions);
     let modelled = models[0].objectives.len();
     models.retain(|models| models.objectives.len() == modelled);
     let ranking = ranking(ask, &table, &models);
     let pick = ranking.first().cloned();
     let notes = notes(ask, &table, &opinions);
-    let best = pick.as_ref().and_then(|pick| table.measured.iter().find(|(place, _)| *place == pick.place));
+    let best = pick.as_ref().and_then(|pick| table.measured.iter().find(|(place, _)| *place == pick.history_index));
     let (Some((_, best)), 1, 1) = (best, modelled, ask.aim.objectives.len()) else {
         let front = undominated(&table, &ranking);
-        return Some(Judgement { pick, ranking, front, remaining: None, next_gain: None, notes });
+        return Some(Judgement { pick, ranking, front, remaining_gain: None, next_gain: None, notes });
     };
-    let RemainingGain { remaining, next_gain } = left::of(ask, &encoding, &table, &models, best, &mut rng);
-    Some(Judgement { pick, ranking, front: Vec::new(), remaining, next_gain, notes })
+    let RemainingGain { remaining, next_gain } = remaining_gain::of(ask, &encoding, &table, &models, best, &mut rng);
+    Some(Judgement { pick, ranking, front: Vec::new(), remaining_gain: remaining, next_gain, notes })
 }
 
 /// A configuration in the ranking.
-struct Ranked {
+struct RankedPick {
     /// Sum of the expected objectives, each as its distance from the mean in units of its spread, and the standard
     /// deviation of the sum.
-    order: f64,
+    total_score: f64,
     deviation: f64,
     /// Number of measurements of the configuration.
     times: usize,
@@ -72,8 +72,8 @@ fn ranking(ask: &SamplerAsk<'_>, table: &HistoryTable, models: &[Models<'_>]) ->
     for (place, point) in &table.measured {
         // A configuration that was measured repeatedly has one entry, at its first place.
         let Some(times) = times.remove(&ask.history[*place].config.key()) else { continue };
-        let (beliefs, feasible) = believed(models, point);
-        if feasible < PROBABLY || beliefs.is_empty() {
+        let (beliefs, feasible) = average_posterior(models, point);
+        if feasible < MIN_FEASIBLE_PROBABILITY || beliefs.is_empty() {
             continue;
         }
         let (mut order, mut deviation) = (0.0, 0.0);
@@ -85,20 +85,25 @@ fn ranking(ask: &SamplerAsk<'_>, table: &HistoryTable, models: &[Models<'_>]) ->
             let unit = table.units.objectives[model.index];
             values[model.index] = Some((unit.value(belief.mean), unit.deviation(belief.deviation, belief.mean)));
         }
-        ranked.push(Ranked { order, deviation, times, pick: Pick { place: *place, values, feasible } });
+        ranked.push(RankedPick {
+            total_score: order,
+            deviation,
+            times,
+            pick: Pick { history_index: *place, values, feasible },
+        });
     }
-    ranked.sort_by(|a, b| b.order.total_cmp(&a.order));
+    ranked.sort_by(|a, b| b.total_score.total_cmp(&a.total_score));
     // With several objectives the first one is on the front. A configuration that does not differ significantly may not
     // be.
     if ask.aim.objectives.len() == 1 {
-        surest_first(&mut ranked);
+        prefer_most_measured(&mut ranked);
     }
     ranked.into_iter().map(|ranked| ranked.pick).collect()
 }
 
 /// Returns the objectives' distributions at a point over all hyper-parameter sets, and the probability that it serves
 /// and keeps every constraint. The most likely set alone would be too sure.
-fn believed(models: &[Models<'_>], point: &[f64]) -> (Vec<PosteriorBelief>, f64) {
+fn average_posterior(models: &[Models<'_>], point: &[f64]) -> (Vec<PosteriorBelief>, f64) {
     let outlooks: Vec<_> = models.iter().map(|models| models.at(point)).collect();
     let average = |of: &dyn Fn(&PointOutlook) -> f64| outlooks.iter().map(of).sum::<f64>() / to_f64(outlooks.len());
     let belief = |index: usize| {
@@ -126,10 +131,11 @@ fn undominated(table: &HistoryTable, ranking: &[Pick]) -> Vec<Pick> {
 
 /// Moves the configuration measured most often to the front, among those that do not differ significantly from the
 /// first one.
-fn surest_first(ranked: &mut [Ranked]) {
+fn prefer_most_measured(ranked: &mut [RankedPick]) {
     let Some(best) = ranked.first() else { return };
-    let is_equal =
-        |other: &Ranked| best.order - other.order <= TOLD_APART * libm::hypot(best.deviation, other.deviation);
+    let is_equal = |other: &RankedPick| {
+        best.total_score - other.total_score <= SIGNIFICANT_DEVIATIONS * libm::hypot(best.deviation, other.deviation)
+    };
     let equal = ranked.iter().enumerate().filter(|(_, other)| is_equal(other));
     // Takes the better of two that were measured equally often.
     let surest = equal.reduce(|best, next| if next.1.times > best.1.times { next } else { best });
@@ -139,22 +145,22 @@ fn surest_first(ranked: &mut [Ranked]) {
 }
 
 /// Returns a note for each prediction of a prior that the measurements contradict.
-fn notes(ask: &SamplerAsk<'_>, table: &HistoryTable, opinions: &[Arc<PriorOpinion>]) -> Vec<String> {
+fn notes(ask: &SamplerAsk<'_>, table: &HistoryTable, opinions: &[Arc<PriorSurrogates>]) -> Vec<String> {
     let mut notes = Vec::new();
     for (prior, opinion) in ask.priors.iter().zip(opinions) {
         let objectives = ask.aim.objectives.iter().map(|target| &target.name);
         let objectives = objectives.zip(&table.objectives).zip(&opinion.objectives);
-        let objectives = objectives.map(|of| (of, WRONG_VALUES));
+        let objectives = objectives.map(|of| (of, PRIOR_VALUE_ERROR));
         let limits = ask.aim.constraints.iter().zip(&table.constraints).zip(&opinion.constraints);
-        for (((name, column), trend), usual) in objectives.chain(limits.map(|of| (of, WRONG_LIMITS))) {
+        for (((name, column), trend), usual) in objectives.chain(limits.map(|of| (of, PRIOR_LIMIT_ERROR))) {
             let (Some(trend), count) = (trend, column.data.targets.len()) else { continue };
-            if count < ENOUGH {
+            if count < MIN_PRIOR_MEASUREMENTS {
                 continue;
             }
             let said: Vec<_> = column.data.points.iter().map(|point| trend.at(point)).collect();
             let agreement = rank_correlation(&said, &column.data.targets);
             // The order of measurements that hardly differ is chance.
-            if agreement < OF_USE && wrong(&said, &column.data.targets) > usual {
+            if agreement < MIN_USEFUL_CORRELATION && prior_error(&said, &column.data.targets) > usual {
                 notes.push(format!(
                     "the predictions of {} for {name} contradict the measurements: rank correlation {agreement:.2} \
                      over {count} measurements; the search relies on the measurements",
@@ -167,7 +173,7 @@ fn notes(ask: &SamplerAsk<'_>, table: &HistoryTable, opinions: &[Arc<PriorOpinio
 }
 
 /// Returns the standard deviation of the prior's errors. A constant error does not count.
-fn wrong(said: &[f64], measured: &[f64]) -> f64 {
+fn prior_error(said: &[f64], measured: &[f64]) -> f64 {
     let differences = || measured.iter().zip(said).map(|(measured, said)| measured - said);
     let mean = differences().sum::<f64>() / to_f64(measured.len());
     let squares: f64 = differences().map(|difference| (difference - mean) * (difference - mean)).sum();

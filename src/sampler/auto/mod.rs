@@ -1,7 +1,7 @@
 //! Bayesian optimization of launch parameters: few trials, mixed parameters, noise, constraints, and configurations
 //! that do not serve.
 //!
-//! 1. [`first`]: the first few points are spread over the inner part of the space. With a `SamplerPrior` they are some
+//! 1. [`first_trials`]: the first few points are spread over the inner part of the space. With a `SamplerPrior` they are some
 //!    of the points that it predicts to be best.
 //! 2. [`models`]: a Gaussian process for each objective, each constraint and for whether a configuration serves.
 //!    Several sets of hyper-parameters are used. Each is the most likely one under its own hyper-parameter priors:
@@ -14,18 +14,18 @@
 mod acquisition;
 mod cost;
 mod explain;
-mod first;
+mod first_trials;
 mod judge;
-mod left;
-mod limit;
+mod remaining_gain;
+mod limit_unit;
 mod models;
 mod neglected;
 mod objective;
-mod opinion;
+mod prior_surrogates;
 mod search;
 mod table;
 mod units;
-mod why;
+mod reason;
 
 use std::sync::Arc;
 
@@ -34,11 +34,11 @@ use rand_chacha::ChaCha8Rng;
 
 use self::acquisition::Acquisition;
 use self::cost::ExpectedCost;
-use self::first::PredictedPoints;
+use self::first_trials::PredictedPoints;
 use self::models::Models;
 use self::neglected::neglected;
-use self::opinion::PriorOpinion;
-pub(super) use self::opinion::PriorOpinions;
+pub(super) use self::prior_surrogates::PriorSurrogateCache;
+use self::prior_surrogates::PriorSurrogates;
 use self::search::PointSearch;
 use self::table::HistoryTable;
 use super::{Explanation, Judgement, Sampler, SamplerAsk, Suggestion};
@@ -48,28 +48,28 @@ use crate::surrogate::Encoding;
 pub(super) struct Auto;
 
 /// Number of the best measured points that the search starts from, and of the best points of each prior.
-const AROUND: usize = 6;
+const SEARCH_STARTS: usize = 6;
 /// Number of hyper-parameter sets. From `MANY_TRIALS` trials on, one set is enough.
-const ASSUMPTIONS: usize = 3;
+const HYPER_PARAMETER_SETS: usize = 3;
 const MANY_TRIALS: usize = 100;
 
 /// The purpose of a suggestion.
-enum Turn<'a> {
+enum SuggestionPurpose<'a> {
     /// The highest acquisition.
-    Promise,
+    Exploitation,
     /// Exploration: the highest acquisition of models with larger deviations.
-    Doubt,
+    Exploration,
     /// The best configuration so far with another value of this parameter.
     Neglected(&'a str),
 }
 
 /// Length of a cycle of suggestions, and the places in it that do not take the highest acquisition. The length of the
 /// history determines the place.
-const TURNS: usize = 6;
+const CYCLE_LENGTH: usize = 6;
 const NEGLECTED_AT: usize = 2;
-const DOUBT_AT: usize = 5;
-/// The last `ENDING` trials never explore: no later trial could use their discoveries.
-const ENDING: u32 = 6;
+const EXPLORATION_POSITION: usize = 5;
+/// The last `FINAL_TRIALS` trials never explore: no later trial could use their discoveries.
+const FINAL_TRIALS: u32 = 6;
 
 impl Sampler for Auto {
     fn name(&self) -> &'static str {
@@ -80,7 +80,7 @@ impl Sampler for Auto {
         "Bayesian optimization: Gaussian processes of objectives, constraints and failures, started from predictions"
     }
 
-    fn believes(&self) -> bool {
+    fn uses_priors(&self) -> bool {
         true
     }
 
@@ -92,35 +92,38 @@ impl Sampler for Auto {
         let encoding = Encoding::new(ask.space, ask.defaults);
         let table = HistoryTable::of(ask, &encoding);
         let asked = table.points().count();
-        if asked < first::BELIEVED + first::SPREAD {
+        if asked < first_trials::MAX_PRIOR_TRIALS + first_trials::SPREAD {
             let beliefs = PredictedPoints::of(ask, &encoding);
-            if asked < first::BELIEVED
-                && let Some(suggestion) = first::next(ask, &encoding, &table, &beliefs.trusted)
+            if asked < first_trials::MAX_PRIOR_TRIALS
+                && let Some(suggestion) = first_trials::next_prior_suggestion(ask, &encoding, &table, &beliefs.trusted)
             {
                 return Some(suggestion);
             }
-            if asked == 0 || (beliefs.trusted.is_empty() && asked < first::SPREAD + beliefs.refuted) {
-                let refuted = beliefs.refuted > 0;
+            if asked == 0 || (beliefs.trusted.is_empty() && asked < first_trials::SPREAD + beliefs.refuting_trials) {
+                let refuted = beliefs.refuting_trials > 0;
                 let reason = if refuted { "the trials refute the predictions" } else { "too few trials for a model" };
-                return first::spread(ask, beliefs.refuted, reason);
+                return first_trials::spread_suggestion(ask, beliefs.refuting_trials, reason);
             }
         }
-        let opinions = PriorOpinion::all(ask, &encoding);
+        let opinions = PriorSurrogates::all(ask, &encoding);
         let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
         rng.set_stream(ask.history.len() as u64);
         let weights: Vec<f64> = weights(&mut rng, ask.aim.objectives.len());
-        let models = assume(&mut rng, &encoding, &table, &opinions);
-        let place = if ask.left.is_some_and(|left| left <= ENDING) { 0 } else { ask.history.len() % TURNS };
-        let acquisitions: Vec<_> =
-            models.iter().map(|models| Acquisition::new(models, &table, &weights, place == DOUBT_AT)).collect();
+        let models = fit_model_sets(&mut rng, &encoding, &table, &opinions);
+        let place =
+            if ask.trials_left.is_some_and(|left| left <= FINAL_TRIALS) { 0 } else { ask.history.len() % CYCLE_LENGTH };
+        let acquisitions: Vec<_> = models
+            .iter()
+            .map(|models| Acquisition::new(models, &table, &weights, place == EXPLORATION_POSITION))
+            .collect();
         let search = PointSearch::new(ask, &encoding, ExpectedCost::of(ask, &encoding));
-        let around = around(ask, &encoding, &table, &models[0]);
+        let around = search_starts(ask, &encoding, &table, &models[0]);
         if place == NEGLECTED_AT
             && let Some(best) = around.first()
             && let Some(found) = neglected(&search, &encoding, &table, &models[0], &acquisitions[0], best)
         {
-            let turn = Turn::Neglected(&ask.space.parameters[found.axis].name);
-            let why = why::of(ask, &table, &models[0], &found.point, &turn);
+            let turn = SuggestionPurpose::Neglected(&ask.space.parameters[found.axis].name);
+            let why = reason::describe(ask, &table, &models[0], &found.point, &turn);
             return Some(Suggestion { config: found.config, why });
         }
         let first = |point: &[f64]| acquisitions[0].score(point);
@@ -131,10 +134,14 @@ impl Sampler for Auto {
         };
         let Some((point, config)) = search.best(&mut rng, &around, &first, &all) else {
             // Nearly every configuration is refused or known: the remaining ones are found in order.
-            return first::spread(ask, 0, "the model found no new allowed configuration");
+            return first_trials::spread_suggestion(ask, 0, "the model found no new allowed configuration");
         };
-        let turn = if place == DOUBT_AT { Turn::Doubt } else { Turn::Promise };
-        let why = why::of(ask, &table, &models[0], &point, &turn);
+        let turn = if place == EXPLORATION_POSITION {
+            SuggestionPurpose::Exploration
+        } else {
+            SuggestionPurpose::Exploitation
+        };
+        let why = reason::describe(ask, &table, &models[0], &point, &turn);
         Some(Suggestion { config, why })
     }
 
@@ -148,14 +155,14 @@ impl Sampler for Auto {
 /// moved at random.
 ///
 /// Source: the randomize-then-optimize idea of J. Bardsley et al., 2014, without moving the data.
-fn assume<'a>(
+fn fit_model_sets<'a>(
     rng: &mut ChaCha8Rng,
     encoding: &Encoding<'_>,
     table: &HistoryTable,
-    opinions: &'a [Arc<PriorOpinion>],
+    opinions: &'a [Arc<PriorSurrogates>],
 ) -> Vec<Models<'a>> {
-    let count = if table.points().count() < MANY_TRIALS { ASSUMPTIONS } else { 1 };
-    let doubted = |opinion: &&Arc<PriorOpinion>| opinion.doubts.iter().any(Option::is_some);
+    let count = if table.points().count() < MANY_TRIALS { HYPER_PARAMETER_SETS } else { 1 };
+    let doubted = |opinion: &&Arc<PriorSurrogates>| opinion.uncertainties.iter().any(Option::is_some);
     let trends = opinions.len() + opinions.iter().filter(doubted).count();
     let hyper_parameters = 2 * (encoding.axes.len() + trends) + 2;
     let mut models = vec![Models::fit(&encoding.axes, table, opinions, &[])];
@@ -174,7 +181,12 @@ fn weights(rng: &mut ChaCha8Rng, count: usize) -> Vec<f64> {
 }
 
 /// Returns the best measured points, followed by the best points of the priors.
-fn around(ask: &SamplerAsk<'_>, encoding: &Encoding<'_>, table: &HistoryTable, models: &Models<'_>) -> Vec<Vec<f64>> {
+fn search_starts(
+    ask: &SamplerAsk<'_>,
+    encoding: &Encoding<'_>,
+    table: &HistoryTable,
+    models: &Models<'_>,
+) -> Vec<Vec<f64>> {
     let rank = |point: &Vec<f64>| {
         let outlook = models.at(point);
         let value = outlook.objectives.first().map_or(0.0, |belief| belief.mean);
@@ -182,8 +194,10 @@ fn around(ask: &SamplerAsk<'_>, encoding: &Encoding<'_>, table: &HistoryTable, m
     };
     let mut ranked: Vec<_> = table.measured.iter().map(|(_, point)| rank(point)).collect();
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let measured = ranked.into_iter().take(AROUND).map(|(_, point)| point);
-    measured.chain(ask.priors.iter().flat_map(|prior| opinion::best(prior, ask, encoding, AROUND))).collect()
+    let measured = ranked.into_iter().take(SEARCH_STARTS).map(|(_, point)| point);
+    measured
+        .chain(ask.priors.iter().flat_map(|prior| prior_surrogates::best(prior, ask, encoding, SEARCH_STARTS)))
+        .collect()
 }
 
 #[cfg(test)]

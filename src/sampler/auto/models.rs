@@ -9,17 +9,17 @@
 
 use std::sync::Arc;
 
-use super::opinion::{PriorOpinion, Trend};
+use super::prior_surrogates::{PriorSurrogates, PriorTrend};
 use super::table::{HistoryTable, TargetColumn};
 use crate::stats::{normal, to_f64};
 use crate::surrogate::{EncodedAxis, HyperPriors, PosteriorBelief, Process, ProcessData};
 
 /// A constraint decides nothing if every measurement keeps it by this margin.
-const FAR_WITHIN: f64 = -0.7;
+const INACTIVE_MARGIN: f64 = -0.7;
 /// Usual error of a prior, as a logarithm and apart from a constant: of an objective, and of a constraint (mostly a
 /// tail latency). In the estimate of a prior's error this expectation has the weight of `PRIOR_WEIGHT` measurements.
-pub(super) const WRONG_VALUES: f64 = 0.2;
-pub(super) const WRONG_LIMITS: f64 = 0.35;
+pub(super) const PRIOR_VALUE_ERROR: f64 = 0.2;
+pub(super) const PRIOR_LIMIT_ERROR: f64 = 0.35;
 const PRIOR_WEIGHT: f64 = 8.0;
 /// Assumed excess of a pending trial over its expectation for a constraint, in standard deviations.
 const CAUTION: f64 = 1.0;
@@ -38,7 +38,7 @@ pub(super) struct Model<'a> {
     /// Index of the objective or constraint in the aim.
     pub(super) index: usize,
     process: Process,
-    trends: Vec<&'a Trend>,
+    trends: Vec<&'a PriorTrend>,
 }
 
 /// The prediction for one point.
@@ -48,37 +48,37 @@ pub(super) struct PointOutlook {
     /// Logarithm of the probability that every constraint is kept.
     pub(super) log_feasible: f64,
     /// Probability that the configuration serves.
-    pub(super) serves: f64,
+    pub(super) serving_probability: f64,
     /// The largest correlation with a known point.
-    pub(super) alike: f64,
+    pub(super) nearest_correlation: f64,
 }
 
 impl PointOutlook {
     /// Returns the probability that the configuration serves and keeps every constraint.
     pub(super) fn feasible(&self) -> f64 {
-        libm::exp(self.log_feasible) * self.serves
+        libm::exp(self.log_feasible) * self.serving_probability
     }
 }
 
 /// The inputs that all models of a question share.
 #[derive(Clone, Copy)]
-struct Common<'t> {
+struct SharedInputs<'t> {
     axes: &'t [EncodedAxis],
     pending: &'t [Vec<f64>],
     /// Assumed excess of a pending trial over its expectation, in deviations.
     caution: f64,
     /// As in `Models::fit`.
-    moved: &'t [f64],
+    prior_offsets: &'t [f64],
 }
 
 impl<'a> Model<'a> {
     /// Fits the model of one column. `wrong` is the usual error of a prior. With priors it determines the spread of the
     /// residuals, unless it is `None`.
     fn fit(
-        common: &Common<'_>,
+        common: &SharedInputs<'_>,
         index: usize,
         column: &TargetColumn,
-        trends: Vec<&'a Trend>,
+        trends: Vec<&'a PriorTrend>,
         expected: HyperPriors,
         wrong: Option<f64>,
     ) -> Option<Self> {
@@ -86,31 +86,31 @@ impl<'a> Model<'a> {
         axes.extend(trends.iter().map(|_| EncodedAxis::Trend));
         let mut data = ProcessData { variances: column.data.variances.clone(), ..ProcessData::default() };
         for (point, target) in column.data.points.iter().zip(&column.data.targets) {
-            let (point, said) = extended(&trends, point);
+            let (point, said) = extend_with_trends(&trends, point);
             data.points.push(point);
             data.targets.push(target - said);
         }
         let wrong = wrong.filter(|_| !trends.is_empty());
-        let expected = wrong.map_or(expected, |wrong| doubted(expected, &data, wrong));
-        let mut process = Process::fit(&axes, &data, &expected, common.moved)?;
+        let expected = wrong.map_or(expected, |wrong| with_prior_error(expected, &data, wrong));
+        let mut process = Process::fit(&axes, &data, &expected, common.prior_offsets)?;
         if !common.pending.is_empty() {
             // A pending trial counts as measured, so that it is not proposed again.
             for point in common.pending {
-                let (point, _) = extended(&trends, point);
+                let (point, _) = extend_with_trends(&trends, point);
                 let belief = process.at(&point);
                 data.targets.push(belief.mean + common.caution * belief.deviation);
                 data.points.push(point);
                 data.variances.push(0.0);
             }
-            process = process.on(&data)?;
+            process = process.conditioned_on(&data)?;
         }
         Some(Self { index, process, trends })
     }
 
     /// Returns the distribution at a point, and the largest correlation with a known point.
-    pub(super) fn near(&self, point: &[f64]) -> (PosteriorBelief, f64) {
-        let (point, said) = extended(&self.trends, point);
-        let (belief, alike) = self.process.near(&point);
+    pub(super) fn predict_with_correlation(&self, point: &[f64]) -> (PosteriorBelief, f64) {
+        let (point, said) = extend_with_trends(&self.trends, point);
+        let (belief, alike) = self.process.posterior_with_correlation(&point);
         (PosteriorBelief { mean: belief.mean + said, ..belief }, alike)
     }
 }
@@ -120,7 +120,7 @@ impl Model<'_> {
     pub(super) fn draws(&self, points: &[Vec<f64>], count: usize, seed: u64) -> Vec<Vec<f64>> {
         let draws = self.process.draws(count, seed);
         let drawn = |point: &Vec<f64>| {
-            let (point, said) = extended(&self.trends, point);
+            let (point, said) = extend_with_trends(&self.trends, point);
             // The first is the mean.
             draws.at(&point).into_iter().skip(1).map(|value| value + said).collect()
         };
@@ -130,7 +130,7 @@ impl Model<'_> {
 
 /// Returns `expected` with the level and spread of the residuals, shrunk towards 0 and the usual error `wrong`. The
 /// residuals of a few measurements close to each other are smaller than those of the whole space will be.
-fn doubted(expected: HyperPriors, data: &ProcessData, wrong: f64) -> HyperPriors {
+fn with_prior_error(expected: HyperPriors, data: &ProcessData, wrong: f64) -> HyperPriors {
     let count = to_f64(data.targets.len());
     let mean = data.targets.iter().sum::<f64>() / count.max(1.0);
     let squares: f64 = data.targets.iter().map(|target| (target - mean) * (target - mean)).sum();
@@ -140,7 +140,7 @@ fn doubted(expected: HyperPriors, data: &ProcessData, wrong: f64) -> HyperPriors
 
 /// Returns a point extended by the priors' predictions for it, in units of their spread. Also returns the first
 /// prediction in its own unit, or 0 without priors.
-fn extended(trends: &[&Trend], point: &[f64]) -> (Vec<f64>, f64) {
+fn extend_with_trends(trends: &[&PriorTrend], point: &[f64]) -> (Vec<f64>, f64) {
     let mut all = point.to_vec();
     let said: Vec<_> = trends.iter().map(|trend| trend.at(point)).collect();
     all.extend(trends.iter().zip(&said).map(|(trend, said)| trend.units(*said)));
@@ -153,31 +153,31 @@ impl<'a> Models<'a> {
     pub(super) fn fit(
         axes: &[EncodedAxis],
         table: &HistoryTable,
-        opinions: &'a [Arc<PriorOpinion>],
+        opinions: &'a [Arc<PriorSurrogates>],
         moved: &[f64],
     ) -> Self {
-        let common = Common { axes, pending: &table.pending, caution: 0.0, moved };
+        let common = SharedInputs { axes, pending: &table.pending, caution: 0.0, prior_offsets: moved };
         // A constraint that may well be missed must not count as measured at its expected value. The models would be
         // certain that it is kept nearby, and all concurrent trials would take the same risk.
-        let of_limits = Common { caution: CAUTION, ..common };
-        let trends = |of: &dyn Fn(&'a PriorOpinion) -> Option<&'a Trend>| -> Vec<_> {
+        let of_limits = SharedInputs { caution: CAUTION, ..common };
+        let trends = |of: &dyn Fn(&'a PriorSurrogates) -> Option<&'a PriorTrend>| -> Vec<_> {
             opinions.iter().filter_map(|opinion| of(opinion)).collect()
         };
         let objective = |(index, column): (usize, &TargetColumn)| {
             let trends = trends(&|opinion| opinion.objectives.get(index)?.as_ref());
             let is_known = !column.data.targets.is_empty() || !trends.is_empty();
-            is_known.then(|| Model::fit(&common, index, column, trends, of_values(), Some(WRONG_VALUES))).flatten()
+            is_known.then(|| Model::fit(&common, index, column, trends, of_values(), Some(PRIOR_VALUE_ERROR))).flatten()
         };
         let constraint = |(index, column): (usize, &TargetColumn)| {
             let mut trends = trends(&|opinion| opinion.constraints.get(index)?.as_ref());
             if !trends.is_empty() {
-                trends.extend(opinions.iter().filter_map(|opinion| opinion.doubts.get(index)?.as_ref()));
+                trends.extend(opinions.iter().filter_map(|opinion| opinion.uncertainties.get(index)?.as_ref()));
             }
             let excesses = &column.data.targets;
-            let decides = excesses.iter().any(|excess| *excess > FAR_WITHIN);
+            let decides = excesses.iter().any(|excess| *excess > INACTIVE_MARGIN);
             let may_decide = excesses.len() < 3 && !trends.is_empty();
             (decides || may_decide)
-                .then(|| Model::fit(&of_limits, index, column, trends, of_values(), Some(WRONG_LIMITS)))
+                .then(|| Model::fit(&of_limits, index, column, trends, of_values(), Some(PRIOR_LIMIT_ERROR)))
                 .flatten()
         };
         let has_crashed = table.crashes.data.targets.iter().any(|label| *label > 0.0);
@@ -191,27 +191,32 @@ impl<'a> Models<'a> {
     }
 
     pub(super) fn at(&self, point: &[f64]) -> PointOutlook {
-        self.wider(point, 1.0)
+        self.at_widened(point, 1.0)
     }
 
     /// Like `at`, but with deviations that are `wider` times as large.
-    pub(super) fn wider(&self, point: &[f64], wider: f64) -> PointOutlook {
+    pub(super) fn at_widened(&self, point: &[f64], wider: f64) -> PointOutlook {
         let mut alike: f64 = 0.0;
         let objectives = self.objectives.iter().map(|model| {
-            let (belief, nearest) = model.near(point);
+            let (belief, nearest) = model.predict_with_correlation(point);
             alike = alike.max(nearest);
             PosteriorBelief { deviation: wider * belief.deviation, ..belief }
         });
         let objectives = objectives.collect();
         let kept = |model: &Model<'_>| {
-            let (belief, _) = model.near(point);
+            let (belief, _) = model.predict_with_correlation(point);
             normal::log_cdf(-belief.mean / (wider * belief.deviation))
         };
         let serves = self.crash.as_ref().map_or(1.0, |model| {
-            let (belief, _) = model.near(point);
+            let (belief, _) = model.predict_with_correlation(point);
             normal::cdf(-belief.mean / belief.deviation)
         });
-        PointOutlook { objectives, log_feasible: self.constraints.iter().map(kept).sum(), serves, alike }
+        PointOutlook {
+            objectives,
+            log_feasible: self.constraints.iter().map(kept).sum(),
+            serving_probability: serves,
+            nearest_correlation: alike,
+        }
     }
 }
 

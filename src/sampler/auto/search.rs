@@ -20,14 +20,14 @@ use crate::surrogate::{EncodedAxis, Encoding};
 const RANDOM: usize = 500;
 const NEAR: usize = 200;
 /// Largest number of configurations in a space that is enumerated.
-const FEW: usize = 700;
+const MAX_ENUMERATED: usize = 700;
 /// Number of candidates with the highest quick score, for which the full score is computed.
-const PROMISING: usize = 40;
+const FULLY_SCORED: usize = 40;
 /// Number of candidates that hill climbing starts from, and maximum number of its steps.
 const CLIMBS: usize = 4;
 const STEPS: usize = 20;
 /// Lengths of a number's moves, as shares of its range.
-const REACHES: [f64; 3] = [0.02, 0.08, 0.25];
+const MOVE_LENGTHS: [f64; 3] = [0.02, 0.08, 0.25];
 
 /// The search of one question. Scores are logarithms of the gain.
 pub(super) struct PointSearch<'a, 's> {
@@ -36,7 +36,7 @@ pub(super) struct PointSearch<'a, 's> {
     cost: ExpectedCost<'a>,
     seen: HashSet<String>,
     /// All configurations, if they are at most `FEW`.
-    finite: OnceCell<Option<Vec<Config>>>,
+    all_configs: OnceCell<Option<Vec<Config>>>,
 }
 
 /// A configuration that is allowed and was not proposed before. `score` includes the cost.
@@ -49,7 +49,7 @@ struct Candidate {
 
 impl<'a, 's> PointSearch<'a, 's> {
     pub(super) fn new(ask: &'a SamplerAsk<'a>, encoding: &'a Encoding<'s>, cost: ExpectedCost<'a>) -> Self {
-        Self { ask, encoding, cost, seen: ask.seen(), finite: OnceCell::new() }
+        Self { ask, encoding, cost, seen: ask.history_keys(), all_configs: OnceCell::new() }
     }
 
     /// Returns the allowed and new configuration with the highest score found, and its point. The full `score` is
@@ -63,9 +63,9 @@ impl<'a, 's> PointSearch<'a, 's> {
     ) -> Option<(Vec<f64>, Config)> {
         let mut candidates = self.candidates(rng, around, quick);
         candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
-        candidates.truncate(PROMISING);
+        candidates.truncate(FULLY_SCORED);
         for candidate in &mut candidates {
-            candidate.score = self.worth(score(&candidate.point), &candidate.point, &candidate.config);
+            candidate.score = self.score_less_cost(score(&candidate.point), &candidate.point, &candidate.config);
         }
         candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
         candidates.truncate(CLIMBS);
@@ -84,10 +84,14 @@ impl<'a, 's> PointSearch<'a, 's> {
         let mut candidates = Vec::new();
         let mut consider = |point: Vec<f64>, config: Config| {
             if known.insert(config.key()) {
-                candidates.push(Candidate { score: self.worth(quick(&point), &point, &config), point, config });
+                candidates.push(Candidate {
+                    score: self.score_less_cost(quick(&point), &point, &config),
+                    point,
+                    config,
+                });
             }
         };
-        if let Some(all) = self.finite.get_or_init(|| self.ask.space.enumerate(FEW)) {
+        if let Some(all) = self.all_configs.get_or_init(|| self.ask.space.enumerate(MAX_ENUMERATED)) {
             for config in all {
                 if let Some(point) = self.encoding.point(config)
                     && self.is_usable(config)
@@ -102,7 +106,7 @@ impl<'a, 's> PointSearch<'a, 's> {
             let mut point =
                 if at < RANDOM { self.random(rng) } else { self.perturbed(rng, &around[at % around.len()]) };
             self.encoding.snap(&mut point);
-            if let Some(config) = self.usable(&point) {
+            if let Some(config) = self.usable_config(&point) {
                 consider(point, config);
             }
         }
@@ -110,7 +114,7 @@ impl<'a, 's> PointSearch<'a, 's> {
     }
 
     /// Returns the score for the gain, less the cost. Both are logarithms.
-    fn worth(&self, score: f64, point: &[f64], config: &Config) -> f64 {
+    fn score_less_cost(&self, score: f64, point: &[f64], config: &Config) -> f64 {
         score - self.cost.log(point, config)
     }
 
@@ -119,7 +123,7 @@ impl<'a, 's> PointSearch<'a, 's> {
     }
 
     /// Returns the configuration of a point if it is allowed and new.
-    pub(super) fn usable(&self, point: &[f64]) -> Option<Config> {
+    pub(super) fn usable_config(&self, point: &[f64]) -> Option<Config> {
         let config = self.encoding.config(point);
         self.is_usable(&config).then_some(config)
     }
@@ -136,7 +140,7 @@ impl<'a, 's> PointSearch<'a, 's> {
     /// Returns `from` with some coordinates moved.
     fn perturbed(&self, rng: &mut ChaCha8Rng, from: &[f64]) -> Vec<f64> {
         let mut point = from.to_vec();
-        let reach = REACHES[rng.random_range(0..REACHES.len())];
+        let reach = MOVE_LENGTHS[rng.random_range(0..MOVE_LENGTHS.len())];
         let chance = (2.0 / to_f64(self.encoding.axes.len())).max(0.15);
         for (coordinate, axis) in point.iter_mut().zip(&self.encoding.axes) {
             if rng.random::<f64>() < chance {
@@ -169,7 +173,7 @@ impl<'a, 's> PointSearch<'a, 's> {
                     continue;
                 }
                 let config = self.encoding.config(&point);
-                let score = self.worth(gain, &point, &config);
+                let score = self.score_less_cost(gain, &point, &config);
                 // The check comes last: it is needed only for a better configuration.
                 if score > most + 1e-9 && self.is_usable(&config) {
                     better = Some(Candidate { score, point, config });
@@ -195,7 +199,7 @@ impl<'a, 's> PointSearch<'a, 's> {
                 EncodedAxis::Trend => {}
                 EncodedAxis::Choice { count } => (0..*count).for_each(|choice| with(index, to_f64(choice))),
                 EncodedAxis::Number { step } => {
-                    let reaches = if *step > 0.0 { vec![*step, 2.0 * step] } else { REACHES.to_vec() };
+                    let reaches = if *step > 0.0 { vec![*step, 2.0 * step] } else { MOVE_LENGTHS.to_vec() };
                     for reach in reaches {
                         with(index, (point[index] + reach).min(1.0));
                         with(index, (point[index] - reach).max(0.0));

@@ -48,13 +48,13 @@ impl TargetColumn {
         self.data.points.push(point.to_vec());
         self.data.targets.push(target);
         // A deviation that is not a number counts as the largest one.
-        let deviation = deviation.map_or(0.0, |told| if told < LEAST_KNOWN { told } else { LEAST_KNOWN });
+        let deviation = deviation.map_or(0.0, |told| if told < MAX_DEVIATION { told } else { MAX_DEVIATION });
         self.data.variances.push(deviation * deviation);
     }
 }
 
 /// Largest deviation, as modelled. A target with this deviation has no effect.
-const LEAST_KNOWN: f64 = 1e3;
+const MAX_DEVIATION: f64 = 1e3;
 /// Maximum number of trials in the models. Their cost grows with the third power of it.
 const MOST_TRIALS: usize = 250;
 /// Number of the best trials among these; the others are chosen evenly. Pending trials are added.
@@ -63,8 +63,8 @@ const BEST_TRIALS: usize = 100;
 impl HistoryTable {
     /// Builds the table of a question's history.
     pub(super) fn of(ask: &SamplerAsk<'_>, encoding: &Encoding<'_>) -> Self {
-        let places = chosen(ask);
-        let known = places.iter().map(|place| (*place, &ask.history[*place].config, &ask.history[*place].known));
+        let places = select_trials(ask);
+        let known = places.iter().map(|place| (*place, &ask.history[*place].config, &ask.history[*place].outcome));
         Self::new(encoding, &Units::of(ask), known)
     }
 
@@ -91,7 +91,7 @@ impl HistoryTable {
             let Some(point) = encoding.point(config) else { continue };
             match known {
                 KnownOutcome::Pending => table.pending.push(point),
-                KnownOutcome::Lost => {}
+                KnownOutcome::Inconclusive => {}
                 KnownOutcome::Rejected | KnownOutcome::Failed => table.crashes.push(&point, 1.0, None),
                 KnownOutcome::Measured(measured) => {
                     table.crashes.push(&point, -1.0, None);
@@ -107,7 +107,7 @@ impl HistoryTable {
                     for (column, (reading, unit)) in table.constraints.iter_mut().zip(readings) {
                         let deviation = reading.deviation.map(|told| unit.modelled_deviation(told, reading.value));
                         if reading.value.is_finite() {
-                            column.push(&point, unit.modelled(reading.value), deviation);
+                            column.push(&point, unit.to_modelled(reading.value), deviation);
                         }
                     }
                     table.measured.push((place, point));
@@ -115,7 +115,7 @@ impl HistoryTable {
             }
         }
         for column in &mut table.objectives {
-            squash(&mut column.data.targets);
+            compress_outliers(&mut column.data.targets);
         }
         table
     }
@@ -123,7 +123,7 @@ impl HistoryTable {
 
 /// Returns the indices of the selected trials, ascending: all, or the best, the pending ones and an even choice of the
 /// others.
-fn chosen(ask: &SamplerAsk<'_>) -> Vec<usize> {
+fn select_trials(ask: &SamplerAsk<'_>) -> Vec<usize> {
     let all = ask.history.len();
     if all <= MOST_TRIALS {
         return (0..all).collect();
@@ -141,13 +141,13 @@ fn chosen(ask: &SamplerAsk<'_>) -> Vec<usize> {
     let others = MOST_TRIALS - places.len();
     places.extend((0..others).map(|at| at * (all - 1) / (others - 1)));
     // A pending trial that is left out would be proposed again.
-    places.extend((0..all).filter(|place| matches!(ask.history[*place].known, KnownOutcome::Pending)));
+    places.extend((0..all).filter(|place| matches!(ask.history[*place].outcome, KnownOutcome::Pending)));
     places.into_iter().collect()
 }
 
 /// Compresses values far below the others, whose exact size has little meaning. A value more than 1.5 interquartile
 /// ranges below the lower quartile counts by the logarithm of its distance.
-fn squash(targets: &mut [f64]) {
+fn compress_outliers(targets: &mut [f64]) {
     let mut sorted = targets.to_vec();
     sorted.sort_by(f64::total_cmp);
     if sorted.len() < 4 {

@@ -14,7 +14,8 @@ use crate::space::{Domain, IntScale, Parameter, Space};
 
 /// Two choices of four and seven values, and a number.
 fn space() -> Space {
-    let parameter = |name: &str, domain| Parameter { name: name.to_owned(), domain, when: Vec::new(), help: None };
+    let parameter =
+        |name: &str, domain| Parameter { name: name.to_owned(), domain, conditions: Vec::new(), help: None };
     let backends = ["a", "b", "c", "d"].map(Value::from);
     let parameters = vec![
         parameter("backend", Domain::Categorical(backends.into())),
@@ -104,7 +105,7 @@ fn the_second_point_has_the_least_uncertain_constraints_of_a_computed_prior() {
         (config("c", 2048, 0.1), unsure(measured(&[80.0], -0.5), 0.0)),
         (config("d", 2048, 0.1), unsure(measured(&[99.0], 0.1), 0.0)),
     ];
-    let suggestions = suggested(&[SamplerPrior::computed("the twin", points.clone())], &[Goal::Maximize], 3);
+    let suggestions = suggested(&[SamplerPrior::from_computation("the twin", points.clone())], &[Goal::Maximize], 3);
     let configs: Vec<_> = suggestions.iter().map(|suggestion| suggestion.config.clone()).collect();
     assert_eq!(configs, [config("a", 1024, 0.5), config("a", 1024, 0.52), config("b", 32_768, 0.5)]);
     let why = "the twin ranks it among the best, and its constraints are the least uncertain; predicted objective 0 \
@@ -112,7 +113,8 @@ fn the_second_point_has_the_least_uncertain_constraints_of_a_computed_prior() {
     assert_eq!(suggestions[1].why, why);
     assert_eq!(suggestions[0].why, "the twin ranks it first");
     // Other trials before, such as a study's engine defaults, do not change the first suggestion.
-    let (space, aim, priors) = (space(), aim(&[Goal::Maximize]), [SamplerPrior::computed("the twin", points.clone())]);
+    let (space, aim, priors) =
+        (space(), aim(&[Goal::Maximize]), [SamplerPrior::from_computation("the twin", points.clone())]);
     let history = [PastTrial::new("baseline", config("d", 512, 1.0), measured(&[50.0], -0.5))];
     let ask = SamplerAsk { priors: &priors, ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) };
     assert_eq!(Auto.ask(&ask).unwrap().config, config("a", 1024, 0.5));
@@ -147,17 +149,19 @@ fn an_error_of_a_computed_prior_in_a_constraint_shifts_other_points_by_as_many_d
         let priors = [prior];
         let ask = SamplerAsk { priors: &priors, ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) };
         let table = HistoryTable::of(&ask, &encoding);
-        let opinions = PriorOpinion::all(&ask, &encoding);
+        let opinions = PriorSurrogates::all(&ask, &encoding);
         let models = Models::fit(&encoding.axes, &table, &opinions, &[]);
         let misses = all.clone().map(|(backend, tokens, share)| {
             let point = encoding.point(&at(backend, tokens, share)).unwrap();
             let excess = -0.3 * share + 0.8 * doubt(backend, tokens, share);
-            (models.constraints[0].near(&point).0.mean - excess).abs()
+            (models.constraints[0].predict_with_correlation(&point).0.mean - excess).abs()
         });
         misses.fold(0.0, f64::max)
     };
-    let (computed, noise) =
-        (missed(SamplerPrior::computed("twin", points.clone())), missed(SamplerPrior::new("study", points.clone())));
+    let (computed, noise) = (
+        missed(SamplerPrior::from_computation("twin", points.clone())),
+        missed(SamplerPrior::new("study", points.clone())),
+    );
     assert!(computed < 0.15 && noise > 2.0 * computed, "{computed} and {noise}");
 }
 
@@ -268,7 +272,7 @@ fn narrow_history() -> Vec<PastTrial> {
 #[test]
 fn the_incumbent_is_tried_with_its_least_tried_values() {
     let (space, aim, history) = (space(), aim(&[Goal::Maximize]), narrow_history());
-    assert_eq!(history.len() % TURNS, NEGLECTED_AT);
+    assert_eq!(history.len() % CYCLE_LENGTH, NEGLECTED_AT);
     let suggestion = Auto.ask(&SamplerAsk::new(&space, &aim, &history, 7, &|_| true)).unwrap();
     let tried = |name: &str, value: &Value| history.iter().any(|past| past.config.get(name) == Some(value));
     let of = |name: &str| suggestion.config.get(name).unwrap();
@@ -301,13 +305,17 @@ fn a_refused_variant_of_the_incumbent_is_skipped() {
 fn the_reason_names_an_exploring_turn() {
     let (space, aim, mut history) = (space(), aim(&[Goal::Maximize]), narrow_history());
     let mut whys = Vec::new();
-    while history.len() < 20 + TURNS {
+    while history.len() < 20 + CYCLE_LENGTH {
         let suggestion = Auto.ask(&SamplerAsk::new(&space, &aim, &history, 7, &|_| true)).unwrap();
-        whys.push((history.len() % TURNS, suggestion.why));
+        whys.push((history.len() % CYCLE_LENGTH, suggestion.why));
         history.push(PastTrial::new("auto", suggestion.config, measured(&[70.0], -0.5)));
     }
     for (place, why) in whys {
-        assert_eq!(why.starts_with("exploration where the models are uncertain"), place == DOUBT_AT, "{why}");
+        assert_eq!(
+            why.starts_with("exploration where the models are uncertain"),
+            place == EXPLORATION_POSITION,
+            "{why}"
+        );
         assert_eq!(why.starts_with("the incumbent with the least tried value of "), place == NEGLECTED_AT, "{why}");
     }
 }
@@ -316,8 +324,8 @@ fn the_reason_names_an_exploring_turn() {
 fn the_last_six_trials_do_not_explore() {
     let (space, aim, mut history) = (space(), aim(&[Goal::Maximize]), narrow_history());
     let mut explored = Vec::new();
-    for left in (1..=2 * ENDING).rev() {
-        let ask = SamplerAsk { left: Some(left), ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) };
+    for left in (1..=2 * FINAL_TRIALS).rev() {
+        let ask = SamplerAsk { trials_left: Some(left), ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) };
         let Suggestion { config, why } = Auto.ask(&ask).unwrap();
         if ["exploration where the models are uncertain", "the incumbent with the least tried value of "]
             .iter()
@@ -328,7 +336,7 @@ fn the_last_six_trials_do_not_explore() {
         history.push(PastTrial::new("auto", config, measured(&[70.0], -0.5)));
     }
     assert_eq!(explored.len(), 2, "each turn once in six: {explored:?}");
-    assert!(explored.iter().all(|left| *left > ENDING), "{explored:?}");
+    assert!(explored.iter().all(|left| *left > FINAL_TRIALS), "{explored:?}");
 }
 
 #[test]
@@ -336,7 +344,7 @@ fn the_reason_contains_the_expected_value_and_its_range() {
     for goal in [Goal::Maximize, Goal::Minimize] {
         let (space, aim, history) = (space(), aim(&[goal]), narrow_history());
         let why = Auto
-            .ask(&SamplerAsk { left: Some(1), ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) })
+            .ask(&SamplerAsk { trials_left: Some(1), ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) })
             .unwrap()
             .why;
         let (_, expected) = why.split_once(": objective 0 ").unwrap();
@@ -364,7 +372,7 @@ fn pending_trials_count_for_the_incumbent() {
     assert!(alone > 0.1, "promises {alone} where nothing is under way");
     let beside = gain(&history, 0.75);
     assert!(beside < 0.2 * alone, "promises {beside} beside what is expected to be better, {alone} without");
-    history[6].known = KnownOutcome::Lost;
+    history[6].outcome = KnownOutcome::Inconclusive;
     let lost = gain(&history, 0.75);
     assert!((lost - alone).abs() < 1e-9, "what says nothing is not to be improved on: {lost} and {alone}");
 }
@@ -399,7 +407,7 @@ fn pending_trials_do_not_change_the_judgement() {
         [0.0, 0.2, 0.4, 0.8].map(|share| past(share, measured(&[100.0 * (1.0 + share)], share - 0.5))).into();
     let picked = |history: &[PastTrial]| {
         let pick = Auto.judge(&SamplerAsk::new(&space, &aim, history, 7, &|_| true)).unwrap().pick.unwrap();
-        (pick.place, pick.values, pick.feasible)
+        (pick.history_index, pick.values, pick.feasible)
     };
     let before = picked(&history);
     history.extend([0.38, 0.42].map(|share| past(share, KnownOutcome::Pending)));
@@ -444,7 +452,7 @@ fn among_equal_configurations_the_one_with_more_measurements_is_picked() {
         history.push(PastTrial { origin: "confirmation".into(), ..again });
         let ask = SamplerAsk::new(&space, &aim, &history, 7, &|_| true);
         let pick = Auto.judge(&ask).unwrap().pick.unwrap();
-        history.iter().position(|past| past.config == history[pick.place].config).unwrap()
+        history.iter().position(|past| past.config == history[pick.history_index].config).unwrap()
     };
     assert_eq!(picked(2), 5, "what was measured again and is worse");
     assert_eq!(picked(6), 6, "0.2 % less than at 5, which is less than is known");

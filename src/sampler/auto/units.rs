@@ -1,6 +1,6 @@
 //! The units of the modelled values of objectives and constraints.
 
-use super::limit::LimitUnit;
+use super::limit_unit::LimitUnit;
 use super::objective::ObjectiveUnit;
 use crate::sampler::{MeasuredNumbers, NumberReading, ObjectiveTarget, SamplerAsk, SamplerPrior};
 
@@ -14,7 +14,7 @@ pub(super) struct Units {
 
 impl Units {
     pub(super) fn of(ask: &SamplerAsk<'_>) -> Self {
-        let measured: Vec<&MeasuredNumbers> = ask.history.iter().filter_map(|past| past.known.measured()).collect();
+        let measured: Vec<&MeasuredNumbers> = ask.history.iter().filter_map(|past| past.outcome.measured()).collect();
         let points = ask.priors.iter().flat_map(SamplerPrior::points);
         let predicted: Vec<&MeasuredNumbers> = points.filter_map(|(_, known)| known.measured()).collect();
         let objective = |(index, target): (usize, &ObjectiveTarget)| {

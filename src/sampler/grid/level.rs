@@ -8,9 +8,9 @@ use crate::space::Domain;
 pub(super) struct Levels {
     pub(super) values: Vec<Value>,
     /// Whether the previous refinement contains the value, for each of `values`.
-    pub(super) are_old: Vec<bool>,
+    pub(super) in_previous: Vec<bool>,
     /// Whether no later refinement has more values.
-    pub(super) are_all: bool,
+    pub(super) is_final: bool,
 }
 
 impl Levels {
@@ -18,7 +18,7 @@ impl Levels {
         let whole = domain.values(1 << last);
         if matches!(domain, Domain::Bool | Domain::Categorical(_)) {
             let values = whole.unwrap_or_default();
-            return Self { are_old: vec![refinement > 0; values.len()], values, are_all: true };
+            return Self { in_previous: vec![refinement > 0; values.len()], values, is_final: true };
         }
         let mut values = spread(domain, refinement);
         if refinement == last
@@ -29,8 +29,8 @@ impl Levels {
         let before = if refinement == 0 { Vec::new() } else { spread(domain, refinement - 1) };
         let is_old = |value| before.binary_search_by(|known| number(known).total_cmp(&number(value))).is_ok();
         Self {
-            are_old: values.iter().map(is_old).collect(),
-            are_all: refinement == last || whole.is_some_and(|whole| whole.len() == values.len()),
+            in_previous: values.iter().map(is_old).collect(),
+            is_final: refinement == last || whole.is_some_and(|whole| whole.len() == values.len()),
             values,
         }
     }

@@ -10,7 +10,7 @@ use crate::sampler::{KnownOutcome, PastTrial, SearchAim};
 use crate::space::{Condition, Domain, IntScale, Parameter, Space};
 
 fn parameter(name: &str, domain: Domain, when: Vec<Condition>) -> Parameter {
-    Parameter { name: name.to_owned(), domain, when, help: None }
+    Parameter { name: name.to_owned(), domain, conditions: when, help: None }
 }
 
 fn numbers(count: usize) -> Space {

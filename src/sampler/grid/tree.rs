@@ -20,10 +20,10 @@ pub(super) struct GridTree<'a> {
     /// The distinct conditions of the space. A set of conditions is a bit mask of their indices in this list.
     conditions: Vec<&'a Condition>,
     /// For each parameter, the mask of its own conditions.
-    needed: Vec<u64>,
+    condition_masks: Vec<u64>,
     /// For each parameter, the mask of the conditions of this and all later parameters. A final 0 is appended.
-    live: Vec<u64>,
-    /// Cache of [`Self::below`]: counts by the parameter's index and the mask of the live conditions that hold.
+    later_condition_masks: Vec<u64>,
+    /// Cache of [`Self::count_below`]: counts by the parameter's index and the mask of the live conditions that hold.
     counts: HashMap<(usize, u64), u64>,
 }
 
@@ -38,7 +38,7 @@ impl<'a> GridTree<'a> {
         let mut needed = Vec::new();
         for parameter in &space.parameters {
             let mut mask = 0_u64;
-            for condition in &parameter.when {
+            for condition in &parameter.conditions {
                 let place = conditions.iter().position(|known| *known == condition).unwrap_or_else(|| {
                     conditions.push(condition);
                     conditions.len() - 1
@@ -51,7 +51,7 @@ impl<'a> GridTree<'a> {
         for index in (0..needed.len()).rev() {
             live[index] = live[index + 1] | needed[index];
         }
-        Self { levels, space, conditions, needed, live, counts: HashMap::new() }
+        Self { levels, space, conditions, condition_masks: needed, later_condition_masks: live, counts: HashMap::new() }
     }
 
     /// Returns the number of combinations. Returns `None` above `MOST_COMBINATIONS`, `MOST_SETS` or 64 conditions.
@@ -59,25 +59,25 @@ impl<'a> GridTree<'a> {
         if self.conditions.len() > u64::BITS as usize {
             return None;
         }
-        let held = self.held_at_first();
-        self.below(0, held)
+        let held = self.initial_conditions();
+        self.count_below(0, held)
     }
 
     /// Returns the combination with this number. It has the index of the level for each parameter, `None` if inactive.
     pub(super) fn choice(&mut self, number: u64) -> Vec<Option<usize>> {
-        let (mut rest, mut held) = (number, self.held_at_first());
-        let mut choice = Vec::with_capacity(self.needed.len());
-        for index in 0..self.needed.len() {
+        let (mut rest, mut held) = (number, self.initial_conditions());
+        let mut choice = Vec::with_capacity(self.condition_masks.len());
+        for index in 0..self.condition_masks.len() {
             if !self.is_active(index, held) {
                 choice.push(None);
                 continue;
             }
             let mut chosen = 0;
-            if self.decides(index) {
+            if self.has_dependents(index) {
                 for (level, value) in self.levels[index].values.iter().enumerate() {
-                    let then = self.held_with(index, held, value);
+                    let then = self.conditions_after(index, held, value);
                     // `count` has computed and cached this value.
-                    let below = self.below(index + 1, then).unwrap_or(u64::MAX);
+                    let below = self.count_below(index + 1, then).unwrap_or(u64::MAX);
                     if rest < below {
                         (chosen, held) = (level, then);
                         break;
@@ -86,7 +86,7 @@ impl<'a> GridTree<'a> {
                 }
             } else {
                 // Every level has equally many combinations below it, so a division finds the level.
-                let below = self.below(index + 1, held).unwrap_or(u64::MAX).max(1);
+                let below = self.count_below(index + 1, held).unwrap_or(u64::MAX).max(1);
                 chosen = usize::try_from(rest / below).unwrap_or_default();
                 rest %= below;
             }
@@ -96,32 +96,32 @@ impl<'a> GridTree<'a> {
     }
 
     /// Returns whether the previous refinement of the grid contains this combination.
-    pub(super) fn is_old(&self, choice: &[Option<usize>]) -> bool {
-        choice.iter().zip(self.levels).all(|(level, levels)| level.is_none_or(|level| levels.are_old[level]))
+    pub(super) fn is_in_previous(&self, choice: &[Option<usize>]) -> bool {
+        choice.iter().zip(self.levels).all(|(level, levels)| level.is_none_or(|level| levels.in_previous[level]))
     }
 
     /// Returns the number of combinations of the parameters from `index` on. `held` is the mask of the conditions that
     /// hold. Returns `None` if a limit is exceeded, as [`Self::count`] does.
-    fn below(&mut self, index: usize, held: u64) -> Option<u64> {
-        if index == self.needed.len() {
+    fn count_below(&mut self, index: usize, held: u64) -> Option<u64> {
+        if index == self.condition_masks.len() {
             return Some(1);
         }
-        let held = held & self.live[index];
+        let held = held & self.later_condition_masks[index];
         if let Some(count) = self.counts.get(&(index, held)) {
             return Some(*count);
         }
         let levels = &self.levels[index].values;
         let count = if !self.is_active(index, held) {
-            self.below(index + 1, held)?
-        } else if self.decides(index) {
+            self.count_below(index + 1, held)?
+        } else if self.has_dependents(index) {
             let mut sum = 0_u64;
             for value in levels {
-                let then = self.held_with(index, held, value);
-                sum = sum.checked_add(self.below(index + 1, then)?)?;
+                let then = self.conditions_after(index, held, value);
+                sum = sum.checked_add(self.count_below(index + 1, then)?)?;
             }
             sum
         } else {
-            self.below(index + 1, held)?.checked_mul(levels.len() as u64)?
+            self.count_below(index + 1, held)?.checked_mul(levels.len() as u64)?
         };
         if count > MOST_COMBINATIONS || self.counts.len() >= MOST_SETS {
             return None;
@@ -131,18 +131,18 @@ impl<'a> GridTree<'a> {
     }
 
     fn is_active(&self, index: usize, held: u64) -> bool {
-        held & self.needed[index] == self.needed[index]
+        held & self.condition_masks[index] == self.condition_masks[index]
     }
 
     /// Returns whether a later parameter has a condition on this one.
-    fn decides(&self, index: usize) -> bool {
+    fn has_dependents(&self, index: usize) -> bool {
         let name = &self.space.parameters[index].name;
-        let live = self.live[index + 1];
+        let live = self.later_condition_masks[index + 1];
         self.conditions.iter().enumerate().any(|(place, on)| live & bit(place) != 0 && on.parameter == *name)
     }
 
     /// Returns the mask of the conditions that the space's fixed flags fulfil.
-    fn held_at_first(&self) -> u64 {
+    fn initial_conditions(&self) -> u64 {
         let fixed: &Config = &self.space.fixed;
         self.conditions.iter().enumerate().fold(0, |held, (place, on)| {
             let holds = fixed.get(&on.parameter).is_some_and(|value| on.values.contains(value));
@@ -151,7 +151,7 @@ impl<'a> GridTree<'a> {
     }
 
     /// Returns the mask of the conditions that hold after this parameter is set to this value.
-    fn held_with(&self, index: usize, held: u64, value: &Value) -> u64 {
+    fn conditions_after(&self, index: usize, held: u64, value: &Value) -> u64 {
         let name = &self.space.parameters[index].name;
         self.conditions.iter().enumerate().filter(|(_, on)| on.parameter == *name).fold(held, |held, (place, on)| {
             if on.values.contains(value) { held | bit(place) } else { held & !bit(place) }

@@ -51,7 +51,7 @@ fn survives_history(what: &str, aim: &SearchAim, space: &Space, history: &[PastT
 
 /// Returns the first fault of a judgement, independent of the sampler and the history.
 fn flaw(ask: &SamplerAsk<'_>, judgement: &Judgement) -> Option<&'static str> {
-    let is_measured = |pick: &Pick| ask.history[pick.place].measured().is_some();
+    let is_measured = |pick: &Pick| ask.history[pick.history_index].measured().is_some();
     let picks = || judgement.pick.iter().chain(&judgement.ranking).chain(&judgement.front);
     let ordered = |[low, middle, high]: [f64; 3]| 0.0 <= low && low <= middle && middle <= high;
     if !picks().all(is_measured) {
@@ -64,7 +64,7 @@ fn flaw(ask: &SamplerAsk<'_>, judgement: &Judgement) -> Option<&'static str> {
         Some("expects what is no number")
     } else if judgement.ranking.first() != judgement.pick.as_ref() {
         Some("does not rank its pick first")
-    } else if !judgement.remaining.is_none_or(ordered) || judgement.next_gain.is_some_and(f64::is_nan) {
+    } else if !judgement.remaining_gain.is_none_or(ordered) || judgement.next_gain.is_some_and(f64::is_nan) {
         Some("does not know what is left")
     } else {
         None
@@ -115,12 +115,12 @@ fn trials_without_numbers_are_accepted() {
     survives("all failed", &aim, |_| KnownOutcome::Failed);
     survives("all rejected", &aim, |_| KnownOutcome::Rejected);
     survives("all under way", &aim, |_| KnownOutcome::Pending);
-    survives("all lost", &aim, |_| KnownOutcome::Lost);
+    survives("all lost", &aim, |_| KnownOutcome::Inconclusive);
     survives("of every kind", &aim, |index| match index % 5 {
         0 => KnownOutcome::Failed,
         1 => KnownOutcome::Rejected,
         2 => KnownOutcome::Pending,
-        3 => KnownOutcome::Lost,
+        3 => KnownOutcome::Inconclusive,
         _ => measured(&[1.0], &[-0.1, 0.1]),
     });
 }
@@ -252,7 +252,7 @@ fn any_priors_defaults_and_costs_are_accepted() {
                 let ask = SamplerAsk {
                     defaults: &defaults,
                     priors: &priors,
-                    left: Some(3),
+                    trials_left: Some(3),
                     cost: Some(&|_| cost),
                     ..SamplerAsk::new(&space, &aim, &history[..length], 3, &|_| true)
                 };

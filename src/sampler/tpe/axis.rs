@@ -67,7 +67,7 @@ pub(super) fn position(ask: &SamplerAsk<'_>, axes: &[ParzenAxis<'_>], config: &C
     let of = |(index, axis): (usize, &ParzenAxis<'_>)| {
         let parameter = &ask.space.parameters[index];
         let holds = |parent: &str, values: &[Value]| get(parent).is_some_and(|value| values.contains(value));
-        let is_active = parameter.when.iter().all(|condition| holds(&condition.parameter, &condition.values));
+        let is_active = parameter.conditions.iter().all(|condition| holds(&condition.parameter, &condition.values));
         if is_active { axis.position(get(&parameter.name)?) } else { None }
     };
     axes.iter().enumerate().map(of).collect()

@@ -9,7 +9,7 @@
 //! is linear in the number of trials.
 
 mod axis;
-mod order;
+mod good_trials;
 mod parzen;
 
 use std::collections::HashSet;
@@ -19,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Sampler, SamplerAsk, Suggestion, random, sequence};
 use axis::ParzenAxis;
-use order::HistoryParts;
+use good_trials::HistoryParts;
 use parzen::Parzen;
 
 pub(super) struct Tpe;
@@ -52,7 +52,7 @@ impl Sampler for Tpe {
 /// Returns the suggestion of the two densities. `None` if there are too few trials, or if no draw is new and allowed.
 fn model(ask: &SamplerAsk<'_>) -> Option<Suggestion> {
     let parts = HistoryParts::of(ask.aim, ask.history)?;
-    if parts.known < STARTUP {
+    if parts.trials_with_outcome < STARTUP {
         return None;
     }
     let axes: Vec<_> = ask.space.parameters.iter().map(|parameter| ParzenAxis::new(&parameter.domain)).collect();
@@ -67,9 +67,9 @@ fn model(ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         if best.as_ref().is_none_or(|(most, _)| gain > *most) {
             let why = format!(
                 "similar trials are {} among the best {} of {} as among the others",
-                times(gain),
+                format_ratio(gain),
                 parts.good.len(),
-                parts.known
+                parts.trials_with_outcome
             );
             best = Some((gain, Suggestion { config, why }));
         }
@@ -79,7 +79,7 @@ fn model(ask: &SamplerAsk<'_>) -> Option<Suggestion> {
 
 /// Draws distinct configurations from a density that are new and allowed.
 fn candidates(ask: &SamplerAsk<'_>, density: &Parzen<'_>) -> Vec<crate::config::Config> {
-    let mut looked_at: HashSet<_> = ask.seen();
+    let mut looked_at: HashSet<_> = ask.history_keys();
     let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
     // A stream for each length of the history makes the answer depend on the history alone.
     rng.set_stream(ask.history.len() as u64);
@@ -97,7 +97,7 @@ fn candidates(ask: &SamplerAsk<'_>, density: &Parzen<'_>) -> Vec<crate::config::
 }
 
 /// Formats a ratio for the user.
-fn times(log_ratio: f64) -> String {
+fn format_ratio(log_ratio: f64) -> String {
     match libm::exp(log_ratio) {
         ratio if ratio >= 1000.0 => "more than 1000 times as common".to_owned(),
         ratio => format!("{ratio:.1} times as common"),

@@ -27,7 +27,7 @@ pub(super) struct Parzen<'a> {
 type Part = Option<(f64, f64)>;
 
 /// Number of the newest trials with full weight. The weight of older ones falls to `1 / n` (Optuna's default).
-const NOT_FADING: usize = 25;
+const FULL_WEIGHT_TRIALS: usize = 25;
 
 impl<'a> Parzen<'a> {
     /// Creates a density with equal weights of all trials.
@@ -40,7 +40,7 @@ impl<'a> Parzen<'a> {
     /// candidates less.
     pub(super) fn fading(axes: &'a [ParzenAxis<'a>], trials: &[Position]) -> Self {
         let count = trials.len();
-        let old = count.saturating_sub(NOT_FADING);
+        let old = count.saturating_sub(FULL_WEIGHT_TRIALS);
         let weight = |place: usize| {
             let share = to_f64(place) / to_f64(old.max(2) - 1);
             if place < old { share + (1.0 - share) / to_f64(count) } else { 1.0 }
@@ -98,7 +98,7 @@ impl<'a> Parzen<'a> {
                     *log += part.map_or(flat, |(place, sum)| if same(at, place) { near - sum } else { far - sum });
                 }),
                 AxisKind::Number { .. } => parts.for_each(|(log, part)| {
-                    *log += part.map_or(flat, |(place, sum)| squared(at, place, self.width) - sum);
+                    *log += part.map_or(flat, |(place, sum)| log_kernel(at, place, self.width) - sum);
                 }),
             }
             if let Some(last) = logs.last_mut() {
@@ -158,14 +158,14 @@ fn same(a: f64, b: f64) -> bool {
 }
 
 /// Returns the logarithm of a normal density without its normalization.
-fn squared(at: f64, place: f64, width: f64) -> f64 {
+fn log_kernel(at: f64, place: f64, width: f64) -> f64 {
     let distance = (at - place) / width;
     -0.5 * distance * distance
 }
 
 /// Returns the normalization of a kernel over few values.
 fn log_sum(cells: &[f64], place: f64, width: f64) -> f64 {
-    libm::log(cells.iter().map(|&cell| libm::exp(squared(cell, place, width))).sum())
+    libm::log(cells.iter().map(|&cell| libm::exp(log_kernel(cell, place, width))).sum())
 }
 
 /// Returns the normalization of a kernel between 0 and 1.

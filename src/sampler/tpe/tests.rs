@@ -7,7 +7,8 @@ use crate::sampler::{KnownOutcome, MeasuredNumbers, NumberReading, ObjectiveTarg
 use crate::space::{Condition, Domain, IntScale, Parameter, Space};
 
 fn space() -> Space {
-    let parameter = |name: &str, domain, when| Parameter { name: name.to_owned(), domain, when, help: None };
+    let parameter =
+        |name: &str, domain, when| Parameter { name: name.to_owned(), domain, conditions: when, help: None };
     let fast = vec![Condition { parameter: "mode".to_owned(), values: vec![Value::from("fast")] }];
     let parameters = vec![
         parameter("mode", Domain::Categorical(["fast", "slow", "off"].map(Value::from).into()), vec![]),
@@ -63,7 +64,7 @@ fn failures_become_rare_and_the_limit_is_kept() {
     for seed in 0..4 {
         let history = study(&Tpe, seed, 60);
         let late = &history[30..];
-        let failed = late.iter().filter(|past| past.known == KnownOutcome::Failed).count();
+        let failed = late.iter().filter(|past| past.outcome == KnownOutcome::Failed).count();
         let beyond = late.iter().filter_map(PastTrial::measured).filter(|measured| !measured.is_feasible()).count();
         // A third of the space does not start, and a fifth of the rest is infeasible.
         assert!(failed <= 5 && beyond <= 5, "{failed} failed and {beyond} beyond the limit with seed {seed}");

@@ -6,10 +6,10 @@ use std::path::Path;
 use super::*;
 use crate::facts::Processors;
 use crate::server::process;
-use crate::server::{Spawn, SpawnError, read_log};
+use crate::server::{SpawnError, SpawnParameters, read_log};
 
-fn spawn(directory: &Path, script: &str, trial: u32) -> Spawn {
-    Spawn::of_script(directory, "sh", script, "stop", trial)
+fn spawn(directory: &Path, script: &str, trial: u32) -> SpawnParameters {
+    SpawnParameters::of_script(directory, "sh", script, "stop", trial)
 }
 
 fn launch(directory: &Path, script: &str, trial: u32) -> Server {
@@ -48,13 +48,13 @@ async fn a_launch_and_what_it_starts_run_on_the_processors_that_it_got() {
     let last = Processors::allowed().iter().last().unwrap();
     let processors = Some(last.to_string().parse().unwrap());
     let script = "sh -c 'grep Cpus_allowed_list /proc/self/status'; exec sleep 600";
-    let server = Server::spawn(&Spawn { processors, ..spawn(directory.path(), script, 14) }).unwrap();
+    let server = Server::spawn(&SpawnParameters { processors, ..spawn(directory.path(), script, 14) }).unwrap();
     until(&server, "Cpus_allowed_list").await;
     assert_eq!(number(&server, "Cpus_allowed_list:"), i32::try_from(last).unwrap());
     server.stop(Duration::ZERO).await.unwrap();
     // A processor that this machine does not have.
     let processors = Some("1023".parse().unwrap());
-    let refused = Server::spawn(&Spawn { processors, ..spawn(directory.path(), script, 15) }).unwrap_err();
+    let refused = Server::spawn(&SpawnParameters { processors, ..spawn(directory.path(), script, 15) }).unwrap_err();
     assert!(matches!(refused, SpawnError::Program { .. }), "{refused}");
 }
 
@@ -62,7 +62,7 @@ async fn a_launch_and_what_it_starts_run_on_the_processors_that_it_got() {
 async fn children_of_a_dead_leader_are_ended() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = launch(directory.path(), "sleep 600 & echo up", 2);
-    server.exited().await;
+    server.wait_for_exit().await;
     assert!(!server.members().is_empty(), "the child outlives its leader");
     let marker = server.marker.value();
     server.stop(Duration::from_secs(5)).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_process_that_was_seen_once_is_ended_after_any_escape() {
     let begin = Instant::now();
     let escaped = loop {
         // `setsid` forks if the process leads its group.
-        match server.members().into_iter().find(|member| member.session != server.family.leader.pid) {
+        match server.members().into_iter().find(|member| member.session != server.members.leader.pid) {
             Some(member) => break member,
             None => assert!(begin.elapsed() < Duration::from_secs(10), "nobody left the session"),
         }
@@ -157,7 +157,7 @@ async fn two_servers_do_not_touch_each_other() {
     one.stop(Duration::from_secs(5)).await.unwrap();
     let still = |pid: &i32| ProcessEntry::read(*pid).is_some_and(|entry| !entry.dead);
     assert!(!ones.iter().any(still), "the first is gone");
-    assert!(still(&daemons[1]) && still(&two.family.leader.pid), "the second lives");
+    assert!(still(&daemons[1]) && still(&two.members.leader.pid), "the second lives");
     two.stop(Duration::from_secs(5)).await.unwrap();
     assert!(!twos.iter().any(still));
 }
@@ -186,7 +186,7 @@ async fn orphans_without_a_trace_are_ended_with_the_last_of_the_launches_that_ma
     }
     // Both end at the same time: during the last look of either one, the other one still exists.
     for server in [&mut one, &mut two] {
-        kill_all(&server.family);
+        kill_all(&server.members);
         server.stopped = true;
     }
     drop((one, two));
@@ -207,7 +207,7 @@ async fn a_stop_command_is_run_first_and_its_failure_is_reported() {
         // Within the grace period, only the stop command ends the script.
         let engine = "trap '' TERM; echo up; while [ ! -e $FLAG ]; do sleep 0.01; done; echo stopped";
         let spawn = spawn(directory.path(), engine, trial);
-        Spawn { stop_command: Some(command), env, ..spawn }
+        SpawnParameters { stop_command: Some(command), env, ..spawn }
     };
     let good = with("touch $FLAG; echo done", 10);
     let server = Server::spawn(&good).unwrap();
@@ -230,12 +230,12 @@ async fn a_held_port_is_noted_and_is_an_error_only_after_a_stop_command() {
     let listen = || std::net::TcpListener::bind((crate::server::HOST, 0)).unwrap();
     let stale = listen();
     let port = stale.local_addr().unwrap().port();
-    let before = Spawn { port, ..spawn(directory.path(), "echo up; exec sleep 600", 12) };
+    let before = SpawnParameters { port, ..spawn(directory.path(), "echo up; exec sleep 600", 12) };
     Server::spawn(&before).unwrap().stop(Duration::from_secs(5)).await.unwrap();
     assert!(!read_log(&before.log).contains("port"), "it was there before");
     drop(stale);
 
-    let late = Spawn { port, ..spawn(directory.path(), "exec sleep 600", 13) };
+    let late = SpawnParameters { port, ..spawn(directory.path(), "exec sleep 600", 13) };
     let server = Server::spawn(&late).unwrap();
     let other = std::net::TcpListener::bind((crate::server::HOST, port)).unwrap();
     server.stop(Duration::from_secs(5)).await.unwrap();
@@ -243,7 +243,7 @@ async fn a_held_port_is_noted_and_is_an_error_only_after_a_stop_command() {
     assert!(read_log(&late.log).starts_with(&told), "{}", read_log(&late.log));
     drop(other);
 
-    let stopped = Spawn { port, stop_command: Some(vec!["true".to_owned()]), ..late };
+    let stopped = SpawnParameters { port, stop_command: Some(vec!["true".to_owned()]), ..late };
     let server = Server::spawn(&stopped).unwrap();
     let _container = std::net::TcpListener::bind((crate::server::HOST, port)).unwrap();
     let error = server.stop(Duration::from_secs(5)).await.unwrap_err();

@@ -8,7 +8,7 @@ use crate::space::{Condition, Parameter};
 use crate::stats::to_f64;
 
 fn parameter(name: &str, domain: Domain, when: Vec<Condition>) -> Parameter {
-    Parameter { name: name.to_owned(), domain, when, help: None }
+    Parameter { name: name.to_owned(), domain, conditions: when, help: None }
 }
 
 fn domain() -> impl Strategy<Value = Domain> {

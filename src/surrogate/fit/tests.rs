@@ -6,7 +6,7 @@ use super::*;
 use crate::surrogate::kernel::Kernel;
 use crate::surrogate::reference::{Case, Numbers, expected, reference};
 
-fn logs(hyper: &Hyper) -> Vec<f64> {
+fn logs(hyper: &HyperParameters) -> Vec<f64> {
     let all = hyper.lengths.iter().chain(&hyper.smooth).chain([&hyper.rough, &hyper.noise, &hyper.noise_factor]);
     all.map(|value| libm::log(*value)).collect()
 }
@@ -93,7 +93,7 @@ proptest! {
 }
 
 /// Returns a sample of a process at random points, with noise.
-fn drawn(axes: &[EncodedAxis], hyper: &Hyper, count: usize, seed: u64) -> ProcessData {
+fn drawn(axes: &[EncodedAxis], hyper: &HyperParameters, count: usize, seed: u64) -> ProcessData {
     let mut numbers = Numbers::new(seed);
     let points: Vec<_> = (0..count).map(|_| numbers.point(axes)).collect();
     let kernel = Kernel::new(axes, hyper);
@@ -101,7 +101,7 @@ fn drawn(axes: &[EncodedAxis], hyper: &Hyper, count: usize, seed: u64) -> Proces
     let normals: Vec<_> = (0..count).map(|_| numbers.normal()).collect();
     let mut rows = vec![0.0; count * count];
     for (i, point) in points.iter().enumerate() {
-        kernel.across(point, &columns, &mut rows[i * count..(i + 1) * count]);
+        kernel.fill_covariances(point, &columns, &mut rows[i * count..(i + 1) * count]);
         rows[i * count + i] += hyper.noise_variance(0.0);
     }
     let targets = Cholesky::new(count, rows).unwrap().times(&normals);
@@ -111,7 +111,8 @@ fn drawn(axes: &[EncodedAxis], hyper: &Hyper, count: usize, seed: u64) -> Proces
 #[test]
 fn length_scales_and_noise_of_a_drawn_function_are_found_again() {
     let axes = [EncodedAxis::Number { step: 0.0 }, EncodedAxis::Number { step: 0.0 }];
-    let truth = Hyper { lengths: vec![0.2, 1.2], rough: 1.0, smooth: vec![0.3, 0.3], noise: 0.1, noise_factor: 1.0 };
+    let truth =
+        HyperParameters { lengths: vec![0.2, 1.2], rough: 1.0, smooth: vec![0.3, 0.3], noise: 0.1, noise_factor: 1.0 };
     // Wide priors, so that the data decide the result.
     let expected = HyperPriors {
         length_deviation: 2.0,
@@ -134,13 +135,14 @@ fn length_scales_and_noise_of_a_drawn_function_are_found_again() {
 #[test]
 fn given_deviations_are_scaled_to_the_noise_of_the_targets() {
     let axes = [EncodedAxis::Number { step: 0.0 }, EncodedAxis::Number { step: 0.0 }];
-    let truth = Hyper { lengths: vec![0.5, 1.2], rough: 1.0, smooth: vec![0.3, 0.3], noise: 0.1, noise_factor: 1.0 };
+    let truth =
+        HyperParameters { lengths: vec![0.5, 1.2], rough: 1.0, smooth: vec![0.3, 0.3], noise: 0.1, noise_factor: 1.0 };
     let quiet = HyperPriors { noise: 0.01, spread: Some(1.0), ..expected() };
     for seed in 0..5 {
         let of = |deviation: f64| {
             let data = drawn(&axes, &truth, 60, seed);
             let data = ProcessData { variances: vec![deviation * deviation; 60], ..data };
-            let Hyper { noise, noise_factor, .. } =
+            let HyperParameters { noise, noise_factor, .. } =
                 fit(&axes, &data, TargetScale { level: 0.0, spread: 1.0 }, &quiet, &[]);
             (noise_factor, libm::sqrt(noise * noise + noise_factor * noise_factor * deviation * deviation))
         };

@@ -25,20 +25,20 @@ fn kernel(numbers: &mut Numbers) -> Kernel {
     let axes = axes();
     let mut sizes = || axes.iter().map(|_| 0.2 + numbers.uniform()).collect();
     let (lengths, smooth) = (sizes(), sizes());
-    Kernel::new(&axes, &Hyper { lengths, smooth, rough: 0.8, noise: 0.0, noise_factor: 1.0 })
+    Kernel::new(&axes, &HyperParameters { lengths, smooth, rough: 0.8, noise: 0.0, noise_factor: 1.0 })
 }
 
 fn covariance(kernel: &Kernel, x: &[f64], y: &[f64]) -> f64 {
     let columns: Vec<_> = y.iter().map(|y| vec![*y]).collect();
     let mut covariance = [0.0];
-    kernel.across(x, &columns, &mut covariance);
+    kernel.fill_covariances(x, &columns, &mut covariance);
     covariance[0]
 }
 
 proptest! {
     #[test]
     fn the_exponential_function_matches_the_library(r in prop_oneof![0.0..2.0_f64, 0.0..700.0]) {
-        let (found, expected) = (decay(r), libm::exp(-r));
+        let (found, expected) = (exp_negative(r), libm::exp(-r));
         prop_assert!((found - expected).abs() <= 4.0 * f64::EPSILON * expected, "{found} and not {expected}");
     }
 
@@ -65,21 +65,23 @@ proptest! {
 
 #[test]
 fn the_exponential_function_is_exact_at_0_and_small_far_out() {
-    assert_eq!(decay(0.0), 1.0);
+    assert_eq!(exp_negative(0.0), 1.0);
     assert_eq!(matern(0.0), (1.0, 5.0 / 3.0));
     for far in [700.0, 1e3, 1e100, f64::MAX] {
-        assert!((0.0..1e-303).contains(&decay(far)), "{far}");
+        assert!((0.0..1e-303).contains(&exp_negative(far)), "{far}");
     }
 }
 
 #[test]
 fn the_nearest_of_several_points_determines_the_likeness() {
     let axes = [EncodedAxis::Number { step: 0.0 }];
-    let kernel =
-        Kernel::new(&axes, &Hyper { lengths: vec![0.5], smooth: vec![1.0], rough: 1.0, noise: 0.0, noise_factor: 1.0 });
+    let kernel = Kernel::new(
+        &axes,
+        &HyperParameters { lengths: vec![0.5], smooth: vec![1.0], rough: 1.0, noise: 0.0, noise_factor: 1.0 },
+    );
     let mut covariances = [0.0; 3];
-    assert_eq!(kernel.across(&[0.5], &[vec![0.0, 0.5, 0.9]], &mut covariances), 1.0);
-    let alike = kernel.across(&[0.75], &[vec![0.0, 0.5, 0.9]], &mut covariances);
+    assert_eq!(kernel.fill_covariances(&[0.5], &[vec![0.0, 0.5, 0.9]], &mut covariances), 1.0);
+    let alike = kernel.fill_covariances(&[0.75], &[vec![0.0, 0.5, 0.9]], &mut covariances);
     assert!((alike - matern(0.3 * 0.3).0).abs() < 1e-12);
-    assert_eq!(kernel.across(&[0.5], &[vec![]], &mut []), 0.0);
+    assert_eq!(kernel.fill_covariances(&[0.5], &[vec![]], &mut []), 0.0);
 }

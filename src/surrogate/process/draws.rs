@@ -18,7 +18,7 @@ const WAVES: usize = 256;
 
 /// The mean of a process and some samples of it, as functions of a point.
 #[derive(Debug)]
-pub(crate) struct Draws<'a> {
+pub(crate) struct PosteriorSamples<'a> {
     process: &'a Process,
     /// Wave vectors in units of the length scales, and their phases.
     waves: Vec<f64>,
@@ -30,7 +30,7 @@ pub(crate) struct Draws<'a> {
 impl Process {
     /// Returns the mean and `count` samples. A seed always gives the same samples.
     #[must_use]
-    pub(crate) fn draws(&self, count: usize, seed: u64) -> Draws<'_> {
+    pub(crate) fn draws(&self, count: usize, seed: u64) -> PosteriorSamples<'_> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let n = self.len();
         let (rough, smooth) = self.kernel.features(&vec![0.0; self.kernel.axes().len()]);
@@ -42,11 +42,11 @@ impl Process {
             waves.extend((0..features).map(|_| scale * draw(&mut rng)));
         }
         let phases = (0..WAVES).map(|_| 2.0 * std::f64::consts::PI * rng.random::<f64>()).collect();
-        let mut draws = Draws { process: self, waves, phases, weights: Vec::new() };
+        let mut draws = PosteriorSamples { process: self, waves, phases, weights: Vec::new() };
         let mut mean = vec![0.0; WAVES + smooth + 1];
         mean.extend(&self.weights);
         draws.weights.push(mean);
-        let before: Vec<_> = (0..n).map(|i| draws.before(&self.point_at(i))).collect();
+        let before: Vec<_> = (0..n).map(|i| draws.prior_features(&self.point_at(i))).collect();
         let noise: Vec<_> = (0..n).map(|i| self.noise_of(i)).collect();
         for _ in 0..count {
             let mut weights: Vec<_> = (0..=WAVES + smooth).map(|_| draw(&mut rng)).collect();
@@ -106,14 +106,14 @@ impl Process {
     }
 }
 
-impl Draws<'_> {
+impl PosteriorSamples<'_> {
     /// Returns the mean's value at a point, followed by those of the samples.
     #[must_use]
     pub(crate) fn at(&self, point: &[f64]) -> Vec<f64> {
         let process = self.process;
-        let mut features = self.before(point);
+        let mut features = self.prior_features(point);
         let mut cross = vec![0.0; process.len()];
-        process.kernel.across(point, &process.columns, &mut cross);
+        process.kernel.fill_covariances(point, &process.columns, &mut cross);
         features.extend(cross);
         self.weights
             .iter()
@@ -122,7 +122,7 @@ impl Draws<'_> {
     }
 
     /// Returns the features with standard normal weights in the prior.
-    fn before(&self, point: &[f64]) -> Vec<f64> {
+    fn prior_features(&self, point: &[f64]) -> Vec<f64> {
         let (rough, smooth) = self.process.kernel.features(point);
         let size = self.process.hyper.rough * libm::sqrt(2.0 / to_f64(WAVES));
         let d = rough.len();
@@ -200,7 +200,7 @@ mod tests {
                 targets: keep.iter().map(|i| data.targets[*i]).collect(),
                 variances: keep.iter().map(|i| data.variances[*i]).collect(),
             };
-            let without = process.on(&others).unwrap();
+            let without = process.conditioned_on(&others).unwrap();
             for i in left_out {
                 let expected = data.targets[i] - without.mean(&data.points[i]);
                 assert!((missed[i] - expected).abs() < 1e-8, "{i}: {} {expected}", missed[i]);

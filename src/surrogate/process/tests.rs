@@ -31,7 +31,7 @@ fn a_measured_point_has_a_likeness_of_1() {
         let process =
             Process::condition(&case.axes(), case.hyper(), TargetScale { level: 0.0, spread: 1.0 }, &data).unwrap();
         for point in &data.points {
-            assert_eq!(process.near(point).1, 1.0, "{}", case.name);
+            assert_eq!(process.posterior_with_correlation(point).1, 1.0, "{}", case.name);
         }
     }
 }
@@ -58,7 +58,7 @@ fn pending_points_keep_the_mean_and_reduce_the_deviation() {
         data.points.push(point.clone());
         data.variances.push(0.0);
     }
-    let with = process.on(&data).unwrap();
+    let with = process.conditioned_on(&data).unwrap();
     assert_eq!(with.len(), 23);
     for _ in 0..20 {
         let point = numbers.point(&axes);
@@ -76,7 +76,7 @@ fn without_data_the_belief_is_the_prior() {
     let axes = numbers_and_choices();
     let process =
         Process::fit(&axes, &ProcessData::default(), &HyperPriors { level: 2.0, spread: Some(3.0), ..expected() }, &[]);
-    let (belief, alike) = process.unwrap().near(&[0.5, 1.0, 2.0, 0.1, 0.0]);
+    let (belief, alike) = process.unwrap().posterior_with_correlation(&[0.5, 1.0, 2.0, 0.1, 0.0]);
     assert_eq!((belief.mean, alike), (2.0, 0.0));
     assert!(belief.deviation > 3.0);
 }
@@ -93,7 +93,7 @@ fn data_that_are_not_finite_are_refused() {
         cases[2].points[2][0] = bad;
         for case in cases {
             assert!(Process::fit(&axes, &case, &expected(), &[]).is_none());
-            assert!(process.on(&case).is_none());
+            assert!(process.conditioned_on(&case).is_none());
         }
     }
     let shorter = ProcessData { variances: vec![0.0; 5], ..data.clone() };
@@ -104,7 +104,7 @@ fn data_that_are_not_finite_are_refused() {
 /// Returns whether every answer is a finite number.
 fn is_finite(process: &Process, numbers: &mut Numbers, axes: &[EncodedAxis]) -> bool {
     (0..5).all(|_| {
-        let (belief, alike) = process.near(&numbers.point(axes));
+        let (belief, alike) = process.posterior_with_correlation(&numbers.point(axes));
         belief.mean.is_finite() && belief.deviation.is_finite() && belief.deviation > 0.0 && alike.is_finite()
     })
 }

@@ -29,7 +29,7 @@ impl Serialize for Measurement {
             }
         }
         map.serialize_entry("errors", &self.errors)?;
-        if let Some(good) = self.good {
+        if let Some(good) = self.good_requests {
             map.serialize_entry("good", &good)?;
         }
         if !self.confidence.is_empty() {
@@ -83,7 +83,7 @@ impl<'de> Deserialize<'de> for Measurement {
             e2el_ms: latency("e2el"),
             lateness_ms: latency("lateness"),
             output_speed: Speeds::from_statistics(|statistic| number(&format!("{statistic}_output_speed"))),
-            good: integer("good")?,
+            good_requests: integer("good")?,
             cached_prompt_tokens: integer("cached_prompt_tokens")?,
             max_output_tokens_per_s: number("max_output_tokens_per_s"),
             max_concurrent_requests: integer("max_concurrent_requests")?,

@@ -39,7 +39,7 @@ pub struct Measurement {
     /// Output tokens per second of each request, after its first token.
     pub output_speed: Option<Speeds>,
     /// Completed requests that kept every limit; absent if there are no limits.
-    pub good: Option<u64>,
+    pub good_requests: Option<u64>,
     /// Prompt tokens that the server reports as found in its prefix cache; absent if it does not report them.
     pub cached_prompt_tokens: Option<u64>,
     /// The largest number of output tokens in one whole second, counted from the first send.
@@ -110,7 +110,7 @@ impl Measurement {
             "request_throughput" => to_f64(self.completed) / self.duration_s,
             "output_throughput" => to_f64(self.total_output_tokens) / self.duration_s,
             "total_token_throughput" => to_f64(self.total_input_tokens + self.total_output_tokens) / self.duration_s,
-            "request_goodput" => to_f64(self.good?) / self.duration_s,
+            "request_goodput" => to_f64(self.good_requests?) / self.duration_s,
             "cached_prompt_tokens" => to_f64(self.cached_prompt_tokens?),
             "max_output_tokens_per_s" => self.max_output_tokens_per_s?,
             "max_concurrent_requests" => to_f64(self.max_concurrent_requests?),

@@ -64,7 +64,7 @@ pub struct MeasuredWindow {
 impl MeasuredWindow {
     /// Returns whether this instant, in seconds since the run's first, is within the window; both ends are.
     #[must_use]
-    pub fn holds(&self, at_s: f64) -> bool {
+    pub fn contains(&self, at_s: f64) -> bool {
         (self.from_s..=self.to_s).contains(&at_s)
     }
 }

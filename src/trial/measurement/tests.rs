@@ -17,7 +17,7 @@ fn example() -> Measurement {
         itl_ms: None,
         e2el_ms: Some(Distribution { mean: 7.0, ..distribution }),
         output_speed: Some(Speeds { mean: 40.0, median: 41.0, std: 2.0, p10: 30.0, p5: 29.0, p1: 20.0 }),
-        good: Some(6),
+        good_requests: Some(6),
         cached_prompt_tokens: Some(12),
         max_output_tokens_per_s: Some(33.5),
         max_concurrent_requests: Some(5),

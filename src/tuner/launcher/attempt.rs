@@ -8,19 +8,20 @@ use std::time::{Duration, Instant};
 use super::Launcher;
 use super::command::{first_request, served_names};
 use super::devices::{gpu_conditions, launch_devices};
-use super::failure::{DEATH_LIMIT, conclude, crash, failed, prefer_exit, start_failure};
+use super::failure::{DEATH_LIMIT, alarm_failure, crash, failed, prefer_exit, start_failure};
 use super::load_test::LoadTest;
 use crate::config::Config;
 use crate::engine::{LogReader, PhaseTimeline, PlaceholderValues, own_models};
 use crate::facts::MeasurementCondition;
 use crate::server::{
-    self, LeftBehind, Marker, OwedStop, Ready, ReadyCheck, Server, Spawn, SpawnError, StartError, finish,
+    self, LeftBehind, Marker, PendingStop, ReadyCheck, ReadyServer, Server, SpawnError, SpawnParameters, StartError,
+    run_to_success,
 };
 use crate::trial::{FailureKind, LaunchRecords, Outcome, PhaseTime, Startup};
 use crate::tuner::run::StudyRun;
 use crate::tuner::slots::SlotPlace;
 use crate::tuner::watchdog::{
-    BEREAVED_GRACE, WatchScope, Watchdog, WatchdogAlarm, computes_elsewhere, computes_on_another_host,
+    DEAD_ENGINE_GRACE, WatchScope, Watchdog, WatchdogAlarm, computes_elsewhere, computes_on_another_host,
 };
 use crate::tuner::{StopRequest, TrialPhase, TuneError, TunerEvent};
 
@@ -31,7 +32,7 @@ const INTERRUPTED_GRACE: Duration = Duration::from_secs(5);
 pub(super) struct LaunchReport {
     pub(super) outcome: Outcome,
     /// Data of the server, if it became ready.
-    pub(super) ready: Option<Ready>,
+    pub(super) ready: Option<ReadyServer>,
     pub(super) records: LaunchRecords,
     /// Processes that could not be ended. The trial is stored first.
     pub(super) left_behind: Option<LeftBehind>,
@@ -49,7 +50,7 @@ impl LaunchReport {
 }
 
 /// The reason why a server did not become ready.
-enum StartEnd {
+enum StartFailure {
     Failed(StartError),
     Alarm(WatchdogAlarm),
 }
@@ -60,7 +61,7 @@ pub(super) struct LaunchAttempt<'l> {
     pub(super) config: &'l Config,
     pub(super) place: &'l SlotPlace,
     /// Values for the placeholders in the study's words.
-    pub(super) filling: &'l PlaceholderValues,
+    pub(super) placeholders: &'l PlaceholderValues,
 }
 
 impl LaunchAttempt<'_> {
@@ -69,7 +70,7 @@ impl LaunchAttempt<'_> {
     }
 
     fn enter(&self, phase: TrialPhase) {
-        self.study().tell(TunerEvent::Phase { number: self.place.trial, phase });
+        self.study().emit(TunerEvent::Phase { number: self.place.trial, phase });
     }
 
     /// Starts the server, measures it, and ends it. Returns `None` if the user requests a stop meanwhile.
@@ -83,53 +84,53 @@ impl LaunchAttempt<'_> {
         variables: BTreeMap<String, String>,
     ) -> Result<Option<LaunchReport>, TuneError> {
         let run = self.study();
-        let (engine, filling) = (&run.job.engine, self.filling);
-        let stop_command = engine.stop_command.as_ref().map(|words| filling.words(words));
+        let (engine, filling) = (&run.job.engine, self.placeholders);
+        let stop_command = engine.stop_command.as_ref().map(|words| filling.fill_words(words));
         // The stop command is written down first, so that the next tuner runs it if this one is killed.
-        let owed = stop_command.as_deref().map(|command| OwedStop::write(&filling.log, command)).transpose();
+        let owed = stop_command.as_deref().map(|command| PendingStop::write(&filling.log, command)).transpose();
         let owed = owed.map_err(|source| TuneError::Log { path: filling.log.clone(), source })?;
         let mut server = match Server::spawn(&self.spawn(command, variables, stop_command)) {
             Ok(server) => server,
             Err(SpawnError::Log { path, source }) => return Err(TuneError::Log { path, source }),
             Err(error) => {
-                owed.into_iter().for_each(OwedStop::settle);
+                owed.into_iter().for_each(PendingStop::remove);
                 let outcome = failed(FailureKind::Spawn, error.to_string());
                 return Ok(Some(LaunchReport::new(outcome, LaunchRecords::default())));
             }
         };
         if engine.engine.log_reader().is_some() {
-            server.own_models = own_models(self.config, &run.job.parameters().fixed);
+            server.own_models = own_models(self.config, &run.job.search_space().fixed);
         }
         // A parameter such as the tokenizer may name the served model itself.
         server.own_models.retain(|name| *name != run.job.model.argument);
         let watchdog = Watchdog::start(self.watch_scope(&server), server.plain_url());
         let measured = tokio::select! {
             biased;
-            () = run.stopped(StopRequest::Gently) => None,
+            () = run.wait_for_stop(StopRequest::Graceful) => None,
             measured = self.measure(&mut server, &watchdog) => Some(measured),
         };
         self.enter(TrialPhase::Stopping);
         let grace = if measured.is_some() { engine.stop_timeout } else { INTERRUPTED_GRACE };
         let grace = watchdog.grace(grace);
-        let grace = if server.has_exited() { grace.min(BEREAVED_GRACE) } else { grace };
+        let grace = if server.has_exited() { grace.min(DEAD_ENGINE_GRACE) } else { grace };
         // The processes that end from now on are stopped on purpose.
         drop(watchdog);
         let stopped = tokio::select! {
             biased;
             // Dropping the server kills it at once.
-            () = run.stopped(StopRequest::Now) => {
+            () = run.wait_for_stop(StopRequest::Immediate) => {
                 // The stop command ends processes that the signals did not reach. If it fails, the next run repeats it.
                 if let Some(owed) = owed
-                    && finish(&owed.command, INTERRUPTED_GRACE).await.is_ok()
+                    && run_to_success(&owed.command, INTERRUPTED_GRACE).await.is_ok()
                 {
-                    owed.settle();
+                    owed.remove();
                 }
                 return Ok(None);
             }
             stopped = server.stop(grace) => stopped.err(),
         };
         if let (None, Some(owed)) = (&stopped, owed) {
-            owed.settle();
+            owed.remove();
         }
         match (measured, stopped) {
             (Some(measured), left_behind) => Ok(Some(LaunchReport { left_behind, ..measured? })),
@@ -143,12 +144,12 @@ impl LaunchAttempt<'_> {
         command: Vec<String>,
         variables: BTreeMap<String, String>,
         stop_command: Option<Vec<String>>,
-    ) -> Spawn {
-        let (run, filling) = (self.study(), self.filling);
+    ) -> SpawnParameters {
+        let (run, filling) = (self.study(), self.placeholders);
         let engine = &run.job.engine;
-        let mut env = filling.values(engine.env.clone());
+        let mut env = filling.fill_variables(engine.env.clone());
         env.extend(variables);
-        Spawn {
+        SpawnParameters {
             command,
             env,
             log: filling.log.clone(),
@@ -156,7 +157,7 @@ impl LaunchAttempt<'_> {
             port: filling.port,
             processors: self.place.processors.clone(),
             stop_command,
-            forwarded: engine.forwarded,
+            forwarded: engine.has_forwarded_port,
             api_key: engine.api_key().map(|key| server::ServerKey(key.to_owned())),
             tls: run.job.speaks_tls(run.installed.version),
             engine: Arc::clone(&engine.engine),
@@ -175,7 +176,7 @@ impl LaunchAttempt<'_> {
             log,
             directories: directories.to_vec(),
             stall: engine.stall_timeout,
-            longest_step: self.launcher.steps.longest_step(self.config),
+            longest_step: self.launcher.step_forecast.longest_step(self.config),
             devices: launch_devices(run, self.place, self.config)
                 .filter(|_| !computes_on_another_host(&engine.command)),
             elsewhere: computes_elsewhere(&engine.command),
@@ -192,14 +193,14 @@ impl LaunchAttempt<'_> {
         let (spawned, mut timeline) = (Instant::now(), reader.map(LogReader::timeline));
         let see = &mut |line: &str, at| {
             if let Some(timeline) = &mut timeline {
-                timeline.see(line, at);
+                timeline.process_line(line, at);
             }
         };
         let check = ReadyCheck { names: &names, first: first_request(run.job) };
         let ready = tokio::select! {
             biased;
-            ready = server.ready(&check, limit, see) => ready.map_err(StartEnd::Failed),
-            alarm = watchdog.alarm() => Err(StartEnd::Alarm(alarm)),
+            ready = server.wait_until_ready(&check, limit, see) => ready.map_err(StartFailure::Failed),
+            alarm = watchdog.alarm() => Err(StartFailure::Alarm(alarm)),
         };
         let end = ready.as_ref().map_or_else(|_| spawned.elapsed(), |ready| ready.startup);
         let phases = timeline.map_or_else(Vec::new, |timeline: PhaseTimeline| timeline.end(end));
@@ -209,11 +210,11 @@ impl LaunchAttempt<'_> {
                 let startup = self.startup(server, phases).await;
                 return self.measure_ready(server, watchdog, ready, startup).await;
             }
-            Err(StartEnd::Failed(error)) => {
+            Err(StartFailure::Failed(error)) => {
                 let error = prefer_exit(server, error).await;
                 start_failure(server, error)
             }
-            Err(StartEnd::Alarm(alarm)) => conclude(server, alarm, false).await,
+            Err(StartFailure::Alarm(alarm)) => alarm_failure(server, alarm, false).await,
         };
         let startup = Some(Startup { phases, ..Startup::default() });
         Ok(LaunchReport::new(Outcome::Failed(failure), LaunchRecords { startup, ..LaunchRecords::default() }))
@@ -224,30 +225,30 @@ impl LaunchAttempt<'_> {
         &self,
         server: &mut Server,
         watchdog: &Watchdog,
-        ready: Ready,
+        ready: ReadyServer,
         startup: Startup,
     ) -> Result<LaunchReport, TuneError> {
-        watchdog.serve();
+        watchdog.mark_ready();
         // The preflight must not use the engine's processors during the measurement.
-        self.launcher.preflighter.settled().await;
+        self.launcher.preflighter.wait_for_import().await;
         let Self { launcher, config, place, .. } = self;
         let test = LoadTest { run: launcher.run, context: launcher.context, config, place, watchdog };
         let mut report = test.run(server, &ready.model).await?;
         // Requests to a dead engine fail at once, before the watchdog notices the death. Its last process may take
         // seconds to end.
         if let Outcome::Failed(failure) = &report.outcome
-            && !watchdog.has_told()
+            && !watchdog.has_ended_load()
             && (watchdog.raised().is_some() || !server.is_healthy().await)
         {
             let found = tokio::select! {
                 biased;
-                status = server.exited() => Ok(status),
+                status = server.wait_for_exit() => Ok(status),
                 alarm = watchdog.alarm() => Err(Some(alarm)),
                 () = tokio::time::sleep(DEATH_LIMIT) => Err(None),
             };
             let failure = match found {
                 Ok(status) => Some(crash(server, status)),
-                Err(Some(alarm)) => Some(conclude(server, alarm, true).await),
+                Err(Some(alarm)) => Some(alarm_failure(server, alarm, true).await),
                 Err(None) => watchdog.unanswered(failure),
             };
             report.outcome = failure.map_or(report.outcome, Outcome::Failed);
@@ -268,12 +269,12 @@ impl LaunchAttempt<'_> {
             Some(page) => server.page(&page.path).await.unwrap_or_default(),
             None => String::new(),
         };
-        let seen = reader.resolved(&server.log_text(), &page);
-        let asked = run.whole(self.config);
+        let seen = reader.read_reported_config(&server.log_text(), &page);
+        let asked = run.with_engine_args(self.config);
         let differences = reader.differences(&asked, &seen);
         if !differences.is_empty() {
-            run.tell(TunerEvent::Differs { number: self.place.trial, differences: differences.clone() });
+            run.emit(TunerEvent::ResolvedValuesDiffer { number: self.place.trial, differences: differences.clone() });
         }
-        Startup { phases, resolved: seen.shown(&asked), differences, conditions }
+        Startup { phases, resolved: seen.reported_values(&asked), differences, conditions }
     }
 }

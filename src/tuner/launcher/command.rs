@@ -44,7 +44,7 @@ pub(super) fn variables(
     config: &Config,
 ) -> BTreeMap<String, String> {
     let engine = &run.job.engine.engine;
-    let whole = run.whole(config);
+    let whole = run.with_engine_args(config);
     let mut variables = place.variables(ports, engine.port_variable(&whole));
     variables.extend(engine.variables(config));
     variables.extend(run.job.device_order(run.installed.device));
@@ -53,7 +53,7 @@ pub(super) fn variables(
 
 /// Returns the values of a launch for the placeholders in the study's words. `own` are the variables that follow from
 /// its devices and slots.
-pub(super) fn filling(
+pub(super) fn placeholder_values(
     run: &StudyRun<'_>,
     place: &SlotPlace,
     ports: &Ports,
@@ -86,7 +86,7 @@ pub(super) fn first_request(job: &Job) -> FirstRequest {
 
 /// Returns the names that the server gives to the model. Requests use the first.
 pub(super) fn served_names(run: &StudyRun<'_>) -> Vec<String> {
-    let set = run.whole(&run.job.parameters().fixed);
+    let set = run.with_engine_args(&run.job.search_space().fixed);
     let names = set.get_str("served-model-name").unwrap_or(&run.job.model.argument);
     // The flag's value is a list of words. The model's path may contain spaces and is one name.
     let is_list = set.get_str("served-model-name").is_some();

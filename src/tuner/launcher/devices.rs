@@ -6,26 +6,26 @@ use crate::config::Config;
 use crate::execution::{is_ours, read_gpus};
 use crate::facts::{Device, DeviceMemory, Gpu, GpuSelection, MeasurementCondition, ask_async, read_gpu_conditions};
 use crate::server::{holders_text, is_held};
-use crate::telemetry::Devices;
+use crate::telemetry::WatchedDevices;
 use crate::tuner::run::StudyRun;
 use crate::tuner::slots::SlotPlace;
 use crate::tuner::watchdog::computes_elsewhere;
 
 /// Returns the GPUs that a launch of this configuration computes on; `None` for the simulated engine and for engines on
 /// a CPU.
-pub(super) fn launch_devices(run: &StudyRun<'_>, place: &SlotPlace, config: &Config) -> Option<Devices> {
+pub(super) fn launch_devices(run: &StudyRun<'_>, place: &SlotPlace, config: &Config) -> Option<WatchedDevices> {
     let visible = visible_devices(run, place)?;
     // A container may have other devices under equal numbers.
     let is_here = place.devices.is_some() || !computes_elsewhere(&run.job.engine.command);
-    let used = if is_here { run.facts().devices_needed(&run.whole(config)) } else { u64::MAX };
-    Some(Devices { is_given: is_here && visible.is_some(), visible, used, known: Vec::new() })
+    let used = if is_here { run.facts().devices_needed(&run.with_engine_args(config)) } else { u64::MAX };
+    Some(WatchedDevices { is_exclusive: is_here && visible.is_some(), visible, used, known: Vec::new() })
 }
 
 /// Returns the engine's `CUDA_VISIBLE_DEVICES`, if it computes on GPUs.
 #[expect(clippy::option_option, reason = "an engine on GPUs may have no such variable")]
 pub(super) fn visible_devices(run: &StudyRun<'_>, place: &SlotPlace) -> Option<Option<String>> {
     let engine = &run.job.engine;
-    let on_gpu = matches!(run.installed.device, Device::Cuda(_)) && engine.engine.computes();
+    let on_gpu = matches!(run.installed.device, Device::Cuda(_)) && engine.engine.runs_model();
     let given = || engine.environment.get("CUDA_VISIBLE_DEVICES").cloned();
     on_gpu.then(|| place.devices.clone().or_else(given))
 }
@@ -52,7 +52,7 @@ pub(in crate::tuner) async fn device_without_leftovers(run: &StudyRun<'_>) -> Op
     let (device, memories) = loop {
         let report = read_gpus(run.job).await.ok().filter(|_| !gpu.units.is_empty())?;
         let memories: Vec<_> = report.readings.iter().filter_map(|reading| reading.memory.clone()).collect();
-        let is_settled = !memories.iter().any(|memory| unexplained(memory) > LEFTOVER);
+        let is_settled = !memories.iter().any(|memory| unowned_bytes(memory) > MAX_UNOWNED_BYTES);
         if is_settled || begin.elapsed() >= RELEASE_LIMIT {
             let now = report.gpu(is_ours);
             let now = if run.slots.describe().is_some() { now.interchangeable() } else { now };
@@ -77,9 +77,9 @@ const POLL: Duration = Duration::from_millis(500);
 
 /// Bytes that may be in use without an owner: the driver does not count all memory of a living process's context as its
 /// own.
-const LEFTOVER: u64 = 2 << 30;
+const MAX_UNOWNED_BYTES: u64 = 2 << 30;
 
 /// Returns the bytes in use that belong to no process.
-fn unexplained(memory: &DeviceMemory) -> u64 {
+fn unowned_bytes(memory: &DeviceMemory) -> u64 {
     memory.used.saturating_sub(memory.holders.iter().filter_map(|holder| holder.used).sum())
 }

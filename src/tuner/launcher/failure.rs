@@ -21,9 +21,9 @@ pub(in crate::tuner) fn failed(kind: FailureKind, message: String) -> Outcome {
 
 /// Replaces a refused first request by the server's exit, if it ends soon: the exit has a more exact cause.
 pub(super) async fn prefer_exit(server: &mut Server, error: StartError) -> StartError {
-    if matches!(error, StartError::Refuses(_))
+    if matches!(error, StartError::RequestRefused(_))
         && !server.is_healthy().await
-        && let Ok(status) = tokio::time::timeout(DEATH_LIMIT, server.exited()).await
+        && let Ok(status) = tokio::time::timeout(DEATH_LIMIT, server.wait_for_exit()).await
     {
         return StartError::Exited(status);
     }
@@ -40,8 +40,8 @@ pub(super) fn start_failure(server: &Server, error: StartError) -> Failure {
         }
         StartError::Client(error) => Failure { kind: FailureKind::Spawn, message: error.to_string() },
         StartError::WrongServer(message) => Failure { kind: FailureKind::WrongServer, message },
-        StartError::Mute(message) => Failure { kind: FailureKind::Hang, message },
-        StartError::Refuses(message) => {
+        StartError::Unresponsive(message) => Failure { kind: FailureKind::Hang, message },
+        StartError::RequestRefused(message) => {
             let message = format!("the first request, for one token, was refused: {message}");
             Failure { kind: FailureKind::RequestErrors, message }
         }
@@ -62,10 +62,10 @@ pub(super) fn crash(server: &Server, status: ExitStatus) -> Failure {
 
 /// Converts an alarm to a failure. After the death of a process it waits for the engine's end, because the log may then
 /// name the cause. `ready` states whether the server was ready.
-pub(in crate::tuner) async fn conclude(server: &mut Server, alarm: WatchdogAlarm, ready: bool) -> Failure {
+pub(in crate::tuner) async fn alarm_failure(server: &mut Server, alarm: WatchdogAlarm, ready: bool) -> Failure {
     match alarm {
         WatchdogAlarm::Death { who, status } => {
-            let exit = tokio::time::timeout(DEATH_LIMIT, server.exited()).await;
+            let exit = tokio::time::timeout(DEATH_LIMIT, server.wait_for_exit()).await;
             // After a signal to one of the engine's other processes, the launched process exits with a code of its own,
             // often 0. The signal is therefore preferred.
             let failure = match status.filter(|status| status.signal().is_some()).or(exit.ok()) {
@@ -84,7 +84,7 @@ pub(in crate::tuner) async fn conclude(server: &mut Server, alarm: WatchdogAlarm
             );
             Failure { kind: FailureKind::Hang, message }
         }
-        WatchdogAlarm::End { kind, message } => Failure { kind, message },
+        WatchdogAlarm::EndLaunch { kind, message } => Failure { kind, message },
     }
 }
 

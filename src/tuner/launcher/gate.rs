@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::devices::launch_devices;
 use crate::config::Config;
 use crate::facts::{DeviceMemoryReader, GpuError};
-use crate::server::{Baseline, DeviceShortage, StillHeld, shortages};
-use crate::tuner::context::ContextKeeper;
+use crate::server::{DeviceShortage, MemoryBaseline, UnreleasedMemory, shortages};
+use crate::tuner::context::RunContext;
 use crate::tuner::run::StudyRun;
 use crate::tuner::slots::{MemoryLevel, SlotPlace};
 use crate::tuner::{StopRequest, TunerEvent};
@@ -16,7 +16,7 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(20);
 
 /// The longest wait of a launch for memory that others use. After it the launch begins anyway. An engine that finds too
 /// little memory reports that, and the failure does not count against its configuration.
-const HELD_LIMIT: Duration = Duration::from_mins(5);
+const MEMORY_WAIT_LIMIT: Duration = Duration::from_mins(5);
 
 /// The poll interval of a launch that waits for memory.
 const POLL: Duration = Duration::from_millis(500);
@@ -24,11 +24,11 @@ const POLL: Duration = Duration::from_millis(500);
 /// Separates launches that share devices: waits until their memory is released.
 pub(super) struct MemoryGate<'r> {
     run: &'r StudyRun<'r>,
-    context: &'r ContextKeeper<'r>,
+    context: &'r RunContext<'r>,
 }
 
 impl<'r> MemoryGate<'r> {
-    pub(super) fn new(run: &'r StudyRun<'r>, context: &'r ContextKeeper<'r>) -> Self {
+    pub(super) fn new(run: &'r StudyRun<'r>, context: &'r RunContext<'r>) -> Self {
         Self { run, context }
     }
 
@@ -37,7 +37,7 @@ impl<'r> MemoryGate<'r> {
     pub(super) async fn levels_before(&self, place: &SlotPlace, config: &Config) -> Vec<MemoryLevel> {
         let mut levels = Vec::new();
         for (slot, reader) in self.memory_readers(place, config).await {
-            match Baseline::take(&reader).await {
+            match MemoryBaseline::take(&reader).await {
                 Ok(baseline) => levels.extend(baseline.map(|baseline| MemoryLevel { slot, baseline })),
                 Err(error) => self.context.notice_once(format!("the devices' memory is not watched: {error}")),
             }
@@ -76,8 +76,8 @@ impl<'r> MemoryGate<'r> {
         let begin = Instant::now();
         for level in levels {
             let limit = RELEASE_LIMIT.saturating_sub(begin.elapsed());
-            if let Some(Err(held)) = self.released(&level.baseline, limit).await {
-                self.tell(&held, "the next launch waits");
+            if let Some(Err(held)) = self.wait_until_released(&level.baseline, limit).await {
+                self.report_held_memory(&held, "the next launch waits");
                 place.held.push(level);
             }
         }
@@ -88,23 +88,23 @@ impl<'r> MemoryGate<'r> {
     pub(super) async fn wait_for_memory(&self, place: &mut SlotPlace, config: &Config) -> bool {
         let begin = Instant::now();
         for MemoryLevel { baseline, .. } in std::mem::take(&mut place.held) {
-            match self.released(&baseline, HELD_LIMIT.saturating_sub(begin.elapsed())).await {
+            match self.wait_until_released(&baseline, MEMORY_WAIT_LIMIT.saturating_sub(begin.elapsed())).await {
                 None => return false,
                 Some(Ok(())) => {}
-                Some(Err(held)) => self.tell(&held, "launching anyway"),
+                Some(Err(held)) => self.report_held_memory(&held, "launching anyway"),
             }
         }
         tokio::select! {
             biased;
-            () = self.run.stopped(StopRequest::Gently) => false,
-            () = self.enough_memory(place, config, begin) => true,
+            () = self.run.wait_for_stop(StopRequest::Graceful) => false,
+            () = self.wait_for_enough_memory(place, config, begin) => true,
         }
     }
 
     /// Waits while others use memory that the launch requests. Does not wait if the driver does not answer.
-    async fn enough_memory(&self, place: &SlotPlace, config: &Config, begin: Instant) {
+    async fn wait_for_enough_memory(&self, place: &SlotPlace, config: &Config, begin: Instant) {
         // The memory use of other engines is not known.
-        let Some(resolved) = self.run.facts().resolve(&self.run.whole(config)) else { return };
+        let Some(resolved) = self.run.facts().resolve(&self.run.with_engine_args(config)) else { return };
         let share = resolved.gpu_memory_utilization;
         let readers = self.memory_readers(place, config).await;
         let mut told = None;
@@ -117,11 +117,11 @@ impl<'r> MemoryGate<'r> {
                 return;
             }
             let text = short.iter().map(DeviceShortage::to_string).collect::<Vec<_>>().join("; ");
-            let is_over = begin.elapsed() >= HELD_LIMIT;
+            let is_over = begin.elapsed() >= MEMORY_WAIT_LIMIT;
             let consequence = if is_over { "launching anyway" } else { "the launch waits for up to 5 minutes" };
             // Numbers change while it waits, but one line is enough.
             if is_over || told.replace(text.clone()).is_none() {
-                self.run.tell(TunerEvent::Held { text: format!("{text}; {consequence}") });
+                self.run.emit(TunerEvent::MemoryHeld { text: format!("{text}; {consequence}") });
             }
             if is_over {
                 return;
@@ -131,15 +131,19 @@ impl<'r> MemoryGate<'r> {
     }
 
     /// Waits for the release; `None` if the user requests a stop first.
-    async fn released(&self, baseline: &Baseline, limit: Duration) -> Option<Result<(), StillHeld>> {
+    async fn wait_until_released(
+        &self,
+        baseline: &MemoryBaseline,
+        limit: Duration,
+    ) -> Option<Result<(), UnreleasedMemory>> {
         tokio::select! {
             biased;
-            () = self.run.stopped(StopRequest::Gently) => None,
-            released = baseline.released(limit) => Some(released),
+            () = self.run.wait_for_stop(StopRequest::Graceful) => None,
+            released = baseline.wait_until_released(limit) => Some(released),
         }
     }
 
-    fn tell(&self, held: &StillHeld, consequence: &str) {
-        self.run.tell(TunerEvent::Held { text: format!("{held}; {consequence}") });
+    fn report_held_memory(&self, held: &UnreleasedMemory, consequence: &str) {
+        self.run.emit(TunerEvent::MemoryHeld { text: format!("{held}; {consequence}") });
     }
 }

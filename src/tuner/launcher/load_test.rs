@@ -7,29 +7,29 @@ use tokio::sync::watch;
 
 use super::attempt::LaunchReport;
 use super::devices::launch_devices;
-use super::failure::{conclude, crash, failed};
+use super::failure::{alarm_failure, crash, failed};
 use crate::config::Config;
 use crate::engine::MetricsPage;
-use crate::job::{follow, repeated};
+use crate::job::{repeated_prompts, start_after};
 use crate::load::{self, ArrivalPattern, LoadPlan, LoadTarget, RunFlow};
 use crate::metrics::{self, PrecisionTarget, RunPart, SummaryOptions, WatchOptions, WindowRecorder, summarize};
 use crate::server::Server;
-use crate::telemetry::{self, DeviceProcesses, Devices, LoadSpan, Scope};
+use crate::telemetry::{self, DeviceProcesses, LoadSpan, TelemetryScope, WatchedDevices};
 use crate::trial::{
     FailureKind, LaunchRecords, Measurement, Outcome, Replies, SampleFlaw, ServerTelemetry, SetAsideMeasurement,
 };
-use crate::tuner::context::ContextKeeper;
+use crate::tuner::context::RunContext;
 use crate::tuner::run::StudyRun;
 use crate::tuner::slots::SlotPlace;
 use crate::tuner::watchdog::Watchdog;
 use crate::tuner::{TrialPhase, TuneError, TunerEvent};
 
 /// The most samples on one server, until one has no flaw.
-const SAMPLES: u64 = 2;
+const MAX_SAMPLES: u64 = 2;
 
 /// The observer's records of a load. The load's thread writes them until the run has ended.
 #[derive(Default)]
-struct Seen {
+struct LoadObservation {
     recorder: WindowRecorder,
     stop: Option<metrics::StopReason>,
 }
@@ -37,7 +37,7 @@ struct Seen {
 /// The load on one ready server.
 pub(super) struct LoadTest<'l> {
     pub(super) run: &'l StudyRun<'l>,
-    pub(super) context: &'l ContextKeeper<'l>,
+    pub(super) context: &'l RunContext<'l>,
     pub(super) config: &'l Config,
     pub(super) place: &'l SlotPlace,
     pub(super) watchdog: &'l Watchdog,
@@ -54,26 +54,26 @@ impl LoadTest<'_> {
     /// If the load cannot be driven.
     pub(super) async fn run(&self, server: &mut Server, model: &str) -> Result<LaunchReport, TuneError> {
         let job = self.run.job;
-        let workload = &*job.workload.built;
+        let workload = &*job.workload.source;
         let mut plan = job.load.plan(job.seed);
-        let mut asked = follow(&mut plan, workload, 0);
+        let mut asked = start_after(&mut plan, workload, 0);
         let (mut known, mut set_aside) = (Vec::new(), Vec::new());
         for again in 1.. {
             let mut sample = self.sample(server, model, &plan, &mut known).await?;
-            let Some(Flawed { flaw, reasons }) = flawed(&sample.outcome) else {
+            let Some(FlawedSample { flaw, reasons }) = find_flaw(&sample.outcome) else {
                 sample.records.set_aside = set_aside;
                 return Ok(sample);
             };
-            asked = follow(&mut plan, workload, asked);
+            asked = start_after(&mut plan, workload, asked);
             // Prompts in the server's cache would make the second sample incomparable.
-            let is_last = again == SAMPLES || repeated(&plan, workload).is_some();
+            let is_last = again == MAX_SAMPLES || repeated_prompts(&plan, workload).is_some();
             let number = self.place.trial;
             match flaw {
                 SampleFlaw::ClientBound if is_last => {}
-                SampleFlaw::ClientBound => self.run.tell(TunerEvent::Void { number, reasons: reasons.clone() }),
+                SampleFlaw::ClientBound => self.run.emit(TunerEvent::SampleVoided { number, reasons: reasons.clone() }),
                 SampleFlaw::Disturbed => {
                     let (reasons, is_repeated) = (reasons.clone(), !is_last);
-                    self.run.tell(TunerEvent::Disturbed { number, reasons, is_repeated });
+                    self.run.emit(TunerEvent::Disturbed { number, reasons, is_repeated });
                 }
             }
             if is_last && flaw == SampleFlaw::Disturbed {
@@ -103,11 +103,11 @@ impl LoadTest<'_> {
         let job = self.run.job;
         let target = self.target(server, model);
         let telemetry = telemetry::ServerWatch::start(self.telemetry_scope(server, known));
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let follow = self.follower(plan, &seen, telemetry.mark());
+        let seen = Arc::new(Mutex::new(LoadObservation::default()));
+        let follow = self.load_observer(plan, &seen, telemetry.mark());
         let run = tokio::select! {
             biased;
-            status = server.exited() => {
+            status = server.wait_for_exit() => {
                 let _ = halt.send(true);
                 // The last levels of cache and memory help to explain the crash.
                 let telemetry = telemetry.stop().await.record(None, 0);
@@ -116,14 +116,15 @@ impl LoadTest<'_> {
             alarm = self.watchdog.alarm_under_load() => {
                 let _ = halt.send(true);
                 let telemetry = telemetry.stop().await.record(None, 0);
-                let outcome = Outcome::Failed(conclude(server, alarm, true).await);
+                let outcome = Outcome::Failed(alarm_failure(server, alarm, true).await);
                 return Ok(report(outcome, telemetry, None));
             }
-            run = load::drive(target, Arc::clone(&job.workload.built), plan.clone(), follow, halted) => run?,
+            run = load::drive(target, Arc::clone(&job.workload.source), plan.clone(), follow, halted) => run?,
         };
         let telemetry = telemetry.stop().await;
         known.clone_from(&telemetry.known);
-        let Seen { recorder, stop } = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
+        let LoadObservation { recorder, stop } =
+            std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
         let options = SummaryOptions {
             goodput: job.load.goodput.clone(),
             // An early end aborts requests, and a window over the whole load would lack them.
@@ -144,7 +145,7 @@ impl LoadTest<'_> {
                 measurement.server.clone_from(&record.summary);
                 measurement.disturbed.clone_from(&record.disturbed);
                 self.notice_absent(&measurement, &telemetry.notes);
-                let replies = Some(metrics::replies(&run, plan, &*job.workload.built));
+                let replies = Some(metrics::replies(&run, plan, &*job.workload.source));
                 report(Outcome::Measured(measurement), record, replies)
             }
             // The cause of a failure may have begun before the window.
@@ -161,14 +162,14 @@ impl LoadTest<'_> {
 
     /// Returns the observer of a load. The load's thread calls it. It reports progress, feeds the watchdog, and records
     /// arrivals in `seen`. It ends the load as soon as the outcome is certain.
-    fn follower(
+    fn load_observer(
         &self,
         plan: &LoadPlan,
-        seen: &Arc<Mutex<Seen>>,
+        seen: &Arc<Mutex<LoadObservation>>,
         mark: telemetry::WindowMark,
     ) -> impl FnMut(load::LoadEvent<'_>) -> RunFlow + Send + 'static {
         let (observer, seen, pulse) =
-            (Arc::clone(&self.run.observer), Arc::clone(seen), Arc::clone(&self.watchdog.pulse));
+            (Arc::clone(&self.run.observer), Arc::clone(seen), Arc::clone(&self.watchdog.reply_monitor));
         let number = self.place.trial;
         let mut watch = metrics::LoadWatch::new(self.watch_options(plan));
         let (mut done, mut of) = (0, 0);
@@ -181,7 +182,7 @@ impl LoadTest<'_> {
                         load::LoadPhase::Prepare => {}
                         load::LoadPhase::Warmup => enter(TrialPhase::WarmingUp),
                         load::LoadPhase::Measure => {
-                            mark.now();
+                            mark.request_sample();
                             enter(TrialPhase::Measuring);
                         }
                     }
@@ -190,7 +191,7 @@ impl LoadTest<'_> {
                     done += 1;
                     observer(TunerEvent::Progress { number, done, total: of });
                 }
-                load::LoadEvent::Tick(_) | load::LoadEvent::Warming(_) => {}
+                load::LoadEvent::Tick(_) | load::LoadEvent::WarmupTick(_) => {}
             }
             pulse.on(&event, Instant::now());
             let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -204,7 +205,7 @@ impl LoadTest<'_> {
     fn watch_options(&self, plan: &LoadPlan) -> WatchOptions {
         let (load, objective) = (&self.run.job.load, &self.run.job.objective);
         WatchOptions {
-            until: load.until.map(|relative| PrecisionTarget { metric: objective.metric.clone(), relative }),
+            until: load.target_precision.map(|relative| PrecisionTarget { metric: objective.metric.clone(), relative }),
             error_rate_limit: Some(load.max_error_rate),
             limits: objective.constraints.clone(),
             goodput: load.goodput.clone(),
@@ -229,16 +230,16 @@ impl LoadTest<'_> {
     }
 
     /// Returns the sources that telemetry reads during the load.
-    fn telemetry_scope(&self, server: &Server, known: &[DeviceProcesses]) -> Scope {
+    fn telemetry_scope(&self, server: &Server, known: &[DeviceProcesses]) -> TelemetryScope {
         let devices = launch_devices(self.run, self.place, self.config);
         let page = self.run.job.engine.engine.metrics();
-        Scope {
+        TelemetryScope {
             base_url: page.as_ref().map(|_| server.plain_url()),
             page: page.unwrap_or_else(MetricsPage::usual),
             processes: Some(server.processes()),
             host: true,
-            gpus: devices.map(|devices| Devices { known: known.to_vec(), ..devices }),
-            interval: telemetry::INTERVAL,
+            gpus: devices.map(|devices| WatchedDevices { known: known.to_vec(), ..devices }),
+            interval: telemetry::DEFAULT_INTERVAL,
         }
     }
 }
@@ -250,15 +251,15 @@ fn report(outcome: Outcome, telemetry: ServerTelemetry, replies: Option<Replies>
 
 /// A flaw of a measurement, with its reasons.
 #[derive(Debug, PartialEq)]
-struct Flawed {
+struct FlawedSample {
     flaw: SampleFlaw,
     reasons: String,
 }
 
 /// Returns the flaw of a measurement. A bottleneck of the load generator takes precedence over a disturbance.
-fn flawed(outcome: &Outcome) -> Option<Flawed> {
+fn find_flaw(outcome: &Outcome) -> Option<FlawedSample> {
     let measurement = outcome.measurement()?;
-    let flawed = |flaw, reasons: &[String]| Some(Flawed { flaw, reasons: reasons.join("; ") });
+    let flawed = |flaw, reasons: &[String]| Some(FlawedSample { flaw, reasons: reasons.join("; ") });
     match &measurement.client {
         Some(client) if !client.valid => flawed(SampleFlaw::ClientBound, &client.reasons),
         _ if !measurement.disturbed.is_empty() => flawed(SampleFlaw::Disturbed, &measurement.disturbed),
@@ -275,14 +276,14 @@ mod tests {
     fn a_sample_is_flawed_if_the_load_generator_was_the_bottleneck_or_others_used_the_devices() {
         let sample = |client: Option<ClientReport>, disturbed: &[&str]| {
             let disturbed = disturbed.iter().map(|&reason| reason.to_owned()).collect();
-            flawed(&Outcome::Measured(Measurement { client, disturbed, ..Measurement::default() }))
+            find_flaw(&Outcome::Measured(Measurement { client, disturbed, ..Measurement::default() }))
         };
-        let of = |flaw, reasons: &str| Some(Flawed { flaw, reasons: reasons.to_owned() });
+        let of = |flaw, reasons: &str| Some(FlawedSample { flaw, reasons: reasons.to_owned() });
         let sound = ClientReport { valid: true, ..ClientReport::default() };
         let busy = ClientReport { reasons: vec!["busy".to_owned(), "late".to_owned()], ..ClientReport::default() };
         assert_eq!((sample(None, &[]), sample(Some(sound.clone()), &[])), (None, None));
         assert_eq!(sample(Some(busy), &["hot"]), of(SampleFlaw::ClientBound, "busy; late"));
         assert_eq!(sample(Some(sound), &["hot", "used"]), of(SampleFlaw::Disturbed, "hot; used"));
-        assert_eq!(flawed(&failed(FailureKind::Crash, "gone".to_owned())), None);
+        assert_eq!(find_flaw(&failed(FailureKind::Crash, "gone".to_owned())), None);
     }
 }

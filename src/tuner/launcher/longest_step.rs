@@ -7,13 +7,13 @@ use crate::predict;
 use crate::stats::{median, to_f64};
 use crate::trial::Replies;
 use crate::tuner::TuneError;
-use crate::tuner::believe::twin_question;
 use crate::tuner::run::StudyRun;
+use crate::tuner::study_priors::twin_question;
 use crate::tuner::watchdog::{StepEstimate, largest_step};
 use crate::twin::Calibration;
 
 /// The most measured trials that are read from earlier runs. More of them delay the first launch and add little.
-const MOST_RECALLED: usize = 32;
+const MAX_RECALLED_TRIALS: usize = 32;
 
 /// Estimates the longest step of a launch, and learns from the study's measured launches.
 pub(super) struct StepForecast<'r> {
@@ -45,7 +45,7 @@ impl<'r> StepForecast<'r> {
         let forecast = Self { run, prefill: MeasuredPrefill::default() };
         let stored = run.store.present_trials(&run.study).await?;
         let trials = stored.iter().rev().map(|scored| &scored.trial);
-        for trial in trials.filter(|trial| trial.outcome.measurement().is_some()).take(MOST_RECALLED) {
+        for trial in trials.filter(|trial| trial.outcome.measurement().is_some()).take(MAX_RECALLED_TRIALS) {
             if let Some(replies) = run.store.replies(&run.study, trial.proposal.number).await? {
                 forecast.learn(&trial.proposal.config, &replies);
             }
@@ -57,7 +57,7 @@ impl<'r> StepForecast<'r> {
     /// than the engine runs at once: the others waited for replies.
     pub(super) fn learn(&self, config: &Config, replies: &Replies) {
         // The limit of concurrent requests is not known for other engines, so waiting would count as slowness.
-        let Some(resolved) = self.run.facts().resolve(&self.run.whole(config)) else { return };
+        let Some(resolved) = self.run.facts().resolve(&self.run.with_engine_args(config)) else { return };
         if self.requests_at_once() <= resolved.max_num_seqs
             && let Some(speed) = prefill_speed(replies)
         {
@@ -68,8 +68,8 @@ impl<'r> StepForecast<'r> {
     /// Estimates the longest step of a launch of this configuration: the longer of the twin's prediction and the
     /// estimate from measured launches.
     pub(super) fn longest_step(&self, config: &Config) -> StepEstimate {
-        let (longest, at_once) = (self.run.job.workload.built.longest(), self.requests_at_once());
-        let asked = self.run.whole(config);
+        let (longest, at_once) = (self.run.job.workload.source.longest(), self.requests_at_once());
+        let asked = self.run.with_engine_args(config);
         let budget = asked.get_i64("max-num-batched-tokens").and_then(|tokens| u64::try_from(tokens).ok());
         let calibration = Calibration::none();
         let question = twin_question(self.run.job, &self.run.installed, config.clone(), &calibration).ok();

@@ -7,18 +7,18 @@ mod failure;
 mod gate;
 mod load_test;
 mod longest_step;
-mod processes;
+mod launches;
 mod remedy;
 mod retry;
 
 use std::time::Instant;
 
 use self::attempt::LaunchAttempt;
-use self::command::{filling, variables};
+use self::command::{placeholder_values, variables};
 use self::gate::MemoryGate;
 use self::longest_step::StepForecast;
-use self::retry::RetryPatience;
-use super::context::ContextKeeper;
+use self::retry::RetryPolicy;
+use super::context::RunContext;
 use super::journal::Journal;
 use super::preflighter::Preflighter;
 use super::run::StudyRun;
@@ -31,15 +31,15 @@ use crate::trial::{FailureKind, LaunchCommand, LaunchRecords, Trial};
 pub use self::command::command_line;
 pub(super) use self::devices::device_without_leftovers;
 #[cfg(test)]
-pub(super) use self::failure::conclude;
+pub(super) use self::failure::alarm_failure;
 pub(super) use self::failure::failed;
-pub(super) use self::processes::{Launches, ProcessLaunches};
+pub(super) use self::launches::{Launches, ProcessLaunches};
 pub(super) use self::remedy::remedy;
 pub(super) use self::retry::UnresolvedFailure;
 pub use self::retry::{PauseEvidence, RetryPause};
 
 /// The most repetitions of a launch in a row because its port was in use. Each repetition uses another port.
-const MOST_COLLISIONS: usize = 3;
+const MAX_PORT_COLLISIONS: usize = 3;
 
 /// A trial and the slots that it is launched on.
 pub(super) struct LaunchOrder {
@@ -69,7 +69,7 @@ pub(super) enum LaunchEnd {
     /// The environment failed until the retries were exhausted.
     Unresolved(Box<UnresolvedFailure>),
     /// The run ends. The next run launches the trial again.
-    Ended(StudyEnding),
+    RunEnded(StudyEnding),
 }
 
 /// A finished order with its result.
@@ -82,10 +82,10 @@ pub(super) struct EndedOrder {
 pub(super) struct Launcher<'r> {
     run: &'r StudyRun<'r>,
     journal: &'r Journal<'r>,
-    context: &'r ContextKeeper<'r>,
+    context: &'r RunContext<'r>,
     preflighter: &'r Preflighter<'r>,
     gate: MemoryGate<'r>,
-    steps: StepForecast<'r>,
+    step_forecast: StepForecast<'r>,
 }
 
 impl<'r> Launcher<'r> {
@@ -96,15 +96,15 @@ impl<'r> Launcher<'r> {
     pub(super) async fn new(
         run: &'r StudyRun<'r>,
         journal: &'r Journal<'r>,
-        context: &'r ContextKeeper<'r>,
+        context: &'r RunContext<'r>,
         preflighter: &'r Preflighter<'r>,
     ) -> Result<Self, TuneError> {
         let steps = StepForecast::recall(run).await?;
-        Ok(Self { run, journal, context, preflighter, gate: MemoryGate::new(run, context), steps })
+        Ok(Self { run, journal, context, preflighter, gate: MemoryGate::new(run, context), step_forecast: steps })
     }
 
     /// Executes an order, with all of its launches.
-    pub(super) async fn carry_out(&self, mut order: LaunchOrder) -> EndedOrder {
+    pub(super) async fn execute(&self, mut order: LaunchOrder) -> EndedOrder {
         let result = self.launch(&order.pending, &mut order.place).await;
         EndedOrder { order, result }
     }
@@ -117,38 +117,40 @@ impl<'r> Launcher<'r> {
         let (number, config) = (proposal.number, &proposal.config);
         let log = run.log_path(number);
         let mut collisions = 0;
-        let mut patience = RetryPatience::new(run, self.journal, pending);
+        let mut patience = RetryPolicy::new(run, self.journal, pending);
         loop {
             if !self.gate.wait_for_memory(place, config).await {
-                return Ok(LaunchEnd::Ended(StudyEnding::Interrupted));
+                return Ok(LaunchEnd::RunEnded(StudyEnding::Interrupted));
             }
             // Taken in this order, the stored end of a trial (its begin plus its duration) is never later than the real
             // one.
             let (started_at, begin) = (run.time.timestamp(), Instant::now());
             let ports = place.ports().map_err(TuneError::Port)?;
             let variables = variables(run, place, &ports, config);
-            let filling = filling(run, place, &ports, &log, &variables);
+            let filling = placeholder_values(run, place, &ports, &log, &variables);
             let command = command_line(run.job, &run.installed, config, Some(&filling))?;
-            let launch =
-                LaunchCommand::redacted(&command, filling.values(run.job.launch_env(run.installed.device, config)));
+            let launch = LaunchCommand::redacted(
+                &command,
+                filling.fill_variables(run.job.launch_env(run.installed.device, config)),
+            );
             self.journal.begin(proposal, &launch, &started_at).await?;
             if let Some(placement) = place.placement(&ports) {
-                run.store.place(run.study.id, number, &placement).await?;
+                run.store.store_placement(run.study.id, number, &placement).await?;
             }
-            run.tell(TunerEvent::Phase { number, phase: TrialPhase::Starting });
+            run.emit(TunerEvent::Phase { number, phase: TrialPhase::Starting });
             let baselines = self.gate.levels_before(place, config).await;
-            let attempt = LaunchAttempt { launcher: self, config, place: &*place, filling: &filling };
+            let attempt = LaunchAttempt { launcher: self, config, place: &*place, placeholders: &filling };
             let Some(report) = attempt.run(command, variables).await? else {
-                return Ok(LaunchEnd::Ended(StudyEnding::Interrupted));
+                return Ok(LaunchEnd::RunEnded(StudyEnding::Interrupted));
             };
             if report.left_behind.is_none() {
                 self.gate.wait_for_release(place, baselines).await;
             }
             // Another process took the port first, so another port may work at once.
-            let again_at_once = report.failed_with(FailureKind::PortInUse) && collisions < MOST_COLLISIONS;
+            let again_at_once = report.failed_with(FailureKind::PortInUse) && collisions < MAX_PORT_COLLISIONS;
             collisions = if again_at_once { collisions + 1 } else { 0 };
             if let Some(replies) = &report.records.replies {
-                self.steps.learn(config, replies);
+                self.step_forecast.learn(config, replies);
             }
             let trial = Trial {
                 proposal: proposal.clone(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::trial::{Failure, FailureKind};
 use crate::tuner::run::StudyRun;
-use crate::tuner::watchdog::LEAST_DISK;
+use crate::tuner::watchdog::MIN_DISK_SPACE;
 
 /// Returns the next step for the user after a failure of the environment.
 pub(in crate::tuner) fn remedy(run: &StudyRun<'_>, failure: &Failure) -> String {
@@ -57,7 +57,7 @@ fn scarce(places: &[PathBuf]) -> Option<String> {
     let full = places.iter().filter_map(|place| {
         let space = nix::sys::statvfs::statvfs(place).ok()?;
         let is_low = |free: u64, all: u64, least: u64| all > 0 && free < least.max(all / 20);
-        let least = LEAST_DISK / space.fragment_size().max(1);
+        let least = MIN_DISK_SPACE / space.fragment_size().max(1);
         let low = is_low(space.blocks_available(), space.blocks(), least)
             || is_low(space.files_available(), space.files(), 0);
         let free = (space.blocks_available() * space.fragment_size()) >> 20;

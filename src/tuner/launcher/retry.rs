@@ -13,10 +13,10 @@ use crate::tuner::scheduler::{FailureClass, PendingTrial};
 use crate::tuner::{StopRequest, StudyEnding, TuneError, TunerEvent};
 
 /// The factor between two consecutive waits.
-const LONGER: u32 = 5;
+const WAIT_FACTOR: u32 = 5;
 
 /// Decides after each launch of a trial whether it is launched again.
-pub(super) struct RetryPatience<'l> {
+pub(super) struct RetryPolicy<'l> {
     run: &'l StudyRun<'l>,
     journal: &'l Journal<'l>,
     failures: FailuresInRow,
@@ -26,9 +26,9 @@ pub(super) struct RetryPatience<'l> {
 #[derive(Debug, Default)]
 struct FailuresInRow {
     /// The number of failed launches in a row that ends the retries.
-    most: u32,
+    limit: u32,
     /// Failures that a probe has attributed to configurations: a further launch would fail as well.
-    own: Arc<[FailureClass]>,
+    own_failures: Arc<[FailureClass]>,
     count: u32,
     since: Option<String>,
 }
@@ -69,10 +69,10 @@ pub enum PauseEvidence {
     NothingWorks,
 }
 
-impl<'l> RetryPatience<'l> {
+impl<'l> RetryPolicy<'l> {
     pub(super) fn new(run: &'l StudyRun<'l>, journal: &'l Journal<'l>, pending: &PendingTrial) -> Self {
-        let (most, own) = (pending.most_failures, Arc::clone(&pending.own_failures));
-        Self { run, journal, failures: FailuresInRow { most, own, ..FailuresInRow::default() } }
+        let (most, own) = (pending.max_failures, Arc::clone(&pending.own_failures));
+        Self { run, journal, failures: FailuresInRow { limit: most, own_failures: own, ..FailuresInRow::default() } }
     }
 }
 
@@ -81,17 +81,17 @@ impl FailuresInRow {
     fn add(&mut self, at: &str, failure: &Failure, first_wait: Duration) -> Option<Duration> {
         self.since.get_or_insert_with(|| at.to_owned());
         self.count += 1;
-        let is_worth_another = self.count < self.most && !self.own.contains(&FailureClass::of(failure));
-        is_worth_another.then(|| first_wait.saturating_mul(LONGER.saturating_pow(self.count - 1)))
+        let is_worth_another = self.count < self.limit && !self.own_failures.contains(&FailureClass::of(failure));
+        is_worth_another.then(|| first_wait.saturating_mul(WAIT_FACTOR.saturating_pow(self.count - 1)))
     }
 }
 
 /// Returns the failure, if the environment caused it: it is no evidence about the configuration.
-pub(in crate::tuner) fn incident(outcome: &Outcome) -> Option<&Failure> {
+pub(in crate::tuner) fn environment_failure(outcome: &Outcome) -> Option<&Failure> {
     outcome.failure().filter(|failure| failure.kind.blame() == Blame::Environment)
 }
 
-impl RetryPatience<'_> {
+impl RetryPolicy<'_> {
     /// Decides about an ended launch. Returns `None`, after the wait between the two launches, if the trial is to be
     /// launched again. `again_at_once` skips the wait, and the failure does not count.
     ///
@@ -102,7 +102,7 @@ impl RetryPatience<'_> {
         ended: EndedTrial,
         again_at_once: bool,
     ) -> Result<Option<LaunchEnd>, TuneError> {
-        let Some(failure) = incident(&ended.trial.outcome) else {
+        let Some(failure) = environment_failure(&ended.trial.outcome) else {
             return Ok(Some(LaunchEnd::Outcome(ended)));
         };
         // The tested rule predicts a failure. The failure is therefore no evidence about the environment, even if the
@@ -124,10 +124,10 @@ impl RetryPatience<'_> {
             let unresolved = UnresolvedFailure { ended, last, failures: self.failures.count, since };
             return Ok(Some(LaunchEnd::Unresolved(Box::new(unresolved))));
         };
-        self.run.tell(TunerEvent::Retry { incident: Box::new(last), wait });
+        self.run.emit(TunerEvent::Retry { incident: Box::new(last), wait });
         Ok(tokio::select! {
             biased;
-            () = self.run.stopped(StopRequest::Gently) => Some(LaunchEnd::Ended(StudyEnding::Interrupted)),
+            () = self.run.wait_for_stop(StopRequest::Graceful) => Some(LaunchEnd::RunEnded(StudyEnding::Interrupted)),
             () = tokio::time::sleep(wait) => None,
         })
     }
@@ -157,7 +157,7 @@ mod tests {
     use crate::trial::FailureKind;
 
     fn failures(most: u32, own: Arc<[FailureClass]>) -> FailuresInRow {
-        FailuresInRow { most, own, ..FailuresInRow::default() }
+        FailuresInRow { limit: most, own_failures: own, ..FailuresInRow::default() }
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
     fn only_failures_of_the_environment_are_incidents() {
         for kind in FailureKind::ALL {
             let outcome = crate::tuner::launcher::failed(kind, String::new());
-            assert_eq!(incident(&outcome).is_some(), kind.blame() == Blame::Environment, "{kind}");
+            assert_eq!(environment_failure(&outcome).is_some(), kind.blame() == Blame::Environment, "{kind}");
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::execution::ExecutionEnvironment;
 use crate::flag::FlagError;
 use crate::job::{Job, JobSearch};
 use crate::preflight::{
-    Disagreement, Preflight, PreflightError, PreflightLimits, PreflightSetup, PreflightVerdict, judge,
+    Disagreement, Preflight, PreflightError, PreflightLimits, PreflightSetup, PreflightVerdict, decide_finding,
 };
 use crate::rule::Finding;
 use crate::server::Marker;
@@ -40,7 +40,7 @@ pub fn preflight_setup(
     let Some(python) = engine.engine.preflight_python(&engine.command) else {
         return Err(format!("{:?} does not run with a Python of this machine", engine.command.join(" ")));
     };
-    let warm_up = question(job, installed, &job.parameters().fixed).map_err(|error| error.to_string())?;
+    let warm_up = preflight_arguments(job, installed, &job.search_space().fixed).map_err(|error| error.to_string())?;
     let marker = Marker::helper(database, &job.name, "preflight");
     let mut env = engine.env.clone();
     env.extend(job.device_order(installed.device));
@@ -51,7 +51,11 @@ pub fn preflight_setup(
 ///
 /// # Errors
 /// If the release does not have a flag of the configuration.
-pub fn question(job: &Job, installed: &ExecutionEnvironment, config: &Config) -> Result<Vec<String>, FlagError> {
+pub fn preflight_arguments(
+    job: &Job,
+    installed: &ExecutionEnvironment,
+    config: &Config,
+) -> Result<Vec<String>, FlagError> {
     let command = &job.engine.command;
     let begin = command.iter().position(|word| word == "serve").map_or(command.len(), |index| index + 1);
     let mut words = command_line(job, installed, config, None)?;
@@ -59,30 +63,31 @@ pub fn question(job: &Job, installed: &ExecutionEnvironment, config: &Config) ->
     // The parser expects a number in place of `{port}`, so the values are like those of a launch.
     let (name, log) = ("setpoint".to_owned(), "/dev/null".into());
     let (devices, processors) = ("all".to_owned(), "0".to_owned());
-    Ok(PlaceholderValues { port: 8000, name, log, trial: 0, devices, processors, variables: Vec::new() }.words(&words))
+    Ok(PlaceholderValues { port: 8000, name, log, trial: 0, devices, processors, variables: Vec::new() }
+        .fill_words(&words))
 }
 
 /// Checks configurations with the rules and the installed engine.
 pub(super) struct Preflighter<'r> {
     run: &'r StudyRun<'r>,
     /// Shared by running launches and the scheduler.
-    state: RwLock<State>,
+    state: RwLock<PreflightState>,
 }
 
 /// The preflight of a run: absent, not started yet, or running.
 #[derive(Debug, Default)]
-struct State {
+struct PreflightState {
     setup: Option<PreflightSetup>,
     preflight: Option<Preflight>,
     /// The release of the installed engine, once it has been compared with the study.
-    compared: Option<String>,
+    checked_release: Option<String>,
     /// Whether the rules have accepted a configuration in this run.
-    begun: bool,
+    has_accepted: bool,
     /// The packages that the engine's installation lacks, once the engine has reported them.
-    absent: Option<BTreeSet<String>>,
+    missing_packages: Option<BTreeSet<String>>,
 }
 
-impl State {
+impl PreflightState {
     async fn stop(&mut self) {
         if let Some(preflight) = self.preflight.take() {
             preflight.stop().await;
@@ -93,7 +98,7 @@ impl State {
 impl<'r> Preflighter<'r> {
     /// Creates a preflighter. Without `setup` only the rules decide.
     pub(super) fn new(run: &'r StudyRun<'r>, setup: Option<PreflightSetup>) -> Self {
-        Self { run, state: State { setup, ..State::default() }.into() }
+        Self { run, state: PreflightState { setup, ..PreflightState::default() }.into() }
     }
 
     /// Starts to import the engine. Returns at once.
@@ -114,20 +119,20 @@ impl<'r> Preflighter<'r> {
 
     /// Returns whether the rules have accepted a configuration in this run. The launch of the first one does not wait
     /// for the import.
-    pub(super) async fn has_begun(&self) -> bool {
-        self.state.read().await.begun
+    pub(super) async fn has_accepted(&self) -> bool {
+        self.state.read().await.has_accepted
     }
 
     /// Returns the packages that the engine's installation lacks, once the engine has reported them.
-    pub(super) async fn absent(&self) -> Option<BTreeSet<String>> {
-        self.state.read().await.absent.clone()
+    pub(super) async fn missing_packages(&self) -> Option<BTreeSet<String>> {
+        self.state.read().await.missing_packages.clone()
     }
 
     /// Waits until the import of the engine has ended or failed. From then on the preflight computes only on request.
-    pub(super) async fn settled(&self) {
+    pub(super) async fn wait_for_import(&self) {
         if let Some(preflight) = &self.state.read().await.preflight {
             // `ask` reports the reason of a failure.
-            let _ = preflight.ready().await;
+            let _ = preflight.wait_until_ready().await;
         }
     }
 
@@ -145,13 +150,13 @@ impl<'r> Preflighter<'r> {
         let findings = search.findings(config);
         let severity = findings.first().map(|finding| finding.severity).filter(|severity| severity.rejects());
         let later = severity.is_some_and(|severity| !severity.is_refusal());
-        let is_first = severity.is_none() && !std::mem::replace(&mut self.state.write().await.begun, true);
+        let is_first = severity.is_none() && !std::mem::replace(&mut self.state.write().await.has_accepted, true);
         let unasked = later || is_first;
         let answer = if unasked { None } else { self.ask(config).await? };
         let Some((verdict, engine_version)) = answer else {
             return Ok(findings.into_iter().next().filter(|finding| finding.severity.rejects()));
         };
-        let (finding, disagreement) = judge(findings, &verdict);
+        let (finding, disagreement) = decide_finding(findings, &verdict);
         let (engine, rule, message) = match disagreement {
             None => return Ok(finding.filter(|finding| finding.severity.rejects())),
             Some(Disagreement::FalseRejection(wrong)) => ("accept", Some(wrong.rule.to_owned()), wrong.message),
@@ -159,7 +164,7 @@ impl<'r> Preflighter<'r> {
         };
         let (trial, engine) = (Some(number), engine.to_owned());
         let difference = RuleDisagreement { trial, config: None, engine_version, engine, rule, message };
-        self.run.store.differ(self.run.study.id, &difference).await?;
+        self.run.store.store_disagreement(self.run.study.id, &difference).await?;
         Ok(finding.filter(|finding| finding.severity.rejects()))
     }
 
@@ -168,29 +173,29 @@ impl<'r> Preflighter<'r> {
         if self.run.job.engine.engine.preflight().is_none() {
             return Ok(None);
         }
-        let Ok(args) = question(self.run.job, &self.run.installed, config) else { return Ok(None) };
+        let Ok(args) = preflight_arguments(self.run.job, &self.run.installed, config) else { return Ok(None) };
         let mut state = self.state.write().await;
-        let Some(version) = self.compared(&mut state).await? else { return Ok(None) };
+        let Some(version) = self.check_release(&mut state).await? else { return Ok(None) };
         let Some(preflight) = &state.preflight else { return Ok(None) };
         match preflight.ask(&args, &std::collections::BTreeMap::new()).await {
             Ok(verdict) => Ok(Some((verdict, version))),
             Err(error) => {
-                self.unanswered(&mut state, &error).await;
+                self.report_missing_answer(&mut state, &error).await;
                 Ok(None)
             }
         }
     }
 
     /// Returns the release of the installed engine, after it has been compared with the study once.
-    async fn compared(&self, state: &mut State) -> Result<Option<String>, TuneError> {
+    async fn check_release(&self, state: &mut PreflightState) -> Result<Option<String>, TuneError> {
         let Some(preflight) = &state.preflight else { return Ok(None) };
-        if state.compared.is_some() {
-            return Ok(state.compared.clone());
+        if state.checked_release.is_some() {
+            return Ok(state.checked_release.clone());
         }
-        let installed = match preflight.ready().await {
+        let installed = match preflight.wait_until_ready().await {
             Ok(installed) => installed,
             Err(error) => {
-                self.unanswered(state, &error).await;
+                self.report_missing_answer(state, &error).await;
                 return Ok(None);
             }
         };
@@ -202,19 +207,19 @@ impl<'r> Preflighter<'r> {
                 "it refuses the defaults, although the engine has served them: {message}; from now on only the rules \
                  decide"
             );
-            self.run.tell(TunerEvent::Preflight { text });
+            self.run.emit(TunerEvent::Preflight { text });
             state.stop().await;
             return Ok(None);
         }
-        state.absent = Some(installed.absent.clone());
-        state.compared = Some(installed.version.clone());
-        Ok(state.compared.clone())
+        state.missing_packages = Some(installed.missing_packages.clone());
+        state.checked_release = Some(installed.version.clone());
+        Ok(state.checked_release.clone())
     }
 
     /// Reports a missing answer. Stops the preflight if it can never answer.
-    async fn unanswered(&self, state: &mut State, error: &PreflightError) {
+    async fn report_missing_answer(&self, state: &mut PreflightState, error: &PreflightError) {
         let consequence = if error.is_final() { "; from now on only the rules decide" } else { "" };
-        self.run.tell(TunerEvent::Preflight { text: format!("{error}{consequence}") });
+        self.run.emit(TunerEvent::Preflight { text: format!("{error}{consequence}") });
         if error.is_final() {
             state.stop().await;
         }

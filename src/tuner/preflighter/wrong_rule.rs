@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Preflighter, question};
+use super::{Preflighter, preflight_arguments};
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::job::Job;
@@ -36,7 +36,7 @@ pub async fn wrong_rules(
     let mut wrong = Vec::new();
     for removed in removal.rules.iter().filter(|removed| removed.severity.is_refusal()) {
         // A configuration that cannot be spelt for this release does not concern the rule.
-        let Ok(args) = question(job, installed, &removed.config) else { continue };
+        let Ok(args) = preflight_arguments(job, installed, &removed.config) else { continue };
         if preflight.ask(&args, &BTreeMap::new()).await?.rejection().is_none() {
             let (rule, config, message) = (removed.rule, removed.config.clone(), removed.example.clone());
             wrong.push(WrongRule { rule, config, message });
@@ -56,7 +56,7 @@ impl Preflighter<'_> {
             return Ok(&[]);
         }
         let mut wrong = Vec::new();
-        for stored in self.run.store.differences(self.run.study.id).await? {
+        for stored in self.run.store.disagreements(self.run.study.id).await? {
             let is_example = stored.trial.is_none() && stored.engine == "accept";
             let is_same = stored.engine_version.parse() == Ok(self.run.installed.version);
             let Some(removed) = removal.rules.iter().find(|removed| Some(removed.rule) == stored.rule.as_deref())
@@ -67,7 +67,7 @@ impl Preflighter<'_> {
                 let config = stored.config.as_deref().and_then(|key| serde_json::from_str(key).ok());
                 let config = config.unwrap_or_else(|| removed.config.clone());
                 let found = WrongRule { rule: removed.rule, config, message: stored.message };
-                self.run.tell(TunerEvent::WrongRule(found));
+                self.run.emit(TunerEvent::WrongRule(found));
                 wrong.push(removed.rule);
             }
         }
@@ -77,14 +77,17 @@ impl Preflighter<'_> {
 
     /// Returns the rules to set aside, after they are stored and reported. The list is empty if the engine does not
     /// answer.
-    pub(in crate::tuner) async fn contradicted(&self, removal: &SpaceRemoval) -> Result<Vec<&'static str>, TuneError> {
+    pub(in crate::tuner) async fn find_contradicted_rules(
+        &self,
+        removal: &SpaceRemoval,
+    ) -> Result<Vec<&'static str>, TuneError> {
         let mut state = self.state.write().await;
-        let Some(engine_version) = self.compared(&mut state).await? else { return Ok(Vec::new()) };
+        let Some(engine_version) = self.check_release(&mut state).await? else { return Ok(Vec::new()) };
         let Some(preflight) = &state.preflight else { return Ok(Vec::new()) };
         let wrong = match wrong_rules(self.run.job, &self.run.installed, removal, preflight).await {
             Ok(wrong) => wrong,
             Err(error) => {
-                self.unanswered(&mut state, &error).await;
+                self.report_missing_answer(&mut state, &error).await;
                 return Ok(Vec::new());
             }
         };
@@ -97,8 +100,8 @@ impl Preflighter<'_> {
                 rule: Some(found.rule.to_owned()),
                 message: found.message.clone(),
             };
-            self.run.store.differ(self.run.study.id, &difference).await?;
-            self.run.tell(TunerEvent::WrongRule(found.clone()));
+            self.run.store.store_disagreement(self.run.study.id, &difference).await?;
+            self.run.emit(TunerEvent::WrongRule(found.clone()));
         }
         Ok(wrong.into_iter().map(|found| found.rule).collect())
     }

@@ -12,7 +12,7 @@ use crate::tuner::time::RunTime;
 const MARGIN: f64 = 1.1;
 
 /// The percentile of the study's launches that serves as the expected duration.
-const USUAL: f64 = 75.0;
+const EXPECTED_PERCENTILE: f64 = 75.0;
 
 /// The clock of a run.
 #[derive(Debug)]
@@ -27,13 +27,13 @@ pub(super) struct RunClock {
     launches: Vec<(String, Duration)>,
     /// Seconds from the end of a launch of this run to the next one. They include the suggestion, the storage of the
     /// trial, and a wait for memory that is still in use.
-    between: Vec<f64>,
+    gaps_s: Vec<f64>,
     last_end: Option<Timestamp>,
 }
 
 impl RunClock {
     pub(super) fn new(time: RunTime, limit: Option<Duration>, expected: Option<Duration>) -> Self {
-        Self { time, limit, expected, launches: Vec::new(), between: Vec::new(), last_end: None }
+        Self { time, limit, expected, launches: Vec::new(), gaps_s: Vec::new(), last_end: None }
     }
 
     /// Learns from a launch. Failures are left out: a start-up timeout is no evidence about a working launch.
@@ -49,16 +49,16 @@ impl RunClock {
         self.learn(trial);
         let Ok(began) = trial.started_at.parse::<Timestamp>() else { return };
         if let Some(last) = self.last_end {
-            self.between.push(began.duration_since(last).as_secs_f64().max(0.0));
+            self.gaps_s.push(began.duration_since(last).as_secs_f64().max(0.0));
         }
         self.last_end = began.checked_add(Duration::from_secs_f64(trial.elapsed_s.max(0.0))).ok();
     }
 
     /// Returns the expected time from the end of a launch to the next one.
-    fn between(&self) -> Duration {
-        let mut seconds = self.between.clone();
+    fn expected_gap(&self) -> Duration {
+        let mut seconds = self.gaps_s.clone();
         seconds.sort_by(f64::total_cmp);
-        percentile(&seconds, USUAL).map(Duration::from_secs_f64).unwrap_or_default()
+        percentile(&seconds, EXPECTED_PERCENTILE).map(Duration::from_secs_f64).unwrap_or_default()
     }
 
     /// Returns the budget's time; `None` without a limit.
@@ -67,13 +67,13 @@ impl RunClock {
     }
 
     /// Returns the time left; `None` without a limit.
-    pub(super) fn left(&self) -> Option<Duration> {
+    pub(super) fn time_left(&self) -> Option<Duration> {
         self.limit.map(|limit| limit.saturating_sub(self.time.elapsed()))
     }
 
     /// Returns whether this much time is left. For an unknown duration, zero, any time left is enough.
-    pub(super) fn has(&self, needed: Duration) -> bool {
-        self.left().is_none_or(|left| !left.is_zero() && left >= needed)
+    pub(super) fn has_time(&self, needed: Duration) -> bool {
+        self.time_left().is_none_or(|left| !left.is_zero() && left >= needed)
     }
 
     /// Returns the expected duration of a launch, from its spawn until its memory is released. Zero if nothing is
@@ -81,20 +81,20 @@ impl RunClock {
     pub(super) fn launch(&self) -> Duration {
         let mut seconds: Vec<_> = self.launches.iter().map(|(_, duration)| duration.as_secs_f64()).collect();
         seconds.sort_by(f64::total_cmp);
-        let usual = percentile(&seconds, USUAL).map(Duration::from_secs_f64);
+        let usual = percentile(&seconds, EXPECTED_PERCENTILE).map(Duration::from_secs_f64);
         usual.or(self.expected).unwrap_or_default()
     }
 
     /// Returns the expected duration of a configuration's launch, by its key: the longest of its own launches, if it
     /// has any.
-    pub(super) fn launch_of(&self, config_key: &str) -> Duration {
+    pub(super) fn expected_launch_of(&self, config_key: &str) -> Duration {
         let own = self.launches.iter().filter(|(key, _)| key == config_key).map(|(_, duration)| *duration);
         own.max().unwrap_or_else(|| self.launch())
     }
 
     /// Returns the time for the confirmation: `rounds` launches of each of these configurations.
     pub(super) fn reserve<'a>(&self, config_keys: impl Iterator<Item = &'a str>, rounds: u32) -> Duration {
-        let round: Duration = config_keys.map(|key| self.launch_of(key) + self.between()).sum();
+        let round: Duration = config_keys.map(|key| self.expected_launch_of(key) + self.expected_gap()).sum();
         round.mul_f64(MARGIN).saturating_mul(rounds)
     }
 }
@@ -127,8 +127,8 @@ mod tests {
         clock.learn(&interference);
         assert!((clock.launch().as_secs_f64() - 37.5).abs() < 1e-9, "{:?}", clock.launch());
         let key = |seqs| launch(seqs, 0.0).proposal.config.key();
-        assert_eq!(clock.launch_of(&key(2)), 22 * SECOND);
-        assert_eq!(clock.launch_of(&key(9)), clock.launch());
+        assert_eq!(clock.expected_launch_of(&key(2)), 22 * SECOND);
+        assert_eq!(clock.expected_launch_of(&key(9)), clock.launch());
         let reserve = clock.reserve([&*key(2), &*key(1)].into_iter(), 2);
         assert!((reserve.as_secs_f64() - 2.0 * 1.1 * 32.0).abs() < 1e-9, "{reserve:?}");
     }
@@ -146,10 +146,10 @@ mod tests {
 
     #[test]
     fn every_launch_fits_without_a_limit_and_none_at_its_end() {
-        assert!(RunClock::new(RunTime::machine(), None, None).has(Duration::MAX));
+        assert!(RunClock::new(RunTime::machine(), None, None).has_time(Duration::MAX));
         let clock = RunClock::new(RunTime::simulated(), Some(60 * SECOND), None);
-        assert!(clock.has(59 * SECOND) && !clock.has(61 * SECOND));
+        assert!(clock.has_time(59 * SECOND) && !clock.has_time(61 * SECOND));
         clock.time.advance_to(60 * SECOND);
-        assert!(!clock.has(Duration::ZERO), "an unknown duration needs some time as well");
+        assert!(!clock.has_time(Duration::ZERO), "an unknown duration needs some time as well");
     }
 }

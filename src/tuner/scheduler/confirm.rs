@@ -20,7 +20,11 @@ impl Scheduler<'_> {
         let baseline =
             self.run.store.baseline(&self.run.study).await?.map(|baseline| baseline.first.trial.proposal.config);
         let verdict = self.run.store.verdict(&self.run.study).await?;
-        let best = self.run.store.leaders(&self.run.study, self.run.job.objective.goal, verdict.as_ref(), 2).await?;
+        let best = self
+            .run
+            .store
+            .leading_configurations(&self.run.study, self.run.job.objective.goal, verdict.as_ref(), 2)
+            .await?;
         let challenger = best.into_iter().find(|ranked| Some(&ranked.first.trial.proposal.config) != baseline.as_ref());
         let why = match challenger.as_ref().map(|ranked| ranked.expected.is_some()) {
             Some(true) => "measured again: expected to be the best of all measured configurations",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Scheduler, SpentCosts};
+use super::{LaunchCostHistory, Scheduler};
 use crate::job::{SamplerQuestion, StopRule};
 use crate::sampler::{Judgement, KnownOutcome, PastTrial};
 use crate::store::{ExpectedConfiguration, StoredVerdict};
@@ -10,7 +10,10 @@ use crate::trial::Origin;
 use crate::tuner::{StudyEnding, TuneError, TunerEvent};
 
 /// Computes the answer to a question on a thread of its own.
-pub(super) async fn aside<T: Send + 'static>(question: &Arc<SamplerQuestion>, ask: fn(&SamplerQuestion) -> T) -> T {
+pub(super) async fn ask_on_thread<T: Send + 'static>(
+    question: &Arc<SamplerQuestion>,
+    ask: fn(&SamplerQuestion) -> T,
+) -> T {
     let question = Arc::clone(question);
     match tokio::task::spawn_blocking(move || ask(&question)).await {
         Ok(answer) => answer,
@@ -21,7 +24,7 @@ pub(super) async fn aside<T: Send + 'static>(question: &Arc<SamplerQuestion>, as
 
 /// Returns whether a trial belongs to the sampler's history. Probes and tests of rules count only if they were
 /// measured: their failures concern the environment or the rule.
-fn is_shown(past: &PastTrial) -> bool {
+fn is_in_history(past: &PastTrial) -> bool {
     match past.origin {
         Origin::Probe | Origin::RuleTest => past.measured().is_some(),
         _ => past.origin.is_ranked(),
@@ -30,10 +33,10 @@ fn is_shown(past: &PastTrial) -> bool {
 
 /// Returns whether the last `enough.trials` trials, including the next one, each had an expected gain below
 /// `enough.gain`.
-fn is_enough(enough: StopRule, next_gain: f64, history: &[PastTrial]) -> bool {
+fn has_converged(enough: StopRule, next_gain: f64, history: &[PastTrial]) -> bool {
     let before = enough.trials.saturating_sub(1) as usize;
     // Only launched trials count.
-    let launched = |past: &&PastTrial| past.origin.is_searched() && !matches!(past.known, KnownOutcome::Rejected);
+    let launched = |past: &&PastTrial| past.origin.is_search_trial() && !matches!(past.outcome, KnownOutcome::Rejected);
     let gains = history.iter().rev().filter(launched).map(|past| past.expected_gain);
     let small = gains.take(before).take_while(|gain| gain.is_some_and(|gain| gain < enough.gain)).count();
     next_gain < enough.gain && small == before
@@ -42,12 +45,12 @@ fn is_enough(enough: StopRule, next_gain: f64, history: &[PastTrial]) -> bool {
 impl Scheduler<'_> {
     /// Builds the question to the sampler. The history is in the order of numbers, independent of the order of ends.
     pub(super) async fn question(&self) -> Arc<SamplerQuestion> {
-        let absent = self.preflighter.absent().await;
-        let search = self.scope.search.knowing(&self.known, absent.as_ref());
-        let shown = self.history.iter().filter(|past| is_shown(past)).cloned().collect();
-        let launches = self.spent.as_ref().map(SpentCosts::launches);
-        let left = self.run.job.budget.left(self.launches());
-        search.question(shown, self.priors.clone()).costing(launches).ending(left).into()
+        let absent = self.preflighter.missing_packages().await;
+        let search = self.scope.search.with_learned(&self.learned_memory, absent.as_ref());
+        let shown = self.history.iter().filter(|past| is_in_history(past)).cloned().collect();
+        let launches = self.launch_costs.as_ref().map(LaunchCostHistory::launches);
+        let left = self.run.job.budget.launches_left(self.launches());
+        search.question(shown, self.priors.clone()).with_launch_costs(launches).with_trials_left(left).into()
     }
 
     /// Judges all measurements, stores the verdict, and reports its new notices.
@@ -62,40 +65,45 @@ impl Scheduler<'_> {
         &mut self,
         question: &Arc<SamplerQuestion>,
     ) -> Result<Option<StoredVerdict>, TuneError> {
-        if !self.history.iter().any(|past| is_shown(past) && past.measured().is_some()) {
+        if !self.history.iter().any(|past| is_in_history(past) && past.measured().is_some()) {
             return Ok(None);
         }
-        let Some(judgement) = aside(question, SamplerQuestion::judge).await else { return Ok(None) };
+        let Some(judgement) = ask_on_thread(question, SamplerQuestion::judge).await else { return Ok(None) };
         for text in &judgement.notes {
             if self.noticed.insert(text.clone()) {
-                self.run.tell(TunerEvent::Noticed { text: text.clone() });
+                self.run.emit(TunerEvent::Notice { text: text.clone() });
             }
         }
-        let verdict = self.verdict(question.asked(), &judgement);
-        self.run.store.judge(self.run.study.id, &verdict).await?;
+        let verdict = self.verdict(question.sampler_name(), &judgement);
+        self.run.store.store_verdict(self.run.study.id, &verdict).await?;
         Ok(Some(verdict))
     }
 
     /// Converts a judgement for the database. Indices in the sampler's history become numbers of trials.
     fn verdict(&self, sampler: &str, judgement: &Judgement) -> StoredVerdict {
-        let shown = self.history.iter().enumerate().filter(|(_, past)| is_shown(past));
+        let shown = self.history.iter().enumerate().filter(|(_, past)| is_in_history(past));
         let numbers: Vec<_> = shown.map(|(number, _)| u32::try_from(number).unwrap_or(u32::MAX)).collect();
         let expected = |pick: &crate::sampler::Pick| {
             let (value, deviation) = (*pick.values.first()?)?;
-            Some(ExpectedConfiguration { trial: *numbers.get(pick.place)?, value, deviation, feasible: pick.feasible })
+            Some(ExpectedConfiguration {
+                trial: *numbers.get(pick.history_index)?,
+                value,
+                deviation,
+                feasible: pick.feasible,
+            })
         };
         StoredVerdict {
             sampler: sampler.to_owned(),
             ranking: judgement.ranking.iter().filter_map(expected).collect(),
-            remaining: judgement.remaining,
+            remaining: judgement.remaining_gain,
             next_gain: judgement.next_gain,
         }
     }
 
     /// Returns the ending of the search if enough trials in a row had too little expected gain.
     pub(super) fn converged(&self, verdict: &StoredVerdict) -> Option<StudyEnding> {
-        let (enough, next_gain) = (self.run.job.budget.enough, verdict.next_gain?);
-        let is_enough = is_enough(enough, next_gain, &self.history);
+        let (enough, next_gain) = (self.run.job.budget.stop_rule, verdict.next_gain?);
+        let is_enough = has_converged(enough, next_gain, &self.history);
         let (below, trials, remaining) = (enough.gain, enough.trials, verdict.remaining);
         is_enough.then_some(StudyEnding::Converged { next_gain, below, trials, remaining })
     }
@@ -113,7 +121,7 @@ mod tests {
             expected_gain,
             ..PastTrial::new(origin, Config::new(), known)
         };
-        let ends = |trials: &[PastTrial], next| is_enough(enough, next, trials);
+        let ends = |trials: &[PastTrial], next| has_converged(enough, next, trials);
         let (small, large) = (past("a", KnownOutcome::Failed, Some(0.001)), past("a", KnownOutcome::Failed, Some(0.1)));
         let unknown = past("a", KnownOutcome::Failed, None);
         let (rejected, confirmed) =
@@ -125,7 +133,7 @@ mod tests {
         assert!(!ends(&[small.clone(), large, small.clone()], 0.001));
         assert!(!ends(&[small.clone(), unknown, small.clone()], 0.001));
         assert!(!ends(&[baseline, small.clone()], 0.001), "too few");
-        assert!(is_enough(StopRule { trials: 1, ..enough }, 0.001, &[]));
-        assert!(!is_enough(StopRule { gain: 0.0, trials: 1 }, 0.0, &[]), "it is switched off");
+        assert!(has_converged(StopRule { trials: 1, ..enough }, 0.001, &[]));
+        assert!(!has_converged(StopRule { gain: 0.0, trials: 1 }, 0.0, &[]), "it is switched off");
     }
 }

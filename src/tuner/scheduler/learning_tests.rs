@@ -37,12 +37,12 @@ impl Sampler for Learner {
         assert_eq!(ask.defaults.get_i64("tensor-parallel-size"), Some(1));
         let mut sum = 7_u64;
         for (place, past) in ask.history.iter().enumerate() {
-            let told = match &past.known {
+            let told = match &past.outcome {
                 KnownOutcome::Measured(measured) => value(measured).to_bits(),
                 KnownOutcome::Failed => 1,
                 KnownOutcome::Rejected => 2,
                 KnownOutcome::Pending => 3,
-                KnownOutcome::Lost => 4,
+                KnownOutcome::Inconclusive => 4,
             };
             sum = sum.wrapping_mul(31).wrapping_add(told).wrapping_add(place as u64);
         }
@@ -51,7 +51,7 @@ impl Sampler for Learner {
         free.retain(|config| !seen.contains(&config.key()) && (ask.allowed)(config));
         let count = u64::try_from(free.len()).ok().filter(|count| *count > 0)?;
         let config = free.swap_remove(usize::try_from(sum % count).ok()?);
-        Some(Suggestion { config, why: format!("{:?} are left", ask.left) })
+        Some(Suggestion { config, why: format!("{:?} are left", ask.trials_left) })
     }
 
     /// Ranks the second best measurement first.
@@ -63,7 +63,11 @@ impl Sampler for Learner {
                     |past: &PastTrial| past.config == ask.history[*place].config && past.measured().is_some();
                 ask.history.iter().position(is_first) == Some(*place)
             })
-            .map(|(place, measured)| Pick { place, values: vec![Some((value(measured), 0.01))], feasible: 1.0 })
+            .map(|(place, measured)| Pick {
+                history_index: place,
+                values: vec![Some((value(measured), 0.01))],
+                feasible: 1.0,
+            })
             .collect();
         let (count, known) = (ranking.len(), ask.history.iter().filter(|past| past.measured().is_some()).count());
         ranking.sort_by(|a, b| b.values[0].unwrap().0.total_cmp(&a.values[0].unwrap().0));
@@ -74,7 +78,7 @@ impl Sampler for Learner {
             front: Vec::new(),
             pick: ranking.first().cloned(),
             ranking,
-            remaining: Some([0.0, 0.01, 0.02]),
+            remaining_gain: Some([0.0, 0.01, 0.02]),
             next_gain: Some(1.0 / to_f64(known * known)),
             notes: vec!["seen".to_owned()],
         })
@@ -149,7 +153,7 @@ async fn a_search_that_no_longer_pays_ends_with_its_confirmation_and_stays_ended
     // The pick, and not the best single measurement.
     let verdict = bench.store.verdict(&bench.study).await.unwrap();
     let goal = bench.job.objective.goal;
-    let leaders = bench.store.leaders(&bench.study, goal, verdict.as_ref(), 1).await.unwrap();
+    let leaders = bench.store.leading_configurations(&bench.study, goal, verdict.as_ref(), 1).await.unwrap();
     let best = bench.store.best(&bench.study, goal, 1).await.unwrap();
     assert_ne!(leaders[0].first.trial.proposal.config, best[0].first.trial.proposal.config);
     assert!(confirmed.iter().any(|row| row.proposal.config == leaders[0].first.trial.proposal.config));
@@ -158,7 +162,7 @@ async fn a_search_that_no_longer_pays_ends_with_its_confirmation_and_stays_ended
     let before = bench.decided().await;
     assert_eq!(finish(&bench, 2, EndOrder::default()).await, ending);
     assert_eq!(bench.decided().await, before);
-    bench.job.budget.enough.gain = 0.0;
+    bench.job.budget.stop_rule.gain = 0.0;
     bench.job.budget.trials = Some(40);
     assert_eq!(finish(&bench, 3, EndOrder::default()).await, StudyEnding::TrialsSpent, "it is switched off");
 }
@@ -169,7 +173,7 @@ async fn notes_of_the_sampler_are_reported_once() {
     let mut run = bench.study_run().await;
     let (sender, told) = std::sync::mpsc::channel();
     run.observer = Arc::new(move |event| {
-        if let TunerEvent::Noticed { text } = event {
+        if let TunerEvent::Notice { text } = event {
             // The receiver may be gone after the test.
             let _ = sender.send(text);
         }
@@ -181,7 +185,7 @@ async fn notes_of_the_sampler_are_reported_once() {
                 let result = pretended(&pending.proposal, &place, EndOrder::default());
                 assert_eq!(settle(&mut scheduler, LaunchOrder { pending, place }, result).await, None);
             }
-            NextAction::Propose => {}
+            NextAction::AskAgain => {}
             NextAction::Wait => panic!("nothing runs"),
             NextAction::End(ending) => break assert_eq!(ending, StudyEnding::TrialsSpent),
         }
@@ -239,7 +243,7 @@ impl Sampler for Believer {
         "for tests"
     }
 
-    fn believes(&self) -> bool {
+    fn uses_priors(&self) -> bool {
         true
     }
 
@@ -267,7 +271,7 @@ async fn priors_of_the_twin_and_of_earlier_studies_are_equal_in_a_later_run() {
     let mut run = bench.study_run().await;
     let (sender, told) = std::sync::mpsc::channel();
     run.observer = Arc::new(move |event| {
-        if let TunerEvent::Noticed { text } = event {
+        if let TunerEvent::Notice { text } = event {
             // The receiver may be gone after the test.
             let _ = sender.send(text);
         }
@@ -339,11 +343,14 @@ async fn expected_launch_costs_follow_from_stored_trials() {
                 NextAction::Launch(LaunchOrder { pending, place }) => {
                     let result = Ok(LaunchEnd::Outcome(compiled(&pending.proposal, &place)));
                     assert_eq!(
-                        scheduler.settle(EndedOrder { order: LaunchOrder { pending, place }, result }).await.unwrap(),
+                        scheduler
+                            .process_end(EndedOrder { order: LaunchOrder { pending, place }, result })
+                            .await
+                            .unwrap(),
                         None
                     );
                 }
-                NextAction::Propose => {}
+                NextAction::AskAgain => {}
                 NextAction::Wait => panic!("nothing runs"),
                 NextAction::End(ending) => break assert_eq!(ending, StudyEnding::TrialsSpent),
             }

@@ -1,35 +1,37 @@
 //! The scheduler of a run: it chooses the next launch and its slots, learns from the outcomes, and ends the run.
 
-mod broken;
+mod failed_starts;
 mod clock;
 mod confirm;
-mod crowd;
+mod interference_trials;
 mod judge;
 mod probe;
 mod propose;
 mod rule_test;
-mod spent;
-mod suspicion;
+mod launch_costs;
+mod slot_failures;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::broken::{FailedStarts, MOST_FAILED_STARTS};
 use self::clock::RunClock;
+use self::failed_starts::{FailedStarts, MAX_FAILED_STARTS};
+use self::launch_costs::LaunchCostHistory;
 use self::probe::Probe;
-use self::spent::SpentCosts;
-pub(super) use self::suspicion::FailureClass;
-use self::suspicion::Suspicion;
+pub(super) use self::slot_failures::FailureClass;
+use self::slot_failures::SlotFailures;
 use super::estimate::{FigureSource, estimate};
 use super::journal::Journal;
 use super::launcher::{EndedOrder, EndedTrial, LaunchEnd, LaunchOrder};
 use super::preflighter::Preflighter;
 use super::run::StudyRun;
-use super::slots::{Pool, SlotPlace};
-use super::{BudgetPlan, StopRequest, StudyEnding, TrialPhase, TuneError, TunerEvent, beliefs, learned};
-use crate::job::{JobSearch, past};
+use super::slots::{SlotPlace, SlotPool};
+use super::{
+    BudgetPlan, StopRequest, StudyEnding, TrialPhase, TuneError, TunerEvent, read_learned_memory, read_priors,
+};
+use crate::job::{JobSearch, past_trial};
 use crate::memory::LearnedMemory;
 use crate::rule::{Finding, SpaceRemoval};
 use crate::sampler::{PastTrial, SamplerPrior};
@@ -38,10 +40,10 @@ use crate::store::{ScoredTrial, StoredProposal};
 use crate::trial::{FailureKind, Origin, Outcome, Proposal, Rejection, Trial};
 
 /// The number of rejected configurations in a row after which the space counts as having no valid one.
-const MOST_REJECTED: usize = 1000;
+const MAX_REJECTED_IN_ROW: usize = 1000;
 
 /// The largest expected duration of a launch that the plan uses.
-const MOST_EXPECTED: Duration = Duration::from_hours(24);
+const MAX_EXPECTED_LAUNCH: Duration = Duration::from_hours(24);
 
 /// A trial that has a number and no outcome.
 #[derive(Clone, Debug)]
@@ -50,25 +52,25 @@ pub(super) struct PendingTrial {
     /// Whether it needs no further check by the rules and the engine.
     checked: bool,
     /// The number of failed launches in a row that ends the retries. Only failures of the environment count.
-    pub(super) most_failures: u32,
+    pub(super) max_failures: u32,
     /// Failures that a probe has attributed to configurations.
     pub(super) own_failures: Arc<[FailureClass]>,
     /// Whether it runs without neighbours, because they may have taken the memory that it lacked.
-    apart: bool,
+    needs_isolation: bool,
 }
 
 /// The next step of a run.
 pub(super) enum NextAction {
     Launch(LaunchOrder),
     /// A proposal was rejected before its launch. The caller asks for the next step again.
-    Propose,
+    AskAgain,
     /// Nothing, until one of the running launches has ended.
     Wait,
     End(StudyEnding),
 }
 
 /// The search space under the present rules.
-struct Scope<'a> {
+struct SearchScope<'a> {
     search: JobSearch<'a>,
     /// The part of the space that the rules remove.
     removal: SpaceRemoval,
@@ -83,10 +85,10 @@ pub(super) struct Scheduler<'r> {
     journal: &'r Journal<'r>,
     preflighter: &'r Preflighter<'r>,
     /// Whether the installed engine was already asked about wrong rules.
-    rules_asked: bool,
-    scope: Scope<'r>,
+    rules_checked: bool,
+    scope: SearchScope<'r>,
     /// The memory model's observations of earlier starts.
-    known: LearnedMemory,
+    learned_memory: LearnedMemory,
     clock: RunClock,
     /// The key of the best feasible configuration.
     best_key: Option<String>,
@@ -98,12 +100,12 @@ pub(super) struct Scheduler<'r> {
     priors: Vec<SamplerPrior>,
     /// Costs of the study's launches; `None` for the simulated engine, and if the twin cannot simulate this engine's
     /// start.
-    spent: Option<SpentCosts>,
+    launch_costs: Option<LaunchCostHistory>,
     /// Notices of the sampler's model that were already shown.
     noticed: BTreeSet<String>,
     /// Trials that an earlier run has left without an outcome, and trials that found no free slots yet.
     waiting: VecDeque<PendingTrial>,
-    pool: Pool,
+    pool: SlotPool,
     /// The number of concurrent trials, once their interference is known.
     at_a_time: Option<usize>,
     /// Running launches, by their numbers.
@@ -114,7 +116,7 @@ pub(super) struct Scheduler<'r> {
     measured_any: bool,
     rejected_in_row: usize,
     failed_starts: FailedStarts,
-    suspicion: Suspicion,
+    slot_failures: SlotFailures,
     probes: Vec<Probe>,
     /// Whether the environment was found broken, so that the run ends.
     paused: bool,
@@ -143,11 +145,13 @@ impl<'r> Scheduler<'r> {
         let (job, study) = (run.job, &run.study);
         let proposed = run.store.proposals(study).await?;
         let stored = proposed.iter().filter(|row| row.state != "running").count();
-        let was = |row: &&StoredProposal| matches!(&*row.state, "measured" | "failed") && row.proposal.origin.is_paid();
+        let was = |row: &&StoredProposal| {
+            matches!(&*row.state, "measured" | "failed") && row.proposal.origin.counts_against_budget()
+        };
         let launched = u32::try_from(proposed.iter().filter(was).count()).unwrap_or(u32::MAX);
         let measured_any = proposed.iter().any(|row| row.state == "measured" && !row.is_earlier);
         let outcomes = run.store.present_trials(study).await?;
-        let spent = SpentCosts::read(run, &outcomes).await?;
+        let spent = LaunchCostHistory::read(run, &outcomes).await?;
         let launches: Vec<Trial> = outcomes.iter().map(|scored| scored.trial.clone()).collect();
         let mut clock = RunClock::new(run.time.clone(), job.budget.time, expected_launch(run).await?);
         for trial in &launches {
@@ -157,52 +161,52 @@ impl<'r> Scheduler<'r> {
         let best = run.store.best(study, job.objective.goal, 1).await?.pop();
         let best_key = best.as_ref().map(|best| best.first.trial.proposal.config.key());
         let best = best.map(|best| best.value);
-        run.tell(TunerEvent::Begin { study: job.name.clone(), stored, launched, best });
+        run.emit(TunerEvent::Begin { study: job.name.clone(), stored, launched, best });
         let installed = &run.installed;
         let search = job.search(installed.version, installed.device, installed.host);
-        let scope = scope(run, Box::pin(rule_test::leave_refuted_aside(run, search)).await?);
+        let scope = scope(run, Box::pin(rule_test::set_refuted_rules_aside(run, search)).await?);
         // Priors take seconds to compute, and nothing runs yet that would have to wait. They are computed before memory
         // observations are read, so that a resumed run begins with equal priors.
         let priors = priors(run, &scope.search).await?;
-        let known = learned(job, installed, run.store).await?;
+        let known = read_learned_memory(job, installed, run.store).await?;
         let scope = match preflighter.contradicted_before(&scope.removal).await? {
             [] => scope,
             wrong => {
-                let aside = [scope.search.facts.distrusted, wrong].concat();
-                self::scope(run, scope.search.distrusting(rule_test::lasting(aside)))
+                let aside = [scope.search.facts.contradicted_rules, wrong].concat();
+                self::scope(run, scope.search.without_rules(rule_test::leak_rules(aside)))
             }
         };
         let mut scheduler = Self {
             run,
             journal,
             preflighter,
-            rules_asked: false,
+            rules_checked: false,
             scope,
-            known,
+            learned_memory: known,
             clock,
             best_key,
             plan: None,
             history,
             priors,
-            spent,
+            launch_costs: spent,
             noticed: BTreeSet::new(),
             waiting,
             at_a_time: (run.slots.parallel() == 1).then_some(1),
-            pool: Pool::new(run.slots.clone()),
+            pool: SlotPool::new(run.slots.clone()),
             running: BTreeMap::new(),
             launched,
             measured_any,
             rejected_in_row: 0,
             failed_starts: FailedStarts::default(),
-            suspicion: Suspicion::default(),
+            slot_failures: SlotFailures::default(),
             probes: Vec::new(),
             paused: false,
             untestable: BTreeSet::new(),
         };
         scheduler.show_plan();
-        scheduler.recall(launches).await?;
-        scheduler.recall_pauses().await?;
-        scheduler.begin_context();
+        scheduler.rebuild_failures(launches).await?;
+        scheduler.limit_paused_retries().await?;
+        scheduler.queue_new_baseline();
         Ok(scheduler)
     }
 
@@ -236,42 +240,42 @@ impl<'r> Scheduler<'r> {
     }
 
     fn is_time_spent(&self) -> bool {
-        !self.clock.has(Duration::ZERO)
+        !self.clock.has_time(Duration::ZERO)
     }
 
     /// Asks the engine which rules are wrong, and sets these aside. Returns `false` if a stop was requested first.
-    async fn doubt(&mut self) -> Result<bool, TuneError> {
-        self.checking(self.history.len());
-        let work = self.preflighter.contradicted(&self.scope.removal);
+    async fn check_rules_with_engine(&mut self) -> Result<bool, TuneError> {
+        self.report_checking(self.history.len());
+        let work = self.preflighter.find_contradicted_rules(&self.scope.removal);
         let Some(wrong) = self.run.unless_stopped(work).await? else { return Ok(false) };
-        self.rules_asked = true;
+        self.rules_checked = true;
         if !wrong.is_empty() {
             self.set_rules_aside(&wrong);
         }
         Ok(true)
     }
 
-    fn checking(&self, number: usize) {
+    fn report_checking(&self, number: usize) {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
-        self.run.tell(TunerEvent::Phase { number, phase: TrialPhase::Checking });
+        self.run.emit(TunerEvent::Phase { number, phase: TrialPhase::Checking });
     }
 
     /// Checks a proposal and finds slots for it.
     async fn admit(&mut self, mut pending: PendingTrial) -> Result<NextAction, TuneError> {
-        let absent = self.preflighter.absent().await;
-        let mut aside = self.scope.search.facts.distrusted.to_vec();
+        let absent = self.preflighter.missing_packages().await;
+        let mut aside = self.scope.search.facts.contradicted_rules.to_vec();
         let tested = Box::pin(self.tested_rule(&pending.proposal)).await?;
         aside.extend(tested);
-        let mut search = self.scope.search.knowing(&self.known, absent.as_ref());
+        let mut search = self.scope.search.with_learned(&self.learned_memory, absent.as_ref());
         if tested.is_some() {
-            search = search.distrusting(&aside);
+            search = search.without_rules(&aside);
         }
         let needed = self.pool.needed(search.devices_needed(&pending.proposal.config));
         // A measurement outweighs the rules and the preflight.
         let has_worked = |past: &PastTrial| past.config == pending.proposal.config && past.measured().is_some();
         if !pending.checked && !self.history.iter().any(has_worked) {
             let Proposal { number, config, .. } = &pending.proposal;
-            self.checking(*number as usize);
+            self.report_checking(*number as usize);
             let work = self.preflighter.rejection(*number, config, &search);
             let Some(rejection) = self.run.unless_stopped(work).await? else {
                 self.waiting.push_front(pending);
@@ -285,19 +289,19 @@ impl<'r> Scheduler<'r> {
                 return Ok(NextAction::End(StudyEnding::NothingAllowed(self.scope.removal.clone())));
             }
             if let Some(finding) = rejection {
-                return Ok(self.reject(pending.proposal, finding).await?.map_or(NextAction::Propose, NextAction::End));
+                return Ok(self.reject(pending.proposal, finding).await?.map_or(NextAction::AskAgain, NextAction::End));
             }
             pending.checked = true;
         }
         let number = pending.proposal.number;
-        if self.running.is_empty() && needed > self.pool.left() {
-            return Err(TuneError::TooFewSlots { number, needed, left: self.pool.left() });
+        if self.running.is_empty() && needed > self.pool.remaining_count() {
+            return Err(TuneError::TooFewSlots { number, needed, left: self.pool.remaining_count() });
         }
         if self.running.is_empty() && needed > self.pool.usable() {
             // A slot that was set aside is better than none.
             self.pool.restore_all();
         }
-        let alone = pending.apart || pending.proposal.origin.runs_alone();
+        let alone = pending.needs_isolation || pending.proposal.origin.runs_alone();
         let place = if alone && !self.running.is_empty() {
             None
         } else {
@@ -315,12 +319,12 @@ impl<'r> Scheduler<'r> {
     /// Stores a proposal as running, and returns its launch.
     async fn begin(&mut self, mut pending: PendingTrial, place: SlotPlace) -> Result<NextAction, TuneError> {
         self.rejected_in_row = 0;
-        pending.own_failures = self.suspicion.own();
+        pending.own_failures = self.slot_failures.own_failures();
         let proposal = &pending.proposal;
         self.journal.reserve(proposal).await?;
-        let running = RunningTrial { alone: place.alone, is_paid: proposal.origin.is_paid() };
+        let running = RunningTrial { alone: place.alone, is_paid: proposal.origin.counts_against_budget() };
         self.running.insert(proposal.number, running);
-        self.run.tell(TunerEvent::Launch(proposal.clone()));
+        self.run.emit(TunerEvent::Launch(proposal.clone()));
         Ok(NextAction::Launch(LaunchOrder { pending, place }))
     }
 
@@ -330,11 +334,11 @@ impl<'r> Scheduler<'r> {
         let trial = self.journal.rejected(proposal, rejection);
         let scored = self.record(trial.into()).await?;
         let (rejected, last) = (self.rejected_in_row, scored.trial.outcome.reason().unwrap_or_default());
-        Ok((rejected >= MOST_REJECTED).then_some(StudyEnding::NothingValid { rejected, last }))
+        Ok((rejected >= MAX_REJECTED_IN_ROW).then_some(StudyEnding::NothingValid { rejected, last }))
     }
 
     /// Processes the end of a launch. Returns an ending if the run is to end.
-    pub(super) async fn settle(&mut self, ended: EndedOrder) -> Result<Option<StudyEnding>, TuneError> {
+    pub(super) async fn process_end(&mut self, ended: EndedOrder) -> Result<Option<StudyEnding>, TuneError> {
         let EndedOrder { order: LaunchOrder { pending, place }, result } = ended;
         let number = pending.proposal.number;
         self.running.remove(&number);
@@ -344,54 +348,56 @@ impl<'r> Scheduler<'r> {
             Ok(end) => end,
             Err(TuneError::LeftBehind(left_behind)) => {
                 self.waiting.push_front(pending);
-                return self.lose(number, slots, left_behind).map(|()| None);
+                return self.remove_slots(number, slots, left_behind).map(|()| None);
             }
             Err(error) => return Err(error),
         };
         if pending.proposal.origin == Origin::Probe {
-            return Box::pin(self.probed(pending, slots, end)).await;
+            return Box::pin(self.process_probe_end(pending, slots, end)).await;
         }
         let (mut ended, launches) = match end {
             LaunchEnd::Outcome(ended) => (ended, 1),
-            LaunchEnd::Ended(ending) => return Ok(Some(ending)),
+            LaunchEnd::RunEnded(ending) => return Ok(Some(ending)),
             // No second pause: the trial has already had one, or a probe has started in spite of such failures.
             LaunchEnd::Unresolved(unresolved)
-                if pending.most_failures == 1 || self.suspicion.is_own(&unresolved.last.failure) =>
+                if pending.max_failures == 1 || self.slot_failures.is_own(&unresolved.last.failure) =>
             {
                 (unresolved.ended, unresolved.failures)
             }
             LaunchEnd::Unresolved(_) if self.paused => return Ok(None),
-            LaunchEnd::Unresolved(unresolved) => return Box::pin(self.hold(pending, slots, unresolved)).await,
+            LaunchEnd::Unresolved(unresolved) => return Box::pin(self.hold_trial(pending, slots, unresolved)).await,
         };
         let left_behind = ended.left_behind.take();
-        if left_behind.is_none() && !was_alone && self.crowded_out(&pending, &ended).await? {
-            self.waiting.push_front(PendingTrial { apart: true, ..pending });
+        if left_behind.is_none() && !was_alone && self.repeat_without_neighbours(&pending, &ended).await? {
+            self.waiting.push_front(PendingTrial { needs_isolation: true, ..pending });
             return Ok(None);
         }
-        self.launched += u32::from(pending.proposal.origin.is_paid());
+        self.launched += u32::from(pending.proposal.origin.counts_against_budget());
         let scored = Box::pin(self.record(ended)).await?;
         if let Some(left_behind) = left_behind {
-            self.lose(number, slots.clone(), left_behind)?;
+            self.remove_slots(number, slots.clone(), left_behind)?;
         }
-        if let Some(ending) = Box::pin(self.suspect(&scored.trial, slots, launches)).await? {
+        if let Some(ending) = Box::pin(self.track_outcome(&scored.trial, slots, launches)).await? {
             return Ok(Some(ending));
         }
-        let (failures, last) = (self.failed_starts.most(), scored.trial.outcome.reason().unwrap_or_default());
-        let broken = !self.measured_any && self.probes.is_empty() && failures >= MOST_FAILED_STARTS;
+        let (failures, last) = (self.failed_starts.count(), scored.trial.outcome.reason().unwrap_or_default());
+        let broken = !self.measured_any && self.probes.is_empty() && failures >= MAX_FAILED_STARTS;
         Ok(broken.then_some(StudyEnding::EngineBroken { failures, last }))
     }
 
     /// Decides whether a trial is repeated without neighbours, and stores its failure as an incident if so. All
     /// neighbours share the host's memory, and the launch that is ended may have taken the least. An interference trial
     /// is not repeated, because its failure is a result (`judge_interference`).
-    async fn crowded_out(&self, pending: &PendingTrial, ended: &EndedTrial) -> Result<bool, TuneError> {
+    async fn repeat_without_neighbours(&self, pending: &PendingTrial, ended: &EndedTrial) -> Result<bool, TuneError> {
         let trial = &ended.trial;
         let failure = trial.outcome.failure().filter(|failure| failure.kind == FailureKind::HostMemory);
-        let Some(failure) = failure.filter(|_| !pending.apart && pending.proposal.origin.is_paid()) else {
+        let Some(failure) =
+            failure.filter(|_| !pending.needs_isolation && pending.proposal.origin.counts_against_budget())
+        else {
             return Ok(false);
         };
         let incident = self.journal.append_incident(trial.proposal.number, failure, trial.log.as_deref()).await?;
-        self.run.tell(TunerEvent::Retry { incident: Box::new(incident), wait: Duration::ZERO });
+        self.run.emit(TunerEvent::Retry { incident: Box::new(incident), wait: Duration::ZERO });
         Ok(true)
     }
 
@@ -400,12 +406,12 @@ impl<'r> Scheduler<'r> {
     ///
     /// # Errors
     /// If no slot is usable.
-    fn lose(&mut self, number: u32, slots: Vec<usize>, left_behind: LeftBehind) -> Result<(), TuneError> {
-        self.pool.lose(&slots);
+    fn remove_slots(&mut self, number: u32, slots: Vec<usize>, left_behind: LeftBehind) -> Result<(), TuneError> {
+        self.pool.mark_lost(&slots);
         if self.pool.usable() == 0 {
             return Err(left_behind.into());
         }
-        self.run.tell(TunerEvent::SetAside { number, slots, why: left_behind.to_string() });
+        self.run.emit(TunerEvent::SlotsSetAside { number, slots, why: left_behind.to_string() });
         Ok(())
     }
 
@@ -418,14 +424,14 @@ impl<'r> Scheduler<'r> {
         // The outcome is read back from the database, so that the history equals that of a resumed run.
         let stored = run.store.trial(&self.run.study, trial.proposal.number).await?;
         if let (Some(stored), Some(known)) = (stored, self.history.get_mut(trial.proposal.number as usize)) {
-            if let Some(spent) = &mut self.spent {
+            if let Some(spent) = &mut self.launch_costs {
                 spent.add(&stored.trial, run.store.startup(&self.run.study, trial.proposal.number).await?);
             }
-            *known = past(&run.job.objective, stored.trial);
+            *known = past_trial(&run.job.objective, stored.trial);
         }
         self.clock.learn_now(&trial);
         if trial.log.is_some() {
-            self.known = learned(run.job, &run.installed, run.store).await?;
+            self.learned_memory = read_learned_memory(run.job, &run.installed, run.store).await?;
         }
         self.count(&trial);
         let scored = ScoredTrial { trial, score };
@@ -434,7 +440,7 @@ impl<'r> Scheduler<'r> {
             best.as_ref().is_some_and(|best| best.first.trial.proposal.number == scored.trial.proposal.number);
         self.best_key = best.as_ref().map(|best| best.first.trial.proposal.config.key());
         let (best, launched) = (best.map(|best| best.value), self.launched);
-        run.tell(TunerEvent::Trial { trial: Box::new(scored.clone()), improves, best, launched });
+        run.emit(TunerEvent::TrialEnded { trial: Box::new(scored.clone()), improves, best, launched });
         self.show_plan();
         Box::pin(self.conclude_rule_test(&scored)).await?;
         Ok(scored)
@@ -452,7 +458,7 @@ impl<'r> Scheduler<'r> {
 
 /// Returns the priors that the study requests, and reports their notices.
 async fn priors(run: &StudyRun<'_>, search: &JobSearch<'_>) -> Result<Vec<SamplerPrior>, TuneError> {
-    let (priors, notes) = beliefs(run.job, &run.installed, Some(run.store), search).await?;
+    let (priors, notes) = read_priors(run.job, &run.installed, Some(run.store), search).await?;
     for text in notes {
         run.notice(text);
     }
@@ -466,16 +472,16 @@ async fn expected_launch(run: &StudyRun<'_>) -> Result<Option<Duration>, TuneErr
         return Ok(None);
     }
     let estimate = estimate(run.job, &run.installed, &run.slots, None, Some(run.store)).await?;
-    let seconds = (estimate.startup_s + estimate.load_s).clamp(0.0, MOST_EXPECTED.as_secs_f64());
+    let seconds = (estimate.startup_s + estimate.load_s).clamp(0.0, MAX_EXPECTED_LAUNCH.as_secs_f64());
     Ok((estimate.source != FigureSource::Guess).then(|| Duration::from_secs_f64(seconds)))
 }
 
 /// Computes the search space under the present rules, and reports the removed part.
-fn scope<'s>(run: &StudyRun<'_>, search: JobSearch<'s>) -> Scope<'s> {
+fn scope<'s>(run: &StudyRun<'_>, search: JobSearch<'s>) -> SearchScope<'s> {
     let removal = search.removal();
     let empty = search.is_empty(&removal);
-    run.tell(TunerEvent::Space(removal.clone()));
-    Scope { search, removal, empty }
+    run.emit(TunerEvent::Space(removal.clone()));
+    SearchScope { search, removal, empty }
 }
 
 #[cfg(test)]

@@ -1,35 +1,37 @@
 //! Probes: after failures in a row, a configuration that is known to work is launched again. If it starts, the failures
 //! belonged to their configurations. If it fails, the environment has changed.
 
-use super::suspicion::{FailedTrial, SuspicionAlarm};
+use super::slot_failures::{FailedTrial, ProbeReason};
 use super::{FailedStarts, NextAction, PendingTrial, Scheduler};
 use crate::config::Config;
 use crate::sampler::{KnownOutcome, PastTrial, Suggestion};
 use crate::store::Incident;
 use crate::trial::{Origin, Outcome, Proposal, Trial};
 use crate::tuner::launcher::{EndedTrial, LaunchEnd, PauseEvidence, UnresolvedFailure, remedy};
-use crate::tuner::{RetryPause, StudyEnding, TuneError, TunerEvent, learned};
+use crate::tuner::{RetryPause, StudyEnding, TuneError, TunerEvent, read_learned_memory};
 
 /// The number of ranked configurations that a probe chooses from.
-const BEST: u32 = 50;
+const MAX_RANKED_CANDIDATES: u32 = 50;
 
 /// A planned or running probe.
 pub(super) struct Probe {
     /// The slots with failed launches.
     slots: Vec<usize>,
-    alarm: SuspicionAlarm,
+    alarm: ProbeReason,
     /// The trial whose environment failed until the retries were exhausted. It has no outcome until the probe has one.
-    on_hold: Option<(PendingTrial, Box<UnresolvedFailure>)>,
+    held_trial: Option<(PendingTrial, Box<UnresolvedFailure>)>,
     /// The probe's own number, once it is launched.
     number: Option<u32>,
 }
 
 impl Scheduler<'_> {
     /// Returns the number of trials of the budget that wait for the verdict of a probe.
-    pub(super) fn on_hold(&self) -> usize {
+    pub(super) fn held_trial_count(&self) -> usize {
         self.probes
             .iter()
-            .filter(|probe| probe.on_hold.as_ref().is_some_and(|(held, _)| held.proposal.origin.is_paid()))
+            .filter(|probe| {
+                probe.held_trial.as_ref().is_some_and(|(held, _)| held.proposal.origin.counts_against_budget())
+            })
             .count()
     }
 
@@ -39,7 +41,7 @@ impl Scheduler<'_> {
     }
 
     /// Reads the failures since the last success from stored trials, in the order of their launches.
-    pub(super) async fn recall(&mut self, mut trials: Vec<Trial>) -> Result<(), TuneError> {
+    pub(super) async fn rebuild_failures(&mut self, mut trials: Vec<Trial>) -> Result<(), TuneError> {
         trials.sort_by(|a, b| a.started_at.cmp(&b.started_at));
         let mut measured = std::collections::BTreeSet::new();
         for trial in trials {
@@ -51,27 +53,27 @@ impl Scheduler<'_> {
             match &trial.outcome {
                 Outcome::Rejected(_) => continue,
                 Outcome::Measured(_) => {
-                    self.suspicion.clear(&slots);
+                    self.slot_failures.clear(&slots);
                     measured.insert(key);
                 }
-                Outcome::Failed(_) if trial.proposal.origin == Origin::Probe => self.suspicion.clear(&slots),
+                Outcome::Failed(_) if trial.proposal.origin == Origin::Probe => self.slot_failures.clear(&slots),
                 Outcome::Failed(failure) => {
                     if trial.probe.is_none() && trial.proposal.origin.blames_configuration() {
                         let was_known_good = measured.contains(&key);
                         let failed = failed_trial(&trial, failure.clone(), was_known_good);
-                        self.suspicion.add(&slots, &failed);
+                        self.slot_failures.add(&slots, &failed);
                     }
                     if trial.probe.is_some() {
-                        self.suspicion.remember_own(failure);
+                        self.slot_failures.remember_own(failure);
                     }
                 }
             }
             if trial.proposal.origin == Origin::Probe {
-                self.suspicion.probe_started(&[]);
+                self.slot_failures.probe_started(&[]);
             }
         }
-        for slot in self.suspicion.slots() {
-            self.raise(vec![slot]);
+        for slot in self.slot_failures.slots() {
+            self.plan_probe_if_needed(vec![slot]);
         }
         // The probe of a killed run is launched again, and needs no second one.
         let left = self.waiting.iter().find(|waiting| waiting.proposal.origin == Origin::Probe);
@@ -83,24 +85,24 @@ impl Scheduler<'_> {
     }
 
     /// Plans a probe if the latest failure on these slots requires one.
-    fn raise(&mut self, slots: Vec<usize>) {
+    fn plan_probe_if_needed(&mut self, slots: Vec<usize>) {
         let nothing_works = self.nothing_works();
-        if let Some(alarm) = self.suspicion.alarm(&slots, nothing_works) {
-            self.plan(Probe { slots, alarm, on_hold: None, number: None });
+        if let Some(alarm) = self.slot_failures.probe_reason(&slots, nothing_works) {
+            self.plan(Probe { slots, alarm, held_trial: None, number: None });
         }
     }
 
     /// Adds a probe. A probe without a trial on hold is added only if none is planned for the same slots.
     fn plan(&mut self, probe: Probe) {
-        let is_planned = |other: &Probe| other.on_hold.is_none() && other.slots == probe.slots;
-        if probe.on_hold.is_some() || !self.probes.iter().any(is_planned) {
+        let is_planned = |other: &Probe| other.held_trial.is_none() && other.slots == probe.slots;
+        if probe.held_trial.is_some() || !self.probes.iter().any(is_planned) {
             self.probes.push(probe);
         }
     }
 
     /// Records the outcome of a trial, and plans a probe if its failure requires one. Returns an ending if the study
     /// pauses.
-    pub(super) async fn suspect(
+    pub(super) async fn track_outcome(
         &mut self,
         trial: &Trial,
         slots: Vec<usize>,
@@ -108,7 +110,7 @@ impl Scheduler<'_> {
     ) -> Result<Option<StudyEnding>, TuneError> {
         match &trial.outcome {
             Outcome::Rejected(_) => {}
-            Outcome::Measured(_) => self.suspicion.clear(&slots),
+            Outcome::Measured(_) => self.slot_failures.clear(&slots),
             Outcome::Failed(_) if !trial.proposal.origin.blames_configuration() => {}
             Outcome::Failed(failure) => {
                 let config = &trial.proposal.config;
@@ -116,12 +118,12 @@ impl Scheduler<'_> {
                     past.config == *config && past.origin != Origin::Interference && past.measured().is_some()
                 };
                 let failed = failed_trial(trial, failure.clone(), self.history.iter().any(same));
-                self.suspicion.add(&slots, &FailedTrial { launches, ..failed });
+                self.slot_failures.add(&slots, &FailedTrial { launches, ..failed });
                 if self.paused {
                     // It ran beside the launches that led to the pause.
                     self.withdraw(&slots).await?;
                 } else {
-                    self.raise(slots);
+                    self.plan_probe_if_needed(slots);
                 }
             }
         }
@@ -129,7 +131,7 @@ impl Scheduler<'_> {
     }
 
     /// Puts a trial on hold whose environment has failed until the retries were exhausted.
-    pub(super) async fn hold(
+    pub(super) async fn hold_trial(
         &mut self,
         pending: PendingTrial,
         slots: Vec<usize>,
@@ -137,9 +139,8 @@ impl Scheduler<'_> {
     ) -> Result<Option<StudyEnding>, TuneError> {
         let UnresolvedFailure { last, failures, since, .. } = &*unresolved;
         let was_ready = unresolved.ended.trial.startup_s.is_some();
-        let alarm =
-            SuspicionAlarm { failure: last.failure.clone(), launches: *failures, since: since.clone(), was_ready };
-        self.plan(Probe { slots, alarm, on_hold: Some((pending, unresolved)), number: None });
+        let alarm = ProbeReason { failure: last.failure.clone(), launches: *failures, since: since.clone(), was_ready };
+        self.plan(Probe { slots, alarm, held_trial: Some((pending, unresolved)), number: None });
         self.conclude_without_probes().await
     }
 
@@ -151,7 +152,7 @@ impl Scheduler<'_> {
                 return Ok(None);
             }
             let probe = self.probes.remove(at);
-            let last = match &probe.on_hold {
+            let last = match &probe.held_trial {
                 Some((_, unresolved)) => unresolved.last.clone(),
                 None => self.last_failure(&probe),
             };
@@ -164,7 +165,7 @@ impl Scheduler<'_> {
 
     /// Returns the latest failure on a probe's slots, as an incident that is not stored.
     fn last_failure(&self, probe: &Probe) -> Incident {
-        let number = self.suspicion.failed(&probe.slots).last().map_or(0, |failed| failed.number);
+        let number = self.slot_failures.failed(&probe.slots).last().map_or(0, |failed| failed.number);
         let (at, failure) = (probe.alarm.since.clone(), probe.alarm.failure.clone());
         Incident { number, attempt: 1, at, failure, log: Some(self.run.log_path(number)), paused: true }
     }
@@ -173,11 +174,11 @@ impl Scheduler<'_> {
     /// has not failed since is preferred, then one that needs as many slots. Returns `None` if nothing was measured and
     /// the defaults have failed as well.
     async fn probe_config(&self, probe: &Probe) -> Result<Option<Config>, TuneError> {
-        let held = probe.on_hold.iter().map(|(held, _)| held.proposal.config.key());
-        let failed = self.suspicion.failed(&probe.slots).map(|failed| failed.config_key.clone()).chain(held);
+        let held = probe.held_trial.iter().map(|(held, _)| held.proposal.config.key());
+        let failed = self.slot_failures.failed(&probe.slots).map(|failed| failed.config_key.clone()).chain(held);
         let failed: std::collections::BTreeSet<_> = failed.collect();
         let goal = self.run.job.objective.goal;
-        let ranked = self.run.store.best(&self.run.study, goal, BEST).await?;
+        let ranked = self.run.store.best(&self.run.study, goal, MAX_RANKED_CANDIDATES).await?;
         let ranked = ranked.into_iter().map(|ranked| ranked.first.trial.proposal.config);
         let measured =
             self.history.iter().filter(|past| past.origin != Origin::Interference && past.measured().is_some());
@@ -187,7 +188,7 @@ impl Scheduler<'_> {
         let unfailed = |config: &&Config| !failed.contains(&config.key());
         let best = known_good.iter().find(|config| unfailed(config) && fits(config));
         let best = best.or_else(|| known_good.iter().find(unfailed)).or_else(|| known_good.first());
-        let defaults = self.defaults().filter(|past| !matches!(past.known, KnownOutcome::Rejected));
+        let defaults = self.defaults().filter(|past| !matches!(past.outcome, KnownOutcome::Rejected));
         let defaults = defaults.map(|past| &past.config).filter(|config| !failed.contains(&config.key()));
         Ok(best.or(defaults).cloned())
     }
@@ -213,20 +214,20 @@ impl Scheduler<'_> {
             return Ok((!self.running.is_empty()).then_some(NextAction::Wait));
         };
         probe.number = Some(number);
-        let SuspicionAlarm { failure, launches, .. } = &probe.alarm;
+        let ProbeReason { failure, launches, .. } = &probe.alarm;
         let why = format!(
             "{launches} {} failed alike ({}: {}): the launch of a known configuration tests the environment",
             if *launches == 1 { "launch" } else { "launches in a row" },
             failure.kind,
             failure.message
         );
-        let proposal = self.number(Origin::Probe, Suggestion { config, why }, None);
-        let pending = PendingTrial { checked: true, most_failures: 1, ..PendingTrial::new(proposal) };
+        let proposal = self.add_proposal(Origin::Probe, Suggestion { config, why }, None);
+        let pending = PendingTrial { checked: true, max_failures: 1, ..PendingTrial::new(proposal) };
         self.begin(pending, place).await.map(Some)
     }
 
     /// Processes the end of a probe.
-    pub(super) async fn probed(
+    pub(super) async fn process_probe_end(
         &mut self,
         pending: PendingTrial,
         slots: Vec<usize>,
@@ -237,18 +238,13 @@ impl Scheduler<'_> {
         // An earlier run may have left a probe without an outcome and without an alarm.
         let without_alarm = |last: &Incident| Probe {
             slots: slots.clone(),
-            alarm: SuspicionAlarm {
-                failure: last.failure.clone(),
-                launches: 1,
-                since: last.at.clone(),
-                was_ready: false,
-            },
-            on_hold: None,
+            alarm: ProbeReason { failure: last.failure.clone(), launches: 1, since: last.at.clone(), was_ready: false },
+            held_trial: None,
             number: None,
         };
         let probe = at.map(|at| self.probes.remove(at));
         match end {
-            LaunchEnd::Ended(ending) => Ok(Some(ending)),
+            LaunchEnd::RunEnded(ending) => Ok(Some(ending)),
             LaunchEnd::Unresolved(unresolved) => {
                 let probe = probe.unwrap_or_else(|| without_alarm(&unresolved.last));
                 self.blame_environment(probe, unresolved.last, Some(pending)).await
@@ -279,17 +275,17 @@ impl Scheduler<'_> {
         number: u32,
     ) -> Result<(), TuneError> {
         let Some(probe) = probe else {
-            self.suspicion.clear(slots);
-            self.suspicion.probe_started(&[]);
+            self.slot_failures.clear(slots);
+            self.slot_failures.probe_started(&[]);
             return Ok(());
         };
-        let mut failed = self.suspicion.take(&probe.slots);
-        if let Some((held, unresolved)) = probe.on_hold {
+        let mut failed = self.slot_failures.take(&probe.slots);
+        if let Some((held, unresolved)) = probe.held_trial {
             let UnresolvedFailure { ended, failures, since, .. } = *unresolved;
             let trial = Trial { probe: Some(number), ..ended.trial };
             let failure = probe.alarm.failure.clone();
             let own = FailedTrial { launches: failures, since, ..failed_trial(&trial, failure, false) };
-            self.launched += u32::from(held.proposal.origin.is_paid());
+            self.launched += u32::from(held.proposal.origin.counts_against_budget());
             self.record(EndedTrial { trial, ..ended }).await?;
             failed.push(own);
         }
@@ -299,11 +295,11 @@ impl Scheduler<'_> {
             self.read_again(*number).await?;
         }
         let failures: Vec<_> = failed.into_iter().map(|failed| failed.failure).collect();
-        self.suspicion.probe_started(&failures);
+        self.slot_failures.probe_started(&failures);
         let names = names(&numbers);
         let text =
             format!("the probe, trial {number}, has started: the environment did not cause the failures of {names}");
-        self.run.tell(TunerEvent::Noticed { text });
+        self.run.emit(TunerEvent::Notice { text });
         Ok(())
     }
 
@@ -317,9 +313,9 @@ impl Scheduler<'_> {
     ) -> Result<Option<StudyEnding>, TuneError> {
         let failures = probe.alarm.launches + u32::from(failed_probe.is_some());
         self.withdraw(&probe.slots).await?;
-        if let Some((held, _)) = probe.on_hold {
+        if let Some((held, _)) = probe.held_trial {
             self.run.store.mark_paused(self.run.study.id, held.proposal.number).await?;
-            self.waiting.push_back(PendingTrial { most_failures: 1, ..held });
+            self.waiting.push_back(PendingTrial { max_failures: 1, ..held });
         }
         let evidence = match &failed_probe {
             Some(probe) => PauseEvidence::Probe(probe.proposal.number),
@@ -334,48 +330,49 @@ impl Scheduler<'_> {
             let failure = &pause.last.failure;
             let why = format!("{failures} launches failed in a row, {}: {}", failure.kind, failure.message);
             let (number, slots) = (pause.last.number, probe.slots);
-            self.run.tell(TunerEvent::SetAside { number, slots, why });
+            self.run.emit(TunerEvent::SlotsSetAside { number, slots, why });
             return Ok(None);
         }
         self.pool.restore_all();
         self.paused = true;
-        self.run.tell(TunerEvent::Paused(pause.clone()));
+        self.run.emit(TunerEvent::Paused(pause.clone()));
         Ok(Some(StudyEnding::Paused(pause)))
     }
 
     /// Withdraws the outcomes of the trials that failed on these slots since the last success there.
     async fn withdraw(&mut self, slots: &[usize]) -> Result<(), TuneError> {
         let (mut incidents, mut trials) = (Vec::new(), Vec::new());
-        for failed in self.suspicion.take(slots) {
+        for failed in self.slot_failures.take(slots) {
             let Some(stored) = self.run.store.trial(&self.run.study, failed.number).await? else { continue };
             let trial = stored.trial;
-            let incident = self.journal.incident(trial.proposal.number, &failed.failure, trial.log.as_deref()).await?;
+            let incident =
+                self.journal.prepare_incident(trial.proposal.number, &failed.failure, trial.log.as_deref()).await?;
             incidents.push(Incident { paused: true, ..incident });
             trials.push(trial);
         }
         self.run.store.withdraw(self.run.study.id, &incidents).await?;
-        self.known = learned(self.run.job, &self.run.installed, self.run.store).await?;
+        self.learned_memory = read_learned_memory(self.run.job, &self.run.installed, self.run.store).await?;
         self.failed_starts = FailedStarts::default();
         for trial in trials {
             let proposal = trial.proposal;
-            self.launched = self.launched.saturating_sub(u32::from(proposal.origin.is_paid()));
+            self.launched = self.launched.saturating_sub(u32::from(proposal.origin.counts_against_budget()));
             if let Some(past) = self.history.get_mut(proposal.number as usize) {
                 *past = PastTrial::pending(proposal.clone());
             }
-            if let Some(spent) = &mut self.spent {
+            if let Some(spent) = &mut self.launch_costs {
                 spent.forget(proposal.number);
             }
-            self.waiting.push_back(PendingTrial { most_failures: 1, ..PendingTrial::new(proposal) });
+            self.waiting.push_back(PendingTrial { max_failures: 1, ..PendingTrial::new(proposal) });
         }
         Ok(())
     }
 
     /// Limits waiting trials that have already had a pause, and probes, to one launch.
-    pub(super) async fn recall_pauses(&mut self) -> Result<(), TuneError> {
+    pub(super) async fn limit_paused_retries(&mut self) -> Result<(), TuneError> {
         for waiting in &mut self.waiting {
             let has_paused = self.run.store.has_paused(&self.run.study, waiting.proposal.number).await?;
             if has_paused || waiting.proposal.origin == Origin::Probe {
-                waiting.most_failures = 1;
+                waiting.max_failures = 1;
             }
         }
         // The probe comes first, before any other trial depends on the environment. The defaults come before the trials
@@ -393,7 +390,7 @@ impl Scheduler<'_> {
         if let Some(stored) = self.run.store.trial(&self.run.study, number).await?
             && let Some(past) = self.history.get_mut(number as usize)
         {
-            *past = crate::job::past(&self.run.job.objective, stored.trial);
+            *past = crate::job::past_trial(&self.run.job.objective, stored.trial);
         }
         Ok(())
     }

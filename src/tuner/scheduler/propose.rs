@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{NextAction, PendingTrial, Scheduler};
 use crate::config::Config;
-use crate::job::{SamplerQuestion, past};
+use crate::job::{SamplerQuestion, past_trial};
 use crate::objective::Objective;
 use crate::sampler::{KnownOutcome, PastTrial, Suggestion};
 use crate::store::{ScoredTrial, StoredProposal};
@@ -23,17 +23,19 @@ pub(super) fn read(
     outcomes: Vec<ScoredTrial>,
     objective: &Objective,
 ) -> (Vec<PastTrial>, VecDeque<PendingTrial>) {
-    let mut outcomes: BTreeMap<_, _> =
-        outcomes.into_iter().map(|scored| (scored.trial.proposal.number, past(objective, scored.trial))).collect();
+    let mut outcomes: BTreeMap<_, _> = outcomes
+        .into_iter()
+        .map(|scored| (scored.trial.proposal.number, past_trial(objective, scored.trial)))
+        .collect();
     let (mut history, mut open) = (Vec::new(), VecDeque::new());
     for row in proposed {
         let StoredProposal { proposal, state, is_earlier } = row;
         // The index in the history is the trial's number.
         while history.len() < proposal.number as usize {
-            history.push(PastTrial::new(Origin::EarlierContext, Config::new(), KnownOutcome::Lost));
+            history.push(PastTrial::new(Origin::EarlierContext, Config::new(), KnownOutcome::Inconclusive));
         }
         if is_earlier {
-            history.push(PastTrial::new(Origin::EarlierContext, proposal.config, KnownOutcome::Lost));
+            history.push(PastTrial::new(Origin::EarlierContext, proposal.config, KnownOutcome::Inconclusive));
             continue;
         }
         history.push(outcomes.remove(&proposal.number).unwrap_or_else(|| PastTrial::pending(proposal.clone())));
@@ -46,11 +48,17 @@ pub(super) fn read(
 
 /// The number of failed launches of a trial in a row after which a probe decides. Only failures of the environment
 /// count.
-const MOST_FAILURES: u32 = 3;
+const MAX_FAILURES: u32 = 3;
 
 impl PendingTrial {
     pub(super) fn new(proposal: Proposal) -> Self {
-        Self { proposal, checked: false, most_failures: MOST_FAILURES, own_failures: Arc::default(), apart: false }
+        Self {
+            proposal,
+            checked: false,
+            max_failures: MAX_FAILURES,
+            own_failures: Arc::default(),
+            needs_isolation: false,
+        }
     }
 }
 
@@ -59,7 +67,7 @@ impl Scheduler<'_> {
     /// a probe.
     pub(super) fn launches(&self) -> u32 {
         let paid = self.running.values().filter(|running| running.is_paid).count();
-        self.launched.saturating_add(u32::try_from(paid + self.on_hold()).unwrap_or(u32::MAX))
+        self.launched.saturating_add(u32::try_from(paid + self.held_trial_count()).unwrap_or(u32::MAX))
     }
 
     /// Returns a new proposal, or the next step if there is none.
@@ -76,12 +84,12 @@ impl Scheduler<'_> {
             return Ok(end(StudyEnding::TimeSpent));
         }
         // The defaults are launched with any time left: without them there is nothing to compare with.
-        let is_short = !self.history.is_empty() && !self.clock.has(self.clock.launch() + self.reserve());
+        let is_short = !self.history.is_empty() && !self.clock.has_time(self.clock.launch() + self.reserve());
         if is_short && !self.has_challenger() {
             return Ok(end(StudyEnding::TimeSpent));
         }
         let number = self.history.len();
-        let crowd = self.crowd();
+        let crowd = self.next_interference_trial();
         // The number of concurrent trials depends on the interference, so no further trial begins before it is known.
         if crowd.is_none() && self.at_a_time.is_none() && number > 0 {
             return Ok(ControlFlow::Break(NextAction::Wait));
@@ -89,9 +97,9 @@ impl Scheduler<'_> {
         // The engine is asked about the rules after the first launch of a run, because it is still being imported until
         // then. In a new study this launch is the defaults. In a study with two or more trials it is the next
         // suggestion under the stored verdicts.
-        let is_asked = number > 1 && !self.scope.empty && !self.preflighter.has_begun().await;
-        let is_due = !self.rules_asked && !is_asked && (number > 0 || self.scope.empty);
-        if is_due && !self.doubt().await? {
+        let is_asked = number > 1 && !self.scope.empty && !self.preflighter.has_accepted().await;
+        let is_due = !self.rules_checked && !is_asked && (number > 0 || self.scope.empty);
+        if is_due && !self.check_rules_with_engine().await? {
             return Ok(end(StudyEnding::Interrupted));
         }
         if let Some(config) = crowd {
@@ -106,7 +114,7 @@ impl Scheduler<'_> {
                 return Ok(self.proposal(Origin::RuleTest, suggestion, None));
             }
         }
-        if let Some(suggestion) = self.defaults_again() {
+        if let Some(suggestion) = self.defaults_after_refutation() {
             return Ok(self.proposal(Origin::Baseline, suggestion, None));
         }
         let question = self.question().await;
@@ -114,7 +122,7 @@ impl Scheduler<'_> {
         let gain = verdict.as_ref().and_then(|verdict| verdict.next_gain);
         let converged = verdict.as_ref().and_then(|verdict| self.converged(verdict));
         let confirming = is_short || converged.is_some() || job.budget.is_confirming(launched);
-        if !confirming && let Some((origin, suggestion)) = suggestion(&question).await {
+        if !confirming && let Some((origin, suggestion)) = ask_sampler(&question).await {
             return Ok(self.proposal(origin, suggestion, gain));
         }
         // The confirmation, and the end of the search, depend on all outcomes.
@@ -126,7 +134,7 @@ impl Scheduler<'_> {
             None => job.budget.confirmations(),
         };
         if let Some(suggestion) = self.confirmation(rounds).await? {
-            if !self.clock.has(self.clock.launch_of(&suggestion.config.key())) {
+            if !self.clock.has_time(self.clock.expected_launch_of(&suggestion.config.key())) {
                 return Ok(end(StudyEnding::TimeSpent));
             }
             return Ok(self.proposal(Origin::Confirmation, suggestion, None));
@@ -135,15 +143,15 @@ impl Scheduler<'_> {
             return Ok(end(ending));
         }
         // A further trial may become the best, and then has to be confirmed as well.
-        if !self.clock.has(self.clock.launch() + self.reserve()) {
+        if !self.clock.has_time(self.clock.launch() + self.reserve()) {
             return Ok(end(StudyEnding::TimeSpent));
         }
         // Time and launches that the confirmation does not need go back to the search.
-        if confirming && let Some((origin, suggestion)) = suggestion(&question).await {
+        if confirming && let Some((origin, suggestion)) = ask_sampler(&question).await {
             return Ok(self.proposal(origin, suggestion, gain));
         }
         let removal = self.scope.removal.clone();
-        Ok(end(if self.scope.empty { StudyEnding::NothingAllowed(removal) } else { StudyEnding::NothingLeft }))
+        Ok(end(if self.scope.empty { StudyEnding::NothingAllowed(removal) } else { StudyEnding::SpaceExhausted }))
     }
 
     /// Returns the trial of the engine's defaults in the present context; `None` before it has a number.
@@ -152,7 +160,7 @@ impl Scheduler<'_> {
     }
 
     /// Puts the defaults first if the context has changed since the last trial.
-    pub(super) fn begin_context(&mut self) {
+    pub(super) fn queue_new_baseline(&mut self) {
         if self.history.is_empty() || self.defaults().is_some() {
             return;
         }
@@ -193,10 +201,10 @@ impl Scheduler<'_> {
 
     /// Returns whether a waiting trial fits into the time left, and leaves enough for the confirmation.
     pub(super) fn has_time_for(&self, waiting: &PendingTrial) -> bool {
-        let own = self.clock.launch_of(&waiting.proposal.config.key());
+        let own = self.clock.expected_launch_of(&waiting.proposal.config.key());
         let is_search = !matches!(waiting.proposal.origin, Origin::Baseline | Origin::Confirmation | Origin::Probe);
         let reserve = if is_search { self.reserve() } else { Duration::ZERO };
-        self.clock.has(own + reserve)
+        self.clock.has_time(own + reserve)
     }
 
     /// Shows the plan of the budget, at first and when it has changed enough.
@@ -206,12 +214,12 @@ impl Scheduler<'_> {
             trials: budget.trials,
             confirmations: 2 * budget.confirmations(),
             time: self.clock.limit(),
-            left: self.clock.left(),
+            remaining_time: self.clock.time_left(),
             launch: Some(self.clock.launch()).filter(|launch| !launch.is_zero()),
             reserve: self.reserve(),
         };
         if self.plan.as_ref().is_none_or(|shown| plan.differs_from(shown)) {
-            self.run.tell(TunerEvent::Plan(plan.clone()));
+            self.run.emit(TunerEvent::Plan(plan.clone()));
             self.plan = Some(plan);
         }
     }
@@ -223,11 +231,16 @@ impl Scheduler<'_> {
         suggestion: Suggestion,
         expected_gain: Option<f64>,
     ) -> ControlFlow<NextAction, PendingTrial> {
-        ControlFlow::Continue(PendingTrial::new(self.number(origin, suggestion, expected_gain)))
+        ControlFlow::Continue(PendingTrial::new(self.add_proposal(origin, suggestion, expected_gain)))
     }
 
     /// Adds a proposal with the next number to the history.
-    pub(super) fn number(&mut self, origin: Origin, suggestion: Suggestion, expected_gain: Option<f64>) -> Proposal {
+    pub(super) fn add_proposal(
+        &mut self,
+        origin: Origin,
+        suggestion: Suggestion,
+        expected_gain: Option<f64>,
+    ) -> Proposal {
         let number = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
         let Suggestion { config, why } = suggestion;
         let why = Some(why).filter(|why| !why.is_empty());
@@ -238,6 +251,6 @@ impl Scheduler<'_> {
 }
 
 /// Returns the sampler's suggestion. A model of many trials takes a second, and the launches are monitored meanwhile.
-async fn suggestion(question: &Arc<SamplerQuestion>) -> Option<(Origin, Suggestion)> {
-    super::judge::aside(question, SamplerQuestion::next).await
+async fn ask_sampler(question: &Arc<SamplerQuestion>) -> Option<(Origin, Suggestion)> {
+    super::judge::ask_on_thread(question, SamplerQuestion::next).await
 }

@@ -11,17 +11,22 @@ use crate::rule::Severity;
 use crate::sampler::{KnownOutcome, Suggestion};
 use crate::store::{RuleVerdict, ScoredTrial, Store, Study};
 use crate::trial::{Origin, Proposal};
-use crate::tuner::rule_test::{MOST_RULE_TESTS, rule_test_key};
+use crate::tuner::rule_test::{MAX_RULE_TESTS, rule_test_key};
 use crate::tuner::run::StudyRun;
 use crate::tuner::{PlannedRuleTest, RuleVerdicts, TuneError, TunerEvent};
 
 /// Leaks the list, because the facts need it to the end of the run. A run sets aside a handful of rules.
-pub(super) fn lasting(rules: Vec<&'static str>) -> &'static [&'static str] {
+pub(super) fn leak_rules(rules: Vec<&'static str>) -> &'static [&'static str] {
     rules.leak()
 }
 
 /// Stores missing verdicts of trials whose run was killed.
-async fn complete(job: &Job, installed: &ExecutionEnvironment, store: &Store, study: &Study) -> Result<(), TuneError> {
+async fn store_missing_verdicts(
+    job: &Job,
+    installed: &ExecutionEnvironment,
+    store: &Store,
+    study: &Study,
+) -> Result<(), TuneError> {
     let verdicts = RuleVerdicts::read(job, installed, store).await?;
     for test in verdicts.open(&study.name) {
         let Some(ScoredTrial { trial, .. }) = store.trial(study, test.number).await? else { continue };
@@ -34,27 +39,27 @@ async fn complete(job: &Job, installed: &ExecutionEnvironment, store: &Store, st
 }
 
 /// Sets aside the rules that starts have refuted on this release and device class, and reports each.
-pub(super) async fn leave_refuted_aside<'s>(
+pub(super) async fn set_refuted_rules_aside<'s>(
     run: &StudyRun<'_>,
     search: JobSearch<'s>,
 ) -> Result<JobSearch<'s>, TuneError> {
     let (job, installed, store) = (run.job, &run.installed, run.store);
-    complete(job, installed, store, &run.study).await?;
+    store_missing_verdicts(job, installed, store, &run.study).await?;
     let verdicts = RuleVerdicts::read(job, installed, store).await?;
     for (rule, test) in verdicts.refuted() {
         let (study, number) = (test.study.clone(), test.number);
-        run.tell(TunerEvent::RuleLeftAside { rule, study, number });
+        run.emit(TunerEvent::RuleSetAside { rule, study, number });
     }
-    let aside = verdicts.left_aside();
-    Ok(if aside.is_empty() { search } else { search.distrusting(lasting(aside)) })
+    let aside = verdicts.rules_to_set_aside();
+    Ok(if aside.is_empty() { search } else { search.without_rules(leak_rules(aside)) })
 }
 
 impl Scheduler<'_> {
     /// Sets further rules aside.
     pub(super) fn set_rules_aside(&mut self, rules: &[&'static str]) {
-        let mut aside = self.scope.search.facts.distrusted.to_vec();
-        aside.extend(rules.iter().filter(|rule| !self.scope.search.facts.distrusted.contains(rule)));
-        self.scope = scope(self.run, self.scope.search.distrusting(lasting(aside)));
+        let mut aside = self.scope.search.facts.contradicted_rules.to_vec();
+        aside.extend(rules.iter().filter(|rule| !self.scope.search.facts.contradicted_rules.contains(rule)));
+        self.scope = scope(self.run, self.scope.search.without_rules(leak_rules(aside)));
         // A configuration that two rules rejected may now test the remaining one.
         self.untestable.clear();
     }
@@ -67,14 +72,14 @@ impl Scheduler<'_> {
     /// Returns the rules that are to be tested now.
     async fn due_rules(&self) -> Result<Vec<crate::rule::TestableRule>, TuneError> {
         let is_launched = |past: &&crate::sampler::PastTrial| {
-            past.origin == Origin::RuleTest && !matches!(past.known, KnownOutcome::Rejected)
+            past.origin == Origin::RuleTest && !matches!(past.outcome, KnownOutcome::Rejected)
         };
-        if self.history.iter().filter(is_launched).count() >= MOST_RULE_TESTS {
+        if self.history.iter().filter(is_launched).count() >= MAX_RULE_TESTS {
             return Ok(Vec::new());
         }
-        let absent = self.preflighter.absent().await;
-        let search = self.scope.search.knowing(&self.known, absent.as_ref());
-        let mut due = search.testable(&self.scope.removal);
+        let absent = self.preflighter.missing_packages().await;
+        let search = self.scope.search.with_learned(&self.learned_memory, absent.as_ref());
+        let mut due = search.testable_rules(&self.scope.removal);
         // A rule that leaves enough to measure is tested once the engine is known to work, and before the confirmation.
         let is_confirming = self.run.job.budget.is_confirming(self.launches());
         let is_time = (self.measured_any && !is_confirming) || self.scope.empty;
@@ -100,16 +105,16 @@ impl Scheduler<'_> {
         if due.is_empty() {
             return Ok(None);
         }
-        let absent = self.preflighter.absent().await;
+        let absent = self.preflighter.missing_packages().await;
         let best = self.run.store.best(&self.run.study, self.run.job.objective.goal, 1).await?.pop();
-        let search = self.scope.search.knowing(&self.known, absent.as_ref());
+        let search = self.scope.search.with_learned(&self.learned_memory, absent.as_ref());
         let defaults = &search.space.fixed;
         let near = best.map_or_else(|| defaults.clone(), |best| best.first.trial.proposal.config);
         // Slots are devices: a launch that needs more of them than there are cannot be placed.
-        let (slots, left) = (&self.run.slots, self.pool.left() as u64);
+        let (slots, left) = (&self.run.slots, self.pool.remaining_count() as u64);
         let fits = |config: &Config| slots.describe().is_none() || search.devices_needed(config) <= left;
         let is_refused = |config: &Config| {
-            let refused = |past: &&crate::sampler::PastTrial| matches!(past.known, KnownOutcome::Rejected);
+            let refused = |past: &&crate::sampler::PastTrial| matches!(past.outcome, KnownOutcome::Rejected);
             self.history.iter().filter(refused).any(|past| past.origin == Origin::RuleTest && past.config == *config)
         };
         let mut untestable = Vec::new();
@@ -149,7 +154,7 @@ impl Scheduler<'_> {
             return Ok(None);
         }
         let verdicts = RuleVerdicts::read(self.run.job, &self.run.installed, self.run.store).await?;
-        Ok(verdicts.of_trial(&self.run.study.name, proposal.number).and_then(|test| verdicts.known(&test.rule)))
+        Ok(verdicts.of_trial(&self.run.study.name, proposal.number).and_then(|test| verdicts.rule_id(&test.rule)))
     }
 
     /// Stores the verdict of a trial that tested a rule, and sets a refuted rule aside.
@@ -161,11 +166,11 @@ impl Scheduler<'_> {
         let store = self.run.store;
         let verdicts = RuleVerdicts::read(self.run.job, &self.run.installed, store).await?;
         let Some(test) = verdicts.of_trial(&self.run.study.name, trial.proposal.number) else { return Ok(()) };
-        let Some(rule) = verdicts.known(&test.rule) else { return Ok(()) };
+        let Some(rule) = verdicts.rule_id(&test.rule) else { return Ok(()) };
         let (verdict, failure) = (verdicts.conclude(rule, trial), trial.outcome.reason());
         store.end_rule_test(self.run.study.id, trial.proposal.number, verdict, failure.as_deref()).await?;
         let (number, config, message) = (trial.proposal.number, trial.proposal.config.clone(), test.message.clone());
-        self.run.tell(TunerEvent::RuleTested { number, rule, verdict, config, message, failure });
+        self.run.emit(TunerEvent::RuleTested { number, rule, verdict, config, message, failure });
         if verdict == RuleVerdict::Refuted {
             self.set_rules_aside(&[rule]);
         }
@@ -173,13 +178,14 @@ impl Scheduler<'_> {
     }
 
     /// Returns the defaults if rules rejected them, and no longer do because a start has refuted a rule since.
-    pub(super) fn defaults_again(&self) -> Option<Suggestion> {
+    pub(super) fn defaults_after_refutation(&self) -> Option<Suggestion> {
         let (first, later) = self.history.split_first()?;
         let search = &self.scope.search;
-        let is_late = |id: &&str| search.facts.rules().any(|rule| rule.id == *id && rule.severity == Severity::Late);
-        let is_freed = matches!(first.known, KnownOutcome::Rejected) && search.facts.distrusted.iter().any(is_late);
+        let is_late = |id: &&str| search.facts.rules().any(|rule| rule.id == *id && rule.severity == Severity::Startup);
+        let is_freed =
+            matches!(first.outcome, KnownOutcome::Rejected) && search.facts.contradicted_rules.iter().any(is_late);
         let is_known = later.iter().any(|past| past.origin == Origin::Baseline || past.config == first.config);
-        let absent_rejection = || search.knowing(&self.known, None).rejection(&first.config).is_none();
+        let absent_rejection = || search.with_learned(&self.learned_memory, None).rejection(&first.config).is_none();
         (is_freed && !is_known && absent_rejection()).then(|| Suggestion {
             config: first.config.clone(),
             why: "the engine's defaults, which a refuted rule had rejected: the baseline of all comparisons".to_owned(),

@@ -9,7 +9,7 @@ use crate::facts::{Host, TrialContext};
 use crate::store::{RuleTest, RuleVerdict};
 use crate::trial::{LaunchRecords, Measurement};
 use crate::tuner::RuleVerdicts;
-use crate::tuner::context::ContextKeeper;
+use crate::tuner::context::RunContext;
 use crate::tuner::launcher::failed;
 
 /// GPUs that are described as too small for one of them to hold the weights of 15.3 GiB.
@@ -50,7 +50,7 @@ async fn run(bench: &SchedulerBench, outcome: impl Fn(&Proposal) -> Outcome) -> 
             }
             NextAction::End(ending) => return ending,
             NextAction::Wait => panic!("it waits for nothing"),
-            NextAction::Propose => {}
+            NextAction::AskAgain => {}
         }
     }
     panic!("it does not end");
@@ -103,7 +103,7 @@ async fn a_rule_that_a_start_refutes_is_set_aside_in_every_study_of_the_database
     assert_eq!(first[0].0, Origin::RuleTest, "nothing else could be compared with the defaults");
     assert_eq!(first.iter().filter(|(origin, _)| *origin == Origin::RuleTest).count(), 1);
     assert!(first.iter().filter(|(_, config)| is_on_one(config)).count() > 3, "{first:?}");
-    let defaults = bench.job.parameters().fixed.clone();
+    let defaults = bench.job.search_space().fixed.clone();
     assert!(first.iter().any(|(_, config)| *config == defaults), "the defaults are measured");
     assert!(bench.store.measurements_of(&bench.study, 0).await.unwrap().is_some());
     assert_eq!(bench.paid().await, 12, "a test counts for the budget");
@@ -113,7 +113,7 @@ async fn a_rule_that_a_start_refutes_is_set_aside_in_every_study_of_the_database
     let mut run = bench.study_run().await;
     let teller = Arc::clone(&told);
     run.observer = Arc::new(move |event| {
-        if let TunerEvent::RuleLeftAside { rule, study, number } = event {
+        if let TunerEvent::RuleSetAside { rule, study, number } = event {
             teller.lock().unwrap().push((rule, study, number));
         }
     });
@@ -192,7 +192,7 @@ async fn at_most_three_launches_of_a_study_test_rules() {
         if proposal.origin == Origin::RuleTest { failed(FailureKind::NoKvMemory, String::new()) } else { measured() }
     };
     let ending = run(&bench, refuse).await;
-    assert!(matches!(ending, StudyEnding::TrialsSpent | StudyEnding::NothingLeft), "{ending}");
+    assert!(matches!(ending, StudyEnding::TrialsSpent | StudyEnding::SpaceExhausted), "{ending}");
     let found = tested(&bench).await;
     let mut rules: Vec<_> = found.iter().map(|test| &*test.0).collect();
     assert_eq!(rules.len(), 3, "{found:?}");
@@ -210,7 +210,7 @@ async fn a_run_that_is_killed_takes_its_test_up_again_and_a_verdict_that_was_not
         let proposal = loop {
             match scheduler.next().await.unwrap() {
                 NextAction::Launch(LaunchOrder { pending, .. }) => break pending.proposal,
-                NextAction::Propose => {}
+                NextAction::AskAgain => {}
                 NextAction::Wait | NextAction::End(_) => panic!("a test comes first"),
             }
         };
@@ -224,7 +224,7 @@ async fn a_run_that_is_killed_takes_its_test_up_again_and_a_verdict_that_was_not
     bench.store.append(bench.study.id, &trial, score).await.unwrap();
     drop(bench.scheduler().await);
     let verdicts = RuleVerdicts::read(&bench.job, &bench.study_run().await.installed, &bench.store).await.unwrap();
-    assert_eq!(verdicts.left_aside(), ["R7"]);
+    assert_eq!(verdicts.rules_to_set_aside(), ["R7"]);
     assert_eq!(run(&bench, wrong).await, StudyEnding::TrialsSpent);
     assert_eq!(tested(&bench).await.len(), 1);
 }
@@ -252,7 +252,7 @@ async fn on_several_slots_tests_neither_repeat_nor_are_lost_in_whatever_order_la
 #[tokio::test]
 async fn an_earlier_start_that_failed_as_the_rule_predicts_spares_the_test() {
     let bench = SchedulerBench::of(SMALL, "trials = 4, confirm = 0", 4, 400).await;
-    let config = bench.job.parameters().fixed.clone();
+    let config = bench.job.search_space().fixed.clone();
     let refused = failed(FailureKind::NoKvMemory, "none".to_owned());
     let study = bench.store.create_study("earlier", &bench.job.definition(), &Host::detect()).await.unwrap();
     let log = tempfile::NamedTempFile::new().unwrap();
@@ -261,7 +261,7 @@ async fn an_earlier_start_that_failed_as_the_rule_predicts_spares_the_test() {
     let log = Some(log.path().to_owned());
     let trial = Trial { log, ..Trial::example(3, "baseline", refused).with_config(config) };
     let earlier = StudyRun { study, ..bench.study_run().await };
-    let context = ContextKeeper::new(&earlier, false, TrialContext::default());
+    let context = RunContext::new(&earlier, false, TrialContext::default());
     let (score, records) = (bench.job.objective.score(&trial.outcome), LaunchRecords::default());
     Journal::new(&earlier, &context).append(&trial, score, &records).await.unwrap();
     assert_eq!(run(&bench, right).await, StudyEnding::TrialsSpent);

@@ -14,7 +14,7 @@ use crate::facts::{Host, TrialContext};
 use crate::job::Job;
 use crate::store::{Incident, Store, Study};
 use crate::trial::{Failure, Measurement};
-use crate::tuner::context::ContextKeeper;
+use crate::tuner::context::RunContext;
 use crate::tuner::launcher::UnresolvedFailure;
 use crate::tuner::launcher::failed;
 use crate::tuner::time::RunTime;
@@ -89,7 +89,7 @@ impl SchedulerBench {
         self.decided()
             .await
             .iter()
-            .filter(|(_, by, _, state)| Origin::from_name(by.clone()).is_paid() && state != "rejected")
+            .filter(|(_, by, _, state)| Origin::from_name(by.clone()).counts_against_budget() && state != "rejected")
             .count()
     }
 }
@@ -97,7 +97,7 @@ impl SchedulerBench {
 /// Opens a scheduler. It borrows its team, which is leaked: a test has few of them.
 pub(super) async fn scheduler_of(run: StudyRun<'_>) -> Scheduler<'_> {
     let run: &StudyRun<'_> = Box::leak(run.into());
-    let context: &ContextKeeper<'_> = Box::leak(ContextKeeper::new(run, false, TrialContext::default()).into());
+    let context: &RunContext<'_> = Box::leak(RunContext::new(run, false, TrialContext::default()).into());
     let journal: &Journal<'_> = Box::leak(Journal::new(run, context).into());
     let preflighter: &Preflighter<'_> = Box::leak(Preflighter::new(run, None).into());
     Scheduler::open(run, journal, preflighter).await.unwrap()
@@ -142,7 +142,7 @@ fn unresolved(pending: &PendingTrial) -> LaunchEnd {
     let trial = Trial::of(pending.proposal.clone(), Outcome::Failed(failure.clone()));
     let (at, since) = (String::new(), String::new());
     let last = Incident { number, attempt: 3, at, failure, log: None, paused: false };
-    let failures = pending.most_failures;
+    let failures = pending.max_failures;
     LaunchEnd::Unresolved(Box::new(UnresolvedFailure { ended: trial.into(), last, failures, since }))
 }
 
@@ -157,7 +157,7 @@ pub(super) async fn settle(
     order: LaunchOrder,
     end: impl Into<LaunchEnd>,
 ) -> Option<StudyEnding> {
-    scheduler.settle(EndedOrder { order, result: Ok(end.into()) }).await.unwrap()
+    scheduler.process_end(EndedOrder { order, result: Ok(end.into()) }).await.unwrap()
 }
 
 /// Executes one run; `None` if it was killed.
@@ -185,7 +185,7 @@ async fn run(bench: &SchedulerBench, random: &mut ChaCha8Rng, chances: EndOrder)
                 assert!(running.len() <= most, "{} at a time, not {most}", running.len());
             }
             NextAction::End(ending) => end = Some(ending),
-            NextAction::Wait | NextAction::Propose => {}
+            NextAction::Wait | NextAction::AskAgain => {}
         }
         if running.is_empty() && end.is_some() {
             return end;
@@ -278,7 +278,7 @@ async fn a_space_that_is_used_up_while_trials_run_ends_after_the_last_of_them_wi
         let bench = SchedulerBench::new("trials = 1000, confirm = 1", devices, 5).await;
         let ending = finish(&bench, seed, EndOrder { killed: 0.01, paused: 0.02, ..EndOrder::default() }).await;
         let decided = bench.decided().await;
-        assert_eq!(ending, StudyEnding::NothingLeft, "{decided:?}");
+        assert_eq!(ending, StudyEnding::SpaceExhausted, "{decided:?}");
         let by = |name: &str| decided.iter().filter(|(_, by, ..)| by == name).count();
         assert_eq!((by("baseline"), by("confirmation")), (1, 2));
         let mut searched: Vec<_> = decided.iter().filter(|(_, by, ..)| by == "sobol").map(|row| &row.2).collect();
@@ -317,7 +317,7 @@ async fn a_trial_that_waits_for_slots_does_not_begin_after_the_time_limit() {
                 let result = pretended(&launch.pending.proposal, &launch.place, EndOrder::default());
                 assert_eq!(settle(&mut scheduler, launch, result).await, None);
             }
-            NextAction::Wait | NextAction::Propose => {}
+            NextAction::Wait | NextAction::AskAgain => {}
             NextAction::End(ending) => panic!("{ending}"),
         }
     }
@@ -345,7 +345,7 @@ async fn a_trial_that_waits_for_slots_is_stored_under_its_number_and_a_missing_n
                 let result = pretended(&launch.pending.proposal, &launch.place, EndOrder::default());
                 assert_eq!(settle(&mut scheduler, launch, result).await, None);
             }
-            NextAction::Wait | NextAction::Propose => {}
+            NextAction::Wait | NextAction::AskAgain => {}
             NextAction::End(ending) => panic!("{ending}"),
         }
     }
@@ -372,7 +372,7 @@ async fn a_slot_with_permanent_leftovers_is_lost_and_the_others_finish_the_study
         let end = loop {
             match scheduler.next().await.unwrap() {
                 NextAction::Launch(order) => running.push(order),
-                NextAction::Propose => {}
+                NextAction::AskAgain => {}
                 NextAction::Wait => break None,
                 NextAction::End(ending) => break Some(ending),
             }
@@ -391,7 +391,7 @@ async fn a_slot_with_permanent_leftovers_is_lost_and_the_others_finish_the_study
                 Ok(pretended(&pending.proposal, &place, EndOrder::default()).into())
             };
             assert_eq!(
-                scheduler.settle(EndedOrder { order: LaunchOrder { pending, place }, result }).await.unwrap(),
+                scheduler.process_end(EndedOrder { order: LaunchOrder { pending, place }, result }).await.unwrap(),
                 None
             );
         }
@@ -402,14 +402,14 @@ async fn a_slot_with_permanent_leftovers_is_lost_and_the_others_finish_the_study
     // A trial that needs more slots than are left is no failure of its configuration.
     let bench = SchedulerBench::new("trials = 30, confirm = 0", 4, 400).await;
     let mut scheduler = bench.scheduler().await;
-    scheduler.pool.lose(&[3]);
+    scheduler.pool.mark_lost(&[3]);
     let error = loop {
         match scheduler.next().await {
             Ok(NextAction::Launch(LaunchOrder { pending, place })) => {
                 let result = pretended(&pending.proposal, &place, EndOrder::default());
                 assert_eq!(settle(&mut scheduler, LaunchOrder { pending, place }, result).await, None);
             }
-            Ok(NextAction::Propose) => {}
+            Ok(NextAction::AskAgain) => {}
             Ok(NextAction::Wait | NextAction::End(_)) => panic!("four devices are asked for some time"),
             Err(error) => break error,
         }
@@ -423,6 +423,6 @@ async fn a_slot_with_permanent_leftovers_is_lost_and_the_others_finish_the_study
         panic!("the defaults come first")
     };
     let result = Err(left_behind().into());
-    let error = scheduler.settle(EndedOrder { order: LaunchOrder { pending, place }, result }).await.unwrap_err();
+    let error = scheduler.process_end(EndedOrder { order: LaunchOrder { pending, place }, result }).await.unwrap_err();
     assert!(matches!(error, TuneError::LeftBehind(found) if found == left_behind()));
 }

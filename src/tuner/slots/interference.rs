@@ -12,7 +12,7 @@ pub struct Interference {
     /// The objective's values of the concurrent ones.
     pub together: Vec<f64>,
     /// The number of concurrent ones that failed, or were over a limit that the defaults alone kept.
-    pub spoilt: usize,
+    pub infeasible: usize,
     /// The share of the objective's value that the neighbours cost, in the median. For example, 0.1 is a tenth less
     /// throughput, or a latency that alone would be nine tenths as long. Negative if there was a gain.
     pub cost: f64,
@@ -39,13 +39,13 @@ impl Interference {
         });
         // Without a value the whole objective is lost.
         let cost = share.filter(|share| share.is_finite()).map_or(1.0, |share| 1.0 - share);
-        Some(Self { alone: value, together, spoilt, cost, limit })
+        Some(Self { alone: value, together, infeasible: spoilt, cost, limit })
     }
 
     /// Returns whether trials are to run one at a time.
     #[must_use]
     pub fn is_too_much(&self) -> bool {
-        self.spoilt > 0 || self.cost > self.limit
+        self.infeasible > 0 || self.cost > self.limit
     }
 }
 
@@ -66,7 +66,7 @@ mod tests {
     fn judged(alone: f64, together: &[f64], goal: Goal) -> (f64, bool) {
         let together: Vec<_> = together.iter().copied().map(feasible).collect();
         let found = Interference::of(&feasible(alone), &together, goal, 0.1).unwrap();
-        assert_eq!((found.alone, found.together.len(), found.spoilt), (alone, together.len(), 0));
+        assert_eq!((found.alone, found.together.len(), found.infeasible), (alone, together.len(), 0));
         ((found.cost * 1000.0).round() / 1000.0, found.is_too_much())
     }
 
@@ -87,7 +87,7 @@ mod tests {
             Interference::of(alone, &[feasible(100.0), other.clone()], Goal::Maximize, 0.1).unwrap()
         };
         for other in [scored(Score::Failed), over.clone()] {
-            assert_eq!((of(&alone, &other).spoilt, of(&alone, &other).is_too_much()), (1, true));
+            assert_eq!((of(&alone, &other).infeasible, of(&alone, &other).is_too_much()), (1, true));
         }
         assert!(!of(&over, &over).is_too_much(), "alone they are over the limit as well");
         assert!(Interference::of(&scored(Score::Failed), &[], Goal::Maximize, 0.1).is_none());

@@ -12,7 +12,7 @@ use crate::job::{Job, SlotsJob};
 use super::watchdog::computes_elsewhere;
 use crate::execution::ExecutionEnvironment;
 pub use interference::Interference;
-pub(super) use pool::{MemoryLevel, Pool, SlotPlace};
+pub(super) use pool::{MemoryLevel, SlotPlace, SlotPool};
 
 /// The slots of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +23,7 @@ pub struct Slots {
     /// The largest share of the objective that trials may cost each other.
     max_interference: f64,
     /// Whether the study divides the host into slots.
-    shared: bool,
+    divides_host: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,13 +35,13 @@ struct Slot {
 }
 
 /// Environment variables of every launch on a slot with a device.
-const DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+const DEVICES_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 const DEVICE_ORDER: (&str, &str) = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 
 impl Slots {
     /// Returns one slot with all resources of the host, for one trial at a time.
     fn whole() -> Self {
-        Self { list: vec![Slot::default()], parallel: 1, max_interference: 0.0, shared: false }
+        Self { list: vec![Slot::default()], parallel: 1, max_interference: 0.0, divides_host: false }
     }
 
     /// Resolves the slots that a study requests on this host. Adapts `installed`: its devices become interchangeable,
@@ -58,17 +58,17 @@ impl Slots {
             problem,
             hint: Some(hint.to_owned()),
         };
-        let visible = job.engine.environment.get(DEVICES).map(String::as_str);
+        let visible = job.engine.environment.get(DEVICES_VARIABLE).map(String::as_str);
         let port = job.engine.engine.port_variable(&Config::new());
         if let Some(name) = port
             .into_iter()
-            .chain([DEVICES])
-            .find(|name| job.engine.env.contains_key(*name) && (*name != DEVICES || asked.devices.is_some()))
+            .chain([DEVICES_VARIABLE])
+            .find(|name| job.engine.env.contains_key(*name) && (*name != DEVICES_VARIABLE || asked.devices.is_some()))
         {
             let problem = "concurrent launches would have the same value".to_owned();
             return Err(error(&format!("engine.env.{name}"), problem, "remove it: each slot gets its own value"));
         }
-        let on_gpu = matches!(installed.device, Device::Cuda(_)) && job.engine.engine.computes();
+        let on_gpu = matches!(installed.device, Device::Cuda(_)) && job.engine.engine.runs_model();
         let words = &job.engine.command;
         let elsewhere = computes_elsewhere(words);
         let (devices, problems) = devices(asked, on_gpu, elsewhere, visible)
@@ -86,9 +86,9 @@ impl Slots {
             let problem = format!("{parallel} trials at a time do not fit on {count} slots");
             return Err(error("slots.parallel", problem, "reduce it, or declare more slots"));
         }
-        let told = |word: &String| word == "{env}" || crate::engine::asks_for(word, "devices");
+        let told = |word: &String| word == "{env}" || crate::engine::has_placeholder(word, "devices");
         if !devices.is_empty() && elsewhere && !words.iter().any(told) {
-            let problem = format!("does not pass on {DEVICES}: every launch would compute on the same device");
+            let problem = format!("does not pass on {DEVICES_VARIABLE}: every launch would compute on the same device");
             let hint = "use {devices} as the wrapper's argument for devices or variables, or {env} for docker";
             return Err(error("engine.command", problem, hint));
         }
@@ -105,7 +105,7 @@ impl Slots {
         installed.host.memory = installed.host.memory.map(|bytes| bytes / u64::try_from(parallel).unwrap_or(1).max(1));
         let mut devices = devices.into_iter().map(|device| device.name);
         let list = processors.into_iter().map(|processors| Slot { device: devices.next(), processors }).collect();
-        Ok(Self { list, parallel, max_interference: asked.max_interference, shared: true })
+        Ok(Self { list, parallel, max_interference: asked.max_interference, divides_host: true })
     }
 
     /// Returns the largest number of concurrent trials.
@@ -128,7 +128,7 @@ impl Slots {
     /// Describes the slots; `None` if trials run one at a time with all resources.
     #[must_use]
     pub fn describe(&self) -> Option<String> {
-        if !self.shared {
+        if !self.divides_host {
             return None;
         }
         let devices: Vec<_> = self.list.iter().filter_map(|slot| slot.device.as_deref()).collect();

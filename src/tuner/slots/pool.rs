@@ -2,37 +2,37 @@
 
 use std::collections::BTreeMap;
 
-use super::{DEVICE_ORDER, DEVICES, Slots};
+use super::{DEVICE_ORDER, DEVICES_VARIABLE, Slots};
 use crate::facts::Processors;
-use crate::server::{Baseline, Ports};
+use crate::server::{MemoryBaseline, Ports};
 use crate::trial::Placement;
 
 /// Ports of a launch that has neighbours: the server's, and more than enough for the communication of vLLM's processes.
-const PORTS: u16 = 32;
+const PORTS_PER_LAUNCH: u16 = 32;
 
 /// The slots of a run. Launches take them and give them back.
 #[derive(Debug)]
-pub(in crate::tuner) struct Pool {
+pub(in crate::tuner) struct SlotPool {
     slots: Slots,
-    states: Vec<State>,
+    states: Vec<SlotState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SlotState {
     taken: bool,
     /// Whether launches failed here but not on other slots. Nothing is launched here until the slot is restored.
     set_aside: bool,
     /// Whether processes were left behind here that cannot be ended. Nothing is launched here any more.
     lost: bool,
     /// The memory of its device before a launch that has not released all of it.
-    held: Option<Baseline>,
+    held: Option<MemoryBaseline>,
 }
 
 /// The level of memory of a slot's device before a launch.
 #[derive(Debug)]
 pub(in crate::tuner) struct MemoryLevel {
     pub(in crate::tuner) slot: usize,
-    pub(in crate::tuner) baseline: Baseline,
+    pub(in crate::tuner) baseline: MemoryBaseline,
 }
 
 /// The slots of one trial.
@@ -51,15 +51,15 @@ pub(in crate::tuner) struct SlotPlace {
     shared: bool,
 }
 
-impl State {
+impl SlotState {
     fn is_usable(&self) -> bool {
         !self.set_aside && !self.lost
     }
 }
 
-impl Pool {
+impl SlotPool {
     pub(in crate::tuner) fn new(slots: Slots) -> Self {
-        let states = slots.list.iter().map(|_| State::default()).collect();
+        let states = slots.list.iter().map(|_| SlotState::default()).collect();
         Self { slots, states }
     }
 
@@ -87,7 +87,7 @@ impl Pool {
         count: usize,
         alone: bool,
     ) -> Option<SlotPlace> {
-        let free = |state: &State| !state.taken && state.is_usable();
+        let free = |state: &SlotState| !state.taken && state.is_usable();
         if wanted.iter().take(count).any(|slot| !free(&self.states[*slot])) {
             return None;
         }
@@ -119,7 +119,7 @@ impl Pool {
             slots,
             held,
             alone,
-            shared: self.slots.shared,
+            shared: self.slots.divides_host,
         })
     }
 
@@ -141,7 +141,7 @@ impl Pool {
     }
 
     /// Removes these slots for the rest of the run.
-    pub(in crate::tuner) fn lose(&mut self, slots: &[usize]) {
+    pub(in crate::tuner) fn mark_lost(&mut self, slots: &[usize]) {
         for slot in slots {
             self.states[*slot].lost = true;
         }
@@ -155,7 +155,7 @@ impl Pool {
     }
 
     /// Returns the number of slots that are not lost.
-    pub(in crate::tuner) fn left(&self) -> usize {
+    pub(in crate::tuner) fn remaining_count(&self) -> usize {
         self.states.iter().filter(|state| !state.lost).count()
     }
 
@@ -168,14 +168,14 @@ impl Pool {
 impl SlotPlace {
     /// Reserves ports for one launch.
     pub(in crate::tuner) fn ports(&self) -> std::io::Result<Ports> {
-        Ports::take(if self.shared { PORTS } else { 1 })
+        Ports::take(if self.shared { PORTS_PER_LAUNCH } else { 1 })
     }
 
     /// Returns the environment variables of a launch that follow from its slots. `port_variable` is the engine's.
     pub(in crate::tuner) fn variables(&self, ports: &Ports, port_variable: Option<&str>) -> BTreeMap<String, String> {
         let mut variables = BTreeMap::new();
         if let Some(devices) = &self.devices {
-            variables.insert(DEVICES.to_owned(), devices.clone());
+            variables.insert(DEVICES_VARIABLE.to_owned(), devices.clone());
             // With this order, an index means the same device as in `nvidia-smi`.
             if std::env::var_os(DEVICE_ORDER.0).is_none() {
                 variables.insert(DEVICE_ORDER.0.to_owned(), DEVICE_ORDER.1.to_owned());
@@ -205,10 +205,10 @@ mod tests {
     use super::*;
     use crate::tuner::slots::Slot;
 
-    fn pool(count: usize) -> Pool {
+    fn pool(count: usize) -> SlotPool {
         let slot = |device: usize| Slot { device: Some(device.to_string()), processors: None };
         let list: Vec<_> = (0..count).map(slot).collect();
-        Pool::new(Slots { parallel: count, list, max_interference: 0.1, shared: true })
+        SlotPool::new(Slots { parallel: count, list, max_interference: 0.1, divides_host: true })
     }
 
     fn held(place: &SlotPlace) -> Vec<usize> {
@@ -219,7 +219,7 @@ mod tests {
     fn only_the_launch_on_a_held_device_waits_for_its_memory() {
         let mut pool = pool(4);
         let mut wide = pool.take(0, 4, false).unwrap();
-        wide.held.extend([2, 3].map(|slot| MemoryLevel { slot, baseline: Baseline::nothing() }));
+        wide.held.extend([2, 3].map(|slot| MemoryLevel { slot, baseline: MemoryBaseline::nothing() }));
         pool.give_back(wide);
         let places = [0, 1, 2, 3].map(|trial| pool.take(trial, 1, false).unwrap());
         assert_eq!(places.each_ref().map(held), [vec![], vec![], vec![2], vec![3]]);

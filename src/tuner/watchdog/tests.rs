@@ -8,14 +8,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::*;
-use crate::server::{Server, Spawn};
-use crate::tuner::launcher::conclude;
+use crate::server::{Server, SpawnParameters};
+use crate::tuner::launcher::alarm_failure;
 
 /// An engine core with vLLM's title, below a leader that survives it. `exec -a` needs `bash` instead of `sh`.
 const CORE_BELOW_A_LEADER: &str = "(exec -a VLLM::EngineCore sleep 600) & while :; do sleep 0.1; done";
 
 fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, WatchScope) {
-    let spawn = Spawn::of_script(directory, "bash", script, "watchdog", 0);
+    let spawn = SpawnParameters::of_script(directory, "bash", script, "watchdog", 0);
     let server = Server::spawn(&spawn).unwrap();
     let (processes, log) = (server.processes(), server.log_path().to_owned());
     let scope = WatchScope {
@@ -27,17 +27,17 @@ fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, WatchScop
         devices: None,
         elsewhere: false,
         page: Some(MetricsPage::usual()),
-        title: crate::engines::assumed().process_title(),
+        title: crate::engines::default_engine().process_title(),
     };
     (server, scope)
 }
 
 /// Checks until this many processes are vital.
-fn look_until_vital(look: &mut Look, count: usize) -> Vec<MemberRole> {
+fn look_until_vital(look: &mut PeriodicChecks, count: usize) -> Vec<ProcessIdentity> {
     let begin = Instant::now();
     loop {
         look.searched = None;
-        assert_eq!(look.look(), None);
+        assert_eq!(look.check(), None);
         let vital = look.vital.lock().unwrap().clone();
         if vital.len() == count {
             return vital;
@@ -52,7 +52,7 @@ async fn the_death_of_an_engine_core_is_noticed_at_once_although_its_leader_live
     let directory = tempfile::tempdir().unwrap();
     let (mut server, scope) = launch(directory.path(), CORE_BELOW_A_LEADER, Duration::ZERO);
     let vital = Arc::new(Mutex::new(Vec::new()));
-    let core = look_until_vital(&mut Look::new(scope, Arc::clone(&vital), Arc::default()), 1).remove(0);
+    let core = look_until_vital(&mut PeriodicChecks::new(scope, Arc::clone(&vital), Arc::default()), 1).remove(0);
     assert_eq!(core.name, "VLLM::EngineCore");
     let raised = watch::Sender::new(None);
     let (living, lives) = channel();
@@ -72,7 +72,7 @@ async fn the_death_of_an_engine_core_is_noticed_at_once_although_its_leader_live
     let _ = writeln!(std::io::stderr(), "the death was noticed after {noticed:?}");
     drop(living);
     watching.join().unwrap();
-    assert!(tokio::time::timeout(Duration::from_millis(1), server.exited()).await.is_err(), "the leader lives");
+    assert!(tokio::time::timeout(Duration::from_millis(1), server.wait_for_exit()).await.is_err(), "the leader lives");
     server.stop(Duration::ZERO).await.unwrap();
 }
 
@@ -85,11 +85,11 @@ async fn a_fork_that_runs_another_program_is_not_vital() {
     let script = format!("(exec -a VLLM::Worker bash -c '{fork}' {}) & exec sleep 600", fifo.display());
     let (server, scope) = launch(directory.path(), &script, Duration::ZERO);
     let vital = Arc::new(Mutex::new(Vec::new()));
-    let mut look = Look::new(scope, Arc::clone(&vital), Arc::default());
+    let mut look = PeriodicChecks::new(scope, Arc::clone(&vital), Arc::default());
     look_until_vital(&mut look, 1);
     for _ in 0..20 {
         look.searched = None;
-        assert_eq!(look.look(), None);
+        assert_eq!(look.check(), None);
     }
     let found = vital.lock().unwrap().clone();
     assert_eq!(found.len(), 1, "{found:?}");
@@ -103,7 +103,7 @@ async fn the_signal_that_ended_a_process_is_its_reason_until_the_parent_collects
     let script = "(exec -a VLLM::Worker sleep 600) & exec sleep 600";
     let (mut server, scope) = launch(directory.path(), script, Duration::ZERO);
     let vital = Arc::new(Mutex::new(Vec::new()));
-    let worker = look_until_vital(&mut Look::new(scope, Arc::clone(&vital), Arc::default()), 1).remove(0);
+    let worker = look_until_vital(&mut PeriodicChecks::new(scope, Arc::clone(&vital), Arc::default()), 1).remove(0);
     assert_eq!(worker.end(), None);
     kill(Pid::from_raw(worker.pid), Signal::SIGKILL).unwrap();
     let (raised, (_living, lives)) = (watch::Sender::new(None), channel());
@@ -113,7 +113,7 @@ async fn the_signal_that_ended_a_process_is_its_reason_until_the_parent_collects
         matches!(&alarm, WatchdogAlarm::Death { status: Some(status), .. } if status.signal() == Some(9)),
         "{alarm:?}"
     );
-    let failure = conclude(&mut server, alarm, true).await;
+    let failure = alarm_failure(&mut server, alarm, true).await;
     assert!(failure.message.contains(" ended; signal 9"), "{failure:?}");
     server.stop(Duration::ZERO).await.unwrap();
 }
@@ -129,7 +129,7 @@ async fn the_watchdog_reports_a_death_with_its_cause_from_the_log() {
     let watchdog = Watchdog::start(scope, server.base_url());
     let alarm = tokio::time::timeout(Duration::from_secs(20), watchdog.alarm()).await.unwrap();
     assert_eq!(watchdog.raised().as_ref(), Some(&alarm));
-    let failure = conclude(&mut server, alarm, false).await;
+    let failure = alarm_failure(&mut server, alarm, false).await;
     assert!(failure.message.starts_with("VLLM::EngineCore (pid "), "{failure:?}");
     assert!(
         failure.message.ends_with(" ended; exit code 1; RuntimeError: Engine core initialization failed."),
@@ -146,7 +146,7 @@ async fn a_start_that_sleeps_for_ever_hangs_and_one_that_works_does_not() {
     let (sleeping, scope) = launch(directory.path(), "echo loading; exec sleep 600", stall);
     let watchdog = Watchdog::start(scope, sleeping.base_url());
     let alarm = tokio::time::timeout(Duration::from_secs(20), watchdog.alarm()).await.unwrap();
-    let WatchdogAlarm::End { kind: FailureKind::Hang, message } = alarm else { panic!("{alarm:?}") };
+    let WatchdogAlarm::EndLaunch { kind: FailureKind::Hang, message } = alarm else { panic!("{alarm:?}") };
     assert!(message.starts_with("the start shows no sign of work for "), "{message}");
     assert!(message.ends_with(" ago: loading"), "{message}");
     sleeping.stop(Duration::ZERO).await.unwrap();
@@ -177,7 +177,7 @@ async fn the_first_alarm_counts_and_low_memory_allows_no_grace_period() {
     let (server, scope) = launch(directory.path(), "exec sleep 600", Duration::ZERO);
     let (watchdog, grace) = (Watchdog::start(scope, server.base_url()), Duration::from_secs(30));
     assert_eq!((watchdog.raised(), watchdog.grace(grace)), (None, grace));
-    let memory = WatchdogAlarm::End { kind: FailureKind::HostMemory, message: "none left".to_owned() };
+    let memory = WatchdogAlarm::EndLaunch { kind: FailureKind::HostMemory, message: "none left".to_owned() };
     raise(&watchdog.raised, memory.clone());
     raise(&watchdog.raised, WatchdogAlarm::Death { who: "a (pid 1)".to_owned(), status: None });
     assert_eq!((watchdog.alarm().await, watchdog.grace(grace)), (memory, Duration::ZERO));

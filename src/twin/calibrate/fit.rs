@@ -11,7 +11,7 @@ use argmin::solver::neldermead::NelderMead;
 
 use super::replay::{ObservedTimes, RequestTimes, replay};
 use super::residual::{ResidualPair, Residuals};
-use super::{CalibrateError, Calibration, N, ObservedRun, prior_spread};
+use super::{CalibrateError, Calibration, FACTOR_COUNT, ObservedRun, prior_spread};
 use crate::stats::small::{Matrix, cholesky, inverse};
 use crate::twin::step_time::{Factors, TermFactor};
 
@@ -27,7 +27,7 @@ const PROBE: f64 = 2.0;
 const WIDEST: f64 = 5.0;
 /// Limit on the diagonal element of a direction, in units of the prior. Directions of at least this value are not
 /// searched, because the observations determine them hardly better than the prior.
-const LEAST_TOLD: f64 = 0.9;
+const MAX_SEARCHED_DEVIATION: f64 = 0.9;
 /// Largest number of halvings of a Gauss-Newton step before it is given up.
 const HALVINGS: u32 = 3;
 /// A Gauss-Newton step that reduces the loss by less than this is the last one.
@@ -42,7 +42,7 @@ const TOLERATED: f64 = 1.5;
 const NOISE_ROUNDS: u32 = 3;
 
 /// Natural logarithms of the factors, each divided by the prior's spread.
-type Units = [f64; N];
+type Units = [f64; FACTOR_COUNT];
 
 struct Problem<'a> {
     runs: &'a [ObservedRun],
@@ -51,7 +51,7 @@ struct Problem<'a> {
     /// Origin of the search coordinates.
     origin: Units,
     /// Directions of the search coordinates as columns: a root of the covariance.
-    directions: Matrix<N>,
+    directions: Matrix<FACTOR_COUNT>,
     simulations: Cell<u32>,
     failure: RefCell<Option<CalibrateError>>,
 }
@@ -64,12 +64,12 @@ pub(super) fn fit(runs: &[ObservedRun]) -> Result<Calibration, CalibrateError> {
     let mut problem = Problem {
         runs,
         noise: 1.0,
-        origin: [0.0; N],
-        directions: [[0.0; N]; N],
+        origin: [0.0; FACTOR_COUNT],
+        directions: [[0.0; FACTOR_COUNT]; FACTOR_COUNT],
         simulations: Cell::new(0),
         failure: RefCell::new(None),
     };
-    let loss_before = problem.data_loss(&[0.0; N])?;
+    let loss_before = problem.data_loss(&[0.0; FACTOR_COUNT])?;
     let (mut units, mut misfit) = problem.minimum()?;
     for _ in 0..NOISE_ROUNDS {
         if misfit < TOLERATED {
@@ -86,7 +86,7 @@ impl Problem<'_> {
     fn minimum(&mut self) -> Result<(Units, f64), CalibrateError> {
         let (near, information) = self.descend()?;
         self.origin = near;
-        self.directions = self.widened(&near, cholesky(&inverse(&information)))?;
+        self.directions = self.widen_directions(&near, cholesky(&inverse(&information)))?;
         let units = self.polish()?;
         let here = self.residuals(&factors(&units))?;
         let (loss, count): (f64, f64) = here
@@ -125,12 +125,12 @@ impl Problem<'_> {
 
     /// Returns the gradient of the loss at a point and the information matrix `J^T J + 1`, both with the prior.
     /// Outliers have less weight.
-    fn expand(&self, units: &Units) -> Result<(Units, Matrix<N>), CalibrateError> {
+    fn linearize(&self, units: &Units) -> Result<(Units, Matrix<FACTOR_COUNT>), CalibrateError> {
         let weighted = |units: &Units| -> Result<Vec<[Vec<f64>; 2]>, CalibrateError> {
             Ok(self.residuals(&factors(units))?.iter().map(Residuals::weighted).collect())
         };
         let here = weighted(units)?;
-        let mut slopes: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
+        let mut slopes: [Vec<f64>; FACTOR_COUNT] = std::array::from_fn(|_| Vec::new());
         for (at, slope) in slopes.iter_mut().enumerate() {
             let moved = |by: f64| {
                 let mut moved = *units;
@@ -140,7 +140,7 @@ impl Problem<'_> {
             let (above, below) = (moved(STEP)?, moved(-STEP)?);
             for ((above, here), below) in above.iter().zip(&here).zip(&below) {
                 for ((above, here), below) in above.iter().zip(here).zip(below) {
-                    slope.extend(steady_slope(above, here, below));
+                    slope.extend(denoised_slope(above, here, below));
                 }
             }
         }
@@ -154,10 +154,10 @@ impl Problem<'_> {
     }
 
     /// Returns a point near the minimum, and the information matrix there.
-    fn descend(&self) -> Result<(Units, Matrix<N>), CalibrateError> {
-        let mut units = [0.0; N];
+    fn descend(&self) -> Result<(Units, Matrix<FACTOR_COUNT>), CalibrateError> {
+        let mut units = [0.0; FACTOR_COUNT];
         let mut loss = self.loss(&units)?;
-        let (mut gradient, mut information) = self.expand(&units)?;
+        let (mut gradient, mut information) = self.linearize(&units)?;
         for _ in 0..NEWTON_STEPS {
             let inverse = inverse(&information);
             let mut share = 1.0;
@@ -178,7 +178,7 @@ impl Problem<'_> {
             let Some((next, at_next)) = better else { break };
             let progress = loss - at_next;
             (units, loss) = (next, at_next);
-            (gradient, information) = self.expand(&units)?;
+            (gradient, information) = self.linearize(&units)?;
             if progress < PROGRESS {
                 break;
             }
@@ -189,9 +189,13 @@ impl Problem<'_> {
     /// Corrects the lengths of the directions. According to the curvature, the loss rises by one half over the length
     /// of each direction. If it rises less, the curvature was overestimated because of random deviations, and the
     /// direction is lengthened.
-    fn widened(&self, units: &Units, mut directions: Matrix<N>) -> Result<Matrix<N>, CalibrateError> {
+    fn widen_directions(
+        &self,
+        units: &Units,
+        mut directions: Matrix<FACTOR_COUNT>,
+    ) -> Result<Matrix<FACTOR_COUNT>, CalibrateError> {
         let here = self.loss(units)?;
-        for column in 0..N {
+        for column in 0..FACTOR_COUNT {
             let moved = |by: f64| self.loss(&std::array::from_fn(|row| units[row] + by * directions[row][column]));
             let rise = f64::midpoint(moved(PROBE)?, moved(-PROBE)?) - here;
             let expected = PROBE * PROBE / 2.0;
@@ -204,14 +208,14 @@ impl Problem<'_> {
     }
 
     /// Returns the columns of the directions that the observations determine better than the prior.
-    fn told(&self) -> Vec<usize> {
-        (0..N).filter(|column| self.directions[*column][*column] < LEAST_TOLD).collect()
+    fn informed_directions(&self) -> Vec<usize> {
+        (0..FACTOR_COUNT).filter(|column| self.directions[*column][*column] < MAX_SEARCHED_DEVIATION).collect()
     }
 
     /// Converts search coordinates to units.
-    fn at(&self, coordinates: &[f64]) -> Units {
+    fn to_units(&self, coordinates: &[f64]) -> Units {
         let mut units = self.origin;
-        for (column, coordinate) in self.told().into_iter().zip(coordinates) {
+        for (column, coordinate) in self.informed_directions().into_iter().zip(coordinates) {
             for (unit, row) in units.iter_mut().zip(&self.directions) {
                 *unit += coordinate * row[column];
             }
@@ -222,7 +226,7 @@ impl Problem<'_> {
     /// Returns the minimum by the Nelder-Mead method, in the directions of `told`.
     fn polish(&self) -> Result<Units, CalibrateError> {
         let stopped = |error: Error| self.failure.take().unwrap_or_else(|| CalibrateError::Solver(error.to_string()));
-        let count = self.told().len();
+        let count = self.informed_directions().len();
         if count == 0 {
             return Ok(self.origin);
         }
@@ -231,7 +235,7 @@ impl Problem<'_> {
         let solver = NelderMead::new(corners).with_sd_tolerance(TOLERANCE).map_err(stopped)?;
         let run = Executor::new(self, solver).configure(|state| state.max_iters(ITERATIONS)).timer(false).run();
         let result = run.map_err(stopped)?;
-        Ok(result.state().get_best_param().map_or(self.origin, |best| self.at(best)))
+        Ok(result.state().get_best_param().map_or(self.origin, |best| self.to_units(best)))
     }
 
     /// Builds the result. Its covariance is that of the directions. It is widened if the residuals are larger than
@@ -239,7 +243,7 @@ impl Problem<'_> {
     fn report(&self, units: Units, (loss_before, misfit): (f64, f64)) -> Result<Calibration, CalibrateError> {
         let loss = self.data_loss(&units)? * self.noise * self.noise;
         let misfit = misfit.max(1.0);
-        let mut root = self.widened(&units, self.directions)?;
+        let mut root = self.widen_directions(&units, self.directions)?;
         let noise = self.noise;
         let mut calibration = Calibration { factors: factors(&units), loss_before, loss, noise, ..Calibration::none() };
         for (row, factor) in root.iter_mut().zip(TermFactor::ALL) {
@@ -261,7 +265,7 @@ impl CostFunction for &Problem<'_> {
     type Output = f64;
 
     fn cost(&self, coordinates: &Vec<f64>) -> Result<f64, Error> {
-        (*self).loss(&self.at(coordinates)).map_err(|error| {
+        (*self).loss(&self.to_units(coordinates)).map_err(|error| {
             let text = error.to_string();
             self.failure.replace(Some(error));
             Error::msg(text)
@@ -281,7 +285,7 @@ fn factors(units: &Units) -> Factors {
 ///
 /// With independent random errors of variance `v`, a first difference has variance `2 v` and a second difference `6 v`.
 /// A third of the squared second differences is therefore subtracted from the squared first differences.
-fn steady_slope(above: &[f64], here: &[f64], below: &[f64]) -> Vec<f64> {
+fn denoised_slope(above: &[f64], here: &[f64], below: &[f64]) -> Vec<f64> {
     let first: Vec<f64> = above.iter().zip(below).map(|(above, below)| above - below).collect();
     let second = above.iter().zip(below).zip(here).map(|((above, below), here)| above + below - 2.0 * here);
     let told: f64 = first.iter().map(|part| part * part).sum();

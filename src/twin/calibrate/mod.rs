@@ -33,7 +33,7 @@ use super::step_time::{Factors, StepTime, TermFactor};
 pub use replay::{ObservedTimes, ReplayError, ReplayedLoad, RequestTimes, replay};
 
 /// Number of factors.
-const N: usize = TermFactor::ALL.len();
+const FACTOR_COUNT: usize = TermFactor::ALL.len();
 
 /// One observed load on an engine.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct ObservedRun {
     /// The expected step time of this engine before any observation, with all factors at 1.
     pub prior: StepTime,
     /// Requests before the load. Only the prompts that they leave in the engine's cache matter.
-    pub before: Vec<ObservedTimes>,
+    pub earlier_requests: Vec<ObservedTimes>,
     pub load: ReplayedLoad,
     pub requests: Vec<ObservedTimes>,
     /// Number of the engines' steps while they served exactly `requests`, by the server's own counter.
@@ -81,7 +81,7 @@ pub struct Calibration {
     /// Number of simulated loads.
     pub simulations: u32,
     /// Matrix whose product with its transpose is the covariance of the factors' logarithms.
-    root: [[f64; N]; N],
+    root: [[f64; FACTOR_COUNT]; FACTOR_COUNT],
 }
 
 impl Calibration {
@@ -95,7 +95,7 @@ impl Calibration {
             loss: 0.0,
             noise: 1.0,
             simulations: 0,
-            root: [[0.0; N]; N],
+            root: [[0.0; FACTOR_COUNT]; FACTOR_COUNT],
         };
         for factor in TermFactor::ALL {
             calibration.spread[factor] = prior_spread(factor);
@@ -123,7 +123,7 @@ impl Calibration {
     #[must_use]
     pub fn draw(&self, number: u64) -> Factors {
         let mut rng = ChaCha8Rng::seed_from_u64(number);
-        let normal: [f64; N] = std::array::from_fn(|_| StandardNormal.sample(&mut rng));
+        let normal: [f64; FACTOR_COUNT] = std::array::from_fn(|_| StandardNormal.sample(&mut rng));
         let mut factors = self.factors;
         for factor in TermFactor::ALL {
             let row = &self.root[factor as usize];

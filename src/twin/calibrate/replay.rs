@@ -63,12 +63,12 @@ pub enum ReplayError {
 const WARMUP_USERS: u32 = 8;
 
 /// An observer that ignores everything.
-struct Blind;
+struct NullObserver;
 
-impl DriveObserver for Blind {}
+impl DriveObserver for NullObserver {}
 
 /// Records the times of each request, until all watched requests have ended.
-struct Seen {
+struct ReplyRecorder {
     /// For each request in the order of sending: its index in `times`, and whether it is watched.
     places: Vec<(usize, bool)>,
     times: Vec<RequestTimes>,
@@ -76,12 +76,13 @@ struct Seen {
     watched: usize,
 }
 
-impl DriveObserver for Seen {
+impl DriveObserver for ReplyRecorder {
     fn reply(&mut self, reply: VirtualReply) {
         let Some((place, watched)) = usize::try_from(reply.index).ok().and_then(|index| self.places.get(index)) else {
             return;
         };
-        self.times[*place] = RequestTimes { ttft: reply.ttft, latency: reply.finished().saturating_sub(reply.asked) };
+        self.times[*place] =
+            RequestTimes { ttft: reply.ttft, latency: reply.finished().saturating_sub(reply.received_at) };
         self.watched -= usize::from(*watched);
     }
 
@@ -99,8 +100,9 @@ impl DriveObserver for Seen {
 pub fn replay(run: &ObservedRun, step_time: &StepTime) -> Result<(Vec<RequestTimes>, u64), ReplayError> {
     let engine = || TwinEngine::new(run.settings.clone());
     let mut engines = (0..run.replicas.max(1)).map(|_| engine()).collect::<Result<Vec<_>, _>>()?;
-    let before = run.before.iter().map(arrival);
-    Drive { engines: &mut engines, step_time }.run(&mut ListedArrivals::new(before, WARMUP_USERS), &mut Blind)?;
+    let before = run.earlier_requests.iter().map(arrival);
+    Drive { engines: &mut engines, step_time }
+        .run(&mut ListedArrivals::new(before, WARMUP_USERS), &mut NullObserver)?;
     let done: u64 = engines.iter().map(|engine| engine.counters().steps).sum();
     let all = run.requests.iter().all(|request| request.times.is_none());
     let mut places: Vec<_> =
@@ -110,11 +112,11 @@ pub fn replay(run: &ObservedRun, step_time: &StepTime) -> Result<(Vec<RequestTim
     }
     let watched = places.iter().filter(|(_, watched)| *watched).count();
     let requests = places.iter().map(|(place, _)| arrival(&run.requests[*place])).collect::<Vec<_>>().into_iter();
-    let mut seen = Seen { places, times: vec![RequestTimes::default(); run.requests.len()], watched };
+    let mut seen = ReplyRecorder { places, times: vec![RequestTimes::default(); run.requests.len()], watched };
     let mut drive = Drive { engines: &mut engines, step_time };
     match run.load {
         ReplayedLoad::Closed { users } => drive.run(&mut ListedArrivals::new(requests, users), &mut seen)?,
-        ReplayedLoad::Open => drive.open(requests, &mut seen)?,
+        ReplayedLoad::Open => drive.run_open_loop(requests, &mut seen)?,
     }
     let steps: u64 = engines.iter().map(|engine| engine.counters().steps).sum();
     Ok((seen.times, steps - done))
@@ -151,7 +153,7 @@ mod tests {
             settings,
             replicas: 1,
             prior,
-            before: Vec::new(),
+            earlier_requests: Vec::new(),
             load,
             requests: at_ms.iter().map(request).collect(),
             steps: None,
@@ -202,7 +204,7 @@ mod tests {
         cold.settings.resolved.prefix_caching = true;
         cold.requests[0].prompt = prompt(1);
         let mut warm = cold.clone();
-        warm.before = vec![ObservedTimes { prompt: prompt(2), ..cold.requests[0].clone() }];
+        warm.earlier_requests = vec![ObservedTimes { prompt: prompt(2), ..cold.requests[0].clone() }];
         let ((cold_times, cold_steps), (warm_times, warm_steps)) =
             (replay(&cold, &cold.prior).unwrap(), replay(&warm, &warm.prior).unwrap());
         assert!(warm_times[0].ttft < cold_times[0].ttft, "{warm_times:?} {cold_times:?}");

@@ -4,7 +4,7 @@ use super::replay::RequestTimes;
 use crate::stats::to_f64;
 
 /// Effective number of independent requests in a run. It is small, because requests wait for each other.
-const WORTH: f64 = 10.0;
+const EFFECTIVE_REQUESTS: f64 = 10.0;
 /// Scale of the relative error of one request's time.
 const REQUEST_SCALE: f64 = 0.05;
 /// Scale of the relative error of a mean.
@@ -14,7 +14,7 @@ const STEPS_SCALE: f64 = 0.02;
 /// Multiple of its scale beyond which the loss of an error grows linearly.
 const HUBER: f64 = 2.0;
 /// Uncertainty of a time as a share of the mean TPOT. The instant of a request's arrival within a step is random.
-const PHASE: f64 = 0.4;
+const ARRIVAL_PHASE_SHARE: f64 = 0.4;
 
 /// TTFT, latency and TPOT of one request in seconds, simulated and observed. The TPOT is 0 if there is only one token.
 pub(super) struct ResidualPair {
@@ -51,7 +51,7 @@ impl Residuals {
         let count = f64::from(u32::try_from(pairs.len()).unwrap_or(u32::MAX)).max(1.0);
         let simulated = |kind: usize| pairs.iter().map(|pair| pair.simulated[kind]).sum::<f64>() / count;
         let observed = |kind: usize| pairs.iter().map(|pair| pair.observed[kind]).sum::<f64>() / count;
-        let phase = PHASE * observed(TPOT);
+        let phase = ARRIVAL_PHASE_SHARE * observed(TPOT);
         let compare = |simulated: f64, observed: f64, scale: f64, phase: f64| {
             if simulated > 0.0 && observed > 0.0 {
                 (simulated / observed).ln() / scale.hypot(phase / observed) / noise
@@ -68,10 +68,10 @@ impl Residuals {
         let mean = |kind| compare(simulated(kind), observed(kind), MEAN_SCALE, phase(kind) / count.sqrt());
         Self {
             requests: pairs.iter().flat_map(each).collect(),
-            weight: WORTH / count,
+            weight: EFFECTIVE_REQUESTS / count,
             means: std::array::from_fn::<f64, 3, _>(mean)
                 .into_iter()
-                .chain(steps.map(|steps| by_steps(steps) / noise))
+                .chain(steps.map(|steps| step_count_error(steps) / noise))
                 .collect(),
         }
     }
@@ -91,12 +91,12 @@ impl Residuals {
 
     /// Returns the effective number of independent errors.
     pub(super) fn count(&self) -> f64 {
-        if self.requests.is_empty() { 0.0 } else { 3.0 * WORTH + to_f64(self.means.len() as u64) }
+        if self.requests.is_empty() { 0.0 } else { 3.0 * EFFECTIVE_REQUESTS + to_f64(self.means.len() as u64) }
     }
 }
 
 /// Returns the error of the number of steps, in units of its scale.
-fn by_steps([simulated, observed]: [u64; 2]) -> f64 {
+fn step_count_error([simulated, observed]: [u64; 2]) -> f64 {
     if simulated == 0 || observed == 0 {
         return 0.0;
     }

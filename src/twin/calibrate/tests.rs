@@ -38,7 +38,7 @@ fn run(truth: Factors, max_num_seqs: u32, requests: u32) -> ObservedRun {
         prior: prior(&settings),
         settings,
         replicas: 1,
-        before: Vec::new(),
+        earlier_requests: Vec::new(),
         load: ReplayedLoad::Open,
         requests,
         steps: None,

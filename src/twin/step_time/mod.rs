@@ -51,7 +51,7 @@ const HASH_HOST_S: f64 = 25e-9;
 /// Number of passes of the sampler over its 32-bit logits.
 const SAMPLER_PASSES: f64 = 6.0;
 /// Ratio of a layer's launch time in eager mode to that of a compiled layer. In eager mode Python calls every kernel.
-const EAGER: f64 = 4.0;
+const EAGER_LAUNCH_FACTOR: f64 = 4.0;
 /// The step-time model of one language model on one device, or on several devices among which it is divided.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepTime {
@@ -59,7 +59,7 @@ pub struct StepTime {
     sampling: Curve,
     attention: Attention,
     /// Number of devices among which attention is divided.
-    shares: f64,
+    attention_devices: f64,
     graphs: Graphs,
     /// Seconds of kernel launches in a step that is not one captured graph.
     launch_s: f64,
@@ -107,7 +107,7 @@ impl StepTime {
     /// # Errors
     /// If the shape lacks a size.
     pub fn new(model: &ModelShape, device: &DevicePreset, settings: &Settings) -> Result<Self, IncompleteShape> {
-        Self::on_several(model, device, settings, Parallel::NONE)
+        Self::on_devices(model, device, settings, Parallel::NONE)
     }
 
     /// Like `new`, but for several devices. Each computes its share of a layer. The result is the time of a step
@@ -115,7 +115,7 @@ impl StepTime {
     ///
     /// # Errors
     /// If the shape lacks a size.
-    pub fn on_several(
+    pub fn on_devices(
         model: &ModelShape,
         device: &DevicePreset,
         settings: &Settings,
@@ -160,10 +160,10 @@ impl StepTime {
                 // The score and the weighted sum take two operations each.
                 pair_s: 4.0 * layers * heads / (device.compute * device.attention_efficiency),
             }),
-            shares: tensor,
+            attention_devices: tensor,
             graphs: if device.cpu || settings.eager { Graphs::NONE } else { Graphs::of(settings.max_num_seqs()) },
             launch_s,
-            eager_s: if settings.eager && !device.cpu { launch_s * EAGER } else { 0.0 },
+            eager_s: if settings.eager && !device.cpu { launch_s * EAGER_LAUNCH_FACTOR } else { 0.0 },
             communication: Communication::new(
                 parallel,
                 layers,
@@ -193,10 +193,10 @@ impl StepTime {
             linear,
             sampling,
             attention: Attention::Measured(Box::new(attention)),
-            shares: 1.0,
+            attention_devices: 1.0,
             graphs: if settings.eager { Graphs::NONE } else { Graphs::of(settings.max_num_seqs()) },
             launch_s: layers * GPU.layer_launch_s,
-            eager_s: if settings.eager { layers * GPU.layer_launch_s * EAGER } else { 0.0 },
+            eager_s: if settings.eager { layers * GPU.layer_launch_s * EAGER_LAUNCH_FACTOR } else { 0.0 },
             communication: Communication::new(Parallel::NONE, layers, 0.0, 0.0, 1.0),
             host: Host::new(settings),
             frontend: GPU.frontend,
@@ -224,7 +224,7 @@ impl StepTime {
 
     /// Returns the time from the start of a step to its tokens.
     #[must_use]
-    pub fn of(&self, work: &BatchWork) -> Duration {
+    pub fn step_duration(&self, work: &BatchWork) -> Duration {
         duration(self.parts(work).total_s)
     }
 
@@ -242,7 +242,7 @@ impl StepTime {
         // each draft.
         let sampling_s =
             self.sampling.at(f64::from((work.sequences + work.drafts).max(1))) * factors[TermFactor::Weights];
-        let attention_s = self.attention.time(work) / self.shares * factors[TermFactor::Attention];
+        let attention_s = self.attention.time(work) / self.attention_devices * factors[TermFactor::Attention];
         let launch_s = if whole_graph { 0.0 } else { self.launch_s * factors[TermFactor::Launch] };
         let communication_s = self.communication.time(rows);
         let device = linear_s + sampling_s + attention_s + communication_s + launch_s;

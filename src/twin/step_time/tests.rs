@@ -17,7 +17,7 @@ fn on(device: &str, settings: &Settings) -> StepTime {
 }
 
 fn seconds(work: BatchWork) -> f64 {
-    on("h100", &settings()).of(&work).as_secs_f64()
+    on("h100", &settings()).step_duration(&work).as_secs_f64()
 }
 
 fn decode(sequences: u32, context: u32) -> BatchWork {
@@ -99,9 +99,9 @@ fn a_graph_is_replayed_whole_only_without_prompts() {
 #[test]
 fn eager_decoding_takes_as_long_as_python_needs_to_launch_it() {
     let eager = on("h100", &Settings { eager: true, ..settings() });
-    let (slow, fast) = (eager.of(&decode(1, 100)).as_secs_f64(), seconds(decode(1, 100)));
+    let (slow, fast) = (eager.step_duration(&decode(1, 100)).as_secs_f64(), seconds(decode(1, 100)));
     assert!((1.3..2.5).contains(&(slow / fast)), "{slow} {fast}");
-    let ratio = eager.of(&prefill(8192)).as_secs_f64() / seconds(prefill(8192));
+    let ratio = eager.step_duration(&prefill(8192)).as_secs_f64() / seconds(prefill(8192));
     assert!((0.98..1.02).contains(&ratio), "a long prompt hides it: {ratio}");
 }
 
@@ -123,7 +123,7 @@ fn two_devices_are_faster_than_one_and_slower_than_half_of_it() {
     let device = DevicePreset::find("h100").unwrap();
     let of = |tensor, pipeline, work: &BatchWork| {
         let parallel = Parallel { tensor, pipeline };
-        StepTime::on_several(&test_model(), device, &settings(), parallel).unwrap().of(work).as_secs_f64()
+        StepTime::on_devices(&test_model(), device, &settings(), parallel).unwrap().step_duration(work).as_secs_f64()
     };
     for work in [decode(64, 1000), prefill(4096)] {
         let (one, two, staged) = (of(1, 1, &work), of(2, 1, &work), of(1, 2, &work));
@@ -147,11 +147,11 @@ proptest! {
         prompt in 1_u32..4000, sequences in 1_u32..300, context in 1_u32..8000, more in 1_u32..2000,
     ) {
         let time = on(device, &settings());
-        let base = time.of(&both(prompt, sequences, context));
+        let base = time.step_duration(&both(prompt, sequences, context));
         prop_assert!(base > Duration::ZERO && base < Duration::from_secs(10_000));
         for larger in [both(prompt + more, sequences, context), both(prompt, sequences + more, context), both(prompt, sequences, context + more)] {
-            prop_assert!(time.of(&larger) >= base, "{larger:?}");
+            prop_assert!(time.step_duration(&larger) >= base, "{larger:?}");
         }
-        prop_assert!(time.of(&decode(sequences + more, context)) >= time.of(&decode(sequences, context)));
+        prop_assert!(time.step_duration(&decode(sequences + more, context)) >= time.step_duration(&decode(sequences, context)));
     }
 }

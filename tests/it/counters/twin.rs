@@ -116,7 +116,7 @@ impl Twin {
             ("kv_cache_usage_perc".to_owned(), self.engine.kv_usage()),
             ("prefix_cache_queries_total".to_owned(), to_f64(counters.prefix_queries)),
             ("prefix_cache_hits_total".to_owned(), to_f64(counters.prefix_hits)),
-            ("num_preemptions_total".to_owned(), to_f64(counters.told_preemptions)),
+            ("num_preemptions_total".to_owned(), to_f64(counters.reported_preemptions)),
             ("prompt_tokens_total".to_owned(), to_f64(counters.prompt_tokens)),
             ("prompt_tokens_cached_total".to_owned(), to_f64(counters.cached_tokens)),
             ("generation_tokens_total".to_owned(), to_f64(counters.generated_tokens)),

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Deserialize;
 
-use super::ask::{RequestComplaint, ServedLimits, tokenize};
+use super::request::{ErrorResponse, ServedLimits, tokenize};
 
 /// The side length in pixels of the part of an image that becomes one token: a patch of 14 pixels, merged two by two.
 /// Source: Qwen2-VL's `image_processing_qwen2_vl.py` in `transformers`.
@@ -53,9 +53,9 @@ struct ImageUrl {
 }
 
 /// Returns the prompt of a chat.
-pub(super) fn prompt(messages: &[ServedMessage], limits: &ServedLimits) -> Result<Vec<u32>, RequestComplaint> {
+pub(super) fn prompt(messages: &[ServedMessage], limits: &ServedLimits) -> Result<Vec<u32>, ErrorResponse> {
     let vocabulary = limits.vocab_size.max(1);
-    let special = |token: Special| small((vocabulary - 1).saturating_sub(token as u64));
+    let special = |token: Special| to_saturated_u32((vocabulary - 1).saturating_sub(token as u64));
     let mut prompt = Vec::new();
     let open = |prompt: &mut Vec<u32>, role: &str| {
         let role = tokenize(role, vocabulary).first().copied().unwrap_or(0);
@@ -76,12 +76,12 @@ pub(super) fn prompt(messages: &[ServedMessage], limits: &ServedLimits) -> Resul
                             prompt.push(special(Special::VisionEnd));
                         }
                         ("text" | "image_url", ..) => {
-                            return Err(RequestComplaint::bad(format!(
+                            return Err(ErrorResponse::bad(format!(
                                 "Missing '{}' field in multimodal part.",
                                 part.kind
                             )));
                         }
-                        (kind, ..) => return Err(RequestComplaint::bad(format!("Unknown part type: {kind}"))),
+                        (kind, ..) => return Err(ErrorResponse::bad(format!("Unknown part type: {kind}"))),
                     }
                 }
             }
@@ -94,9 +94,9 @@ pub(super) fn prompt(messages: &[ServedMessage], limits: &ServedLimits) -> Resul
 
 /// Returns the tokens of an image. Equal images have equal tokens, so that they share their prefix; different images
 /// differ.
-fn image_tokens(url: &str, limits: &ServedLimits) -> Result<Vec<u32>, RequestComplaint> {
+fn image_tokens(url: &str, limits: &ServedLimits) -> Result<Vec<u32>, ErrorResponse> {
     if !limits.multimodal {
-        return Err(RequestComplaint::bad(format!("{} is not a multimodal model", limits.root)));
+        return Err(ErrorResponse::bad(format!("{} is not a multimodal model", limits.root)));
     }
     let Some(data) = url.strip_prefix("data:") else {
         let message = if url.starts_with("http") {
@@ -104,13 +104,13 @@ fn image_tokens(url: &str, limits: &ServedLimits) -> Result<Vec<u32>, RequestCom
         } else {
             "The URL must be either a HTTP, data or file URL."
         };
-        return Err(RequestComplaint::bad(message));
+        return Err(ErrorResponse::bad(message));
     };
     let Some((_, base64)) = data.split_once(";base64,") else {
-        return Err(RequestComplaint::bad("Only base64 data URLs are supported for now."));
+        return Err(ErrorResponse::bad("Only base64 data URLs are supported for now."));
     };
-    let bytes = BASE64.decode(base64).map_err(|error| RequestComplaint::bad(format!("Incorrect padding: {error}")))?;
-    let (width, height) = size(&bytes).ok_or_else(|| RequestComplaint::bad("cannot identify image file"))?;
+    let bytes = BASE64.decode(base64).map_err(|error| ErrorResponse::bad(format!("Incorrect padding: {error}")))?;
+    let (width, height) = size(&bytes).ok_or_else(|| ErrorResponse::bad("cannot identify image file"))?;
     let vocabulary = limits.vocab_size.max(1);
     // The FNV-1a hash of the image. A linear congruential generator spreads its digits over the patches.
     let hash = bytes
@@ -118,7 +118,7 @@ fn image_tokens(url: &str, limits: &ServedLimits) -> Result<Vec<u32>, RequestCom
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
     let token = |patch: u64| {
         let mixed = hash.wrapping_add(patch).wrapping_mul(0x5851_f42d_4c95_7f2d) >> 33;
-        small(mixed % vocabulary)
+        to_saturated_u32(mixed % vocabulary)
     };
     Ok((0..patches(width, height)).map(token).collect())
 }
@@ -136,7 +136,7 @@ fn size(png: &[u8]) -> Option<(u32, u32)> {
     Some((number(rest.get(..4)?)?, number(rest.get(4..8)?)?))
 }
 
-fn small(token: u64) -> u32 {
+fn to_saturated_u32(token: u64) -> u32 {
     u32::try_from(token).unwrap_or(u32::MAX)
 }
 
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use serde_json::{Value as Json, json};
 
-    fn ask(multimodal: bool, messages: Json) -> Result<Vec<u32>, RequestComplaint> {
+    fn ask(multimodal: bool, messages: Json) -> Result<Vec<u32>, ErrorResponse> {
         let limits = ServedLimits {
             version: "0.32.0".parse().unwrap(),
             served_names: vec!["m".to_owned()],

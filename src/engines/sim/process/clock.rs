@@ -34,12 +34,12 @@ impl ServedClock {
         Self { origin, scale, rng: ChaCha8Rng::seed_from_u64(seed), noise, reference: (origin, monotonic) }
     }
 
-    pub(super) fn virtual_of(&self, instant: Instant) -> Duration {
+    pub(super) fn to_virtual_time(&self, instant: Instant) -> Duration {
         instant.saturating_duration_since(self.origin).mul_f64(self.scale)
     }
 
     /// Returns the real instant of a virtual time; `None` if it is beyond the range of the type.
-    pub(super) fn real_of(&self, time: Duration) -> Option<Instant> {
+    pub(super) fn to_real_time(&self, time: Duration) -> Option<Instant> {
         let since = Duration::try_from_secs_f64(time.as_secs_f64() / self.scale).ok()?;
         self.origin.checked_add(since)
     }
@@ -63,7 +63,7 @@ impl ServedClock {
     }
 
     /// Returns the virtual length of a step, with noise.
-    pub(super) fn length(&mut self, step: Duration) -> Duration {
+    pub(super) fn noisy_length(&mut self, step: Duration) -> Duration {
         let length = step.as_secs_f64() * self.factor();
         Duration::try_from_secs_f64(length).unwrap_or(step)
     }
@@ -100,14 +100,14 @@ mod tests {
     #[test]
     fn a_late_event_moves_no_other_unless_it_is_much_too_late() {
         let mut clock = ServedClock::new(20.0, 1, 0.0);
-        let due = |clock: &ServedClock| clock.real_of(Duration::from_secs(40)).unwrap();
+        let due = |clock: &ServedClock| clock.to_real_time(Duration::from_secs(40)).unwrap();
         let before = due(&clock);
         assert_eq!(before, clock.origin + Duration::from_secs(2));
-        assert_eq!(clock.virtual_of(before), Duration::from_secs(40));
+        assert_eq!(clock.to_virtual_time(before), Duration::from_secs(40));
         clock.catch_up(Duration::from_millis(900));
         assert_eq!(due(&clock), before);
         clock.catch_up(Duration::from_secs(3));
         assert_eq!(due(&clock), before + Duration::from_secs(3));
-        assert_eq!(ServedClock::new(1e-3, 1, 0.0).real_of(Duration::MAX), None);
+        assert_eq!(ServedClock::new(1e-3, 1, 0.0).to_real_time(Duration::MAX), None);
     }
 }

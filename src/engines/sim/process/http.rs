@@ -19,12 +19,12 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
-use super::ask::{RequestComplaint, ServedApi, ServedAsk, ServedLimits, ServedUsage};
-use super::desk::DirectStream;
-use super::engine::{EngineCommand, EngineJobs};
+use super::client_link::DirectStream;
+use super::engine::{EngineCommand, QueuedPrompt};
 use super::fault::{ActiveFaults, RequestFaults};
-use super::outlet::{OutletLine, TokenOutlet};
+use super::outlet::{OutletHandle, TokenOutlet};
 use super::reply::ServedReply;
+use super::request::{ErrorResponse, ServedApi, ServedLimits, ServedRequest, ServedUsage};
 use crate::facts::EngineVersion;
 use crate::twin::RequestId;
 
@@ -39,7 +39,7 @@ pub(super) struct FrontEnd {
     pub(super) seed: u64,
     pub(super) commands: Sender<EngineCommand>,
     /// The largest number of tokens that the engine's thread writes at once for one request.
-    pub(super) most_at_once: usize,
+    pub(super) max_tokens_per_write: usize,
     pub(super) next_id: AtomicU64,
     pub(super) faults: Arc<ActiveFaults>,
     /// As `SimOptions::api_keys` returns them.
@@ -135,7 +135,7 @@ async fn resume(State(front_end): State<Arc<FrontEnd>>) -> Response {
 
 async fn completions(
     State(front_end): State<Arc<FrontEnd>>,
-    ConnectInfo(line): ConnectInfo<OutletLine>,
+    ConnectInfo(line): ConnectInfo<OutletHandle>,
     version: Version,
     body: Bytes,
 ) -> Response {
@@ -144,7 +144,7 @@ async fn completions(
 
 async fn chat(
     State(front_end): State<Arc<FrontEnd>>,
-    ConnectInfo(line): ConnectInfo<OutletLine>,
+    ConnectInfo(line): ConnectInfo<OutletHandle>,
     version: Version,
     body: Bytes,
 ) -> Response {
@@ -161,10 +161,10 @@ impl FrontEnd {
         StatusCode::SERVICE_UNAVAILABLE.into_response()
     }
 
-    async fn answer(&self, api: ServedApi, (version, line): (Version, OutletLine), body: &[u8]) -> Response {
-        let RequestFaults { stream: fault, step } = match self.faults.request().await {
+    async fn answer(&self, api: ServedApi, (version, line): (Version, OutletHandle), body: &[u8]) -> Response {
+        let RequestFaults { stream: fault, step } = match self.faults.apply_request().await {
             Ok(faults) => faults,
-            Err(complaint) => return self.complain(&complaint),
+            Err(complaint) => return self.error_response(&complaint),
         };
         if let Some(step) = step {
             // If the engine has ended, the request fails below.
@@ -174,8 +174,8 @@ impl FrontEnd {
         let outlet = (version == Version::HTTP_11 && fault.is_none()).then_some(line.0);
         match self.complete(api, outlet, body) {
             Ok((reply, Some(usage))) => reply.stream(usage, fault),
-            Ok((reply, None)) => reply.whole().await,
-            Err(complaint) => self.complain(&complaint),
+            Ok((reply, None)) => reply.respond_whole().await,
+            Err(complaint) => self.error_response(&complaint),
         }
     }
 
@@ -185,15 +185,15 @@ impl FrontEnd {
         api: ServedApi,
         outlet: Option<Arc<TokenOutlet>>,
         body: &[u8],
-    ) -> Result<(ServedReply, Option<ServedUsage>), RequestComplaint> {
+    ) -> Result<(ServedReply, Option<ServedUsage>), ErrorResponse> {
         let arrived = Instant::now();
-        let ask = ServedAsk::parse(body)?;
+        let ask = ServedRequest::parse(body)?;
         let stream = ask.stream.then(|| ask.usage(self.limits.version));
         let first = self.next_id.load(Ordering::Relaxed);
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(first);
         let orders = ask.orders(api, &self.limits, || rng.random())?;
-        let outlet = outlet.filter(|_| stream.is_some_and(|usage| !usage.every));
+        let outlet = outlet.filter(|_| stream.is_some_and(|usage| !usage.in_every_chunk));
         if let Some(outlet) = &outlet {
             // A chat begins with a piece without tokens.
             outlet.begin(if api == ServedApi::Chat { 2 } else { 1 });
@@ -205,7 +205,7 @@ impl FrontEnd {
             created: Timestamp::now().as_second(),
             model: self.limits.served_names.first().cloned().unwrap_or_default(),
             prompt_tokens: orders.iter().map(|order| order.prompt.len() as u64).collect(),
-            open: Vec::with_capacity(orders.len()),
+            open_ids: Vec::with_capacity(orders.len()),
             updates,
             commands: self.commands.clone(),
             outlet,
@@ -216,24 +216,24 @@ impl FrontEnd {
                 let prefix = if api == ServedApi::Chat { "chatcmpl" } else { "cmpl" };
                 reply.id = format!("{prefix}-{:032x}", id.0);
             }
-            reply.open.push(Some(id));
+            reply.open_ids.push(Some(id));
             let direct = reply.outlet.as_ref().map(|outlet| DirectStream {
                 outlet: Arc::clone(outlet),
-                pieces: reply.pieces(choice, self.most_at_once),
+                pieces: reply.encode_pieces(choice, self.max_tokens_per_write),
             });
-            let job = EngineJobs {
+            let job = QueuedPrompt {
                 id,
                 choice,
                 arrived,
                 prompt: order.prompt,
                 output_len: order.output_len,
                 finish: order.finish,
-                most_output: order.most_output,
+                max_output: order.max_output,
                 priority: order.priority,
                 updates: sender.clone(),
                 direct,
             };
-            self.commands.send(EngineCommand::Add(Box::new(job))).map_err(|_| RequestComplaint {
+            self.commands.send(EngineCommand::Add(Box::new(job))).map_err(|_| ErrorResponse {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 kind: "ServiceUnavailableError",
                 message: "EngineCore encountered an issue. See stack trace (above) for the root cause.".to_owned(),
@@ -242,8 +242,8 @@ impl FrontEnd {
         Ok((reply, stream))
     }
 
-    fn complain(&self, complaint: &RequestComplaint) -> Response {
-        let RequestComplaint { status, kind, message } = complaint;
+    fn error_response(&self, complaint: &ErrorResponse) -> Response {
+        let ErrorResponse { status, kind, message } = complaint;
         let body = if self.limits.version >= EngineVersion::new(0, 10, 0) {
             json!({"error": {"message": message, "type": kind, "param": null, "code": status.as_u16()}})
         } else {

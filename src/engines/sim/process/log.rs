@@ -22,7 +22,7 @@ pub(crate) struct ServedLog {
     /// Standard output and standard error.
     sinks: Arc<Mutex<(Sink, Sink)>>,
     /// Whether the streams are those of this process.
-    own: bool,
+    is_stdio: bool,
 }
 
 impl fmt::Debug for ServedLog {
@@ -35,7 +35,7 @@ impl ServedLog {
     /// Creates a log in the form of this release, on the streams of this process.
     #[must_use]
     pub(crate) fn stdio(version: EngineVersion) -> Self {
-        Self { own: true, ..Self::new(version, Box::new(std::io::stdout()), Box::new(std::io::stderr())) }
+        Self { is_stdio: true, ..Self::new(version, Box::new(std::io::stdout()), Box::new(std::io::stderr())) }
     }
 
     #[must_use]
@@ -44,7 +44,7 @@ impl ServedLog {
             names_process: version >= EngineVersion::new(0, 10, 0),
             core_name: if version >= EngineVersion::new(0, 20, 0) { "EngineCore" } else { "EngineCore_DP0" }.into(),
             sinks: Arc::new(Mutex::new((out, err))),
-            own: false,
+            is_stdio: false,
         }
     }
 
@@ -54,7 +54,7 @@ impl ServedLog {
     }
 
     /// Writes a line of the process that serves HTTP.
-    pub(super) fn api(&self, file: &str, message: impl fmt::Display) {
+    pub(super) fn api_info(&self, file: &str, message: impl fmt::Display) {
         self.vllm("INFO", "APIServer", file, &message);
     }
 
@@ -64,7 +64,7 @@ impl ServedLog {
     }
 
     /// Writes a line of the engine's process.
-    pub(super) fn core(&self, file: &str, message: impl fmt::Display) {
+    pub(super) fn core_info(&self, file: &str, message: impl fmt::Display) {
         self.vllm("INFO", &self.core_name, file, &message);
     }
 
@@ -108,7 +108,7 @@ impl ServedLog {
         let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
         *sinks = (Box::new(std::io::sink()), Box::new(std::io::sink()));
         // The descriptors stay occupied. Otherwise a socket could get one of these numbers and receive printed output.
-        if self.own
+        if self.is_stdio
             && let Ok(null) = std::fs::File::options().write(true).open("/dev/null")
         {
             let _ = nix::unistd::dup2_stdout(&null);

@@ -6,7 +6,7 @@ use crate::engines::vllm::TWIN;
 use crate::facts::EngineVersion;
 use crate::rule::Facts;
 use crate::stats::gib;
-use crate::twin::{DevicePreset, MemoryPlan, Settings, StartShortage};
+use crate::twin::{DevicePreset, MemoryPlan, PredictedStartFailure, Settings};
 
 /// Divides the memory of one device. Returns the scheduler's settings and the division, or vLLM's refusal.
 pub(super) fn allocate(
@@ -18,8 +18,8 @@ pub(super) fn allocate(
 ) -> Result<(Settings, MemoryPlan), Refusal> {
     let version = facts.version;
     TWIN.settings(config, effective, facts, device, Some(acceptance)).map_err(|shortage| match &shortage {
-        StartShortage::Shape(error) => Refusal::traceback("config/model.py", &format!("KeyError: '{error}'")),
-        StartShortage::NotFree { utilization, wanted_gib, free_gib, total_gib } => {
+        PredictedStartFailure::Shape(error) => Refusal::traceback("config/model.py", &format!("KeyError: '{error}'")),
+        PredictedStartFailure::MemoryNotFree { utilization, wanted_gib, free_gib, total_gib } => {
             let cause = format!(
                 "ValueError: Free memory on device cuda:0 ({free_gib:.2}/{total_gib:.2} GiB) on startup is less than \
                  desired GPU memory utilization ({utilization}, {wanted_gib:.2} GiB). Decrease GPU memory utilization \
@@ -27,12 +27,14 @@ pub(super) fn allocate(
             );
             Refusal::engine(version, &cause)
         }
-        StartShortage::NoCache => {
+        PredictedStartFailure::NoCache => {
             let cause = "ValueError: No available memory for the cache blocks. Try increasing \
                          `gpu_memory_utilization` when initializing the engine.";
             Refusal::engine(version, cause)
         }
-        StartShortage::Small { plan, settings } => Refusal::engine(version, &too_small(version, plan, settings)),
+        PredictedStartFailure::CacheTooSmall { plan, settings } => {
+            Refusal::engine(version, &too_small(version, plan, settings))
+        }
     })
 }
 

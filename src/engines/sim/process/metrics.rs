@@ -71,14 +71,15 @@ pub(super) struct SchedulerReport {
     /// Share of the KV cache blocks in use, 0 to 1.
     pub(super) kv_usage: f64,
     /// The number of accepted drafts at each position; empty without speculation.
-    pub(super) accepted_at: Vec<u64>,
+    pub(super) accepted_by_position: Vec<u64>,
 }
 
 impl SchedulerReport {
     pub(super) fn of(engine: &TwinEngine) -> Self {
         let (running, waiting) = (engine.running(), engine.waiting());
-        let (counters, kv_usage, accepted_at) = (engine.counters(), engine.kv_usage(), engine.accepted_at().to_vec());
-        Self { counters, running, waiting, kv_usage, accepted_at }
+        let (counters, kv_usage, accepted_at) =
+            (engine.counters(), engine.kv_usage(), engine.accepted_by_position().to_vec());
+        Self { counters, running, waiting, kv_usage, accepted_by_position: accepted_at }
     }
 
     /// Returns the share of the looked-up prompt tokens that the prefix cache had, 0 to 1.
@@ -94,7 +95,7 @@ pub(super) struct LatencyMeter {
     /// The scheduler's state at the end of the last step.
     pub(super) report: SchedulerReport,
     /// Whether the number of a step's tokens excludes cached ones, as since 0.20.
-    spares_cached: bool,
+    excludes_cached_tokens: bool,
     ttft: Histogram,
     gap: Histogram,
     latency: Histogram,
@@ -110,7 +111,7 @@ impl LatencyMeter {
     fn new(version: EngineVersion) -> Self {
         Self {
             report: SchedulerReport::default(),
-            spares_cached: version >= EngineVersion::V0_20,
+            excludes_cached_tokens: version >= EngineVersion::V0_20,
             ttft: Histogram::new(TTFT),
             gap: Histogram::new(GAP),
             latency: Histogram::new(LATENCY),
@@ -140,7 +141,7 @@ impl LatencyMeter {
             return;
         }
         let cached = after.cached_tokens - before.cached_tokens;
-        let spared = if self.spares_cached { cached } else { 0 };
+        let spared = if self.excludes_cached_tokens { cached } else { 0 };
         let tokens = generated + after.prompt_tokens - before.prompt_tokens - spared;
         self.step_tokens.observe(to_f64(tokens));
     }
@@ -170,7 +171,7 @@ pub(super) struct ServedMetrics {
     cache_labels: String,
     meters: Vec<LatencyMeter>,
     /// Whether the page is empty, as with `--disable-log-stats`.
-    pub(super) silent: bool,
+    pub(super) is_disabled: bool,
 }
 
 impl ServedMetrics {
@@ -192,7 +193,7 @@ impl ServedMetrics {
             model_name: model_name.replace('\\', "\\\\").replace('"', "\\\""),
             cache_labels: labels,
             meters: (0..engines).map(|_| LatencyMeter::new(version)).collect(),
-            silent: false,
+            is_disabled: false,
         }
     }
 
@@ -212,7 +213,7 @@ impl ServedMetrics {
     /// Renders the whole page. `late` is the number of steps that ended late by more than their own length. It
     /// describes the simulation itself and has a name outside of vLLM's.
     pub(super) fn render(&self, late: u64) -> String {
-        if self.silent {
+        if self.is_disabled {
             return String::new();
         }
         let v0 = self.version.is_v0();
@@ -224,13 +225,13 @@ impl ServedMetrics {
             )
         };
         let engines = self.meters.iter().enumerate();
-        let engines = engines.map(|(at, meter)| Engaged { meter, labels: labels(at) }).collect();
+        let engines = engines.map(|(at, meter)| LabelledMeter { meter, labels: labels(at) }).collect();
         let mut page = Page { text: String::with_capacity(16 << 10), engines };
         let since = |minor| self.version >= EngineVersion::new(0, minor, 0);
         page.number("gauge", "num_requests_running", "Requests in execution.", |of| of.report().running);
         page.number("gauge", "num_requests_waiting", "Requests waiting.", |of| of.report().waiting);
         if since(20) {
-            let reasons = |of: &Engaged<'_>| [("capacity", of.report().waiting), ("deferred", 0)];
+            let reasons = |of: &LabelledMeter<'_>| [("capacity", of.report().waiting), ("deferred", 0)];
             page.labelled("gauge", "num_requests_waiting_by_reason", "Requests waiting, by reason.", |of| {
                 reasons(of).map(|(reason, count)| (format!("{},reason=\"{reason}\"", of.labels), count)).to_vec()
             });
@@ -254,7 +255,7 @@ impl ServedMetrics {
         }
         page.counter("num_preemptions", "Preemptions.", |of| {
             let counters = &of.report().counters;
-            if v0 { counters.preemptions } else { counters.told_preemptions }
+            if v0 { counters.preemptions } else { counters.reported_preemptions }
         });
         page.counter("prompt_tokens", "Prompt tokens processed.", |of| of.report().counters.prompt_tokens);
         if since(20) {
@@ -285,14 +286,14 @@ impl ServedMetrics {
             page.histogram("iteration_tokens_total", "Tokens of an engine step.", |meter| &meter.step_tokens);
         }
         // Names as in `v1/spec_decode/metrics.py`.
-        if page.engines.iter().any(|of| !of.report().accepted_at.is_empty()) {
-            let of = |of: &Engaged<'_>| of.report().counters;
+        if page.engines.iter().any(|of| !of.report().accepted_by_position.is_empty()) {
+            let of = |of: &LabelledMeter<'_>| of.report().counters;
             page.counter("spec_decode_num_drafts", "Number of spec decoding drafts.", |it| of(it).drafts);
             page.counter("spec_decode_num_draft_tokens", "Number of draft tokens.", |it| of(it).draft_tokens);
             page.counter("spec_decode_num_accepted_tokens", "Number of accepted tokens.", |it| of(it).accepted_tokens);
             let name = "spec_decode_num_accepted_tokens_per_pos";
             page.labelled("counter", name, "Accepted tokens per draft position.", |it| {
-                let places = it.report().accepted_at.iter().enumerate();
+                let places = it.report().accepted_by_position.iter().enumerate();
                 places.map(|(at, count)| (format!("{},position=\"{at}\"", it.labels), *count)).collect()
             });
         }
@@ -309,12 +310,12 @@ impl ServedMetrics {
 }
 
 /// One engine on the page, with its labels.
-struct Engaged<'a> {
+struct LabelledMeter<'a> {
     meter: &'a LatencyMeter,
     labels: String,
 }
 
-impl Engaged<'_> {
+impl LabelledMeter<'_> {
     fn report(&self) -> &SchedulerReport {
         &self.meter.report
     }
@@ -322,7 +323,7 @@ impl Engaged<'_> {
 
 struct Page<'a> {
     text: String,
-    engines: Vec<Engaged<'a>>,
+    engines: Vec<LabelledMeter<'a>>,
 }
 
 impl Page<'_> {
@@ -330,14 +331,20 @@ impl Page<'_> {
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    fn number<T: std::fmt::Display>(&mut self, kind: &str, name: &str, help: &str, of: impl Fn(&Engaged<'_>) -> T) {
+    fn number<T: std::fmt::Display>(
+        &mut self,
+        kind: &str,
+        name: &str,
+        help: &str,
+        of: impl Fn(&LabelledMeter<'_>) -> T,
+    ) {
         self.header(kind, &format!("vllm:{name}"), help);
         for engaged in &self.engines {
             let _ = writeln!(self.text, "vllm:{name}{{{}}} {}", engaged.labels, of(engaged));
         }
     }
 
-    fn counter(&mut self, name: &str, help: &str, of: impl Fn(&Engaged<'_>) -> u64) {
+    fn counter(&mut self, name: &str, help: &str, of: impl Fn(&LabelledMeter<'_>) -> u64) {
         self.labelled("counter", name, help, |engaged| vec![(engaged.labels.clone(), of(engaged))]);
     }
 
@@ -347,7 +354,7 @@ impl Page<'_> {
         kind: &str,
         name: &str,
         help: &str,
-        of: impl Fn(&Engaged<'_>) -> Vec<(String, T)>,
+        of: impl Fn(&LabelledMeter<'_>) -> Vec<(String, T)>,
     ) {
         self.header(kind, &format!("vllm:{name}"), help);
         let total = if kind == "counter" { "_total" } else { "" };
@@ -360,7 +367,7 @@ impl Page<'_> {
 
     fn histogram(&mut self, name: &str, help: &str, of: impl Fn(&LatencyMeter) -> &Histogram) {
         self.header("histogram", &format!("vllm:{name}"), help);
-        for Engaged { meter, labels, .. } in &self.engines {
+        for LabelledMeter { meter, labels, .. } in &self.engines {
             let histogram = of(meter);
             let mut below = 0;
             for (bound, count) in histogram.bounds.iter().zip(&histogram.counts) {

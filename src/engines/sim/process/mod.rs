@@ -4,12 +4,12 @@
 //! It is meant to run as a process of its own, so that a launch, its failures and its end are real. Answers consist of
 //! repeated `" token"`. Without `ignore_eos` they end at a length drawn from the seed.
 
-mod ask;
+mod request;
 mod chat;
 #[cfg(test)]
 mod chat_tests;
 mod clock;
-mod desk;
+mod client_link;
 mod engine;
 mod fault;
 mod http;
@@ -83,7 +83,7 @@ pub(crate) async fn serve(options: SimOptions) -> Result<(), ServeError> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let log = ServedLog::stdio(options.version);
     let faults = faults(&options, &log);
-    let ignored = [15, 2].map(|signal| faults.ignores(signal));
+    let ignored = [15, 2].map(|signal| faults.ignores_signal(signal));
     let stop = async move {
         loop {
             let (signal, ignored) = tokio::select! {
@@ -129,7 +129,7 @@ async fn run(
     tokio::pin!(stop);
     let mut started = tokio::select! {
         started = startup::start(&options, &log, socket, &faults) => started?,
-        () = faults.core_death() => return Err(faults.unstarted().into()),
+        () = faults.core_death() => return Err(faults.failed_start_report().into()),
         signal = &mut stop => {
             faults.stop_core().await;
             return Err(ServeError::Interrupted(signal));
@@ -139,7 +139,7 @@ async fn run(
     let served_name = served_names.first().cloned().unwrap_or_default();
     let (commands, inbox) = std::sync::mpsc::channel();
     let front_end = http::FrontEnd {
-        limits: ask::ServedLimits {
+        limits: request::ServedLimits {
             version: options.version,
             served_names,
             max_model_len: started.settings.max_model_len().into(),
@@ -150,7 +150,7 @@ async fn run(
         },
         seed: options.seed,
         commands: commands.clone(),
-        most_at_once: most_at_once(&started.settings),
+        max_tokens_per_write: max_tokens_per_write(&started.settings),
         next_id: AtomicU64::new(0),
         faults: Arc::clone(&faults),
         api_keys: options.api_keys(),
@@ -160,20 +160,20 @@ async fn run(
 
     let address = started.socket.local_addr()?;
     if !options.version.is_v0() {
-        log.api("api_server.py", format_args!("{} http://{address}", server_line(options.version)));
+        log.api_info("api_server.py", format_args!("{} http://{address}", server_line(options.version)));
     }
     log.uvicorn(format_args!("Started server process [{}]", std::process::id()));
     log.uvicorn("Waiting for application startup.");
     log.uvicorn("Application startup complete.");
     // Like uvicorn, the server listens only after its start is complete.
     let late = async {
-        faults.at(FaultPhase::Ready).await?;
+        faults.apply_phase(FaultPhase::Ready).await?;
         faults.listen_late().await;
         Ok::<(), Refusal>(())
     };
     tokio::select! {
         late = late => late?,
-        () = faults.core_death() => return Err(faults.unstarted().into()),
+        () = faults.core_death() => return Err(faults.failed_start_report().into()),
         signal = &mut stop => {
             faults.stop_core().await;
             return Err(ServeError::Interrupted(signal));
@@ -185,25 +185,25 @@ async fn run(
     let (door, carrier) = if let Some(acceptor) = tls::acceptor(&options.config)? {
         let inside = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let address = inside.local_addr()?;
-        (outlet::OutletDoor(inside), Some(tokio::spawn(tls::carry(acceptor, listener, address))))
+        (outlet::OutletListener(inside), Some(tokio::spawn(tls::forward_connections(acceptor, listener, address))))
     } else {
-        (outlet::OutletDoor(listener), None)
+        (outlet::OutletListener(listener), None)
     };
     // Dropped after the web server has ended, when no connection needs forwarding any more.
-    let _carrier = carrier.map(tls::TlsCarrier);
+    let _carrier = carrier.map(tls::TlsForwarder);
     faults.ready();
     let engine = std::thread::Builder::new().name("engine".to_owned()).spawn(move || engine.run())?;
     let (shut_down, shutting_down) = tokio::sync::oneshot::channel::<()>();
     let graceful = async {
         let _ = shutting_down.await;
     };
-    let service = http::router(front_end).into_make_service_with_connect_info::<outlet::OutletLine>();
+    let service = http::router(front_end).into_make_service_with_connect_info::<outlet::OutletHandle>();
     let server = axum::serve(door, service).with_graceful_shutdown(graceful).into_future();
     tokio::pin!(server);
     tokio::select! {
         ended = &mut server => return Ok(ended?),
         _ = &mut stop => {}
-        refusal = faults.end() => return Err(refusal.into()),
+        refusal = faults.wait_for_end() => return Err(refusal.into()),
         () = faults.core_death() => {
             // Streams in flight and further requests get an error.
             let _ = commands.send(engine::EngineCommand::Die);
@@ -215,7 +215,7 @@ async fn run(
         }
     }
     if options.version >= EngineVersion::new(0, 20, 0) {
-        log.api("launcher.py", "[shutdown] API server: shutdown triggered mode=abort timeout=0s");
+        log.api_info("launcher.py", "[shutdown] API server: shutdown triggered mode=abort timeout=0s");
     }
     log.uvicorn("Shutting down");
     // Requests in flight are aborted; idle connections are closed.
@@ -243,19 +243,19 @@ fn engine(
     let (labels, engines) = (cache_labels(options, started), std::mem::take(&mut started.engines));
     let mut metrics = metrics::ServedMetrics::new(version, block_size, served_name, &labels, engines.len());
     let log_stats = !options.config.get_bool("disable-log-stats").unwrap_or(false);
-    metrics.silent = !log_stats;
+    metrics.is_disabled = !log_stats;
     let stats = stats::StatsLine::new(log.clone(), version, options.device.cpu, log_stats);
     let clock = clock::ServedClock::new(options.time_scale, options.seed, options.noise);
-    let schedule = options.schedule.as_deref().map(schedule::StepSchedule::create).transpose()?;
+    let schedule = options.schedule.as_deref().map(schedule::ScheduleWriter::create).transpose()?;
     let step_time = started.step_time.clone();
     let frontend = if options.frontend { step_time.frontend() } else { Frontend::default() };
-    let desk = desk::EngineDesk::new(metrics, schedule, frontend);
+    let desk = client_link::ClientLink::new(metrics, schedule, frontend);
     Ok(engine::EngineLoop::new(engines, step_time, clock, desk, stats, options.realtime, commands))
 }
 
 /// Returns the largest number of tokens that the engine's thread writes at once for one request. This is the stream
 /// interval plus all drafts of a step, but at most 16. The web server writes longer pieces.
-fn most_at_once(settings: &Settings) -> usize {
+fn max_tokens_per_write(settings: &Settings) -> usize {
     let scheduling = &settings.scheduling;
     let drafts = scheduling.speculation.map_or(0, |speculation| speculation.tokens);
     (scheduling.stream_interval.saturating_add(drafts) as usize).min(16)

@@ -29,7 +29,7 @@ struct State {
     /// Pieces of the present reply that the web server has received or will receive, and has not written.
     queued: usize,
     /// The part of `queued` that the web server has received.
-    handed: usize,
+    received: usize,
     /// Bytes from the engine's thread that the socket has not accepted yet.
     backlog: Vec<u8>,
     /// Wakes the web server's task.
@@ -44,12 +44,12 @@ impl TokenOutlet {
     /// Begins a reply. The web server has to write `pieces` pieces first, including the head.
     pub(super) fn begin(&self, pieces: usize) {
         let mut state = self.state();
-        (state.queued, state.handed) = (pieces, 0);
+        (state.queued, state.received) = (pieces, 0);
     }
 
     /// Records that the web server has received a piece or the head.
-    pub(super) fn handed(&self) {
-        self.state().handed += 1;
+    pub(super) fn record_received(&self) {
+        self.state().received += 1;
     }
 
     /// Records that the web server will have to write a piece.
@@ -159,8 +159,8 @@ impl AsyncWrite for OutletConnection {
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.0.state();
         ready!(self.0.drain(&mut state, context))?;
-        state.queued = state.queued.saturating_sub(state.handed);
-        state.handed = 0;
+        state.queued = state.queued.saturating_sub(state.received);
+        state.received = 0;
         Poll::Ready(Ok(()))
     }
 
@@ -172,9 +172,9 @@ impl AsyncWrite for OutletConnection {
 
 /// A listener whose connections send each token at once (`TCP_NODELAY`).
 #[derive(Debug)]
-pub(super) struct OutletDoor(pub(super) TcpListener);
+pub(super) struct OutletListener(pub(super) TcpListener);
 
-impl Listener for OutletDoor {
+impl Listener for OutletListener {
     type Io = OutletConnection;
     type Addr = SocketAddr;
 
@@ -192,10 +192,10 @@ impl Listener for OutletDoor {
 
 /// The connection as handlers receive it.
 #[derive(Clone, Debug)]
-pub(super) struct OutletLine(pub(super) Arc<TokenOutlet>);
+pub(super) struct OutletHandle(pub(super) Arc<TokenOutlet>);
 
-impl Connected<IncomingStream<'_, OutletDoor>> for OutletLine {
-    fn connect_info(stream: IncomingStream<'_, OutletDoor>) -> Self {
+impl Connected<IncomingStream<'_, OutletListener>> for OutletHandle {
+    fn connect_info(stream: IncomingStream<'_, OutletListener>) -> Self {
         Self(Arc::clone(&stream.io().0))
     }
 }
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     async fn pair() -> (OutletConnection, TcpStream) {
-        let mut door = OutletDoor(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let mut door = OutletListener(TcpListener::bind("127.0.0.1:0").await.unwrap());
         let client = TcpStream::connect(Listener::local_addr(&door).unwrap()).await.unwrap();
         (Listener::accept(&mut door).await.0, client)
     }
@@ -220,14 +220,14 @@ mod tests {
         assert!(!outlet.write(b"early"));
         server.flush().await.unwrap();
         assert!(!outlet.write(b"early"), "a flush before the head was handed over says nothing");
-        outlet.handed();
+        outlet.record_received();
         server.write_all(b"head ").await.unwrap();
         assert!(!outlet.write(b"early"));
         server.flush().await.unwrap();
         assert!(outlet.write(b"one "));
         outlet.queue();
         assert!(!outlet.write(b"late"), "what the server is to write comes first");
-        outlet.handed();
+        outlet.record_received();
         server.write_all(b"two ").await.unwrap();
         server.flush().await.unwrap();
         assert!(outlet.write(b"three"));

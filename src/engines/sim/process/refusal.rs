@@ -24,7 +24,7 @@ impl Refusal {
 
     /// Returns the refusal of that part of vLLM which would find the same problem: parser, configuration class or
     /// engine process.
-    pub(super) fn found(version: EngineVersion, finding: &Finding) -> Self {
+    pub(super) fn from_finding(version: EngineVersion, finding: &Finding) -> Self {
         let message = &finding.message;
         match (finding.severity, message.split_once(": Input should be ")) {
             (Severity::Arguments, _) => Self::usage(message),

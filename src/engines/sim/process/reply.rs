@@ -13,11 +13,11 @@ use futures_util::Stream;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::ask::{ServedApi, ServedUsage};
 use super::engine::{EngineCommand, EngineUpdate};
 use super::fault::{ENGINE_DEAD, StreamFault};
 use super::metrics::RequestFinish;
 use super::outlet::TokenOutlet;
+use super::request::{ServedApi, ServedUsage};
 use crate::twin::RequestId;
 
 /// The text of every token, since there is no real model.
@@ -34,7 +34,7 @@ pub(super) struct ServedReply {
     /// The number of prompt tokens of each choice.
     pub(super) prompt_tokens: Vec<u64>,
     /// The engine's id of each choice; `None` after its end.
-    pub(super) open: Vec<Option<RequestId>>,
+    pub(super) open_ids: Vec<Option<RequestId>>,
     pub(super) updates: mpsc::UnboundedReceiver<EngineUpdate>,
     pub(super) commands: Sender<EngineCommand>,
     /// Present if the engine's thread writes the tokens of a stream itself.
@@ -43,7 +43,7 @@ pub(super) struct ServedReply {
 
 impl Drop for ServedReply {
     fn drop(&mut self) {
-        for id in self.open.iter().flatten() {
+        for id in self.open_ids.iter().flatten() {
             // The engine may have ended first.
             let _ = self.commands.send(EngineCommand::Abort(*id));
         }
@@ -99,7 +99,7 @@ impl ServedReply {
 
     /// Returns the bytes that the engine's thread writes for one token, two tokens, and so on, framed as chunks of
     /// HTTP/1.1.
-    pub(super) fn pieces(&self, choice: u32, most: usize) -> Arc<[Bytes]> {
+    pub(super) fn encode_pieces(&self, choice: u32, most: usize) -> Arc<[Bytes]> {
         let null = serde_json::Value::Null;
         let piece = |sent: usize| {
             let event = self.event(&[self.choice(choice, &TOKEN_TEXT.repeat(sent), None, false)], &null);
@@ -112,16 +112,16 @@ impl ServedReply {
     }
 
     fn close(&mut self, choice: u32) {
-        if let Some(open) = self.open.get_mut(choice as usize) {
+        if let Some(open) = self.open_ids.get_mut(choice as usize) {
             *open = None;
         }
     }
 
     /// Waits for the last token, then responds with all of them.
-    pub(super) async fn whole(mut self) -> Response {
-        let mut lengths = vec![0_u64; self.open.len()];
-        let mut finishes = vec![RequestFinish::Abort; self.open.len()];
-        while self.open.iter().any(Option::is_some) {
+    pub(super) async fn respond_whole(mut self) -> Response {
+        let mut lengths = vec![0_u64; self.open_ids.len()];
+        let mut finishes = vec![RequestFinish::Abort; self.open_ids.len()];
+        while self.open_ids.iter().any(Option::is_some) {
             let Some(update) = self.updates.recv().await else { break };
             let index = update.choice as usize;
             lengths[index] = u64::from(update.tokens);
@@ -142,14 +142,14 @@ impl ServedReply {
 
     /// Streams each token when it arrives, with the given fault.
     pub(super) fn stream(self, usage: ServedUsage, fault: Option<StreamFault>) -> Response {
-        let count = u32::try_from(self.open.len()).unwrap_or(0);
+        let count = u32::try_from(self.open_ids.len()).unwrap_or(0);
         let null = serde_json::Value::Null;
         let chunks =
             (0..count).map(|choice| self.event(&[self.choice(choice, TOKEN_TEXT, None, false)], &null)).collect();
-        let tokens = vec![0; self.open.len()];
+        let tokens = vec![0; self.open_ids.len()];
         let opened = self.api == ServedApi::Completions;
-        let stage = Stage::Head;
-        let stream = Events { reply: self, chunks, tokens, usage, stage, opened, held: None, fault };
+        let stage = StreamStage::Head;
+        let stream = Events { reply: self, chunks, tokens, usage, stage, sent_roles: opened, held_update: None, fault };
         let headers = [(CONTENT_TYPE, "text/event-stream; charset=utf-8"), (CACHE_CONTROL, "no-cache")];
         (headers, Body::from_stream(stream)).into_response()
     }
@@ -157,7 +157,7 @@ impl ServedReply {
 
 /// The next part of a stream.
 #[derive(Clone, Copy, Debug)]
-enum Stage {
+enum StreamStage {
     /// The web server has the head and no part of the body.
     Head,
     Tokens,
@@ -175,11 +175,11 @@ struct Events {
     /// Tokens of each choice so far.
     tokens: Vec<u64>,
     usage: ServedUsage,
-    stage: Stage,
+    stage: StreamStage,
     /// Whether the chunks with the role, which open a chat, have been sent.
-    opened: bool,
+    sent_roles: bool,
     /// The first update of a chat, held back while the role is sent.
-    held: Option<EngineUpdate>,
+    held_update: Option<EngineUpdate>,
     fault: Option<StreamFault>,
 }
 
@@ -188,50 +188,50 @@ impl Stream for Events {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        if matches!(this.stage, Stage::Head) {
-            this.stage = Stage::Tokens;
-            this.handed();
+        if matches!(this.stage, StreamStage::Head) {
+            this.stage = StreamStage::Tokens;
+            this.record_received();
         }
-        match this.due() {
+        match this.due_fault() {
             // No event wakes this task any more. It ends with the connection.
             Some(StreamFault::Stall { .. }) => return Poll::Pending,
-            Some(StreamFault::EndEarly { .. }) => this.stage = Stage::End,
+            Some(StreamFault::EndEarly { .. }) => this.stage = StreamStage::End,
             Some(StreamFault::Error { .. }) => {
-                (this.stage, this.fault) = (Stage::Done, None);
+                (this.stage, this.fault) = (StreamStage::Done, None);
                 return Poll::Ready(Some(Ok(error_event())));
             }
             None => {}
         }
         let bytes = match this.stage {
-            Stage::Head | Stage::Tokens => {
-                let next = match this.held.take() {
+            StreamStage::Head | StreamStage::Tokens => {
+                let next = match this.held_update.take() {
                     Some(update) => Some(update),
                     None => ready!(this.reply.updates.poll_recv(context)),
                 };
                 match next {
-                    Some(update) if this.opened => this.token(update),
+                    Some(update) if this.sent_roles => this.encode_token(update),
                     // As in vLLM, the roles are sent together with the first token.
                     Some(update) => {
-                        (this.opened, this.held) = (true, Some(update));
+                        (this.sent_roles, this.held_update) = (true, Some(update));
                         this.roles()
                     }
                     // The engine has ended.
                     None => {
-                        this.stage = Stage::Done;
+                        this.stage = StreamStage::Done;
                         error_event()
                     }
                 }
             }
-            Stage::Usage => {
-                this.stage = Stage::Done;
+            StreamStage::Usage => {
+                this.stage = StreamStage::Done;
                 let usage = ServedReply::usage(&this.reply.prompt_tokens, &this.tokens);
                 this.reply.event(&[], &usage)
             }
-            Stage::Done => {
-                this.stage = Stage::End;
+            StreamStage::Done => {
+                this.stage = StreamStage::End;
                 Bytes::from_static(b"data: [DONE]\n\n")
             }
-            Stage::End => return Poll::Ready(None),
+            StreamStage::End => return Poll::Ready(None),
         };
         Poll::Ready(Some(Ok(bytes)))
     }
@@ -245,23 +245,26 @@ fn error_event() -> Bytes {
 
 impl Events {
     /// Returns the fault if it takes effect now.
-    fn due(&self) -> Option<StreamFault> {
+    fn due_fault(&self) -> Option<StreamFault> {
         let fault = self.fault?;
         let sent: u64 = self.tokens.iter().sum();
         let due = match fault {
             StreamFault::Stall { after }
             | StreamFault::Error { after }
             | StreamFault::EndEarly { after: Some(after) } => sent >= after,
-            StreamFault::EndEarly { after: None } => matches!(self.stage, Stage::Done),
+            StreamFault::EndEarly { after: None } => matches!(self.stage, StreamStage::Done),
         };
         due.then_some(fault)
     }
 
     /// Returns the chunks that open a chat, one for each choice.
     fn roles(&self) -> Bytes {
-        self.handed();
-        let usage =
-            if self.usage.every { ServedReply::usage(&self.reply.prompt_tokens, &[]) } else { serde_json::Value::Null };
+        self.record_received();
+        let usage = if self.usage.in_every_chunk {
+            ServedReply::usage(&self.reply.prompt_tokens, &[])
+        } else {
+            serde_json::Value::Null
+        };
         let opening = json!({"role": "assistant", "content": ""});
         let chunks = (0..)
             .zip(&self.tokens)
@@ -270,31 +273,31 @@ impl Events {
     }
 
     /// Records that the web server receives a piece which the outlet counts.
-    fn handed(&self) {
+    fn record_received(&self) {
         if let Some(outlet) = &self.reply.outlet {
-            outlet.handed();
+            outlet.record_received();
         }
     }
 
-    fn token(&mut self, update: EngineUpdate) -> Bytes {
-        self.handed();
+    fn encode_token(&mut self, update: EngineUpdate) -> Bytes {
+        self.record_received();
         let index = update.choice as usize;
         let aborted = update.finish == Some(RequestFinish::Abort);
         if let Some(tokens) = self.tokens.get_mut(index) {
             *tokens = u64::from(update.tokens);
         }
-        if update.finish.is_none() && !self.usage.every && update.sent == 1 {
+        if update.finish.is_none() && !self.usage.in_every_chunk && update.sent == 1 {
             return self.chunks.get(index).cloned().unwrap_or_default();
         }
         if update.finish.is_some() {
             self.reply.close(update.choice);
         }
-        if self.reply.open.iter().all(Option::is_none) {
-            self.stage = if self.usage.last && !aborted { Stage::Usage } else { Stage::Done };
+        if self.reply.open_ids.iter().all(Option::is_none) {
+            self.stage = if self.usage.after_last_chunk && !aborted { StreamStage::Usage } else { StreamStage::Done };
         }
         let text = TOKEN_TEXT.repeat(update.sent as usize);
         let choice = self.reply.choice(update.choice, &text, update.finish, false);
-        let usage = if self.usage.every {
+        let usage = if self.usage.in_every_chunk {
             ServedReply::usage(&self.reply.prompt_tokens[index..=index], &self.tokens[index..=index])
         } else {
             serde_json::Value::Null

@@ -47,12 +47,12 @@ impl StepRecord {
 
 /// The thread that writes the file. Dropping this waits until all records are written.
 #[derive(Debug)]
-pub(super) struct StepSchedule {
+pub(super) struct ScheduleWriter {
     records: Option<Sender<StepRecord>>,
     writer: Option<JoinHandle<()>>,
 }
 
-impl StepSchedule {
+impl ScheduleWriter {
     /// Creates the file and starts the thread.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl StepSchedule {
     }
 }
 
-impl Drop for StepSchedule {
+impl Drop for ScheduleWriter {
     fn drop(&mut self) {
         drop(self.records.take());
         if let Some(writer) = self.writer.take() {

@@ -129,7 +129,7 @@ fn in_virtual_time(flags: &str, asks: &[Ask]) -> Log {
     });
     let mut log = Log::default();
     let mut drive = Drive { engines: &mut engines, step_time: &step_time.without_frontend() };
-    drive.open(arrivals, &mut log).unwrap();
+    drive.run_open_loop(arrivals, &mut log).unwrap();
     log
 }
 

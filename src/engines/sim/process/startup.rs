@@ -38,55 +38,15 @@ pub(super) struct StartedEngine {
     pub(super) utilization: f64,
 }
 
-/// Runs all phases. If `socket` is `None`, the address is taken from `--host` and `--port`.
-pub(super) async fn start(
-    options: &SimOptions,
-    log: &ServedLog,
-    socket: Option<TcpSocket>,
-    faults: &ActiveFaults,
-) -> Result<StartedEngine, Refusal> {
-    faults.at(FaultPhase::Parse).await?;
-    let began = Instant::now();
-    let until = async |share: f64| tokio::time::sleep_until(began + options.startup.mul_f64(share)).await;
+/// Writes the line that names the engine's generation and its configuration.
+fn log_generation(options: &SimOptions, log: &ServedLog, effective: &ResolvedConfig) {
     let version = options.version;
-    let since = |minor| version >= EngineVersion::new(0, minor, 0);
-
-    log_arguments(options, log);
-    until(CONFIGURED).await;
-    faults.at(FaultPhase::Config).await?;
-    let model = ModelShape::read(options.model.as_ref()).map_err(|error| missing(&options.model, &error))?;
-    let device = options.facts_device();
-    let facts = Facts { env: &options.env, ..Facts::new(VLLM_RULES, &model, version, device) };
-    let effective = resolve_config(&options.config, &facts);
-    let findings = rule::check(&options.config, &facts);
-    for finding in &findings {
-        match finding.severity {
-            Severity::Arguments | Severity::Configuration => return Err(Refusal::found(version, finding)),
-            Severity::Late | Severity::Runtime => {}
-            Severity::Degraded | Severity::Overridden => log.warning("config.py", &finding.message),
-        }
-    }
-    if since(10) {
-        if let Some(architecture) = &model.architecture {
-            log.api("model.py", format_args!("Resolved architecture: {architecture}"));
-        }
-        log.api("model.py", format_args!("Using max model len {}", effective.max_model_len));
-    }
-    let tokens = effective.max_num_batched_tokens;
-    if effective.chunked_prefill {
-        log.api("scheduler.py", format_args!("Chunked prefill is enabled with max_num_batched_tokens={tokens}."));
-    }
-    faults.at(FaultPhase::Bind).await?;
-    let socket = match socket {
-        None if !faults.binds_late() => Some(bind(options)?),
-        socket => socket,
-    };
     let generation = match (version.is_v0(), effective.v0) {
         (true, _) => "an",
         (false, true) => "a V0",
         (false, false) => "a V1",
     };
-    log.core(
+    log.core_info(
         "core.py",
         format_args!(
             "Initializing {generation} LLM engine (v{version}) with config: model='{}', max_seq_len={}, \
@@ -97,34 +57,79 @@ pub(super) async fn start(
             python(effective.chunked_prefill),
         ),
     );
+}
 
-    log.core("gpu_model_runner.py", format_args!("Starting to load model {}...", options.model));
-    faults.at(FaultPhase::Weights).await?;
+/// Runs all phases. If `socket` is `None`, the address is taken from `--host` and `--port`.
+pub(super) async fn start(
+    options: &SimOptions,
+    log: &ServedLog,
+    socket: Option<TcpSocket>,
+    faults: &ActiveFaults,
+) -> Result<StartedEngine, Refusal> {
+    faults.apply_phase(FaultPhase::Parse).await?;
+    let began = Instant::now();
+    let until = async |share: f64| tokio::time::sleep_until(began + options.startup.mul_f64(share)).await;
+    let version = options.version;
+    let since = |minor| version >= EngineVersion::new(0, minor, 0);
+
+    log_arguments(options, log);
+    until(CONFIGURED).await;
+    faults.apply_phase(FaultPhase::Config).await?;
+    let model = ModelShape::read(options.model.as_ref()).map_err(|error| missing(&options.model, &error))?;
+    let device = options.facts_device();
+    let facts = Facts { env: &options.env, ..Facts::new(VLLM_RULES, &model, version, device) };
+    let effective = resolve_config(&options.config, &facts);
+    let findings = rule::check(&options.config, &facts);
+    for finding in &findings {
+        match finding.severity {
+            Severity::Arguments | Severity::Configuration => return Err(Refusal::from_finding(version, finding)),
+            Severity::Startup | Severity::Runtime => {}
+            Severity::Degraded | Severity::Overridden => log.warning("config.py", &finding.message),
+        }
+    }
+    if since(10) {
+        if let Some(architecture) = &model.architecture {
+            log.api_info("model.py", format_args!("Resolved architecture: {architecture}"));
+        }
+        log.api_info("model.py", format_args!("Using max model len {}", effective.max_model_len));
+    }
+    let tokens = effective.max_num_batched_tokens;
+    if effective.chunked_prefill {
+        log.api_info("scheduler.py", format_args!("Chunked prefill is enabled with max_num_batched_tokens={tokens}."));
+    }
+    faults.apply_phase(FaultPhase::Bind).await?;
+    let socket = match socket {
+        None if !faults.binds_late() => Some(bind(options)?),
+        socket => socket,
+    };
+    log_generation(options, log, &effective);
+    log.core_info("gpu_model_runner.py", format_args!("Starting to load model {}...", options.model));
+    faults.apply_phase(FaultPhase::Weights).await?;
 
     until(PROFILED).await;
     if let Some(finding) = findings.iter().find(|finding| finding.severity.rejects()) {
-        return Err(Refusal::found(version, finding));
+        return Err(Refusal::from_finding(version, finding));
     }
     let (settings, plan) = allocate(&effective, &options.config, &facts, options.device, options.acceptance)?;
     let count = TWIN.replicas(&options.config, &effective);
     let memory = if since(20) { " memory" } else { "" };
     let took = options.startup.mul_f64(LOADED - CONFIGURED).as_secs_f64();
     if version.is_v0() {
-        log.core("model_runner.py", format_args!("Loading model weights took {:.2} GB", gib(plan.weights)));
+        log.core_info("model_runner.py", format_args!("Loading model weights took {:.2} GB", gib(plan.weights)));
     } else {
-        log.core(
+        log.core_info(
             "gpu_model_runner.py",
             format_args!("Model loading took {:.2} GiB{memory} and {took:.6} seconds", gib(plan.weights)),
         );
     }
-    faults.at(FaultPhase::Profile).await?;
-    faults.at(FaultPhase::Kv).await?;
+    faults.apply_phase(FaultPhase::Profile).await?;
+    faults.apply_phase(FaultPhase::Kv).await?;
     for number in 0..count {
         let log = if count > 1 { &log.of_engine(number) } else { log };
         log_cache(log, options, &settings, &plan);
     }
     let (engines, step_time) = build(options, &model, &effective, &settings)?;
-    faults.at(FaultPhase::Graphs).await?;
+    faults.apply_phase(FaultPhase::Graphs).await?;
     until(1.0).await;
     let socket = match socket {
         Some(socket) => socket,
@@ -133,7 +138,10 @@ pub(super) async fn start(
     if !version.is_v0() {
         let took = options.startup.mul_f64(1.0 - LOADED).as_secs_f64();
         let unit = if since(32) { "s" } else { "seconds" };
-        log.core("core.py", format_args!("init engine (profile, create kv cache, warmup model) took {took:.2} {unit}"));
+        log.core_info(
+            "core.py",
+            format_args!("init engine (profile, create kv cache, warmup model) took {took:.2} {unit}"),
+        );
     }
     Ok(StartedEngine {
         model,
@@ -151,11 +159,11 @@ fn log_arguments(options: &SimOptions, log: &ServedLog) {
     let version = options.version;
     if version >= EngineVersion::new(0, 10, 0) {
         let given = arguments(options, |name, value| format!("'{name}': {value}"));
-        log.api("utils.py", format_args!("non-default args: {{{given}}}"));
+        log.api_info("utils.py", format_args!("non-default args: {{{given}}}"));
     } else {
         let given = arguments(options, |name, value| format!("{name}={value}"));
-        log.api("api_server.py", format_args!("vLLM API server version {version}"));
-        log.api("api_server.py", format_args!("args: Namespace({given})"));
+        log.api_info("api_server.py", format_args!("vLLM API server version {version}"));
+        log.api_info("api_server.py", format_args!("args: Namespace({given})"));
     }
 }
 
@@ -166,25 +174,25 @@ fn log_cache(log: &ServedLog, options: &SimOptions, settings: &Settings, plan: &
     let len = settings.max_model_len();
     let concurrency = plan.layout.concurrency(plan.blocks.into(), len.into());
     if settings.resolved.v0 {
-        log.core("gpu_executor.py", format_args!("# GPU blocks: {}, # CPU blocks: 0", plan.blocks));
-        log.core(
+        log.core_info("gpu_executor.py", format_args!("# GPU blocks: {}, # CPU blocks: 0", plan.blocks));
+        log.core_info(
             "gpu_executor.py",
             format_args!("Maximum concurrency for {len} tokens per request: {concurrency:.2}x"),
         );
         return;
     }
     if since(10) {
-        log.core("gpu_worker.py", format_args!("Available KV cache memory: {:.2} GiB", gib(plan.cache)));
+        log.core_info("gpu_worker.py", format_args!("Available KV cache memory: {:.2} GiB", gib(plan.cache)));
     }
     let tokens = thousands(plan.layout.tokens(plan.blocks.into(), len.into()));
     let concurrency =
         format!("Maximum concurrency for {} tokens per request: {concurrency:.2}x", thousands(len.into()));
     if since(32) {
         let device = if options.device.cpu { "CPU" } else { "GPU" };
-        log.core("kv_cache_utils.py", format_args!("{device} KV cache size: {tokens} tokens, {concurrency}"));
+        log.core_info("kv_cache_utils.py", format_args!("{device} KV cache size: {tokens} tokens, {concurrency}"));
     } else {
-        log.core("kv_cache_utils.py", format_args!("GPU KV cache size: {tokens} tokens"));
-        log.core("kv_cache_utils.py", concurrency);
+        log.core_info("kv_cache_utils.py", format_args!("GPU KV cache size: {tokens} tokens"));
+        log.core_info("kv_cache_utils.py", concurrency);
     }
 }
 
@@ -204,7 +212,7 @@ pub(super) fn build(
     };
     let engines = (0..).take(TWIN.replicas(&options.config, effective)).map(seeded).collect::<Result<Vec<_>, _>>();
     let engines = engines.map_err(|error| Refusal::engine(version, &format!("AssertionError: {error}")))?;
-    let step_time = StepTime::on_several(model, options.device, settings, Parallel::of(effective))
+    let step_time = StepTime::on_devices(model, options.device, settings, Parallel::of(effective))
         .map_err(|error| Refusal::engine(version, &format!("KeyError: '{error}'")))?;
     Ok((engines, step_time))
 }

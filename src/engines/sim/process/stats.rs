@@ -64,7 +64,7 @@ impl StatsLine {
         };
         let prompt = rate(now.prompt_tokens, before.prompt_tokens);
         let generated = rate(now.generated_tokens, before.generated_tokens);
-        let preempted = now.told_preemptions - before.told_preemptions;
+        let preempted = now.reported_preemptions - before.reported_preemptions;
         let usage = 100.0 * report.kv_usage;
         let throughput = format!(
             "Avg prompt throughput: {prompt:.1} tokens/s, Avg generation throughput: {generated:.1} tokens/s, \
@@ -73,7 +73,7 @@ impl StatsLine {
         );
         let waiting = report.waiting;
         if self.version.is_v0() {
-            self.log.api(
+            self.log.api_info(
                 "metrics.py",
                 format_args!(
                     "{throughput}, Swapped: 0 reqs, Pending: {waiting} reqs, GPU KV cache usage: {usage:.1}%, CPU KV \
@@ -87,7 +87,7 @@ impl StatsLine {
             if since(12) && preempted > 0 { format!(", Preemptions: {preempted}") } else { String::new() };
         let device = if since(32) && self.cpu { "CPU" } else { "GPU" };
         let hits = 100.0 * report.hit_rate();
-        self.log.api(
+        self.log.api_info(
             "loggers.py",
             format_args!(
                 "Engine {at:03}: {throughput}, Waiting: {waiting} reqs{preemptions}, {device} KV cache usage: \
@@ -106,11 +106,11 @@ impl StatsLine {
         }
         let drafted = now.draft_tokens - before.draft_tokens;
         let accepted = now.accepted_tokens - before.accepted_tokens;
-        let before_at = last.accepted_at.iter().copied().chain(std::iter::repeat(0));
-        let rates = report.accepted_at.iter().zip(before_at);
+        let before_at = last.accepted_by_position.iter().copied().chain(std::iter::repeat(0));
+        let rates = report.accepted_by_position.iter().zip(before_at);
         let rates = rates.map(|(now, before)| format!("{:.3}", to_f64(now - before) / to_f64(drafts)));
         let rates = rates.collect::<Vec<_>>().join(", ");
-        self.log.api(
+        self.log.api_info(
             "metrics.py",
             format_args!(
                 "SpecDecoding metrics: Mean acceptance length: {:.2}, Accepted throughput: {:.2} tokens/s, Drafted \
@@ -165,7 +165,7 @@ mod tests {
         let mut stats = StatsLine::new(log, version, false, true);
         let mut reports = vec![SchedulerReport::default(); 2];
         reports[1].counters.steps = 8;
-        reports[1].accepted_at = vec![3, 1];
+        reports[1].accepted_by_position = vec![3, 1];
         let counters = &mut reports[1].counters;
         (counters.drafts, counters.draft_tokens, counters.accepted_tokens) = (4, 8, 4);
         stats.write(reports.iter(), 0);

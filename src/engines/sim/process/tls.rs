@@ -40,16 +40,16 @@ pub(super) fn acceptor(config: &Config) -> io::Result<Option<TlsAcceptor>> {
 }
 
 /// The handle of the forwarding task, which ends when this is dropped.
-pub(super) struct TlsCarrier(pub(super) tokio::task::JoinHandle<()>);
+pub(super) struct TlsForwarder(pub(super) tokio::task::JoinHandle<()>);
 
-impl Drop for TlsCarrier {
+impl Drop for TlsForwarder {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 /// Forwards every connection of `outside` to the web server at `inside`.
-pub(super) async fn carry(acceptor: TlsAcceptor, outside: TcpListener, inside: SocketAddr) {
+pub(super) async fn forward_connections(acceptor: TlsAcceptor, outside: TcpListener, inside: SocketAddr) {
     while let Ok((socket, _)) = outside.accept().await {
         let acceptor = acceptor.clone();
         tokio::spawn(async move {

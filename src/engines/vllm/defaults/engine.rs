@@ -24,8 +24,8 @@ pub(super) fn runs_v0(config: &Config, facts: &Facts<'_>) -> bool {
     }
     match asks_for_v1(facts) {
         Some(false) => true,
-        Some(true) => unsupported(config, facts).is_some_and(|unsupported| !unsupported.experimental),
-        None => unsupported(config, facts).is_some(),
+        Some(true) => first_unsupported(config, facts).is_some_and(|unsupported| !unsupported.experimental),
+        None => first_unsupported(config, facts).is_some(),
     }
 }
 
@@ -35,14 +35,15 @@ pub(in crate::engines::vllm) fn asks_for_v1(facts: &Facts<'_>) -> Option<bool> {
 }
 
 /// Returns the first setting that the V1 engine of a release with both engines does not support.
-pub(in crate::engines::vllm) fn unsupported(config: &Config, facts: &Facts<'_>) -> Option<UnsupportedFeature> {
+pub(in crate::engines::vllm) fn first_unsupported(config: &Config, facts: &Facts<'_>) -> Option<UnsupportedFeature> {
     let hard = by_flag(config, facts)
         .or_else(|| by_cache_type(config, facts))
         .or_else(|| by_model(config, facts))
         .or_else(|| by_backend(facts))
         .or_else(|| by_device(config, facts));
     let hard = hard.map(|feature| UnsupportedFeature { feature, experimental: false });
-    let soft = || by_experiment(config, facts).map(|feature| UnsupportedFeature { feature, experimental: true });
+    let soft =
+        || experimental_drafting(config, facts).map(|feature| UnsupportedFeature { feature, experimental: true });
     hard.or_else(soft)
 }
 
@@ -214,7 +215,7 @@ fn by_device(config: &Config, facts: &Facts<'_>) -> Option<String> {
 }
 
 /// Returns the kind of drafting that V1 of 0.8 supports only on request (`VLLM_USE_V1=1`).
-fn by_experiment(config: &Config, facts: &Facts<'_>) -> Option<String> {
+fn experimental_drafting(config: &Config, facts: &Facts<'_>) -> Option<String> {
     let method = config
         .get_str("speculative-config")
         .filter(|_| facts.version < EngineVersion::V0_10)

@@ -3,15 +3,15 @@
 mod diagnose;
 mod phase_marks;
 mod python_text;
-mod resolved;
+mod reported_config;
 #[cfg(test)]
 mod resolved_tests;
 mod startup;
 
 pub(super) use self::diagnose::diagnose;
 use self::phase_marks::phase_mark;
-use self::resolved::{differences, resolved};
-use self::startup::observe;
+use self::reported_config::{differences, read_reported_config};
+use self::startup::read_memory;
 use crate::config::Config;
 use crate::engine::{LogReader, PhaseTimeline, ReportedConfig};
 use crate::trial::{FlagDifference, MemoryObservation};
@@ -25,15 +25,15 @@ impl LogReader for VllmLog {
         PhaseTimeline::new(phase_mark)
     }
 
-    fn resolved(&self, log: &str, page: &str) -> ReportedConfig {
-        resolved(log, page)
+    fn read_reported_config(&self, log: &str, page: &str) -> ReportedConfig {
+        read_reported_config(log, page)
     }
 
     fn differences(&self, asked: &Config, resolved: &ReportedConfig) -> Vec<FlagDifference> {
         differences(asked, resolved)
     }
 
-    fn observe(&self, log: &str) -> MemoryObservation {
-        observe(log)
+    fn read_memory(&self, log: &str) -> MemoryObservation {
+        read_memory(log)
     }
 }

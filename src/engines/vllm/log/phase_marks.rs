@@ -66,7 +66,7 @@ mod tests {
     fn timed(lines: &[(u64, &str)], end: u64) -> Vec<(String, f64)> {
         let mut timeline = PhaseTimeline::new(phase_mark);
         for (at, line) in lines {
-            timeline.see(line, Duration::from_secs(*at));
+            timeline.process_line(line, Duration::from_secs(*at));
         }
         timeline.end(Duration::from_secs(end)).into_iter().map(|time| (time.phase, time.duration_s)).collect()
     }
@@ -181,7 +181,7 @@ mod tests {
             let mut before = timeline.phase();
             for (mark, after) in lines {
                 at += Duration::from_millis(after);
-                timeline.see(MARKS[mark].0, at);
+                timeline.process_line(MARKS[mark].0, at);
                 prop_assert!(timeline.phase() >= before);
                 before = timeline.phase();
             }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::resolved::{differences, resolved};
+use super::reported_config::{differences, read_reported_config};
 use crate::config::{Config, Value};
 use crate::engine::ReportedConfig;
 
@@ -36,7 +36,7 @@ const PAGE: &str = "# TYPE vllm:cache_config_info gauge\n\
     num_gpu_blocks_override=\"None\"} 1.0\n";
 
 fn told(resolved: &ReportedConfig, names: &[&str]) -> Vec<String> {
-    let shown = resolved.shown(&Config::new());
+    let shown = resolved.reported_values(&Config::new());
     names.iter().map(|name| shown.get(*name).cloned().unwrap_or_else(|| "-".to_owned())).collect()
 }
 
@@ -48,7 +48,7 @@ fn differing(asked: &Config, resolved: &ReportedConfig) -> String {
 
 #[test]
 fn a_start_of_0_9_is_read() {
-    let seen = resolved(V0_9, "");
+    let seen = read_reported_config(V0_9, "");
     let names =
         ["engine", "release", "dtype", "max-model-len", "load-format", "kv-cache-dtype", "max-num-batched-tokens"];
     assert_eq!(told(&seen, &names), ["V0", "0.9.0.1", "bfloat16", "131072", "auto", "fp8", "8192"]);
@@ -59,7 +59,7 @@ fn a_start_of_0_9_is_read() {
 
 #[test]
 fn a_start_of_0_32_is_read_with_its_metrics() {
-    let seen = resolved(V0_32, PAGE);
+    let seen = read_reported_config(V0_32, PAGE);
     let names = ["engine", "release", "architecture", "dtype", "enforce-eager", "enable-prefix-caching", "block-size"];
     assert_eq!(told(&seen, &names), ["V1", "0.32.0", "Qwen2ForCausalLM", "bfloat16", "True", "True", "128"]);
     let names =
@@ -74,7 +74,7 @@ INFO 11-20 10:00:00 api_server.py:529] args: Namespace(model='m', max_num_seqs=6
 INFO 11-20 10:00:09 llm_engine.py:237] Initializing an LLM engine (v0.6.3.post1) with config: model='m', \
 dtype=torch.float16, max_seq_len=4096, num_scheduler_steps=8, chunked_prefill_enabled=False \
 multi_step_stream_outputs=True, enable_prefix_caching=False, use_async_output_proc=True, mm_processor_kwargs=None)";
-    let seen = resolved(log, "");
+    let seen = read_reported_config(log, "");
     let names =
         ["engine", "release", "dtype", "num-scheduler-steps", "enable-chunked-prefill", "enable-prefix-caching"];
     assert_eq!(told(&seen, &names), ["V0", "0.6.3.post1", "float16", "8", "False", "False"]);
@@ -93,7 +93,7 @@ fn a_value_that_is_resolved_differently_is_a_difference() {
         .with("gpu-memory-utilization", 0.92);
     let expected = "block-size 16->128, dtype float16->bfloat16, enable-prefix-caching false->True, \
                     max-num-batched-tokens 2048->512";
-    assert_eq!(differing(&asked, &resolved(V0_32, PAGE)), expected);
+    assert_eq!(differing(&asked, &read_reported_config(V0_32, PAGE)), expected);
 }
 
 #[test]
@@ -106,13 +106,13 @@ fn other_spellings_open_values_and_unlogged_values_are_no_differences() {
         .with("tensor-parallel-size", 1.0)
         .with("compilation-config", "{\"level\": 3}")
         .with("stream-interval", 4_i64);
-    assert_eq!(differing(&asked, &resolved(V0_32, PAGE)), "");
+    assert_eq!(differing(&asked, &read_reported_config(V0_32, PAGE)), "");
     let asked = Config::new().with("max-model-len", -1_i64).with("load-format", "auto");
-    assert_eq!(differing(&asked, &resolved(V0_32, "")), "");
+    assert_eq!(differing(&asked, &read_reported_config(V0_32, "")), "");
     let asked =
         Config::new().with("kv-cache-dtype", "fp8_e4m3").with("dtype", "bfloat16").with("max-num-seqs", 128_i64);
-    assert_eq!(differing(&asked, &resolved(V0_9, "")), "");
-    assert_eq!(differing(&asked, &resolved("", "")), "");
+    assert_eq!(differing(&asked, &read_reported_config(V0_9, "")), "");
+    assert_eq!(differing(&asked, &read_reported_config("", "")), "");
 }
 
 #[test]
@@ -128,15 +128,15 @@ fn backends_are_named_as_the_flag_spells_them() {
         ("INFO [backends.py:35] Using InductorAdaptor", "-"),
     ];
     for (line, expected) in lines {
-        assert_eq!(told(&resolved(line, ""), &["attention-backend"]), [expected], "{line}");
+        assert_eq!(told(&read_reported_config(line, ""), &["attention-backend"]), [expected], "{line}");
     }
 }
 
 #[test]
 fn only_given_arguments_are_shown_and_never_a_secret() {
-    let seen = resolved(V0_9, "");
+    let seen = read_reported_config(V0_9, "");
     let asked = Config::new().with("max-num-seqs", 128_i64).with("api-key", "hush");
-    let shown = seen.shown(&asked);
+    let shown = seen.reported_values(&asked);
     assert_eq!(shown.get("max-num-seqs").map(String::as_str), Some("128"));
     assert!(!shown.contains_key("block-size") && !shown.values().any(|value| value.contains("hush")), "{shown:?}");
 }
@@ -146,14 +146,14 @@ proptest! {
     fn a_number_that_is_granted_is_no_difference_and_another_is(asked in 1..1_000_000_i64, other in 1..1_000_000_i64) {
         let log = |tokens: i64| format!("Chunked prefill is enabled with max_num_batched_tokens={tokens}.");
         let config = Config::new().with("max-num-batched-tokens", asked);
-        prop_assert_eq!(differing(&config, &resolved(&log(asked), "")), "");
-        prop_assert_eq!(differing(&config, &resolved(&log(other), "")).is_empty(), asked == other);
+        prop_assert_eq!(differing(&config, &read_reported_config(&log(asked), "")), "");
+        prop_assert_eq!(differing(&config, &read_reported_config(&log(other), "")).is_empty(), asked == other);
     }
 
     #[test]
     fn no_log_makes_it_panic(rest in "\\PC{0,60}") {
         for text in ["non-default args: {", "args: Namespace(", "Initializing a V1 LLM engine (v", "Using "] {
-            let seen = resolved(&format!("{text}{rest}"), &format!("vllm:cache_config_info{{{rest}"));
+            let seen = read_reported_config(&format!("{text}{rest}"), &format!("vllm:cache_config_info{{{rest}"));
             let asked: Config = [("a".to_owned(), Value::Bool(true))].into_iter().collect();
             let _ = differences(&asked, &seen);
         }

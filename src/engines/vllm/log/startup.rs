@@ -6,36 +6,36 @@ use crate::trial::MemoryObservation;
 
 /// Reads every line. If several workers report numbers, the tightest counts: the most weights and the least cache.
 #[must_use]
-pub(super) fn observe(log: &str) -> MemoryObservation {
+pub(super) fn read_memory(log: &str) -> MemoryObservation {
     let mut seen = MemoryObservation::default();
     for line in log.lines() {
         let after = |text: &str| number_after(line, text);
         let size = |text: &str| after(text).filter(|number| *number >= 0.0);
         // V0, then V1.
         let weights = size("Loading model weights took ").or_else(|| size("Model loading took "));
-        keep(&mut seen.weights_gib, weights, f64::max);
+        update(&mut seen.weights_gib, weights, f64::max);
         // V1 from 0.10, V0, and the refusal of a length. Before 0.10, the refusal is V1's only line with this number.
         let cache = after("Available KV cache memory: ")
             .or_else(|| after("the rest of the memory reserved for KV Cache is "))
             .or_else(|| after("larger than the available KV cache memory (").filter(|_| seen.cache_gib.is_none()));
-        keep(&mut seen.cache_gib, cache, f64::min);
+        update(&mut seen.cache_gib, cache, f64::min);
         let blocks = size("num_gpu_blocks is: ").or_else(|| v0_blocks(line)).map(f64_to_u64);
-        keep(&mut seen.blocks, blocks, u64::min);
+        update(&mut seen.blocks, blocks, u64::min);
         // `GPU`, and from 0.32 the device's name.
-        keep(&mut seen.tokens, size(" KV cache size: ").map(f64_to_u64), u64::min);
+        update(&mut seen.tokens, size(" KV cache size: ").map(f64_to_u64), u64::min);
         let length = size("Maximum concurrency for ");
-        keep(&mut seen.max_model_len, length.map(f64_to_u64), u64::min);
-        keep(&mut seen.concurrency, length.and_then(|_| size(" tokens per request: ")), f64::min);
+        update(&mut seen.max_model_len, length.map(f64_to_u64), u64::min);
+        update(&mut seen.concurrency, length.and_then(|_| size(" tokens per request: ")), f64::min);
         let graphs = line.contains("Graph capturing finished in ").then(|| after(" took ")).flatten();
-        keep(&mut seen.graphs_gib, graphs, f64::max);
+        update(&mut seen.graphs_gib, graphs, f64::max);
         let init = line.contains("init engine (").then(|| size(") took ")).flatten();
-        keep(&mut seen.init_s, init, f64::max);
-        keep(&mut seen.largest_length, size("estimated maximum model length is ").map(f64_to_u64), u64::min);
+        update(&mut seen.init_s, init, f64::max);
+        update(&mut seen.largest_length, size("estimated maximum model length is ").map(f64_to_u64), u64::min);
     }
     seen
 }
 
-fn keep<T: Copy>(slot: &mut Option<T>, value: Option<T>, choose: fn(T, T) -> T) {
+fn update<T: Copy>(slot: &mut Option<T>, value: Option<T>, choose: fn(T, T) -> T) {
     if let Some(value) = value {
         *slot = Some(slot.map_or(value, |before| choose(before, value)));
     }
@@ -83,7 +83,7 @@ INFO 07-22 20:01:02 [loggers.py:134] vllm cache_config_info with initialization 
             largest_length: None,
             init_s: Some(31.72),
         };
-        assert_eq!(observe(log), expected);
+        assert_eq!(read_memory(log), expected);
     }
 
     #[test]
@@ -91,9 +91,9 @@ INFO 07-22 20:01:02 [loggers.py:134] vllm cache_config_info with initialization 
         let log = "\
 INFO 07-22 20:37:31 [worker.py:291] model weights take 14.99GiB; non_torch_memory takes 0.08GiB; PyTorch activation peak memory takes 1.27GiB; the rest of the memory reserved for KV Cache is 23.72GiB.
 INFO 07-22 20:37:31 [executor_base.py:112] # cuda blocks: 24292, # CPU blocks: 4096";
-        let seen = observe(log);
+        let seen = read_memory(log);
         assert_eq!((seen.cache_gib, seen.blocks), (Some(23.72), Some(24_292)));
-        let old = observe(
+        let old = read_memory(
             "INFO 11-20 model_runner.py:1067] Loading model weights took 14.9595 GB\n\
             INFO 11-20 gpu_executor.py:122] # GPU blocks: 27886, # CPU blocks: 2048",
         );
@@ -106,7 +106,7 @@ INFO 07-22 20:37:31 [executor_base.py:112] # cuda blocks: 24292, # CPU blocks: 4
                    Maximum concurrency for 1,024 tokens per request: 512.00x\n\
                    (EngineCore pid=9) INFO 11-20 21:20:09 [core.py:301] init engine (profile, create kv cache, \
                    warmup model) took 12.31 s (compilation: 0.00 s)";
-        let seen = observe(log);
+        let seen = read_memory(log);
         assert_eq!((seen.tokens, seen.concurrency, seen.max_model_len), (Some(524_288), Some(512.0), Some(1024)));
         assert_eq!(seen.init_s, Some(12.31));
     }
@@ -116,7 +116,7 @@ INFO 07-22 20:37:31 [executor_base.py:112] # cuda blocks: 24292, # CPU blocks: 4
         let log = "(EngineCore pid=9) ERROR 11-20 [core.py:1510] ValueError: To serve at least one request with the \
                    model's max seq len (4096), (0.01 GiB KV cache is needed, which is larger than the available KV cache \
                    memory (-1.44 GiB). Based on the available memory, the estimated maximum model length is 896. Try";
-        let seen = observe(log);
+        let seen = read_memory(log);
         assert_eq!((seen.cache_gib, seen.largest_length), (Some(-1.44), Some(896)));
         assert!(seen.is_useful());
     }
@@ -125,8 +125,8 @@ INFO 07-22 20:37:31 [executor_base.py:112] # cuda blocks: 24292, # CPU blocks: 4
     fn the_worker_with_the_least_memory_counts_and_an_empty_log_has_no_observation() {
         let log = "Available KV cache memory: 30.10 GiB\nAvailable KV cache memory: 29.90 GiB\n\
                    Model loading took 15.0 GiB memory and 3.1 seconds\nModel loading took 15.2 GiB memory and 3.1 seconds";
-        let seen = observe(log);
+        let seen = read_memory(log);
         assert_eq!((seen.cache_gib, seen.weights_gib), (Some(29.9), Some(15.2)));
-        assert!(!observe("Model loading took ages\n# GPU blocks: many").is_useful());
+        assert!(!read_memory("Model loading took ages\n# GPU blocks: many").is_useful());
     }
 }

@@ -6,28 +6,28 @@ use crate::engines::vllm::FLAGS;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "A1",
-        holds: "the release has the flag and accepts its value",
+        condition: "the release has the flag and accepts its value",
         releases: ReleaseRange::ALL,
         severity: Severity::Arguments,
-        check: known,
+        check: flag_is_known,
     },
     Rule {
         id: "R4a",
-        holds: "numbers are within the limits of their fields",
+        condition: "numbers are within the limits of their fields",
         releases: ReleaseRange::ALL,
         severity: Severity::Configuration,
         check: within_bounds,
     },
     Rule {
         id: "R4d",
-        holds: "sizes are at least 1, even if the release does not check them",
+        condition: "sizes are at least 1, even if the release does not check them",
         releases: ReleaseRange::ALL,
-        severity: Severity::Late,
+        severity: Severity::Startup,
         check: at_least_one,
     },
 ];
 
-fn known(candidate: &Candidate<'_>) -> Option<Violation> {
+fn flag_is_known(candidate: &Candidate<'_>) -> Option<Violation> {
     let table = FLAGS.for_version(candidate.facts.version);
     candidate.config.iter().find_map(|(name, value)| {
         let error = match table.find(name) {
@@ -54,7 +54,7 @@ fn at_least_one(candidate: &Candidate<'_>) -> Option<Violation> {
 fn within_bounds(candidate: &Candidate<'_>) -> Option<Violation> {
     let table = FLAGS.for_version(candidate.facts.version);
     candidate.config.iter().find_map(|(name, value)| {
-        let reason = table.find(name)?.bounds()?.refuse(value.as_f64()?)?;
+        let reason = table.find(name)?.bounds()?.find_broken_bound(value.as_f64()?)?;
         let field = name.replace('-', "_");
         let message = format!("{field}: {reason}, input_value={value}");
         Some(Violation::new(message).unset(name))

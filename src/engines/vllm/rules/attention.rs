@@ -9,24 +9,24 @@ use crate::facts::{Device, EngineVersion};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R14c",
-        holds: "on a CPU, a KV cache in another type excludes chunked prefill and prefix caching",
+        condition: "on a CPU, a KV cache in another type excludes chunked prefill and prefix caching",
         releases: ReleaseRange::between(EngineVersion::V0_8, EngineVersion::V0_32),
         severity: Severity::Configuration,
         check: cpu_cache_type,
     },
     Rule {
         id: "R15d",
-        holds: "an fp8 checkpoint excludes a KV cache in fp8_e5m2",
+        condition: "an fp8 checkpoint excludes a KV cache in fp8_e5m2",
         releases: ReleaseRange::before(EngineVersion::V0_32),
-        severity: Severity::Late,
+        severity: Severity::Startup,
         check: cache_suits_checkpoint,
     },
     Rule {
         id: "R15f",
-        holds: "the requested attention backend supports the model and the GPU",
-        releases: ReleaseRange::from(EngineVersion::V0_12),
-        severity: Severity::Late,
-        check: kernel_suits,
+        condition: "the requested attention backend supports the model and the GPU",
+        releases: ReleaseRange::starting_at(EngineVersion::V0_12),
+        severity: Severity::Startup,
+        check: kernel_supports_model,
     },
 ];
 
@@ -54,15 +54,15 @@ fn cache_suits_checkpoint(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 /// Returns the kernel that a flag or, before 0.20, a variable selects.
-pub(super) fn asked_kernel<'a>(candidate: &Candidate<'a>) -> Option<&'a str> {
+pub(super) fn requested_kernel<'a>(candidate: &Candidate<'a>) -> Option<&'a str> {
     let variable =
         candidate.facts.env.get("VLLM_ATTENTION_BACKEND").filter(|_| candidate.facts.version < EngineVersion::V0_20);
     candidate.config.get_str("attention-backend").or_else(|| variable.map(String::as_str))
 }
 
-fn kernel_suits(candidate: &Candidate<'_>) -> Option<Violation> {
+fn kernel_supports_model(candidate: &Candidate<'_>) -> Option<Violation> {
     candidate.facts.device.gpu()?;
-    let name = asked_kernel(candidate)?;
+    let name = requested_kernel(candidate)?;
     let reason =
         [head_size(candidate, name), cache(candidate, name), latent(candidate, name), capability(candidate, name)];
     let reason = dtype(candidate, name).into_iter().chain(reason.into_iter().flatten()).next()?;

@@ -1,43 +1,43 @@
 //! KV cache block sizes that the attention kernels of a device and release support.
 
-use super::attention::asked_kernel;
+use super::attention::requested_kernel;
 use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::facts::{Device, EngineVersion};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R15a",
-        holds: "on a GPU the block size is a multiple of 16",
-        releases: ReleaseRange::from(EngineVersion::V0_8),
-        severity: Severity::Late,
+        condition: "on a GPU the block size is a multiple of 16",
+        releases: ReleaseRange::starting_at(EngineVersion::V0_8),
+        severity: Severity::Startup,
         check: gpu_multiple,
     },
     Rule {
         id: "R15c",
-        holds: "the block size is the one that the kernel for latent attention requires",
+        condition: "the block size is the one that the kernel for latent attention requires",
         releases: ReleaseRange::between(EngineVersion::V0_8, EngineVersion::V0_20),
         severity: Severity::Overridden,
-        check: forced,
+        check: size_is_forced,
     },
     Rule {
         id: "R15e",
-        holds: "on a CPU the block size is 16",
+        condition: "on a CPU the block size is 16",
         releases: ReleaseRange::between(EngineVersion::V0_8, EngineVersion::V0_12),
         severity: Severity::Degraded,
         check: cpu_has_extension,
     },
     Rule {
         id: "R15b",
-        holds: "on a CPU the block size is a multiple of 32",
+        condition: "on a CPU the block size is a multiple of 32",
         releases: ReleaseRange::between(EngineVersion::V0_12, EngineVersion::V0_32),
         severity: Severity::Degraded,
         check: cpu_prefers,
     },
     Rule {
         id: "R15b",
-        holds: "on a CPU the block size is a multiple of 32",
-        releases: ReleaseRange::from(EngineVersion::V0_32),
-        severity: Severity::Late,
+        condition: "on a CPU the block size is a multiple of 32",
+        releases: ReleaseRange::starting_at(EngineVersion::V0_32),
+        severity: Severity::Startup,
         check: cpu_needs,
     },
 ];
@@ -47,7 +47,8 @@ pub(super) const RULES: &[Rule] = &[
 fn gpu_multiple(candidate: &Candidate<'_>) -> Option<Violation> {
     let size = candidate.config.get_i64("block-size")?;
     let v1_on_gpu = !candidate.effective.v0 && candidate.facts.device != Device::Cpu;
-    let flexible = candidate.facts.version < EngineVersion::V0_32 && asked_kernel(candidate) == Some("FLEX_ATTENTION");
+    let flexible =
+        candidate.facts.version < EngineVersion::V0_32 && requested_kernel(candidate) == Some("FLEX_ATTENTION");
     let plain = candidate.facts.model.latent.is_none() && !flexible;
     (v1_on_gpu && plain && size % 16 != 0).then(|| {
         let message = if candidate.facts.version < EngineVersion::V0_12 {
@@ -59,7 +60,7 @@ fn gpu_multiple(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-fn forced(candidate: &Candidate<'_>) -> Option<Violation> {
+fn size_is_forced(candidate: &Candidate<'_>) -> Option<Violation> {
     let (given, taken) = (candidate.config.get_i64("block-size")?, candidate.effective.block_size);
     (u64::try_from(given) != Ok(taken) && candidate.facts.device != Device::Cpu).then(|| {
         let message = format!("Forcing kv cache block size to {taken} for the MLA backend of this GPU, not {given}.");
@@ -76,18 +77,18 @@ fn cpu_has_extension(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 /// Returns the block size, if it is for a CPU and its attention kernel does not support it.
-fn odd_on_cpu(candidate: &Candidate<'_>) -> Option<i64> {
+fn unsupported_cpu_size(candidate: &Candidate<'_>) -> Option<i64> {
     candidate.config.get_i64("block-size").filter(|size| candidate.facts.device == Device::Cpu && size % 32 != 0)
 }
 
 fn cpu_prefers(candidate: &Candidate<'_>) -> Option<Violation> {
-    let size = odd_on_cpu(candidate)?;
+    let size = unsupported_cpu_size(candidate)?;
     let message = format!("CPU backend prefers block_size is multiples of 32, otherwise it is slower; got {size}");
     Some(Violation::new(message))
 }
 
 fn cpu_needs(candidate: &Candidate<'_>) -> Option<Violation> {
-    let size = odd_on_cpu(candidate)?;
+    let size = unsupported_cpu_size(candidate)?;
     let message = format!("No common block size for {size} (CPU_ATTN: [MultipleOf(32)]).");
     Some(Violation::new(message).set("block-size", nearest_multiple(size, 32)))
 }

@@ -7,15 +7,19 @@ use super::{Candidate, Rule, Violation, late_failure};
 use crate::stats::{GIB, gib};
 
 pub(super) const RULES: &[Rule] = &[
-    late_failure("R10d", "every worker on a CPU has its own NUMA node, unless its threads are bound explicitly", nodes),
-    late_failure("R10e", "VLLM_CPU_OMP_THREADS_BIND lists the CPUs of every worker", lists),
+    late_failure(
+        "R10d",
+        "every worker on a CPU has its own NUMA node, unless its threads are bound explicitly",
+        workers_have_nodes,
+    ),
+    late_failure("R10e", "VLLM_CPU_OMP_THREADS_BIND lists the CPUs of every worker", workers_have_cpus),
     late_failure("R15g", "the CPU's attention kernel supports the model's head size", head_size),
     late_failure("R15h", "latent attention on a CPU needs a KV cache in 16 bits", latent_cache),
     late_failure("R15i", "an fp8 KV cache on a CPU needs a head size that is a multiple of 32", eight_bit_heads),
-    late_failure("R16q", "decode context parallelism does not run on CPUs", whole_context),
-    late_failure("R17d", "the speculative method ngram_gpu needs a GPU", guesses_on_a_gpu),
-    late_failure("R18c", "the offload of KV cache blocks needs a GPU", blocks_leave_a_gpu),
-    late_failure("R18d", "the prefetch of offloaded weights needs a GPU", weights_go_to_a_gpu),
+    late_failure("R16q", "decode context parallelism does not run on CPUs", context_is_undivided),
+    late_failure("R17d", "the speculative method ngram_gpu needs a GPU", drafts_use_gpu),
+    late_failure("R18c", "the offload of KV cache blocks needs a GPU", blocks_offload_from_gpu),
+    late_failure("R18d", "the prefetch of offloaded weights needs a GPU", weights_prefetch_to_gpu),
     late_failure("R20l", "the CPU has a kernel for the quantization of weights during loading", online_kernels),
     late_failure("R5c", "gpu-memory-utilization on a CPU leaves memory for the engine itself", share_leaves_room),
     late_failure("R5d", "the host's memory has room for the requested KV cache", cache_fits),
@@ -31,7 +35,7 @@ fn workers(candidate: &Candidate<'_>) -> u64 {
 
 /// Checks the number of memory nodes. By default the engine binds each worker to the CPUs of one node. Other
 /// data-parallel engines may use the same node.
-fn nodes(candidate: &Candidate<'_>) -> Option<Violation> {
+fn workers_have_nodes(candidate: &Candidate<'_>) -> Option<Violation> {
     let nodes = candidate.facts.host.numa_nodes.filter(|_| candidate.on_cpu())?;
     let by_itself = candidate.facts.env.get(BIND).is_none_or(|bind| bind == "auto");
     let workers = workers(candidate);
@@ -46,7 +50,7 @@ fn nodes(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 /// Checks the variable. Its value `0-3|4-7` lists the CPUs of the first worker, then those of the second, and so on.
-fn lists(candidate: &Candidate<'_>) -> Option<Violation> {
+fn workers_have_cpus(candidate: &Candidate<'_>) -> Option<Violation> {
     let bind = candidate.facts.env.get(BIND).filter(|bind| !["auto", "nobind"].contains(&bind.as_str()))?;
     let (lists, workers) = (bind.split('|').count(), workers(candidate));
     // With several engines, each engine uses its part of the list.
@@ -60,7 +64,7 @@ fn lists(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-fn whole_context(candidate: &Candidate<'_>) -> Option<Violation> {
+fn context_is_undivided(candidate: &Candidate<'_>) -> Option<Violation> {
     let size = candidate.number_or("decode-context-parallel-size", 1);
     (candidate.on_cpu() && size > 1).then(|| {
         let message = format!(
@@ -109,7 +113,7 @@ fn eight_bit_heads(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-fn guesses_on_a_gpu(candidate: &Candidate<'_>) -> Option<Violation> {
+fn drafts_use_gpu(candidate: &Candidate<'_>) -> Option<Violation> {
     let fields = candidate.fields("speculative-config").filter(|_| candidate.on_cpu())?;
     (fields.get("method").and_then(serde_json::Value::as_str) == Some("ngram_gpu")).then(|| {
         let message = "Found no NVIDIA driver on your system: the method ngram_gpu needs one, ngram does not.";
@@ -117,14 +121,14 @@ fn guesses_on_a_gpu(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-fn blocks_leave_a_gpu(candidate: &Candidate<'_>) -> Option<Violation> {
+fn blocks_offload_from_gpu(candidate: &Candidate<'_>) -> Option<Violation> {
     let size = candidate.config.get_f64("kv-offloading-size").filter(|_| candidate.on_cpu())?;
     let message =
         format!("CPU Offloading is currently only supported on CUDA-alike and XPU GPUs: kv_offloading_size is {size}.");
     Some(Violation::new(message).unset("kv-offloading-size").unset("kv-offloading-backend"))
 }
 
-fn weights_go_to_a_gpu(candidate: &Candidate<'_>) -> Option<Violation> {
+fn weights_prefetch_to_gpu(candidate: &Candidate<'_>) -> Option<Violation> {
     let group = candidate.number_or("offload-group-size", 0);
     (candidate.on_cpu() && group > 0).then(|| {
         let message =

@@ -4,19 +4,19 @@
 use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
-const V0_32: ReleaseRange = ReleaseRange::from(EngineVersion::V0_32);
+const V0_32: ReleaseRange = ReleaseRange::starting_at(EngineVersion::V0_32);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R16c",
-        holds: "nodes, ranks and load balancing of the data-parallel launch are consistent",
+        condition: "nodes, ranks and load balancing of the data-parallel launch are consistent",
         releases: V0_32,
         severity: Severity::Configuration,
-        check: launch,
+        check: launch_is_consistent,
     },
     Rule {
         id: "R16d",
-        holds: "servers for single data-parallel ranks have valid ranks and ports",
+        condition: "servers for single data-parallel ranks have valid ranks and ports",
         releases: V0_32,
         severity: Severity::Configuration,
         check: several_ports,
@@ -36,14 +36,14 @@ const FLAGS: [&str; 9] = [
     "nnodes",
 ];
 
-fn launch(candidate: &Candidate<'_>) -> Option<Violation> {
+fn launch_is_consistent(candidate: &Candidate<'_>) -> Option<Violation> {
     let given = |name: &&str| candidate.config.get(name).is_some();
     if !FLAGS.iter().any(given) && !candidate.has("fault-tolerance-config") {
         return None;
     }
     let size = candidate.number_or("data-parallel-size", 1);
     let backend = candidate.config.get_str("data-parallel-backend").unwrap_or("mp");
-    let (hybrid, external) = (candidate.on("data-parallel-hybrid-lb"), candidate.on("data-parallel-external-lb"));
+    let (hybrid, external) = (candidate.is_on("data-parallel-hybrid-lb"), candidate.is_on("data-parallel-external-lb"));
     let mut rank = candidate.number("data-parallel-rank");
     let mut local = candidate.number("data-parallel-size-local");
     let nodes = candidate.number_or("nnodes", 1);
@@ -53,10 +53,10 @@ fn launch(candidate: &Candidate<'_>) -> Option<Violation> {
         return Some(Violation::new(message).unset("data-parallel-hybrid-lb"));
     }
     if nodes > 1 {
-        let spread = spread(candidate, size, nodes, backend)?;
+        let spread = distribute_ranks(candidate, size, nodes, backend)?;
         match spread {
-            Spread::Refused(violation) => return Some(violation),
-            Spread::Inferred { rank: inferred, local: ranks } if size > 1 && external => {
+            RankDistribution::Refused(violation) => return Some(violation),
+            RankDistribution::Inferred { rank: inferred, local: ranks } if size > 1 && external => {
                 if rank.is_none() && nodes % size != 0 {
                     let message = "Invalid data-parallel launch options: `--node-rank` cannot unambiguously identify \
                                    external data-parallel ranks when `--nnodes` is not divisible by \
@@ -67,7 +67,7 @@ fn launch(candidate: &Candidate<'_>) -> Option<Violation> {
                 rank = rank.or(Some(inferred));
                 let _ = ranks;
             }
-            Spread::Inferred { rank: inferred, local: ranks } => {
+            RankDistribution::Inferred { rank: inferred, local: ranks } => {
                 local = local.or(Some(ranks));
                 if candidate.number("data-parallel-start-rank").is_none() && rank.is_none() && !external {
                     return in_range(candidate, size, inferred, local.unwrap_or(size), false);
@@ -76,7 +76,7 @@ fn launch(candidate: &Candidate<'_>) -> Option<Violation> {
         }
     }
     let own_rank = external || rank.is_some();
-    if (candidate.on("enable-fault-tolerance")) && !own_rank {
+    if (candidate.is_on("enable-fault-tolerance")) && !own_rank {
         let message = "Fault tolerance requires external load balancer mode (--data-parallel-external-lb or \
                        --data-parallel-rank). Internal LB mode is not supported.";
         return Some(Violation::new(message).unset("enable-fault-tolerance"));
@@ -124,7 +124,7 @@ fn only_ray_or_mp(backend: &str) -> Violation {
     Violation::new(format!("data_parallel_backend can only be ray or mp, got {backend}")).unset("data-parallel-backend")
 }
 
-enum Spread {
+enum RankDistribution {
     Refused(Violation),
     /// The first rank of this node and the number of its ranks.
     Inferred {
@@ -135,13 +135,13 @@ enum Spread {
 
 /// Returns the distribution of the ranks over several nodes. `None` if a size is not positive, which another rule
 /// reports.
-fn spread(candidate: &Candidate<'_>, size: i64, nodes: i64, backend: &str) -> Option<Spread> {
+fn distribute_ranks(candidate: &Candidate<'_>, size: i64, nodes: i64, backend: &str) -> Option<RankDistribution> {
     if backend != "mp" {
         let message = format!(
             "Invalid data-parallel launch options: `--nnodes {nodes}` requires `--data-parallel-backend mp`; got \
              `--data-parallel-backend {backend}`. Use the MP backend or set `--nnodes 1`."
         );
-        return Some(Spread::Refused(Violation::new(message).unset("nnodes").unset("node-rank")));
+        return Some(RankDistribution::Refused(Violation::new(message).unset("nnodes").unset("node-rank")));
     }
     let sizes = ["tensor-parallel-size", "pipeline-parallel-size", "prefill-context-parallel-size"];
     let within =
@@ -153,7 +153,7 @@ fn spread(candidate: &Candidate<'_>, size: i64, nodes: i64, backend: &str) -> Op
              ({world}). Adjust `--nnodes`, `--data-parallel-size`, `--pipeline-parallel-size`, \
              `--tensor-parallel-size`, or `--prefill-context-parallel-size`."
         );
-        return Some(Spread::Refused(Violation::new(message).unset("nnodes").unset("node-rank")));
+        return Some(RankDistribution::Refused(Violation::new(message).unset("nnodes").unset("node-rank")));
     }
     let node = candidate.number_or("node-rank", 0);
     if !(0..nodes).contains(&node) {
@@ -162,10 +162,10 @@ fn spread(candidate: &Candidate<'_>, size: i64, nodes: i64, backend: &str) -> Op
              Set it to this node's zero-based index.",
             nodes - 1
         );
-        return Some(Spread::Refused(Violation::new(message).set("node-rank", 0_i64)));
+        return Some(RankDistribution::Refused(Violation::new(message).set("node-rank", 0_i64)));
     }
     let local_world = world / nodes;
-    Some(Spread::Inferred { rank: node * local_world / within, local: (local_world / within).max(1) })
+    Some(RankDistribution::Inferred { rank: node * local_world / within, local: (local_world / within).max(1) })
 }
 
 /// Checks the ranks like `ParallelConfig`.
@@ -194,11 +194,11 @@ fn in_range(candidate: &Candidate<'_>, size: i64, rank: i64, local: i64, externa
 /// Checks `--data-parallel-multi-port-external-lb` like `validate_multi_port_external_lb_args` in vLLM.
 fn several_ports(candidate: &Candidate<'_>) -> Option<Violation> {
     const FLAG: &str = "data-parallel-multi-port-external-lb";
-    if !candidate.on(FLAG) {
+    if !candidate.is_on(FLAG) {
         return None;
     }
     let refused = |problem: &str| Some(Violation::new(format!("Error: --{FLAG} {problem}")).unset(FLAG));
-    if candidate.on("grpc") || candidate.has("uds") {
+    if candidate.is_on("grpc") || candidate.has("uds") {
         return refused("does not support --grpc and --uds");
     }
     if candidate.has("ssl-keyfile") != candidate.has("ssl-certfile") {
@@ -210,7 +210,7 @@ fn several_ports(candidate: &Candidate<'_>) -> Option<Violation> {
     if candidate.has("data-parallel-rank") {
         return refused("manages child --data-parallel-rank values internally");
     }
-    if candidate.on("data-parallel-external-lb") || candidate.on("data-parallel-hybrid-lb") {
+    if candidate.is_on("data-parallel-external-lb") || candidate.is_on("data-parallel-hybrid-lb") {
         return refused("cannot be combined with --data-parallel-external-lb or --data-parallel-hybrid-lb");
     }
     let size = candidate.number_or("data-parallel-size", 1);

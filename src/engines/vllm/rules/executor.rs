@@ -11,7 +11,7 @@ pub(super) const RULES: &[Rule] = &[
     refusal("R16p", "batch-sharded sampling has enough devices and sequences", sharded_sampling),
 ];
 
-const KNOWN: [&str; 4] = ["mp", "uni", "ray", "external_launcher"];
+const EXECUTORS: [&str; 4] = ["mp", "uni", "ray", "external_launcher"];
 
 fn executor(candidate: &Candidate<'_>) -> Option<Violation> {
     let size = |name| candidate.number_or(name, 1);
@@ -28,7 +28,7 @@ fn executor(candidate: &Candidate<'_>) -> Option<Violation> {
             );
         }
         // A name with a dot is a class of the user.
-        if !KNOWN.contains(&name) && !name.contains('.') {
+        if !EXECUTORS.contains(&name) && !name.contains('.') {
             return refused(format!(
                 "Unrecognized distributed executor backend {name}. Supported values are 'ray', 'mp' 'uni', \
                  'external_launcher', custom Executor subclass or its import path."
@@ -67,7 +67,7 @@ fn processors(candidate: &Candidate<'_>) -> Option<Violation> {
              ascending; got '{set}'"
         ));
     }
-    if !candidate.on("numa-bind") {
+    if !candidate.is_on("numa-bind") {
         return refused("numa_bind_nodes and numa_bind_cpus require numa_bind=True.".to_owned());
     }
     None
@@ -106,19 +106,19 @@ fn devices(candidate: &Candidate<'_>) -> Option<Violation> {
 
 fn nsight(candidate: &Candidate<'_>) -> Option<Violation> {
     let ray = candidate.text("distributed-executor-backend") == Some("ray");
-    (candidate.on("ray-workers-use-nsight") && !ray).then(|| {
+    (candidate.is_on("ray-workers-use-nsight") && !ray).then(|| {
         Violation::new("Unable to use nsight profiling unless workers run with Ray.").unset("ray-workers-use-nsight")
     })
 }
 
 fn hyper_connections(candidate: &Candidate<'_>) -> Option<Violation> {
     let several = candidate.number_or("tensor-parallel-size", 1) > 1;
-    (candidate.on("enable-hc-sp") && several && candidate.on_cpu())
+    (candidate.is_on("enable-hc-sp") && several && candidate.on_cpu())
         .then(|| Violation::new("--enable-hc-sp currently requires CUDA").unset("enable-hc-sp"))
 }
 
 fn sharded_sampling(candidate: &Candidate<'_>) -> Option<Violation> {
-    if !candidate.on("enable-batch-sharded-sampling") {
+    if !candidate.is_on("enable-batch-sharded-sampling") {
         return None;
     }
     let refused = |reason: String| {

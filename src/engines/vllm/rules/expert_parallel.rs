@@ -8,15 +8,15 @@ use crate::facts::EngineVersion;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R16a",
-        holds: "the decode-context-parallel size suits the other parallel sizes",
-        releases: ReleaseRange::from(EngineVersion::V0_10),
+        condition: "the decode-context-parallel size suits the other parallel sizes",
+        releases: ReleaseRange::starting_at(EngineVersion::V0_10),
         severity: Severity::Configuration,
         check: decode_context,
     },
     Rule {
         id: "R16b",
-        holds: "expert parallelism needs a model with experts",
-        releases: ReleaseRange::from(EngineVersion::V0_8),
+        condition: "expert parallelism needs a model with experts",
+        releases: ReleaseRange::starting_at(EngineVersion::V0_8),
         severity: Severity::Configuration,
         check: has_experts,
     },
@@ -52,7 +52,7 @@ fn decode_context(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 fn has_experts(candidate: &Candidate<'_>) -> Option<Violation> {
-    (candidate.on("enable-expert-parallel") && !candidate.is_moe()).then(|| {
+    (candidate.is_on("enable-expert-parallel") && !candidate.is_moe()).then(|| {
         let message = "Number of experts in the model must be greater than 0 when expert parallelism is enabled.";
         Violation::new(message).unset("enable-expert-parallel")
     })
@@ -93,7 +93,7 @@ fn context_and_heads(candidate: &Candidate<'_>) -> Option<Violation> {
 
 fn load_balancing(candidate: &Candidate<'_>) -> Option<Violation> {
     let fields = candidate.fields("eplb-config").unwrap_or_default();
-    if !candidate.on("enable-eplb") {
+    if !candidate.is_on("enable-eplb") {
         let redundant = fields.get("num_redundant_experts").filter(|count| count.as_i64() != Some(0))?;
         let message = format!(
             "num_redundant_experts is set to {redundant} but EPLB is not enabled. Either enable EPLB or unset \
@@ -108,7 +108,7 @@ fn load_balancing(candidate: &Candidate<'_>) -> Option<Violation> {
                 .to_owned(),
         );
     }
-    if !candidate.on("enable-expert-parallel") {
+    if !candidate.is_on("enable-expert-parallel") {
         return refused("enable_expert_parallel must be True to use EPLB.".to_owned());
     }
     let size = |name| candidate.number_or(name, 1);
@@ -123,11 +123,11 @@ fn load_balancing(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 fn elastic(candidate: &Candidate<'_>) -> Option<Violation> {
-    if !candidate.on("enable-elastic-ep") {
+    if !candidate.is_on("enable-elastic-ep") {
         return None;
     }
     let refused = |message: String| Some(Violation::new(message).unset("enable-elastic-ep"));
-    if !candidate.on("enable-eplb") {
+    if !candidate.is_on("enable-eplb") {
         return refused("Elastic EP is only supported with enable_eplb=True.".to_owned());
     }
     let stages = candidate.number_or("pipeline-parallel-size", 1);
@@ -146,10 +146,10 @@ fn elastic(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 /// The backends that support microbatches.
-const SPLITTING: [&str; 3] = ["deepep_low_latency", "deepep_high_throughput", "nixl_ep"];
+const MICROBATCH_BACKENDS: [&str; 3] = ["deepep_low_latency", "deepep_high_throughput", "nixl_ep"];
 
 fn microbatches(candidate: &Candidate<'_>) -> Option<Violation> {
-    let dual = candidate.on("enable-dbo");
+    let dual = candidate.is_on("enable-dbo");
     let size = candidate.number_or("ubatch-size", 0);
     if !dual && size <= 1 {
         return None;
@@ -169,7 +169,7 @@ fn microbatches(candidate: &Candidate<'_>) -> Option<Violation> {
     // On a CPU the engine disables dual batches, but not an explicit number of microbatches.
     let stays = size > 1 || dual && !candidate.on_cpu();
     let backend = candidate.text("all2all-backend").unwrap_or("allgather_reducescatter");
-    (stays && !SPLITTING.contains(&backend)).then(|| {
+    (stays && !MICROBATCH_BACKENDS.contains(&backend)).then(|| {
         let message = format!(
             "Microbatching currently only supports the deepep_low_latency, deepep_high_throughput, and nixl_ep all2all \
              backends. {backend} is not supported."
@@ -202,7 +202,7 @@ fn moonep(candidate: &Candidate<'_>) -> Option<Violation> {
     if dtype(candidate).is_some_and(|dtype| dtype != "bfloat16") {
         return refused("currently supports BF16 models only");
     }
-    if candidate.on("enable-eplb") {
+    if candidate.is_on("enable-eplb") {
         return refused("does not support EPLB yet");
     }
     if candidate.text("expert-placement-strategy").is_some_and(|strategy| strategy != "linear") {

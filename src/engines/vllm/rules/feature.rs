@@ -54,11 +54,11 @@ fn json_fields(candidate: &Candidate<'_>) -> Option<Violation> {
         READ_BY_CLASSES.iter().find_map(|name| {
             let json = candidate.json(name)?;
             // Without LoRA, the engine ignores an empty value of this flag.
-            let unread = *name == "default-mm-loras" && !candidate.on("enable-lora") && is_empty(&json);
+            let unread = *name == "default-mm-loras" && !candidate.is_on("enable-lora") && is_empty(&json);
             if json.is_null() || unread {
                 return None;
             }
-            Some((*name, table.find(name)?.refuse_fields(&json)?))
+            Some((*name, table.find(name)?.find_field_error(&json)?))
         })
     };
     let (name, reason) = object.or_else(field)?;
@@ -80,10 +80,10 @@ fn sleep(candidate: &Candidate<'_>) -> Option<Violation> {
     if !candidate.on_cpu() {
         return None;
     }
-    if candidate.on("enable-sleep-mode") {
+    if candidate.is_on("enable-sleep-mode") {
         return Some(Violation::new("Sleep mode is not supported on current platform.").unset("enable-sleep-mode"));
     }
-    candidate.on("enable-cumem-allocator").then(|| {
+    candidate.is_on("enable-cumem-allocator").then(|| {
         Violation::new("cumem allocator is not supported on current platform.").unset("enable-cumem-allocator")
     })
 }
@@ -93,16 +93,16 @@ fn model_runner(candidate: &Candidate<'_>) -> Option<Violation> {
         return None;
     }
     let refused = |message: &str, flag: &str| Some(Violation::new(message).unset(flag));
-    if candidate.on("return-sampling-mask") {
+    if candidate.is_on("return-sampling-mask") {
         return refused("sampling distribution replay requires Model Runner V2", "return-sampling-mask");
     }
-    if candidate.on("enable-trace-replay") {
+    if candidate.is_on("enable-trace-replay") {
         return refused("trace replay requires Model Runner V2", "enable-trace-replay");
     }
     let routed = candidate
         .fields("aux-output-config")
         .and_then(|mut fields| fields.remove("enable_return_routed_experts").filter(|on| *on != Json::Bool(false)));
-    if candidate.on("enable-return-routed-experts") || routed.is_some() {
+    if candidate.is_on("enable-return-routed-experts") || routed.is_some() {
         let message = "AuxOutput Connector requires Model Runner V2; set VLLM_USE_V2_MODEL_RUNNER=1.";
         return Some(Violation::new(message).unset("enable-return-routed-experts").unset("aux-output-config"));
     }
@@ -147,7 +147,7 @@ fn state_space(candidate: &Candidate<'_>) -> Option<Violation> {
                        `--mamba-backend flashinfer`, or omit `--mamba-ssu-algorithm`.";
         return Some(Violation::new(message).unset("mamba-ssu-algorithm"));
     }
-    let rounds = candidate.on("enable-mamba-cache-stochastic-rounding");
+    let rounds = candidate.is_on("enable-mamba-cache-stochastic-rounding");
     if rounds && candidate.text("mamba-ssm-cache-dtype") != Some("float16") {
         let message = "Stochastic rounding for Mamba cache requires the SSM cache to be float16. Please set it \
                        explicitly, by specifying `--mamba-ssm-cache-dtype float16`, or disable stochastic rounding by \
@@ -170,7 +170,7 @@ fn state_space(candidate: &Candidate<'_>) -> Option<Violation> {
         return Some(Violation::new(message).unset("enable-chunked-prefill"));
     }
     let without = own.is_some_and(|own| !STATE_SPACE.iter().any(|family| own.contains(family)));
-    (candidate.on("use-replayssm") && without).then(|| {
+    (candidate.is_on("use-replayssm") && without).then(|| {
         let message = format!("--use-replayssm is not supported for architecture '{}'", own.unwrap_or_default());
         Violation::new(message).unset("use-replayssm")
     })

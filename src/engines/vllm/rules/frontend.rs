@@ -10,14 +10,14 @@ pub(super) const RULES: &[Rule] = &[
 
 fn needs(candidate: &Candidate<'_>) -> Option<Violation> {
     let refused = |message: &str, flag: &str| Some(Violation::new(message).unset(flag));
-    if candidate.on("enable-auto-tool-choice") && !candidate.has("tool-call-parser") {
+    if candidate.is_on("enable-auto-tool-choice") && !candidate.has("tool-call-parser") {
         let message = "Error: --enable-auto-tool-choice requires --tool-call-parser";
         return refused(message, "enable-auto-tool-choice");
     }
-    if candidate.on("enable-log-outputs") && !candidate.on("enable-log-requests") {
+    if candidate.is_on("enable-log-outputs") && !candidate.is_on("enable-log-requests") {
         return refused("Error: --enable-log-outputs requires --enable-log-requests", "enable-log-outputs");
     }
-    if candidate.on("enable-per-request-metrics") && candidate.on("disable-log-stats") {
+    if candidate.is_on("enable-per-request-metrics") && candidate.is_on("disable-log-stats") {
         let message = "Error: --enable-per-request-metrics requires engine statistics logging; remove \
                        --disable-log-stats to enable per-request metrics.";
         return refused(message, "enable-per-request-metrics");

@@ -6,8 +6,8 @@ use serde_json::{Map, Value as Json};
 use super::{Candidate, Rule, Violation, refusal};
 
 pub(super) const RULES: &[Rule] = &[
-    refusal("R22", "the largest capture size equals max-cudagraph-capture-size", largest),
-    refusal("R22a", "a field is set by its flag or in JSON, not by both", twice),
+    refusal("R22", "the largest capture size equals max-cudagraph-capture-size", largest_capture_size),
+    refusal("R22a", "a field is set by its flag or in JSON, not by both", duplicate_fields),
     refusal("R22b", "the optimization level is 0, 1, 2 or 3", level),
     refusal("R22c", "custom operations and the compiler's backend are well-formed", compilation),
     refusal("R15j", "the attention backend exists", attention_backend),
@@ -88,8 +88,8 @@ fn sizes(candidate: &Candidate<'_>, fields: &Map<String, Json>) -> Option<Vec<u6
 }
 
 /// Checks the capture sizes on GPUs. On a CPU no graphs are captured, so the sizes have no effect.
-fn largest(candidate: &Candidate<'_>) -> Option<Violation> {
-    if candidate.on_cpu() || candidate.on("enforce-eager") {
+fn largest_capture_size(candidate: &Candidate<'_>) -> Option<Violation> {
+    if candidate.on_cpu() || candidate.is_on("enforce-eager") {
         return None;
     }
     let fields = candidate.fields("compilation-config").unwrap_or_default();
@@ -114,15 +114,15 @@ fn largest(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 /// Flags, and the fields of JSON flags with the same meaning.
-const TWICE: [(&str, &str, &str); 4] = [
+const DUPLICATE_FIELDS: [(&str, &str, &str); 4] = [
     ("cudagraph-capture-sizes", "compilation-config", "cudagraph_capture_sizes"),
     ("max-cudagraph-capture-size", "compilation-config", "max_cudagraph_capture_size"),
     ("attention-backend", "attention-config", "backend"),
     ("enable-flashinfer-autotune", "kernel-config", "enable_flashinfer_autotune"),
 ];
 
-fn twice(candidate: &Candidate<'_>) -> Option<Violation> {
-    TWICE.iter().find_map(|(flag, whole, field)| {
+fn duplicate_fields(candidate: &Candidate<'_>) -> Option<Violation> {
+    DUPLICATE_FIELDS.iter().find_map(|(flag, whole, field)| {
         if !candidate.has(flag) {
             return None;
         }

@@ -12,21 +12,21 @@ const WITH_SWAP: ReleaseRange = ReleaseRange::before(EngineVersion::V0_20);
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R12",
-        holds: "the swap space takes at most 70 % of the host's memory",
+        condition: "the swap space takes at most 70 % of the host's memory",
         releases: WITH_SWAP,
         severity: Severity::Configuration,
         check: swap_fits,
     },
     Rule {
         id: "R12a",
-        holds: "the swap space takes at most 40 % of the host's memory",
+        condition: "the swap space takes at most 40 % of the host's memory",
         releases: WITH_SWAP,
         severity: Severity::Degraded,
         check: swap_is_modest,
     },
     Rule {
         id: "R12b",
-        holds: "cpu-offload-gb is not negative",
+        condition: "cpu-offload-gb is not negative",
         // From 0.12 on, a field bound covers this.
         releases: ReleaseRange::before(EngineVersion::V0_12),
         severity: Severity::Configuration,
@@ -34,9 +34,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "R12c",
-        holds: "the host's memory has room for the offloaded weights",
+        condition: "the host's memory has room for the offloaded weights",
         releases: ReleaseRange::ALL,
-        severity: Severity::Late,
+        severity: Severity::Startup,
         check: offload_fits,
     },
 ];

@@ -7,14 +7,14 @@ use crate::facts::EngineVersion;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R11",
-        holds: "max-model-len is at most the model's own length",
+        condition: "max-model-len is at most the model's own length",
         releases: ReleaseRange::ALL,
         severity: Severity::Configuration,
         check: model_holds,
     },
     Rule {
         id: "W1",
-        holds: "the workload's longest request fits into max-model-len",
+        condition: "the workload's longest request fits into max-model-len",
         releases: ReleaseRange::ALL,
         severity: Severity::Runtime,
         check: workload_fits,
@@ -47,7 +47,7 @@ pub(in crate::engines::vllm) fn lengths(config: &Config, facts: &Facts<'_>) -> (
     let narrow = model.sliding_window.filter(|_| config.get_bool("disable-sliding-window") == Some(true));
     let overridden = overridden(config);
     if narrow.is_none() && overridden.is_none() {
-        return (model.lengths.usual(version), model.lengths.longest(version));
+        return (model.lengths.default_length(version), model.lengths.longest(version));
     }
     let mut lengths = model.lengths.clone();
     lengths.stated = overridden.or(lengths.stated);
@@ -56,7 +56,7 @@ pub(in crate::engines::vllm) fn lengths(config: &Config, facts: &Facts<'_>) -> (
         (Some(stated), Some(window)) => Some(stated.min(window)),
         (stated, narrow) => stated.or(narrow),
     };
-    (lengths.usual(version), lengths.longest(version))
+    (lengths.default_length(version), lengths.longest(version))
 }
 
 /// Returns the length that `--hf-overrides` sets in the model's configuration.

@@ -100,7 +100,7 @@ pub fn optional_packages() -> impl Iterator<Item = &'static str> {
 }
 
 fn packages(candidate: &Candidate<'_>) -> Option<Violation> {
-    let absent = candidate.facts.absent?;
+    let absent = candidate.facts.missing_packages?;
     let needed = |(flag, value, package): &&(&str, &str, &str)| {
         absent.contains(*package) && candidate.text(flag).is_some_and(|given| given.starts_with(value))
     };
@@ -123,7 +123,7 @@ mod tests {
         let absent: Option<BTreeSet<String>> =
             absent.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
         let facts = Facts::new(crate::engines::vllm::VLLM_RULES, &model, EngineVersion::V0_32, Device::UNKNOWN_GPU);
-        let facts = Facts { absent: absent.as_ref(), ..facts };
+        let facts = Facts { missing_packages: absent.as_ref(), ..facts };
         let found = rejection(config, &facts).map(|finding| finding.rule);
         assert_eq!(repair(config, &facts).is_some_and(|repaired| &repaired == config), found.is_none());
         found

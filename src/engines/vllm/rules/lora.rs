@@ -6,22 +6,22 @@ use crate::facts::EngineVersion;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R19b",
-        holds: "max-loras is at least 1, and max-cpu-loras at least max-loras",
-        releases: ReleaseRange::from(EngineVersion::V0_12),
+        condition: "max-loras is at least 1, and max-cpu-loras at least max-loras",
+        releases: ReleaseRange::starting_at(EngineVersion::V0_12),
         severity: Severity::Configuration,
         check: counts,
     },
     Rule {
         id: "R19c",
-        holds: "LoRA adapters for modalities need a multimodal model",
-        releases: ReleaseRange::from(EngineVersion::V0_32),
+        condition: "LoRA adapters for modalities need a multimodal model",
+        releases: ReleaseRange::starting_at(EngineVersion::V0_32),
         severity: Severity::Configuration,
         check: modalities,
     },
 ];
 
 fn counts(candidate: &Candidate<'_>) -> Option<Violation> {
-    if !candidate.on("enable-lora") {
+    if !candidate.is_on("enable-lora") {
         return None;
     }
     for name in ["max-loras", "max-lora-cls-labels"] {

@@ -8,49 +8,49 @@ use crate::memory::{self, LaunchTarget, LearnedMemory, MemoryLaunch, MemoryPredi
 use crate::stats::gib;
 
 /// Releases without field bounds for the share of memory. From 0.12 on, rule `R4a` checks the share.
-const BY_HAND: ReleaseRange = ReleaseRange::before(EngineVersion::V0_12);
+const WITHOUT_FIELD_BOUNDS: ReleaseRange = ReleaseRange::before(EngineVersion::V0_12);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R5",
-        holds: "gpu-memory-utilization is at most 1",
-        releases: BY_HAND,
+        condition: "gpu-memory-utilization is at most 1",
+        releases: WITHOUT_FIELD_BOUNDS,
         severity: Severity::Configuration,
-        check: at_most_all,
+        check: share_at_most_all,
     },
     Rule {
         id: "R5a",
-        holds: "gpu-memory-utilization is more than 0",
-        releases: BY_HAND,
-        severity: Severity::Late,
-        check: more_than_none,
+        condition: "gpu-memory-utilization is more than 0",
+        releases: WITHOUT_FIELD_BOUNDS,
+        severity: Severity::Startup,
+        check: share_above_zero,
     },
     Rule {
         id: "R5b",
-        holds: "gpu-memory-utilization leaves memory for the driver",
-        releases: ReleaseRange::from(EngineVersion::V0_10),
-        severity: Severity::Late,
-        check: leaves_the_driver,
+        condition: "gpu-memory-utilization leaves memory for the driver",
+        releases: ReleaseRange::starting_at(EngineVersion::V0_10),
+        severity: Severity::Startup,
+        check: leaves_driver_memory,
     },
     Rule {
         id: "R5e",
-        holds: "the requested memory is free, not in use by other processes",
+        condition: "the requested memory is free, not in use by other processes",
         releases: ReleaseRange::ALL,
-        severity: Severity::Late,
-        check: is_free,
+        severity: Severity::Startup,
+        check: share_is_free,
     },
     Rule {
         id: "R6",
-        holds: "the KV cache has room for one sequence of max-model-len",
+        condition: "the KV cache has room for one sequence of max-model-len",
         releases: ReleaseRange::ALL,
-        severity: Severity::Late,
+        severity: Severity::Startup,
         check: holds_one_sequence,
     },
     Rule {
         id: "R7",
-        holds: "weights and activations leave memory for the KV cache",
+        condition: "weights and activations leave memory for the KV cache",
         releases: ReleaseRange::ALL,
-        severity: Severity::Late,
+        severity: Severity::Startup,
         check: leaves_a_cache,
     },
 ];
@@ -68,7 +68,7 @@ const HIGH_SHARE: f64 = 0.95;
 /// Returns the properties of a launch that decide its memory. `effective` contains the resolved values of `config`.
 #[must_use]
 pub fn launch(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) -> MemoryLaunch {
-    let facts = &facts.of_launch(config);
+    let facts = &facts.for_launch(config);
     // From 0.20 on, -1 reduces the length to the longest that fits.
     let fits_itself = facts.version >= EngineVersion::V0_20 && config.get_i64("max-model-len") == Some(-1);
     let target = LaunchTarget {
@@ -91,7 +91,7 @@ pub(super) fn predict(config: &Config, facts: &Facts<'_>, effective: &ResolvedCo
     memory::predict(facts.model, &launch, facts.memory.unwrap_or(&nothing))
 }
 
-fn at_most_all(candidate: &Candidate<'_>) -> Option<Violation> {
+fn share_at_most_all(candidate: &Candidate<'_>) -> Option<Violation> {
     let share = candidate.effective.gpu_memory_utilization;
     (share > 1.0).then(|| {
         Violation::new(format!("GPU memory utilization must be less than 1.0. Got {share}."))
@@ -99,7 +99,7 @@ fn at_most_all(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-fn more_than_none(candidate: &Candidate<'_>) -> Option<Violation> {
+fn share_above_zero(candidate: &Candidate<'_>) -> Option<Violation> {
     let share = candidate.effective.gpu_memory_utilization;
     (share <= 0.0).then(|| {
         Violation::new(format!("No available memory for the cache blocks: gpu_memory_utilization is {share}."))
@@ -109,7 +109,7 @@ fn more_than_none(candidate: &Candidate<'_>) -> Option<Violation> {
 
 /// Checks the room for the driver. From 0.10 on, the share must be free at the engine's start, but its own CUDA
 /// context is already in use then.
-fn leaves_the_driver(candidate: &Candidate<'_>) -> Option<Violation> {
+fn leaves_driver_memory(candidate: &Candidate<'_>) -> Option<Violation> {
     let share = candidate.effective.gpu_memory_utilization;
     let total = gib(candidate.facts.device.gpu()?.memory?);
     let (free, wanted) = (total - DRIVER_GIB, total * share);
@@ -128,7 +128,7 @@ const HELD_GIB: f64 = 0.25;
 
 /// Checks that the share fits the memory that was free at the beginning of the run. Memory of the tuner's own processes
 /// counts as free.
-fn is_free(candidate: &Candidate<'_>) -> Option<Violation> {
+fn share_is_free(candidate: &Candidate<'_>) -> Option<Violation> {
     let share = candidate.effective.gpu_memory_utilization;
     let sizes = |unit: &GpuUnit| Some((unit.index, gib(unit.memory?), gib(unit.free?)));
     let units = candidate.facts.device.gpu()?.units.iter().filter_map(sizes);
@@ -149,23 +149,23 @@ fn is_free(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 /// Returns the prediction of a launch that certainly fails, and whether the reason is that no cache is left at all.
-fn failing<'a>(candidate: &'a Candidate<'_>) -> Option<&'a (MemoryPrediction, bool)> {
-    candidate.failing.get_or_init(|| find_failing(candidate)).as_ref()
+fn memory_failure<'a>(candidate: &'a Candidate<'_>) -> Option<&'a (MemoryPrediction, bool)> {
+    candidate.memory_failure.get_or_init(|| find_memory_failure(candidate)).as_ref()
 }
 
-fn find_failing(candidate: &Candidate<'_>) -> Option<(MemoryPrediction, bool)> {
+fn find_memory_failure(candidate: &Candidate<'_>) -> Option<(MemoryPrediction, bool)> {
     let share = candidate.effective.gpu_memory_utilization;
     if share <= 0.0 || share > 1.0 {
         return None;
     }
     let prediction = predict(candidate.config, candidate.facts, &candidate.effective)?;
     let fails = prediction.failure_probability() >= CERTAIN;
-    let none_at_all = prediction.blocks() == 0 || (prediction.is_crowded() && !prediction.is_set_too_small());
+    let none_at_all = prediction.blocks() == 0 || (prediction.is_overfull() && !prediction.is_set_too_small());
     fails.then_some((prediction, none_at_all))
 }
 
 fn holds_one_sequence(candidate: &Candidate<'_>) -> Option<Violation> {
-    let (prediction, none_at_all) = failing(candidate)?;
+    let (prediction, none_at_all) = memory_failure(candidate)?;
     if *none_at_all {
         return None;
     }
@@ -186,8 +186,8 @@ fn holds_one_sequence(candidate: &Candidate<'_>) -> Option<Violation> {
         )
     };
     let violation = Violation::new(message);
-    let set = set_sizes(candidate);
-    let careful = prediction.careful_length();
+    let set = explicit_cache_sizes(candidate);
+    let careful = prediction.safe_length();
     let requests_fit = candidate.facts.longest_request.is_none_or(|longest| longest <= careful);
     if careful > 0 && requests_fit {
         return Some(violation.set("max-model-len", i64::try_from(careful).unwrap_or(i64::MAX)));
@@ -199,18 +199,18 @@ fn holds_one_sequence(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 /// Returns the explicit flags that set the cache's size, with their values.
-fn set_sizes(candidate: &Candidate<'_>) -> Vec<(&'static str, i64)> {
+fn explicit_cache_sizes(candidate: &Candidate<'_>) -> Vec<(&'static str, i64)> {
     let sizes = ["num-gpu-blocks-override", "kv-cache-memory-bytes"];
     sizes.into_iter().filter_map(|flag| Some((flag, candidate.number(flag)?))).collect()
 }
 
 fn leaves_a_cache(candidate: &Candidate<'_>) -> Option<Violation> {
-    let (prediction, none_at_all) = failing(candidate)?;
+    let (prediction, none_at_all) = memory_failure(candidate)?;
     if !*none_at_all {
         return None;
     }
     // An explicit size does not depend on the memory that weights and activations leave.
-    let set = set_sizes(candidate);
+    let set = explicit_cache_sizes(candidate);
     if let Some((flag, value)) = set.first() {
         let message = format!(
             "No available memory for the cache blocks: {} ({value}) leaves no block of {} tokens to use.",

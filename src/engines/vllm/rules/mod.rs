@@ -33,7 +33,7 @@ mod v0;
 #[cfg(test)]
 mod tests;
 
-use super::compiled::compile_key;
+use super::compile_key::compile_key;
 use super::defaults::{constant_default, resolve_config};
 use crate::config::{Config, ResolvedConfig, Value};
 use crate::facts::EngineVersion;
@@ -84,19 +84,31 @@ impl EngineRules for VllmRules {
         compile_key(config, facts, resolved)
     }
 
-    fn unchecked(&self, space: &Space, facts: &Facts<'_>) -> Vec<String> {
-        unchecked::unchecked(space, facts)
+    fn list_unchecked(&self, space: &Space, facts: &Facts<'_>) -> Vec<String> {
+        unchecked::list_unchecked(space, facts)
     }
 }
 
 /// Returns a rule for a refusal by the configuration classes, from 0.32 on.
 const fn refusal(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
-    Rule { id, holds, releases: ReleaseRange::from(EngineVersion::V0_32), severity: Severity::Configuration, check }
+    Rule {
+        id,
+        condition: holds,
+        releases: ReleaseRange::starting_at(EngineVersion::V0_32),
+        severity: Severity::Configuration,
+        check,
+    }
 }
 
 /// Returns a rule for a failure of the workers, from 0.32 on.
 const fn late_failure(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
-    Rule { id, holds, releases: ReleaseRange::from(EngineVersion::V0_32), severity: Severity::Late, check }
+    Rule {
+        id,
+        condition: holds,
+        releases: ReleaseRange::starting_at(EngineVersion::V0_32),
+        severity: Severity::Startup,
+        check,
+    }
 }
 
 /// All families, in the order of the engine's own checks.

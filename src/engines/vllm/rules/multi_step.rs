@@ -3,41 +3,41 @@
 //! Sources: `create_engine_config` in `vllm/engine/arg_utils.py`, `vllm/attention/selector.py` and
 //! `vllm/worker/multi_step_model_runner.py` of 0.6.3; `vllm/platforms/cuda.py` of 0.8.5.
 
-use super::v0::drafts;
+use super::v0::uses_drafting;
 use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::engines::vllm::defaults::engine::uses_window;
 use crate::facts::EngineVersion;
 
 /// Releases with the flag. It was removed in 0.10.
-const OLD: ReleaseRange = ReleaseRange::before(EngineVersion::V0_10);
+const WITH_FLAG: ReleaseRange = ReleaseRange::before(EngineVersion::V0_10);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R4e",
-        holds: "num-scheduler-steps is at least 1",
-        releases: OLD,
+        condition: "num-scheduler-steps is at least 1",
+        releases: WITH_FLAG,
         severity: Severity::Configuration,
         check: at_least_one,
     },
     Rule {
         id: "R13c",
-        holds: "multi-step scheduling excludes speculative decoding",
-        releases: OLD,
+        condition: "multi-step scheduling excludes speculative decoding",
+        releases: WITH_FLAG,
         severity: Severity::Configuration,
         check: without_drafting,
     },
     Rule {
         id: "R13d",
-        holds: "multi-step scheduling with chunked prefill excludes pipeline parallelism",
-        releases: OLD,
+        condition: "multi-step scheduling with chunked prefill excludes pipeline parallelism",
+        releases: WITH_FLAG,
         severity: Severity::Configuration,
         check: without_stages,
     },
     Rule {
         id: "R13b",
-        holds: "multi-step scheduling needs an attention backend that supports it",
-        releases: OLD,
-        severity: Severity::Late,
+        condition: "multi-step scheduling needs an attention backend that supports it",
+        releases: WITH_FLAG,
+        severity: Severity::Startup,
         check: with_a_kernel,
     },
 ];
@@ -54,7 +54,7 @@ fn at_least_one(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 fn without_drafting(candidate: &Candidate<'_>) -> Option<Violation> {
-    let steps = steps(candidate).filter(|_| drafts(candidate.config))?;
+    let steps = steps(candidate).filter(|_| uses_drafting(candidate.config))?;
     let message = format!("Speculative decoding is not supported with multi-step (--num-scheduler-steps > 1): {steps}");
     Some(Violation::new(message).unset("num-scheduler-steps"))
 }

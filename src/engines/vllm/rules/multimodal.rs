@@ -76,7 +76,7 @@ fn bounds(candidate: &Candidate<'_>) -> Option<Violation> {
         return None;
     }
     BOUNDS.iter().find_map(|(name, bounds)| {
-        let reason = bounds.refuse(candidate.config.get_f64(name)?)?;
+        let reason = bounds.find_broken_bound(candidate.config.get_f64(name)?)?;
         Some(Violation::new(format!("{}: {reason}", name.replace('-', "_"))).unset(name))
     })
 }

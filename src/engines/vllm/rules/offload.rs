@@ -59,7 +59,7 @@ const FLAG: &str = "kv-transfer-config";
 
 /// Returns whether the engine loads the connector's class. It does so to determine whether the connector supports
 /// groups of layers, unless a flag decides that.
-fn looked_up(candidate: &Candidate<'_>) -> bool {
+fn loads_connector_class(candidate: &Candidate<'_>) -> bool {
     !candidate.has("disable-hybrid-kv-cache-manager")
 }
 
@@ -69,7 +69,7 @@ fn connector(candidate: &Candidate<'_>) -> Option<Violation> {
     let refused = |message: String| Some(Violation::new(message).unset(FLAG));
     let Some(name) = text("kv_connector") else {
         let offloads = candidate.has("kv-offloading-size");
-        return if looked_up(candidate) && !offloads {
+        return if loads_connector_class(candidate) && !offloads {
             refused("Connector name is not set in KVTransferConfig".to_owned())
         } else {
             None
@@ -83,7 +83,7 @@ fn connector(candidate: &Candidate<'_>) -> Option<Violation> {
     }
     let own = fields.get("kv_connector_module_path").is_some_and(|path| !path.is_null());
     let overridden = candidate.has("kv-offloading-size");
-    if looked_up(candidate) && !own && !overridden && !CONNECTORS.contains(&name) {
+    if loads_connector_class(candidate) && !own && !overridden && !CONNECTORS.contains(&name) {
         return refused(format!("Unsupported connector type: {name}"));
     }
     if candidate.on_cpu() && name == "HiSparseConnector" && !overridden {
@@ -108,7 +108,7 @@ fn connector(candidate: &Candidate<'_>) -> Option<Violation> {
 
 /// Checks for packages that vLLM for CPUs does not include.
 fn package(candidate: &Candidate<'_>) -> Option<Violation> {
-    if !candidate.on_cpu() || !looked_up(candidate) {
+    if !candidate.on_cpu() || !loads_connector_class(candidate) {
         return None;
     }
     let offloads = candidate.has("kv-offloading-size");

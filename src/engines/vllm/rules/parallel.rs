@@ -5,23 +5,23 @@ use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R8",
-        holds: "the attention heads can be split over the tensor-parallel devices",
+        condition: "the attention heads can be split over the tensor-parallel devices",
         releases: ReleaseRange::ALL,
         severity: Severity::Configuration,
         check: heads_divide,
     },
     Rule {
         id: "R8b",
-        holds: "the key/value heads can be split over the tensor-parallel devices, or copied to them",
+        condition: "the key/value heads can be split over the tensor-parallel devices, or copied to them",
         releases: ReleaseRange::ALL,
-        severity: Severity::Late,
+        severity: Severity::Startup,
         check: kv_heads_divide,
     },
     Rule {
         id: "R8c",
-        holds: "the layers' inner size can be split over the tensor-parallel devices",
+        condition: "the layers' inner size can be split over the tensor-parallel devices",
         releases: ReleaseRange::ALL,
-        severity: Severity::Late,
+        severity: Severity::Startup,
         check: inner_size_divides,
     },
 ];
@@ -50,7 +50,7 @@ fn inner_size_divides(candidate: &Candidate<'_>) -> Option<Violation> {
     let (model, parallel) = (candidate.facts.model, candidate.effective.tensor_parallel_size);
     let (what, size) = match model.experts {
         None => ("intermediate_size", model.intermediate_size?),
-        Some(_) if candidate.on("enable-expert-parallel") => return None,
+        Some(_) if candidate.is_on("enable-expert-parallel") => return None,
         Some(experts) => ("moe_intermediate_size", experts.intermediate_size?),
     };
     (parallel > 0 && size % parallel != 0).then(|| {

@@ -9,52 +9,52 @@ use crate::facts::{Device, EngineVersion};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R20f",
-        holds: "a model family that overflows in float16 needs another type",
-        releases: ReleaseRange::from(EngineVersion::V0_10),
+        condition: "a model family that overflows in float16 needs another type",
+        releases: ReleaseRange::starting_at(EngineVersion::V0_10),
         severity: Severity::Configuration,
         check: family_takes_float16,
     },
     Rule {
         id: "R20g",
-        holds: "bfloat16 needs a GPU of compute capability 8.0 or higher",
+        condition: "bfloat16 needs a GPU of compute capability 8.0 or higher",
         releases: ReleaseRange::ALL,
-        severity: Severity::Late,
+        severity: Severity::Startup,
         check: gpu_takes_bfloat16,
     },
     Rule {
         id: "R20h",
-        holds: "the GPU has the compute capability that the quantization method needs",
+        condition: "the GPU has the compute capability that the quantization method needs",
         releases: ReleaseRange::before(EngineVersion::V0_8),
-        severity: Severity::Late,
+        severity: Severity::Startup,
         check: gpu_takes_method,
     },
     Rule {
         id: "R20h",
-        holds: "the GPU has the compute capability that the quantization method needs",
-        releases: ReleaseRange::from(EngineVersion::V0_8),
+        condition: "the GPU has the compute capability that the quantization method needs",
+        releases: ReleaseRange::starting_at(EngineVersion::V0_8),
         severity: Severity::Configuration,
         check: gpu_takes_method,
     },
     Rule {
         id: "R20i",
-        holds: "the quantization method supports the requested type",
+        condition: "the quantization method supports the requested type",
         releases: ReleaseRange::before(EngineVersion::V0_32),
-        severity: Severity::Late,
+        severity: Severity::Startup,
         check: method_takes_dtype,
     },
     Rule {
         id: "R20j",
-        holds: "the quantization method is the checkpoint's",
+        condition: "the quantization method is the checkpoint's",
         releases: ReleaseRange::before(EngineVersion::V0_32),
         severity: Severity::Configuration,
-        check: method_is_the_checkpoints,
+        check: method_matches_checkpoint,
     },
     Rule {
         id: "R20k",
-        holds: "quantization by bitsandbytes needs the load format bitsandbytes",
+        condition: "quantization by bitsandbytes needs the load format bitsandbytes",
         releases: ReleaseRange::before(EngineVersion::V0_8),
         severity: Severity::Configuration,
-        check: bitsandbytes_loads_itself,
+        check: bitsandbytes_load_format,
     },
 ];
 
@@ -150,7 +150,7 @@ const KINDS: [&[&str]; 4] = [
     &["bitsandbytes"],
 ];
 
-fn method_is_the_checkpoints(candidate: &Candidate<'_>) -> Option<Violation> {
+fn method_matches_checkpoint(candidate: &Candidate<'_>) -> Option<Violation> {
     let asked = candidate.config.get_str("quantization")?;
     let own = candidate.facts.model.quantization.as_deref()?;
     let kind = |name: &str| KINDS.into_iter().position(|kind| kind.contains(&name));
@@ -164,7 +164,7 @@ fn method_is_the_checkpoints(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-fn bitsandbytes_loads_itself(candidate: &Candidate<'_>) -> Option<Violation> {
+fn bitsandbytes_load_format(candidate: &Candidate<'_>) -> Option<Violation> {
     let value = |name: &str| candidate.config.get_str(name);
     let is = |name: &str| value(name) == Some("bitsandbytes");
     match (is("quantization"), is("load-format")) {

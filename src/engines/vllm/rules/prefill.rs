@@ -9,36 +9,36 @@ use crate::facts::EngineVersion;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R4i",
-        holds: "partial prefills need chunked prefill and consistent limits",
+        condition: "partial prefills need chunked prefill and consistent limits",
         releases: ReleaseRange::between(EngineVersion::V0_8, EngineVersion::V0_12),
         severity: Severity::Configuration,
         check: consistent,
     },
     Rule {
         id: "R4c",
-        holds: "partial prefills are limited to one at a time",
+        condition: "partial prefills are limited to one at a time",
         releases: ReleaseRange::between(EngineVersion::V0_12, EngineVersion::V0_32),
         severity: Severity::Configuration,
-        check: only_one,
+        check: one_partial_prefill,
     },
 ];
 
-const ALL: &str = "max-num-partial-prefills";
+const MAX_PARTIAL_FLAG: &str = "max-num-partial-prefills";
 const LONG: &str = "max-long-partial-prefills";
 const THRESHOLD: &str = "long-prefill-token-threshold";
 
 fn consistent(candidate: &Candidate<'_>) -> Option<Violation> {
     let number = |name: &str| candidate.config.get_i64(name).unwrap_or(1);
-    let (all, long) = (number(ALL), number(LONG));
+    let (all, long) = (number(MAX_PARTIAL_FLAG), number(LONG));
     let length = candidate.effective.max_model_len;
     let threshold = candidate.config.get_i64(THRESHOLD).and_then(|given| u64::try_from(given).ok()).unwrap_or(0);
     if all < 1 {
         let message = format!("max_num_partial_prefills ({all}) must be greater than or equal to 1.");
-        return Some(Violation::new(message).unset(ALL));
+        return Some(Violation::new(message).unset(MAX_PARTIAL_FLAG));
     }
     if all > 1 && !candidate.effective.chunked_prefill {
         let message = format!("Chunked prefill must be enabled to set max_num_partial_prefills > 1: it is {all}.");
-        return Some(Violation::new(message).unset(ALL).unset(LONG));
+        return Some(Violation::new(message).unset(MAX_PARTIAL_FLAG).unset(LONG));
     }
     if all > 1 && threshold > length {
         let message =
@@ -54,12 +54,13 @@ fn consistent(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-fn only_one(candidate: &Candidate<'_>) -> Option<Violation> {
-    let other = [ALL, LONG].into_iter().any(|name| candidate.config.get_i64(name).is_some_and(|given| given != 1));
+fn one_partial_prefill(candidate: &Candidate<'_>) -> Option<Violation> {
+    let other =
+        [MAX_PARTIAL_FLAG, LONG].into_iter().any(|name| candidate.config.get_i64(name).is_some_and(|given| given != 1));
     other.then(|| {
         let message = "Concurrent Partial Prefill is not supported. We recommend to remove Concurrent Partial Prefill \
                        from your config.";
-        Violation::new(message).unset(ALL).unset(LONG)
+        Violation::new(message).unset(MAX_PARTIAL_FLAG).unset(LONG)
     })
 }
 

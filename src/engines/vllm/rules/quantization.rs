@@ -3,19 +3,19 @@
 use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
-const V0_32: ReleaseRange = ReleaseRange::from(EngineVersion::V0_32);
+const V0_32: ReleaseRange = ReleaseRange::starting_at(EngineVersion::V0_32);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R20a",
-        holds: "the quantization method is known and suits the checkpoint",
+        condition: "the quantization method is known and suits the checkpoint",
         releases: V0_32,
         severity: Severity::Configuration,
         check: method,
     },
     Rule {
         id: "R20e",
-        holds: "latent attention supports the KV cache type",
+        condition: "latent attention supports the KV cache type",
         releases: V0_32,
         severity: Severity::Configuration,
         check: latent_cache,
@@ -61,14 +61,14 @@ const OFFLINE: [&str; 16] = [
 const DEPRECATED: [&str; 2] = ["fbgemm_fp8", "fp_quant"];
 
 /// Methods of 0.32 that also compute in 32-bit floats.
-const WIDE: [&str; 2] = ["compressed-tensors", "torchao"];
+const FLOAT32_METHODS: [&str; 2] = ["compressed-tensors", "torchao"];
 
 fn method(candidate: &Candidate<'_>) -> Option<Violation> {
     let asked = candidate.text("quantization").map(str::to_lowercase);
     let method = match (candidate.facts.model.quantization.as_deref(), asked) {
         (None, None) => return None,
         (None, Some(asked)) => asked,
-        (Some(own), asked) => match of_checkpoint(candidate, own, asked.as_deref()) {
+        (Some(own), asked) => match checkpoint_method(candidate, own, asked.as_deref()) {
             Ok(method) => method.to_owned(),
             Err(violation) => return Some(violation),
         },
@@ -79,7 +79,7 @@ fn method(candidate: &Candidate<'_>) -> Option<Violation> {
         return refused(format!("Unknown quantization method: {method}."));
     }
     let own = candidate.facts.model.quantization.is_some();
-    if DEPRECATED.contains(&method.as_str()) && !candidate.on("allow-deprecated-quantization") {
+    if DEPRECATED.contains(&method.as_str()) && !candidate.is_on("allow-deprecated-quantization") {
         let message = format!(
             "The quantization method {method} is deprecated and will be removed in future versions of vLLM. To \
              bypass, set `--allow-deprecated-quantization`."
@@ -103,7 +103,7 @@ fn method(candidate: &Candidate<'_>) -> Option<Violation> {
     }
     let dtype = dtype(candidate)?;
     let only_bfloat16 = method == "gpt_oss_mxfp4" && dtype != "bfloat16";
-    ((dtype == "float32" && !WIDE.contains(&method.as_str())) || only_bfloat16).then(|| {
+    ((dtype == "float32" && !FLOAT32_METHODS.contains(&method.as_str())) || only_bfloat16).then(|| {
         let takes = if method == "gpt_oss_mxfp4" { "torch.bfloat16" } else { "torch.bfloat16, torch.float16" };
         let message =
             format!("torch.{dtype} is not supported for quantization method {method}. Supported dtypes: [{takes}]");
@@ -113,7 +113,11 @@ fn method(candidate: &Candidate<'_>) -> Option<Violation> {
 
 /// Returns the effective method if the checkpoint names one (`ModelConfig._verify_quantization`, and the overrides of
 /// each method).
-fn of_checkpoint<'a>(candidate: &Candidate<'_>, own: &'a str, asked: Option<&'a str>) -> Result<&'a str, Violation> {
+fn checkpoint_method<'a>(
+    candidate: &Candidate<'_>,
+    own: &'a str,
+    asked: Option<&'a str>,
+) -> Result<&'a str, Violation> {
     let model = candidate.facts.model;
     let gpt_oss = model.model_type.as_deref() == Some("gpt_oss") && own == "mxfp4";
     let cpu = candidate.on_cpu();

@@ -3,40 +3,40 @@
 use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
-const V0_32: ReleaseRange = ReleaseRange::from(EngineVersion::V0_32);
+const V0_32: ReleaseRange = ReleaseRange::starting_at(EngineVersion::V0_32);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R1",
-        holds: "without chunked prefill the token budget holds the longest prompt",
+        condition: "without chunked prefill the token budget holds the longest prompt",
         releases: ReleaseRange::ALL,
         severity: Severity::Configuration,
         check: budget_holds_a_prompt,
     },
     Rule {
         id: "R2",
-        holds: "the token budget holds one token of every sequence",
+        condition: "the token budget holds one token of every sequence",
         releases: ReleaseRange::ALL,
         severity: Severity::Configuration,
         check: budget_holds_a_batch,
     },
     Rule {
         id: "R4b",
-        holds: "the threshold of long prompts is within the model's length",
+        condition: "the threshold of long prompts is within the model's length",
         releases: V0_32,
         severity: Severity::Configuration,
         check: threshold_within_length,
     },
     Rule {
         id: "R4f",
-        holds: "max-num-active-seqs is at most max-num-seqs",
+        condition: "max-num-active-seqs is at most max-num-seqs",
         releases: V0_32,
         severity: Severity::Configuration,
         check: active_within_batch,
     },
     Rule {
         id: "R13a",
-        holds: "with chunked prefill and prefix caching, the token budget is a multiple of the block size",
+        condition: "with chunked prefill and prefix caching, the token budget is a multiple of the block size",
         releases: ReleaseRange::before(EngineVersion::V0_12),
         severity: Severity::Degraded,
         check: chunks_align_with_blocks,

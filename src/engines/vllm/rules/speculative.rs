@@ -15,21 +15,23 @@ pub(super) const RULES: &[Rule] = &[
 const SHORT: [(&str, &str); 3] =
     [("spec-method", "method"), ("spec-model", "model"), ("spec-tokens", "num_speculative_tokens")];
 
-const WHOLE: &str = "speculative-config";
+const CONFIG_FLAG: &str = "speculative-config";
 
-fn refused(message: impl Into<String>) -> Violation {
-    let without = Violation::new(message).unset(WHOLE);
+fn drafting_violation(message: impl Into<String>) -> Violation {
+    let without = Violation::new(message).unset(CONFIG_FLAG);
     SHORT.iter().fold(without, |violation, (flag, _)| violation.unset(flag))
 }
 
 /// Returns the fields of `--speculative-config` together with those of the short flags.
 fn fields(candidate: &Candidate<'_>) -> Option<Result<Map<String, Json>, Violation>> {
-    let whole = match candidate.json(WHOLE) {
+    let whole = match candidate.json(CONFIG_FLAG) {
         None | Some(Json::Null) => Map::new(),
         Some(Json::Object(fields)) => fields,
-        Some(other) => return Some(Err(refused(format!("speculative_config must be an object, not {other}")))),
+        Some(other) => {
+            return Some(Err(drafting_violation(format!("speculative_config must be an object, not {other}"))));
+        }
     };
-    let mut given = candidate.has(WHOLE) && candidate.json(WHOLE) != Some(Json::Null);
+    let mut given = candidate.has(CONFIG_FLAG) && candidate.json(CONFIG_FLAG) != Some(Json::Null);
     let mut fields = whole.clone();
     for (flag, field) in SHORT {
         if !candidate.has(flag) {
@@ -62,9 +64,9 @@ fn drafts(candidate: &Candidate<'_>) -> Option<Violation> {
         Ok(fields) => fields,
         Err(violation) => return Some(violation),
     };
-    let flag = FLAGS.for_version(candidate.facts.version).find(WHOLE)?;
-    if let Some(reason) = flag.refuse_fields(&Json::Object(fields.clone())) {
-        return Some(refused(reason));
+    let flag = FLAGS.for_version(candidate.facts.version).find(CONFIG_FLAG)?;
+    if let Some(reason) = flag.find_field_error(&Json::Object(fields.clone())) {
+        return Some(drafting_violation(reason));
     }
     let text = |name: &str| fields.get(name).and_then(Json::as_str);
     let number = |name: &str| fields.get(name).filter(|value| !value.is_null()).and_then(integer);
@@ -81,20 +83,20 @@ fn drafts(candidate: &Candidate<'_>) -> Option<Violation> {
         if let (Some(fewest), Some(most)) = (fewest, most)
             && fewest > most
         {
-            return Some(refused(format!("prompt_lookup_min={fewest} must be <= prompt_lookup_max={most}")));
+            return Some(drafting_violation(format!("prompt_lookup_min={fewest} must be <= prompt_lookup_max={most}")));
         }
     }
     let tensor = candidate.number_or("tensor-parallel-size", 1);
     if let Some(own) = number("draft_tensor_parallel_size").filter(|own| *own != 1 && *own != tensor)
         && model.is_some_and(|model| !MODELLESS.contains(&model))
     {
-        return Some(refused(format!(
+        return Some(drafting_violation(format!(
             "speculative_draft_tensor_parallel_size={own} cannot be other value than 1 or target model \
              tensor_parallel_size ({tensor})"
         )));
     }
     if set("tensor_parallel_size") {
-        return Some(refused(
+        return Some(drafting_violation(
             "'tensor_parallel_size' is not a valid argument in the speculative_config. Please pass \
              'draft_tensor_parallel_size' instead.",
         ));
@@ -107,39 +109,39 @@ fn drafts(candidate: &Candidate<'_>) -> Option<Violation> {
             && method.or(model).is_some_and(|name| speaks(&name.to_lowercase()))
             || method == Some("suffix");
         return (!stated).then(|| {
-            refused(
+            drafting_violation(
                 "num_speculative_tokens must be provided with speculative model unless the draft model config \
                  contains an n_predict parameter.",
             )
         });
     };
     if set("index_share_for_mtp_iteration") && method != Some("mtp") {
-        return Some(refused("index_share_for_mtp_iteration is only supported with method='mtp'"));
+        return Some(drafting_violation("index_share_for_mtp_iteration is only supported with method='mtp'"));
     }
     if set("use_heterogeneous_vocab") && method != Some("draft_model") {
-        return Some(refused("use_heterogeneous_vocab only works with method='draft_model'"));
+        return Some(drafting_violation("use_heterogeneous_vocab only works with method='draft_model'"));
     }
     let synthetic = text("rejection_sample_method") == Some("synthetic");
     let (rates, length) = (set("synthetic_acceptance_rates"), set("synthetic_acceptance_length"));
     if synthetic && rates == length {
-        return Some(refused(
+        return Some(drafting_violation(
             "rejection_sample_method='synthetic' requires exactly one of synthetic_acceptance_rates or \
              synthetic_acceptance_length.",
         ));
     }
     if !synthetic && (rates || length) {
-        return Some(refused(
+        return Some(drafting_violation(
             "synthetic_acceptance_rates / synthetic_acceptance_length are only valid with \
              rejection_sample_method='synthetic'.",
         ));
     }
     if candidate.on_cpu() && method == Some("dspark") {
-        return Some(refused("Model Runner V1 does not support: dspark speculative decoding"));
+        return Some(drafting_violation("Model Runner V1 does not support: dspark speculative decoding"));
     }
     if candidate.on_cpu() && set("enable_adaptive_verification") {
-        return Some(refused("Model Runner V1 does not support: adaptive draft verification"));
+        return Some(drafting_violation("Model Runner V1 does not support: adaptive draft verification"));
     }
-    if candidate.on("async-scheduling") {
+    if candidate.is_on("async-scheduling") {
         if method.is_some_and(|method| !ASYNCHRONOUS.contains(&method) && method != "mtp") {
             let message = "Currently, async scheduling is only supported with EAGLE/MTP/Draft Model/NGram \
                            GPU/DSpark/DFlash kind of speculative decoding";
@@ -162,23 +164,23 @@ fn source(
 ) -> Option<Violation> {
     match (method, model) {
         (Some("mtp"), None) if tokens.is_some() && !predicts_several_tokens(candidate) => {
-            return Some(refused("Unsupported speculative method: 'mtp'"));
+            return Some(drafting_violation("Unsupported speculative method: 'mtp'"));
         }
         (Some("custom_class"), None) if tokens.is_some() => {
-            return Some(refused(
+            return Some(drafting_violation(
                 "method='custom_class' requires 'model' to contain the custom proposer module path (e.g., \
                  'my_module.MyProposer').",
             ));
         }
         (Some("suffix"), _) if candidate.on_cpu() => {
-            return Some(refused(
+            return Some(drafting_violation(
                 "Arctic Inference is required for suffix decoding. Install via `pip install arctic-inference==0.1.1`.",
             ));
         }
         (Some("mtp" | "dspark"), None) => {}
         (Some(method), None) if MODELLESS.contains(&method) => {}
         (_, None) if tokens.is_some() => {
-            return Some(refused("num_speculative_tokens was provided but without speculative model."));
+            return Some(drafting_violation("num_speculative_tokens was provided but without speculative model."));
         }
         _ => {}
     }
@@ -191,13 +193,13 @@ fn budget(candidate: &Candidate<'_>, method: Option<&str>, tokens: i64, parallel
     let budget = candidate.effective.max_num_batched_tokens;
     let every = u64::try_from(tokens).unwrap_or(0).saturating_add(1);
     let wanted = candidate.effective.max_num_seqs.saturating_mul(every);
-    if candidate.on("enable-lora") && budget < wanted {
+    if candidate.is_on("enable-lora") && budget < wanted {
         let message = format!(
             "Consider increasing max_num_batched_tokens or decreasing num_speculative_tokens: {budget} tokens are \
              fewer than the {wanted} of {} sequences with {tokens} drafts each",
             candidate.effective.max_num_seqs
         );
-        return Some(refused(message));
+        return Some(drafting_violation(message));
     }
     let slots = match (method, parallel) {
         (Some("dflash" | "draft_model"), true) | (Some("dflash"), _) => tokens,
@@ -206,7 +208,7 @@ fn budget(candidate: &Candidate<'_>, method: Option<&str>, tokens: i64, parallel
         _ => 0,
     };
     (i64::try_from(budget).unwrap_or(i64::MAX) <= slots).then(|| {
-        refused(format!(
+        drafting_violation(format!(
             "VllmConfig does not have enough slots to schedule a token and support the speculative decoding settings. \
              Got max_num_batched_tokens={budget} and scheduled_token_delta={slots}."
         ))

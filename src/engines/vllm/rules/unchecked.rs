@@ -8,7 +8,7 @@ use crate::space::Space;
 const CPU_CACHE: &str = "VLLM_CPU_KVCACHE_SPACE";
 
 /// Lists the unchecked parts of a space and the reasons, one sentence each, without a full stop.
-pub(super) fn unchecked(space: &Space, facts: &Facts<'_>) -> Vec<String> {
+pub(super) fn list_unchecked(space: &Space, facts: &Facts<'_>) -> Vec<String> {
     let mut list = Vec::new();
     if facts.device == Device::Cpu && !facts.env.contains_key(CPU_CACHE) {
         list.push(format!("host memory: {CPU_CACHE} is not set, so the engine chooses the size of its KV cache"));

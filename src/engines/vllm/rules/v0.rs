@@ -15,7 +15,7 @@ const fn rule(
     severity: Severity,
     check: fn(&Candidate<'_>) -> Option<Violation>,
 ) -> Rule {
-    Rule { id, holds, releases, severity, check }
+    Rule { id, condition: holds, releases, severity, check }
 }
 
 /// Releases with V0 only.
@@ -29,7 +29,7 @@ pub(super) const RULES: &[Rule] = &[
         "with VLLM_USE_V1=1, the V1 engine supports the configuration",
         ReleaseRange::between(EngineVersion::V0_8, EngineVersion::V0_12),
         Severity::Configuration,
-        v1_can,
+        v1_supports_request,
     ),
     rule("R4g", "the number of lookahead slots is not negative", MAYBE_V0, Severity::Configuration, slots_not_negative),
     rule(
@@ -51,7 +51,7 @@ pub(super) const RULES: &[Rule] = &[
         "R13h",
         "encoder-decoder models exclude features of decoder-only models",
         ONLY_V0,
-        Severity::Late,
+        Severity::Startup,
         encoder_decoder_alone,
     ),
     rule("R13i", "prefix caching excludes multimodal models", MAYBE_V0, Severity::Overridden, prefixes_of_text),
@@ -79,12 +79,12 @@ pub(super) const RULES: &[Rule] = &[
         flash_attention,
     ),
     rule("R14a", "a CPU excludes chunked prefill and prefix caching", ONLY_V0, Severity::Overridden, no_chunks_on_cpu),
-    rule("R14b", "a CPU excludes LoRA", ONLY_V0, Severity::Late, no_adapters_on_cpu),
+    rule("R14b", "a CPU excludes LoRA", ONLY_V0, Severity::Startup, no_adapters_on_cpu),
     rule("R14d", "a CPU excludes float16", ONLY_V0, Severity::Overridden, no_float16_on_cpu),
 ];
 
 /// Returns whether speculative decoding is on, by the flags of any release.
-pub(super) fn drafts(config: &Config) -> bool {
+pub(super) fn uses_drafting(config: &Config) -> bool {
     config.get("speculative-model").is_some() || config.get("speculative-config").is_some()
 }
 
@@ -92,9 +92,9 @@ fn is_on(candidate: &Candidate<'_>, name: &str) -> bool {
     candidate.config.get_bool(name) == Some(true)
 }
 
-fn v1_can(candidate: &Candidate<'_>) -> Option<Violation> {
+fn v1_supports_request(candidate: &Candidate<'_>) -> Option<Violation> {
     engine::asks_for_v1(candidate.facts).filter(|asked| *asked)?;
-    let found = engine::unsupported(candidate.config, candidate.facts).filter(|found| !found.experimental)?;
+    let found = engine::first_unsupported(candidate.config, candidate.facts).filter(|found| !found.experimental)?;
     let violation = Violation::new(format!("VLLM_USE_V1=1 is not supported with {}.", found.feature));
     let flag = found.feature.strip_prefix("--").and_then(|words| words.split([' ', '=']).next());
     let flag = flag.map(|name| name.replace('_', "-")).filter(|name| candidate.config.get(name).is_some());
@@ -111,7 +111,7 @@ fn slots_not_negative(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 fn chunks_without_drafting(candidate: &Candidate<'_>) -> Option<Violation> {
-    (candidate.effective.chunked_prefill && drafts(candidate.config)).then(|| {
+    (candidate.effective.chunked_prefill && uses_drafting(candidate.config)).then(|| {
         let message =
             "Speculative decoding and chunked prefill are currently mutually exclusive (enable_chunked_prefill=True).";
         Violation::new(message).set("enable-chunked-prefill", false)
@@ -125,11 +125,11 @@ fn chunks_without_adapters(candidate: &Candidate<'_>) -> Option<Violation> {
 
 /// Families that mix layers with and without a sliding window. vLLM knows them by name, regardless of the layers that
 /// their `config.json` lists.
-const MIXED: [&str; 5] = ["cohere2", "gemma2", "gemma3", "gemma3_text", "gpt_oss"];
+const MIXED_WINDOW_FAMILIES: [&str; 5] = ["cohere2", "gemma2", "gemma3", "gemma3_text", "gpt_oss"];
 
 fn prefixes_without_window(candidate: &Candidate<'_>) -> Option<Violation> {
     let (config, model) = (candidate.config, candidate.facts.model);
-    let mixed = model.model_type.as_deref().is_some_and(|family| MIXED.contains(&family));
+    let mixed = model.model_type.as_deref().is_some_and(|family| MIXED_WINDOW_FAMILIES.contains(&family));
     let in_every_layer = model.sliding_layers.is_some() && model.sliding_layers == model.layers && !mixed;
     let broken = candidate.effective.v0
         && candidate.effective.prefix_caching
@@ -156,7 +156,7 @@ fn encoder_decoder_alone(candidate: &Candidate<'_>) -> Option<Violation> {
         (e.chunked_prefill, "Chunked prefill for", "enable-chunked-prefill"),
         (is_on(candidate, "enable-lora"), "LoRA with", "enable-lora"),
         (e.pipeline_parallel_size > 1, "Pipeline parallelism with", "pipeline-parallel-size"),
-        (drafts(candidate.config), "Speculative decoding with", "speculative-model"),
+        (uses_drafting(candidate.config), "Speculative decoding with", "speculative-model"),
         (several_steps, "Multi-step scheduling with", "num-scheduler-steps"),
     ];
     let (_, what, flag) = refused.into_iter().find(|(asked, ..)| *asked)?;
@@ -206,7 +206,7 @@ fn graphs_cover_length(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 fn v0_without_drafting(candidate: &Candidate<'_>) -> Option<Violation> {
-    (candidate.effective.v0 && drafts(candidate.config) && candidate.facts.device != Device::Cpu)
+    (candidate.effective.v0 && uses_drafting(candidate.config) && candidate.facts.device != Device::Cpu)
         .then(|| Violation::new("Speculative decoding is not supported on vLLM V0.").unset("speculative-config"))
 }
 

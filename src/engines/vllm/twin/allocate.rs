@@ -5,7 +5,7 @@ use crate::engines::vllm::rules::memory_launch;
 use crate::facts::EngineVersion;
 use crate::rule::Facts;
 use crate::stats::gib;
-use crate::twin::{DevicePreset, MemoryPlan, Scheduling, Settings, StartShortage, kv_blocks};
+use crate::twin::{DevicePreset, MemoryPlan, PredictedStartFailure, Scheduling, Settings, plan_memory};
 
 /// Divides the memory of one device and returns the scheduler's settings.
 ///
@@ -17,7 +17,7 @@ pub(super) fn allocate(
     facts: &Facts<'_>,
     device: &DevicePreset,
     scheduling: Scheduling,
-) -> Result<(Settings, MemoryPlan), StartShortage> {
+) -> Result<(Settings, MemoryPlan), PredictedStartFailure> {
     // A device may have more or less memory than its preset, such as an A100 of 40 GB.
     let memory = facts.device.gpu().and_then(|gpu| gpu.memory).unwrap_or(device.memory);
     let device = &DevicePreset { memory, ..device.clone() };
@@ -31,25 +31,29 @@ pub(super) fn allocate(
         scheduling,
     };
     let launch = memory_launch(config, facts, effective);
-    let plan = kv_blocks(facts.model, device, &launch)?;
+    let plan = plan_memory(facts.model, device, &launch)?;
     if plan.blocks == 0 && launch.blocks.is_none() {
-        return Err(StartShortage::NoCache);
+        return Err(PredictedStartFailure::NoCache);
     }
     // V1 reserves one block.
     settings.num_blocks = if effective.v0 { plan.blocks } else { plan.blocks.saturating_sub(1) };
     if !plan.layout.holds(plan.blocks.into(), effective.max_model_len) {
-        return Err(StartShortage::Small { plan, settings: Box::new(settings) });
+        return Err(PredictedStartFailure::CacheTooSmall { plan, settings: Box::new(settings) });
     }
     Ok((settings, plan))
 }
 
-fn check_free_memory(utilization: f64, version: EngineVersion, device: &DevicePreset) -> Result<(), StartShortage> {
-    let (total_gib, free_gib) = (gib(device.memory), gib(device.memory.saturating_sub(device.context)));
+fn check_free_memory(
+    utilization: f64,
+    version: EngineVersion,
+    device: &DevicePreset,
+) -> Result<(), PredictedStartFailure> {
+    let (total_gib, free_gib) = (gib(device.memory), gib(device.memory.saturating_sub(device.context_memory)));
     let wanted_gib = total_gib * utilization;
     if version < EngineVersion::V0_10 || wanted_gib <= free_gib {
         return Ok(());
     }
-    Err(StartShortage::NotFree { utilization, wanted_gib, free_gib, total_gib })
+    Err(PredictedStartFailure::MemoryNotFree { utilization, wanted_gib, free_gib, total_gib })
 }
 
 #[cfg(test)]
@@ -66,7 +70,7 @@ mod tests {
         }))
     }
 
-    fn on(device: &str, config: &Config) -> Result<(Settings, MemoryPlan), StartShortage> {
+    fn on(device: &str, config: &Config) -> Result<(Settings, MemoryPlan), PredictedStartFailure> {
         let (model, device) = (llama(), DevicePreset::find(device).unwrap());
         let facts = Facts::new(crate::engines::vllm::VLLM_RULES, &model, EngineVersion::V0_32, device.device());
         let effective = resolve_config(config, &facts);

@@ -8,7 +8,7 @@ use self::scheduling::scheduling;
 use crate::config::{Config, ResolvedConfig};
 use crate::engine::TwinModel;
 use crate::rule::Facts;
-use crate::twin::{DevicePreset, MemoryPlan, Settings, StartShortage};
+use crate::twin::{DevicePreset, MemoryPlan, PredictedStartFailure, Settings};
 
 /// The conversion of vLLM's flags to the twin's settings.
 pub static TWIN: &dyn TwinModel = &VllmTwin;
@@ -55,7 +55,7 @@ impl TwinModel for VllmTwin {
         facts: &Facts<'_>,
         device: &DevicePreset,
         acceptance: Option<f64>,
-    ) -> Result<(Settings, MemoryPlan), StartShortage> {
+    ) -> Result<(Settings, MemoryPlan), PredictedStartFailure> {
         let scheduling = scheduling(config, resolved, facts.version, device.cpu, acceptance);
         allocate(resolved, config, facts, device, scheduling)
     }

@@ -9,7 +9,8 @@ use crate::space::{Domain, Parameter, Space};
 
 /// Two sides, and a number.
 fn space() -> Space {
-    let parameter = |name: &str, domain| Parameter { name: name.to_owned(), domain, when: Vec::new(), help: None };
+    let parameter =
+        |name: &str, domain| Parameter { name: name.to_owned(), domain, conditions: Vec::new(), help: None };
     let parameters = vec![
         parameter("side", Domain::Categorical(["left", "right"].map(Value::from).into())),
         parameter("x", Domain::Float { low: 0.0, high: 1.0, log: false }),
@@ -64,7 +65,7 @@ fn configs(history: &[PastTrial]) -> Vec<String> {
 fn uninformative_costs_change_nothing() {
     let known = |config: &Config| if x(config) > 0.9 { KnownOutcome::Failed } else { serves(config) };
     let without = search(14, 3, known, |_| None);
-    assert!(without.iter().any(|past| past.known == KnownOutcome::Failed));
+    assert!(without.iter().any(|past| past.outcome == KnownOutcome::Failed));
     assert_eq!(configs(&search(14, 3, known, |_| Some(7.5))), configs(&without), "all cost the same");
     let cheap_failures = |config: &Config| Some(if x(config) > 0.9 { 0.1 } else { 7.5 });
     assert_eq!(configs(&search(14, 3, known, cheap_failures)), configs(&without));

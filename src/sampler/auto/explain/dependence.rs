@@ -15,7 +15,7 @@ const VALUES: usize = 9;
 /// Maximum number of rows in an average.
 const ROWS: usize = 96;
 /// Number of steps that meets every value of a range with at most `FEW` values.
-const FINE: usize = 512;
+const FINE_STEPS: usize = 512;
 
 /// Returns some values of a parameter, in order, each with a coordinate that decodes to it.
 pub(super) fn levels(domain: &Domain) -> Vec<(f64, Value)> {
@@ -26,7 +26,7 @@ pub(super) fn levels(domain: &Domain) -> Vec<(f64, Value)> {
         levels
     };
     let all = matches!(domain, Domain::Categorical(_)) || domain.values(FEW).is_some();
-    at(if all { FINE } else { VALUES })
+    at(if all { FINE_STEPS } else { VALUES })
 }
 
 /// Returns the mean over the sample for each value of an active parameter. `told` converts a modelled value into the
@@ -50,7 +50,7 @@ pub(super) fn dependence(
         for row in sample.rows.iter().take(ROWS) {
             let mut exchanged = row.unit.clone();
             exchanged[parameter] = *unit;
-            let Some((config, point)) = region.place(&exchanged) else { continue };
+            let Some((config, point)) = region.configuration_at(&exchanged) else { continue };
             if config.get(&parameter_of.name).is_none() {
                 continue;
             }
@@ -78,7 +78,7 @@ pub(super) fn dependence(
 
 /// Returns each parameter's share of the variance when one parameter of this configuration at a time takes other
 /// values. `None` if the variances add up to less than `least`.
-pub(super) fn around(
+pub(super) fn local_shares(
     region: &Region<'_, '_>,
     best: &Config,
     mean: &dyn Fn(&[f64]) -> f64,
@@ -94,7 +94,7 @@ pub(super) fn around(
             let choose = |at: usize| {
                 if at == index { Some(value.clone()) } else { best.get(&space.parameters[at].name).cloned() }
             };
-            region.of(space.assemble(choose)).map(|(_, point)| mean(&point))
+            region.locate(space.assemble(choose)).map(|(_, point)| mean(&point))
         };
         let values: Vec<_> = levels(&parameter.domain).into_iter().filter_map(changed).collect();
         let middle = values.iter().sum::<f64>() / to_f64(values.len().max(1));

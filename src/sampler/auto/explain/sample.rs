@@ -52,12 +52,12 @@ pub(super) struct SobolSample {
 
 impl Region<'_, '_> {
     /// Returns the configuration at a point of the unit cube, or `None` if it is outside of the region.
-    pub(super) fn place(&self, unit: &[f64]) -> Option<(Config, Vec<f64>)> {
-        self.of(self.ask.space.decode(unit))
+    pub(super) fn configuration_at(&self, unit: &[f64]) -> Option<(Config, Vec<f64>)> {
+        self.locate(self.ask.space.decode(unit))
     }
 
     /// Returns a configuration with its point, or `None` if it is outside of the region.
-    pub(super) fn of(&self, config: Config) -> Option<(Config, Vec<f64>)> {
+    pub(super) fn locate(&self, config: Config) -> Option<(Config, Vec<f64>)> {
         if !(self.ask.allowed)(&config) {
             return None;
         }
@@ -76,7 +76,9 @@ impl SobolSample {
         for index in 0..MOST_DRAWN {
             let both = sobol::point(index, 2 * dimensions, 0);
             let (one, other) = both.split_at(dimensions);
-            let place = |unit: &[f64]| region.place(unit).map(|(_, point)| SamplePlace { unit: unit.to_vec(), point });
+            let place = |unit: &[f64]| {
+                region.configuration_at(unit).map(|(_, point)| SamplePlace { unit: unit.to_vec(), point })
+            };
             match (place(one), place(other)) {
                 (Some(one), Some(other)) => {
                     rows.push(one);
@@ -128,5 +130,5 @@ pub(super) fn exchanged(
     for coordinate in coordinates {
         unit[*coordinate] = from.unit[*coordinate];
     }
-    region.place(&unit).map(|(_, point)| point)
+    region.configuration_at(&unit).map(|(_, point)| point)
 }

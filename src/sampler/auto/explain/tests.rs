@@ -8,7 +8,7 @@ use crate::sampler::{KnownOutcome, NumberReading, ObjectiveTarget, PastTrial, Sa
 use crate::space::{Condition, Domain, IntScale, Parameter, Space};
 
 fn parameter(name: &str, domain: Domain) -> Parameter {
-    Parameter { name: name.to_owned(), domain, when: vec![], help: None }
+    Parameter { name: name.to_owned(), domain, conditions: vec![], help: None }
 }
 
 fn unit(name: &str) -> Parameter {
@@ -189,7 +189,7 @@ fn noise_and_few_measurements_raise_doubts() {
 #[test]
 fn a_conditional_parameter_acts_only_where_it_is_active() {
     let mut depth = parameter("depth", Domain::int(1, 9, IntScale::Linear, 1));
-    depth.when.push(Condition { parameter: "on".to_owned(), values: vec![Value::Bool(true)] });
+    depth.conditions.push(Condition { parameter: "on".to_owned(), values: vec![Value::Bool(true)] });
     let space = space(vec![parameter("on", Domain::Bool), depth]);
     // Off 0, on 20 + depth: mean 25 and variance 20/3. In total 1/2 20/3 + 25^2 / 4.
     let speed = |config: &Config| config.get("depth").map_or(0.5, |depth| 20.0 + depth.as_f64().unwrap());
@@ -220,7 +220,7 @@ fn constraints_and_logarithms_are_reported_in_their_own_units() {
     // Configurations with a large z fail: the explanation has no expectation for them.
     for past in &mut history {
         if get(&past.config, "z") > 0.8 {
-            past.known = KnownOutcome::Failed;
+            past.outcome = KnownOutcome::Failed;
         }
     }
     let aim = aim(&["late"]);

@@ -33,8 +33,8 @@ fn scored(goals: &[Goal], history: &[PastTrial]) -> (Vec<PointOutlook>, Vec<(Poi
     let asked = asked.map(|(backend, share)| {
         let point = encoding.point(&config(backend, 2048, share)).unwrap();
         let outlook = models.at(&point);
-        assert!(outlook.serves > 0.5 && outlook.alike < 0.98, "{outlook:?}");
-        let score = acquisition.score(&point) - 2.0 * libm::log(outlook.serves);
+        assert!(outlook.serving_probability > 0.5 && outlook.nearest_correlation < 0.98, "{outlook:?}");
+        let score = acquisition.score(&point) - 2.0 * libm::log(outlook.serving_probability);
         (outlook, libm::exp(score))
     });
     (known.collect(), asked.into())
@@ -114,7 +114,7 @@ fn points_that_probably_fail_are_tried_last() {
     let models = Models::fit(&encoding.axes, &table, &[], &[]);
     let acquisition = Acquisition::new(&models, &table, &[1.0], false);
     let points = (0..200_u8).map(|at| encoding.point(&config("a", 1024, f64::from(at) / 199.0)).unwrap());
-    let (serving, failing): (Vec<_>, Vec<_>) = points.partition(|point| models.at(point).serves >= 0.5);
+    let (serving, failing): (Vec<_>, Vec<_>) = points.partition(|point| models.at(point).serving_probability >= 0.5);
     let most = |points: &[Vec<f64>], of: &dyn Fn(&[f64]) -> f64| {
         points.iter().map(|point| of(point)).fold(f64::NEG_INFINITY, f64::max)
     };
@@ -129,7 +129,7 @@ fn with_three_objectives_the_whole_front_is_explored() {
     let parameter = |name: &str| Parameter {
         name: name.to_owned(),
         domain: Domain::Float { low: 0.0, high: 1.0, log: false },
-        when: Vec::new(),
+        conditions: Vec::new(),
         help: None,
     };
     let space = Space { parameters: ["x", "y", "u", "v", "w"].map(parameter).into(), fixed: Config::new() };

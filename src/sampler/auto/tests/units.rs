@@ -63,11 +63,11 @@ fn a_prior_gives_the_same_answers_after_any_earlier_question() {
             (config, measured(&[worth], excess))
         })
         .collect();
-    let used = [SamplerPrior::computed("the twin", points.clone())];
+    let used = [SamplerPrior::from_computation("the twin", points.clone())];
     let mut history = Vec::new();
     for at in 0..12 {
         let ask = SamplerAsk { priors: &used, ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) };
-        let new = [SamplerPrior::computed("the twin", points.clone())];
+        let new = [SamplerPrior::from_computation("the twin", points.clone())];
         let suggestion = Auto.ask(&ask).unwrap();
         assert_eq!(Auto.ask(&SamplerAsk { priors: &new, ..ask }), Some(suggestion.clone()), "at trial {at}");
         assert_eq!(Auto.judge(&SamplerAsk { priors: &new, ..ask }), Auto.judge(&ask), "at trial {at}");
@@ -88,7 +88,7 @@ fn pending_trials_are_kept_in_a_long_history() {
     };
     let mut history: Vec<_> = (0..1000).map(past).collect();
     for place in [123, 456, 789] {
-        history[place].known = KnownOutcome::Pending;
+        history[place].outcome = KnownOutcome::Pending;
     }
     let ask = SamplerAsk::new(&space, &aim, &history, 7, &|_| true);
     let table = HistoryTable::of(&ask, &Encoding::new(&space, ask.defaults));

@@ -28,9 +28,9 @@ fn the_remaining_gain_is_large_if_values_still_rise_and_small_if_all_are_known()
         let rising = judged(&[goal], &history(shares(8, 0.5), &value), &[]);
         let known = judged(&[goal], &history(shares(24, 1.0), &value), &[]);
         let all = if goal == Goal::Maximize { libm::expm1(1.0) } else { -libm::expm1(-1.0) };
-        let [low, middle, high] = rising.remaining.unwrap();
+        let [low, middle, high] = rising.remaining_gain.unwrap();
         assert!(low <= middle && middle <= high && middle > 0.1 * all && high > 0.5 * all, "{goal:?} {rising:?}");
-        let [.., high_when_known] = known.remaining.unwrap();
+        let [.., high_when_known] = known.remaining_gain.unwrap();
         assert!(high_when_known < 0.03, "{goal:?} {known:?}");
         let (gain, gain_when_known) = (rising.next_gain.unwrap(), known.next_gain.unwrap());
         assert!(gain > 0.05 && gain_when_known < 0.01, "{goal:?}: {gain} and {gain_when_known}");
@@ -44,7 +44,7 @@ fn the_remaining_gain_is_large_if_values_still_rise_and_small_if_all_are_known()
 fn with_values_of_both_signs_the_remaining_gain_is_a_share_of_the_pick() {
     // From -1 to 638, and 171 at a share of a half.
     let value = |share: f64| vec![100.0 * libm::exp(2.0 * share) - 101.0];
-    let [low, middle, high] = judged(&[Goal::Maximize], &history(shares(8, 0.5), &value), &[]).remaining.unwrap();
+    let [low, middle, high] = judged(&[Goal::Maximize], &history(shares(8, 0.5), &value), &[]).remaining_gain.unwrap();
     let all = 638.0 / 171.0 - 1.0;
     assert!(
         low <= middle && middle > 0.1 * all && high > 0.5 * all && high < 2.0 * all,
@@ -62,7 +62,7 @@ fn the_gain_of_the_next_trial_is_relative_to_the_feasible_pick() {
     let trials: Vec<_> = within.into_iter().chain(borderline).chain(beyond).collect();
     let told = judged(&[Goal::Maximize], &trials, &[]);
     assert!(told.pick.as_ref().is_some_and(|pick| pick.values[0].unwrap().0 < 120.0), "{told:?}");
-    let ([.., high], gain) = (told.remaining.unwrap(), told.next_gain.unwrap());
+    let ([.., high], gain) = (told.remaining_gain.unwrap(), told.next_gain.unwrap());
     assert!(gain > 0.2 && gain < high, "{told:?}");
 }
 
@@ -74,7 +74,7 @@ fn a_value_with_a_large_deviation_counts_little() {
         KnownOutcome::Measured(MeasuredNumbers { values: vec![reading], excesses: vec![NumberReading::exact(-1.0)] })
     };
     let expected = |known, trials: &mut [PastTrial]| {
-        trials[4].known = known;
+        trials[4].outcome = known;
         judged(&[Goal::Maximize], trials, &[]).pick.unwrap().values[0].unwrap().0
     };
     let known = expected(lucky(Some(0.0)), &mut trials);
@@ -97,9 +97,9 @@ fn the_pick_is_on_the_front_even_if_another_point_has_more_measurements() {
     let goals = [Goal::Maximize; 2];
     let told = judged(&goals, &trials, &[]);
     let pick = told.pick.unwrap();
-    assert!(told.front.iter().any(|other| other.place == pick.place), "{pick:?} of {:?}", told.front);
+    assert!(told.front.iter().any(|other| other.history_index == pick.history_index), "{pick:?} of {:?}", told.front);
     // With one objective the pick is the configuration measured most often.
-    assert_eq!(judged(&goals[..1], &trials, &[]).pick.unwrap().place, 7);
+    assert_eq!(judged(&goals[..1], &trials, &[]).pick.unwrap().history_index, 7);
 }
 
 #[test]
@@ -109,18 +109,18 @@ fn a_judgement_contains_the_front_and_no_value_for_an_unmeasured_objective() {
     let value = |share: f64| vec![100.0 - 50.0 * (share - 0.6).abs(), 10.0 + 20.0 * share];
     let trials = history(shares(11, 1.0), &value);
     let told = judged(&goals, &trials, &[]);
-    let mut places: Vec<_> = told.front.iter().map(|pick| pick.place).collect();
+    let mut places: Vec<_> = told.front.iter().map(|pick| pick.history_index).collect();
     places.sort_unstable();
     assert_eq!(places, [0, 1, 2, 3, 4, 5, 6]);
-    assert_eq!((told.remaining, told.next_gain), (None, None));
-    let first = told.front.iter().find(|pick| pick.place == 0).unwrap();
+    assert_eq!((told.remaining_gain, told.next_gain), (None, None));
+    let first = told.front.iter().find(|pick| pick.history_index == 0).unwrap();
     let [throughput, latency] = [first.values[0].unwrap().0, first.values[1].unwrap().0];
     assert!((throughput - 70.0).abs() < 2.0 && (latency - 10.0).abs() < 0.5, "{first:?}");
     let half = judged(&goals, &history(shares(6, 1.0), &|share| vec![f64::NAN, 10.0 + share]), &[]);
     let pick = half.pick.unwrap();
     assert_eq!(pick.values[0], None);
     assert!((pick.values[1].unwrap().0 - 10.0).abs() < 0.5, "{pick:?}");
-    assert_eq!(half.remaining, None);
+    assert_eq!(half.remaining_gain, None);
     let one = judged(&[Goal::Maximize], &history(shares(6, 1.0), &|share| vec![1.0 + share]), &[]);
     assert!(one.front.is_empty());
 }
@@ -131,12 +131,12 @@ fn a_note_reports_a_contradicted_prior_but_no_confirmed_one() {
     let prior = |sign: f64| {
         let points =
             shares(20, 1.0).map(|share| (config("a", 1024, share), measured(&[100.0 + 50.0 * sign * share], -1.0)));
-        SamplerPrior::computed("the twin", points.collect())
+        SamplerPrior::from_computation("the twin", points.collect())
     };
     // A prior with values that rise by a tenth.
     let agreeing = || {
         let points = shares(20, 1.0).map(|share| (config("a", 1024, share), measured(&[100.0 + 10.0 * share], -1.0)));
-        SamplerPrior::computed("the twin", points.collect())
+        SamplerPrior::from_computation("the twin", points.collect())
     };
     let notes = |sign: f64| judged(&[Goal::Maximize], &trials, &[prior(sign)]).notes;
     assert_eq!(notes(1.0), Vec::<String>::new());

@@ -56,13 +56,13 @@ pub(crate) enum FaultCause {
 
 /// The process that reports the cause first.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Speaker {
+enum ReportingProcess {
     Parser,
     /// The process that serves HTTP. Its traceback ends in this file of vLLM.
     Front(&'static str),
     /// The engine's process, with these frames above the error.
     Core(&'static [(&'static str, &'static str)]),
-    Nobody,
+    NoProcess,
 }
 
 const START: (&str, &str) = ("v1/engine/core.py", "_initialize_kv_caches");
@@ -143,55 +143,63 @@ impl FaultCause {
         Self::ALL.into_iter().find(|cause| cause.name() == name)
     }
 
-    fn speaker(self) -> Speaker {
+    fn reporting_process(self) -> ReportingProcess {
         match self {
-            Self::InvalidArgument => Speaker::Parser,
-            Self::InvalidValue => Speaker::Front("config/scheduler.py"),
-            Self::PortInUse => Speaker::Front("entrypoints/openai/api_server.py"),
-            Self::ModelMissing | Self::ModelGated => Speaker::Front("transformers_utils/config.py"),
-            Self::Network | Self::ReadTimeout => Speaker::Front("transformers_utils/repo_utils.py"),
-            Self::NoDevice => Speaker::Front("config/device.py"),
-            Self::DriverMismatch => Speaker::Front("platforms/cuda.py"),
-            Self::TooManyFiles => Speaker::Front("v1/engine/core_client.py"),
-            Self::Unsupported | Self::DeviceBusy => Speaker::Core(&[("v1/worker/gpu_worker.py", "init_device")]),
-            Self::DeviceLost | Self::LinkLost => Speaker::Core(&[("v1/worker/gpu_model_runner.py", "execute_model")]),
-            Self::Nccl | Self::NcclOom => Speaker::Core(&[
+            Self::InvalidArgument => ReportingProcess::Parser,
+            Self::InvalidValue => ReportingProcess::Front("config/scheduler.py"),
+            Self::PortInUse => ReportingProcess::Front("entrypoints/openai/api_server.py"),
+            Self::ModelMissing | Self::ModelGated => ReportingProcess::Front("transformers_utils/config.py"),
+            Self::Network | Self::ReadTimeout => ReportingProcess::Front("transformers_utils/repo_utils.py"),
+            Self::NoDevice => ReportingProcess::Front("config/device.py"),
+            Self::DriverMismatch => ReportingProcess::Front("platforms/cuda.py"),
+            Self::TooManyFiles => ReportingProcess::Front("v1/engine/core_client.py"),
+            Self::Unsupported | Self::DeviceBusy => {
+                ReportingProcess::Core(&[("v1/worker/gpu_worker.py", "init_device")])
+            }
+            Self::DeviceLost | Self::LinkLost => {
+                ReportingProcess::Core(&[("v1/worker/gpu_model_runner.py", "execute_model")])
+            }
+            Self::Nccl | Self::NcclOom => ReportingProcess::Core(&[
                 ("v1/worker/gpu_worker.py", "init_device"),
                 ("distributed/device_communicators/pynccl_wrapper.py", "NCCL_CHECK"),
             ]),
-            Self::OomWeights | Self::StaleFile | Self::Exception => Speaker::Core(&[
+            Self::OomWeights | Self::StaleFile | Self::Exception => ReportingProcess::Core(&[
                 ("v1/worker/gpu_worker.py", "load_model"),
                 ("v1/worker/gpu_model_runner.py", "load_model"),
                 ("model_executor/model_loader/base_loader.py", "load_model"),
             ]),
-            Self::OomProfile => Speaker::Core(&[
+            Self::OomProfile => ReportingProcess::Core(&[
                 START,
                 ("v1/worker/gpu_worker.py", "determine_available_memory"),
                 ("v1/worker/gpu_model_runner.py", "profile_run"),
             ]),
             Self::NoKv | Self::KvTooSmall => {
-                Speaker::Core(&[START, ("v1/core/kv_cache_utils.py", "check_enough_kv_cache_memory")])
+                ReportingProcess::Core(&[START, ("v1/core/kv_cache_utils.py", "check_enough_kv_cache_memory")])
             }
-            Self::OomKv => Speaker::Core(&[
+            Self::OomKv => ReportingProcess::Core(&[
                 START,
                 ("v1/worker/gpu_worker.py", "initialize_from_config"),
                 ("v1/worker/gpu_model_runner.py", "_allocate_kv_cache_tensors"),
             ]),
             Self::OomSampler => {
-                Speaker::Core(&[START, WARM_UP, ("v1/worker/gpu_model_runner.py", "_dummy_sampler_run")])
+                ReportingProcess::Core(&[START, WARM_UP, ("v1/worker/gpu_model_runner.py", "_dummy_sampler_run")])
             }
-            Self::OomGraphs => Speaker::Core(&[START, WARM_UP, ("v1/worker/gpu_model_runner.py", "capture_model")]),
-            Self::DiskFull => Speaker::Core(&[
+            Self::OomGraphs => {
+                ReportingProcess::Core(&[START, WARM_UP, ("v1/worker/gpu_model_runner.py", "capture_model")])
+            }
+            Self::DiskFull => ReportingProcess::Core(&[
                 ("v1/worker/gpu_model_runner.py", "_dummy_run"),
                 ("compilation/compiler_interface.py", "compile"),
             ]),
-            Self::OomLoad | Self::IllegalAccess => {
-                Speaker::Core(&[("v1/engine/core.py", "step"), ("v1/worker/gpu_model_runner.py", "execute_model")])
-            }
-            Self::WorkerKilled | Self::StepTimeout => {
-                Speaker::Core(&[("v1/engine/core.py", "step"), ("v1/executor/multiproc_executor.py", "collective_rpc")])
-            }
-            Self::Silent => Speaker::Nobody,
+            Self::OomLoad | Self::IllegalAccess => ReportingProcess::Core(&[
+                ("v1/engine/core.py", "step"),
+                ("v1/worker/gpu_model_runner.py", "execute_model"),
+            ]),
+            Self::WorkerKilled | Self::StepTimeout => ReportingProcess::Core(&[
+                ("v1/engine/core.py", "step"),
+                ("v1/executor/multiproc_executor.py", "collective_rpc"),
+            ]),
+            Self::Silent => ReportingProcess::NoProcess,
         }
     }
 
@@ -279,28 +287,30 @@ impl FaultCause {
 
     /// Writes vLLM's output before the end of the started process. Returns that process's last output and exit code.
     /// `at` is `None` under load.
-    pub(super) fn tell(self, at: Option<FaultPhase>, version: EngineVersion, log: &ServedLog) -> Refusal {
+    pub(super) fn report(self, at: Option<FaultPhase>, version: EngineVersion, log: &ServedLog) -> Refusal {
         let error = self.error(version);
-        match self.speaker() {
-            Speaker::Parser => Refusal::usage(error),
-            Speaker::Front(_) if self == Self::InvalidValue => Refusal::value(version, "SchedulerConfig", &error),
-            Speaker::Front(file) => Refusal::traceback(file, &error),
-            Speaker::Nobody => Refusal { exit_code: 1, text: String::new() },
-            Speaker::Core(_) if version.is_v0() => Refusal::traceback("worker/worker.py", &error),
-            Speaker::Core(frames) => {
-                self.precede(version, log);
+        match self.reporting_process() {
+            ReportingProcess::Parser => Refusal::usage(error),
+            ReportingProcess::Front(_) if self == Self::InvalidValue => {
+                Refusal::value(version, "SchedulerConfig", &error)
+            }
+            ReportingProcess::Front(file) => Refusal::traceback(file, &error),
+            ReportingProcess::NoProcess => Refusal { exit_code: 1, text: String::new() },
+            ReportingProcess::Core(_) if version.is_v0() => Refusal::traceback("worker/worker.py", &error),
+            ReportingProcess::Core(frames) => {
+                self.write_preceding_lines(version, log);
                 let frames: String = frames.iter().copied().map(frame).collect();
                 let traceback = format!("Traceback (most recent call last):\n{frames}{error}");
                 match at {
-                    Some(_) => never_started(&traceback, log),
-                    None => died(&traceback, log),
+                    Some(_) => report_failed_start(&traceback, log),
+                    None => report_engine_death(&traceback, log),
                 }
             }
         }
     }
 
     /// Writes the lines above the error, which come from other processes or from the phase itself.
-    fn precede(self, version: EngineVersion, log: &ServedLog) {
+    fn write_preceding_lines(self, version: EngineVersion, log: &ServedLog) {
         match self {
             Self::OomWeights => {
                 // The message of the exception without its class.
@@ -310,9 +320,9 @@ impl FaultCause {
                               memory for weights, increasing --tensor-parallel-size, or using --quantization.";
                 log.core_error("gpu_model_runner.py", &format!("{advice} (original error: {error})"));
             }
-            Self::OomKv => log.core("gpu_worker.py", "Available KV cache memory: 62.40 GiB"),
-            Self::NoKv => log.core("gpu_worker.py", "Available KV cache memory: -1.34 GiB"),
-            Self::KvTooSmall => log.core("gpu_worker.py", "Available KV cache memory: 9.21 GiB"),
+            Self::OomKv => log.core_info("gpu_worker.py", "Available KV cache memory: 62.40 GiB"),
+            Self::NoKv => log.core_info("gpu_worker.py", "Available KV cache memory: -1.34 GiB"),
+            Self::KvTooSmall => log.core_info("gpu_worker.py", "Available KV cache memory: 9.21 GiB"),
             Self::OomGraphs => {
                 log.raw(
                     "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):   0%|          | 0/67 [00:00<?, ?it/s]\n",
@@ -346,7 +356,7 @@ fn out_of_memory(version: EngineVersion, wanted: &str) -> String {
 }
 
 /// Writes the reports of `run_engine_core` and `wait_for_engine_startup`.
-fn never_started(traceback: &str, log: &ServedLog) -> Refusal {
+fn report_failed_start(traceback: &str, log: &ServedLog) -> Refusal {
     log.core_error("core.py", "EngineCore failed to start.");
     log.core_error("core.py", traceback);
     log.raw(&log.of_core(&format!("Process EngineCore:\n{traceback}")));
@@ -357,15 +367,15 @@ fn never_started(traceback: &str, log: &ServedLog) -> Refusal {
 }
 
 /// Writes the reports of `run_busy_loop` and the output handler. The server then ends in order, with exit code 0.
-fn died(traceback: &str, log: &ServedLog) -> Refusal {
+fn report_engine_death(traceback: &str, log: &ServedLog) -> Refusal {
     log.core_error("core.py", "EngineCore encountered a fatal error.");
     log.core_error("core.py", traceback);
-    engine_dead(log);
+    report_dead_engine(log);
     Refusal { exit_code: 0, text: String::new() }
 }
 
 /// Writes the report of the process that serves HTTP about the end of the engine's process.
-pub(super) fn engine_dead(log: &ServedLog) {
+pub(super) fn report_dead_engine(log: &ServedLog) {
     let frames = frame(("v1/engine/async_llm.py", "output_handler"));
     log.api_error(
         "async_llm.py",

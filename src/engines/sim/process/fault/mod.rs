@@ -36,7 +36,7 @@
 //! `--sim-fault-if FLAG=VALUE` limits the faults to configurations with that value, `FLAG=` to those without the flag.
 //! `--sim-fault-once FILE` limits them to the first launch, which finds no such file and creates it.
 
-mod act;
+mod effects;
 mod cause;
 mod parse;
 #[cfg(test)]
@@ -54,9 +54,9 @@ use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::ask::RequestComplaint;
 use super::log::ServedLog;
 use super::refusal::Refusal;
+use super::request::ErrorResponse;
 use crate::config::Config;
 use crate::facts::EngineVersion;
 
@@ -67,7 +67,7 @@ pub(crate) use spec::{FaultPhase, FaultSpec, ProcessEnd};
 const ENGINE_CORE: &str = "VLLM::EngineCore";
 
 /// The time that the front end survives its engine. vLLM's watchdog checks every 5 s.
-const SURVIVAL: Duration = Duration::from_secs(2);
+const FRONT_END_SURVIVAL: Duration = Duration::from_secs(2);
 
 /// The requested faults and their conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub(crate) struct FaultPlan {
 
 impl FaultPlan {
     /// Returns the faults of a launch with this configuration. If `once` is set, creates its file.
-    fn arm(&self, config: &Config) -> Vec<FaultSpec> {
+    fn faults_for(&self, config: &Config) -> Vec<FaultSpec> {
         let holds = |(flag, value): &(String, String)| match config.get(flag) {
             Some(set) => set.to_string() == *value,
             None => value.is_empty(),
@@ -100,7 +100,7 @@ impl FaultPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StepFault {
     /// Its duration; `None` for a step without an end.
-    pub(super) lasts: Option<Duration>,
+    pub(super) duration: Option<Duration>,
     /// Whether it uses a whole processor.
     pub(super) busy: bool,
 }
@@ -122,7 +122,7 @@ pub(super) enum StreamFault {
 
 /// The life of the server, for the task that watches the engine's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
+enum ServerStage {
     Starting,
     Ready,
     Stopping,
@@ -136,60 +136,60 @@ pub(super) struct ActiveFaults {
     log: ServedLog,
     /// The number of requests so far.
     requests: AtomicU64,
-    stage: watch::Sender<Stage>,
+    stage: watch::Sender<ServerStage>,
     ready_at: std::sync::OnceLock<Instant>,
     /// The end of the process, as soon as a request has caused it.
     end: watch::Sender<Option<Refusal>>,
     /// Whether the engine's process lives; `None` if none was started.
-    core: watch::Sender<Option<bool>>,
+    core_alive: watch::Sender<Option<bool>>,
     /// Whether the engine's process has to die now.
-    doomed: watch::Sender<bool>,
+    must_die: watch::Sender<bool>,
 }
 
 impl ActiveFaults {
     pub(super) fn new(plan: &FaultPlan, config: &Config, version: EngineVersion, log: ServedLog) -> Self {
         Self {
-            list: plan.arm(config),
+            list: plan.faults_for(config),
             version,
             log,
             requests: AtomicU64::new(0),
-            stage: watch::Sender::new(Stage::Starting),
+            stage: watch::Sender::new(ServerStage::Starting),
             ready_at: std::sync::OnceLock::new(),
             end: watch::Sender::new(None),
-            core: watch::Sender::new(None),
-            doomed: watch::Sender::new(false),
+            core_alive: watch::Sender::new(None),
+            must_die: watch::Sender::new(false),
         }
     }
 
     /// Returns whether SIGTERM (15) or SIGINT (2) has no effect.
-    pub(super) fn ignores(&self, signal: u8) -> bool {
+    pub(super) fn ignores_signal(&self, signal: u8) -> bool {
         let fault = if signal == 15 { FaultSpec::IgnoreTerm } else { FaultSpec::IgnoreInt };
         self.list.contains(&fault)
     }
 
     /// Applies the faults of a phase of the start.
-    pub(super) async fn at(&self, phase: FaultPhase) -> Result<(), Refusal> {
+    pub(super) async fn apply_phase(&self, phase: FaultPhase) -> Result<(), Refusal> {
         for fault in &self.list {
             match fault {
                 FaultSpec::Exit { at, cause, end } if *at == phase => {
-                    let told = cause.tell(Some(phase), self.version, &self.log);
-                    return Err(ended(told, *end).await);
+                    let told = cause.report(Some(phase), self.version, &self.log);
+                    return Err(finish_process(told, *end).await);
                 }
                 FaultSpec::Hang { at } if *at == phase => std::future::pending().await,
-                FaultSpec::Slow { at, lasts } if *at == phase => act::slow(&self.log, *lasts).await,
+                FaultSpec::Slow { at, lasts } if *at == phase => effects::slow(&self.log, *lasts).await,
                 FaultSpec::CloseLog { at } if *at == phase => self.log.close(),
-                FaultSpec::Flood { at, megabytes } if *at == phase => act::flood(&self.log, *megabytes).await,
+                FaultSpec::Flood { at, megabytes } if *at == phase => effects::flood(&self.log, *megabytes).await,
                 FaultSpec::Escape { bare, orphan } if phase == FaultPhase::Parse => {
-                    drop(started(act::escape(*bare, *orphan))?);
+                    drop(require_started(effects::spawn_escaped(*bare, *orphan))?);
                 }
                 FaultSpec::EngineCore { after, at, .. } => {
                     if phase == FaultPhase::Weights {
                         self.start_core(*after)?;
                     }
                     if *at == Some(phase) {
-                        self.doomed.send_replace(true);
+                        self.must_die.send_replace(true);
                         self.core_death().await;
-                        return Err(self.unstarted());
+                        return Err(self.failed_start_report());
                     }
                 }
                 _ => {}
@@ -204,10 +204,10 @@ impl ActiveFaults {
             return;
         }
         let _ = self.ready_at.set(Instant::now());
-        self.stage.send_replace(Stage::Ready);
+        self.stage.send_replace(ServerStage::Ready);
         for fault in &self.list {
             if let FaultSpec::Leak { megabytes_per_s, cap } = *fault {
-                tokio::spawn(act::leak(megabytes_per_s, cap));
+                tokio::spawn(effects::leak(megabytes_per_s, cap));
             }
         }
     }
@@ -243,30 +243,30 @@ impl ActiveFaults {
     }
 
     /// Applies the faults of a request before its answer. Returns those of its first step and of its stream.
-    pub(super) async fn request(&self) -> Result<RequestFaults, RequestComplaint> {
+    pub(super) async fn apply_request(&self) -> Result<RequestFaults, ErrorResponse> {
         let mut found = RequestFaults::default();
         if self.list.is_empty() {
             return Ok(found);
         }
         let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         if self.core_is_dead() {
-            return Err(RequestComplaint::internal(ENGINE_DEAD));
+            return Err(ErrorResponse::internal(ENGINE_DEAD));
         }
         for fault in &self.list {
             match fault {
                 FaultSpec::Mute => std::future::pending().await,
                 FaultSpec::Die { request, cause, end } if number == *request => {
-                    let told = cause.tell(None, self.version, &self.log);
-                    self.end.send_replace(Some(ended(told, *end).await));
+                    let told = cause.report(None, self.version, &self.log);
+                    self.end.send_replace(Some(finish_process(told, *end).await));
                     std::future::pending::<()>().await;
                 }
                 FaultSpec::EngineCore { request, .. } if *request == Some(number) => {
-                    self.doomed.send_replace(true);
+                    self.must_die.send_replace(true);
                     self.core_death().await;
-                    return Err(RequestComplaint::internal(ENGINE_DEAD));
+                    return Err(ErrorResponse::internal(ENGINE_DEAD));
                 }
                 FaultSpec::Errors { from } if number >= *from => {
-                    return Err(RequestComplaint::internal("Internal server error"));
+                    return Err(ErrorResponse::internal("Internal server error"));
                 }
                 FaultSpec::Stall { after, from } if number >= *from => {
                     found.stream = Some(StreamFault::Stall { after: *after });
@@ -278,10 +278,10 @@ impl ActiveFaults {
                     found.stream = Some(StreamFault::Error { after: *after });
                 }
                 FaultSpec::LongStep { lasts, busy, request } if number == *request => {
-                    found.step = Some(StepFault { lasts: Some(*lasts), busy: *busy });
+                    found.step = Some(StepFault { duration: Some(*lasts), busy: *busy });
                 }
                 FaultSpec::Spin { request } if number == *request => {
-                    found.step = Some(StepFault { lasts: None, busy: true });
+                    found.step = Some(StepFault { duration: None, busy: true });
                 }
                 _ => {}
             }
@@ -290,7 +290,7 @@ impl ActiveFaults {
     }
 
     /// Waits until a request has ended the server.
-    pub(super) async fn end(&self) -> Refusal {
+    pub(super) async fn wait_for_end(&self) -> Refusal {
         let mut end = self.end.subscribe();
         match end.wait_for(Option::is_some).await.map(|end| end.clone()) {
             Ok(Some(refusal)) => refusal,
@@ -299,18 +299,19 @@ impl ActiveFaults {
     }
 
     fn core_is_dead(&self) -> bool {
-        *self.core.borrow() == Some(false)
+        *self.core_alive.borrow() == Some(false)
     }
 
     /// Starts the engine's process and a task that watches it.
     fn start_core(&self, dies_after: Option<Duration>) -> Result<(), Refusal> {
-        let mut child = started(act::engine_core())?;
-        self.core.send_replace(Some(true));
-        let (core, mut stage, mut doomed) = (self.core.clone(), self.stage.subscribe(), self.doomed.subscribe());
+        let mut child = require_started(effects::engine_core())?;
+        self.core_alive.send_replace(Some(true));
+        let (core, mut stage, mut doomed) =
+            (self.core_alive.clone(), self.stage.subscribe(), self.must_die.subscribe());
         let mut ready = stage.clone();
         let due = async move {
             match dies_after {
-                Some(after) if ready.wait_for(|stage| *stage >= Stage::Ready).await.is_ok() => {
+                Some(after) if ready.wait_for(|stage| *stage >= ServerStage::Ready).await.is_ok() => {
                     tokio::time::sleep(after).await;
                 }
                 _ => std::future::pending().await,
@@ -321,7 +322,7 @@ impl ActiveFaults {
                 _ = child.wait() => {}
                 () = due => {}
                 _ = doomed.wait_for(|doomed| *doomed) => {}
-                _ = stage.wait_for(|stage| *stage == Stage::Stopping) => {}
+                _ = stage.wait_for(|stage| *stage == ServerStage::Stopping) => {}
             }
             // The process may have ended by itself.
             let _ = child.start_kill();
@@ -333,14 +334,14 @@ impl ActiveFaults {
 
     /// Waits for an unrequested end of the engine's process.
     pub(super) async fn core_death(&self) {
-        let mut core = self.core.subscribe();
+        let mut core = self.core_alive.subscribe();
         if core.wait_for(|lives| *lives == Some(false)).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
     /// Returns the front end's report of a dead engine during the start.
-    pub(super) fn unstarted(&self) -> Refusal {
+    pub(super) fn failed_start_report(&self) -> Refusal {
         let error = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): \
                      {'EngineCore': -9}";
         let Refusal { exit_code, text } = Refusal::traceback("v1/engine/utils.py", error);
@@ -350,32 +351,32 @@ impl ActiveFaults {
     /// Simulates the front end's last seconds after the engine's death.
     pub(super) async fn outlive_core(&self) {
         self.log.api_error("core_client.py", "Engine core proc EngineCore died unexpectedly, shutting down client.");
-        cause::engine_dead(&self.log);
-        tokio::time::sleep(SURVIVAL).await;
+        cause::report_dead_engine(&self.log);
+        tokio::time::sleep(FRONT_END_SURVIVAL).await;
     }
 
     /// Ends the engine's process because the server was asked to end, and waits for it.
     pub(super) async fn stop_core(&self) {
-        self.stage.send_replace(Stage::Stopping);
-        let mut core = self.core.subscribe();
+        self.stage.send_replace(ServerStage::Stopping);
+        let mut core = self.core_alive.subscribe();
         let _ = core.wait_for(|lives| *lives != Some(true)).await;
     }
 }
 
 /// Replaces the exit code of `told` by that of `end`. A signal is sent to this process at once, and the future then
 /// stays pending.
-async fn ended(told: Refusal, end: Option<ProcessEnd>) -> Refusal {
+async fn finish_process(told: Refusal, end: Option<ProcessEnd>) -> Refusal {
     match end {
         None => told,
         Some(ProcessEnd::Code(exit_code)) => Refusal { exit_code, ..told },
         Some(ProcessEnd::Signal(signal)) => {
-            act::raise(signal);
+            effects::raise(signal);
             std::future::pending().await
         }
     }
 }
 
-fn started(child: std::io::Result<Child>) -> Result<Child, Refusal> {
+fn require_started(child: std::io::Result<Child>) -> Result<Child, Refusal> {
     child.map_err(|error| Refusal {
         exit_code: 1,
         text: format!("the simulated engine cannot start the process that its fault needs: {error}"),
@@ -388,6 +389,6 @@ fn started(child: std::io::Result<Child>) -> Result<Child, Refusal> {
 /// If the process cannot set its name.
 pub(crate) async fn engine_core() -> std::io::Result<()> {
     tokio::fs::write("/proc/self/comm", ENGINE_CORE).await?;
-    tokio::time::sleep(act::LIFE).await;
+    tokio::time::sleep(effects::CHILD_LIFETIME).await;
     Ok(())
 }

@@ -97,7 +97,7 @@ impl FromStr for FaultSpec {
             return Err(FaultError::Unknown { name: name.to_owned() });
         };
         let at = match phase {
-            Some(_) if !takes_phase => return Err(FaultError::Placeless { name }),
+            Some(_) if !takes_phase => return Err(FaultError::PhaseNotAllowed { name }),
             None if takes_phase => return Err(FaultError::NoPhase { name }),
             None => FaultPhase::Parse,
             Some(phase) => {

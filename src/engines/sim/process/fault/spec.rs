@@ -145,9 +145,9 @@ pub(crate) enum FaultSpec {
 }
 
 /// A name, whether it requires a phase, and its keys.
-type Form = (&'static str, bool, &'static [&'static str]);
+type FaultForm = (&'static str, bool, &'static [&'static str]);
 
-pub(super) const FORMS: [Form; 22] = [
+pub(super) const FORMS: [FaultForm; 22] = [
     ("exit", true, &["cause", "code", "signal"]),
     ("hang", true, &[]),
     ("slow", true, &["seconds"]),
@@ -180,7 +180,7 @@ pub(crate) enum FaultError {
     #[error("'{name}' needs a phase, as in {name}@weights (choose from {})", names(FaultPhase::NAMES.iter().map(|(name, _)| *name)))]
     NoPhase { name: &'static str },
     #[error("'{name}' takes no phase")]
-    Placeless { name: &'static str },
+    PhaseNotAllowed { name: &'static str },
     #[error("unknown phase: '{phase}' (choose from {})", names(FaultPhase::NAMES.iter().map(|(name, _)| *name)))]
     UnknownPhase { phase: String },
     #[error("'{name}' has no key '{key}' (choose from {})", names(keys.iter().copied()))]

@@ -82,7 +82,7 @@ fn conditions_are_on_what_the_configuration_sets() {
         once: None,
     };
     let config = Config::new().with("max-num-seqs", 8_i64).with("enforce-eager", true);
-    let applies = |conditions: &[(&str, &str)]| !plan(conditions).arm(&config).is_empty();
+    let applies = |conditions: &[(&str, &str)]| !plan(conditions).faults_for(&config).is_empty();
     assert!(applies(&[]) && applies(&[("max-num-seqs", "8")]) && applies(&[("block-size", "")]));
     assert!(applies(&[("max-num-seqs", "8"), ("enforce-eager", "true")]));
     assert!(!applies(&[("max-num-seqs", "")]) && !applies(&[("block-size", "16")]));
@@ -96,9 +96,9 @@ fn a_fault_once_happens_only_in_the_first_launch_that_meets_its_conditions() {
     let plan =
         FaultPlan { faults: vec![FaultSpec::Mute], conditions: vec![("block-size".to_owned(), "16".to_owned())], once };
     let config = Config::new().with("block-size", 16_i64);
-    assert_eq!(plan.arm(&Config::new()), []);
-    assert_eq!(plan.arm(&config), [FaultSpec::Mute]);
-    assert_eq!(plan.arm(&config), []);
+    assert_eq!(plan.faults_for(&Config::new()), []);
+    assert_eq!(plan.faults_for(&config), [FaultSpec::Mute]);
+    assert_eq!(plan.faults_for(&config), []);
 }
 
 fn any_phase() -> impl Strategy<Value = FaultPhase> {

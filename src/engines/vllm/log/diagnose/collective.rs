@@ -5,7 +5,7 @@
 //! of torch, `vllm/distributed/device_communicators/pynccl_wrapper.py`.
 
 use super::line::LogLine;
-use super::lost;
+use super::lost_device;
 use crate::trial::FailureKind;
 
 /// Names of an error of the collectives' library.
@@ -86,7 +86,10 @@ fn meaning(text: &str) -> Option<FailureKind> {
         MEANINGS.iter().find(|(text, kind)| kinds.contains(kind) && lower.contains(text)).map(|(_, kind)| *kind)
     };
     let memory = named(&[FailureKind::OutOfMemory, FailureKind::Disk]);
-    let lost = || (lost::is_named_by(text, false) || lost::is_ordinal(text)).then_some(FailureKind::DeviceLost);
+    let lost = || {
+        (lost_device::names_lost_device(text, false) || lost_device::is_invalid_ordinal(text))
+            .then_some(FailureKind::DeviceLost)
+    };
     memory.or_else(lost).or_else(|| named(&[FailureKind::Unsupported]))
 }
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{lost, traceback};
+use super::{lost_device, traceback};
 
 /// One line of a log without the prefix before its message.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ fn compiled(pattern: &str) -> Regex {
 /// Reads a log.
 pub(super) fn read(log: &str) -> Vec<LogLine<'_>> {
     let mut lines: Vec<LogLine<'_>> = log.lines().map(LogLine::read).collect();
-    for (at, raised) in traceback::raised(&lines) {
+    for (at, raised) in traceback::find_exceptions(&lines) {
         lines[at].raised = Some(raised);
     }
     for at in 1..lines.len() {
@@ -145,7 +145,8 @@ impl<'a> LogLine<'a> {
         if self.level == Level::Quiet || self.is_indented() || self.message.is_empty() {
             return None;
         }
-        let is_complaint = self.exception().is_some() || is_last_word(self.message) || self.is_kernels_of_loss();
+        let is_complaint =
+            self.exception().is_some() || is_bare_complaint(self.message) || self.is_kernel_device_loss();
         if self.level == Level::Plain && !is_complaint {
             return None;
         }
@@ -154,13 +155,13 @@ impl<'a> LogLine<'a> {
 
     /// Returns whether the line's own text is the only sign of an error. Such a line is not logged as an error, ends
     /// no traceback, and comes neither from the kernel nor from C++.
-    pub(super) fn is_unfounded(&self) -> bool {
-        self.level == Level::Plain && self.raised.is_none() && !self.is_what && !self.is_kernels_of_loss()
+    pub(super) fn is_weak_evidence(&self) -> bool {
+        self.level == Level::Plain && self.raised.is_none() && !self.is_what && !self.is_kernel_device_loss()
     }
 
     /// Returns whether it is a line of the kernel's own log about a lost device: `[ 12.3] NVRM: ...`,
     /// `... kernel: amdgpu 0000:03:00.0: ...`. Most other lines of the kernel are no failures.
-    fn is_kernels_of_loss(&self) -> bool {
+    fn is_kernel_device_loss(&self) -> bool {
         static KERNEL: LazyLock<Regex> = LazyLock::new(|| {
             compiled(
                 r"^(?:<\d+>)?(?:[A-Z][a-z]{2} +\d+ [\d:]+ \S+ |\d{4}-\d\d-\d\dT\S+ \S+ )?(?:kernel: ?)?(?:\[[ \d.]+\] ?)?(?:NVRM: |nvidia-nv(?:switch|link)\d*: |nvidia [\da-f]{4}:[\da-f]{2}:|amdgpu [\da-f]{4}:[\da-f]{2}:|\[drm[:\]])",
@@ -170,13 +171,13 @@ impl<'a> LogLine<'a> {
         self.level == Level::Plain
             && names.iter().any(|name| self.message.contains(name))
             && KERNEL.is_match(self.message)
-            && lost::is_named_by(self.message, false)
+            && lost_device::names_lost_device(self.message, false)
     }
 
     /// Returns the name of the exception that ends a traceback on this line, or that the line has by its form.
     pub(super) fn exception(&self) -> Option<&'a str> {
         if let Some(raised) = self.raised {
-            return traceback::name(raised);
+            return traceback::class_name(raised);
         }
         if self.is_what {
             return Some("what()");
@@ -204,7 +205,7 @@ fn without_prompt(message: &str) -> &str {
 
 /// Returns whether the message is a complaint that is neither logged nor an exception. Such complaints come from
 /// argparse, the dynamic linker, a container runtime, and the layers below Python.
-fn is_last_word(message: &str) -> bool {
+fn is_bare_complaint(message: &str) -> bool {
     let first = [
         "terminate called after",
         "Fatal Python error",

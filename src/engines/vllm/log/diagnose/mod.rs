@@ -5,19 +5,19 @@
 mod class_tests;
 mod collective;
 mod line;
-mod lost;
+mod lost_device;
 mod own_model;
 mod patterns;
 mod stage;
-mod too_little;
+mod too_little_memory;
 mod traceback;
 #[cfg(test)]
 mod tests;
 
-use crate::engine::{EngineEvidence, FROM_OUTSIDE, ProcessExit};
+use crate::engine::{EXTERNAL_SIGNALS, EngineEvidence, ProcessExit};
 use crate::trial::{Failure, FailureKind, redact, without_controls};
 use line::LogLine;
-use patterns::{NETWORK, ROOTS, RootCause, SILENT, TIMEOUTS, UNSUPPORTED, WRAPPERS};
+use patterns::{NETWORK, ROOT_CAUSES, RootCause, SILENT, TIMEOUTS, UNSUPPORTED, WRAPPERS};
 
 /// Returns the cause of an engine's end.
 ///
@@ -42,20 +42,20 @@ fn failure(evidence: &EngineEvidence<'_>) -> Failure {
     let signal = evidence.signal().filter(|_| !by_itself);
     // Exit code 137 of a container is not decided here, because the cause is often in its log.
     if signal == Some(9) && evidence.exit == Some(ProcessExit::Signal(9)) {
-        return evidence.killed(signal, "signal 9");
+        return evidence.failure_from_signal(signal, "signal 9");
     }
-    if let Some(failure) = complaints.iter().find_map(|(at, told)| root(&lines, *at, told, evidence)) {
+    if let Some(failure) = complaints.iter().find_map(|(at, told)| root_failure(&lines, *at, told, evidence)) {
         return failure;
     }
     let is_wrapper = |told: &str| WRAPPERS.iter().any(|wrapper| told.contains(wrapper));
     let exception = complaints.iter().find(|(at, told)| lines[*at].exception().is_some() && !is_wrapper(told));
     if !evidence.ended_by_tuner {
         let child = complaints.iter().find_map(|(_, told)| Some((child_code(told)?.checked_neg()?, *told)));
-        if let Some((child, told)) = child.filter(|(child, _)| FROM_OUTSIDE.contains(child)) {
-            return evidence.killed(Some(child), &format!("{}: signal {child}", clean(told)));
+        if let Some((child, told)) = child.filter(|(child, _)| EXTERNAL_SIGNALS.contains(child)) {
+            return evidence.failure_from_signal(Some(child), &format!("{}: signal {child}", clean(told)));
         }
-        if let Some(signal) = signal.filter(|signal| FROM_OUTSIDE.contains(signal)) {
-            return evidence.killed(Some(signal), &format!("signal {signal}"));
+        if let Some(signal) = signal.filter(|signal| EXTERNAL_SIGNALS.contains(signal)) {
+            return evidence.failure_from_signal(Some(signal), &format!("signal {signal}"));
         }
     }
     if let Some((_, told)) = complaints.iter().find(|(_, told)| told.contains(": error: "))
@@ -69,25 +69,25 @@ fn failure(evidence: &EngineEvidence<'_>) -> Failure {
     if let Some((at, told)) = exception
         && silent.is_none_or(|(silent, _)| at < silent)
     {
-        return by_exception(&lines, *at, told, evidence);
+        return failure_from_exception(&lines, *at, told, evidence);
     }
     if let Some((_, told)) = silent {
-        return evidence.killed(None, &format!("{}; {}", evidence.exit(), clean(told)));
+        return evidence.failure_from_signal(None, &format!("{}; {}", evidence.exit(), clean(told)));
     }
     if !evidence.ended_by_tuner {
         // An engine ends in order and with 0 only on request, and the tuner made none.
         let in_order = evidence.log.contains("Application shutdown complete") && !told("Error");
         if evidence.under_load && evidence.exit == Some(ProcessExit::Code(0)) && in_order {
-            return evidence.killed(Some(15), "the engine shut down in order, as after signal 15");
+            return evidence.failure_from_signal(Some(15), "the engine shut down in order, as after signal 15");
         }
         if evidence.oom_kills > 0 && complaints.is_empty() {
-            return evidence.killed(None, &evidence.exit());
+            return evidence.failure_from_signal(None, &evidence.exit());
         }
     }
     let last = complaints.first().map(|(_, told)| *told);
     let last = last.or_else(|| lines.iter().rev().map(LogLine::message).find(|message| !message.is_empty()));
     let message = last.map_or_else(|| "its log is empty".to_owned(), clean);
-    Failure { kind: evidence.otherwise(), message: format!("{}; {message}", evidence.exit()) }
+    Failure { kind: evidence.fallback_kind(), message: format!("{}; {message}", evidence.exit()) }
 }
 
 /// Returns the lines that may name a cause, in order. If the engine was ready, only lines after its start count.
@@ -95,31 +95,31 @@ fn complaints<'a>(lines: &[LogLine<'a>], under_load: bool) -> Vec<(usize, &'a st
     let ready = |line: &LogLine<'_>| line.is_quiet() && line.message().contains("Application startup complete");
     let from = if under_load { lines.iter().position(ready).unwrap_or(0) } else { 0 };
     // Under load, a logged reply or prompt can look like an exception. It hardly looks like a traceback.
-    let vouched = |at: usize| !under_load || !lines[at].is_unfounded();
+    let vouched = |at: usize| !under_load || !lines[at].is_weak_evidence();
     let numbered = lines.iter().enumerate().skip(from).filter(|(at, _)| vouched(*at));
     numbered.filter_map(|(at, line)| Some((at, line.complaint()?))).collect()
 }
 
 /// Returns the failure that a complaint names with certainty.
-fn root(lines: &[LogLine<'_>], at: usize, told: &str, evidence: &EngineEvidence<'_>) -> Option<Failure> {
+fn root_failure(lines: &[LogLine<'_>], at: usize, told: &str, evidence: &EngineEvidence<'_>) -> Option<Failure> {
     if let Some(error) = collective::read(lines, at, told) {
         let kind = match error.kind? {
-            FailureKind::OutOfMemory => stage::of_memory(lines, at, evidence.under_load),
+            FailureKind::OutOfMemory => stage::out_of_memory_kind(lines, at, evidence.under_load),
             FailureKind::Unsupported if evidence.under_load => return None,
             kind => kind,
         };
         return Some(Failure { kind, message: with_last(told, error.last.as_deref()) });
     }
-    if lost::is_ordinal(told) {
-        let asked = !evidence.under_load && lost::shows_too_few_devices(lines);
+    if lost_device::is_invalid_ordinal(told) {
+        let asked = !evidence.under_load && lost_device::shows_too_few_devices(lines);
         let kind = if asked { FailureKind::InvalidArgument } else { FailureKind::DeviceLost };
         return Some(Failure { kind, message: clean(told) });
     }
-    if lost::is_named_by(told, evidence.under_load) {
+    if lost_device::names_lost_device(told, evidence.under_load) {
         return Some(Failure { kind: FailureKind::DeviceLost, message: clean(told) });
     }
     let is_possible = |cause: RootCause| !evidence.under_load || cause.is_possible_under_load();
-    let (pattern, cause) = ROOTS.iter().find(|(text, cause)| told.contains(text) && is_possible(*cause))?;
+    let (pattern, cause) = ROOT_CAUSES.iter().find(|(text, cause)| told.contains(text) && is_possible(*cause))?;
     // A failed RPC that did not time out only repeats a worker's failure. The worker's own line is the cause.
     if *pattern == "RPC call to " && !told.contains("timed out") {
         return None;
@@ -129,12 +129,12 @@ fn root(lines: &[LogLine<'_>], at: usize, told: &str, evidence: &EngineEvidence<
         None => clean(told),
     };
     let kind = match cause {
-        RootCause::DeviceMemory => stage::of_memory(lines, at, evidence.under_load),
-        RootCause::TooLittleFree => return Some(too_little::failure(told)),
-        RootCause::Ended => evidence.otherwise(),
+        RootCause::DeviceMemory => stage::out_of_memory_kind(lines, at, evidence.under_load),
+        RootCause::TooLittleFreeMemory => return Some(too_little_memory::too_little_memory_failure(told)),
+        RootCause::EngineEnded => evidence.fallback_kind(),
         RootCause::Kind(FailureKind::InvalidArgument) if is_unsupported(&message) => FailureKind::Unsupported,
         RootCause::Kind(FailureKind::ModelUnavailable) => {
-            return Some(own_model::missing(lines, at, message, evidence.own_models));
+            return Some(own_model::missing_model_failure(lines, at, message, evidence.own_models));
         }
         RootCause::Kind(kind) => *kind,
     };
@@ -150,12 +150,12 @@ fn with_last(told: &str, last: Option<&str>) -> String {
 }
 
 /// Returns the failure for the first exception in the log, which may be of any kind.
-fn by_exception(lines: &[LogLine<'_>], at: usize, told: &str, evidence: &EngineEvidence<'_>) -> Failure {
+fn failure_from_exception(lines: &[LogLine<'_>], at: usize, told: &str, evidence: &EngineEvidence<'_>) -> Failure {
     let any = |texts: &[&str]| texts.iter().any(|text| told.contains(text));
     let otherwise =
-        |message: &str| Failure { kind: evidence.otherwise(), message: format!("{}; {message}", evidence.exit()) };
-    if let Some(name) = own_model::named_as_missing(told, evidence.own_models) {
-        return own_model::failure(name, &clean(told));
+        |message: &str| Failure { kind: evidence.fallback_kind(), message: format!("{}; {message}", evidence.exit()) };
+    if let Some(name) = own_model::find_missing_model(told, evidence.own_models) {
+        return own_model::own_model_failure(name, &clean(told));
     }
     if let Some(error) = collective::read(lines, at, told) {
         let message = with_last(told, error.last.as_deref());
@@ -179,7 +179,7 @@ fn by_exception(lines: &[LogLine<'_>], at: usize, told: &str, evidence: &EngineE
     if any(&NETWORK) {
         return certain(FailureKind::Network);
     }
-    if let Some(warning) = lost::warning(lines) {
+    if let Some(warning) = lost_device::warning(lines) {
         return Failure {
             kind: FailureKind::DeviceLost,
             message: format!("{message}; logged before: {}", clean(warning)),
@@ -192,7 +192,7 @@ fn by_exception(lines: &[LogLine<'_>], at: usize, told: &str, evidence: &EngineE
         return certain(FailureKind::StartupTimeout);
     }
     if name == "KeyboardInterrupt" && !evidence.ended_by_tuner {
-        return evidence.killed(Some(15), "the engine was interrupted by a signal");
+        return evidence.failure_from_signal(Some(15), "the engine was interrupted by a signal");
     }
     if is_unsupported(&message) {
         return certain(FailureKind::Unsupported);

@@ -11,7 +11,7 @@ const ABOVE: usize = 150;
 const BELOW: usize = 8;
 
 /// Parts of a traceback's lines that indicate the loading of another model than the served one.
-const PLACES: [&str; 4] = ["speculative", "spec_decode", "draft", "lora"];
+const LOADER_MARKS: [&str; 4] = ["speculative", "spec_decode", "draft", "lora"];
 
 /// Texts about something missing, in exceptions of any name.
 const MISSING: [&str; 8] = [
@@ -26,25 +26,30 @@ const MISSING: [&str; 8] = [
 ];
 
 /// Returns the failure of a start that lacks a model, with the complaint on the line `at`.
-pub(super) fn missing(lines: &[LogLine<'_>], at: usize, message: String, own_models: &[String]) -> Failure {
+pub(super) fn missing_model_failure(
+    lines: &[LogLine<'_>],
+    at: usize,
+    message: String,
+    own_models: &[String],
+) -> Failure {
     if let Some(name) = own_models.iter().find(|name| mentions(&message, name)) {
-        return failure(name, &message);
+        return own_model_failure(name, &message);
     }
     let region = lines[at.saturating_sub(ABOVE)..(at + BELOW).min(lines.len())].iter();
     let region: Vec<_> = region.filter(|line| !line.is_quiet()).map(LogLine::message).collect();
     if let Some(name) = own_models.iter().find(|name| region.iter().any(|text| mentions(text, name))) {
-        return failure(name, &message);
+        return own_model_failure(name, &message);
     }
     // The hub's client does not name the entry that its cache lacks, but the calls above it do.
-    let is_elsewhere = region.iter().any(|text| PLACES.iter().any(|place| text.contains(place)));
+    let is_elsewhere = region.iter().any(|text| LOADER_MARKS.iter().any(|place| text.contains(place)));
     match own_models {
-        [_, ..] if is_elsewhere => failure(&own_models.join("\" or \""), &message),
+        [_, ..] if is_elsewhere => own_model_failure(&own_models.join("\" or \""), &message),
         _ => Failure { kind: FailureKind::ModelUnavailable, message },
     }
 }
 
 /// Returns the configuration's own model that an exception reports as missing.
-pub(super) fn named_as_missing<'a>(told: &str, own_models: &'a [String]) -> Option<&'a str> {
+pub(super) fn find_missing_model<'a>(told: &str, own_models: &'a [String]) -> Option<&'a str> {
     let name = own_models.iter().find(|name| mentions(told, name))?;
     MISSING.iter().any(|text| told.contains(text)).then_some(name)
 }
@@ -65,7 +70,7 @@ fn mentions(text: &str, name: &str) -> bool {
     contains(name) || (name.contains('/') && contains(&name.replace('/', "--")))
 }
 
-pub(super) fn failure(name: &str, message: &str) -> Failure {
+pub(super) fn own_model_failure(name: &str, message: &str) -> Failure {
     let message = format!("the configuration names \"{name}\", which is not available: {message}");
     Failure { kind: FailureKind::InvalidArgument, message }
 }

@@ -9,10 +9,10 @@ pub(super) enum RootCause {
     /// The device ran out of memory. Other lines determine the stage of the engine.
     DeviceMemory,
     /// A start found less free memory on the device than its configured share.
-    TooLittleFree,
+    TooLittleFreeMemory,
     Kind(FailureKind),
     /// The engine ended by itself. The text does not indicate whether the configuration is the cause.
-    Ended,
+    EngineEnded,
 }
 
 impl RootCause {
@@ -20,8 +20,8 @@ impl RootCause {
     /// concern requests.
     pub(super) fn is_possible_under_load(self) -> bool {
         match self {
-            Self::DeviceMemory | Self::Ended => true,
-            Self::TooLittleFree => false,
+            Self::DeviceMemory | Self::EngineEnded => true,
+            Self::TooLittleFreeMemory => false,
             Self::Kind(kind) => {
                 matches!(kind, FailureKind::HostMemory | FailureKind::Disk | FailureKind::Hang | FailureKind::Network)
             }
@@ -30,10 +30,10 @@ impl RootCause {
 }
 
 use FailureKind as K;
-use RootCause::{DeviceMemory, Ended, Kind, TooLittleFree};
+use RootCause::{DeviceMemory, EngineEnded, Kind, TooLittleFreeMemory};
 
 /// Texts that name a cause wherever they occur. If a line contains several, the first in this list counts.
-pub(super) const ROOTS: &[(&str, RootCause)] = &[
+pub(super) const ROOT_CAUSES: &[(&str, RootCause)] = &[
     // Ray ends workers for lack of memory before the kernel would do so.
     ("ray.exceptions.OutOfMemoryError", Kind(K::HostMemory)),
     ("DefaultCPUAllocator: can't allocate memory", Kind(K::HostMemory)),
@@ -62,7 +62,7 @@ pub(super) const ROOTS: &[(&str, RootCause)] = &[
     ("is larger than the maximum number of tokens that can be stored in KV cache", Kind(K::NoKvMemory)),
     ("Cannot auto-fit max_model_len", Kind(K::NoKvMemory)),
     ("is less than requested memory for kv", Kind(K::NoKvMemory)),
-    ("is less than desired GPU memory utilization", TooLittleFree),
+    ("is less than desired GPU memory utilization", TooLittleFreeMemory),
     ("Error in memory profiling", Kind(K::DeviceBusy)),
     ("CUDA-capable device(s) is/are busy", Kind(K::DeviceBusy)),
     ("all CUDA-capable devices are busy", Kind(K::DeviceBusy)),
@@ -123,13 +123,13 @@ pub(super) const ROOTS: &[(&str, RootCause)] = &[
     ("RPC call to ", Kind(K::Hang)),
     ("Engine iteration timed out", Kind(K::Hang)),
     ("AsyncEngineRPCError", Kind(K::Hang)),
-    ("an illegal memory access was encountered", Ended),
-    ("device-side assert", Ended),
-    ("Memory access fault by GPU", Ended),
-    ("unspecified launch failure", Ended),
-    ("!!!!!!! Segfault", Ended),
-    ("Fatal Python error", Ended),
-    ("Segmentation fault", Ended),
+    ("an illegal memory access was encountered", EngineEnded),
+    ("device-side assert", EngineEnded),
+    ("Memory access fault by GPU", EngineEnded),
+    ("unspecified launch failure", EngineEnded),
+    ("!!!!!!! Segfault", EngineEnded),
+    ("Fatal Python error", EngineEnded),
+    ("Segmentation fault", EngineEnded),
 ];
 
 /// Texts that only report an earlier failure.

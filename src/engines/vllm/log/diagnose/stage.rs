@@ -45,7 +45,7 @@ const LINES: [(&str, FailureKind); 12] = [
 const SAMPLER: [&str; 2] = ["when warming up sampler", "when warming up pooler"];
 
 /// Returns the kind of an out-of-memory error on the line `at`.
-pub(super) fn of_memory(lines: &[LogLine<'_>], at: usize, under_load: bool) -> FailureKind {
+pub(super) fn out_of_memory_kind(lines: &[LogLine<'_>], at: usize, under_load: bool) -> FailureKind {
     if under_load {
         return FailureKind::OutOfMemoryLoad;
     }

@@ -13,17 +13,17 @@ const MOST_FOREIGN: u32 = 20;
 
 /// A traceback before its exception.
 #[derive(Clone, Copy)]
-struct Open<'a> {
+struct OpenTraceback<'a> {
     /// Text before the header. It also precedes each of its lines if [`LogLine`] does not know the prefix.
     prefix: &'a str,
-    foreign: u32,
+    foreign_lines: u32,
 }
 
 /// Returns the exceptions at the end of a log's tracebacks, with their line numbers.
-pub(super) fn raised<'a>(lines: &[LogLine<'a>]) -> Vec<(usize, &'a str)> {
+pub(super) fn find_exceptions<'a>(lines: &[LogLine<'a>]) -> Vec<(usize, &'a str)> {
     let mut found = Vec::new();
     // Processes write at the same time, so each has its own traceback. The key is the writer's index.
-    let mut open: HashMap<usize, Open<'a>> = HashMap::new();
+    let mut open: HashMap<usize, OpenTraceback<'a>> = HashMap::new();
     let mut writers: Vec<LogLine<'a>> = Vec::new();
     for (at, line) in lines.iter().enumerate().filter(|(_, line)| !line.is_quiet()) {
         let text = line.text();
@@ -32,13 +32,13 @@ pub(super) fn raised<'a>(lines: &[LogLine<'a>]) -> Vec<(usize, &'a str)> {
             writers.len() - 1
         });
         if let Some(begin) = text.find(HEADER) {
-            open.insert(writer, Open { prefix: &text[..begin], foreign: 0 });
+            open.insert(writer, OpenTraceback { prefix: &text[..begin], foreign_lines: 0 });
             continue;
         }
         let Some(traceback) = open.get_mut(&writer) else {
             // A long log may have lost the header.
             if is_frame(text) {
-                open.insert(writer, Open { prefix: "", foreign: 0 });
+                open.insert(writer, OpenTraceback { prefix: "", foreign_lines: 0 });
             }
             continue;
         };
@@ -48,7 +48,7 @@ pub(super) fn raised<'a>(lines: &[LogLine<'a>]) -> Vec<(usize, &'a str)> {
         if text.starts_with([' ', '\t']) || text.is_empty() || is_ruler {
             continue;
         }
-        match name(text) {
+        match class_name(text) {
             Some(_) => {
                 found.push((at, text));
                 let is_grouped = traceback.prefix.trim_start().starts_with(['|', '+']);
@@ -57,8 +57,8 @@ pub(super) fn raised<'a>(lines: &[LogLine<'a>]) -> Vec<(usize, &'a str)> {
                     open.remove(&writer);
                 }
             }
-            None if traceback.foreign >= MOST_FOREIGN => drop(open.remove(&writer)),
-            None => traceback.foreign += 1,
+            None if traceback.foreign_lines >= MOST_FOREIGN => drop(open.remove(&writer)),
+            None => traceback.foreign_lines += 1,
         }
     }
     found
@@ -88,7 +88,7 @@ fn without_prefix<'a>(text: &'a str, prefix: &str) -> &'a str {
 }
 
 /// Returns the name of the class in `module.Class: message` or `module.Class`.
-pub(super) fn name(text: &str) -> Option<&str> {
+pub(super) fn class_name(text: &str) -> Option<&str> {
     let name = text.split_once(": ").map_or(text, |(name, _)| name).trim_end_matches(':').trim_end();
     // For instance `ray.exceptions.RayTaskError(RuntimeError)`.
     let name = name.split('(').next().unwrap_or(name);

@@ -51,7 +51,7 @@ fn one_release_has_an_identifier_only_once() {
         for other in VLLM_RULES.all().skip(index + 1).filter(|other| other.id == rule.id) {
             let apart = other.releases.before <= rule.releases.first || rule.releases.before <= other.releases.first;
             assert!(apart, "{} {:?} {:?}", rule.id, rule.releases, other.releases);
-            assert_eq!(rule.holds, other.holds, "{} means two things", rule.id);
+            assert_eq!(rule.condition, other.condition, "{} means two things", rule.id);
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::rule::{Facts, narrow};
 use crate::space::{Condition, Domain, IntScale, Parameter, Space};
 
 fn parameter(name: &str, domain: Domain) -> Parameter {
-    Parameter { name: name.to_owned(), domain, when: vec![], help: None }
+    Parameter { name: name.to_owned(), domain, conditions: vec![], help: None }
 }
 
 /// Returns the remaining values of each parameter, as text, on a model with 4 heads, 2 KV heads and length 4096.
@@ -65,7 +65,7 @@ fn a_parameter_without_a_usable_value_stays_and_a_conditional_one_counts_only_wh
     assert_eq!(hopeless, ["8 to 8"]);
     let when = vec![Condition { parameter: "enable-chunked-prefill".to_owned(), values: vec![Value::Bool(false)] }];
     let tokens = Domain::int(1, 8192, IntScale::PowerOfTwo, 1);
-    let child = Parameter { when, ..parameter("max-num-batched-tokens", tokens) };
+    let child = Parameter { conditions: when, ..parameter("max-num-batched-tokens", tokens) };
     let space = vec![parameter("enable-chunked-prefill", Domain::Bool), child];
     assert_eq!(narrowed(NEW, space, Config::new()), ["true or false", "4096 to 8192, powers of two R1"]);
 }

@@ -7,7 +7,7 @@ use crate::rule::{Facts, SAMPLED, Severity, SpaceRemoval, removal};
 use crate::space::{Domain, IntScale, Parameter, Space};
 
 fn parameter(name: &str, domain: Domain) -> Parameter {
-    Parameter { name: name.to_owned(), domain, when: vec![], help: None }
+    Parameter { name: name.to_owned(), domain, conditions: vec![], help: None }
 }
 
 fn of(space: &Space, arguments: &Config) -> SpaceRemoval {
@@ -27,7 +27,7 @@ fn a_small_space_is_counted_whole_with_the_rules_that_remove_something() {
     let removal = of(&space, &Config::new());
     assert_eq!((removal.configurations, removal.complete, removal.remaining), (9, true, 6));
     assert_eq!((removal.rules[0].rule, removal.rules[0].configurations), ("R2", 3));
-    assert_eq!(removal.rules[0].holds, "the token budget holds one token of every sequence");
+    assert_eq!(removal.rules[0].condition, "the token budget holds one token of every sequence");
     let example = &removal.rules[0].config;
     assert_eq!((example.get_i64("max-num-seqs"), example.get_i64("max-num-batched-tokens")), (Some(128), Some(64)));
     // Without chunked prefill, no budget in the space covers the model's length.
@@ -58,6 +58,6 @@ fn the_example_of_a_late_rule_is_a_configuration_that_the_engine_would_not_refus
     };
     let removal = of(&space, &Config::new());
     let late = removal.rules.iter().find(|removed| removed.rule == "R15a").unwrap();
-    assert_eq!((late.severity, late.configurations), (Severity::Late, 2));
+    assert_eq!((late.severity, late.configurations), (Severity::Startup, 2));
     assert_eq!(late.config.get_i64("max-num-seqs"), Some(64), "4096 sequences are refused by R2");
 }

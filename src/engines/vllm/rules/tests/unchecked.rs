@@ -2,7 +2,7 @@
 
 use super::VLLM_RULES;
 use crate::facts::{Device, EngineVersion, Gpu, ModelShape};
-use crate::rule::{Facts, unchecked};
+use crate::rule::{Facts, list_unchecked};
 use crate::space::Space;
 
 #[test]
@@ -15,7 +15,7 @@ fn each_unknown_fact_is_named_once() {
     let fixed = crate::config::Config::new().with("tensor-parallel-size", 2_i64);
     let parallel = Space { parameters: vec![], fixed };
     let of = |json: &serde_json::Value, device| {
-        unchecked(&parallel, &Facts::new(VLLM_RULES, &ModelShape::from_json(json), version, device)).len()
+        list_unchecked(&parallel, &Facts::new(VLLM_RULES, &ModelShape::from_json(json), version, device)).len()
     };
     assert_eq!(of(&known, Device::Cpu), 1, "the size of the cache");
     assert_eq!(of(&known, Device::UNKNOWN_GPU), 3);
