@@ -53,7 +53,11 @@ fn trial(number: u32) -> Trial {
     };
     Trial {
         proposal: Proposal { number, origin: Origin::from_name("sobol"), why: None, expected_gain: None, config },
-        launch: LaunchCommand { command: words.split(' ').map(str::to_owned).collect(), env: BTreeMap::new() },
+        launch: LaunchCommand {
+            command: words.split(' ').map(str::to_owned).collect(),
+            parts: None,
+            env: BTreeMap::new(),
+        },
         started_at: now(),
         startup_s: Some(42.0),
         elapsed_s: 90.0,

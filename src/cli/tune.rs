@@ -274,7 +274,7 @@ fn print_command(job: &Job, installed: &ExecutionEnvironment, config: &Config) -
     // A shell treats `NAME=value` as a variable only if the name is not quoted.
     let variables =
         job.launch_env(installed.device, config).into_iter().map(|(name, value)| format!("{name}={}", quote(&value)));
-    let words: Vec<String> = variables.chain(command.iter().map(|word| quote(&redact(word)))).collect();
+    let words: Vec<String> = variables.chain(command.words.iter().map(|word| quote(&redact(word)))).collect();
     print(&words.join(" "))
 }
 

@@ -25,7 +25,7 @@ use crate::config::Config;
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError, FlagTable};
 use crate::rule::EngineRules;
-use crate::trial::Failure;
+use crate::trial::{CommandLine, Failure};
 
 pub use access::take_api_keys;
 pub use capability::{LogReader, MetricsPage, ModelNameCheck, PreflightProgram, QUANTITIES, Readiness, TwinModel};
@@ -67,22 +67,21 @@ impl LaunchSpec<'_> {
     ///
     /// # Errors
     /// If the release does not have a flag of the configuration, or does not accept its value.
-    pub(crate) fn command_line(&self, table: FlagTable) -> Result<Vec<String>, FlagError> {
-        let fill =
-            |words: &[String]| self.launch.map_or_else(|| words.to_vec(), |(_, filling)| filling.fill_words(words));
-        let mut line = fill(self.command);
-        line.push(self.model.to_owned());
-        line.extend(table.render(self.config)?);
-        line.extend(fill(self.args));
-        if let Some((host, filling)) = self.launch {
-            let port = filling.port.to_string();
+    pub(crate) fn command_line(&self, table: FlagTable) -> Result<CommandLine, FlagError> {
+        let fill = |words: &[String]| {
+            self.launch.map_or_else(|| words.to_vec(), |(_, placeholders)| placeholders.fill_words(words))
+        };
+        let mut address = Vec::new();
+        if let Some((host, placeholders)) = self.launch {
+            let port = placeholders.port.to_string();
             for (flag, value) in [("--host", host), ("--port", port.as_str())] {
                 if !self.sets_argument(flag) {
-                    line.extend([flag.to_owned(), value.to_owned()]);
+                    address.extend([flag.to_owned(), value.to_owned()]);
                 }
             }
         }
-        Ok(line)
+        let flags = table.render(self.config)?;
+        Ok(CommandLine::from_parts(fill(self.command), self.model, flags, fill(self.args), address))
     }
 
     /// Returns whether the study's arguments set this flag, and the study uses `{port}`.
@@ -120,7 +119,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// If the release does not have a flag of the configuration, or does not accept its value.
-    fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError>;
+    fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<CommandLine, FlagError>;
 
     /// Returns environment variables that set parameters of the configuration.
     fn variables(&self, _config: &Config) -> BTreeMap<String, String> {

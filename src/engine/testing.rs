@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Engine, EngineEvidence, LaunchSpec, MetricsPage, ModelNameCheck, Readiness};
 use crate::flag::FlagError;
-use crate::trial::Failure;
+use crate::trial::{CommandLine, Failure};
 
 /// An engine that runs its command unchanged. Its server answers `/health`, and lists its model.
 #[derive(Debug)]
@@ -19,8 +19,8 @@ impl Engine for PlainEngine {
         Ok(vec!["true".to_owned()])
     }
 
-    fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError> {
-        Ok(spec.command.to_vec())
+    fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<CommandLine, FlagError> {
+        Ok(CommandLine::from_words(spec.command.to_vec()))
     }
 
     fn diagnose(&self, evidence: &EngineEvidence<'_>) -> Failure {

@@ -97,7 +97,7 @@ mod tests {
             version: EngineVersion::new(0, 32, 0),
             launch: Some(("127.0.0.1", &filling)),
         };
-        let line = |spec: LaunchSpec<'_>| default_engine().command_line(&spec).unwrap().join(" ");
+        let line = |spec: LaunchSpec<'_>| default_engine().command_line(&spec).unwrap().words.join(" ");
         let expected = "vllm serve m --no-enable-prefix-caching --max-num-seqs 8 --enforce-eager";
         assert_eq!(line(spec), format!("{expected} --host 127.0.0.1 --port 8123"));
         spec.launch = None;
@@ -118,7 +118,7 @@ mod tests {
                 version: EngineVersion::new(0, 32, 0),
                 launch: Some(("127.0.0.1", &filling)),
             };
-            default_engine().command_line(&spec).unwrap().join(" ")
+            default_engine().command_line(&spec).unwrap().words.join(" ")
         };
         let docker = "docker run -p 127.0.0.1:{port}:{port} image";
         let begin = "docker run -p 127.0.0.1:8123:8123 image m";

@@ -49,17 +49,14 @@ impl ExportedTrial<'_> {
     /// Returns the command without the host and port of the trial. The exported server listens on the engine's default
     /// address, or on the one in the caller's arguments.
     fn command(&self) -> &[String] {
-        let command = self.scored.trial.launch.command.as_slice();
-        // A launch appends the address as `--host H --port P`. The address stays if another word contains the port, as
-        // for a wrapper that forwards it.
-        match command {
-            [kept @ .., host, _, port, number]
-                if host == "--host" && port == "--port" && !kept.iter().any(|word| word.contains(number)) =>
-            {
-                kept
-            }
-            _ => command,
-        }
+        let launch = &self.scored.trial.launch;
+        let Some(words) = launch.words() else { return without_address(&launch.command) };
+        // The address stays if another word contains the port, as for a wrapper that forwards it.
+        let port = words.address.last();
+        let others = || words.program.iter().chain(words.flags).chain(words.arguments);
+        let is_used = port.is_some_and(|port| others().any(|word| word.contains(port.as_str())));
+        let address = if is_used { 0 } else { words.address.len() };
+        &launch.command[..launch.command.len() - address]
     }
 
     /// Returns one line: the times of measurement, and the means of the metrics that a reader looks for first.
@@ -112,6 +109,19 @@ impl ExportedTrial<'_> {
     }
 }
 
+/// Returns a command of unknown parts without `--host H --port P` at its end. The address stays if another word contains
+/// the port.
+fn without_address(command: &[String]) -> &[String] {
+    match command {
+        [kept @ .., host, _, port, number]
+            if host == "--host" && port == "--port" && !kept.iter().any(|word| word.contains(number)) =>
+        {
+            kept
+        }
+        _ => command,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,7 +149,11 @@ mod tests {
         let config = Config::new().with("max-num-seqs", 64_i64).with("enable-prefix-caching", false);
         let trial = Trial {
             proposal: Proposal { config, ..Proposal::example(7, "sobol") },
-            launch: LaunchCommand { command, env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into() },
+            launch: LaunchCommand {
+                command,
+                parts: None,
+                env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            },
             started_at: "2030-01-02T03:04:05.678Z".to_owned(),
             startup_s: Some(31.5),
             elapsed_s: 40.25,

@@ -32,6 +32,7 @@ use crate::objective::Objective;
 use crate::rule::Facts;
 use crate::sampler::{self, SAMPLERS, Sampler};
 use crate::space::Space;
+use crate::trial::{CommandLine, LaunchCommand};
 
 pub use definition::differences;
 pub use description::JobDescription;
@@ -300,7 +301,7 @@ const UNREACHABLE: [(&str, &str); 2] = [
 ];
 
 fn redacted(env: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    crate::trial::LaunchCommand::redacted(&[], env).env
+    LaunchCommand::redacted(&CommandLine::default(), env).env
 }
 
 /// The name of the prior that the simulated engine provides.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{ScoredTrial, Store, StoreError, StoredProposal, Study};
 use crate::objective::Score;
-use crate::trial::{Failure, FailureKind, LaunchCommand, Origin, Outcome, Proposal, Rejection, Trial};
+use crate::trial::{CommandLine, Failure, FailureKind, LaunchCommand, Origin, Outcome, Proposal, Rejection, Trial};
 
 #[derive(sqlx::FromRow)]
 pub(super) struct StudyRow {
@@ -37,6 +37,7 @@ pub(super) struct TrialRow {
     config: String,
     command: String,
     env: String,
+    command_parts: Option<String>,
     state: String,
     reason_code: Option<String>,
     reason: Option<String>,
@@ -80,7 +81,10 @@ impl TrialRow {
             },
             // Earlier versions stored values that look like secrets.
             launch: LaunchCommand::redacted(
-                &serde_json::from_str::<Vec<String>>(&self.command)?,
+                &CommandLine {
+                    words: serde_json::from_str(&self.command)?,
+                    parts: self.command_parts.as_deref().map(serde_json::from_str).transpose()?,
+                },
                 serde_json::from_str(&self.env)?,
             ),
             started_at: self.started_at,

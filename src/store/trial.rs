@@ -49,12 +49,12 @@ impl Store {
     /// Stores a trial before its launch. An interrupted trial of the same number is replaced.
     pub async fn begin_trial(&self, study: i64, begin: &TrialBegin<'_>) -> Result<(), StoreError> {
         let query = sqlx::query(
-            "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
-             started_at, log, context, accepted_changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, \
+            "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, command_parts, state, \
+             started_at, log, context, accepted_changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, \
              (SELECT context FROM studies WHERE id = ?), (SELECT accepted_changes FROM studies WHERE id = ?)) \
              ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
              expected_gain = excluded.expected_gain, config = excluded.config, command = excluded.command, \
-             env = excluded.env, started_at = excluded.started_at, log = excluded.log WHERE state = 'running'",
+             env = excluded.env, command_parts = excluded.command_parts, started_at = excluded.started_at, log = excluded.log WHERE state = 'running'",
         );
         bind_launch(query, study, begin.proposal, begin.launch)
             .bind(begin.started_at)
@@ -111,7 +111,7 @@ async fn write_record(connection: &mut SqliteConnection, study: i64, record: Tri
 
 type Insert<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
 
-/// Binds the columns from `study_id` to `env`, the first columns of both statements.
+/// Binds the columns from `study_id` to `command_parts`, the first columns of both statements.
 fn bind_launch<'q>(query: Insert<'q>, study: i64, proposal: &'q Proposal, launch: &LaunchCommand) -> Insert<'q> {
     query
         .bind(study)
@@ -122,6 +122,7 @@ fn bind_launch<'q>(query: Insert<'q>, study: i64, proposal: &'q Proposal, launch
         .bind(proposal.config.key())
         .bind(json(&launch.command))
         .bind(json(&launch.env))
+        .bind(launch.parts.as_ref().map(json))
 }
 
 /// Stores the outcome unless the trial has one. Returns whether it was stored.
@@ -142,14 +143,14 @@ async fn write_outcome(
         Score::Feasible { .. } => Some(0.0),
     };
     let query = sqlx::query(
-        "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
+        "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, command_parts, state, \
          reason_code, reason, started_at, startup_s, elapsed_s, engine_version, log, value, violation, probe, \
          context, accepted_changes) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
          (SELECT context FROM studies WHERE id = ?), (SELECT accepted_changes FROM studies WHERE id = ?)) \
          ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
          expected_gain = excluded.expected_gain, \
-         config = excluded.config, command = excluded.command, env = excluded.env, state = excluded.state, \
+         config = excluded.config, command = excluded.command, env = excluded.env, command_parts = excluded.command_parts, state = excluded.state, \
          reason_code = excluded.reason_code, reason = excluded.reason, started_at = excluded.started_at, \
          startup_s = excluded.startup_s, elapsed_s = excluded.elapsed_s, \
          engine_version = excluded.engine_version, log = excluded.log, \
@@ -173,4 +174,36 @@ async fn write_outcome(
         .execute(connection)
         .await?;
     Ok(written.rows_affected() > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::facts::Host;
+    use crate::trial::{CommandLine, Failure, FailureKind};
+
+    #[tokio::test]
+    async fn the_parts_of_a_command_are_read_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
+        let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let line = CommandLine::from_parts(
+            words("vllm serve"),
+            "org/model",
+            words("--max-num-seqs 64"),
+            words("--enforce-eager"),
+            words("--host 127.0.0.1 --port 8123"),
+        );
+        let failure = Failure { kind: FailureKind::StartupExit, message: String::new() };
+        for (number, line) in [(0, line.clone()), (1, CommandLine::from_words(line.words.clone()))] {
+            let trial = Trial::example(number, "auto", Outcome::Failed(failure.clone()));
+            let trial = Trial { launch: LaunchCommand::redacted(&line, BTreeMap::new()), ..trial };
+            store.append(study.id, &trial, Score::Failed).await.unwrap();
+            let stored = store.trial(&study, number).await.unwrap().unwrap();
+            assert_eq!(stored.trial.launch, trial.launch);
+        }
+    }
 }

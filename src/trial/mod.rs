@@ -1,6 +1,7 @@
 //! Trials: a configuration, its launch and its outcome.
 
 mod control;
+mod launch;
 mod measurement;
 mod outcome;
 mod placement;
@@ -10,13 +11,13 @@ mod secret;
 mod startup;
 mod telemetry;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 #[cfg(test)]
 use crate::config::Config;
 
 pub use control::{for_terminal, is_control, json_for_terminal, without_controls};
+pub use launch::{CommandLine, CommandParts, LaunchCommand, LaunchWords};
 pub use measurement::{ClientReport, Distribution, Interval, MeasuredWindow, Measurement, MetricDirection, Speeds};
 pub use outcome::{Blame, Failure, FailureKind, Outcome, Rejection};
 pub use placement::Placement;
@@ -25,37 +26,6 @@ pub use replies::Replies;
 pub use secret::{REDACTED, is_secret, redact};
 pub use startup::{FlagDifference, MemoryObservation, PhaseTime, Startup};
 pub use telemetry::{SERVER_METRICS, SERVER_NAMES, ServerTelemetry};
-
-/// The exact command line and the environment variables that were added to the tuner's own.
-///
-/// It contains no secrets: values of variables with the name of a secret are [`REDACTED`], and [`redact`] replaces
-/// values that look like one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LaunchCommand {
-    pub command: Vec<String>,
-    pub env: BTreeMap<String, String>,
-}
-
-impl LaunchCommand {
-    /// Redacts words that look like secrets. The launch itself gets the original words.
-    #[must_use]
-    pub fn redacted(command: &[String], env: BTreeMap<String, String>) -> Self {
-        let value = |(name, value): (String, String)| {
-            let value = if is_secret(&name) { REDACTED.to_owned() } else { redact(&value).into_owned() };
-            (name, value)
-        };
-        // `--api-key VALUE` and `--api-key=VALUE`, and `TOKEN=VALUE` after `env` or `docker run -e`.
-        let is_named = |word: &String| word.starts_with('-') && !word.contains('=') && is_secret(word);
-        let before = std::iter::once(None).chain(command.iter().map(Some));
-        let shown = |(before, word): (Option<&String>, &String)| match word.split_once('=') {
-            _ if before.is_some_and(is_named) => REDACTED.to_owned(),
-            Some((name, _)) if !name.contains(char::is_whitespace) && is_secret(name) => format!("{name}={REDACTED}"),
-            _ => redact(word).into_owned(),
-        };
-        let command = before.zip(command).map(shown).collect();
-        Self { command, env: env.into_iter().map(value).collect() }
-    }
-}
 
 /// One configuration, tried or rejected.
 #[derive(Clone, Debug, PartialEq)]

@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_launch_and_a_failure_are_stored_without_secrets() {
-        use crate::trial::{Failure, FailureKind, LaunchCommand, Outcome};
+        use crate::trial::{CommandLine, Failure, FailureKind, LaunchCommand, Outcome};
         let env = [("HF_TOKEN", "x"), ("https_proxy", "http://ada:s3cr3t@proxy:3128"), ("OMP_NUM_THREADS", "8")];
         let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let command = [
@@ -157,7 +157,7 @@ mod tests {
             "A_TOKEN=c",
         ];
         let command = command.map(str::to_owned);
-        let launch = LaunchCommand::redacted(&command, env);
+        let launch = LaunchCommand::redacted(&CommandLine::from_words(command.to_vec()), env);
         assert_eq!(launch.command[2], "DATABASE_URL=postgres://ada:(redacted)@db/x");
         let secrets = ["--api-key", REDACTED, "--hf-token=(redacted)", "-e", "A_TOKEN=(redacted)"];
         assert_eq!(launch.command[3..], secrets);

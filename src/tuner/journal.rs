@@ -9,7 +9,7 @@ use super::{TuneError, command_line};
 use crate::config::Config;
 use crate::objective::Score;
 use crate::store::{Incident, StoreError, TrialBegin, TrialRecord};
-use crate::trial::{Failure, LaunchCommand, LaunchRecords, Outcome, Proposal, Rejection, Trial};
+use crate::trial::{CommandLine, Failure, LaunchCommand, LaunchRecords, Outcome, Proposal, Rejection, Trial};
 
 /// Stores the results of a run in the database.
 pub(super) struct Journal<'r> {
@@ -43,7 +43,7 @@ impl<'r> Journal<'r> {
     }
 
     /// Returns a command with its variables, in the redacted form that the database stores.
-    fn launch(&self, command: &[String], config: &Config) -> LaunchCommand {
+    fn launch(&self, command: &CommandLine, config: &Config) -> LaunchCommand {
         LaunchCommand::redacted(command, self.run.job.launch_env(self.run.installed.device, config))
     }
 
@@ -51,7 +51,7 @@ impl<'r> Journal<'r> {
     pub(super) fn rejected(&self, proposal: Proposal, rejection: Rejection) -> Trial {
         // A flag that the release lacks cannot be rendered. Then only the study's command is stored.
         let command = command_line(self.run.job, &self.run.installed, &proposal.config, None)
-            .unwrap_or_else(|_| self.run.job.engine.command.clone());
+            .unwrap_or_else(|_| CommandLine::from_words(self.run.job.engine.command.clone()));
         Trial {
             launch: self.launch(&command, &proposal.config),
             proposal,

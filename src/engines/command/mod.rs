@@ -22,7 +22,7 @@ use crate::engine::{
     check_command_word, has_placeholder, is_variable, substitute,
 };
 use crate::flag::FlagError;
-use crate::trial::Failure;
+use crate::trial::{CommandLine, Failure};
 
 /// The name in study files.
 const KIND: &str = "command";
@@ -159,7 +159,7 @@ impl Engine for CommandEngine {
     }
 
     /// Returns the study's command and arguments. The flags replace `{flags}`, or else follow the command.
-    fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError> {
+    fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<CommandLine, FlagError> {
         let flags = RenderedFlags::render(spec.config, self.style, &self.spellings).words;
         let fill = |word: &String| {
             let word = [substitute(word, MODEL, spec.model)];
@@ -178,7 +178,7 @@ impl Engine for CommandEngine {
             line.extend(flags);
         }
         line.extend(spec.args.iter().flat_map(fill));
-        Ok(line)
+        Ok(CommandLine::from_words(line))
     }
 
     fn variables(&self, config: &Config) -> BTreeMap<String, String> {

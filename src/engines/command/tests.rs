@@ -33,7 +33,7 @@ fn line(engine: &dyn Engine, command: &[&str], args: &[&str]) -> String {
         version: EngineVersion::LATEST,
         launch: Some(("127.0.0.1", &filling)),
     };
-    engine.command_line(&spec).unwrap().join(" ")
+    engine.command_line(&spec).unwrap().words.join(" ")
 }
 
 #[test]

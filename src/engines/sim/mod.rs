@@ -14,7 +14,7 @@ use crate::engine::{
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
 use crate::rule::EngineRules;
-use crate::trial::Failure;
+use crate::trial::{CommandLine, Failure};
 
 /// The name in study files.
 const KIND: &str = "sim";
@@ -42,7 +42,7 @@ impl Engine for SimEngine {
         Ok(vec![program, "sim".to_owned(), "serve".to_owned()])
     }
 
-    fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError> {
+    fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<CommandLine, FlagError> {
         VllmEngine.command_line(spec)
     }
 

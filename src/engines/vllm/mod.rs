@@ -28,7 +28,7 @@ use crate::engine::{
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
 use crate::rule::EngineRules;
-use crate::trial::Failure;
+use crate::trial::{CommandLine, Failure};
 
 /// The name in study files.
 const KIND: &str = "vllm";
@@ -59,7 +59,7 @@ impl Engine for VllmEngine {
         KIND
     }
 
-    fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError> {
+    fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<CommandLine, FlagError> {
         spec.command_line(FLAGS.for_version(spec.version))
     }
 

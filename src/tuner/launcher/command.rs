@@ -13,6 +13,7 @@ use crate::flag::FlagError;
 use crate::job::Job;
 use crate::load::RequestApi;
 use crate::server::{FirstRequest, HOST, Marker, Ports};
+use crate::trial::CommandLine;
 use crate::tuner::run::StudyRun;
 use crate::tuner::slots::SlotPlace;
 
@@ -26,7 +27,7 @@ pub fn command_line(
     installed: &ExecutionEnvironment,
     config: &Config,
     filling: Option<&PlaceholderValues>,
-) -> Result<Vec<String>, FlagError> {
+) -> Result<CommandLine, FlagError> {
     let engine = &job.engine;
     let mut args = engine.args.clone();
     args.extend(engine.engine.version_args(installed.version));

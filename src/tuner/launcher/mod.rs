@@ -140,7 +140,7 @@ impl<'r> Launcher<'r> {
             run.emit(TunerEvent::Phase { number, phase: TrialPhase::Starting });
             let baselines = self.gate.levels_before(place, config).await;
             let attempt = LaunchAttempt { launcher: self, config, place: &*place, placeholders: &filling };
-            let Some(report) = attempt.run(command, variables).await? else {
+            let Some(report) = attempt.run(command.words, variables).await? else {
                 return Ok(LaunchEnd::RunEnded(StudyEnding::Interrupted));
             };
             if report.left_behind.is_none() {

@@ -58,7 +58,7 @@ pub fn preflight_arguments(
 ) -> Result<Vec<String>, FlagError> {
     let command = &job.engine.command;
     let begin = command.iter().position(|word| word == "serve").map_or(command.len(), |index| index + 1);
-    let mut words = command_line(job, installed, config, None)?;
+    let mut words = command_line(job, installed, config, None)?.words;
     words.drain(..begin.min(words.len()));
     // The parser expects a number in place of `{port}`, so the values are like those of a launch.
     let (name, log) = ("setpoint".to_owned(), "/dev/null".into());
