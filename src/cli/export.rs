@@ -8,7 +8,9 @@ use super::GlobalOptions;
 use super::failure::{CommandFailure, INVALID, USAGE};
 use super::output::print;
 use super::query::{StudyChoice, find_trial, no_winner};
-use crate::export::{EXPORTERS, ExportedTrial, find};
+use crate::export::{
+    DATABASE_EXPORTERS, DatabaseExporter, EXPORTERS, ExportedTrial, StudyContent, find, find_database, write_database,
+};
 use crate::store::{RankedConfiguration, Store};
 use crate::study_report::{ConfigurationResults, NoWinner, StudyReport};
 use crate::trial::Outcome;
@@ -17,7 +19,11 @@ use crate::trial::Outcome;
 pub(super) struct ExportCommand {
     /// Format of the export.
     #[arg(long, default_value = "sh", value_parser = clap::builder::PossibleValuesParser::new(
-        EXPORTERS.iter().map(|exporter| clap::builder::PossibleValue::new(exporter.name()).help(exporter.summary()))
+        EXPORTERS
+            .iter()
+            .map(|exporter| (exporter.name(), exporter.summary()))
+            .chain(DATABASE_EXPORTERS.iter().map(|exporter| (exporter.name(), exporter.summary())))
+            .map(|(name, summary)| clap::builder::PossibleValue::new(name).help(summary))
     ))]
     format: String,
     /// Number of the trial to export. Default: the best.
@@ -35,6 +41,9 @@ impl ExportCommand {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
         let report = StudyReport::read(&store, study, 1).await?;
+        if let Some(exporter) = find_database(&self.format) {
+            return self.write_study(&store, &report, exporter).await;
+        }
         let (scored, standing) = match (self.trial, report.winner()) {
             (Some(number), _) => {
                 let scored = find_trial(&store, &report.study, number).await?;
@@ -71,6 +80,30 @@ impl ExportCommand {
         write(&path, &text, exporter.executable()).map_err(|error| {
             CommandFailure::unexpected(format!("cannot write {}: {error}", path.display()))
                 .with_hint("name another file with -o")
+        })
+    }
+}
+
+impl ExportCommand {
+    /// Writes the whole study as the database of another program.
+    async fn write_study(
+        &self,
+        store: &Store,
+        report: &StudyReport,
+        exporter: &dyn DatabaseExporter,
+    ) -> Result<(), CommandFailure> {
+        let usage = |message: &str, hint: &str| {
+            Err(CommandFailure::new(USAGE, format!("--format {} {message}", exporter.name())).with_hint(hint))
+        };
+        if self.trial.is_some() {
+            return usage("writes the whole study", "omit --trial");
+        }
+        let Some(path) = &self.output else {
+            return usage("writes a database, which needs a file", "name it with -o, for instance -o study.db");
+        };
+        let content = StudyContent::read(store, report).await?;
+        write_database(path, exporter, &content).await.map_err(|error| {
+            CommandFailure::unexpected(error.to_string()).with_hint(error.hint())
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Exports a configuration for use elsewhere. Every format is one file and one line in [`EXPORTERS`].
 
+mod database;
 mod json;
 mod shell;
 
@@ -7,6 +8,7 @@ use crate::report::{expectation, gain_text, value_text};
 use crate::store::{RankedConfiguration, ScoredTrial};
 use crate::study_report::{ConfigurationResults, StudyReport};
 
+pub(crate) use database::{DATABASE_EXPORTERS, DatabaseExporter, StudyContent, find_database, write_database};
 pub(crate) use shell::quote;
 
 /// The trial to export, with its study and all measurements of its configuration.

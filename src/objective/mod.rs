@@ -52,12 +52,19 @@ impl Constraint {
     /// Returns the relative excess over the limit: 0 if it is kept, infinite if the metric is missing.
     #[must_use]
     pub fn violation(&self, measurement: &Measurement) -> f64 {
+        self.relative_excess(measurement).max(0.0)
+    }
+
+    /// Returns the difference from the limit as a share of the limit: negative below it, infinite if the metric is
+    /// missing.
+    #[must_use]
+    pub fn relative_excess(&self, measurement: &Measurement) -> f64 {
         let Some(value) = measurement.metric(&self.metric) else { return f64::INFINITY };
         let (excess, limit) = match self.limit {
             MetricLimit::AtMost(limit) => (value - limit, limit),
             MetricLimit::AtLeast(limit) => (limit - value, limit),
         };
-        if excess <= 0.0 { 0.0 } else { excess / limit.abs().max(f64::MIN_POSITIVE) }
+        excess / limit.abs().max(f64::MIN_POSITIVE)
     }
 }
 

@@ -2,6 +2,7 @@
 //! [`Config`].
 
 mod domain;
+mod domain_text;
 mod expression;
 mod file;
 

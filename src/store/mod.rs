@@ -17,6 +17,7 @@ mod starts;
 mod startup;
 mod telemetry;
 mod trial;
+mod unfinished;
 
 pub use check::quick_check;
 pub use context::StoredContext;
@@ -28,6 +29,7 @@ pub use ranking::RankedConfiguration;
 pub use rule_test::{FailedStart, RuleTest, RuleTestKey, RuleVerdict};
 pub use starts::{StartKey, StoredStart};
 pub use trial::{TrialBegin, TrialRecord};
+pub use unfinished::UnfinishedTrial;
 
 use std::path::PathBuf;
 
