@@ -102,9 +102,9 @@ impl ExportCommand {
             return usage("writes a database, which needs a file", "name it with -o, for instance -o study.db");
         };
         let content = StudyContent::read(store, report).await?;
-        write_database(path, exporter, &content).await.map_err(|error| {
-            CommandFailure::unexpected(error.to_string()).with_hint(error.hint())
-        })
+        write_database(path, exporter, &content)
+            .await
+            .map_err(|error| CommandFailure::unexpected(error.to_string()).with_hint(error.hint()))
     }
 }
 

@@ -27,7 +27,9 @@ fn range(text: &str) -> Option<Domain> {
         match part {
             "powers of two" => scale = IntScale::PowerOfTwo,
             "logarithmic" => scale = IntScale::Log,
-            _ => multiple_of = part.strip_prefix("multiples of ")?.parse().ok().filter(|multiple: &i64| *multiple > 0)?,
+            _ => {
+                multiple_of = part.strip_prefix("multiples of ")?.parse().ok().filter(|multiple: &i64| *multiple > 0)?
+            }
         }
     }
     if let (Ok(low), Ok(high)) = (low.parse(), high.parse()) {

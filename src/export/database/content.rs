@@ -17,6 +17,12 @@ use crate::trial::{
     LaunchCommand, Measurement, Outcome, Proposal, REDACTED, SERVER_NAMES, is_secret, redact, without_controls,
 };
 
+/// Texts about a study that come first, because dashboards show a few of them at a time.
+const FIRST_OF_STUDY: [&str; 5] = ["winner", "gain", "objective", "limits", "winner_command"];
+
+/// Texts of a trial that come first.
+const FIRST_OF_TRIAL: [&str; 6] = ["state", "reason", "broken_limits", "proposed_by", "why", "command"];
+
 /// A whole study.
 #[derive(Debug)]
 pub(crate) struct StudyContent<'a> {
@@ -52,7 +58,7 @@ pub(crate) struct TrialContent {
     /// The relative excess over each limit, in the objective's order: at most 0 if the limit was kept.
     pub(super) excesses: Vec<f64>,
     pub(super) numbers: BTreeMap<&'static str, f64>,
-    pub(super) texts: BTreeMap<&'static str, String>,
+    texts: BTreeMap<&'static str, String>,
 }
 
 impl<'a> StudyContent<'a> {
@@ -72,7 +78,7 @@ impl<'a> StudyContent<'a> {
     }
 
     /// Returns the texts about the study itself.
-    pub(super) fn texts(&self) -> BTreeMap<&'static str, String> {
+    pub(super) fn texts(&self) -> Vec<(&'static str, String)> {
         let study = &self.report.study;
         let mut texts = BTreeMap::from([
             ("setpoint_version", clean(&study.setpoint_version)),
@@ -92,15 +98,23 @@ impl<'a> StudyContent<'a> {
                 texts.insert(name, clean(text));
             }
         }
-        if let Some(winner) = self.report.winner() {
-            let ranked = &winner.standing.ranked;
-            let trial = &ranked.first.trial;
-            let value = value_text(self.report.metric(), ranked);
-            texts.insert("winner", clean(&format!("trial {}: {value}", trial.proposal.number)));
-            texts.insert("winner_command", command_text(&trial.launch));
-            texts.insert("gain", clean(&gain_text(self.report.gain(ranked))));
+        match self.report.winner() {
+            Some(winner) => {
+                let ranked = &winner.standing.ranked;
+                let trial = &ranked.first.trial;
+                let value = value_text(self.report.metric(), ranked);
+                texts.insert("winner", clean(&format!("trial {}: {value}", trial.proposal.number)));
+                texts.insert("winner_command", command_text(&trial.launch));
+                texts.insert("gain", clean(&gain_text(self.report.gain(ranked))));
+            }
+            None if self.report.counts.measured == 0 => {
+                texts.insert("winner", "none: no trial was measured".to_owned());
+            }
+            None => {
+                texts.insert("winner", "none: no configuration kept every limit in all its trials".to_owned());
+            }
         }
-        texts
+        in_order(texts, &FIRST_OF_STUDY)
     }
 
     /// Returns the flags that have the same value in every trial. They are part of the study, and no parameters.
@@ -116,6 +130,11 @@ impl<'a> StudyContent<'a> {
 }
 
 impl TrialContent {
+    /// Returns the texts about the trial.
+    pub(super) fn texts(&self) -> Vec<(&'static str, String)> {
+        in_order(self.texts.clone(), &FIRST_OF_TRIAL)
+    }
+
     fn ended(scored: &ScoredTrial, constraints: &[Constraint], context: Option<&StoredContext>) -> Self {
         let trial = &scored.trial;
         let mut content = Self::begun(&trial.proposal, &trial.launch, &trial.started_at, context);
@@ -124,7 +143,8 @@ impl TrialContent {
         content.numbers.insert("elapsed_s", trial.elapsed_s);
         content.numbers.extend(trial.startup_s.map(|seconds| ("startup_s", seconds)));
         let log = trial.log.as_ref().map(|log| log.to_string_lossy().into_owned());
-        for (name, text) in [("engine_version", &trial.engine_version), ("log", &log), ("reason", &trial.outcome.reason())]
+        for (name, text) in
+            [("engine_version", &trial.engine_version), ("log", &log), ("reason", &trial.outcome.reason())]
         {
             content.texts.extend(text.as_ref().map(|text| (name, clean(text))));
         }
@@ -149,12 +169,7 @@ impl TrialContent {
     }
 
     /// Returns the part that exists before an outcome.
-    fn begun(
-        proposal: &Proposal,
-        launch: &LaunchCommand,
-        started_at: &str,
-        context: Option<&StoredContext>,
-    ) -> Self {
+    fn begun(proposal: &Proposal, launch: &LaunchCommand, started_at: &str, context: Option<&StoredContext>) -> Self {
         let config = redacted_config(&proposal.config);
         let mut texts = BTreeMap::from([
             ("proposed_by", clean(proposal.origin.name())),
@@ -174,7 +189,8 @@ impl TrialContent {
                 Some(count) => format!("{count} x {name}"),
                 None => name.clone(),
             });
-            for (name, text) in [("device", &device), ("driver", &context.device.driver), ("host", &context.host.name)] {
+            for (name, text) in [("device", &device), ("driver", &context.device.driver), ("host", &context.host.name)]
+            {
                 texts.extend(text.as_ref().map(|text| (name, clean(text))));
             }
         }
@@ -208,8 +224,11 @@ impl TrialContent {
         if !measurement.disturbed.is_empty() {
             self.texts.insert("disturbed", clean(&measurement.disturbed.join("; ")));
         }
-        let broken: Vec<_> =
-            constraints.iter().filter(|limit| limit.violation(measurement) > 0.0).map(|c| broken_text(c, measurement)).collect();
+        let broken: Vec<_> = constraints
+            .iter()
+            .filter(|limit| limit.violation(measurement) > 0.0)
+            .map(|c| broken_text(c, measurement))
+            .collect();
         if !broken.is_empty() {
             self.texts.insert("broken_limits", clean(&broken.join(", ")));
         }
@@ -236,6 +255,13 @@ impl TrialContent {
 /// Returns the text on one line, without control characters and secrets.
 pub(super) fn clean(text: &str) -> String {
     redact(&without_controls(text)).into_owned()
+}
+
+/// Returns the named texts first, and the others by their names.
+fn in_order(mut texts: BTreeMap<&'static str, String>, first: &[&'static str]) -> Vec<(&'static str, String)> {
+    let mut ordered: Vec<_> = first.iter().filter_map(|name| texts.remove_entry(name)).collect();
+    ordered.extend(texts);
+    ordered
 }
 
 fn after(started_ms: i64, seconds: f64) -> Option<i64> {

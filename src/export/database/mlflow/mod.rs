@@ -1,6 +1,6 @@
 //! Exports a study as a tracking store of MLflow: an experiment with one run for each trial.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::content::{ContentState, TrialContent, clean};
 use super::names::{shortened, unique_names};
@@ -184,16 +184,13 @@ fn key(name: &str) -> String {
 fn tag_rows(study: &StudyContent<'_>, ids: &RunIds) -> TableRows {
     let mut tags = TableRows::new("tags", &["run_uuid", "key", "value"]);
     for trial in &study.trials {
-        let named: BTreeMap<_, _> = [
+        let own = [
             ("mlflow.runName".to_owned(), run_name(trial)),
             ("mlflow.source.name".to_owned(), "setpoint".to_owned()),
             ("mlflow.source.type".to_owned(), "LOCAL".to_owned()),
-        ]
-        .into_iter()
-        .chain(trial.texts.get("reason").map(|reason| ("mlflow.note.content".to_owned(), reason.clone())))
-        .chain(trial.texts.iter().map(|(name, text)| (format!("setpoint.{name}"), text.clone())))
-        .collect();
-        for (name, text) in named {
+        ];
+        let texts = trial.texts().into_iter().map(|(name, text)| (format!("setpoint.{name}"), text));
+        for (name, text) in own.into_iter().chain(texts) {
             tags.push([ids.id(trial), name.into(), shortened(&text, MAX_TAG).into()]);
         }
     }

@@ -4,6 +4,7 @@
 use serde_json::json;
 
 use crate::config::Value;
+use crate::export::database::content::clean;
 use crate::space::{Domain, IntScale};
 use crate::stats::to_f64;
 
@@ -53,7 +54,11 @@ impl OptunaDistribution {
             Self::Float { low, high, log } => {
                 ("FloatDistribution", json!({"step": null, "low": low, "high": high, "log": log}))
             }
-            Self::Categorical(choices) => ("CategoricalDistribution", json!({ "choices": choices })),
+            Self::Categorical(choices) => {
+                let shown = |choice: &Value| choice.as_str().map_or_else(|| choice.clone(), |text| clean(text).into());
+                let choices: Vec<Value> = choices.iter().map(shown).collect();
+                ("CategoricalDistribution", json!({ "choices": choices }))
+            }
         };
         json!({"name": name, "attributes": attributes}).to_string()
     }

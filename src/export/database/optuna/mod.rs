@@ -109,7 +109,7 @@ fn trial_rows(study: &StudyContent<'_>) -> Vec<TableRows> {
             started.into(),
             ended.into(),
         ]);
-        let texts = trial.texts.iter().map(|(name, text)| (*name, json!(text)));
+        let texts = trial.texts().into_iter().map(|(name, text)| (name, json!(text)));
         let numbers = trial.numbers.iter().map(|(name, number)| (*name, json!(number)));
         for (name, value) in texts.chain(numbers) {
             user.push([id.into(), name.into(), value.to_string().into()]);
