@@ -135,6 +135,11 @@ impl TrialContent {
         in_order(self.texts.clone(), &FIRST_OF_TRIAL)
     }
 
+    /// Returns the reason for the lack of a comparable measurement, or the broken limits.
+    pub(super) fn shortcoming(&self) -> Option<&str> {
+        self.texts.get("reason").or_else(|| self.texts.get("broken_limits")).map(String::as_str)
+    }
+
     fn ended(scored: &ScoredTrial, constraints: &[Constraint], context: Option<&StoredContext>) -> Self {
         let trial = &scored.trial;
         let mut content = Self::begun(&trial.proposal, &trial.launch, &trial.started_at, context);

@@ -1,6 +1,7 @@
 //! Exports a study as a storage of Optuna, which `optuna-dashboard` opens.
 
 mod distribution;
+mod note;
 
 use std::collections::BTreeMap;
 
@@ -59,6 +60,9 @@ fn study_rows(study: &StudyContent<'_>) -> Vec<TableRows> {
     let mut system = TableRows::new("study_system_attributes", columns);
     let names = json!([clean(study.report.metric())]);
     system.push([STUDY.into(), "study:metric_names".into(), names.to_string().into()]);
+    for (key, value) in note::attributes(study) {
+        system.push([STUDY.into(), key.into(), value.to_string().into()]);
+    }
     let mut user = TableRows::new("study_user_attributes", columns);
     for (name, text) in study.texts() {
         user.push([STUDY.into(), name.into(), json!(text).to_string().into()]);
