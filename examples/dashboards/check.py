@@ -150,24 +150,25 @@ def add_states(database):
     """Adds what a quick study lacks: a rejected and a running trial, with control characters in their texts, and a trial
     that keeps the limit for certain."""
     database = sqlite3.connect(database)
-    ((study, number),) = database.execute("SELECT study_id, max(number) FROM trials").fetchall()
+    ((number,),) = database.execute("SELECT max(number) FROM trials").fetchall()
+    measured = "SELECT min(number) FROM trials WHERE state = 'measured' AND number > 0"
     columns = "study_id, proposed_by, config, command, env, started_at, elapsed_s, accepted_changes"
     text = "it's \"one\" \x1b[2J\u202e"
     for index, state, reason in [(1, "rejected", text), (2, "running", None)]:
         database.execute(
             f"INSERT INTO trials ({columns}, number, state, reason_code, reason, why) "
-            f"SELECT {columns}, ?, ?, ?, ?, ? FROM trials WHERE number = 1",
+            f"SELECT {columns}, ?, ?, ?, ?, ? FROM trials WHERE number = ({measured})",
             (number + index, state, reason and "R1", reason, text),
         )
     database.execute(
         f"INSERT INTO trials ({columns}, number, state, value, violation) "
-        f"SELECT {columns}, ?, 'measured', value, 0 FROM trials WHERE number = 1",
+        f"SELECT {columns}, ?, 'measured', value, 0 FROM trials WHERE number = ({measured})",
         (number + 3,),
     )
     metrics = "json_set(metrics, '$.p95_itl_ms', 0.25)"
     database.execute(
-        f"INSERT INTO measurements SELECT study_id, ?, 0, 'trial', {metrics} FROM measurements WHERE number = 1 "
-        "AND kind = 'trial'",
+        f"INSERT INTO measurements SELECT study_id, ?, 0, 'trial', {metrics} FROM measurements "
+        f"WHERE kind = 'trial' AND number = ({measured} AND number < {number + 3})",
         (number + 3,),
     )
     database.commit()

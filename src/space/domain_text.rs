@@ -28,7 +28,8 @@ fn range(text: &str) -> Option<Domain> {
             "powers of two" => scale = IntScale::PowerOfTwo,
             "logarithmic" => scale = IntScale::Log,
             _ => {
-                multiple_of = part.strip_prefix("multiples of ")?.parse().ok().filter(|multiple: &i64| *multiple > 0)?
+                let multiple: i64 = part.strip_prefix("multiples of ")?.parse().ok()?;
+                multiple_of = (multiple > 0).then_some(multiple)?;
             }
         }
     }

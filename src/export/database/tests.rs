@@ -121,16 +121,18 @@ async fn attribute(connection: &mut SqliteConnection, number: u32, key: &str) ->
     text.map(|text| serde_json::from_str(&text).unwrap())
 }
 
+/// Number, state, value, constraints, start and end of a trial of Optuna.
+type OptunaRow = (u32, String, Option<f64>, Option<String>, Option<String>, Option<String>);
+
 #[tokio::test]
 async fn optuna_has_a_trial_for_each_trial_with_state_value_and_limits() {
     let directory = tempfile::tempdir().unwrap();
     let (store, study) = store_study(directory.path(), &definition()).await;
     let mut file = exported("optuna", &store, study, &directory.path().join("o.db")).await;
-    type Row = (u32, String, Option<f64>, Option<String>, Option<String>, Option<String>);
     let query = "SELECT number, state, value, system.value_json, datetime_start, datetime_complete FROM trials \
                  LEFT JOIN trial_values USING (trial_id) \
                  LEFT JOIN trial_system_attributes AS system USING (trial_id) ORDER BY number";
-    let rows: Vec<Row> = sqlx::query_as(query).fetch_all(&mut file).await.unwrap();
+    let rows: Vec<OptunaRow> = sqlx::query_as(query).fetch_all(&mut file).await.unwrap();
     let states: Vec<_> = rows.iter().map(|row| (row.1.as_str(), row.2)).collect();
     let expected = [
         ("COMPLETE", Some(250.0)),
@@ -188,10 +190,10 @@ async fn optuna_has_the_parameters_with_the_scales_of_the_space() {
     let query = "SELECT param_name, param_value, distribution_json FROM trial_params WHERE trial_id = 2";
     let rows: Vec<(String, f64, String)> = sqlx::query_as(query).fetch_all(&mut file).await.unwrap();
     let rows: BTreeMap<_, _> = rows.into_iter().map(|(name, value, json)| (name, (value, json))).collect();
-    let value = |name: &str| rows[name].0;
+    let value = |name: &str| rows[name].0.to_string();
     assert_eq!(rows.len(), 5, "fixed flags are no parameters: {rows:?}");
-    assert_eq!(["max-num-seqs", "gpu-memory-utilization"].map(value), [2.0, 0.75]);
-    assert_eq!(["kv-cache-dtype", "enable-prefix-caching"].map(value), [1.0, 1.0], "indices of choices");
+    assert_eq!(["max-num-seqs", "gpu-memory-utilization"].map(value), ["2", "0.75"]);
+    assert_eq!(["kv-cache-dtype", "enable-prefix-caching"].map(value), ["1", "1"], "indices of choices");
     let attributes = |name: &str| serde_json::from_str::<Json>(&rows[name].1).unwrap()["attributes"].clone();
     assert_eq!(attributes("max-num-seqs"), json!({"low": 1, "high": 1024, "log": true, "step": 1}));
     assert_eq!(attributes("gpu-memory-utilization"), json!({"low": 0.5, "high": 0.98, "log": false, "step": null}));

@@ -1,4 +1,4 @@
-//! Exports a study as a tracking store of MLflow: an experiment with one run for each trial.
+//! Exports a study as a tracking store of `MLflow`: an experiment with one run for each trial.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::{DatabaseExporter, SqlCell, StudyContent, TableRows};
 
 pub(super) struct MlflowExporter;
 
-/// The experiment of the study. MLflow creates one with the number 0 if it is absent.
+/// The experiment of the study. `MLflow` creates one with the number 0 if it is absent.
 const EXPERIMENT: i64 = 1;
 
 /// The name of the experiment with the number 0.
@@ -173,7 +173,7 @@ fn param_rows(study: &StudyContent<'_>, ids: &RunIds) -> TableRows {
     params
 }
 
-/// Returns a name with the characters that MLflow allows in keys.
+/// Returns a name with the characters that `MLflow` allows in keys.
 fn key(name: &str) -> String {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_-. :/".contains(c);
     let name = name.chars().map(|c| if is_allowed(c) { c } else { '_' }).collect::<String>();

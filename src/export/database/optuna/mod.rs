@@ -89,7 +89,7 @@ fn state(trial: &TrialContent) -> &'static str {
     }
 }
 
-/// Returns an instant as SQLAlchemy stores it, in UTC.
+/// Returns an instant as `SQLAlchemy` stores it, in UTC.
 fn date(milliseconds: Option<i64>) -> Option<String> {
     let instant = jiff::Timestamp::from_millisecond(milliseconds?).ok()?;
     Some(instant.strftime("%Y-%m-%d %H:%M:%S%.6f").to_string())
