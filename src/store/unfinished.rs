@@ -1,7 +1,7 @@
 //! Trials without an outcome: launched or waiting for a slot, or interrupted.
 
 use super::{Store, StoreError, Study};
-use crate::trial::{LaunchCommand, Origin, Proposal};
+use crate::trial::{CommandLine, LaunchCommand, Origin, Proposal};
 
 /// A trial without an outcome.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ impl Store {
         let read = |(number, origin, why, expected_gain, config, command, env, started_at): Row| {
             let corrupt = |error| self.corrupt(&study.name, i64::from(number), &error);
             let config = serde_json::from_str(&config).map_err(corrupt)?;
-            let command: Vec<String> = serde_json::from_str(&command).map_err(corrupt)?;
+            let command = CommandLine::from_words(serde_json::from_str(&command).map_err(corrupt)?);
             let launch = LaunchCommand::redacted(&command, serde_json::from_str(&env).map_err(corrupt)?);
             let proposal = Proposal { number, origin: Origin::from_name(origin), why, expected_gain, config };
             Ok(UnfinishedTrial { proposal, launch, started_at })
@@ -54,7 +54,7 @@ mod tests {
                 started_at: "2030-01-02T03:04:05.000Z",
                 log: directory.path(),
             };
-            store.begin(study.id, &begin).await.unwrap();
+            store.begin_trial(study.id, &begin).await.unwrap();
         }
         let ended = Trial::example(0, "auto", Outcome::Measured(Measurement::default()));
         store.append(study.id, &ended, Score::Failed).await.unwrap();

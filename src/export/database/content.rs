@@ -14,7 +14,8 @@ use crate::report::{gain_text, value_text};
 use crate::store::{ScoredTrial, Store, StoreError, StoredContext, UnfinishedTrial};
 use crate::study_report::StudyReport;
 use crate::trial::{
-    LaunchCommand, Measurement, Outcome, Proposal, REDACTED, SERVER_NAMES, is_secret, redact, without_controls,
+    CommandLine, LaunchCommand, Measurement, Outcome, Proposal, REDACTED, SERVER_NAMES, is_secret, redact,
+    without_controls,
 };
 
 /// Texts about a study that come first, because dashboards show a few of them at a time.
@@ -100,7 +101,7 @@ impl<'a> StudyContent<'a> {
         }
         match self.report.winner() {
             Some(winner) => {
-                let ranked = &winner.standing.ranked;
+                let ranked = &winner.results.ranked;
                 let trial = &ranked.first.trial;
                 let value = value_text(self.report.metric(), ranked);
                 texts.insert("winner", clean(&format!("trial {}: {value}", trial.proposal.number)));
@@ -321,7 +322,7 @@ fn redacted_json(json: Json) -> Json {
         Json::Array(values) => {
             let words: Option<Vec<_>> = values.iter().map(|value| value.as_str().map(str::to_owned)).collect();
             match words {
-                Some(words) => LaunchCommand::redacted(&words, BTreeMap::new()).command.into(),
+                Some(words) => LaunchCommand::redacted(&CommandLine::from_words(words), BTreeMap::new()).command.into(),
                 None => values.into_iter().map(redacted_json).collect(),
             }
         }

@@ -48,7 +48,7 @@ fn measurement(output_tokens: u64, p99: f64) -> Measurement {
         duration_s: 2.0,
         total_output_tokens: output_tokens,
         ttft_ms: Some(Distribution { p99, ..Distribution::default() }),
-        good: Some(4),
+        good_requests: Some(4),
         ..Measurement::default()
     }
 }
@@ -68,7 +68,7 @@ fn trial(number: u32, origin: &'static str, outcome: Outcome) -> Trial {
     let env = [("OMP_NUM_THREADS", "8"), ("HF_TOKEN", "an-old-secret")];
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let mut trial = Trial::example(number, origin, outcome).with_config(config);
-    trial.launch = LaunchCommand { command, env };
+    trial.launch = LaunchCommand { command, parts: None, env };
     trial.elapsed_s = 1.5;
     trial
 }
@@ -79,7 +79,7 @@ async fn store_study(directory: &Path, definition: &Json) -> (Store, Study) {
     let study = store.create_study("night", definition, &Host::detect()).await.unwrap();
     let rejection = Rejection { rule: "R1".to_owned(), message: HOSTILE.to_owned() };
     let failure = Failure { kind: FailureKind::Crash, message: format!("ended with {KEY}") };
-    let over = Measurement { good: Some(1), ..measurement(900, 150.0) };
+    let over = Measurement { good_requests: Some(1), ..measurement(900, 150.0) };
     for (trial, score) in [
         (trial(0, "baseline", Outcome::Measured(measurement(500, 50.0))), Score::Feasible { value: 250.0 }),
         (trial(1, "auto", Outcome::Measured(over)), Score::Infeasible { violation: 1.0, value: 450.0 }),
@@ -96,7 +96,7 @@ async fn store_study(directory: &Path, definition: &Json) -> (Store, Study) {
         started_at: "2030-01-02T03:04:05.678Z",
         log: directory,
     };
-    store.begin(study.id, &begin).await.unwrap();
+    store.begin_trial(study.id, &begin).await.unwrap();
     (store, study)
 }
 
