@@ -36,8 +36,9 @@ pub mod preflight;
 mod telemetry;
 mod metrics;
 
-// Store trials, read study files, predict results, and run studies.
+// Store trials, read study files and deployments, predict results, and run studies.
 pub mod store;
+pub mod deployment;
 pub mod job;
 pub mod predict;
 pub mod execution;

@@ -63,6 +63,22 @@ pub const QUANTITIES: [&str; 12] = [
     "requests_finished",
 ];
 
+/// The content of a file of flags.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigFileFlags {
+    /// The model, if the file names it.
+    pub model: Option<String>,
+    /// All other entries as arguments of the command line.
+    pub words: Vec<String>,
+}
+
+/// The reason why a file of flags cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigFileProblem {
+    pub line: usize,
+    pub problem: String,
+}
+
 /// Helper program that runs in the engine's Python installation. It reports whether the engine accepts a command line,
 /// without a start of the server (module `preflight`).
 #[derive(Clone, Debug)]

@@ -12,6 +12,7 @@ mod python;
 mod reported;
 mod normalized_message;
 mod simulated;
+mod starts;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -28,7 +29,10 @@ use crate::rule::EngineRules;
 use crate::trial::{CommandLine, Failure};
 
 pub use access::take_api_keys;
-pub use capability::{LogReader, MetricsPage, ModelNameCheck, PreflightProgram, QUANTITIES, Readiness, TwinModel};
+pub use capability::{
+    ConfigFileFlags, ConfigFileProblem, LogReader, MetricsPage, ModelNameCheck, PreflightProgram, QUANTITIES,
+    Readiness, TwinModel,
+};
 pub use environment::{environment, is_variable};
 pub(crate) use evidence::EXTERNAL_SIGNALS;
 pub use evidence::{EngineEvidence, ProcessExit};
@@ -42,6 +46,7 @@ pub use placeholder::{
 pub use python::python_of;
 pub use reported::ReportedConfig;
 pub use simulated::SimulatedLaunch;
+pub use starts::ServerStarts;
 
 /// The inputs of a launch's command line.
 #[derive(Clone, Copy, Debug)]
@@ -164,6 +169,20 @@ pub trait Engine: Send + Sync + fmt::Debug {
         _find: &dyn Fn(&str) -> Option<PathBuf>,
     ) -> Result<Vec<String>, String> {
         Ok(words)
+    }
+
+    /// Reads the text of a file of flags. `None` if the engine has no such files.
+    fn read_config_file(
+        &self,
+        _text: &str,
+        _version: EngineVersion,
+    ) -> Option<Result<ConfigFileFlags, ConfigFileProblem>> {
+        None
+    }
+
+    /// Returns the commands and images that start the engine's server. `None` if they are not known.
+    fn server_starts(&self) -> Option<&'static ServerStarts> {
+        None
     }
 
     /// Returns whether the command itself passes a file of flags, which `inline_config_file` does not receive.

@@ -152,6 +152,12 @@ impl FlagBook {
 }
 
 impl FlagTable {
+    /// Returns the release of the table.
+    #[must_use]
+    pub fn release(self) -> EngineVersion {
+        self.column.release
+    }
+
     /// Returns the flag with this name or alias in this release.
     #[must_use]
     pub fn find(self, name: &str) -> Option<Flag> {

@@ -9,7 +9,8 @@ use super::EngineKind;
 use super::vllm::VllmEngine;
 use crate::config::Config;
 use crate::engine::{
-    Engine, EngineEvidence, LaunchSpec, LogReader, MetricsPage, Readiness, SimulatedLaunch, TwinModel,
+    ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, LaunchSpec, LogReader, MetricsPage, Readiness,
+    ServerStarts, SimulatedLaunch, TwinModel,
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
@@ -57,6 +58,18 @@ impl Engine for SimEngine {
         find: &dyn Fn(&str) -> Option<PathBuf>,
     ) -> Result<Vec<String>, String> {
         VllmEngine.inline_config_file(words, version, find)
+    }
+
+    fn read_config_file(
+        &self,
+        text: &str,
+        version: EngineVersion,
+    ) -> Option<Result<ConfigFileFlags, ConfigFileProblem>> {
+        VllmEngine.read_config_file(text, version)
+    }
+
+    fn server_starts(&self) -> Option<&'static ServerStarts> {
+        VllmEngine.server_starts()
     }
 
     fn passes_config_file(&self, command: &[String]) -> bool {

@@ -7,6 +7,7 @@ use saphyr::{MarkedYaml, ScalarStyle, YamlData, YamlLoader};
 use saphyr_parser::Parser;
 use serde_json::{Map, Value as Json};
 
+use crate::engine::{ConfigFileFlags, ConfigFileProblem};
 use crate::flag::FlagTable;
 
 const FLAG: &str = "--config";
@@ -52,8 +53,9 @@ pub(super) fn inline_config_file(
     }
     let file = find(written).ok_or_else(|| ConfigFileError::Missing(written.to_owned()))?;
     let text = std::fs::read_to_string(&file).map_err(|error| ConfigFileError::Read { file: file.clone(), error })?;
-    let read = flags(&text, table);
-    let mut all = read.map_err(|(line, problem)| ConfigFileError::Line { file, line, problem })?;
+    let read = read_config_file(&text, table);
+    let read = read.map_err(|ConfigFileProblem { line, problem }| ConfigFileError::Line { file, line, problem })?;
+    let mut all = read.words;
     let taken = if behind.is_some() { 2 } else { 1 };
     all.extend(words[..at].iter().chain(&words[at + taken..]).cloned());
     Ok(all)
@@ -73,7 +75,15 @@ pub(super) fn passes_config_file(command: &[String]) -> bool {
 /// The number of a line and its problem.
 type Problem = (usize, String);
 
-fn flags(text: &str, table: FlagTable) -> Result<Vec<String>, Problem> {
+/// Reads the text of a file of flags.
+///
+/// # Errors
+/// If the text is not a mapping of flags to values that vLLM reads.
+pub(super) fn read_config_file(text: &str, table: FlagTable) -> Result<ConfigFileFlags, ConfigFileProblem> {
+    flags(text, table).map_err(|(line, problem)| ConfigFileProblem { line, problem })
+}
+
+fn flags(text: &str, table: FlagTable) -> Result<ConfigFileFlags, Problem> {
     let mut loader = YamlLoader::<MarkedYaml<'_>>::default();
     // The library resolves scalars by YAML 1.2, but PyYAML by 1.1. Of two equal keys PyYAML uses the later.
     loader.early_parse(false);
@@ -91,11 +101,12 @@ fn flags(text: &str, table: FlagTable) -> Result<Vec<String>, Problem> {
     let YamlData::Mapping(mapping) = &root.data else {
         return Err((line(&root), "the file is not a mapping of flags to values".to_owned()));
     };
-    let mut words = Vec::new();
+    let (mut model, mut words) = (None, Vec::new());
     for (key, value) in mapping {
         let name = name(key)?;
         // The model of the command line takes precedence over the file's, and every launch has one there.
         if name == "model" {
+            model = Some(python_text(&value_of(value)?));
             continue;
         }
         let flag = format!("--{name}");
@@ -119,7 +130,7 @@ fn flags(text: &str, table: FlagTable) -> Result<Vec<String>, Problem> {
             scalar => words.extend([flag, python_text(&scalar)]),
         }
     }
-    Ok(words)
+    Ok(ConfigFileFlags { model, words })
 }
 
 fn line(node: &MarkedYaml<'_>) -> usize {
@@ -211,7 +222,7 @@ mod tests {
     }
 
     fn read(text: &str) -> Result<String, Problem> {
-        flags(text, table()).map(|words| words.join(" "))
+        flags(text, table()).map(|flags| flags.words.join(" "))
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::compile_key::compile_key;
-use self::config_file::{inline_config_file, passes_config_file};
+use self::config_file::{inline_config_file, passes_config_file, read_config_file};
 pub use self::defaults::resolve_config;
 pub use self::flags::FLAGS;
 use self::log::{VllmLog, diagnose};
@@ -22,8 +22,8 @@ pub use self::twin::TWIN;
 use super::EngineKind;
 use crate::config::Config;
 use crate::engine::{
-    Engine, EngineEvidence, LaunchSpec, LogReader, MetricsPage, ModelNameCheck, PreflightProgram, Readiness, TwinModel,
-    python_of,
+    ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, LaunchSpec, LogReader, MetricsPage, ModelNameCheck,
+    PreflightProgram, Readiness, ServerStarts, TwinModel, python_of,
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
@@ -51,6 +51,19 @@ pub(super) struct VllmEngine;
 /// the engine first.
 const PRINT_VERSION: &str = "import importlib.metadata; print(importlib.metadata.version('vllm'))";
 
+/// The commands and images that start vLLM's server. The images' entry point was the module
+/// `vllm.entrypoints.openai.api_server` first, and is `vllm serve` now (`docker/Dockerfile`). Both have the same flags.
+static STARTS: ServerStarts = ServerStarts {
+    program: &["vllm", "serve"],
+    modules: &[
+        &["vllm.entrypoints.openai.api_server"],
+        &["vllm.entrypoints.cli.main", "serve"],
+        &["vllm.entrypoints.api_server"],
+        &["vllm", "serve"],
+    ],
+    images: &["vllm-openai", "vllm-cpu", "vllm-rocm", "vllm-tpu", "vllm-xpu"],
+};
+
 /// Wrappers that run the engine on this machine and in the same environment.
 const TRANSPARENT: [&str; 6] = ["chrt", "ionice", "nice", "numactl", "stdbuf", "taskset"];
 
@@ -74,6 +87,18 @@ impl Engine for VllmEngine {
         find: &dyn Fn(&str) -> Option<PathBuf>,
     ) -> Result<Vec<String>, String> {
         inline_config_file(words, FLAGS.for_version(version), find).map_err(|error| error.to_string())
+    }
+
+    fn read_config_file(
+        &self,
+        text: &str,
+        version: EngineVersion,
+    ) -> Option<Result<ConfigFileFlags, ConfigFileProblem>> {
+        Some(read_config_file(text, FLAGS.for_version(version)))
+    }
+
+    fn server_starts(&self) -> Option<&'static ServerStarts> {
+        Some(&STARTS)
     }
 
     fn passes_config_file(&self, command: &[String]) -> bool {

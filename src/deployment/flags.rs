@@ -1,0 +1,71 @@
+//! The flags of a deployment as a configuration of one release.
+
+use super::arguments::is_flag;
+use super::{Deployment, DeploymentError};
+use crate::config::Config;
+use crate::flag::{FlagError, FlagTable};
+
+/// The flags of a deployment as one release reads them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeploymentFlags {
+    /// All flags with their values.
+    pub config: Config,
+    /// The names under which requests address the model. Empty if it has its own name only.
+    pub served_names: Vec<String>,
+    /// The names of `LoRA` adapters, which requests may address as well.
+    pub adapters: Vec<String>,
+}
+
+impl Deployment {
+    /// Reads the flags as the release of `table` does.
+    ///
+    /// # Errors
+    /// If the release does not have a flag or does not accept its value. The error names each such flag, and the most
+    /// similar flag that the release has.
+    pub fn configuration(&self, table: FlagTable) -> Result<DeploymentFlags, DeploymentError> {
+        let (config, errors) = table.parse_lenient(&self.args);
+        if errors.is_empty() {
+            let served_names = self.values_of("served-model-name");
+            return Ok(DeploymentFlags { config, served_names, adapters: self.lora_modules() });
+        }
+        let problems: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        let is_unknown = errors.iter().any(|error| matches!(error, FlagError::Unknown { .. }));
+        let hint = if is_unknown {
+            "remove the flag from the deployment, or install the release that the deployment runs"
+        } else {
+            "correct the value in the deployment"
+        };
+        Err(DeploymentError {
+            place: self.source.place.clone(),
+            line: self.source.line,
+            problem: format!("release {} does not accept the flags: {}", table.release(), problems.join("; ")),
+            hint: Some(hint.to_owned()),
+        })
+    }
+
+    /// Returns the names of the `LoRA` adapters that the deployment serves. A module is `NAME=PATH` or a JSON object.
+    #[must_use]
+    pub fn lora_modules(&self) -> Vec<String> {
+        let name = |module: String| match serde_json::from_str::<serde_json::Value>(&module) {
+            Ok(json) => json.get("name")?.as_str().map(str::to_owned),
+            Err(_) => module.split_once('=').map(|(name, _)| name.to_owned()),
+        };
+        self.values_of("lora-modules").into_iter().filter_map(name).collect()
+    }
+
+    /// Returns the values of a flag that takes several.
+    fn values_of(&self, name: &str) -> Vec<String> {
+        let mut values = Vec::new();
+        let mut is_within = false;
+        for word in &self.args {
+            if is_flag(word) {
+                let (flag, attached) = word.split_once('=').map_or((word.as_str(), None), |(a, b)| (a, Some(b)));
+                is_within = flag.trim_start_matches('-').replace('_', "-") == name;
+                values.extend(attached.filter(|_| is_within).map(str::to_owned));
+            } else if is_within {
+                values.push(word.clone());
+            }
+        }
+        values
+    }
+}
