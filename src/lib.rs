@@ -45,6 +45,7 @@ pub mod execution;
 pub mod prior;
 mod optimize;
 pub mod tuner;
+mod import;
 
 // Report results and export configurations.
 mod study_report;

@@ -6,12 +6,15 @@ use clap::Args;
 
 use super::GlobalOptions;
 use super::failure::{CommandFailure, INVALID, USAGE};
-use super::output::print;
+use super::folder::write_folder;
+use super::output::{note, print};
 use super::query::{StudyChoice, find_trial, no_winner};
 use crate::export::{
     DATABASE_EXPORTERS, DatabaseExporter, EXPORTERS, ExportedTrial, StudyContent, find, find_database, write_database,
 };
-use crate::store::{RankedConfiguration, Store};
+use crate::import::{GpuMemoryUse, MEMORY_FILE, TOTAL_MEMORY};
+use crate::stats::f64_to_u64;
+use crate::store::{RankedConfiguration, ScoredTrial, Store};
 use crate::study_report::{ConfigurationResults, NoWinner, StudyReport};
 use crate::trial::Outcome;
 
@@ -31,7 +34,7 @@ pub(super) struct ExportCommand {
     trial: Option<u32>,
     #[command(flatten)]
     which: StudyChoice,
-    /// File to write. Default: standard output.
+    /// File to write, or folder of run-dir. Default: standard output.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -75,6 +78,29 @@ impl ExportCommand {
         }
         // Every value that clap accepts is a registered format.
         let Some(exporter) = find(&self.format) else { return Err(CommandFailure::new(USAGE, "unknown format")) };
+        let number = scored.trial.proposal.number;
+        if scored.trial.launch.command.is_empty() && self.format != "json" {
+            let message = format!("trial {number} was imported without its launch line");
+            return Err(
+                CommandFailure::new(INVALID, message).with_hint("export a trial with a command, or --format json")
+            );
+        }
+        if exporter.is_folder() {
+            let winner = ExportedTrial { report: &report, scored: &scored, results: standing.as_ref() };
+            let Some(path) = &self.output else {
+                let message = format!("--format {} writes a folder", self.format);
+                return Err(CommandFailure::new(USAGE, message).with_hint("name a new folder with -o"));
+            };
+            if scored.trial.outcome.measurement().is_none() {
+                let message = format!("trial {number} was not measured, so that it has no results to write");
+                return Err(CommandFailure::new(INVALID, message).with_hint("export a trial that was measured"));
+            }
+            let memory = memory_use(&store, &report, &scored).await?;
+            if memory.is_none() {
+                note(global, &format!("the GPU memory of trial {number} is unknown: {MEMORY_FILE} is left out"));
+            }
+            return write_folder(path, &exporter.files(&winner, memory));
+        }
         let text = exporter.export(&ExportedTrial { report: &report, scored: &scored, results: standing.as_ref() });
         let Some(path) = self.output else { return print(&text) };
         write(&path, &text, exporter.executable()).map_err(|error| {
@@ -106,6 +132,23 @@ impl ExportCommand {
             .await
             .map_err(|error| CommandFailure::unexpected(error.to_string()).with_hint(error.hint()))
     }
+}
+
+/// Returns the memory that the trial used on its fullest GPU, and the memory of its smallest one. `None` without a GPU.
+async fn memory_use(
+    store: &Store,
+    report: &StudyReport,
+    scored: &ScoredTrial,
+) -> Result<Option<GpuMemoryUse>, CommandFailure> {
+    const MIB: u64 = 1 << 20;
+    let mib = |gib: f64| f64_to_u64((gib * 1024.0).round());
+    let metric = |name: &str| scored.trial.outcome.measurement()?.metric(name);
+    let imported = metric(TOTAL_MEMORY).map(mib);
+    let contexts = store.contexts(&report.study).await?;
+    let context = contexts.get(&scored.trial.proposal.number).and_then(|stored| stored.context.as_ref());
+    let total = context.and_then(|context| context.device.memory).map(|bytes| bytes / MIB).or(imported);
+    let used = metric("gpu_memory_gib_max").map(mib);
+    Ok(used.zip(total).map(|(used_mib, total_mib)| GpuMemoryUse { used_mib, total_mib }))
 }
 
 /// Writes a temporary file beside the target and renames it, so that a full disk does not leave half a script. A file

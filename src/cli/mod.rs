@@ -5,6 +5,8 @@ mod check;
 mod doctor;
 mod export;
 mod failure;
+mod folder;
+mod import;
 mod importance;
 mod optimize;
 mod output;
@@ -102,6 +104,8 @@ enum Command {
     Best(query::BestCommand),
     /// Show which parameters of a study matter, and the expected metric for their values.
     Importance(importance::ImportanceCommand),
+    /// Store results of earlier measurements as a study of imported trials.
+    Import(import::ImportCommand),
     /// Export the winning configuration, for instance as a script.
     Export(export::ExportCommand),
     /// Check this machine for problems that would stop a study.
@@ -144,6 +148,7 @@ async fn run(cli: Cli) -> Result<(), CommandFailure> {
         Command::Show(show) => show.run(&cli.global).await,
         Command::Best(best) => best.run(&cli.global).await,
         Command::Importance(importance) => importance.run(&cli.global).await,
+        Command::Import(import) => import.run(&cli.global).await,
         Command::Export(export) => export.run(&cli.global).await,
         Command::Doctor(doctor) => doctor.run(&cli.global).await,
         Command::Reap(reap) => reap.run(&cli.global).await,

@@ -2,8 +2,10 @@
 
 mod database;
 mod json;
+mod run_dir;
 mod shell;
 
+use crate::import::GpuMemoryUse;
 use crate::report::{expectation, gain_text, value_text};
 use crate::store::{RankedConfiguration, ScoredTrial};
 use crate::study_report::{ConfigurationResults, StudyReport};
@@ -36,10 +38,28 @@ pub(crate) trait Exporter: Sync {
 
     /// Returns the content of the file.
     fn export(&self, winner: &ExportedTrial<'_>) -> String;
+
+    /// Returns whether the export is a folder with the files of [`files`](Self::files).
+    fn is_folder(&self) -> bool {
+        false
+    }
+
+    /// Returns the files of a folder. `memory` is that of the trial's fullest GPU, if it is known.
+    fn files(&self, _winner: &ExportedTrial<'_>, _memory: Option<GpuMemoryUse>) -> Vec<ExportedFile> {
+        Vec::new()
+    }
+}
+
+/// A file of an export that is a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExportedFile {
+    /// Without a folder.
+    pub name: String,
+    pub content: String,
 }
 
 /// Every format.
-pub(crate) const EXPORTERS: [&dyn Exporter; 2] = [&shell::ShellExporter, &json::JsonExporter];
+pub(crate) const EXPORTERS: [&dyn Exporter; 3] = [&shell::ShellExporter, &json::JsonExporter, &run_dir::RunDirExporter];
 
 /// Returns the format with this name.
 #[must_use]

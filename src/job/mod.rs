@@ -40,7 +40,7 @@ pub use engine::EngineJob;
 pub use known_outcome::{known_outcome, measured_numbers, past_trial};
 pub use load::{LoadJob, repeated_prompts, repetition_warning, start_after};
 pub use model::ModelJob;
-pub use profile::{BenchProfile, ProfileRun};
+pub use profile::{BenchProfile, BenchTest, ProfileRun};
 pub use question::SamplerQuestion;
 pub use search::JobSearch;
 pub use slots::SlotsJob;

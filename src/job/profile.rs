@@ -24,6 +24,35 @@ pub struct ProfileRun {
     /// Its data files may be missing; [`BenchProfile::set_dataset`] sets them.
     pub spec: WorkloadSpec,
     pub load: LoadJob,
+    /// The table of vLLM's nightly benchmarks to which the run belongs.
+    pub test: BenchTest,
+}
+
+/// A kind of test of vLLM's nightly benchmarks. It decides the columns of a run's table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BenchTest {
+    /// Batches of a fixed size; the result is the end-to-end latency.
+    Latency,
+    /// All requests at once; the result is the throughput.
+    Throughput,
+    /// Requests that arrive one after the other.
+    #[default]
+    Serving,
+}
+
+impl BenchTest {
+    /// Every kind, in the order of the nightly benchmarks' report.
+    pub const ALL: [Self; 3] = [Self::Latency, Self::Throughput, Self::Serving];
+
+    /// Returns the name in profiles and in tables by columns.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Throughput => "throughput",
+            Self::Serving => "serving",
+        }
+    }
 }
 
 macro_rules! built_in {
@@ -32,7 +61,7 @@ macro_rules! built_in {
 
 impl BenchProfile {
     /// Names and texts of the profiles that ship in the binary.
-    pub const BUILT_IN: [(&'static str, &'static str); 11] = built_in![
+    pub const BUILT_IN: [(&'static str, &'static str); 12] = built_in![
         "high",
         "medium",
         "low",
@@ -44,6 +73,7 @@ impl BenchProfile {
         "nightly-serving",
         "nightly-latency",
         "nightly-throughput",
+        "nightly-speculative",
     ];
 
     /// Reads a profile: one of [`BUILT_IN`](Self::BUILT_IN) by its name, else a TOML file by its path.
@@ -103,7 +133,17 @@ fn read_run(section: &Section<'_>, paths: &StudyPaths) -> Result<ProfileRun, Doc
     let name = section.required("name")?;
     let load = section.section("load", LoadJob::read)?;
     let spec = section.section("workload", |workload| read_spec(workload, paths, &load))?;
-    Ok(ProfileRun { name, spec, load })
+    let test = read_test(section)?;
+    Ok(ProfileRun { name, spec, load, test })
+}
+
+fn read_test(section: &Section<'_>) -> Result<BenchTest, DocumentError> {
+    let Some(name) = section.optional::<String>("test")? else { return Ok(BenchTest::default()) };
+    let found = BenchTest::ALL.into_iter().find(|test| test.name() == name);
+    found.ok_or_else(|| {
+        let names = BenchTest::ALL.map(BenchTest::name).join(", ");
+        section.error("test", format!("{name:?} is not one of {names}"), None)
+    })
 }
 
 #[cfg(test)]
@@ -122,7 +162,11 @@ mod tests {
         for (name, _) in BenchProfile::BUILT_IN {
             let mut profile = BenchProfile::read(name).unwrap_or_else(|error| panic!("{error}"));
             let needs_file = profile.set_dataset(&root().join("tests/fixtures/sharegpt.json"));
-            assert_eq!(needs_file, ["nightly-serving", "nightly-throughput"].contains(&name), "{name}");
+            assert_eq!(
+                needs_file,
+                ["nightly-serving", "nightly-throughput", "nightly-speculative"].contains(&name),
+                "{name}"
+            );
             for run in profile.runs {
                 let chat = run.load.api == RequestApi::Chat;
                 let surroundings = WorkloadSurroundings {
@@ -155,11 +199,16 @@ mod tests {
         assert_eq!(requests("sweep-128000"), [1, 1, 1, 1]);
         for (name, _) in BenchProfile::BUILT_IN {
             let open = of(name).iter().all(|run| run.load.arrival == ArrivalPattern::AtOnce);
-            assert_eq!(open, !["nightly-serving", "nightly-latency"].contains(&name), "{name}");
+            assert_eq!(open, !["nightly-serving", "nightly-latency", "nightly-speculative"].contains(&name), "{name}");
         }
         let arrivals: Vec<_> = of("nightly-serving").into_iter().map(|run| run.load.arrival).collect();
         let rate = |per_s| ArrivalPattern::Rate { per_s, burstiness: 1.0 };
         assert_eq!(arrivals, [rate(1.0), rate(4.0), rate(16.0), ArrivalPattern::AtOnce]);
+        let [speculative] = &of("nightly-speculative")[..] else { panic!("it is one run") };
+        assert_eq!((&speculative.load.arrival, speculative.load.requests), (&rate(2.0), Some(200)));
+        for (name, test) in [("latency", BenchTest::Latency), ("throughput", BenchTest::Throughput)] {
+            assert!(of(&format!("nightly-{name}")).iter().all(|run| run.test == test), "{name}");
+        }
     }
 
     #[test]

@@ -9,6 +9,8 @@ mod startup;
 mod leftover;
 mod placement;
 mod predict;
+#[cfg(test)]
+mod read_back_tests;
 mod configuration_results;
 mod study;
 mod table;

@@ -180,6 +180,12 @@ pub(crate) fn show_text(study: &Study, scored: &ScoredTrial) -> String {
                 line(name, format!("{}{}", number(value), definition(name)));
             }
         }
+        // Of an imported result no telemetry is stored, and its metrics may have other names.
+        let is_other = |name: &&String| !crate::trial::Measurement::NAMES.contains(&name.as_str());
+        let others = measurement.reported.iter().filter(|(name, _)| is_other(name));
+        for (name, value) in others.chain(measurement.server.iter().filter(|_| !measurement.reported.is_empty())) {
+            line(name, number(*value));
+        }
         for (class, count) in &measurement.errors {
             line("errors", format!("{class}: {count}"));
         }

@@ -3,6 +3,7 @@
 mod check;
 mod context;
 mod disagreement;
+mod import;
 mod incident;
 mod judgement;
 mod measurement;

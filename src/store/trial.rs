@@ -84,7 +84,11 @@ impl Store {
     }
 }
 
-async fn write_record(connection: &mut SqliteConnection, study: i64, record: TrialRecord<'_>) -> sqlx::Result<()> {
+pub(super) async fn write_record(
+    connection: &mut SqliteConnection,
+    study: i64,
+    record: TrialRecord<'_>,
+) -> sqlx::Result<()> {
     let TrialRecord { trial, score, context, start, records } = record;
     let number = trial.proposal.number;
     if let Some(context) = context {

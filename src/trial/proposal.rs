@@ -35,6 +35,8 @@ pub enum Origin {
     Sampler(Cow<'static, str>),
     /// Another program, which reported a trial that it had not requested.
     Caller,
+    /// A document: the result was measured elsewhere.
+    Import,
     /// Any origin before the context changed. The trial's result does not count in the present context.
     EarlierContext,
 }
@@ -51,6 +53,7 @@ impl Origin {
             Self::RuleTest => "rule_test",
             Self::Sampler(name) => name,
             Self::Caller => "caller",
+            Self::Import => "import",
             Self::EarlierContext => "earlier context",
         }
     }
@@ -66,15 +69,16 @@ impl Origin {
             Self::Probe,
             Self::RuleTest,
             Self::Caller,
+            Self::Import,
             Self::EarlierContext,
         ];
         fixed.into_iter().find(|origin| origin.name() == name).unwrap_or(Self::Sampler(name))
     }
 
-    /// Returns whether a launch counts against the budget. Interference and probes do not.
+    /// Returns whether a launch counts against the budget. Interference, probes and imported results do not.
     #[must_use]
     pub fn counts_against_budget(&self) -> bool {
-        !matches!(self, Self::Interference | Self::Probe)
+        !matches!(self, Self::Interference | Self::Probe | Self::Import)
     }
 
     /// Returns whether the trial belongs to the search. The tuner's own trials do not.
@@ -137,6 +141,7 @@ mod tests {
             "probe",
             "rule_test",
             "caller",
+            "import",
             "earlier context",
             "tpe",
             "other",
@@ -149,14 +154,14 @@ mod tests {
     #[test]
     fn trials_of_the_tuner_itself_are_no_search_and_some_are_free() {
         let names = |is: fn(&Origin) -> bool| -> Vec<&str> {
-            let all =
-                ["baseline", "confirmation", "interference", "probe", "rule_test", "auto", "caller", "earlier context"];
-            all.into_iter().filter(|name| is(&Origin::from(*name))).collect()
+            let own = ["baseline", "confirmation", "interference", "probe", "rule_test"];
+            let all = own.into_iter().chain(["auto", "caller", "import", "earlier context"]);
+            all.filter(|name| is(&Origin::from(*name))).collect()
         };
         assert_eq!(names(Origin::is_search_trial), ["auto", "caller"]);
-        assert_eq!(names(|origin| !origin.counts_against_budget()), ["interference", "probe"]);
+        assert_eq!(names(|origin| !origin.counts_against_budget()), ["interference", "probe", "import"]);
         assert_eq!(names(|origin| !origin.is_ranked()), ["interference", "earlier context"]);
-        assert_eq!(names(Origin::blames_configuration), ["baseline", "confirmation", "auto", "caller"]);
+        assert_eq!(names(Origin::blames_configuration), ["baseline", "confirmation", "auto", "caller", "import"]);
         assert_eq!(names(Origin::runs_alone), ["baseline", "confirmation", "rule_test"]);
     }
 }

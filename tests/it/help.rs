@@ -17,6 +17,7 @@ fn help_texts_are_as_reviewed() {
         "trials",
         "show",
         "best",
+        "import",
         "importance",
         "export",
         "doctor",

@@ -11,11 +11,12 @@ use super::{BenchCommand, INTERRUPTED_END, RequestedRun, RunCriteria, target};
 use crate::cli::CommandFailure;
 use crate::cli::failure::USAGE;
 use crate::facts::{GpuReport, GpuSelection, Host};
+use crate::import::GpuMemoryUse;
 use crate::job::LoadJob;
 use crate::load::{ArrivalPattern, LoadPlan, LoadRun, LoadTarget, RunEnd};
 use crate::metrics::{PrecisionTarget, RunPart, Slo, SummaryOptions, WatchOptions, summarize};
 use crate::report::{BenchResult, number};
-use crate::stats::to_f64;
+use crate::stats::{f64_to_u64, to_f64};
 use crate::telemetry::{self, LoadSpan, TelemetryScope, is_local};
 use crate::trial::Measurement;
 
@@ -39,7 +40,7 @@ impl BenchCommand {
         stop: &watch::Receiver<bool>,
     ) -> Result<(BenchResult, LoadRun), CommandFailure> {
         let date = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
-        let RequestedRun { name, target, workload, plan, has_unique_prompts, judge } = asked;
+        let RequestedRun { name, target, workload, plan, has_unique_prompts, judge, test } = asked;
         let scope = (!self.output.no_telemetry).then(|| TelemetryScope::of_url(&target.base_url));
         let driven =
             drive::drive(&target, workload, plan.clone(), watch_options(&judge, &plan), scope, display, stop.clone())
@@ -72,7 +73,12 @@ impl BenchCommand {
             (_, Some(ending)) => ending.text,
             (RunEnd::Complete | RunEnd::Observer, None) => "complete".to_owned(),
         };
+        let memory = memory_use(&target, &measurement);
         let benchmark = BenchResult {
+            test,
+            memory,
+            request_timeout_s: plan.request_timeout.as_secs_f64(),
+            output_len: run.records.iter().map(|record| record.requested_tokens).max(),
             name,
             date,
             backend: target.dialect.name().to_owned(),
@@ -163,6 +169,16 @@ impl BenchCommand {
         // A machine without a GPU serves with its processor.
         GpuReport::read(&visible).map_or_else(|_| Host::detect().cpu, |report| report.names())
     }
+}
+
+/// Returns the memory that was in use on the fullest GPU of this machine, if the server runs on it.
+fn memory_use(target: &LoadTarget, measurement: &Measurement) -> Option<GpuMemoryUse> {
+    const MIB: u64 = 1 << 20;
+    let used_gib = measurement.server.get("gpu_memory_gib_max").filter(|_| is_local(&target.base_url))?;
+    let visible = GpuSelection::Visible(std::env::var("CUDA_VISIBLE_DEVICES").ok());
+    let report = GpuReport::read(&visible).ok()?;
+    let total = report.readings.iter().filter_map(|reading| Some(reading.memory.as_ref()?.total)).max()?;
+    Some(GpuMemoryUse { used_mib: f64_to_u64((used_gib * 1024.0).round()), total_mib: total / MIB })
 }
 
 /// Returns the conditions that end a run early: the precision of `--until`, too many failed requests, and a server that

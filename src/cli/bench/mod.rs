@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use super::failure::{CommandFailure, INTERRUPTED, NO_VALID_MEASUREMENT, USAGE};
 use super::output::print;
 use super::{GlobalOptions, signal};
-use crate::job::{BenchProfile, ProfileRun, repetition_warning, start_after};
+use crate::job::{BenchProfile, BenchTest, ProfileRun, repetition_warning, start_after};
 use crate::load::{LoadPlan, LoadTarget, RequestApi, RunEnd};
 use crate::metrics::{PrecisionTarget, RunPart, Slo};
 use crate::report::{BENCH_FORMATS, BenchResult, BenchRuns, benchmark_json};
@@ -57,6 +57,7 @@ struct RequestedRun {
     /// Whether no two of its prompts share a prefix. Hits in the server's prefix cache then come from earlier runs.
     has_unique_prompts: bool,
     judge: RunCriteria,
+    test: BenchTest,
 }
 
 /// The criteria that end a run and that decide whether its numbers are valid.
@@ -167,6 +168,7 @@ impl BenchCommand {
             plan,
             has_unique_prompts: spec.has_unique_prompts(),
             judge: judge.clone(),
+            test: BenchTest::default(),
         }])
     }
 
@@ -229,6 +231,7 @@ impl BenchCommand {
                 plan,
                 has_unique_prompts: run.spec.has_unique_prompts(),
                 judge: self.profile_criteria(&run.load, judge)?,
+                test: run.test,
             });
         }
         Ok(runs)

@@ -1,12 +1,12 @@
 //! Writes the tables of vLLM's nightly benchmarks by columns: `{"serving": {"GPU": {"0": ..., "1": ...}, ...}}`.
 //!
-//! `pandas.DataFrame.from_dict` reads each of the three tables. Latency and throughput are empty, because they describe
-//! runs without a server.
+//! `pandas.DataFrame.from_dict` reads each of the three tables. A table without a run is empty.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::table::{BenchColumn, COLUMNS};
+use super::table::{BenchColumn, columns};
 use super::{BenchResult, BenchRuns};
+use crate::job::BenchTest;
 
 pub(super) fn write(runs: BenchRuns<'_>) -> String {
     // A map with texts as keys and finite numbers as values always serializes.
@@ -17,31 +17,30 @@ pub(super) fn write(runs: BenchRuns<'_>) -> String {
 /// matters.
 struct Tables<'a>(&'a [BenchResult]);
 
-struct ServingTable<'a>(&'a [BenchResult]);
+struct TestTable<'a> {
+    test: BenchTest,
+    runs: Vec<&'a BenchResult>,
+}
 
-struct ColumnCells<'a>(&'a [BenchResult], BenchColumn);
-
-struct EmptyTable;
+struct ColumnCells<'a>(&'a [&'a BenchResult], BenchColumn);
 
 impl Serialize for Tables<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(3))?;
-        map.serialize_entry("latency", &EmptyTable)?;
-        map.serialize_entry("throughput", &EmptyTable)?;
-        map.serialize_entry("serving", &ServingTable(self.0))?;
-        map.end()
+        let table = |test: BenchTest| {
+            let runs = self.0.iter().filter(|run| run.test == test).collect();
+            (test.name(), TestTable { test, runs })
+        };
+        serializer.collect_map(BenchTest::ALL.map(table))
     }
 }
 
-impl Serialize for EmptyTable {
+impl Serialize for TestTable<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_map(Some(0))?.end()
-    }
-}
-
-impl Serialize for ServingTable<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(COLUMNS.iter().map(|(header, column)| (header, ColumnCells(self.0, *column))))
+        if self.runs.is_empty() {
+            return serializer.serialize_map(Some(0))?.end();
+        }
+        let columns = columns(self.test);
+        serializer.collect_map(columns.iter().map(|(header, column)| (header, ColumnCells(&self.runs, *column))))
     }
 }
 

@@ -1,18 +1,51 @@
-//! Writes the table of vLLM's nightly benchmarks, like their `tabulate(..., tablefmt="pipe")`.
+//! Writes the tables of vLLM's nightly benchmarks, like their `tabulate(..., tablefmt="pipe")`.
 //!
 //! Numbers have six significant digits and are aligned at their decimal points. A column is at least two characters
 //! wider than its header (python-tabulate, `MIN_PADDING`).
 
 use serde_json::Value as Json;
 
-use super::BenchRuns;
-use super::table::COLUMNS;
+use super::table::{HeadedColumn, RATES, columns};
+use super::{BenchResult, BenchRuns};
+use crate::job::BenchTest;
 
 const PADDING: usize = 2;
 
+/// Writes a table for each kind of test.
 pub(super) fn write(runs: BenchRuns<'_>) -> String {
-    let rows = runs.all();
-    let columns: Vec<_> = COLUMNS
+    tables(runs, columns)
+}
+
+/// Like [`write`], but the serving test has seven columns: the request rate, throughputs and medians.
+pub(super) fn write_rates(runs: BenchRuns<'_>) -> String {
+    tables(runs, |test| if test == BenchTest::Serving { RATES } else { columns(test) })
+}
+
+/// Writes the tables. A title stands above each if there are several.
+fn tables(runs: BenchRuns<'_>, columns: impl Fn(BenchTest) -> &'static [HeadedColumn]) -> String {
+    let of = |test| -> Vec<&BenchResult> { runs.all().iter().filter(|run| run.test == test).collect() };
+    let mut tables: Vec<_> = BenchTest::ALL
+        .into_iter()
+        .filter(|test| !of(*test).is_empty())
+        .map(|test| (test, table(&of(test), columns(test))))
+        .collect();
+    if tables.len() == 1 {
+        return tables.remove(0).1;
+    }
+    let titled = tables.into_iter().map(|(test, table)| format!("## {}\n\n{table}", title(test)));
+    titled.collect::<Vec<_>>().join("\n\n")
+}
+
+fn title(test: BenchTest) -> &'static str {
+    match test {
+        BenchTest::Latency => "Latency tests",
+        BenchTest::Throughput => "Throughput tests",
+        BenchTest::Serving => "Serving tests",
+    }
+}
+
+fn table(rows: &[&BenchResult], columns: &[HeadedColumn]) -> String {
+    let columns: Vec<_> = columns
         .iter()
         .map(|(header, column)| PaddedColumn::new(header, &rows.iter().map(|run| column.of(run)).collect::<Vec<_>>()))
         .collect();
@@ -33,7 +66,9 @@ struct PaddedColumn {
 
 impl PaddedColumn {
     fn new(header: &str, values: &[Json]) -> Self {
-        let numbers = !values.iter().any(Json::is_string);
+        // Python reads a column with `inf` as numbers.
+        let is_text = |value: &Json| value.as_str().is_some_and(|text| text != "inf");
+        let numbers = !values.iter().any(is_text);
         let mut cells: Vec<_> = values.iter().map(shown).collect();
         if numbers {
             align_points(&mut cells);

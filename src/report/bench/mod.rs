@@ -4,14 +4,19 @@
 mod columns;
 mod json;
 mod markdown;
+mod summary;
 mod table;
 mod text;
 
+#[cfg(test)]
+mod seed_tests;
 #[cfg(test)]
 mod tests;
 
 use serde_json::Value as Json;
 
+use crate::import::GpuMemoryUse;
+use crate::job::BenchTest;
 use crate::trial::Measurement;
 
 pub(crate) use json::benchmark_json;
@@ -20,6 +25,8 @@ pub(super) use text::client_line;
 /// One run with its settings and its measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct BenchResult {
+    /// The table of vLLM's nightly benchmarks to which the run belongs.
+    pub test: BenchTest,
     /// Name of the run in tables.
     pub name: String,
     /// The run's start in local time, as `vllm bench serve` writes it: `20260131-235959`.
@@ -41,6 +48,11 @@ pub(crate) struct BenchResult {
     pub ramp: Option<[f64; 3]>,
     /// Largest number of requests in flight; `None` without a limit.
     pub concurrency: Option<u64>,
+    pub request_timeout_s: f64,
+    /// The largest number of tokens that a reply was to have; `None` without a request.
+    pub output_len: Option<u32>,
+    /// Memory of the fullest GPU; `None` if the server has no GPU of this machine.
+    pub memory: Option<GpuMemoryUse>,
     pub seed: u64,
     /// Whether the numbers of the steady state were requested.
     pub steady: bool,
@@ -107,6 +119,16 @@ pub(crate) const BENCH_FORMATS: &[BenchFormat] = &[
         help: "The JSON of `vllm bench serve --save-result`, with additional fields",
         write: json::write,
     },
-    BenchFormat { name: "markdown", help: "The table of vLLM's nightly benchmarks", write: markdown::write },
-    BenchFormat { name: "columns", help: "The same table by columns, as JSON for pandas", write: columns::write },
+    BenchFormat { name: "markdown", help: "The tables of vLLM's nightly benchmarks", write: markdown::write },
+    BenchFormat { name: "columns", help: "The same tables by columns, as JSON for pandas", write: columns::write },
+    BenchFormat {
+        name: "rates",
+        help: "The table with seven columns of vLLM Ascend's nightly benchmarks: request rate and medians",
+        write: markdown::write_rates,
+    },
+    BenchFormat {
+        name: "summary",
+        help: "Used GPU memory, and JSON with averages and percentiles in seconds",
+        write: summary::write,
+    },
 ];

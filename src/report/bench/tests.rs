@@ -6,7 +6,7 @@ use super::markdown::general;
 use super::*;
 use crate::trial::Distribution;
 
-fn run() -> BenchResult {
+pub(super) fn run() -> BenchResult {
     let distribution = |mean: f64| Distribution {
         mean,
         median: mean - 0.5,
@@ -16,6 +16,10 @@ fn run() -> BenchResult {
         p99: mean + 3.0,
     };
     BenchResult {
+        test: BenchTest::Serving,
+        request_timeout_s: 30.0,
+        output_len: Some(200),
+        memory: Some(GpuMemoryUse { used_mib: 19_344, total_mib: 46_068 }),
         name: "random_inf".to_owned(),
         date: "20260131-235959".to_owned(),
         backend: "vllm".to_owned(),
@@ -52,7 +56,7 @@ fn run() -> BenchResult {
     }
 }
 
-fn format(name: &str) -> &'static BenchFormat {
+pub(super) fn format(name: &str) -> &'static BenchFormat {
     BENCH_FORMATS.iter().find(|format| format.name == name).unwrap()
 }
 
@@ -90,7 +94,7 @@ fn the_columns_have_one_entry_for_each_run_in_the_tables_order() {
         "{text}"
     );
     assert!(text.ends_with(r#""P99 ITL (ms)":{"0":69.5477,"1":null}}}"#), "{text}");
-    let places: Vec<_> = table::COLUMNS.iter().map(|(header, _)| text.find(&format!("{header:?}")).unwrap()).collect();
+    let places: Vec<_> = table::SERVING.iter().map(|(header, _)| text.find(&format!("{header:?}")).unwrap()).collect();
     assert!(places.is_sorted(), "{text}");
 }
 

@@ -14,6 +14,7 @@ impl Serialize for Measurement {
         let mut map = serializer.serialize_map(None)?;
         for name in Self::NAMES {
             let integer = match *name {
+                _ if !self.reported.is_empty() => None,
                 "completed" => Some(self.completed),
                 "failed" => Some(self.failed),
                 "total_input_tokens" => Some(self.total_input_tokens),
@@ -50,6 +51,9 @@ impl Serialize for Measurement {
         if self.approximate {
             map.serialize_entry("exact", &false)?;
         }
+        if !self.reported.is_empty() {
+            map.serialize_entry("reported", &self.reported)?;
+        }
         map.end()
     }
 }
@@ -61,6 +65,9 @@ impl<'de> Deserialize<'de> for Measurement {
         let (errors, confidence) = (object(&mut json, "errors")?, object(&mut json, "confidence")?);
         let (window, client) = (object(&mut json, "window")?, object(&mut json, "client")?);
         let server = object(&mut json, "server")?;
+        if let Some(reported) = object(&mut json, "reported")? {
+            return Ok(Self::of_reported(reported, server.unwrap_or_default()));
+        }
         let disturbed = json.remove("disturbed").map(serde_json::from_value).transpose().map_err(D::Error::custom)?;
         let integer = |name: &'static str| match json.get(name) {
             None | Some(Json::Null) => Ok(None),
@@ -94,6 +101,7 @@ impl<'de> Deserialize<'de> for Measurement {
             server: server.unwrap_or_default(),
             disturbed: disturbed.unwrap_or_default(),
             approximate: json.get("exact") == Some(&Json::Bool(false)),
+            reported: BTreeMap::new(),
         })
     }
 }

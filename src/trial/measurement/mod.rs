@@ -2,6 +2,7 @@
 
 mod json;
 mod part;
+mod reported;
 #[cfg(test)]
 mod tests;
 
@@ -62,6 +63,9 @@ pub struct Measurement {
     /// Whether some statistics were not computed from all values: ITL comes from a histogram of the whole run. In JSON
     /// it is `"exact": false`.
     pub approximate: bool,
+    /// Metrics of an imported result, by name, as the other program reported them. If there are any, they and the
+    /// server's values are all that is known: no throughput is computed from counts that the document may lack.
+    pub reported: BTreeMap<String, f64>,
 }
 
 /// The direction of improvement of a metric.
@@ -101,6 +105,9 @@ impl Measurement {
     /// lacks the metric.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
+        if !self.reported.is_empty() {
+            return reported::value(&self.reported, name).or_else(|| self.server.get(name).copied());
+        }
         let value = match name {
             "completed" => to_f64(self.completed),
             "failed" => to_f64(self.failed),

@@ -29,6 +29,7 @@ fn example() -> Measurement {
         server: BTreeMap::from([("anything".to_owned(), 0.5)]),
         disturbed: vec!["process 7 has come to GPU 0".to_owned()],
         approximate: true,
+        reported: BTreeMap::new(),
     }
 }
 
