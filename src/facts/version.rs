@@ -15,6 +15,10 @@ impl EngineVersion {
     /// Later than every release. It stands for a release that is not known yet.
     pub const LATEST: Self = Self::new(u32::MAX, 0, 0);
 
+    /// The end of a range of releases that has none. It is later than [`LATEST`](Self::LATEST), so that the range
+    /// contains that, too.
+    pub const UNBOUNDED: Self = Self::new(u32::MAX, u32::MAX, u32::MAX);
+
     // Releases that changed something that rules or defaults depend on.
     pub const V0_8: Self = Self::new(0, 8, 0);
     pub const V0_10: Self = Self::new(0, 10, 0);

@@ -1,7 +1,7 @@
 //! Pure checks of a configuration against the model, the engine's release and the device, before a launch.
 //!
 //! A rule's message contains the numbers that decide. It has the engine's own wording if the engine has a message for
-//! this case. Each family of rules is one file.
+//! this case. The rules themselves are in `engines/<engine>/rules`, one file for each family.
 
 mod candidate;
 mod engine_rules;
@@ -96,8 +96,8 @@ impl<'a> Facts<'a> {
         Some(engine.memory_launch(config, self, &engine.resolve(config, self)))
     }
 
-    /// Predicts the memory of a launch. `None` if too little is known. The prediction's failure probability is the
-    /// risk of a launch that no rule rejects.
+    /// Predicts the memory of a launch. `None` if too little is known. For a launch that no rule rejects, the
+    /// prediction's failure probability is its remaining risk of failing for lack of memory.
     #[must_use]
     pub fn predict_memory(&self, config: &Config) -> Option<MemoryPrediction> {
         self.engine?.predict_memory(config, self)
@@ -122,9 +122,17 @@ pub struct Candidate<'a> {
     pub facts: &'a Facts<'a>,
     /// The values that the engine works with.
     pub effective: ResolvedConfig,
-    /// The prediction of a launch that certainly fails for lack of memory, and whether it leaves no KV cache at all.
-    /// `None` inside the cell if the launch does not certainly fail. Two rules need it. The first of them computes it.
-    pub memory_failure: OnceCell<Option<(MemoryPrediction, bool)>>,
+    /// `None` inside the cell if the launch does not certainly fail for lack of memory. The first rule that needs it
+    /// computes it.
+    pub memory_failure: OnceCell<Option<MemoryFailure>>,
+}
+
+/// A launch that certainly fails for lack of memory.
+#[derive(Debug)]
+pub struct MemoryFailure {
+    pub prediction: MemoryPrediction,
+    /// Whether the launch leaves no KV cache at all. Otherwise its cache cannot hold one request of maximum length.
+    pub leaves_no_cache: bool,
 }
 
 impl<'a> Candidate<'a> {
@@ -133,7 +141,8 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// The consequence of a broken rule, and the moment at which the engine would report it.
+/// The consequence of a broken rule, and the moment at which the engine would report it. Ordered from the least to the
+/// most severe: the earlier the engine fails, the more severe. So a failure at run time is below one at start-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The engine starts and serves with the given values, but slower than it could.
@@ -151,7 +160,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// Returns whether a launch would be wasted.
+    /// Returns whether a rule of this severity rejects the configuration, because its launch would fail.
     #[must_use]
     pub fn rejects(self) -> bool {
         self > Self::Overridden
@@ -169,6 +178,7 @@ impl Severity {
             Self::Degraded => "degraded",
             Self::Overridden => "overridden",
             Self::Runtime => "runtime",
+            // The name in the output of earlier releases, which scripts read.
             Self::Startup => "late",
             Self::Configuration => "configuration",
             Self::Arguments => "arguments",
@@ -208,34 +218,35 @@ pub struct Rule {
     pub check: fn(&Candidate<'_>) -> Option<Violation>,
 }
 
-/// A range of releases: the first one in it, and the first one after it.
+/// A range of releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReleaseRange {
     pub first: EngineVersion,
-    pub before: EngineVersion,
+    /// The first release after the range.
+    pub end: EngineVersion,
 }
 
 impl ReleaseRange {
-    pub const ALL: Self = Self { first: EngineVersion::new(0, 0, 0), before: EngineVersion::LATEST };
+    pub const ALL: Self = Self { first: EngineVersion::new(0, 0, 0), end: EngineVersion::UNBOUNDED };
 
     #[must_use]
     pub const fn starting_at(first: EngineVersion) -> Self {
-        Self { first, before: EngineVersion::LATEST }
+        Self { first, end: EngineVersion::UNBOUNDED }
     }
 
     #[must_use]
-    pub const fn before(before: EngineVersion) -> Self {
-        Self { first: EngineVersion::new(0, 0, 0), before }
+    pub const fn until(end: EngineVersion) -> Self {
+        Self { first: EngineVersion::new(0, 0, 0), end }
     }
 
     #[must_use]
-    pub const fn between(first: EngineVersion, before: EngineVersion) -> Self {
-        Self { first, before }
+    pub const fn between(first: EngineVersion, end: EngineVersion) -> Self {
+        Self { first, end }
     }
 
     #[must_use]
     pub fn contains(self, version: EngineVersion) -> bool {
-        self.first <= version && version < self.before
+        self.first <= version && version < self.end
     }
 }
 
@@ -266,8 +277,8 @@ impl Violation {
     }
 }
 
-/// Returns every finding about a configuration, the most severe first. If the device is not fully known, only findings
-/// that hold on every possible device remain.
+/// Returns every finding about a configuration, the most severe first. A rule that needs an unknown property finds
+/// nothing. If the device is not fully known, only findings that hold on every possible device remain.
 #[must_use]
 pub fn check(config: &Config, facts: &Facts<'_>) -> Vec<Finding> {
     let Some(engine) = facts.engine else { return Vec::new() };
@@ -279,6 +290,7 @@ pub fn check(config: &Config, facts: &Facts<'_>) -> Vec<Finding> {
         .filter_map(|rule| Some((rule, (rule.check)(&candidate)?)))
         .collect();
     if !broken.is_empty() {
+        // The defaults of an unknown device are assumed values, so a rule can be broken only because of them.
         for device in possible::devices(facts) {
             let facts = Facts { device, ..*facts };
             let candidate = Candidate::new(engine, config, &facts);
@@ -296,29 +308,29 @@ pub fn check(config: &Config, facts: &Facts<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Returns the most severe finding that makes a launch a waste, if there is one.
+/// Returns the most severe finding that rejects the configuration, if there is one.
 #[must_use]
 pub fn rejection(config: &Config, facts: &Facts<'_>) -> Option<Finding> {
     check(config, facts).into_iter().next().filter(|finding| finding.severity.rejects())
 }
 
-/// The maximum number of repairs of one configuration. A repair can break another rule, which needs its own repair.
-const MOST_REPAIRS: usize = 16;
+/// The maximum number of rounds of [`repair`]. Each round applies the changes of one finding. A repair can break another rule, which needs its own repair.
+const MAX_REPAIR_ROUNDS: usize = 16;
 
 /// Returns a configuration near `config` that no rule rejects. It applies the changes of the rejecting rules one after
-/// the other. `None` if a rejecting rule has no changes to offer, or after `MOST_REPAIRS` repairs.
+/// the other. `None` if a rejecting rule has no changes to offer, or after `MAX_REPAIR_ROUNDS` rounds.
 #[must_use]
 pub fn repair(config: &Config, facts: &Facts<'_>) -> Option<Config> {
     repair_rejection(config, rejection(config, facts).as_ref(), facts)
 }
 
-/// Like [`repair`], for callers that already hold the first finding.
+/// Like [`repair`], for callers that already know the result of [`rejection`].
 #[must_use]
 pub fn repair_rejection(config: &Config, rejection: Option<&Finding>, facts: &Facts<'_>) -> Option<Config> {
     let mut repaired = config.clone();
     let Some(first) = rejection else { return Some(repaired) };
     let mut changes = first.changes.clone();
-    for _ in 0..MOST_REPAIRS {
+    for _ in 0..MAX_REPAIR_ROUNDS {
         if changes.is_empty() {
             return None;
         }

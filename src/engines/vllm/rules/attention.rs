@@ -17,7 +17,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R15d",
         condition: "an fp8 checkpoint excludes a KV cache in fp8_e5m2",
-        releases: ReleaseRange::before(EngineVersion::V0_32),
+        releases: ReleaseRange::until(EngineVersion::V0_32),
         severity: Severity::Startup,
         check: cache_suits_checkpoint,
     },

@@ -9,7 +9,7 @@ use crate::stats::{GIB, to_f64};
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "R22g",
     condition: "memory is left for CUDA graphs",
-    releases: ReleaseRange::before(EngineVersion::V0_20),
+    releases: ReleaseRange::until(EngineVersion::V0_20),
     severity: Severity::Degraded,
     check: graphs_have_room,
 }];

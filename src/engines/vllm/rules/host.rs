@@ -7,7 +7,7 @@ use crate::facts::{Device, EngineVersion};
 use crate::stats::{gib, to_f64};
 
 /// Releases with swap space. It was removed in 0.20.
-const WITH_SWAP: ReleaseRange = ReleaseRange::before(EngineVersion::V0_20);
+const WITH_SWAP: ReleaseRange = ReleaseRange::until(EngineVersion::V0_20);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -28,7 +28,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "R12b",
         condition: "cpu-offload-gb is not negative",
         // From 0.12 on, a field bound covers this.
-        releases: ReleaseRange::before(EngineVersion::V0_12),
+        releases: ReleaseRange::until(EngineVersion::V0_12),
         severity: Severity::Configuration,
         check: offload_is_not_negative,
     },

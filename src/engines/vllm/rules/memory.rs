@@ -5,10 +5,11 @@ use crate::config::{Config, ResolvedConfig};
 use crate::engines::vllm::memory_launch::read_launch;
 use crate::facts::{Device, EngineVersion, GpuUnit};
 use crate::memory::{self, LaunchTarget, LearnedMemory, MemoryLaunch, MemoryPrediction};
+use crate::rule::MemoryFailure;
 use crate::stats::gib;
 
 /// Releases without field bounds for the share of memory. From 0.12 on, rule `R4a` checks the share.
-const WITHOUT_FIELD_BOUNDS: ReleaseRange = ReleaseRange::before(EngineVersion::V0_12);
+const WITHOUT_FIELD_BOUNDS: ReleaseRange = ReleaseRange::until(EngineVersion::V0_12);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -148,25 +149,25 @@ fn share_is_free(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
-/// Returns the prediction of a launch that certainly fails, and whether the reason is that no cache is left at all.
-fn memory_failure<'a>(candidate: &'a Candidate<'_>) -> Option<&'a (MemoryPrediction, bool)> {
+/// Returns the failure of a launch that certainly fails for lack of memory.
+fn memory_failure<'a>(candidate: &'a Candidate<'_>) -> Option<&'a MemoryFailure> {
     candidate.memory_failure.get_or_init(|| find_memory_failure(candidate)).as_ref()
 }
 
-fn find_memory_failure(candidate: &Candidate<'_>) -> Option<(MemoryPrediction, bool)> {
+fn find_memory_failure(candidate: &Candidate<'_>) -> Option<MemoryFailure> {
     let share = candidate.effective.gpu_memory_utilization;
     if share <= 0.0 || share > 1.0 {
         return None;
     }
     let prediction = predict(candidate.config, candidate.facts, &candidate.effective)?;
     let fails = prediction.failure_probability() >= CERTAIN;
-    let none_at_all = prediction.blocks() == 0 || (prediction.is_overfull() && !prediction.is_set_too_small());
-    fails.then_some((prediction, none_at_all))
+    let leaves_no_cache = prediction.blocks() == 0 || (prediction.is_overfull() && !prediction.is_set_too_small());
+    fails.then_some(MemoryFailure { prediction, leaves_no_cache })
 }
 
 fn holds_one_sequence(candidate: &Candidate<'_>) -> Option<Violation> {
-    let (prediction, none_at_all) = memory_failure(candidate)?;
-    if *none_at_all {
+    let MemoryFailure { prediction, leaves_no_cache } = memory_failure(candidate)?;
+    if *leaves_no_cache {
         return None;
     }
     let length = prediction.max_model_len;
@@ -205,8 +206,8 @@ fn explicit_cache_sizes(candidate: &Candidate<'_>) -> Vec<(&'static str, i64)> {
 }
 
 fn leaves_a_cache(candidate: &Candidate<'_>) -> Option<Violation> {
-    let (prediction, none_at_all) = memory_failure(candidate)?;
-    if !*none_at_all {
+    let MemoryFailure { prediction, leaves_no_cache } = memory_failure(candidate)?;
+    if !*leaves_no_cache {
         return None;
     }
     // An explicit size does not depend on the memory that weights and activations leave.

@@ -9,7 +9,7 @@ use crate::engines::vllm::defaults::engine::uses_window;
 use crate::facts::EngineVersion;
 
 /// Releases with the flag. It was removed in 0.10.
-const WITH_FLAG: ReleaseRange = ReleaseRange::before(EngineVersion::V0_10);
+const WITH_FLAG: ReleaseRange = ReleaseRange::until(EngineVersion::V0_10);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

@@ -24,7 +24,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R20h",
         condition: "the GPU has the compute capability that the quantization method needs",
-        releases: ReleaseRange::before(EngineVersion::V0_8),
+        releases: ReleaseRange::until(EngineVersion::V0_8),
         severity: Severity::Startup,
         check: gpu_takes_method,
     },
@@ -38,21 +38,21 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R20i",
         condition: "the quantization method supports the requested type",
-        releases: ReleaseRange::before(EngineVersion::V0_32),
+        releases: ReleaseRange::until(EngineVersion::V0_32),
         severity: Severity::Startup,
         check: method_takes_dtype,
     },
     Rule {
         id: "R20j",
         condition: "the quantization method is the checkpoint's",
-        releases: ReleaseRange::before(EngineVersion::V0_32),
+        releases: ReleaseRange::until(EngineVersion::V0_32),
         severity: Severity::Configuration,
         check: method_matches_checkpoint,
     },
     Rule {
         id: "R20k",
         condition: "quantization by bitsandbytes needs the load format bitsandbytes",
-        releases: ReleaseRange::before(EngineVersion::V0_8),
+        releases: ReleaseRange::until(EngineVersion::V0_8),
         severity: Severity::Configuration,
         check: bitsandbytes_load_format,
     },

@@ -37,7 +37,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R13a",
         condition: "with chunked prefill and prefix caching, the token budget is a multiple of the block size",
-        releases: ReleaseRange::before(EngineVersion::V0_12),
+        releases: ReleaseRange::until(EngineVersion::V0_12),
         severity: Severity::Degraded,
         check: chunks_align_with_blocks,
     },

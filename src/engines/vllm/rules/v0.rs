@@ -19,9 +19,9 @@ const fn rule(
 }
 
 /// Releases with V0 only.
-const ONLY_V0: ReleaseRange = ReleaseRange::before(EngineVersion::V0_8);
+const ONLY_V0: ReleaseRange = ReleaseRange::until(EngineVersion::V0_8);
 /// Releases that may run V0.
-const MAYBE_V0: ReleaseRange = ReleaseRange::before(EngineVersion::V0_12);
+const MAYBE_V0: ReleaseRange = ReleaseRange::until(EngineVersion::V0_12);
 
 pub(super) const RULES: &[Rule] = &[
     rule(
@@ -59,7 +59,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "R13k",
         "use-v2-block-manager is not set",
-        ReleaseRange::before(EngineVersion::V0_10),
+        ReleaseRange::until(EngineVersion::V0_10),
         Severity::Overridden,
         one_block_manager,
     ),

@@ -49,7 +49,7 @@ pub(crate) fn on_cpu(line: &str) -> Option<&'static str> {
 fn one_release_has_an_identifier_only_once() {
     for (index, rule) in VLLM_RULES.all().enumerate() {
         for other in VLLM_RULES.all().skip(index + 1).filter(|other| other.id == rule.id) {
-            let apart = other.releases.before <= rule.releases.first || rule.releases.before <= other.releases.first;
+            let apart = other.releases.end <= rule.releases.first || rule.releases.end <= other.releases.first;
             assert!(apart, "{} {:?} {:?}", rule.id, rule.releases, other.releases);
             assert_eq!(rule.condition, other.condition, "{} means two things", rule.id);
         }
