@@ -6,5 +6,4 @@
 
 mod starts;
 
-pub(crate) use starts::expected_start_s;
-pub(crate) use starts::{LaunchCosts, LaunchSurroundings, ObservedLaunch, StartHistory};
+pub(crate) use starts::{LaunchContext, LaunchCostData, ObservedLaunch, StartHistory, typical_start_s};

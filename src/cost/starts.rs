@@ -17,7 +17,7 @@ pub(crate) struct ObservedLaunch {
     pub(crate) phases: Vec<PhaseTime>,
     /// Seconds until the server was ready; `None` if it never was.
     pub(crate) startup_s: Option<f64>,
-    /// Seconds from then to the end of the launch; `None` if the launch has no measurement.
+    /// Seconds from readiness to the end of the launch; `None` if the launch has no measurement.
     pub(crate) load_s: Option<f64>,
 }
 
@@ -26,19 +26,26 @@ impl ObservedLaunch {
     pub(crate) fn new(trial: &Trial, startup: Startup) -> Self {
         let (mut phases, startup_s) = (startup.phases, trial.startup_s);
         if startup_s.is_none() {
-            // The start failed in its last phase.
+            // The last phase is the one in which the start failed. Its time is not that of a whole phase.
             phases.pop();
         }
         let is_measured = matches!(trial.outcome, Outcome::Measured(_));
         let load_s = startup_s.filter(|_| is_measured).map(|start| trial.elapsed_s - start);
         Self { config: trial.proposal.config.clone(), phases, startup_s, load_s }
     }
+
+    /// Returns whether the start has completed a phase. A server that was ready has completed all of its phases, also
+    /// those that its log does not contain.
+    fn has_completed(&self, phase: &str) -> bool {
+        self.startup_s.is_some() || self.phases.iter().any(|time| time.phase == phase)
+    }
 }
 
 /// The facts, the device and the arguments that all launches of a study share.
 #[derive(Clone, Debug)]
-pub(crate) struct LaunchSurroundings<'a> {
+pub(crate) struct LaunchContext<'a> {
     pub(crate) facts: Facts<'a>,
+    /// The twin's preset of the device.
     pub(crate) preset: &'static DevicePreset,
     /// The study's own arguments.
     pub(crate) arguments: Config,
@@ -48,78 +55,82 @@ pub(crate) struct LaunchSurroundings<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StartHistory {
     pub(crate) model: StartupModel,
+    /// Keys of compiled code.
     compiled: BTreeSet<String>,
     weights_loaded: bool,
+    /// Number of launches that the model learned from.
+    learned_launches: usize,
 }
 
 impl StartHistory {
     /// Learns from launches in their order. Launches that the twin cannot simulate are skipped.
     #[must_use]
-    pub(crate) fn learn(around: &LaunchSurroundings<'_>, started: &[ObservedLaunch]) -> Self {
-        let mut starts = Self::default();
-        for one in started {
-            let Some((start, key)) = starts.start(around, &one.config) else { continue };
-            starts.model.learn(&start, &one.phases);
-            starts.weights_loaded = true;
-            let has_compiled = one.startup_s.is_some() || one.phases.iter().any(|time| time.phase == "compile");
-            if start.compiled && has_compiled {
-                starts.compiled.insert(key);
+    pub(crate) fn learn(context: &LaunchContext<'_>, launches: &[ObservedLaunch]) -> Self {
+        let mut history = Self::default();
+        for launch in launches {
+            let Some((conditions, key)) = history.conditions(context, &launch.config) else { continue };
+            history.model.learn(&conditions, &launch.phases);
+            history.learned_launches += 1;
+            history.weights_loaded |= launch.has_completed("weights");
+            if conditions.uses_compilation && launch.has_completed("compile") {
+                history.compiled.insert(key);
             }
         }
-        starts
+        history
     }
 
     /// Returns which caches are warm for a launch of this configuration.
     #[must_use]
-    pub(crate) fn warm_state(&self, around: &LaunchSurroundings<'_>, config: &Config) -> WarmState {
-        self.start(around, config).map_or_else(WarmState::default, |(start, _)| start.warm)
+    pub(crate) fn warm_state(&self, context: &LaunchContext<'_>, config: &Config) -> WarmState {
+        self.conditions(context, config).map_or_else(WarmState::default, |(conditions, _)| conditions.warm)
     }
 
-    /// Returns the start of this configuration, and the key of its compiled code.
-    fn start(&self, around: &LaunchSurroundings<'_>, config: &Config) -> Option<(StartConditions, String)> {
-        let LaunchSurroundings { facts, preset, arguments } = around;
+    /// Returns the conditions of this configuration's start, and the key of its compiled code.
+    fn conditions(&self, context: &LaunchContext<'_>, config: &Config) -> Option<(StartConditions, String)> {
+        let LaunchContext { facts, preset, arguments } = context;
         let config = config.merged(arguments);
         let engine = facts.engine?;
         let resolved = engine.resolve(&config, facts);
         let key = engine.compile_key(&config, facts, &resolved);
-        let warm = WarmState { weights: self.weights_loaded, compiled: self.compiled.contains(&key) };
-        let start = StartConditions::new(facts.model, &engine.memory_launch(&config, facts, &resolved), preset, warm);
-        Some((start.ok()?, key))
+        let warm = WarmState { page_cache: self.weights_loaded, compile_cache: self.compiled.contains(&key) };
+        let launch = engine.memory_launch(&config, facts, &resolved);
+        Some((StartConditions::new(facts.model, &launch, preset, warm).ok()?, key))
     }
 }
 
 /// The launches of a study so far, as the data for the cost of further ones.
 #[derive(Clone, Debug)]
-pub(crate) struct LaunchCosts {
+pub(crate) struct LaunchCostData {
     pub(crate) preset: &'static DevicePreset,
     /// In the order of the launches.
     pub(crate) launches: Vec<ObservedLaunch>,
 }
 
-impl LaunchCosts {
+impl LaunchCostData {
     /// Returns a function that estimates the seconds of a launch from its configuration. The load is the median of the
     /// study's own loads. Returns `None` before anything is measured, and if the twin cannot simulate this engine's
     /// start.
     pub(crate) fn cost<'a>(&self, facts: Facts<'a>, arguments: &Config) -> Option<impl Fn(&Config) -> f64 + use<'a>> {
-        let around = LaunchSurroundings { facts, preset: self.preset, arguments: arguments.clone() };
-        let starts = StartHistory::learn(&around, &self.launches);
-        if !starts.weights_loaded {
+        let context = LaunchContext { facts, preset: self.preset, arguments: arguments.clone() };
+        let history = StartHistory::learn(&context, &self.launches);
+        if history.learned_launches == 0 {
             return None;
         }
-        let start_s = median(self.launches.iter().filter_map(|one| one.startup_s))?;
-        let load_s = median(self.launches.iter().filter_map(|one| one.load_s))?;
+        let median_start_s = median(self.launches.iter().filter_map(|launch| launch.startup_s))?;
+        let median_load_s = median(self.launches.iter().filter_map(|launch| launch.load_s))?;
         Some(move |config: &Config| {
-            let start = starts.start(&around, config);
-            load_s + start.map_or(start_s, |(start, _)| expected_start_s(&starts.model, &start))
+            let conditions = history.conditions(&context, config);
+            let start_s = conditions.map(|(conditions, _)| typical_start_s(&history.model, &conditions));
+            median_load_s + start_s.unwrap_or(median_start_s)
         })
     }
 }
 
-/// Returns the expected seconds of a start: the sum of the medians of its phases. The mean of a phase with little data
-/// is many times as long as its median.
+/// Returns the typical seconds of a start: the sum of the medians of its phases. The mean of a phase without data is up
+/// to 3.5 times as long as its median.
 #[must_use]
-pub(crate) fn expected_start_s(model: &StartupModel, start: &StartConditions) -> f64 {
-    model.predict(start).parts.iter().map(|part| part.median_s).sum()
+pub(crate) fn typical_start_s(model: &StartupModel, conditions: &StartConditions) -> f64 {
+    model.predict(conditions).parts.iter().map(|part| part.median_s).sum()
 }
 
 #[cfg(test)]
@@ -142,8 +153,8 @@ mod tests {
     const WHOLE: [(&str, f64); 5] =
         [("import", 12.0), ("weights", 30.0), ("compile", 50.0), ("kv_cache", 3.0), ("graphs", 9.0)];
 
-    /// Returns the expected costs of the configurations `of` after the launches `after`.
-    fn cost(after: &[ObservedLaunch], of: &[&Config]) -> Option<Vec<f64>> {
+    /// Calls `test` with the context of launches on an H100.
+    fn with_context<T>(test: impl FnOnce(&LaunchContext<'_>) -> T) -> T {
         let sizes = serde_json::json!({
             "architectures": ["Qwen3ForCausalLM"], "hidden_size": 4096, "intermediate_size": 12288, "vocab_size": 151_936,
             "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
@@ -152,9 +163,16 @@ mod tests {
         let model = ModelShape::from_json(&sizes);
         let facts =
             Facts::new(crate::engines::vllm::VLLM_RULES, &model, EngineVersion::V0_32, Device::gpu_of(80 << 30));
-        let launches = LaunchCosts { preset: DevicePreset::find("h100").unwrap(), launches: after.to_vec() };
-        let cost = launches.cost(facts, &Config::new())?;
-        Some(of.iter().map(|config| cost(config)).collect())
+        test(&LaunchContext { facts, preset: DevicePreset::find("h100").unwrap(), arguments: Config::new() })
+    }
+
+    /// Returns the expected costs of the configurations `of` after the launches `after`.
+    fn cost(after: &[ObservedLaunch], of: &[&Config]) -> Option<Vec<f64>> {
+        with_context(|context| {
+            let launches = LaunchCostData { preset: context.preset, launches: after.to_vec() };
+            let cost = launches.cost(context.facts, &context.arguments)?;
+            Some(of.iter().map(|config| cost(config)).collect())
+        })
     }
 
     #[test]
@@ -177,6 +195,19 @@ mod tests {
             |failed: &[(&str, f64)]| cost(&[first.clone(), started(&other, failed, None)], &[&other]).unwrap()[0];
         let (loaded, compiled) = (after(&WHOLE[..2]), after(&WHOLE[..3]));
         assert!(compiled < loaded - 20.0, "{compiled} and {loaded}");
+    }
+
+    #[test]
+    fn a_start_that_failed_before_its_weights_has_not_loaded_them() {
+        let own = Config::new();
+        let warm_after = |phases: &[(&str, f64)], startup_s| {
+            with_context(|context| {
+                StartHistory::learn(context, &[started(&own, phases, startup_s)]).warm_state(context, &own).page_cache
+            })
+        };
+        assert!(!warm_after(&WHOLE[..1], None), "only the import has ended");
+        assert!(warm_after(&WHOLE[..2], None));
+        assert!(warm_after(&[], Some(104.0)), "a server that was ready has loaded its weights");
     }
 
     #[test]

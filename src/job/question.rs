@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::search::JobSearch;
 use super::{Job, defaults};
 use crate::config::Config;
-use crate::cost::LaunchCosts;
+use crate::cost::LaunchCostData;
 use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use crate::memory::LearnedMemory;
 use crate::rule::{self, EngineRules, Facts};
@@ -32,7 +32,7 @@ pub struct SamplerQuestion {
     defaults: Config,
     owned_facts: OwnedFacts,
     /// The costs of earlier launches, if the twin models the start-up of this engine.
-    launches: Option<LaunchCosts>,
+    launches: Option<LaunchCostData>,
 }
 
 /// [`Facts`] without borrows.
@@ -108,7 +108,7 @@ impl SamplerQuestion {
     /// Sets the costs of the study's launches. They influence the next configuration only, not [`judge`](Self::judge)
     /// or [`explain`](Self::explain).
     #[must_use]
-    pub(crate) fn with_launch_costs(self, launches: Option<LaunchCosts>) -> Self {
+    pub(crate) fn with_launch_costs(self, launches: Option<LaunchCostData>) -> Self {
         Self { launches, ..self }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Slots;
 use crate::config::Config;
-use crate::cost::expected_start_s;
+use crate::cost::typical_start_s;
 use crate::execution::ExecutionEnvironment;
 use crate::facts::{Device, HostLimits};
 use crate::job::{Job, LoadJob};
@@ -233,7 +233,7 @@ pub(super) fn startup_s(job: &Job, installed: &ExecutionEnvironment, config: &Co
         let facts = job.facts(installed.version, installed.device, installed.host);
         StartConditions::new(&job.model.shape, &facts.memory_launch(&config)?, preset, WarmState::default()).ok()
     });
-    start.map_or_else(|| guess(job, installed.device).0, |start| expected_start_s(&StartupModel::default(), &start))
+    start.map_or_else(|| guess(job, installed.device).0, |start| typical_start_s(&StartupModel::default(), &start))
 }
 
 /// Seconds until an engine is ready, and seconds per token of a stream. These are rough figures for a model of some

@@ -7,15 +7,15 @@ use crate::trial::PhaseTime;
 
 /// The model of `examples/setup-vllm-cpu.sh`.
 const TINY: StartConditions = StartConditions {
-    weights: 10 << 20,
+    weight_bytes: 10 << 20,
     layers: 4,
     cpu: true,
-    compiled: false,
+    uses_compilation: false,
     graphs: 0,
     whole_graphs: false,
     max_num_batched_tokens: 2048,
     compute: 180e9,
-    warm: WarmState { weights: true, compiled: false },
+    warm: WarmState { page_cache: true, compile_cache: false },
 };
 
 const PHASES: [&str; 7] = ["import", "configure", "processes", "weights", "kv_cache", "server", "first_token"];
@@ -84,18 +84,18 @@ fn one_start_calibrates_and_later_ones_narrow() {
 fn a_start_with_graphs_and_a_cold_cache_has_more_to_do() {
     let model = StartupModel::default();
     let warm = StartConditions {
-        weights: 16 << 30,
+        weight_bytes: 16 << 30,
         layers: 32,
         cpu: false,
-        compiled: true,
+        uses_compilation: true,
         graphs: 67,
         compute: 250e12,
-        warm: WarmState { weights: true, compiled: true },
+        warm: WarmState { page_cache: true, compile_cache: true },
         ..TINY
     };
     let of = |start: &StartConditions| model.predict(start).mean_s;
     assert!(of(&warm) > of(&StartConditions { graphs: 0, ..warm }) + 15.0);
-    assert!(of(&warm) > of(&StartConditions { compiled: false, ..warm }) + 8.0);
+    assert!(of(&warm) > of(&StartConditions { uses_compilation: false, ..warm }) + 8.0);
     assert!(of(&StartConditions { warm: WarmState::default(), ..warm }) > of(&warm) + 40.0);
     let phases: Vec<_> = model.predict(&warm).parts.iter().map(|part| part.phase).collect();
     assert_eq!(phases.len(), 9, "each phase once: {phases:?}");

@@ -76,8 +76,8 @@ fn told() -> Vec<Told> {
         let launch = memory_launch(&config, &facts, &effective);
         let key = (row["model"].clone(), v0, compile_key(&config, &facts, &effective));
         let warm = WarmState {
-            weights: !loaded.insert(row["model"].clone()),
-            compiled: launch.compiled && !compiled.insert(key),
+            page_cache: !loaded.insert(row["model"].clone()),
+            compile_cache: launch.compiled && !compiled.insert(key),
         };
         let start = StartConditions::new(&shape, &launch, DevicePreset::find("l40s").unwrap(), warm).unwrap();
         let rest = if launch.compiled { "compile" } else { "kv_cache" };

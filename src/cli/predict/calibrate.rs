@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cli::failure::{CommandFailure, INVALID};
-use crate::cost::{LaunchSurroundings, ObservedLaunch, StartHistory};
+use crate::cost::{LaunchContext, ObservedLaunch, StartHistory};
 use crate::job::Job;
 use crate::predict::{LaunchNoise, MAX_TRIALS, MeasuredTrial, TwinQuestion, calibrate_from_trials};
 use crate::stats::f64_to_u64;
@@ -64,16 +64,16 @@ pub(super) async fn calibrate(
         CommandFailure::new(INVALID, format!("study {name} cannot calibrate the prediction: {error}"))
             .with_hint("omit --calibrate; the ranges are then as wide as for an unknown machine")
     })?;
-    let starts = StartHistory::learn(&around(question), &started);
+    let starts = StartHistory::learn(&launch_context(question), &started);
     let simulated = !question.job.engine.engine.runs_model();
     let noise = Some(LaunchNoise::of(repeated.values().map(Vec::as_slice), simulated));
     Ok(LearnedCalibration { calibration, starts, trials: all.len().min(MAX_TRIALS), noise })
 }
 
 /// Returns the facts that start-up times depend on: model, release, device, host and arguments.
-pub(super) fn around<'a>(question: &TwinQuestion<'a>) -> LaunchSurroundings<'a> {
+pub(super) fn launch_context<'a>(question: &TwinQuestion<'a>) -> LaunchContext<'a> {
     let TwinQuestion { job, version, device, host, .. } = question;
-    LaunchSurroundings {
+    LaunchContext {
         facts: job.facts(*version, device.facts, *host),
         preset: device.preset,
         arguments: job.engine.arguments(*version),

@@ -120,7 +120,7 @@ impl PredictCommand {
         {
             // Earlier launches of the calibrating study left weights and compiled code in the machine's caches. They
             // shorten the predicted start.
-            let warm = learned.starts.warm_state(&calibrate::around(&question), config);
+            let warm = learned.starts.warm_state(&calibrate::launch_context(&question), config);
             let question = TwinQuestion {
                 config: config.clone(),
                 device: *device,

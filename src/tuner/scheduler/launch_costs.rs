@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cost::{LaunchCosts, ObservedLaunch};
+use crate::cost::{LaunchCostData, ObservedLaunch};
 use crate::store::ScoredTrial;
 use crate::trial::{Origin, Startup, Trial};
 use crate::tuner::TuneError;
@@ -46,7 +46,7 @@ impl LaunchCostHistory {
     }
 
     /// Returns the costs of all launches, for the question to the sampler.
-    pub(super) fn launches(&self) -> LaunchCosts {
-        LaunchCosts { preset: self.preset, launches: self.launches.values().cloned().collect() }
+    pub(super) fn launches(&self) -> LaunchCostData {
+        LaunchCostData { preset: self.preset, launches: self.launches.values().cloned().collect() }
     }
 }
