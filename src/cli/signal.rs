@@ -13,8 +13,10 @@ pub(super) fn watch_signals<T: Send + Sync + 'static>(
 ) -> Result<watch::Receiver<T>, CommandFailure> {
     let (sender, receiver) = watch::channel(initial);
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
-        let mut signals =
-            signal(kind).map_err(|error| CommandFailure::unexpected(format!("cannot watch signals: {error}")))?;
+        let mut signals = signal(kind).map_err(|error| {
+            let number = kind.as_raw_value();
+            CommandFailure::unexpected(format!("cannot install a handler for signal {number}: {error}"))
+        })?;
         let sender = sender.clone();
         tokio::spawn(async move {
             while signals.recv().await.is_some() {

@@ -2,7 +2,8 @@
 //! similar valid one. The module `json` reads JSON that other programs wrote.
 //!
 //! The calling code asks a [`Section`] for each key that it supports. All other keys of the section are refused as
-//! unknown. With `serde`, semantic errors (a value out of range) would have no line and unknown keys no suggestion.
+//! unknown. `serde` is not used: its errors for values out of range have no line, and those for unknown keys no
+//! suggestion.
 
 pub(crate) mod json;
 mod section;
@@ -74,7 +75,7 @@ impl Document {
                 line: None,
                 key: String::new(),
                 problem: format!("cannot be read: {error}"),
-                hint: Some("give the path of a TOML file, relative to the working directory".to_owned()),
+                hint: Some("give the path of a readable TOML file".to_owned()),
             }),
         }
     }
@@ -111,12 +112,15 @@ impl Document {
     }
 }
 
+/// Minimum Jaro-Winkler similarity of a misspelling: 0 means that no character matches, and 1 that the texts are equal.
+const MIN_SIMILARITY: f64 = 0.8;
+
 /// Returns the most similar candidate, if it is similar enough to be a misspelling of `name`.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
         .map(|candidate| (strsim::jaro_winkler(candidate, name), candidate))
-        .filter(|(similarity, _)| *similarity > 0.8)
+        .filter(|(similarity, _)| *similarity > MIN_SIMILARITY)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
 }
