@@ -37,7 +37,7 @@ pub enum WorkloadError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
     /// The reason as a fragment: `longer than the limit of the model`.
-    pub reason: &'static str,
+    pub reason: String,
     pub rows: u64,
 }
 

@@ -13,11 +13,11 @@ use super::{
 };
 
 /// One line. It has exactly one of `prompt` (text, or token ids), `messages` (as in `/v1/chat/completions`, text only)
-/// and `conversations`. The latter are as in ShareGPT: the first message is the prompt, and the second determines the
-/// length of the reply.
+/// and `conversations`. Conversations are as in ShareGPT: the first message is the prompt, and the second determines
+/// the length of the reply.
 #[derive(Deserialize)]
 struct Line {
-    prompt: Option<Text>,
+    prompt: Option<LinePrompt>,
     messages: Option<Vec<RoleMessage>>,
     conversations: Option<Vec<ConversationMessage>>,
     output_len: Option<u32>,
@@ -25,8 +25,8 @@ struct Line {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
-enum Text {
+#[serde(untagged, expecting = "a text or a list of token ids")]
+enum LinePrompt {
     Text(String),
     Tokens(Vec<u32>),
 }
@@ -46,7 +46,7 @@ enum Speaker {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a text or a list of parts with `text`")]
 enum Content {
     Text(String),
     Parts(Vec<TextPart>),
@@ -63,8 +63,8 @@ struct ConversationMessage {
 }
 
 /// Reads all prompts, in the file's order. `output_len` applies to lines without one. Without a tokenizer, a prompt's
-/// number of tokens is estimated as a fourth of its bytes. The estimate only decides whether the model holds the
-/// request.
+/// number of tokens is estimated as a fourth of its bytes. The estimate decides whether a request is left out, and it
+/// is part of the longest request, which the rules use. The sent prompt does not depend on it.
 pub(super) fn read(
     file: &Path,
     output_len: Option<u32>,
@@ -73,42 +73,51 @@ pub(super) fn read(
     let opened =
         File::open(file).map_err(|error| WorkloadError::Read { file: file.to_owned(), problem: error.to_string() })?;
     let tokenizer = surroundings.tokenizer.as_deref().map(Tokenizer::read).transpose()?;
-    let holds = surroundings.max_model_len.unwrap_or(u64::MAX);
-    let (mut sessions, mut longest, mut long) = (Vec::new(), 0, 0);
+    let limit = surroundings.max_model_len.unwrap_or(u64::MAX);
+    let (mut sessions, mut longest, mut too_long) = (Vec::new(), 0, 0);
     for (line, text) in (1..).zip(BufReader::new(opened).lines()) {
         let error = |problem: String| WorkloadError::Row { file: file.to_owned(), line, problem };
         let text = text.map_err(|problem| error(problem.to_string()))?;
         if text.trim().is_empty() {
             continue;
         }
-        let read: Line = serde_json::from_str(&text).map_err(|problem| error(json_problem(&problem)))?;
-        let said = read.output_len.or(read.max_tokens);
-        let reply = read.conversations.as_ref().and_then(|turns| turns.get(1)).map(|turn| turn.value.clone());
-        let prompt = prompt(read, surroundings.chat).map_err(|problem| error(problem.to_owned()))?;
+        let parsed: Line = serde_json::from_str(&text).map_err(|problem| error(json_problem(&problem)))?;
+        let stated = match (parsed.output_len, parsed.max_tokens) {
+            (Some(0), _) => return Err(error("output_len: 0 is not at least 1".to_owned())),
+            (None, Some(0)) => return Err(error("max_tokens: 0 is not at least 1".to_owned())),
+            (output_len, max_tokens) => output_len.or(max_tokens),
+        };
+        let reply =
+            parsed.conversations.as_ref().and_then(|messages| messages.get(1)).map(|message| message.value.clone());
+        let prompt = prompt(parsed, surroundings.chat).map_err(|problem| error(problem.to_owned()))?;
         if matches!(prompt, Prompt::Tokens(_)) && !surroundings.takes_tokens {
-            return Err(error("prompt: contains token ids, but this study sends texts".to_owned()));
+            return Err(error(
+                "prompt: contains token ids, but the server takes only texts here; write the prompt as a text"
+                    .to_owned(),
+            ));
         }
-        let output = match (said.or(output_len), reply, &tokenizer) {
-            (Some(0), ..) => return Err(error("output_len: must be at least 1".to_owned())),
+        let output = match (stated.or(output_len), reply, &tokenizer) {
             (Some(output), ..) => output,
             (None, Some(reply), Some(tokenizer)) => {
                 u32::try_from(tokenizer.count(&reply, true)).unwrap_or(u32::MAX).max(1)
             }
             (None, Some(_), None) => return Err(WorkloadError::NoTokenizer),
             (None, None, _) => {
-                return Err(error("output_len: is missing here and in the workload".to_owned()));
+                return Err(error(
+                    "output_len: is missing here and in the workload; add it to the line or to the workload".to_owned(),
+                ));
             }
         };
         let total = count(&prompt, tokenizer.as_ref(), !surroundings.chat) + u64::from(output);
-        if total > holds {
-            long += 1;
+        if total > limit {
+            too_long += 1;
             continue;
         }
         longest = longest.max(total);
         sessions.push(UserSession::single(prompt, output));
     }
-    let left_out =
-        if long == 0 { Vec::new() } else { vec![LeftOut { reason: "longer than the limit of the model", rows: long }] };
+    let reason = format!("longer than the limit of the model (max_model_len {limit})");
+    let left_out = if too_long == 0 { Vec::new() } else { vec![LeftOut { reason, rows: too_long }] };
     if sessions.is_empty() {
         return Err(WorkloadError::Empty { file: file.to_owned(), left_out });
     }
@@ -117,36 +126,38 @@ pub(super) fn read(
 
 fn prompt(line: Line, chat: bool) -> Result<Prompt, &'static str> {
     match (line.prompt, line.messages, line.conversations) {
-        (Some(Text::Text(text)), None, None) => Ok(Prompt::Text(text)),
-        (Some(Text::Tokens(tokens)), None, None) if tokens.is_empty() => Err("prompt: holds no token"),
-        (Some(Text::Tokens(tokens)), None, None) => Ok(Prompt::Tokens(tokens)),
+        (Some(LinePrompt::Text(text)), None, None) => Ok(Prompt::Text(text)),
+        (Some(LinePrompt::Tokens(tokens)), None, None) if tokens.is_empty() => Err("prompt: holds no token"),
+        (Some(LinePrompt::Tokens(tokens)), None, None) => Ok(Prompt::Tokens(tokens)),
         (None, Some(_), None) if !chat => Err("messages: cannot be sent to /v1/completions; use the chat interface"),
         (None, Some(messages), None) if messages.is_empty() => Err("messages: holds no message"),
         (None, Some(messages), None) => Ok(Prompt::Messages(messages.into_iter().map(message).collect())),
-        (None, None, Some(turns)) => match turns.into_iter().next() {
-            Some(turn) => Ok(Prompt::Text(turn.value)),
+        (None, None, Some(messages)) => match messages.into_iter().next() {
+            Some(message) => Ok(Prompt::Text(message.value)),
             None => Err("conversations: holds no message"),
         },
         _ => Err("needs exactly one of prompt, messages and conversations"),
     }
 }
 
-fn message(said: RoleMessage) -> ChatMessage {
-    let role = match said.role {
+fn message(line: RoleMessage) -> ChatMessage {
+    let role = match line.role {
         Speaker::System => Role::System,
         Speaker::User => Role::User,
         Speaker::Assistant => Role::Assistant,
     };
-    let content = match said.content {
+    let content = match line.content {
         Content::Text(text) => vec![MessagePart::Text(text)],
         Content::Parts(parts) => parts.into_iter().map(|part| MessagePart::Text(part.text)).collect(),
     };
     ChatMessage { role, content }
 }
 
-fn count(prompt: &Prompt, tokenizer: Option<&Tokenizer>, special: bool) -> u64 {
+/// Returns the number of tokens of a prompt. `adds_special` states whether the server adds the tokenizer's special
+/// tokens, as it does to the prompt of a completion.
+fn count(prompt: &Prompt, tokenizer: Option<&Tokenizer>, adds_special: bool) -> u64 {
     let text = |text: &str| match tokenizer {
-        Some(tokenizer) => tokenizer.count(text, special),
+        Some(tokenizer) => tokenizer.count(text, adds_special),
         None => text.len() as u64 / 4,
     };
     match prompt {
@@ -204,8 +215,10 @@ mod tests {
         for (text, problem) in [
             ("{\"prompt\": \"a\"}", ":1: output_len: is missing"),
             ("{\"prompt\": \"a\", \"max_tokens\": 1}\n{\"prompt\": ", ":2: EOF"),
-            ("{\"prompt\": \"a\", \"max_tokens\": 0}", ":1: output_len: must be at least 1"),
+            ("{\"prompt\": \"a\", \"max_tokens\": 0}", ":1: max_tokens: 0 is not at least 1"),
             ("{\"prompt\": \"a\", \"messages\": []}", ":1: needs exactly one of prompt, messages and conversations"),
+            ("{\"prompt\": \"a\", \"output_len\": 0}", ":1: output_len: 0 is not at least 1"),
+            ("{\"prompt\": 5}", ":1: a text or a list of token ids"),
             ("{\"prompt\": []}", ":1: prompt: holds no token"),
             ("{\"messages\": [{\"role\": \"tool\", \"content\": \"\"}]}", ":1: unknown variant `tool`"),
             ("\n", "contains no usable request"),

@@ -112,7 +112,7 @@ pub(super) fn read(
     }
     let reasons = [("with fewer than two messages", single as u64), ("too short or too long", pruned)];
     let left_out = reasons.into_iter().filter(|(_, rows)| *rows > 0);
-    let left_out = left_out.map(|(reason, rows)| LeftOut { reason, rows }).collect();
+    let left_out = left_out.map(|(reason, rows)| LeftOut { reason: reason.to_owned(), rows }).collect();
     if sessions.is_empty() {
         return Err(WorkloadError::Empty { file: file.to_owned(), left_out });
     }
@@ -167,8 +167,8 @@ mod tests {
         let taken = take(&text, 100, None, 1).unwrap();
         assert_eq!(taken.len(), Some(1));
         let expected = [
-            LeftOut { reason: "with fewer than two messages", rows: 1 },
-            LeftOut { reason: "too short or too long", rows: 3 },
+            LeftOut { reason: "with fewer than two messages".to_owned(), rows: 1 },
+            LeftOut { reason: "too short or too long".to_owned(), rows: 3 },
         ];
         assert_eq!(taken.left_out(), expected);
         // A given length replaces the reply's.

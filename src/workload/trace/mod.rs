@@ -42,10 +42,13 @@ impl TraceWorkload {
         let all = rows.len();
         rows.retain(|row| row.input > 0 && row.output > 0);
         let empty = all - rows.len();
-        let holds = max_model_len.unwrap_or(u64::MAX);
-        rows.retain(|row| u64::from(row.input) + u64::from(row.output) <= holds);
-        let long = all - empty - rows.len();
-        let reasons = [("without input or output tokens", empty), ("longer than the limit of the model", long)];
+        let limit = max_model_len.unwrap_or(u64::MAX);
+        rows.retain(|row| u64::from(row.input) + u64::from(row.output) <= limit);
+        let too_long = all - empty - rows.len();
+        let reasons = [
+            ("without input or output tokens".to_owned(), empty),
+            (format!("longer than the limit of the model (max_model_len {limit})"), too_long),
+        ];
         let left_out = reasons.into_iter().filter(|(_, rows)| *rows > 0);
         let left_out = left_out.map(|(reason, rows)| LeftOut { reason, rows: rows as u64 }).collect();
         if rows.is_empty() {
@@ -149,7 +152,10 @@ mod tests {
             // It starts over, with other tokens if none are shared.
             assert_eq!(tokens(&trace, 2).len(), 374);
             if text.contains("Model") {
-                assert_eq!(trace.left_out(), [LeftOut { reason: "without input or output tokens", rows: 1 }]);
+                assert_eq!(
+                    trace.left_out(),
+                    [LeftOut { reason: "without input or output tokens".to_owned(), rows: 1 }]
+                );
                 assert_eq!(trace.due(2), Some(s(80)));
             }
         }
@@ -174,16 +180,22 @@ mod tests {
     #[test]
     fn requests_that_the_model_cannot_hold_are_counted() {
         let kept = trace("input_length,output_length\n9000,1000\n9001,1000\n").unwrap();
-        assert_eq!(kept.left_out(), [LeftOut { reason: "longer than the limit of the model", rows: 1 }]);
+        assert_eq!(
+            kept.left_out(),
+            [LeftOut { reason: "longer than the limit of the model (max_model_len 10000)".to_owned(), rows: 1 }]
+        );
         let error = trace("input_length,output_length\n9001,1000\n").unwrap_err().to_string();
-        assert!(error.ends_with("contains no usable request; 1 longer than the limit of the model"), "{error}");
+        assert!(
+            error.ends_with("contains no usable request; 1 longer than the limit of the model (max_model_len 10000)"),
+            "{error}"
+        );
     }
 
     #[test]
     fn an_unreadable_row_is_reported_with_its_line_field_and_value() {
         let json = "{\"timestamp\": 1, \"input_length\": 600, \"output_length\": 1";
         for (text, problem) in [
-            ("a,b\n1,2\n", ":1: the columns a, b match no known trace; known are "),
+            ("a,b\n1,2\n", ":1: the columns a, b match no known trace; rename them to one of these sets: "),
             ("input_length,output_length\n1,2\n1,x\n", ":3: output_length: \"x\" is not a number of tokens"),
             ("arrival_s,input_tokens,output_tokens\nsoon,1,2\n", ":2: arrival_s: \"soon\" is not a time"),
             ("input_length,output_length\n1\n", ":2: "),

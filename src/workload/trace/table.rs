@@ -4,6 +4,8 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
+use jiff::civil::DateTime;
+
 use super::Row;
 use crate::workload::WorkloadError;
 
@@ -14,12 +16,14 @@ struct Layout {
     output: &'static str,
 }
 
-/// In order: Azure LLM inference (<https://github.com/Azure/AzurePublicDataset>); the same data with seconds since the
-/// first request; BurstGPT (<https://github.com/HPMLL/BurstGPT>); lengths without times.
 const LAYOUTS: [Layout; 4] = [
+    // Azure LLM inference (<https://github.com/Azure/AzurePublicDataset>).
     Layout { at: Some("TIMESTAMP"), input: "ContextTokens", output: "GeneratedTokens" },
+    // The same data with seconds since the first request.
     Layout { at: Some("arrival_s"), input: "input_tokens", output: "output_tokens" },
+    // BurstGPT (<https://github.com/HPMLL/BurstGPT>).
     Layout { at: Some("Timestamp"), input: "Request tokens", output: "Response tokens" },
+    // Lengths without times.
     Layout { at: None, input: "input_length", output: "output_length" },
 ];
 
@@ -28,13 +32,13 @@ pub(super) fn read(file: &Path, reader: impl Read) -> Result<Vec<Row>, WorkloadE
     let broken = |problem: csv::Error| error(problem.position().map_or(1, csv::Position::line), problem.to_string());
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(reader);
     let header = reader.headers().map_err(broken)?.clone();
-    let place = |name: &str| header.iter().position(|column| column.trim_start_matches('\u{feff}') == name);
+    let column_index = |name: &str| header.iter().position(|column| column.trim_start_matches('\u{feff}') == name);
     let found = LAYOUTS.iter().find_map(|layout| {
         let at = match layout.at {
-            Some(name) => Some(place(name)?),
+            Some(name) => Some(column_index(name)?),
             None => None,
         };
-        Some((layout, at, place(layout.input)?, place(layout.output)?))
+        Some((layout, at, column_index(layout.input)?, column_index(layout.output)?))
     });
     let Some((layout, at, input, output)) = found else {
         let known = LAYOUTS.map(|layout| {
@@ -42,29 +46,30 @@ pub(super) fn read(file: &Path, reader: impl Read) -> Result<Vec<Row>, WorkloadE
             format!("{at}{}, {}", layout.input, layout.output)
         });
         let columns: Vec<_> = header.iter().collect();
-        let problem =
-            format!("the columns {} match no known trace; known are {}", columns.join(", "), known.join("; "));
+        let problem = format!(
+            "the columns {} match no known trace; rename them to one of these sets: {}",
+            columns.join(", "),
+            known.join("; ")
+        );
         return Err(error(1, problem));
     };
     let mut rows = Vec::new();
-    // The reference of dates with times of day, set by the first row.
-    let mut midnight = None;
+    let mut clock = None;
     for record in reader.records() {
         let record = record.map_err(broken)?;
-        let line = record.position().map_or(0, csv::Position::line);
-        let field = |place: usize| record.get(place).unwrap_or_default();
-        let tokens = |name: &str, place: usize| {
-            let text = field(place);
+        let line = record.position().map_or(1, csv::Position::line);
+        let field = |column: usize| record.get(column).unwrap_or_default();
+        let tokens = |name: &str, column: usize| {
+            let text = field(column);
             let problem = || error(line, format!("{name}: {text:?} is not a number of tokens"));
             text.parse::<u32>().map_err(|_| problem())
         };
-        let at = match at.map(|place| (field(place), time(field(place), &mut midnight))) {
-            None => None,
-            Some((_, Some(at))) => Some(at),
-            Some((text, None)) => {
-                let name = layout.at.unwrap_or_default();
-                return Err(error(line, format!("{name}: {text:?} is not a time")));
+        let at = match (layout.at, at) {
+            (Some(name), Some(column)) => {
+                let problem = |problem: String| error(line, format!("{name}: {problem}"));
+                Some(read_time(field(column), &mut clock).map_err(problem)?)
             }
+            _ => None,
         };
         let (input, output) = (tokens(layout.input, input)?, tokens(layout.output, output)?);
         rows.push(Row { at, input, output, blocks: Vec::new() });
@@ -72,16 +77,68 @@ pub(super) fn read(file: &Path, reader: impl Read) -> Result<Vec<Row>, WorkloadE
     Ok(rows)
 }
 
-/// Parses a time: seconds, or a date and time of day, counted from the reference midnight.
-fn time(text: &str, midnight: &mut Option<jiff::civil::DateTime>) -> Option<Duration> {
-    if let Ok(seconds) = text.parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds).ok();
-    }
-    let at: jiff::civil::DateTime = text.parse().ok()?;
-    // The reference is the midnight of the day before, in case the first row is not the earliest.
-    let midnight = match midnight {
-        Some(midnight) => *midnight,
-        None => *midnight.insert(at.date().yesterday().ok()?.to_datetime(jiff::civil::Time::midnight())),
+/// The form of a trace's times. Only the differences between times matter, so each form has an origin of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TraceClock {
+    /// Seconds since any origin.
+    Seconds,
+    /// Dates with times of day. The origin is the earliest date that can be written, so no date lies before it.
+    Dates,
+}
+
+/// Parses a time, as the duration since its clock's origin. `clock` is that of the rows before.
+fn read_time(text: &str, clock: &mut Option<TraceClock>) -> Result<Duration, String> {
+    let (form, at) = if let Ok(seconds) = text.parse::<f64>() {
+        let at = Duration::try_from_secs_f64(seconds);
+        (
+            TraceClock::Seconds,
+            at.map_err(|_| format!("{text} s is out of range; seconds must be finite and at least 0"))?,
+        )
+    } else {
+        let at = text.parse().ok().and_then(|at: DateTime| Duration::try_from(at.duration_since(DateTime::MIN)).ok());
+        let problem = || {
+            format!(
+                "{text:?} is not a time; write seconds such as 4.75, or a date and time such as 2023-11-16 18:17:03"
+            )
+        };
+        (TraceClock::Dates, at.ok_or_else(problem)?)
     };
-    Duration::try_from(at.duration_since(midnight)).ok()
+    if *clock.get_or_insert(form) != form {
+        return Err(format!(
+            "{text:?} and the times before it have different forms; write all as seconds or all as dates"
+        ));
+    }
+    Ok(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(texts: &[&str]) -> Result<Vec<Duration>, String> {
+        let lines: Vec<_> = texts.iter().map(|text| format!("{text},1,1\n")).collect();
+        let text = format!("TIMESTAMP,ContextTokens,GeneratedTokens\n{}", lines.concat());
+        let rows = read(Path::new("trace.csv"), text.as_bytes()).map_err(|error| error.to_string())?;
+        Ok(rows.into_iter().filter_map(|row| row.at).collect())
+    }
+
+    #[test]
+    fn a_row_may_be_days_earlier_than_the_first() {
+        let times = times(&["2023-11-16 00:00:01", "2023-11-10 00:00:00", "2023-11-16 00:00:03.5"]).unwrap();
+        assert_eq!(times[0].checked_sub(times[1]), Some(Duration::from_secs(6 * 86_400 + 1)));
+        assert_eq!(times[2].checked_sub(times[0]), Some(Duration::from_millis(2500)));
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_used_is_an_error_with_its_reason() {
+        for (texts, problem) in [
+            (&["-2"][..], ":2: TIMESTAMP: -2 s is out of range; seconds must be finite and at least 0"),
+            (&["1", "inf"], ":3: TIMESTAMP: inf s is out of range"),
+            (&["noon"], ":2: TIMESTAMP: \"noon\" is not a time; write seconds such as 4.75, or a date and time"),
+            (&["1", "2023-11-16 00:00:01"], ":3: TIMESTAMP: \"2023-11-16 00:00:01\" and the times before it"),
+        ] {
+            let error = times(texts).unwrap_err();
+            assert!(error.contains(problem), "{error}");
+        }
+    }
 }
