@@ -6,7 +6,9 @@ use super::TwinQuestion;
 use super::setup::TwinSetup;
 use crate::config::Config;
 use crate::trial::{Rejection, Replies};
-use crate::twin::{self, CalibrateError, Calibration, ObservedRun, ObservedTimes, ReplayedLoad, RequestTimes, Tokens};
+use crate::twin::{
+    self, CalibrateError, Calibration, ObservedRequest, ObservedRun, ReplayedLoad, RequestTimes, Tokens,
+};
 
 /// A measured trial.
 #[derive(Clone, Debug)]
@@ -78,7 +80,7 @@ fn observed_run(question: &TwinQuestion<'_>, tried: &MeasuredTrial) -> Result<Ob
 
 /// Returns the warm-up and the first requests after it, on the device's clock. That clock is `pace` times as fast as
 /// the clients' clock.
-fn requests(replies: &Replies, pace: f64, prefix_caching: bool) -> Vec<ObservedTimes> {
+fn requests(replies: &Replies, pace: f64, prefix_caching: bool) -> Vec<ObservedRequest> {
     let micros = |at: u64| Duration::from_micros(at).mul_f64(pace);
     let mut prompts: Vec<Vec<u32>> = Vec::new();
     let shares = prefix_caching && replies.shared_tokens.iter().any(|shared| *shared > 0);
@@ -92,7 +94,7 @@ fn requests(replies: &Replies, pace: f64, prefix_caching: bool) -> Vec<ObservedT
         } else {
             Tokens::Count(len)
         };
-        ObservedTimes {
+        ObservedRequest {
             at: micros(replies.sent_us[place]),
             prompt,
             output_len: replies.output_tokens[place].max(1),

@@ -39,7 +39,7 @@ mod tests;
 pub use ask::{AddError, Tokens, TwinRequest};
 pub use batch::{Batch, BatchWork, Item};
 pub use calibrate::{
-    CalibrateError, Calibration, ObservedRun, ObservedTimes, ReplayError, ReplayedLoad, RequestTimes, calibrate,
+    CalibrateError, Calibration, ObservedRequest, ObservedRun, ReplayError, ReplayedLoad, RequestTimes, calibrate,
     prior_spread, replay,
 };
 pub use device::DevicePreset;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use setpoint::config::ResolvedConfig;
 use setpoint::facts::ModelShape;
 use setpoint::twin::{
-    Calibration, DevicePreset, LayerProfile, ObservedRun, ObservedTimes, ReplayedLoad, RequestTimes, Scheduling,
+    Calibration, DevicePreset, LayerProfile, ObservedRequest, ObservedRun, ReplayedLoad, RequestTimes, Scheduling,
     Settings, StepTime, TermFactor, Tokens, calibrate, replay,
 };
 
@@ -79,7 +79,7 @@ fn read(
         let since = |key| engine(row, key).saturating_sub(at);
         let times = RequestTimes { ttft: since("first_token_ts"), latency: since("last_token_ts") };
         let prompt = Tokens::Count(length("input_toks"));
-        ObservedTimes { at, prompt, output_len: length("output_toks"), times: Some(times) }
+        ObservedRequest { at, prompt, output_len: length("output_toks"), times: Some(times) }
     });
     let requests = requests.collect();
     let run = ObservedRun {
@@ -95,12 +95,12 @@ fn read(
 }
 
 /// Returns the means of TTFT, TPOT and latency in milliseconds over these requests.
-fn means(requests: &[ObservedTimes], times: &[RequestTimes]) -> [f64; 3] {
+fn means(requests: &[ObservedRequest], times: &[RequestTimes]) -> [f64; 3] {
     let of = |values: Vec<Duration>| {
         let count = u32::try_from(values.len()).unwrap();
         values.iter().sum::<Duration>().as_secs_f64() * 1e3 / f64::from(count)
     };
-    let tpot = |(request, times): (&ObservedTimes, &RequestTimes)| times.tpot(request.output_len);
+    let tpot = |(request, times): (&ObservedRequest, &RequestTimes)| times.tpot(request.output_len);
     [
         of(times.iter().map(|times| times.ttft).collect()),
         of(requests.iter().zip(times).filter_map(tpot).collect()),

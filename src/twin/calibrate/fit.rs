@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use argmin::core::{CostFunction, Error, Executor, State};
 use argmin::solver::neldermead::NelderMead;
 
-use super::replay::{ObservedTimes, RequestTimes, replay};
+use super::replay::{ObservedRequest, RequestTimes, replay};
 use super::residual::{ResidualPair, Residuals};
 use super::{CalibrateError, Calibration, FACTOR_COUNT, ObservedRun, prior_spread};
 use crate::stats::small::{Matrix, cholesky, inverse};
@@ -104,7 +104,7 @@ impl Problem<'_> {
         let step_time = run.prior.clone().scaled(*factors);
         let (simulated, steps) =
             replay(run, &step_time).map_err(|source| CalibrateError::Replay { run: number, source })?;
-        let pair = |(request, simulated): (&ObservedTimes, &RequestTimes)| {
+        let pair = |(request, simulated): (&ObservedRequest, &RequestTimes)| {
             Some(ResidualPair::new(request.output_len, simulated, &request.times?))
         };
         let pairs: Vec<_> = run.requests.iter().zip(&simulated).filter_map(pair).collect();

@@ -30,7 +30,7 @@ use rand_distr::{Distribution, StandardNormal};
 
 use super::settings::Settings;
 use super::step_time::{Factors, StepTime, TermFactor};
-pub use replay::{ObservedTimes, ReplayError, ReplayedLoad, RequestTimes, replay};
+pub use replay::{ObservedRequest, ReplayError, ReplayedLoad, RequestTimes, replay};
 
 /// Number of factors.
 const FACTOR_COUNT: usize = TermFactor::ALL.len();
@@ -44,9 +44,9 @@ pub struct ObservedRun {
     /// The expected step time of this engine before any observation, with all factors at 1.
     pub prior: StepTime,
     /// Requests before the load. Only the prompts that they leave in the engine's cache matter.
-    pub earlier_requests: Vec<ObservedTimes>,
+    pub earlier_requests: Vec<ObservedRequest>,
     pub load: ReplayedLoad,
-    pub requests: Vec<ObservedTimes>,
+    pub requests: Vec<ObservedRequest>,
     /// Number of the engines' steps while they served exactly `requests`, by the server's own counter.
     pub steps: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Replays an observed load on the engine in virtual time.
+//! Replays an observed load on the twin, in virtual time.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub enum ReplayedLoad {
 
 /// One observed request of a load, and its times.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObservedTimes {
+pub struct ObservedRequest {
     /// Send time since the load's start. For a closed load only the order of the list matters.
     pub at: Duration,
     pub prompt: Tokens<'static>,
@@ -41,7 +41,7 @@ pub struct RequestTimes {
 }
 
 impl RequestTimes {
-    /// Returns the mean time from one token to the next. `None` if there is only one.
+    /// Returns the mean time from one token to the next. `None` for a reply of less than two tokens.
     #[must_use]
     pub fn tpot(&self, output_len: u32) -> Option<Duration> {
         let gaps = output_len.checked_sub(1).filter(|gaps| *gaps > 0)?;
@@ -49,17 +49,36 @@ impl RequestTimes {
     }
 }
 
-/// A load that these settings cannot serve.
+/// The reason why a load cannot be replayed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ReplayError {
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    #[error("a request cannot be served: {0}")]
-    Request(#[from] AddError),
+    #[error("request {number} {list} cannot be served: {problem}", list = if *is_earlier { "before the load" } else { "of the load" })]
+    Request {
+        /// Position in its list, counted from 1.
+        number: usize,
+        /// Whether it is one of `earlier_requests`.
+        is_earlier: bool,
+        problem: AddError,
+    },
 }
 
-/// Number of users that send the requests before the load. The exact number is unimportant, because only the contents
-/// of the cache matter.
+impl ReplayError {
+    /// Adds the first request of the list that has this problem.
+    fn of_request(requests: &[ObservedRequest], is_earlier: bool, problem: AddError) -> Self {
+        let has_problem = |request: &ObservedRequest| match problem {
+            AddError::Empty => request.prompt.len() == 0,
+            AddError::TooLong { prompt, output, .. } => (request.prompt.len(), request.output_len) == (prompt, output),
+            AddError::Duplicate(_) => false,
+        };
+        let number = requests.iter().position(has_problem).map_or(requests.len(), |index| index + 1);
+        Self::Request { number, is_earlier, problem }
+    }
+}
+
+/// Number of concurrent users that send `earlier_requests`. The exact number is unimportant, because only the contents of
+/// the cache matter.
 const WARMUP_USERS: u32 = 8;
 
 /// An observer that ignores everything.
@@ -70,7 +89,7 @@ impl DriveObserver for NullObserver {}
 /// Records the times of each request, until all watched requests have ended.
 struct ReplyRecorder {
     /// For each request in the order of sending: its index in `times`, and whether it is watched.
-    places: Vec<(usize, bool)>,
+    order: Vec<(usize, bool)>,
     times: Vec<RequestTimes>,
     /// Number of watched requests that have not ended.
     watched: usize,
@@ -78,10 +97,10 @@ struct ReplyRecorder {
 
 impl DriveObserver for ReplyRecorder {
     fn reply(&mut self, reply: VirtualReply) {
-        let Some((place, watched)) = usize::try_from(reply.index).ok().and_then(|index| self.places.get(index)) else {
+        let Some((index, watched)) = usize::try_from(reply.index).ok().and_then(|index| self.order.get(index)) else {
             return;
         };
-        self.times[*place] =
+        self.times[*index] =
             RequestTimes { ttft: reply.ttft, latency: reply.finished().saturating_sub(reply.received_at) };
         self.watched -= usize::from(*watched);
     }
@@ -92,8 +111,8 @@ impl DriveObserver for ReplyRecorder {
 }
 
 /// Simulates a run with `step_time`. Returns the times of each request in the order of the run, and the number of
-/// steps. If only some requests are compared, the replay ends with the last of these. The times of others may then be
-/// 0.
+/// steps. If some requests have observed times, the replay ends with the last of these, and requests that have not ended
+/// by then have times of 0.
 ///
 /// # Errors
 /// If the settings are invalid, or one of the requests does not fit.
@@ -102,27 +121,30 @@ pub fn replay(run: &ObservedRun, step_time: &StepTime) -> Result<(Vec<RequestTim
     let mut engines = (0..run.replicas.max(1)).map(|_| engine()).collect::<Result<Vec<_>, _>>()?;
     let before = run.earlier_requests.iter().map(arrival);
     Drive { engines: &mut engines, step_time }
-        .run(&mut ListedArrivals::new(before, WARMUP_USERS), &mut NullObserver)?;
-    let done: u64 = engines.iter().map(|engine| engine.counters().steps).sum();
-    let all = run.requests.iter().all(|request| request.times.is_none());
-    let mut places: Vec<_> =
-        run.requests.iter().enumerate().map(|(place, request)| (place, all || request.times.is_some())).collect();
+        .run(&mut ListedArrivals::new(before, WARMUP_USERS), &mut NullObserver)
+        .map_err(|problem| ReplayError::of_request(&run.earlier_requests, true, problem))?;
+    let warmup_steps: u64 = engines.iter().map(|engine| engine.counters().steps).sum();
+    let watch_all = run.requests.iter().all(|request| request.times.is_none());
+    let is_watched = |request: &ObservedRequest| watch_all || request.times.is_some();
+    let mut order: Vec<_> =
+        run.requests.iter().enumerate().map(|(index, request)| (index, is_watched(request))).collect();
     if run.load == ReplayedLoad::Open {
-        places.sort_by_key(|(place, _)| run.requests[*place].at);
+        order.sort_by_key(|(index, _)| run.requests[*index].at);
     }
-    let watched = places.iter().filter(|(_, watched)| *watched).count();
-    let requests = places.iter().map(|(place, _)| arrival(&run.requests[*place])).collect::<Vec<_>>().into_iter();
-    let mut seen = ReplyRecorder { places, times: vec![RequestTimes::default(); run.requests.len()], watched };
+    let watched = order.iter().filter(|(_, watched)| *watched).count();
+    let requests = order.iter().map(|(index, _)| arrival(&run.requests[*index])).collect::<Vec<_>>().into_iter();
+    let mut recorder = ReplyRecorder { order, times: vec![RequestTimes::default(); run.requests.len()], watched };
     let mut drive = Drive { engines: &mut engines, step_time };
-    match run.load {
-        ReplayedLoad::Closed { users } => drive.run(&mut ListedArrivals::new(requests, users), &mut seen)?,
-        ReplayedLoad::Open => drive.run_open_loop(requests, &mut seen)?,
-    }
+    let replayed = match run.load {
+        ReplayedLoad::Closed { users } => drive.run(&mut ListedArrivals::new(requests, users), &mut recorder),
+        ReplayedLoad::Open => drive.run_open_loop(requests, &mut recorder),
+    };
+    replayed.map_err(|problem| ReplayError::of_request(&run.requests, false, problem))?;
     let steps: u64 = engines.iter().map(|engine| engine.counters().steps).sum();
-    Ok((seen.times, steps - done))
+    Ok((recorder.times, steps - warmup_steps))
 }
 
-fn arrival(request: &ObservedTimes) -> TwinArrival {
+fn arrival(request: &ObservedRequest) -> TwinArrival {
     TwinArrival { at: request.at, prompt: request.prompt.clone(), output_len: request.output_len, priority: 0 }
 }
 
@@ -143,7 +165,7 @@ mod tests {
             ..crate::twin::tests::settings()
         };
         let prior = StepTime::new(&test_model(), DevicePreset::find("h100").unwrap(), &settings).unwrap();
-        let request = |at: &u64| ObservedTimes {
+        let request = |at: &u64| ObservedRequest {
             at: Duration::from_millis(*at),
             prompt: Tokens::Count(50),
             output_len: 20,
@@ -175,7 +197,7 @@ mod tests {
     #[test]
     fn an_arrival_during_a_step_waits_one_more_if_the_next_is_already_scheduled() {
         let mean = |async_scheduling| {
-            // The second request comes at every place in a step, over more than one step.
+            // The second request comes at every moment of a step, over more than one step.
             let ttft = |at| {
                 let mut run = run(ReplayedLoad::Open, &[0, at]);
                 run.settings.scheduling = Scheduling { async_scheduling, ..Scheduling::default() };
@@ -204,7 +226,7 @@ mod tests {
         cold.settings.resolved.prefix_caching = true;
         cold.requests[0].prompt = prompt(1);
         let mut warm = cold.clone();
-        warm.earlier_requests = vec![ObservedTimes { prompt: prompt(2), ..cold.requests[0].clone() }];
+        warm.earlier_requests = vec![ObservedRequest { prompt: prompt(2), ..cold.requests[0].clone() }];
         let ((cold_times, cold_steps), (warm_times, warm_steps)) =
             (replay(&cold, &cold.prior).unwrap(), replay(&warm, &warm.prior).unwrap());
         assert!(warm_times[0].ttft < cold_times[0].ttft, "{warm_times:?} {cold_times:?}");
@@ -225,12 +247,12 @@ mod tests {
 
     #[test]
     fn a_request_that_never_fits_is_named() {
-        let mut long = run(ReplayedLoad::Open, &[0]);
-        long.requests[0].prompt = Tokens::Count(250);
+        let mut long = run(ReplayedLoad::Open, &[0, 1, 2]);
+        long.requests[1].prompt = Tokens::Count(250);
         let error = replay(&long, &long.prior).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a request cannot be served: 250 prompt and 20 output tokens exceed max_model_len 256"
+            "request 2 of the load cannot be served: 250 prompt and 20 output tokens exceed max_model_len 256"
         );
     }
 }

@@ -27,7 +27,7 @@ fn prior(settings: &Settings) -> StepTime {
 /// Returns a load on a machine that differs from the prior by these factors.
 fn run(truth: Factors, max_num_seqs: u32, requests: u32) -> ObservedRun {
     let settings = settings(max_num_seqs);
-    let request = |number| ObservedTimes {
+    let request = |number| ObservedRequest {
         at: Duration::from_millis(u64::from(number) * 250),
         prompt: Tokens::Count(100 + 37 * number % 700),
         output_len: 20 + 13 * number % 50,
@@ -140,5 +140,5 @@ fn a_run_that_the_settings_cannot_serve_is_named() {
     let mut broken = run(truth(), 32, 10);
     broken.settings.resolved.max_model_len = 200;
     let error = calibrate(&[run(truth(), 32, 10), broken]).unwrap_err().to_string();
-    assert!(error.starts_with("run 1: a request "), "{error}");
+    assert!(error.starts_with("run 1: request 3 of the load "), "{error}");
 }
