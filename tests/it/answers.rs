@@ -95,7 +95,11 @@ fn a_prediction_is_for_the_release_that_the_trials_ran_or_names_it_as_assumed() 
     let workplace = with_and_without_release();
     let before = workplace.json(&["predict", "study.toml", "--format", "json"]);
     assert_eq!(before["engine_version_assumed"], true, "{before}");
-    assert!(before["engine"].as_str().unwrap().contains("(assumed: neither the study nor"), "{}", before["engine"]);
+    assert!(
+        before["engine"].as_str().unwrap().contains("(assumed: no study, trial or installed engine states it"),
+        "{}",
+        before["engine"]
+    );
     let tuned = workplace.run(&["tune", "stated.toml"]);
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
     for more in [&[][..], &["--calibrate", "fast"]] {

@@ -222,7 +222,9 @@ fn trials_of_a_study_calibrate_the_preset_of_another_device() {
     assert!(unknown > 1.3 * measured, "{unknown} {measured}");
     assert!((known / measured - 1.0).abs() < 0.1, "{known} {measured}");
     assert!(
-        said.contains("calibrated on 2 trials of quickstart; times as multiples of the preset's: weights "),
+        said.contains(
+            "calibrated on 2 trials of study quickstart; measured step times relative to the device's default: weights "
+        ),
         "{said}"
     );
 }

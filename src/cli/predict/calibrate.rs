@@ -11,7 +11,7 @@ use crate::store::{ScoredTrial, Store, Study};
 use crate::trial::{Measurement, Outcome, Startup};
 use crate::twin::{Calibration, TermFactor};
 
-/// Everything that a prediction takes from the trials of a study.
+/// The knowledge that a prediction takes from the trials of a study.
 pub(super) struct LearnedCalibration {
     pub(super) calibration: Calibration,
     /// Start-up times of the launches, and the caches that they filled.
@@ -23,12 +23,13 @@ pub(super) struct LearnedCalibration {
 }
 
 impl LearnedCalibration {
-    pub(super) fn nothing() -> Self {
+    pub(super) fn none() -> Self {
         Self { calibration: Calibration::none(), starts: StartHistory::default(), trials: 0, noise: None }
     }
 }
 
-/// Learns from the measured trials of the study `name`. The model, engine and device are those of `question`.
+/// Learns from the measured trials of the study `name` in its present context: its release, device and host. The
+/// question's study must have an equal model and engine.
 ///
 /// # Errors
 /// If there is no such study, its engine or model differs, or its trials do not suffice for a calibration.
@@ -41,33 +42,32 @@ pub(super) async fn calibrate(
         return Err(CommandFailure::new(INVALID, format!("there is no study {name:?} in {}", store.path().display()))
             .with_hint("`setpoint studies` lists the studies of the database"));
     };
-    same_engine(&study, question.job)?;
-    let (mut all, mut started) = (Vec::new(), Vec::new());
-    let mut repeated: BTreeMap<String, Vec<Measurement>> = BTreeMap::new();
+    check_same_engine(&study, question.job)?;
+    let (mut usable, mut launches, mut unusable) = (Vec::new(), Vec::new(), UnusableTrials::default());
+    let mut measurements_by_config: BTreeMap<String, Vec<Measurement>> = BTreeMap::new();
     let mut startups = store.startups(&study).await?;
-    for scored in store.present_trials(&study).await? {
+    let trials_of_present_context = store.present_trials(&study).await?;
+    for scored in trials_of_present_context {
         let startup = startups.remove(&scored.trial.proposal.number);
-        started.extend(startup.clone().map(|startup| ObservedLaunch::new(&scored.trial, startup)));
+        launches.extend(startup.clone().map(|startup| ObservedLaunch::new(&scored.trial, startup)));
         let measurement = scored.trial.outcome.measurement().cloned();
         let key = scored.trial.proposal.config.key();
-        if let Some(tried) = measured_trial(store, &study, scored, startup).await? {
-            repeated.entry(key).or_default().extend(measurement);
-            all.push(tried);
+        if let Some(trial) = measured_trial(store, &study, scored, startup, &mut unusable).await? {
+            measurements_by_config.entry(key).or_default().extend(measurement);
+            usable.push(trial);
         }
     }
-    if all.is_empty() {
-        let problem = format!("no measured trial of study {name} has stored reply times");
-        return Err(CommandFailure::new(INVALID, problem)
-            .with_hint("run the study further: `setpoint tune` stores the reply times of every new trial"));
+    if usable.is_empty() {
+        return Err(unusable.failure(name));
     }
-    let calibration = calibrate_from_trials(question, &all).map_err(|error| {
+    let calibration = calibrate_from_trials(question, &usable).map_err(|error| {
         CommandFailure::new(INVALID, format!("study {name} cannot calibrate the prediction: {error}"))
             .with_hint("omit --calibrate; the ranges are then as wide as for an unknown machine")
     })?;
-    let starts = StartHistory::learn(&launch_context(question), &started);
+    let starts = StartHistory::learn(&launch_context(question), &launches);
     let simulated = !question.job.engine.engine.runs_model();
-    let noise = Some(LaunchNoise::of(repeated.values().map(Vec::as_slice), simulated));
-    Ok(LearnedCalibration { calibration, starts, trials: all.len().min(MAX_TRIALS), noise })
+    let noise = Some(LaunchNoise::of(measurements_by_config.values().map(Vec::as_slice), simulated));
+    Ok(LearnedCalibration { calibration, starts, trials: usable.len().min(MAX_TRIALS), noise })
 }
 
 /// Returns the facts that start-up times depend on: model, release, device, host and arguments.
@@ -89,23 +89,26 @@ pub(super) fn calibration_text(learned: &LearnedCalibration, study: &str) -> Str
     };
     let factors: Vec<_> = TermFactor::ALL.into_iter().map(factor).collect();
     let trials = if *trials == 1 { "one trial".to_owned() } else { format!("{trials} trials") };
-    format!("calibrated on {trials} of {study}; times as multiples of the preset's: {}", factors.join(", "))
+    format!(
+        "calibrated on {trials} of study {study}; measured step times relative to the device's default: {}",
+        factors.join(", ")
+    )
 }
 
 /// Checks that model, engine kind, arguments and environment are equal. The twin takes them from the study file.
-fn same_engine(study: &Study, job: &Job) -> Result<(), CommandFailure> {
-    let (theirs, ours) = (&study.definition, job.definition());
+fn check_same_engine(study: &Study, job: &Job) -> Result<(), CommandFailure> {
+    let (calibrating, own) = (&study.definition, job.definition());
     for pointer in ["/model", "/engine/kind", "/engine/args", "/engine/env"] {
-        let (there, here) = (theirs.pointer(pointer), ours.pointer(pointer));
-        if there != here {
+        let (calibrating, own) = (calibrating.pointer(pointer), own.pointer(pointer));
+        if calibrating != own {
             let key = pointer.trim_start_matches('/').replace('/', ".");
             let show =
                 |value: Option<&serde_json::Value>| value.map_or_else(|| "nothing".to_owned(), ToString::to_string);
             let problem = format!(
                 "{key} of study {} is {}, but in this study file it is {}",
                 study.name,
-                show(there),
-                show(here)
+                show(calibrating),
+                show(own)
             );
             return Err(CommandFailure::new(INVALID, problem)
                 .with_hint("calibrate with a study of the same engine and model; load and space may differ"));
@@ -114,22 +117,72 @@ fn same_engine(study: &Study, job: &Job) -> Result<(), CommandFailure> {
     Ok(())
 }
 
+/// Trials that cannot calibrate, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct UnusableTrials {
+    not_measured: usize,
+    /// Trials that ran beside others, so their step times are not those of the configuration alone.
+    not_alone: usize,
+    without_replies: usize,
+}
+
+impl UnusableTrials {
+    /// Returns the failure of a calibration without a usable trial.
+    fn failure(self, study: &str) -> CommandFailure {
+        let Self { not_measured, not_alone, without_replies } = self;
+        let problem = format!(
+            "no trial of study {study} can calibrate: {not_measured} not measured, {not_alone} measured beside other \
+             trials, {without_replies} without stored reply times"
+        );
+        let hint = if not_alone > 0 {
+            "run the study further with `setpoint tune --parallel 1`: a calibration needs trials that ran alone"
+        } else {
+            "run the study further: `setpoint tune` stores the reply times of every new trial"
+        };
+        CommandFailure::new(INVALID, problem).with_hint(hint)
+    }
+}
+
 /// Returns a trial for the calibration. `None` if it was not measured, was not alone on the host, or has no stored
-/// replies.
+/// replies. It is then counted in `unusable`.
 async fn measured_trial(
     store: &Store,
     study: &Study,
     scored: ScoredTrial,
     startup: Option<Startup>,
+    unusable: &mut UnusableTrials,
 ) -> Result<Option<MeasuredTrial>, CommandFailure> {
     let trial = scored.trial;
-    let Outcome::Measured(measurement) = &trial.outcome else { return Ok(None) };
+    let Outcome::Measured(measurement) = &trial.outcome else {
+        unusable.not_measured += 1;
+        return Ok(None);
+    };
     if store.placement(study, trial.proposal.number).await?.is_some_and(|placement| !placement.alone) {
+        unusable.not_alone += 1;
         return Ok(None);
     }
-    let Some(replies) = store.replies(study, trial.proposal.number).await? else { return Ok(None) };
+    let Some(replies) = store.replies(study, trial.proposal.number).await? else {
+        unusable.without_replies += 1;
+        return Ok(None);
+    };
     let blocks = startup.as_ref().and_then(|startup| startup.resolved.get("num-gpu-blocks"));
     let steps = measurement.server.get("engine_steps").map(|steps| f64_to_u64(steps.round()));
     let blocks = blocks.and_then(|blocks| blocks.parse().ok());
     Ok(Some(MeasuredTrial { config: trial.proposal.config, replies, steps, blocks }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::UnusableTrials;
+
+    #[test]
+    fn trials_that_ran_beside_others_are_named_as_the_reason_and_not_missing_reply_times() {
+        let beside = UnusableTrials { not_measured: 1, not_alone: 4, without_replies: 0 }.failure("night");
+        let problem = "no trial of study night can calibrate: 1 not measured, 4 measured beside other trials, 0 without \
+                       stored reply times";
+        let beside = format!("{beside:?}");
+        assert!(beside.contains(problem) && beside.contains("--parallel 1"), "{beside}");
+        let old = UnusableTrials { without_replies: 2, ..UnusableTrials::default() }.failure("night");
+        assert!(format!("{old:?}").contains("stores the reply times of every new trial"), "{old:?}");
+    }
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use self::calibrate::LearnedCalibration;
-use self::release::{PredictedRelease, ReleaseOrigin};
+use self::release::{ReleaseChoice, ReleaseOrigin};
 use super::failure::{CommandFailure, INVALID, NOTHING_FEASIBLE};
 use super::output::{note, print, print_json};
 use super::{GlobalOptions, OutputFormat};
@@ -64,7 +64,7 @@ pub(super) struct PredictCommand {
 }
 
 /// Returns the engine and its release for the page of a prediction.
-fn engine_text(job: &Job, simulated: Option<SimulatedLaunch>, release: &PredictedRelease) -> String {
+fn engine_text(job: &Job, simulated: Option<SimulatedLaunch>, release: &ReleaseChoice) -> String {
     let engine = &job.engine.engine;
     let Some(simulated) = simulated else { return format!("{} {release}", engine.kind()) };
     let (product, version, scale) = (engine.display_name(), release.version, simulated.time_scale);
@@ -77,7 +77,7 @@ impl PredictCommand {
         self.check_twin(&job)?;
         let simulated = job.engine.engine.simulated(&job.engine.args);
         let release =
-            PredictedRelease::find(self.engine_version, &job, simulated, self.calibrate.as_deref(), global).await?;
+            ReleaseChoice::find(self.engine_version, &job, simulated, self.calibrate.as_deref(), global).await?;
         let version = release.version;
         job.check_release(version)?;
         let configs = configs::read(&self.configs, &job, version)?;
@@ -97,7 +97,7 @@ impl PredictCommand {
             warm: WarmState::default(),
         };
         let learned = match &self.calibrate {
-            None => LearnedCalibration::nothing(),
+            None => LearnedCalibration::none(),
             Some(study) => {
                 let store = Store::open(&global.db, false).await?;
                 let learned = calibrate::calibrate(&store, study, &question).await;

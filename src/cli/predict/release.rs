@@ -1,4 +1,4 @@
-//! The engine's release of a prediction, and the source of that information.
+//! Choice of the engine's release for a prediction, from the first source that has one.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::store::{Store, StoreError, Study};
 /// Limit of the release probe: Python starts and reads one metadata file.
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
 
-/// A release with its origin.
+/// The release that a prediction assumes, with its source.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct PredictedRelease {
+pub(super) struct ReleaseChoice {
     pub(super) version: EngineVersion,
     pub(super) origin: ReleaseOrigin,
 }
@@ -33,21 +33,21 @@ pub(super) enum ReleaseOrigin {
     Assumed,
 }
 
-impl PredictedRelease {
-    /// Returns the stated release. Without one, returns the first known of these: that of the calibrating study's
-    /// trials, of the study's own trials, of the installed engine, the newest known one.
+impl ReleaseChoice {
+    /// Returns the stated release. Without one, the first known of these counts: that of the calibrating study's trials,
+    /// of the study's own trials, and of the installed engine. The last resort is the newest known release.
     pub(super) async fn find(
         stated: Option<EngineVersion>,
         job: &Job,
         simulated: Option<SimulatedLaunch>,
-        calibrate: Option<&str>,
+        calibrating_study: Option<&str>,
         global: &GlobalOptions,
     ) -> Result<Self, CommandFailure> {
         let simulated = simulated.map(|simulated| simulated.version);
         if let Some(version) = stated.or(job.engine.version).or(simulated) {
             return Ok(Self { version, origin: ReleaseOrigin::Stated });
         }
-        if let Some((version, study)) = of_trials(job, calibrate, global).await? {
+        if let Some((version, study)) = release_of_trials(job, calibrating_study, global).await? {
             return Ok(Self { version, origin: ReleaseOrigin::Trials(study) });
         }
         let reported = match job.engine.engine.version_probe(&job.engine.command) {
@@ -61,7 +61,7 @@ impl PredictedRelease {
     }
 }
 
-impl std::fmt::Display for PredictedRelease {
+impl std::fmt::Display for ReleaseChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let version = self.version;
         match &self.origin {
@@ -69,7 +69,10 @@ impl std::fmt::Display for PredictedRelease {
             ReleaseOrigin::Trials(study) => write!(f, "{version} (from the trials of study {study:?})"),
             ReleaseOrigin::Installed => write!(f, "{version} (installed)"),
             ReleaseOrigin::Assumed => {
-                write!(f, "{version} (assumed: neither the study nor an installed engine states it)")
+                write!(
+                    f,
+                    "{version} (assumed: no study, trial or installed engine states it; --engine-version sets it)"
+                )
             }
         }
     }
@@ -77,9 +80,9 @@ impl std::fmt::Display for PredictedRelease {
 
 /// Returns the release of the last launch, with the study's name. The calibrating study comes first, then the study of
 /// the job's own name.
-async fn of_trials(
+async fn release_of_trials(
     job: &Job,
-    calibrate: Option<&str>,
+    calibrating_study: Option<&str>,
     global: &GlobalOptions,
 ) -> Result<Option<(EngineVersion, String)>, CommandFailure> {
     let store = match Store::open(&global.db, false).await {
@@ -88,20 +91,20 @@ async fn of_trials(
         Err(StoreError::Missing(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let own = Some(&*job.name).filter(|own| calibrate != Some(own));
+    let own = Some(&*job.name).filter(|own| calibrating_study != Some(own));
     let mut found = None;
-    for name in calibrate.into_iter().chain(own) {
-        if let Some(study) = store.study(name).await?
-            && found.is_none()
-        {
-            found = last(&store, &study).await?.map(|version| (version, study.name.clone()));
+    for name in calibrating_study.into_iter().chain(own) {
+        let Some(study) = store.study(name).await? else { continue };
+        if let Some(version) = release_of_last_launch(&store, &study).await? {
+            found = Some((version, study.name));
+            break;
         }
     }
     store.close().await;
     Ok(found)
 }
 
-async fn last(store: &Store, study: &Study) -> Result<Option<EngineVersion>, StoreError> {
+async fn release_of_last_launch(store: &Store, study: &Study) -> Result<Option<EngineVersion>, StoreError> {
     let trials = store.trials(study).await?;
     Ok(trials.iter().rev().find_map(|scored| scored.trial.engine_version.as_ref()?.parse().ok()))
 }
