@@ -9,14 +9,15 @@ pub(super) fn check() -> Vec<CheckResult> {
     let read = ask(NVML_LIMIT, "reading the devices' settings", move |nvml| Ok(read_gpu_conditions(nvml, &visible)));
     // The error of an unreadable driver is dropped here. The check in the module `device` reports it.
     conditions.extend(read.unwrap_or_default());
-    conditions.into_iter().map(finding).collect()
+    conditions.into_iter().map(check_result).collect()
 }
 
-fn finding(condition: MeasurementCondition) -> CheckResult {
+fn check_result(condition: MeasurementCondition) -> CheckResult {
     let MeasurementCondition { kind, state, distorts, effect, remedy } = condition;
     let subject = match kind {
         ConditionKind::GpuPersistence => "persistence mode ",
         ConditionKind::HugePages => "transparent huge pages ",
+        // The states of all other kinds name their subject.
         _ => "",
     };
     let text = format!("{subject}{state}: {effect}");
@@ -41,7 +42,7 @@ mod tests {
             effect: "pages are merged".to_owned(),
             remedy: Some("choose madvise".to_owned()),
         };
-        let line = |condition| anstream::adapter::strip_str(&finding(condition).line()).to_string();
+        let line = |condition| anstream::adapter::strip_str(&check_result(condition).line()).to_string();
         let warning = "warn  huge-pages   transparent huge pages always: pages are merged; choose madvise";
         assert_eq!(line(condition.clone()), warning);
         let fine = MeasurementCondition { kind: ConditionKind::Boost, distorts: false, remedy: None, ..condition };
@@ -50,7 +51,7 @@ mod tests {
 
     #[test]
     fn this_host_is_looked_at() {
-        let named: Vec<_> = check().iter().map(|finding| finding.what).collect();
+        let named: Vec<_> = check().iter().map(|result| result.what).collect();
         for what in ["swap", "load", "others"] {
             assert!(named.contains(&what), "{named:?}");
         }

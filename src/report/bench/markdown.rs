@@ -1,6 +1,6 @@
 //! Writes the tables of vLLM's nightly benchmarks, like their `tabulate(..., tablefmt="pipe")`.
 //!
-//! Numbers have six significant digits and are aligned at their decimal points. A column is at least two characters
+//! Numbers with a fraction have six significant digits, and integers all of theirs. Both are aligned at their decimal points. A column is at least two characters
 //! wider than its header (python-tabulate, `MIN_PADDING`).
 
 use serde_json::Value as Json;
@@ -51,46 +51,47 @@ fn table(rows: &[&BenchResult], columns: &[HeadedColumn]) -> String {
         .collect();
     let line = |cells: Vec<&str>| format!("| {} |", cells.join(" | "));
     let mut lines = vec![line(columns.iter().map(|column| column.header.as_str()).collect())];
-    lines.push(format!("|{}|", columns.iter().map(PaddedColumn::rule).collect::<Vec<_>>().join("|")));
+    lines.push(format!("|{}|", columns.iter().map(PaddedColumn::separator).collect::<Vec<_>>().join("|")));
     lines.extend((0..rows.len()).map(|row| line(columns.iter().map(|column| column.cells[row].as_str()).collect())));
     lines.join("\n")
 }
 
-/// One column with padded cells. `width` is in characters, and `numbers` means right-aligned.
+/// One column with padded cells. `width` is in characters. Numeric columns are right-aligned.
 struct PaddedColumn {
     header: String,
     cells: Vec<String>,
     width: usize,
-    numbers: bool,
+    is_numeric: bool,
 }
 
 impl PaddedColumn {
     fn new(header: &str, values: &[Json]) -> Self {
         // Python reads a column with `inf` as numbers.
         let is_text = |value: &Json| value.as_str().is_some_and(|text| text != "inf");
-        let numbers = !values.iter().any(is_text);
-        let mut cells: Vec<_> = values.iter().map(shown).collect();
-        if numbers {
+        let is_numeric = !values.iter().any(is_text);
+        let mut cells: Vec<_> = values.iter().map(format_cell).collect();
+        if is_numeric {
             align_points(&mut cells);
         }
-        let least = header.chars().count() + PADDING;
-        let width = cells.iter().map(|cell| cell.chars().count()).fold(least, usize::max);
-        let pad = |cell: &str| if numbers { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
+        let min_width = header.chars().count() + PADDING;
+        let width = cells.iter().map(|cell| cell.chars().count()).fold(min_width, usize::max);
+        let pad = |cell: &str| if is_numeric { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
         let cells = cells.iter().map(|cell| pad(cell)).collect();
-        Self { header: pad(header), cells, width, numbers }
+        Self { header: pad(header), cells, width, is_numeric }
     }
 
-    fn rule(&self) -> String {
+    /// Returns the column's part of the line below the header. A colon marks the side of the alignment.
+    fn separator(&self) -> String {
         let dashes = "-".repeat(self.width + 1);
-        if self.numbers { format!("{dashes}:") } else { format!(":{dashes}") }
+        if self.is_numeric { format!("{dashes}:") } else { format!(":{dashes}") }
     }
 }
 
-fn shown(value: &Json) -> String {
+fn format_cell(value: &Json) -> String {
     match value {
         // An unescaped bar would end the cell.
         Json::String(text) => text.replace('|', "\\|"),
-        Json::Number(number) if number.is_f64() => number.as_f64().map_or_else(String::new, general),
+        Json::Number(number) if number.is_f64() => number.as_f64().map_or_else(String::new, format_general),
         Json::Null => String::new(),
         other => other.to_string(),
     }
@@ -98,17 +99,17 @@ fn shown(value: &Json) -> String {
 
 /// Pads numbers on the right, so that their decimal points align once the column is padded on the left.
 fn align_points(cells: &mut [String]) {
-    let behind = |cell: &str| cell.find(['.', 'e']).map_or(0, |point| cell.len() - point);
-    let most = cells.iter().map(|cell| behind(cell)).max().unwrap_or(0);
+    let fraction_len = |cell: &str| cell.find(['.', 'e']).map_or(0, |point| cell.len() - point);
+    let max_len = cells.iter().map(|cell| fraction_len(cell)).max().unwrap_or(0);
     for cell in cells {
-        let missing = most - behind(cell);
+        let missing = max_len - fraction_len(cell);
         cell.push_str(&" ".repeat(missing));
     }
 }
 
-/// Formats a number like Python's `format(value, "g")`: six significant digits, no zeros at the end, and an exponent if
-/// the number is very large or very small.
-pub(super) fn general(value: f64) -> String {
+/// Formats a number like Python's `format(value, "g")`: six significant digits and no zeros at the end. Very large and
+/// very small numbers have an exponent.
+pub(super) fn format_general(value: f64) -> String {
     const DIGITS: i32 = 6;
     if value == 0.0 || !value.is_finite() {
         return value.to_string();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::markdown::general;
+use super::markdown::format_general;
 use super::*;
 use crate::trial::Distribution;
 
@@ -133,9 +133,9 @@ fn numbers_have_six_digits_as_python_writes_them() {
         (1_002.308_118_000_655_7, "1002.31"),
         (114.879_581_730_065_18, "114.88"),
     ] {
-        assert_eq!(general(value), shown);
+        assert_eq!(format_general(value), shown);
     }
     // python3 -c 'print(*(format(x, "g") for x in (...)))'
-    let extremes = [0.0, 1.0, 999_999.5, 1_234_567.0, 0.000_1, 0.000_012_3, -2.5, 100_000.0].map(general);
+    let extremes = [0.0, 1.0, 999_999.5, 1_234_567.0, 0.000_1, 0.000_012_3, -2.5, 100_000.0].map(format_general);
     assert_eq!(extremes, ["0", "1", "1e+06", "1.23457e+06", "0.0001", "1.23e-05", "-2.5", "100000"]);
 }

@@ -24,21 +24,21 @@ pub(super) const RULES: &[Rule] = &[
         condition: "multi-step scheduling excludes speculative decoding",
         releases: WITH_FLAG,
         severity: Severity::Configuration,
-        check: without_drafting,
+        check: excludes_speculative_decoding,
     },
     Rule {
         id: "R13d",
         condition: "multi-step scheduling with chunked prefill excludes pipeline parallelism",
         releases: WITH_FLAG,
         severity: Severity::Configuration,
-        check: without_stages,
+        check: excludes_pipeline_parallel,
     },
     Rule {
         id: "R13b",
         condition: "multi-step scheduling needs an attention backend that supports it",
         releases: WITH_FLAG,
         severity: Severity::Startup,
-        check: with_a_kernel,
+        check: needs_supported_backend,
     },
 ];
 
@@ -53,24 +53,25 @@ fn at_least_one(candidate: &Candidate<'_>) -> Option<Violation> {
     Some(Violation::new(message).unset("num-scheduler-steps"))
 }
 
-fn without_drafting(candidate: &Candidate<'_>) -> Option<Violation> {
+fn excludes_speculative_decoding(candidate: &Candidate<'_>) -> Option<Violation> {
     let steps = steps(candidate).filter(|_| uses_drafting(candidate.config))?;
     let message = format!("Speculative decoding is not supported with multi-step (--num-scheduler-steps > 1): {steps}");
     Some(Violation::new(message).unset("num-scheduler-steps"))
 }
 
-fn without_stages(candidate: &Candidate<'_>) -> Option<Violation> {
+fn excludes_pipeline_parallel(candidate: &Candidate<'_>) -> Option<Violation> {
     let stages = candidate.effective.pipeline_parallel_size;
     steps(candidate).filter(|_| candidate.effective.chunked_prefill && stages > 1)?;
     let message = format!("Multi-Step Chunked-Prefill is not supported for pipeline-parallel-size > 1: it is {stages}");
     Some(Violation::new(message).unset("num-scheduler-steps"))
 }
 
-fn with_a_kernel(candidate: &Candidate<'_>) -> Option<Violation> {
+fn needs_supported_backend(candidate: &Candidate<'_>) -> Option<Violation> {
     steps(candidate)?;
     let asked = candidate.facts.env.get("VLLM_ATTENTION_BACKEND").map(String::as_str);
     let (backend, reason) = match asked {
-        None | Some("FLASH_ATTN") => ("XFORMERS", without_flash_attention(candidate)?),
+        // The V0 engine falls back to XFORMERS if FLASH_ATTN cannot be used.
+        None | Some("FLASH_ATTN") => ("XFORMERS", flash_attention_obstacle(candidate)?),
         Some("FLASHINFER") if candidate.effective.chunked_prefill => {
             ("FLASHINFER", "chunked prefill needs FLASH_ATTN".to_owned())
         }
@@ -84,13 +85,15 @@ fn with_a_kernel(candidate: &Candidate<'_>) -> Option<Violation> {
 /// Head sizes of the `FLASH_ATTN` kernels of the V0 engine.
 const HEAD_SIZES: [u64; 8] = [32, 64, 96, 128, 160, 192, 224, 256];
 
-/// Returns the reason why the V0 engine cannot use its `FLASH_ATTN` kernel on this GPU, in the engine's wording.
-pub(super) fn without_flash_attention(candidate: &Candidate<'_>) -> Option<String> {
+/// Returns the reason why the V0 engine cannot use its `FLASH_ATTN` kernel for this configuration, model and GPU, in the
+/// engine's wording. `None` if it can, or if the device is no GPU.
+pub(super) fn flash_attention_obstacle(candidate: &Candidate<'_>) -> Option<String> {
     let (config, facts) = (candidate.config, candidate.facts);
     let capability = facts.device.gpu()?.capability;
     let block_size = config.get_i64("block-size").filter(|size| size % 16 != 0);
-    let newer_kernel = facts.version >= EngineVersion::V0_8 && capability.is_none_or(|known| known.0 == 9);
-    let cache = config.get_str("kv-cache-dtype").filter(|kind| kind.starts_with("fp8") && !newer_kernel);
+    // From 0.8 on, FlashAttention 3 is used at capability 9.x, and it supports FP8 caches. An unknown GPU may be one.
+    let flash_attention_3 = facts.version >= EngineVersion::V0_8 && capability.is_none_or(|known| known.0 == 9);
+    let cache = config.get_str("kv-cache-dtype").filter(|kind| kind.starts_with("fp8") && !flash_attention_3);
     let dtype = config.get_str("dtype").filter(|dtype| ["float", "float32"].contains(dtype));
     let window =
         facts.model.sliding_window.filter(|_| facts.version < EngineVersion::V0_8 && uses_window(config, facts));

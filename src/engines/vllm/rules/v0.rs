@@ -2,7 +2,7 @@
 //!
 //! Sources: `vllm/config.py`, `vllm/engine/arg_utils.py`, `vllm/worker/utils.py` of 0.6.3, 0.8.5 and 0.10.2.
 
-use super::multi_step::without_flash_attention;
+use super::multi_step::flash_attention_obstacle;
 use super::{Candidate, ReleaseRange, Rule, Severity, Violation};
 use crate::config::Config;
 use crate::engines::vllm::defaults::engine;
@@ -215,7 +215,7 @@ fn v0_without_drafting(candidate: &Candidate<'_>) -> Option<Violation> {
 fn flash_attention(candidate: &Candidate<'_>) -> Option<Violation> {
     let asks = ["block-size", "kv-cache-dtype", "dtype"].into_iter().any(|name| candidate.config.get(name).is_some());
     let chosen = candidate.facts.env.contains_key("VLLM_ATTENTION_BACKEND");
-    let reason = without_flash_attention(candidate).filter(|_| asks && !chosen)?;
+    let reason = flash_attention_obstacle(candidate).filter(|_| asks && !chosen)?;
     Some(Violation::new(format!("{reason}: the slower XFormers backend is used")))
 }
 
