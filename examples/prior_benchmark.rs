@@ -14,7 +14,7 @@ use setpoint::config::Config;
 use setpoint::execution::detect;
 use setpoint::job::Job;
 use setpoint::objective::Goal;
-use setpoint::prior::{ContextDevices, LoadContext, ModelContext, OptimizeContext, context_prior};
+use setpoint::prior::{DeviceContext, LoadContext, ModelContext, OptimizeContext, context_prior};
 use setpoint::sampler::{ObjectiveTarget, SamplerPrior, SearchAim};
 use setpoint::space::{Domain, IntScale, Parameter, Space};
 use setpoint::stats::to_f64;
@@ -83,7 +83,7 @@ fn large() -> Result<(), Box<dyn std::error::Error>> {
     };
     let context = OptimizeContext {
         model,
-        device: ContextDevices { name: Some("h100".to_owned()), count: Some(8), memory_bytes: None },
+        device: DeviceContext { name: Some("h100".to_owned()), count: Some(8), memory_bytes: None },
         load,
         limits_s: [("ttft_p99".to_owned(), 4.0), ("tpot_p99".to_owned(), 0.05)].into_iter().collect(),
         ..OptimizeContext::default()

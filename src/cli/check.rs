@@ -109,7 +109,7 @@ impl CheckCommand {
         }
         let table =
             engine.flag_table(version).ok_or_else(|| CommandFailure::new(INVALID, "the engine's flags are unknown"))?;
-        let check = arguments::ArgumentCheck { facts: &facts, table, model: &name, preflight: preflight.as_ref() };
+        let check = arguments::ArgsFileCheck { facts: &facts, table, model: &name, preflight: preflight.as_ref() };
         for what in list_unchecked_of_model(&model) {
             note(global, &format!("not checked: {what}"));
         }

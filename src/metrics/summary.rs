@@ -62,8 +62,8 @@ fn counts(run: &LoadRun, window: &MeasuredWindow, goodput: &[Slo]) -> Measuremen
         }
         if ended {
             measurement.completed += 1;
-            // If a request lacks the limited latency, neither its limit nor the goodput can be judged.
-            good = good.zip(keeps(goodput, record)).map(|(good, kept)| good + u64::from(kept));
+            // A request that lacks a limited latency keeps and breaks no limit, so the goodput is unknown.
+            good = good.zip(keeps_all_limits(goodput, record)).map(|(good, kept)| good + u64::from(kept));
         }
     }
     if window.steady {
@@ -71,23 +71,23 @@ fn counts(run: &LoadRun, window: &MeasuredWindow, goodput: &[Slo]) -> Measuremen
         measurement.total_output_tokens = arrived;
     }
     measurement.good_requests = good;
-    let present = run.records.iter().filter(|record| record.result.is_ok());
-    let peaks = peaks(present.filter(|record| window.contains(record.sent.as_secs_f64())));
+    let successful = run.records.iter().filter(|record| record.result.is_ok());
+    let peaks = peaks(successful.filter(|record| window.contains(record.sent.as_secs_f64())));
     measurement.max_output_tokens_per_s = peaks.map(|(tokens, _)| tokens);
     measurement.max_concurrent_requests = peaks.map(|(_, requests)| requests);
     measurement
 }
 
 /// Returns whether a request keeps every limit, or `None` if one cannot be judged.
-fn keeps(goodput: &[Slo], record: &RequestRecord) -> Option<bool> {
+fn keeps_all_limits(goodput: &[Slo], record: &RequestRecord) -> Option<bool> {
     goodput.iter().try_fold(true, |kept, slo| Some(kept && slo.is_kept(record)?))
 }
 
 /// Adds the distributions and their confidence intervals.
 fn add_latencies(run: &LoadRun, window: &MeasuredWindow, options: &SummaryOptions<'_>, measurement: &mut Measurement) {
-    let counts = |record: &&RequestRecord| record.result.is_ok() && window.contains(record.sent.as_secs_f64());
-    let mut records: Vec<&RequestRecord> = run.records.iter().filter(counts).collect();
-    // In the order of time, as batch means need them.
+    let is_measured = |record: &&RequestRecord| record.result.is_ok() && window.contains(record.sent.as_secs_f64());
+    let mut records: Vec<&RequestRecord> = run.records.iter().filter(is_measured).collect();
+    // `add_intervals` needs them in the order of time.
     records.sort_by_key(|record| record.sent);
     let values = |of: &dyn Fn(&RequestRecord) -> Option<f64>| -> Vec<f64> {
         records.iter().filter_map(|record| of(record)).collect()
@@ -121,6 +121,7 @@ fn add_latencies(run: &LoadRun, window: &MeasuredWindow, options: &SummaryOption
         measurement.lateness_ms = distribution(values(&|record| Some(milliseconds(record.lateness()))));
     }
 
+    // A thinned record lacks some of its gaps. The recorder has counted all of them in a histogram.
     if records.iter().any(|record| record.thinned) {
         measurement.itl_ms = options.recorder.and_then(super::WindowRecorder::itl_ms);
         measurement.approximate = measurement.itl_ms.is_some();
@@ -136,7 +137,8 @@ fn add_latencies(run: &LoadRun, window: &MeasuredWindow, options: &SummaryOption
     measurement.itl_ms = distribution(records.iter().flat_map(|record| record.gaps()).map(milliseconds).collect());
 }
 
-/// Adds the intervals of the mean and the percentiles of values in the order of time.
+/// Adds the intervals of the mean and the percentiles. The values must be in the order of time, because batch means need
+/// it.
 fn add_intervals(
     values: &[f64],
     name: &str,
@@ -157,15 +159,15 @@ fn add_intervals(
     }
 }
 
-/// Adds the confidence intervals of the numbers per second.
+/// Adds the confidence intervals of the throughputs. They need an estimate for each of several parts of the window.
 fn add_throughput_intervals(run: &LoadRun, window: &MeasuredWindow, goodput: &[Slo], measurement: &mut Measurement) {
-    let completed = || run.records.iter().filter(|record| record.result.is_ok());
+    let successful = || run.records.iter().filter(|record| record.result.is_ok());
     let counted = usize::try_from(measurement.completed).unwrap_or(usize::MAX);
     let Some(k) = batches(counted).filter(|_| window.to_s > window.from_s) else { return };
     let grid = || TimeGrid::new(window.from_s, window.to_s, k);
     let (mut requests, mut output, mut total, mut good) = (grid(), grid(), grid(), grid());
-    for record in completed() {
-        let is_good = keeps(goodput, record) == Some(true);
+    for record in successful() {
+        let is_good = keeps_all_limits(goodput, record) == Some(true);
         let mut add = |at: f64, share: f64| {
             let output_tokens = f64::from(record.output_tokens);
             requests.add(at, share);
@@ -185,7 +187,8 @@ fn add_throughput_intervals(run: &LoadRun, window: &MeasuredWindow, goodput: &[S
     let has_goodput = measurement.good_requests.is_some();
     let mut add = |name: &str, grid: &TimeGrid| {
         let Some(estimate) = batch_means(&grid.per_second()) else { return };
-        // The interval belongs to the reported number, and that counts requests and prompts as wholes.
+        // The grid spreads a request over its tokens, but the reported number counts requests and prompts as wholes. The
+        // interval is moved to the reported number.
         let value = measurement.metric(name).unwrap_or(estimate.value);
         measurement.confidence.insert(name.to_owned(), RatioEstimate { value, ..estimate }.into());
     };

@@ -18,7 +18,7 @@ mod study;
 mod tests;
 mod twin_predictor;
 
-pub use context::{ContextDevices, LoadContext, ModelContext, OptimizeContext};
+pub use context::{DeviceContext, LoadContext, ModelContext, OptimizeContext};
 pub use context_job::ContextError;
 pub use study::study_prior;
 

@@ -44,7 +44,7 @@ fn context() -> OptimizeContext {
             max_model_len: Some(512),
             ..ModelContext::default()
         },
-        device: ContextDevices { name: Some("NVIDIA H100 80GB HBM3".to_owned()), ..ContextDevices::default() },
+        device: DeviceContext { name: Some("NVIDIA H100 80GB HBM3".to_owned()), ..DeviceContext::default() },
         load: LoadContext {
             input_tokens: Some(24.0),
             output_tokens: Some(6.0),
@@ -155,7 +155,7 @@ fn a_wild_context_is_refused_with_the_field_that_is_wrong() {
     for (expected, change) in [
         (
             "context.device.name is missing",
-            (&|context: &mut OptimizeContext| context.device = ContextDevices::default())
+            (&|context: &mut OptimizeContext| context.device = DeviceContext::default())
                 as &dyn Fn(&mut OptimizeContext),
         ),
         ("context.device.name is \"abacus\", expected one of a100", &|context: &mut OptimizeContext| {
@@ -218,7 +218,7 @@ fn no_number_of_a_context_causes_a_panic() {
         let points = belief.map_or(0, |belief| belief.prior.points().len());
         assert!(points <= 16, "{model:?}");
     }
-    let devices = ContextDevices { memory_bytes: Some(1e9), count: Some(1024), ..context().device };
+    let devices = DeviceContext { memory_bytes: Some(1e9), count: Some(1024), ..context().device };
     let belief = believed(&OptimizeContext { device: devices, ..context() }).unwrap();
     assert!(belief.prior.points().iter().all(|(_, known)| *known == KnownOutcome::Failed), "nothing fits into 1 GB");
 }

@@ -116,7 +116,7 @@ impl BenchCommand {
             };
             if let Some(records) = &mut records {
                 for record in &run.records {
-                    records.line(&record::line(&name, record).to_string())?;
+                    records.write_line(&record::line(&name, record).to_string())?;
                 }
             }
             ended.push(benchmark);
@@ -129,16 +129,16 @@ impl BenchCommand {
             [one] if self.load.profile.is_none() => BenchRuns::One(one),
             all => BenchRuns::Profile(all),
         };
-        if let Some(mut place) = result.take() {
+        if let Some(mut output) = result.take() {
             let json = match runs {
                 BenchRuns::One(run) => benchmark_json(run),
                 BenchRuns::Profile(all) => all.iter().map(benchmark_json).collect(),
             };
-            place.line(&format!("{json:#}"))?;
-            place.commit()?;
+            output.write_line(&format!("{json:#}"))?;
+            output.commit()?;
         }
-        if let Some(place) = records.take() {
-            place.commit()?;
+        if let Some(output) = records.take() {
+            output.commit()?;
         }
         print(&(format.write)(runs))?;
         trouble.map_or_else(|| verdict(&ended), Err)
@@ -159,8 +159,11 @@ impl BenchCommand {
         let spec = self.work.spec(self.load.num_requests.map(|n| n.saturating_add(self.load.warmup.unwrap_or(0))))?;
         let surroundings = self.work.surroundings(target, served, self.load.seed);
         let workload = spec.build(&surroundings).map_err(|error| workload::failure(&error))?;
-        let trace = matches!(spec, WorkloadSpec::Trace { .. });
-        let plan = plan::build_plan(&self.load, &*workload, trace, self.judge.until.is_some())?;
+        let traits = plan::RunTraits {
+            replays_trace: matches!(spec, WorkloadSpec::Trace { .. }),
+            ends_when_precise: self.judge.until.is_some(),
+        };
+        let plan = plan::build_plan(&self.load, &*workload, traits)?;
         Ok(vec![RequestedRun {
             name: measure::name(spec.kind(), &plan),
             target: target.clone(),

@@ -21,7 +21,7 @@ impl OutputFile {
     /// Creates the temporary file for `path`. `flag` is the command-line option in error messages.
     ///
     /// # Errors
-    /// If `path` is a directory or cannot be written.
+    /// If `path` is a directory or names no file, or if its directory or device cannot be written.
     pub(super) fn new(path: &Path, flag: &str) -> Result<Self, CommandFailure> {
         let refuse = |problem: String| {
             CommandFailure::new(USAGE, format!("{flag} {}: {problem}", path.display()))
@@ -44,7 +44,8 @@ impl OutputFile {
         Ok(Self { path, part, file: BufWriter::new(file) })
     }
 
-    pub(super) fn line(&mut self, text: &str) -> Result<(), CommandFailure> {
+    /// Writes `text` and a line break.
+    pub(super) fn write_line(&mut self, text: &str) -> Result<(), CommandFailure> {
         let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.write_all(b"\n"));
         written.map_err(|error| self.failed(&error))
     }
@@ -61,14 +62,20 @@ impl OutputFile {
     }
 
     fn failed(&self, error: &std::io::Error) -> CommandFailure {
-        CommandFailure::unexpected(format!("cannot write {}: {error}", self.path.display()))
+        let failure = CommandFailure::unexpected(format!("cannot write {}: {error}", self.path.display()));
+        // Only the temporary file was written.
+        if self.part.is_some() && self.path.exists() {
+            failure.with_hint("the existing file is unchanged")
+        } else {
+            failure
+        }
     }
 }
 
 impl Drop for OutputFile {
     fn drop(&mut self) {
         if let Some(part) = &self.part {
-            // After `keep` there is no such file, and the error is ignored.
+            // After `commit` there is no such file, and the error is ignored.
             let _ = std::fs::remove_file(part);
         }
     }
@@ -82,26 +89,26 @@ mod tests {
     fn a_file_appears_when_it_is_whole_and_not_before() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("result.json");
-        let mut place = OutputFile::new(&path, "--output").unwrap();
-        place.line("{}").unwrap();
+        let mut output = OutputFile::new(&path, "--output").unwrap();
+        output.write_line("{}").unwrap();
         assert!(!path.exists());
-        place.commit().unwrap();
+        output.commit().unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
-        OutputFile::new(&path, "--output").unwrap().line("half").unwrap();
+        OutputFile::new(&path, "--output").unwrap().write_line("half").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
         assert_eq!(directory.path().read_dir().unwrap().count(), 1, "nothing is left behind");
     }
 
     #[test]
     fn a_device_stays_one() {
-        let mut place = OutputFile::new(Path::new("/dev/null"), "--output").unwrap();
-        place.line("{}").unwrap();
-        place.commit().unwrap();
+        let mut output = OutputFile::new(Path::new("/dev/null"), "--output").unwrap();
+        output.write_line("{}").unwrap();
+        output.commit().unwrap();
         assert!(!Path::new("/dev/null").is_file());
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_refused_at_once() {
+    fn a_path_that_cannot_be_written_is_refused_at_once() {
         let directory = tempfile::tempdir().unwrap();
         assert!(OutputFile::new(&directory.path().join("missing/result.json"), "--output").is_err());
         assert!(OutputFile::new(directory.path(), "--output").is_err());

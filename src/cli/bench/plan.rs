@@ -1,4 +1,4 @@
-//! Builds the plan of a load from the arguments and refuses contradictory ones.
+//! Plan of a load from the arguments of `bench`. Contradictory arguments are refused.
 
 use std::time::Duration;
 
@@ -11,38 +11,44 @@ use crate::workload::Workload;
 /// Default number of requests, as in `vllm bench serve --num-prompts`.
 const DEFAULT_REQUESTS: u64 = 1000;
 
-/// Default limit of one request. It is long because a queue of a thousand long requests is no failure.
+/// Default time limit of one request. It is long because requests may wait behind a thousand others, and that is no
+/// failure.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// Default duration limit of a run with `--until`, if it does not reach its precision.
+/// Default duration limit of a run with `--until` and without `--duration` and `--num-requests`, in case that it does not
+/// reach its precision.
 const DEFAULT_MAX_DURATION: Duration = Duration::from_mins(30);
 
-/// Returns the plan of one run. `until` states whether the run ends once its numbers are precise, and `trace` whether
-/// the arguments request a trace.
-pub(super) fn build_plan(
-    args: &LoadArgs,
-    workload: &dyn Workload,
-    trace: bool,
-    until: bool,
-) -> Result<LoadPlan, CommandFailure> {
-    let stamped = workload.due(0).is_some();
-    if args.trace_factor.is_some() && !stamped {
+/// Properties of a run that other arguments than those of the load determine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunTraits {
+    /// Whether the arguments request a trace.
+    pub(super) replays_trace: bool,
+    /// Whether the run ends as soon as its numbers are precise.
+    pub(super) ends_when_precise: bool,
+}
+
+/// Returns the plan of one run.
+pub(super) fn build_plan(args: &LoadArgs, workload: &dyn Workload, run: RunTraits) -> Result<LoadPlan, CommandFailure> {
+    let has_time_stamps = workload.due(0).is_some();
+    if args.trace_factor.is_some() && !has_time_stamps {
         let message = "--trace-factor scales time stamps, but this workload has none";
         return Err(CommandFailure::new(USAGE, message).with_hint("replay a file with time stamps: --trace FILE"));
     }
-    let arrival = arrival(args, stamped);
-    if trace && !stamped && args.rate.is_none() && args.ramp.is_none() && args.concurrency.is_none() {
+    let arrival = arrival(args, has_time_stamps);
+    if run.replays_trace && !has_time_stamps && args.rate.is_none() && args.ramp.is_none() && args.concurrency.is_none()
+    {
         let message = "--trace: the file has no time stamps, so the send times are not defined";
         return Err(CommandFailure::new(USAGE, message).with_hint("add --rate R or --concurrency N"));
     }
-    let counted = args.num_requests.or(if trace { workload.len() } else { None });
-    let paced = matches!(arrival, ArrivalPattern::Ramp { .. } | ArrivalPattern::Rate { .. });
-    if paced && counted.is_none() && args.duration.is_none() && !until {
+    let stated_requests = args.num_requests.or(if run.replays_trace { workload.len() } else { None });
+    let has_rate = matches!(arrival, ArrivalPattern::Ramp { .. } | ArrivalPattern::Rate { .. });
+    if has_rate && stated_requests.is_none() && args.duration.is_none() && !run.ends_when_precise {
         let message = "the load has no end: a rate needs a number of requests, a duration or a precision";
         return Err(CommandFailure::new(USAGE, message).with_hint("add --num-requests N, --duration S or --until 2%"));
     }
-    let bounded = args.duration.is_some() || until;
-    let requests = counted.or((!bounded).then_some(DEFAULT_REQUESTS));
+    let has_other_end = args.duration.is_some() || run.ends_when_precise;
+    let requests = stated_requests.or((!has_other_end).then_some(DEFAULT_REQUESTS));
     if arrival == ArrivalPattern::AtOnce && requests.is_none() {
         let message = "all requests are sent at once, but their number is not given";
         return Err(CommandFailure::new(USAGE, message).with_hint("add --num-requests N, --concurrency N or --rate R"));
@@ -53,23 +59,24 @@ pub(super) fn build_plan(
         seed: args.seed,
         concurrency,
         requests,
-        duration: args.duration.or((until && requests.is_none()).then_some(DEFAULT_MAX_DURATION)),
+        duration: args.duration.or((run.ends_when_precise && requests.is_none()).then_some(DEFAULT_MAX_DURATION)),
         warmup: args.warmup.unwrap_or(0),
         request_timeout: args.request_timeout.unwrap_or(DEFAULT_TIMEOUT),
         allow_eos: args.allow_eos,
+        // Only for the fields that `bench` does not set. The two numbers are replaced above.
         ..LoadPlan::closed(1, 1)
     })
 }
 
-/// Returns the arrival pattern. `stamped` states whether the workload has time stamps.
-fn arrival(args: &LoadArgs, stamped: bool) -> ArrivalPattern {
+/// Returns the arrival pattern.
+fn arrival(args: &LoadArgs, has_time_stamps: bool) -> ArrivalPattern {
     let burstiness = args.burstiness.unwrap_or(1.0);
     match (args.ramp, args.rate) {
         (Some(ramp), _) => {
             ArrivalPattern::Ramp { from_per_s: ramp.from, to_per_s: ramp.to, over: ramp.over, burstiness }
         }
         (None, Some(rate)) if rate.is_finite() => ArrivalPattern::Rate { per_s: rate, burstiness },
-        (None, None) if stamped => ArrivalPattern::Trace { factor: args.trace_factor.unwrap_or(1.0) },
+        (None, None) if has_time_stamps => ArrivalPattern::Trace { factor: args.trace_factor.unwrap_or(1.0) },
         (None, None) if args.concurrency.is_some() => ArrivalPattern::Closed,
         // A rate of `inf`, or no argument that determines the send times.
         (None, _) => ArrivalPattern::AtOnce,
@@ -118,7 +125,8 @@ mod tests {
 
     fn plan(words: &str, stamped: bool) -> Result<LoadPlan, CommandFailure> {
         let line = Line::try_parse_from(["bench"].into_iter().chain(words.split_whitespace())).unwrap();
-        build_plan(&line.load, &Made { stamped }, stamped, words.contains("60s"))
+        let run = RunTraits { replays_trace: stamped, ends_when_precise: words.contains("60s") };
+        build_plan(&line.load, &Made { stamped }, run)
     }
 
     #[test]

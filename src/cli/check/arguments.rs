@@ -31,7 +31,7 @@ struct ArgumentLine {
 
 /// The facts, the flags and the engine of a check.
 #[derive(Clone, Copy)]
-pub(super) struct ArgumentCheck<'a> {
+pub(super) struct ArgsFileCheck<'a> {
     pub(super) facts: &'a Facts<'a>,
     pub(super) table: FlagTable,
     /// The model's name as the engine receives it.
@@ -39,44 +39,63 @@ pub(super) struct ArgumentCheck<'a> {
     pub(super) preflight: Option<&'a Preflight>,
 }
 
+/// The rules' verdict on a line, compared with the engine's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EngineComparison {
+    /// The engine gave no verdict.
+    Unanswered,
+    Agree,
+    /// The rules reject, and the engine accepts.
+    FalseRejection,
+    /// The rules accept, and the engine rejects.
+    FalseAcceptance,
+}
+
+impl EngineComparison {
+    fn new(disagreement: Option<&Disagreement>) -> Self {
+        match disagreement {
+            None => Self::Agree,
+            Some(Disagreement::FalseRejection(_)) => Self::FalseRejection,
+            Some(Disagreement::FalseAcceptance(_)) => Self::FalseAcceptance,
+        }
+    }
+}
+
 /// Agreement between the rules and the engine, as counts of lines.
 #[derive(Default)]
 struct AgreementCounts {
     lines: usize,
     agree: usize,
-    /// The rules reject, and the engine accepts.
     false_rejections: usize,
-    /// The rules accept, and the engine rejects.
     false_acceptances: usize,
-    /// The engine gave no verdict.
     unanswered: usize,
 }
 
 /// Prints one verdict per line. A line that cannot be parsed ends the check, after the answers to the lines before it.
-pub(super) async fn run(file: &Path, check: ArgumentCheck<'_>, global: &GlobalOptions) -> Result<(), CommandFailure> {
+pub(super) async fn run(file: &Path, check: ArgsFileCheck<'_>, global: &GlobalOptions) -> Result<(), CommandFailure> {
     let name = if is_standard_input(file) { "standard input".to_owned() } else { file.display().to_string() };
     let opened = open(file).map_err(|error| unreadable(&name, &error))?;
-    let Some(preflight) = check.preflight else { return run_alone(&name, opened, check) };
+    let Some(preflight) = check.preflight else { return run_rules_only(&name, opened, check) };
     let opened = tokio::fs::File::from_std(opened);
     let begin = Instant::now();
     let answers = lines(&name, tokio::io::BufReader::new(opened).lines()).map(|line| async move {
-        let (place, text) = line?;
-        check.answer(&read(&text, &place)?.args, preflight).await
+        let (location, text) = line?;
+        check.answer(&read(&text, &location)?.args, preflight).await
     });
     let mut answers = std::pin::pin!(answers.buffered(MAX_CONCURRENT_LINES));
-    let mut tally = AgreementCounts::default();
+    let mut counts = AgreementCounts::default();
     while let Some(answer) = answers.next().await {
-        let (answer, compared) = answer?;
-        tally.count(compared.as_ref());
+        let (answer, comparison) = answer?;
+        counts.count(comparison);
         print(&crate::trial::json_for_terminal(&answer.to_string()))?;
     }
-    note(global, &tally.describe(begin.elapsed().as_secs_f64() * 1e3));
+    note(global, &counts.summary(begin.elapsed().as_secs_f64() * 1e3));
     Ok(())
 }
 
-/// Checks the lines with the rules only. They take microseconds per line, so the input and output are buffered. The
+/// Checks the lines with the rules only. The rules take microseconds per line, so the input and output are buffered. The
 /// output is flushed whenever the reader would wait.
-fn run_alone(name: &str, opened: std::fs::File, check: ArgumentCheck<'_>) -> Result<(), CommandFailure> {
+fn run_rules_only(name: &str, opened: std::fs::File, check: ArgsFileCheck<'_>) -> Result<(), CommandFailure> {
     let mut answers = BufWriter::new(std::io::stdout().lock());
     let result = answer_all(name, BufReader::new(opened), check, &mut answers);
     answers.flush()?;
@@ -86,7 +105,7 @@ fn run_alone(name: &str, opened: std::fs::File, check: ArgumentCheck<'_>) -> Res
 fn answer_all(
     name: &str,
     mut lines: BufReader<std::fs::File>,
-    check: ArgumentCheck<'_>,
+    check: ArgsFileCheck<'_>,
     answers: &mut impl Write,
 ) -> Result<(), CommandFailure> {
     let mut text = String::new();
@@ -111,9 +130,9 @@ fn answer_all(
     Ok(())
 }
 
-fn read(text: &str, place: &dyn std::fmt::Display) -> Result<ArgumentLine, CommandFailure> {
+fn read(text: &str, location: &dyn std::fmt::Display) -> Result<ArgumentLine, CommandFailure> {
     serde_json::from_str(text).map_err(|error| {
-        CommandFailure::new(INVALID, format!("{place}: {error}"))
+        CommandFailure::new(INVALID, format!("{location}: {error}"))
             .with_hint(r#"each line must be an object such as {"args": ["--max-num-seqs", "64"]}"#)
     })
 }
@@ -172,21 +191,22 @@ fn lines(
 
 fn unreadable(name: &str, error: &std::io::Error) -> CommandFailure {
     CommandFailure::new(INVALID, format!("cannot read {name}: {error}"))
+        .with_hint("--args-file needs a readable UTF-8 file with one JSON object per line; `-` is standard input")
 }
 
 impl AgreementCounts {
-    /// Counts a line. The outer `None` means that the engine gave no verdict, the inner one that both agree.
-    fn count(&mut self, compared: Option<&Option<Disagreement>>) {
+    /// Counts a line.
+    fn count(&mut self, comparison: EngineComparison) {
         self.lines += 1;
-        match compared {
-            None => self.unanswered += 1,
-            Some(None) => self.agree += 1,
-            Some(Some(Disagreement::FalseRejection(_))) => self.false_rejections += 1,
-            Some(Some(Disagreement::FalseAcceptance(_))) => self.false_acceptances += 1,
+        match comparison {
+            EngineComparison::Unanswered => self.unanswered += 1,
+            EngineComparison::Agree => self.agree += 1,
+            EngineComparison::FalseRejection => self.false_rejections += 1,
+            EngineComparison::FalseAcceptance => self.false_acceptances += 1,
         }
     }
 
-    fn describe(&self, elapsed_ms: f64) -> String {
+    fn summary(&self, elapsed_ms: f64) -> String {
         let Self { lines, agree, false_rejections, false_acceptances, unanswered } = self;
         let each = elapsed_ms / to_f64((*lines).max(1));
         let unanswered = if *unanswered > 0 { format!(", {unanswered} without an answer") } else { String::new() };
@@ -197,26 +217,22 @@ impl AgreementCounts {
     }
 }
 
-impl ArgumentCheck<'_> {
-    /// Returns the answer to one line and, if the engine answered, its disagreement with the rules.
-    async fn answer(
-        self,
-        args: &[String],
-        preflight: &Preflight,
-    ) -> Result<(Json, Option<Option<Disagreement>>), CommandFailure> {
+impl ArgsFileCheck<'_> {
+    /// Returns the answer to one line, and the comparison of rules and engine.
+    async fn answer(self, args: &[String], preflight: &Preflight) -> Result<(Json, EngineComparison), CommandFailure> {
         let args = without_model(args);
         let (config, findings) = self.findings(args);
         match self.ask(preflight, args).await {
             Err(error) if error.is_final() => Err(no_preflight(&error)),
             Err(error) => {
-                let mut answer = self.describe(&config, findings.first(), None).await;
+                let mut answer = self.verdict_with_repair(&config, findings.first(), None).await;
                 answer["engine"] = json!({"verdict": null, "message": error.to_string()});
-                Ok((answer, None))
+                Ok((answer, EngineComparison::Unanswered))
             }
-            Ok(engine) => {
-                let (finding, disagreement) = decide_finding(findings, &engine);
-                let mut answer = self.describe(&config, finding.as_ref(), Some(preflight)).await;
-                answer["engine"] = match engine {
+            Ok(engine_verdict) => {
+                let (finding, disagreement) = decide_finding(findings, &engine_verdict);
+                let mut answer = self.verdict_with_repair(&config, finding.as_ref(), Some(preflight)).await;
+                answer["engine"] = match engine_verdict {
                     PreflightVerdict::Accept { warnings, .. } => {
                         json!({"verdict": "accept", "message": null, "warnings": warnings})
                     }
@@ -227,20 +243,20 @@ impl ArgumentCheck<'_> {
                 if disagreement.is_some() {
                     answer["disagreement"] = json!(true);
                 }
-                Ok((answer, Some(disagreement)))
+                Ok((answer, EngineComparison::new(disagreement.as_ref())))
             }
         }
     }
 
-    /// Returns the configuration as far as the arguments can be parsed, with the findings of the parser and the rules.
-    /// Errors of the parser count as findings of the rule `A1`, which checks flags and values.
+    /// Returns the configuration as far as the release's flag table can parse the arguments, with the findings of this
+    /// parser and the rules. Errors of the parser count as findings of the rule `A1`, which checks flags and values.
     fn findings(self, args: &[String]) -> (Config, Vec<Finding>) {
         let (config, errors) = self.table.parse_lenient(args);
-        let unreadable = errors.into_iter().map(|error| {
+        let parse_errors = errors.into_iter().map(|error| {
             let (severity, message) = (Severity::Arguments, error.to_string());
             Finding { rule: "A1", severity, message, changes: Vec::new() }
         });
-        let findings = unreadable.chain(rule::check(&config, self.facts)).collect();
+        let findings = parse_errors.chain(rule::check(&config, self.facts)).collect();
         (config, findings)
     }
 
@@ -248,14 +264,14 @@ impl ArgumentCheck<'_> {
     /// `config` already lacks the arguments that the parser refused, so such a finding needs no change of its own.
     fn repair(self, config: &Config, finding: &Finding) -> Option<Config> {
         match finding {
-            accepted if !accepted.severity.rejects() => None,
-            refused if refused.changes.is_empty() => rule::repair(config, self.facts),
-            refused => rule::repair_rejection(config, Some(refused), self.facts),
+            warning if !warning.severity.rejects() => None,
+            rejection if rejection.changes.is_empty() => rule::repair(config, self.facts),
+            rejection => rule::repair_rejection(config, Some(rejection), self.facts),
         }
     }
 
     /// Returns the verdict with a repair. If an engine is given, the repair is included only if the engine accepts it.
-    async fn describe(self, config: &Config, finding: Option<&Finding>, engine: Option<&Preflight>) -> Json {
+    async fn verdict_with_repair(self, config: &Config, finding: Option<&Finding>, engine: Option<&Preflight>) -> Json {
         let repair = match (finding.and_then(|finding| self.repair(config, finding)), engine) {
             (Some(repair), Some(engine)) => self.accepts(engine, &repair).await.then_some(repair),
             (repair, _) => repair,

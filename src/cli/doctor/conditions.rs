@@ -1,12 +1,13 @@
 //! Conditions of the host and its GPUs that change measurements.
 
 use super::{CheckResult, CheckState};
-use crate::facts::{ConditionKind, GpuSelection, MeasurementCondition, NVML_LIMIT, ask, read_gpu_conditions};
+use crate::facts::{ConditionKind, GpuSelection, MeasurementCondition, NVML_TIMEOUT, call_nvml, read_gpu_conditions};
 
 pub(super) fn check() -> Vec<CheckResult> {
     let mut conditions = MeasurementCondition::of_host();
     let visible = GpuSelection::Visible(std::env::var("CUDA_VISIBLE_DEVICES").ok());
-    let read = ask(NVML_LIMIT, "reading the devices' settings", move |nvml| Ok(read_gpu_conditions(nvml, &visible)));
+    let read =
+        call_nvml(NVML_TIMEOUT, "reading the devices' settings", move |nvml| Ok(read_gpu_conditions(nvml, &visible)));
     // The error of an unreadable driver is dropped here. The check in the module `device` reports it.
     conditions.extend(read.unwrap_or_default());
     conditions.into_iter().map(check_result).collect()

@@ -2,7 +2,7 @@
 
 use super::CheckResult;
 use crate::execution::ExecutionEnvironment;
-use crate::facts::{Device, DeviceMemory, GpuError, GpuReading, GpuReport, MemoryHolder, NVML_LIMIT, ask};
+use crate::facts::{Device, DeviceMemory, GpuError, GpuReading, GpuReport, MemoryHolder, NVML_TIMEOUT, call_nvml};
 use crate::job::Job;
 use crate::server::ResourceHolder;
 use crate::stats::gib_text;
@@ -15,7 +15,7 @@ pub(super) fn check(study: Option<(&Job, &ExecutionEnvironment)>) -> Vec<CheckRe
         study.map(|(job, installed)| matches!(installed.device, Device::Cuda(_)) && job.engine.engine.runs_model());
     match GpuReport::of_machine() {
         Ok(report) => {
-            let driver = ask(NVML_LIMIT, "reading its release", |nvml| Ok(nvml.sys_driver_version()?));
+            let driver = call_nvml(NVML_TIMEOUT, "reading its release", |nvml| Ok(nvml.sys_driver_version()?));
             let driver = driver.unwrap_or_else(|_| "unknown".to_owned());
             report.readings.iter().map(|reading| device_result(reading, &driver, &owner)).collect()
         }
