@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The largest number of lines of a file. A longer file has more than one purpose.
-const MOST_LINES: usize = 600;
+const MAX_LINES: usize = 600;
 
 /// Returns the modules of `lib.rs`, in its order.
 fn modules(lib: &str) -> Vec<&str> {
@@ -108,8 +108,8 @@ fn problems(own: &str, file: &str, text: &str) -> Vec<String> {
         }
     }
     found.extend(names_of_engines(own, file, text));
-    if text.lines().count() > MOST_LINES {
-        found.push(format!("{file}:{MOST_LINES}: the file is longer than {MOST_LINES} lines"));
+    if text.lines().count() > MAX_LINES {
+        found.push(format!("{file}:{MAX_LINES}: the file is longer than {MAX_LINES} lines"));
     }
     if !text.starts_with("//! ") {
         found.push(format!("{file}:1: the file does not begin with `//! ` and what it is for"));
@@ -268,7 +268,7 @@ fn a_file_has_a_title_a_size_and_no_way_around_the_law() {
     let named = "//! Title.\nlet engine = find(\"vllm\");\n";
     assert_eq!((of(named).len(), problems("engines", "src/engines/a.rs", named).len()), (1, 0));
     assert_eq!(of("//! Title.\n#[cfg(test)]\nmod tests {\n    const A: &str = \"sim\";\n}\n").len(), 0);
-    assert_eq!(of(&format!("//! Title.\n{}", "\n".repeat(MOST_LINES))).len(), 1);
+    assert_eq!(of(&format!("//! Title.\n{}", "\n".repeat(MAX_LINES))).len(), 1);
 }
 
 #[test]

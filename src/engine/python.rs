@@ -6,7 +6,7 @@ use std::path::Path;
 use super::resolve_program;
 
 /// The maximum number of bytes that are read of a script's first line.
-const MOST_SHEBANG: u64 = 512;
+const MAX_SHEBANG: u64 = 512;
 
 /// Returns the interpreter of `program` within a command that may begin with a wrapper (`srun ... vllm serve`).
 ///
@@ -21,7 +21,7 @@ pub fn python_of(command: &[String], program: &str) -> Option<String> {
     let script = command.iter().find(|word| name(word).as_deref() == Some(program))?;
     let file = std::fs::File::open(resolve_program(script)?).ok()?;
     let mut first = String::new();
-    BufReader::new(file.take(MOST_SHEBANG)).read_line(&mut first).ok()?;
+    BufReader::new(file.take(MAX_SHEBANG)).read_line(&mut first).ok()?;
     let mut words = first.strip_prefix("#!")?.split_whitespace();
     let interpreter = words.next()?;
     // In `#!/usr/bin/env python3` the interpreter is the second word.

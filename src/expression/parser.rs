@@ -5,10 +5,10 @@ use super::{
 };
 
 /// Limit of nested parentheses. Like that of functions, it keeps the recursion within the stack.
-const MOST_PARENTHESES: usize = 64;
+const MAX_PARENTHESES: usize = 64;
 
 /// Limit of nested functions.
-const MOST_FUNCTIONS: usize = 256;
+const MAX_FUNCTIONS: usize = 256;
 
 /// Longer symbols come before their prefixes.
 const RELATIONS: [(&str, Relation); 6] = [
@@ -105,7 +105,7 @@ impl<V: NameResolver> ExpressionParser<'_, V> {
     fn operand(&mut self) -> Result<Expression<V::Name>, String> {
         if self.eat("(") {
             self.parentheses += 1;
-            check_depth(self.parentheses, MOST_PARENTHESES, "parentheses")?;
+            check_depth(self.parentheses, MAX_PARENTHESES, "parentheses")?;
             let inner = self.sum()?;
             self.parentheses -= 1;
             self.expect(")")?;
@@ -136,7 +136,7 @@ impl<V: NameResolver> ExpressionParser<'_, V> {
     fn call(&mut self, function: Function) -> Result<Expression<V::Name>, String> {
         self.expect("(")?;
         self.functions += 1;
-        check_depth(self.functions, MOST_FUNCTIONS, "functions")?;
+        check_depth(self.functions, MAX_FUNCTIONS, "functions")?;
         let first = self.sum()?;
         self.expect(",")?;
         let second = self.sum()?;

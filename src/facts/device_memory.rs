@@ -7,7 +7,7 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
 use super::gpu_list::{GpuId, GpuList};
-use super::nvml::{GpuError, NVML_LIMIT, ask_async, memory};
+use super::nvml::{GpuError, NVML_TIMEOUT, call_nvml_async, memory};
 
 /// The time limit of a repeated reading.
 const READ_LIMIT: Duration = Duration::from_secs(5);
@@ -53,7 +53,7 @@ impl DeviceMemoryReader {
     pub async fn open(visible: Option<&str>, most: u64) -> Result<Self, GpuError> {
         let variable = visible.map(str::to_owned);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let ids = ask_async(NVML_LIMIT, "listing the devices", move |nvml| {
+        let ids = call_nvml_async(NVML_TIMEOUT, "listing the devices", move |nvml| {
             let mut ids = GpuList::read(nvml)?.visible(variable.as_deref())?;
             ids.truncate(most);
             Ok(ids)
@@ -68,7 +68,7 @@ impl DeviceMemoryReader {
     pub async fn read(&self) -> Result<Vec<DeviceMemory>, GpuError> {
         let ids = self.ids.clone();
         let read = move |nvml: &Nvml| Ok(ids.iter().filter_map(|id| read_memory(nvml, id).ok()).collect());
-        ask_async(READ_LIMIT, "reading the devices' memory", read).await
+        call_nvml_async(READ_LIMIT, "reading the devices' memory", read).await
     }
 }
 

@@ -5,7 +5,7 @@ use nvml_wrapper::error::NvmlError;
 
 use super::device_memory::{DeviceMemory, read_memory};
 use super::gpu_list::{GpuId, GpuList, GpuSelection};
-use super::nvml::{GpuError, NVML_LIMIT, ask};
+use super::nvml::{GpuError, NVML_TIMEOUT, call_nvml};
 use super::{Gpu, GpuUnit};
 
 /// One device as the driver reports it.
@@ -39,7 +39,7 @@ impl GpuReport {
     pub fn read(selection: &GpuSelection) -> Result<Self, GpuError> {
         let is_chosen = *selection != GpuSelection::Visible(None);
         let selection = selection.clone();
-        let readings = ask(NVML_LIMIT, "reading the devices", move |nvml| {
+        let readings = call_nvml(NVML_TIMEOUT, "reading the devices", move |nvml| {
             let selected = GpuList::read(nvml)?.selected(&selection)?;
             Ok(selected.iter().map(|id| reading(nvml, id)).collect())
         })?;
@@ -51,7 +51,7 @@ impl GpuReport {
     /// # Errors
     /// If there is no driver or no device.
     pub fn of_machine() -> Result<Self, GpuError> {
-        let readings = ask(NVML_LIMIT, "reading the devices", |nvml| {
+        let readings = call_nvml(NVML_TIMEOUT, "reading the devices", |nvml| {
             let all = GpuList::read(nvml)?.all();
             Ok(all.iter().map(|id| reading(nvml, id)).collect())
         })?;
@@ -175,7 +175,7 @@ impl GpuPlace {
     /// If there is no driver, no device, or none that is visible.
     pub fn all(variable: Option<&str>) -> Result<(Vec<Self>, Vec<String>), GpuError> {
         let owned = variable.map(str::to_owned);
-        let places = ask(NVML_LIMIT, "listing the devices", move |nvml| {
+        let places = call_nvml(NVML_TIMEOUT, "listing the devices", move |nvml| {
             let all = GpuList::read(nvml)?.one_per_engine(owned.as_deref(), true)?;
             Ok(all.iter().map(|id| (place(nvml, id), problem_text(&reading(nvml, id)))).collect::<Vec<_>>())
         })?;
@@ -195,7 +195,7 @@ impl GpuPlace {
     /// If there is no driver, or if the names select no device.
     pub fn named(names: &str) -> Result<Vec<Self>, GpuError> {
         let variable = names.to_owned();
-        ask(NVML_LIMIT, "listing the devices", move |nvml| {
+        call_nvml(NVML_TIMEOUT, "listing the devices", move |nvml| {
             let named = GpuList::read(nvml)?.one_per_engine(Some(&variable), false)?;
             Ok(named.iter().map(|id| place(nvml, id)).collect())
         })

@@ -30,7 +30,7 @@ pub use host::{Host, HostLimits};
 pub use host_use::{HostSensor, HostUse, ProcessUse};
 pub use hub::hub_cache;
 pub use model::{ContextLengths, ExpertLayers, LatentAttention, ModelError, ModelShape, UncheckedFact};
-pub use nvml::{GpuError, NVML_LIBRARY, NVML_LIMIT, ask, ask_async};
+pub use nvml::{GpuError, NVML_LIBRARY, NVML_TIMEOUT, call_nvml, call_nvml_async};
 pub use oom::OomKills;
 pub use processors::{Core, Processors, ProcessorsError, divide};
 pub use version::{EngineVersion, VersionError, parse_reported_release};

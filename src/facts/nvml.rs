@@ -15,7 +15,7 @@ pub const NVML_LIBRARY: &str = "SETPOINT_NVML";
 
 /// The time limit of a reading. Without persistence mode the reading loads the driver, which takes some seconds for
 /// each device.
-pub const NVML_LIMIT: Duration = Duration::from_secs(10);
+pub const NVML_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason for which the GPUs cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,7 +61,7 @@ static DRIVER: LazyLock<DeadlineThread<Option<Nvml>>> = LazyLock::new(|| Deadlin
 ///
 /// # Errors
 /// If the library cannot be loaded, if the driver hangs, or if `work` fails.
-pub fn ask<T: Send + 'static>(
+pub fn call_nvml<T: Send + 'static>(
     limit: Duration,
     call: &'static str,
     work: impl FnOnce(&Nvml) -> Result<T, GpuError> + Send + 'static,
@@ -73,7 +73,7 @@ pub fn ask<T: Send + 'static>(
 ///
 /// # Errors
 /// The errors of [`ask`].
-pub async fn ask_async<T: Send + 'static>(
+pub async fn call_nvml_async<T: Send + 'static>(
     limit: Duration,
     call: &'static str,
     work: impl FnOnce(&Nvml) -> Result<T, GpuError> + Send + 'static,

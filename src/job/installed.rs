@@ -7,7 +7,7 @@ use crate::flag::FlagError;
 use crate::preflight::{InstalledEngine, InstalledFlag};
 
 /// A parameter with more values than this is not checked against the choices.
-const MOST_VALUES: usize = 1000;
+const MAX_VALUES: usize = 1000;
 
 impl Job {
     /// Checks that the installed engine has every flag of the study and takes the values of its choices.
@@ -23,7 +23,7 @@ impl Job {
         }
         for parameter in &space.parameters {
             let flag = self.installed_flag(installed, "parameters", &parameter.name)?;
-            let values = parameter.domain.values(MOST_VALUES).unwrap_or_default();
+            let values = parameter.domain.values(MAX_VALUES).unwrap_or_default();
             let values: Vec<_> = values.iter().map(ToString::to_string).collect();
             self.check_choices(installed, "parameters", &parameter.name, flag, &values)?;
         }

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 use thiserror::Error;
 
 /// Maximum number of characters of a caller's text in a message.
-const MOST_QUOTED: usize = 80;
+const MAX_QUOTED: usize = 80;
 
 /// A line that cannot be followed. It ends the run.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl ProtocolError {
 
 /// Returns a text, shortened if it is long.
 pub(super) fn quote(text: &str) -> String {
-    match text.char_indices().nth(MOST_QUOTED) {
+    match text.char_indices().nth(MAX_QUOTED) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
     }

@@ -11,14 +11,14 @@ use crate::sampler::PastTrial;
 
 /// Maximum number of configurations in a space that is enumerated, and number of configurations drawn from a larger
 /// one.
-const MOST_LISTED: usize = 65_536;
+const MAX_LISTED: usize = 65_536;
 const SAMPLE_SIZE: usize = 10_000;
 
 /// Returns the reason: either every allowed configuration was proposed, or the known constraints refuse nearly all of
 /// the space. In the latter case it names the constraint that refuses most.
 pub(super) fn exhaustion_reason(problem: &OptimizeProblem, history: &[PastTrial], seed: u64) -> String {
     let seen: HashSet<_> = history.iter().map(|past| past.config.key()).collect();
-    let listed = problem.space.enumerate(MOST_LISTED);
+    let listed = problem.space.enumerate(MAX_LISTED);
     let whole = listed.is_some();
     let configs = listed.unwrap_or_else(|| draw_sample(problem, seed));
     let allowed: Vec<_> = configs.iter().filter(|config| problem.allows(config)).collect();

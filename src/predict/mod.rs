@@ -47,7 +47,7 @@ pub use longest_step::longest_step;
 pub use noise::LaunchNoise;
 pub use preset::preset_of;
 use script::PromptScript;
-pub use series::{BatchSeries, MOST_POINTS, SeriesPoint};
+pub use series::{BatchSeries, MAX_POINTS, SeriesPoint};
 use setup::TwinSetup;
 pub use watch::{StepShares, StepTerm};
 

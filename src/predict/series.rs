@@ -6,7 +6,7 @@ use crate::stats::{f64_to_usize, to_f64};
 use crate::twin::ScheduledStep;
 
 /// The largest number of points.
-pub const MOST_POINTS: usize = 600;
+pub const MAX_POINTS: usize = 600;
 
 /// Initial interval of a point in seconds. Each thinning doubles it.
 const FINEST: f64 = 1e-3;
@@ -73,7 +73,7 @@ impl StepRecorder {
     /// device's clock, which is `pace` times as fast as the clients' clock.
     pub(super) fn step(&mut self, seen: &ScheduledStep, begin: Duration, pace: f64) {
         let (mut from, to) = (begin.as_secs_f64() / pace, seen.end.as_secs_f64() / pace);
-        while place(to, self.width) >= MOST_POINTS {
+        while place(to, self.width) >= MAX_POINTS {
             self.widen();
         }
         let mut at = place(from, self.width);
@@ -161,7 +161,7 @@ mod tests {
                 now += length;
             }
             let series = recorder.finish(1);
-            prop_assert!(series.points.len() <= MOST_POINTS);
+            prop_assert!(series.points.len() <= MAX_POINTS);
             let total: f64 = series.points.iter().map(|point| point.running * series.step_s).sum();
             let expected = 3.0 * Duration::from_millis(now).as_secs_f64();
             prop_assert!((total - expected).abs() < 1e-6 * expected, "{total} {expected}");

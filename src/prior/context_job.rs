@@ -29,7 +29,7 @@ pub enum ContextError {
     Missing(&'static str),
     #[error("context.{field} is {value}, expected {expected}")]
     Value { field: &'static str, value: String, expected: String },
-    #[error("context.load needs {tokens} output tokens at a time, more than the limit of {MOST_TOKENS}")]
+    #[error("context.load needs {tokens} output tokens at a time, more than the limit of {MAX_TOKENS}")]
     TooManyTokens { tokens: u64 },
     #[error("context.load: {0}")]
     Workload(#[from] WorkloadError),
@@ -38,7 +38,7 @@ pub enum ContextError {
 }
 
 /// Maximum number of output tokens of all users at a time. One run computes some three times as many.
-const MOST_TOKENS: u64 = 2_000_000;
+const MAX_TOKENS: u64 = 2_000_000;
 /// Variation of lengths around their mean, as a share of it.
 const VARIATION: f64 = 0.5;
 /// Number of sessions for each user of a closed load: the first, one until the users are spread, and one to be
@@ -49,8 +49,8 @@ const LEAST_SESSIONS: u64 = 150;
 /// Maximum number of requests of an open load, whose duration is not given.
 const OPEN_REQUESTS: u64 = 500;
 /// Largest mean length of a prompt or a reply, in tokens.
-const MOST_LENGTH: f64 = 1e6;
-const MOST_DEVICES: u64 = 1024;
+const MAX_LENGTH: f64 = 1e6;
+const MAX_DEVICES: u64 = 1024;
 
 /// A prediction's input without the configuration.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ fn check_range(field: &'static str, value: f64, low: f64, high: f64) -> Result<f
 
 /// Checks a required length, and rounds it to whole tokens.
 fn length(field: &'static str, value: Option<f64>) -> Result<u32, ContextError> {
-    check_range(field, value.ok_or(ContextError::Missing(field))?, 1.0, MOST_LENGTH)
+    check_range(field, value.ok_or(ContextError::Missing(field))?, 1.0, MAX_LENGTH)
         .map(|value| f64_to_u32(value.round()))
 }
 
@@ -191,7 +191,7 @@ fn device(context: &OptimizeContext) -> Result<PredictedDevice, ContextError> {
     let on = PredictedDevice::preset(preset);
     let count = context.device.count.unwrap_or(1);
     check_range("device.count", to_f64(count), 1.0, 1024.0)?;
-    let count = u32::try_from(count.min(MOST_DEVICES)).ok();
+    let count = u32::try_from(count.min(MAX_DEVICES)).ok();
     let memory =
         context.device.memory_bytes.map(|bytes| check_range("device.memory_bytes", bytes, 1e9, 1e13)).transpose()?;
     let memory = memory.map(f64_to_u64);
@@ -230,7 +230,7 @@ fn load(context: &OptimizeContext) -> Result<(WorkloadSpec, LoadJob, Option<u64>
         |load: LoadJob| LoadJob { warmup: 0, request_timeout: Duration::from_hours(1), max_error_rate: 1.0, ..load };
     if let Some(rate) = load.rate_per_s {
         let per_s = check_range("load.rate_per_s", rate, 1e-6, 1e6)?;
-        let requests = (MOST_TOKENS / u64::from(output)).clamp(LEAST_SESSIONS, OPEN_REQUESTS);
+        let requests = (MAX_TOKENS / u64::from(output)).clamp(LEAST_SESSIONS, OPEN_REQUESTS);
         let job = LoadJob {
             arrival: ArrivalPattern::Rate { per_s, burstiness: 1.0 },
             concurrency: load.concurrency.filter(|users| *users > 0).and_then(|users| u32::try_from(users).ok()),
@@ -244,7 +244,7 @@ fn load(context: &OptimizeContext) -> Result<(WorkloadSpec, LoadJob, Option<u64>
         let expected = "a number of at least 1".to_owned();
         return Err(ContextError::Value { field: "load.concurrency", value: users.to_string(), expected });
     }
-    if tokens > MOST_TOKENS {
+    if tokens > MAX_TOKENS {
         return Err(ContextError::TooManyTokens { tokens });
     }
     let requests = (users * SESSIONS_PER_USER).max(users + LEAST_SESSIONS);

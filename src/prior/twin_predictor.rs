@@ -20,7 +20,7 @@ const LEAST_REQUESTS: u64 = 100;
 /// Least cost of a configuration, in the units of [`explore`](super::explore), and number of prompt tokens per unit.
 const LEAST_COST: u64 = 1000;
 const PROMPT_TOKENS: u64 = 8;
-const MOST_THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 /// Number of runs for the deviation. Each samples its step times from the calibration's uncertainty.
 const DRAWS: u64 = 6;
 /// Deviation of a speculating configuration's results, as a share. The acceptance rate of drafts is 0.2 to 0.8,
@@ -155,10 +155,10 @@ impl<'a> TwinPredictor<'a> {
 }
 
 impl TwinRunner<'_> {
-    /// Runs each configuration with its draw, in one thread per processor but at most `MOST_THREADS`. The results do
+    /// Runs each configuration with its draw, in one thread per processor but at most `MAX_THREADS`. The results do
     /// not depend on the number of threads.
     fn run_all(&self, asked: &[(&Config, Option<u64>)]) -> Vec<TwinRunResult> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(asked.len());
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS).min(asked.len());
         if threads < 2 {
             return asked.iter().map(|(flags, draw)| self.run(flags, *draw)).collect();
         }

@@ -30,10 +30,10 @@ const TRIED_FIRST: usize = 64;
 /// The number of configurations around which each parameter is varied, to find the parameters that a rule depends on.
 const BASES: usize = 4;
 /// The maximum number of combinations of the parameters that a rule depends on. If there are more, the value is kept.
-const MOST_COMBINATIONS: usize = 4096;
+const MAX_COMBINATIONS: usize = 4096;
 /// The number of values up to which every integer of a range is a probe. In a larger range the probes are spread, and a
 /// bisection finds the ends between them.
-const MOST_VALUES: usize = 64;
+const MAX_VALUES: usize = 64;
 /// The number of passes. A smaller range may allow another range to shrink.
 const ROUNDS: usize = 3;
 
@@ -91,7 +91,7 @@ impl NarrowingSearch<'_> {
             }
             Domain::Categorical(values) => Domain::Categorical(self.retain_usable(values.clone())),
             Domain::Int { scale, multiple_of, .. } => {
-                let probes = domain.values(MOST_VALUES).unwrap_or_else(|| probes(domain));
+                let probes = domain.values(MAX_VALUES).unwrap_or_else(|| probes(domain));
                 let (low, high) = self.ends(&probes, |dead, alive| {
                     let (Value::Int(dead), Value::Int(alive)) = (dead, alive) else { return None };
                     let steps = (alive - dead) / multiple_of;
@@ -197,7 +197,7 @@ impl NarrowingSearch<'_> {
         }
         let axes: Vec<usize> = (0..choices.len()).filter(|other| looked_at[*other]).collect();
         let combinations = axes.iter().try_fold(1_usize, |n, other| n.checked_mul(choices[*other].len()));
-        if combinations.is_none_or(|combinations| combinations > MOST_COMBINATIONS) {
+        if combinations.is_none_or(|combinations| combinations > MAX_COMBINATIONS) {
             return false;
         }
         let Some(base) = bases.first() else { return false };
@@ -223,12 +223,12 @@ impl NarrowingSearch<'_> {
 }
 
 /// The number of values up to which a domain is represented by all of its values.
-const MOST_CHOICES: usize = 12;
+const MAX_CHOICES: usize = 12;
 
 /// Returns values that represent a domain: all if there are few, otherwise the ends, the middle and the roundest
 /// number.
 fn representative_values(domain: &Domain) -> Vec<Value> {
-    if let Some(values) = domain.values(MOST_CHOICES) {
+    if let Some(values) = domain.values(MAX_CHOICES) {
         return values;
     }
     let mut values = vec![domain.decode(0.0), domain.decode(0.5), domain.decode(1.0)];

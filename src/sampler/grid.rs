@@ -27,7 +27,7 @@ const LAST: u32 = 16;
 
 /// Number of consecutive combinations without a find after which the space counts as used up. Smaller spaces are
 /// searched completely.
-const MOST_REFUSED: usize = 65_536;
+const MAX_REFUSED: usize = 65_536;
 
 impl Sampler for GridSampler {
     fn name(&self) -> &'static str {
@@ -64,7 +64,7 @@ enum Step {
     Found(Suggestion),
     /// Every configuration of this refinement was tried or refused.
     UsedUp,
-    /// More than `MOST_REFUSED` consecutive combinations were refused or known.
+    /// More than `MAX_REFUSED` consecutive combinations were refused or known.
     GivenUp,
 }
 
@@ -119,7 +119,7 @@ impl Walk<'_> {
             let why = format!("next combination of a grid with at most {most} levels of each parameter");
             return Step::Found(Suggestion { config, why });
         }
-        if self.since_last_known > MOST_REFUSED { Step::GivenUp } else { Step::UsedUp }
+        if self.since_last_known > MAX_REFUSED { Step::GivenUp } else { Step::UsedUp }
     }
 }
 

@@ -5,15 +5,15 @@ use std::collections::HashSet;
 use super::SamplerAsk;
 use crate::config::Config;
 
-/// Draws without a find before a space of at most `MOST_ENUMERATED` configurations is searched in order.
+/// Draws without a find before a space of at most `MAX_ENUMERATED` configurations is searched in order.
 const FEW_DRAWS: usize = 4096;
 
 /// Draws without a find before a larger space counts as used up. If one point in a thousand is allowed, all of these
 /// draws are refused with a probability below 1e-28.
-const MOST_DRAWS: usize = 65_536;
+const MAX_DRAWS: usize = 65_536;
 
 /// Spaces of at most this many configurations are searched to the last one.
-const MOST_ENUMERATED: usize = 65_536;
+const MAX_ENUMERATED: usize = 65_536;
 
 /// Returns the first configuration of the sequence `point(0), point(1), ...` that is allowed and not in the history.
 ///
@@ -24,9 +24,9 @@ pub(super) fn first_unseen(ask: &SamplerAsk<'_>, sampler: &str, point: impl Fn(u
     let seen = ask.history_keys();
     let mut walk = Walk { ask, seen: &seen, unmet_history: seen.clone(), refused: HashSet::new(), since_last_known: 0 };
     let mut points = (ask.proposed_by(sampler)..).map(|index| ask.space.decode(&point(index)));
-    walk.find_unseen(FEW_DRAWS, &mut points).or_else(|| match ask.space.enumerate(MOST_ENUMERATED) {
+    walk.find_unseen(FEW_DRAWS, &mut points).or_else(|| match ask.space.enumerate(MAX_ENUMERATED) {
         Some(configs) => configs.into_iter().find(|config| !seen.contains(&config.key()) && (ask.allowed)(config)),
-        None => walk.find_unseen(MOST_DRAWS, &mut points),
+        None => walk.find_unseen(MAX_DRAWS, &mut points),
     })
 }
 

@@ -29,7 +29,7 @@ const MAX_LOGARITHM: f64 = 12.0;
 /// deviation of a measurement window predicts little about the next launch, because its requests are the same.
 const TARGET_FACTOR_DEVIATION: f64 = 1.0;
 /// Maximum number of data in the fit of the hyper-parameters. The process is conditioned on the others, too.
-const MOST_FITTED: usize = 150;
+const MAX_FITTED: usize = 150;
 
 /// The likelihood of the data.
 struct Likelihood<'a> {
@@ -127,7 +127,7 @@ impl<'a> Likelihood<'a> {
         expected: &'a HyperPriors,
         means: Vec<f64>,
     ) -> Self {
-        let data = data.evenly(MOST_FITTED);
+        let data = data.evenly(MAX_FITTED);
         let columns = axes.iter().zip(shares(axes)).enumerate().map(|(index, (axis, share))| {
             let coordinates: Vec<_> = data.points.iter().map(|point| point[index]).collect();
             AxisTerms::new(*axis, share, &coordinates)

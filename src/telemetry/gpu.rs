@@ -8,7 +8,7 @@ use super::foreign_process::{ComputeProcesses, ForeignProcessDetector, compute};
 use super::series::SeriesRow;
 use super::{DeviceProcesses, WatchedDevices};
 use crate::facts::{
-    DeviceMemory, GpuError, GpuId, GpuSelection, NVML_LIMIT, ask, listed_gpus, read_device, with_device,
+    DeviceMemory, GpuError, GpuId, GpuSelection, NVML_TIMEOUT, call_nvml, listed_gpus, read_device, with_device,
 };
 use crate::stats::{gib, to_f64};
 
@@ -97,7 +97,7 @@ impl WatchedGpus {
     /// If the driver hangs.
     pub(super) fn open(devices: &WatchedDevices, pids: &[i32]) -> Result<Option<Self>, GpuError> {
         let variable = devices.visible.clone();
-        let listed = ask(NVML_LIMIT.min(READING_LIMIT * 5), "listing the devices", move |nvml| {
+        let listed = call_nvml(NVML_TIMEOUT.min(READING_LIMIT * 5), "listing the devices", move |nvml| {
             let all = listed_gpus(nvml, None)?;
             let visible = listed_gpus(nvml, Some(&GpuSelection::Visible(variable))).unwrap_or_default();
             let computes: Vec<_> = all.iter().map(|id| compute(nvml, id, 0)).collect();
@@ -139,7 +139,7 @@ impl WatchedGpus {
     /// If the driver does not answer.
     pub(super) fn highest_utilization(&self) -> Result<Option<u32>, GpuError> {
         let ids = self.ids.clone();
-        ask(READING_LIMIT, "reading the utilization", move |nvml| {
+        call_nvml(READING_LIMIT, "reading the utilization", move |nvml| {
             Ok(ids.iter().filter_map(|id| reading(nvml, id).utilization).max())
         })
     }
@@ -150,7 +150,7 @@ impl WatchedGpus {
     /// If the driver does not answer.
     pub(super) fn read(&mut self, pids: impl FnOnce() -> Vec<i32>) -> Result<GpuRows, GpuError> {
         let (ids, seen) = (self.ids.clone(), self.foreign.last_timestamps());
-        let readings = ask(READING_LIMIT, "reading the devices", move |nvml| {
+        let readings = call_nvml(READING_LIMIT, "reading the devices", move |nvml| {
             let read = |(id, seen): (&GpuId, &u64)| (reading(nvml, id), compute(nvml, id, *seen));
             Ok(ids.iter().zip(&seen).map(read).collect::<Vec<_>>())
         })?;

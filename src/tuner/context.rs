@@ -10,7 +10,7 @@ use super::watchdog::computes_elsewhere;
 use crate::engine::normalized_message;
 use crate::execution::{ExecutionEnvironment, ReleaseSource, selected_gpus};
 use crate::facts::{
-    ContextChange, Device, Host, NVML_LIMIT, TrialContext, TrialDevices, ask_async, parse_reported_release,
+    ContextChange, Device, Host, NVML_TIMEOUT, TrialContext, TrialDevices, call_nvml_async, parse_reported_release,
     read_gpu_context,
 };
 use crate::job::Job;
@@ -41,7 +41,7 @@ async fn devices(job: &Job, installed: &ExecutionEnvironment) -> TrialDevices {
         return described;
     }
     let selection = selected_gpus(job);
-    let read = ask_async(NVML_LIMIT, "reading the devices", move |nvml| Ok(read_gpu_context(nvml, &selection)));
+    let read = call_nvml_async(NVML_TIMEOUT, "reading the devices", move |nvml| Ok(read_gpu_context(nvml, &selection)));
     let Ok(context) = read.await else { return described };
     TrialContext { device: context, ..TrialContext::default() }
         .fill_unknown_from(&TrialContext { device: described, ..TrialContext::default() })

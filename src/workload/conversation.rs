@@ -41,7 +41,7 @@ pub(super) struct Conversation {
 const STREAMS_PER_SESSION: u64 = 1 << 16;
 
 impl Conversation {
-    pub(super) const MOST_TURNS: u32 = 10_000;
+    pub(super) const MAX_TURNS: u32 = 10_000;
 
     fn message(&self, piece: TextPiece, role: Role, exact: bool) -> ChatMessage {
         let mut draft = self.writer.draft();

@@ -26,7 +26,7 @@ pub(super) struct Image {
 const SQUARE: u32 = 16;
 
 impl Image {
-    pub(super) const MOST_PIXELS: u64 = 64_000_000;
+    pub(super) const MAX_PIXELS: u64 = 64_000_000;
 }
 
 impl Workload for Image {

@@ -216,8 +216,8 @@ impl WorkloadSpec {
             }
             Self::Conversation { turns, system_len, first_len, user_len, output_len, think } => {
                 let turns = span("turns", turns)?;
-                if turns.max > Conversation::MOST_TURNS {
-                    let most = Conversation::MOST_TURNS;
+                if turns.max > Conversation::MAX_TURNS {
+                    let most = Conversation::MAX_TURNS;
                     return Err(invalid("turns", format!("{} is more than {most}", turns.max)));
                 }
                 let conversation = Conversation {
@@ -287,8 +287,8 @@ fn check_sizes(sizes: &[(u32, u32)]) -> Result<(), WorkloadError> {
     }
     for (width, height) in sizes {
         let pixels = u64::from(*width) * u64::from(*height);
-        if pixels == 0 || pixels > Image::MOST_PIXELS {
-            let problem = format!("{width} x {height} is not between 1 and {} pixels", Image::MOST_PIXELS);
+        if pixels == 0 || pixels > Image::MAX_PIXELS {
+            let problem = format!("{width} x {height} is not between 1 and {} pixels", Image::MAX_PIXELS);
             return Err(invalid("sizes", problem));
         }
     }

@@ -16,7 +16,7 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 /// The largest number of distinct words in texts. It is more than enough for texts that never repeat.
-const MOST_WORDS: usize = 4096;
+const MAX_WORDS: usize = 4096;
 /// Least number of words that can make a text.
 const FEWEST_WORDS: usize = 2;
 
@@ -59,7 +59,7 @@ impl Tokenizer {
             let few = self.count(&word.repeat(2), false);
             if few > 0 && self.count(&word.repeat(5), false) == few + 3 {
                 words.push(word);
-                if words.len() == MOST_WORDS {
+                if words.len() == MAX_WORDS {
                     break;
                 }
             }

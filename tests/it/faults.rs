@@ -35,7 +35,7 @@ type Row = (&'static str, Expect, &'static str);
 const NOTHING: &str = "";
 
 /// Largest size of a launch's log at the end, in bytes: its beginning, its end and a line about the part left out.
-const MOST_LOG: u64 = 16 << 20;
+const MAX_LOG: u64 = 16 << 20;
 
 /// Limit for rows that end only by a timeout.
 const SOON: &str = "startup_timeout = \"2500ms\"";
@@ -250,7 +250,7 @@ fn holds(row: &Row) -> Result<(), String> {
     }
     let log = first["log"].as_str().and_then(|log| std::fs::metadata(workplace.path(log)).ok());
     match log.map(|log| log.len()) {
-        Some(0..=MOST_LOG) => {}
+        Some(0..=MAX_LOG) => {}
         length => return Err(format!("its log has {length:?} bytes")),
     }
     let told = |trial: &Json| format!("{} {} {}", trial["state"], trial["reason_code"], trial["reason"]);

@@ -30,7 +30,7 @@ impl FailurePattern {
 }
 
 /// The maximum length of a failure's message, in characters.
-const MOST_TEXT: usize = 400;
+const MAX_TEXT: usize = 400;
 
 /// Returns the failure of the first pattern that matches a line. If none matches, the failure follows from the exit,
 /// and from whether the engine was ready.
@@ -45,6 +45,6 @@ pub(super) fn diagnose(evidence: &EngineEvidence<'_>, patterns: &[FailurePattern
     let is_killed = evidence.exit == Some(ProcessExit::Signal(9)) && !evidence.ended_by_tuner;
     let failure = if is_killed { None } else { by_pattern() };
     let Failure { kind, message } = failure.unwrap_or_else(|| evidence.failure_from_exit(lines().next_back()));
-    let message = redact(&without_controls(&message)).chars().take(MOST_TEXT).collect();
+    let message = redact(&without_controls(&message)).chars().take(MAX_TEXT).collect();
     Failure { kind, message }
 }

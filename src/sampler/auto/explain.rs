@@ -36,7 +36,7 @@ const DRAWS: usize = 32;
 /// Number of hyper-parameter sets: the most likely one, and others whose priors were moved at random.
 const HYPER_PARAMETER_SETS: usize = 4;
 /// Maximum number of measurements in the fit, evenly chosen.
-const MOST_DATA: usize = 300;
+const MAX_DATA: usize = 300;
 /// The variation of the mean is rounding below this share of the unexplained variance.
 const ROUNDING: f64 = 1e-9;
 /// Least share of a reported pair.
@@ -53,7 +53,7 @@ pub(super) fn explain(ask: &SamplerAsk<'_>) -> Option<Explanation> {
     }
     let has_crashed = table.crashes.data.targets.iter().any(|label| *label > 0.0);
     let crash = has_crashed
-        .then(|| Process::fit(&encoding.axes, &table.crashes.data.evenly(MOST_DATA), &of_crashes(), &[]))
+        .then(|| Process::fit(&encoding.axes, &table.crashes.data.evenly(MAX_DATA), &of_crashes(), &[]))
         .flatten();
     let mut region = Region { ask, encoding: &encoding, crash: crash.as_ref() };
     let sample = SobolSample::new(&region).or_else(|| {
@@ -75,7 +75,7 @@ pub(super) fn explain(ask: &SamplerAsk<'_>) -> Option<Explanation> {
     let configs: Vec<Config> = measured.collect();
     let mut best = None;
     let numbers = objectives.chain(limits).filter_map(|number| {
-        let data = number.column.data.evenly(MOST_DATA);
+        let data = number.column.data.evenly(MAX_DATA);
         let processes = fit_processes(&encoding, &data);
         let process = processes.first()?;
         // The first number is the first objective.
@@ -156,7 +156,7 @@ fn explain_number(
     pairs.sort_by(|a, b| b.share.share.total_cmp(&a.share.share));
     let ModelledNumber { name, of, column, .. } = number;
     let measured = column.data.targets.len();
-    let held_out_r2 = held_out_r2(&column.data.evenly(MOST_DATA).targets, process);
+    let held_out_r2 = held_out_r2(&column.data.evenly(MAX_DATA).targets, process);
     let explained = effects.variance.first().copied().filter(|variance| *variance > least).unwrap_or(0.0);
     ExplainedNumber {
         name: (*name).to_owned(),

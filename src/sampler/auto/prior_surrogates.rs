@@ -12,7 +12,7 @@ use crate::stats::to_f64;
 use crate::surrogate::{EncodedAxis, Encoding, Process, ProcessData};
 
 /// Maximum number of points of a prior in the fit, evenly chosen.
-const MOST_POINTS: usize = 300;
+const MAX_POINTS: usize = 300;
 /// Least spread of the predictions for a surrogate to be used. A smaller one is rounding.
 const LEAST_SPREAD: f64 = 1e-9;
 
@@ -46,7 +46,7 @@ impl Clone for PriorTrend {
 
 impl PriorTrend {
     fn new(axes: &[EncodedAxis], data: &ProcessData) -> Option<Self> {
-        let said = data.evenly(MOST_POINTS);
+        let said = data.evenly(MAX_POINTS);
         let used = said.targets.len();
         if used < 2 {
             return None;

@@ -56,7 +56,7 @@ impl TargetColumn {
 /// Largest deviation, as modelled. A target with this deviation has no effect.
 const MAX_DEVIATION: f64 = 1e3;
 /// Maximum number of trials in the models. Their cost grows with the third power of it.
-const MOST_TRIALS: usize = 250;
+const MAX_TRIALS: usize = 250;
 /// Number of the best trials among these; the others are chosen evenly. Pending trials are added.
 const BEST_TRIALS: usize = 100;
 
@@ -125,7 +125,7 @@ impl HistoryTable {
 /// others.
 fn select_trials(ask: &SamplerAsk<'_>) -> Vec<usize> {
     let all = ask.history.len();
-    if all <= MOST_TRIALS {
+    if all <= MAX_TRIALS {
         return (0..all).collect();
     }
     let goal = ask.aim.objectives.first().map(|target| target.goal);
@@ -138,7 +138,7 @@ fn select_trials(ask: &SamplerAsk<'_>) -> Vec<usize> {
     let mut ranked: Vec<_> = (0..all).filter_map(rank).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let mut places: BTreeSet<_> = ranked.into_iter().take(BEST_TRIALS).map(|(.., place)| place).collect();
-    let others = MOST_TRIALS - places.len();
+    let others = MAX_TRIALS - places.len();
     places.extend((0..others).map(|at| at * (all - 1) / (others - 1)));
     // A pending trial that is left out would be proposed again.
     places.extend((0..all).filter(|place| matches!(ask.history[*place].outcome, KnownOutcome::Pending)));

@@ -28,9 +28,9 @@ pub(super) struct GridTree<'a> {
 }
 
 /// Largest number of combinations that are numbered.
-const MOST_COMBINATIONS: u64 = 1 << 62;
+const MAX_COMBINATIONS: u64 = 1 << 62;
 /// Largest number of cached counts.
-const MOST_SETS: usize = 1 << 14;
+const MAX_SETS: usize = 1 << 14;
 
 impl<'a> GridTree<'a> {
     pub(super) fn new(space: &'a Space, levels: &'a [Levels]) -> Self {
@@ -54,7 +54,7 @@ impl<'a> GridTree<'a> {
         Self { levels, space, conditions, condition_masks: needed, later_condition_masks: live, counts: HashMap::new() }
     }
 
-    /// Returns the number of combinations. Returns `None` above `MOST_COMBINATIONS`, `MOST_SETS` or 64 conditions.
+    /// Returns the number of combinations. Returns `None` above `MAX_COMBINATIONS`, `MAX_SETS` or 64 conditions.
     pub(super) fn count(&mut self) -> Option<u64> {
         if self.conditions.len() > u64::BITS as usize {
             return None;
@@ -123,7 +123,7 @@ impl<'a> GridTree<'a> {
         } else {
             self.count_below(index + 1, held)?.checked_mul(levels.len() as u64)?
         };
-        if count > MOST_COMBINATIONS || self.counts.len() >= MOST_SETS {
+        if count > MAX_COMBINATIONS || self.counts.len() >= MAX_SETS {
             return None;
         }
         self.counts.insert((index, held), count);

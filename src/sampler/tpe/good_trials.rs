@@ -14,9 +14,9 @@ pub(super) struct HistoryParts {
     pub(super) trials_with_outcome: usize,
 }
 
-/// One in `ONE_GOOD_IN` trials is good, rounded up, but at most `MOST_GOOD` are.
+/// One in `ONE_GOOD_IN` trials is good, rounded up, but at most `MAX_GOOD` are.
 const ONE_GOOD_IN: usize = 10;
-const MOST_GOOD: usize = 25;
+const MAX_GOOD: usize = 25;
 
 impl HistoryParts {
     /// Divides the history. Feasible trials are ranked by the objectives, then infeasible ones by the sum of the
@@ -32,7 +32,7 @@ impl HistoryParts {
                 if excess > 0.0 { beyond.push((excess, place)) } else { within.push((gains, place)) }
             }
         }
-        let most = known.div_ceil(ONE_GOOD_IN).min(MOST_GOOD);
+        let most = known.div_ceil(ONE_GOOD_IN).min(MAX_GOOD);
         beyond.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut good = best(within, most);
         good.extend(beyond.into_iter().map(|(_, place)| place).take(most - good.len()));

@@ -29,7 +29,7 @@ const STARTUP: usize = 10;
 /// Number of usable draws that are compared.
 const CANDIDATES: usize = 24;
 /// Maximum number of draws: most of them may be refused or known.
-const MOST_DRAWS: usize = 40 * CANDIDATES;
+const MAX_DRAWS: usize = 40 * CANDIDATES;
 
 impl Sampler for Tpe {
     fn name(&self) -> &'static str {
@@ -84,7 +84,7 @@ fn candidates(ask: &SamplerAsk<'_>, density: &Parzen<'_>) -> Vec<crate::config::
     // A stream for each length of the history makes the answer depend on the history alone.
     rng.set_stream(ask.history.len() as u64);
     let mut candidates = Vec::with_capacity(CANDIDATES);
-    for _ in 0..MOST_DRAWS {
+    for _ in 0..MAX_DRAWS {
         let config = ask.space.decode(&density.draw(&mut rng));
         if looked_at.insert(config.key()) && (ask.allowed)(&config) {
             candidates.push(config);

@@ -160,14 +160,14 @@ fn given_deviations_are_scaled_to_the_noise_of_the_targets() {
 #[test]
 fn more_data_than_are_fitted_are_chosen_evenly_and_with_the_last() {
     let axes = [EncodedAxis::Number { step: 0.0 }];
-    let count = 3 * MOST_FITTED + 7;
+    let count = 3 * MAX_FITTED + 7;
     let points: Vec<_> = (0..count).map(|at| vec![f64::from(u32::try_from(at).unwrap())]).collect();
     let data =
         ProcessData { targets: points.iter().map(|point| point[0]).collect(), variances: vec![0.0; count], points };
     let expected = expected();
     let likelihood = Likelihood::new(&axes, &data, TargetScale { level: 0.0, spread: 1.0 }, &expected, vec![0.0; 4]);
     let chosen = &likelihood.targets;
-    assert_eq!(chosen.len(), MOST_FITTED);
-    assert_eq!((chosen[0], chosen[MOST_FITTED - 1]), (0.0, data.targets[count - 1]));
+    assert_eq!(chosen.len(), MAX_FITTED);
+    assert_eq!((chosen[0], chosen[MAX_FITTED - 1]), (0.0, data.targets[count - 1]));
     assert!(chosen.windows(2).all(|pair| (3.0..5.0).contains(&(pair[1] - pair[0]))));
 }

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::config::Config;
 use crate::execution::{is_ours, read_gpus};
-use crate::facts::{Device, DeviceMemory, Gpu, GpuSelection, MeasurementCondition, ask_async, read_gpu_conditions};
+use crate::facts::{
+    Device, DeviceMemory, Gpu, GpuSelection, MeasurementCondition, call_nvml_async, read_gpu_conditions,
+};
 use crate::server::{holders_text, is_held};
 use crate::telemetry::WatchedDevices;
 use crate::tuner::run::StudyRun;
@@ -38,7 +40,7 @@ pub(super) async fn gpu_conditions(run: &StudyRun<'_>, place: &SlotPlace) -> Vec
         return Vec::new();
     }
     let selection = GpuSelection::Visible(visible);
-    let read = ask_async(CONDITIONS_LIMIT, "reading the devices' settings", move |nvml| {
+    let read = call_nvml_async(CONDITIONS_LIMIT, "reading the devices' settings", move |nvml| {
         Ok(read_gpu_conditions(nvml, &selection))
     });
     read.await.unwrap_or_default()

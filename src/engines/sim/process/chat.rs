@@ -14,7 +14,7 @@ use super::request::{ErrorResponse, ServedLimits, tokenize};
 const PATCH: u32 = 28;
 
 /// The largest number of tokens of one image: Qwen2-VL's `max_pixels` corresponds to 16,384 areas of 28 × 28 pixels.
-const MOST_PATCHES: u64 = 16_384;
+const MAX_PATCHES: u64 = 16_384;
 
 /// Special tokens of the template. Token `n` has the id `vocabulary size - 1 - n`.
 #[derive(Clone, Copy)]
@@ -126,7 +126,7 @@ fn image_tokens(url: &str, limits: &ServedLimits) -> Result<Vec<u32>, ErrorRespo
 /// Returns the number of tokens of an image: the product of its sides in patches, each rounded and at least 1.
 fn patches(width: u32, height: u32) -> u64 {
     let side = |pixels: u32| u64::from((pixels.saturating_add(PATCH / 2) / PATCH).max(1));
-    side(width).saturating_mul(side(height)).min(MOST_PATCHES)
+    side(width).saturating_mul(side(height)).min(MAX_PATCHES)
 }
 
 /// Reads width and height from the header of a PNG file.

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 
 /// The largest delay after which later events keep their instants. After a longer one the process was stopped or
 /// starved, and all later events are delayed as well.
-const MOST_LAG: Duration = Duration::from_secs(1);
+const MAX_LAG: Duration = Duration::from_secs(1);
 
 /// The clock of one server, with the noise of its steps.
 #[derive(Debug)]
@@ -54,10 +54,10 @@ impl ServedClock {
         u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Adjusts the clock to the delay of the present event. If the delay exceeds `MOST_LAG`, it is removed from virtual
+    /// Adjusts the clock to the delay of the present event. If the delay exceeds `MAX_LAG`, it is removed from virtual
     /// time.
     pub(super) fn catch_up(&mut self, lag: Duration) {
-        if lag > MOST_LAG {
+        if lag > MAX_LAG {
             self.origin += lag;
         }
     }

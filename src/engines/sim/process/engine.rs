@@ -27,7 +27,7 @@ const SPIN: Duration = Duration::from_micros(60);
 const LATE_STEP_DELAY: Duration = Duration::from_millis(1);
 
 /// The longest single sleep during a step without an end.
-const MOST_SLEEP: Duration = Duration::from_secs(1);
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// New output of one request. `choice` is the index of its prompt in the HTTP request.
 #[derive(Clone, Copy, Debug)]
@@ -174,7 +174,7 @@ impl EngineLoop {
     fn stall(&mut self, step: StepFault) -> ControlFlow<()> {
         let end = step.duration.and_then(|lasts| Instant::now().checked_add(lasts));
         while end.is_none_or(|end| Instant::now() < end) {
-            let left = end.map_or(MOST_SLEEP, |end| end.saturating_duration_since(Instant::now()).min(MOST_SLEEP));
+            let left = end.map_or(MAX_SLEEP, |end| end.saturating_duration_since(Instant::now()).min(MAX_SLEEP));
             // With a timeout of zero the loop spins.
             match self.commands.recv_timeout(if step.busy { Duration::ZERO } else { left }) {
                 Ok(command) => self.execute(command)?,

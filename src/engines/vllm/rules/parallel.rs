@@ -57,13 +57,13 @@ fn inner_size_divides(candidate: &Candidate<'_>) -> Option<Violation> {
         let message = format!("{what} ({size}) is not divisible by tensor parallel size ({parallel})");
         let heads = model.attention_heads.unwrap_or(size);
         let divides_both = |parallel: &u64| size.is_multiple_of(*parallel) && heads.is_multiple_of(*parallel);
-        let fits = (1..=parallel.min(MOST_DEVICES)).rev().find(divides_both).unwrap_or(1);
+        let fits = (1..=parallel.min(MAX_DEVICES)).rev().find(divides_both).unwrap_or(1);
         Violation::new(message).set("tensor-parallel-size", i64::try_from(fits).unwrap_or(1))
     })
 }
 
 /// The largest size that a repair sets.
-const MOST_DEVICES: u64 = 1024;
+const MAX_DEVICES: u64 = 1024;
 
 /// Returns the largest divisor of `heads` up to `most`.
 fn largest_divisor(heads: u64, most: u64) -> i64 {

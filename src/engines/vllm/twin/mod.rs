@@ -45,7 +45,7 @@ const EFFECTIVE: [&str; 23] = [
 ];
 
 /// The largest number of simulated replicas. More would show nothing new, because all replicas behave alike.
-const MOST_REPLICAS: usize = 256;
+const MAX_REPLICAS: usize = 256;
 
 impl TwinModel for VllmTwin {
     fn settings(
@@ -69,7 +69,7 @@ impl TwinModel for VllmTwin {
     fn replicas(&self, config: &Config, resolved: &ResolvedConfig) -> usize {
         let asked = config.get_i64("data-parallel-size").and_then(|size| usize::try_from(size).ok());
         let alone = resolved.v0 || config.get("data-parallel-rank").is_some();
-        asked.filter(|_| !alone).unwrap_or(1).clamp(1, MOST_REPLICAS)
+        asked.filter(|_| !alone).unwrap_or(1).clamp(1, MAX_REPLICAS)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::surrogate::{Encoding, Process};
 /// Number of rows of a sample.
 const ROWS: usize = 512;
 /// Maximum number of points drawn for each of the two samples.
-const MOST_DRAWN: usize = 16 * ROWS;
+const MAX_DRAWN: usize = 16 * ROWS;
 /// Maximum number of rows that are tried as the source of an exchanged value. The first is the row of the same index in
 /// the other sample, the next ones are drawn.
 const TRIES: usize = 8;
@@ -73,7 +73,7 @@ impl SobolSample {
         let dimensions = region.ask.space.dimensions();
         let (mut rows, mut others) = (Vec::new(), Vec::new());
         let (mut alone, mut others_alone) = (Vec::new(), Vec::new());
-        for index in 0..MOST_DRAWN {
+        for index in 0..MAX_DRAWN {
             let both = sobol::point(index, 2 * dimensions, 0);
             let (one, other) = both.split_at(dimensions);
             let place = |unit: &[f64]| {

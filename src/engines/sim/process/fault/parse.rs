@@ -12,7 +12,7 @@ use super::spec::{FORMS, FaultError, FaultPhase, FaultSpec, ProcessEnd, names};
 const LEAK_CAP: u64 = 512;
 
 /// The largest number of megabytes that a fault may write or hold.
-const MOST_MEGABYTES: u64 = 100_000;
+const MAX_MEGABYTES: u64 = 100_000;
 
 /// The keys of one specification.
 struct Keys<'a> {
@@ -115,7 +115,7 @@ impl FromStr for FaultSpec {
             "hang" => Self::Hang { at },
             "slow" => Self::Slow { at, lasts: keys.seconds("seconds")?.unwrap_or(second) },
             "close-log" => Self::CloseLog { at },
-            "flood" => Self::Flood { at, megabytes: keys.number("mb", 1..=MOST_MEGABYTES)?.unwrap_or(1000) },
+            "flood" => Self::Flood { at, megabytes: keys.number("mb", 1..=MAX_MEGABYTES)?.unwrap_or(1000) },
             "ignore-term" => Self::IgnoreTerm,
             "ignore-int" => Self::IgnoreInt,
             "escape" => Self::Escape { bare: keys.flag("bare", false)?, orphan: keys.flag("orphan", false)? },
@@ -146,8 +146,8 @@ impl FromStr for FaultSpec {
             },
             "spin" => Self::Spin { request: keys.request()? },
             _ => Self::Leak {
-                megabytes_per_s: keys.number("mb-per-s", 1..=MOST_MEGABYTES)?.unwrap_or(50),
-                cap: keys.number("cap-mb", 1..=MOST_MEGABYTES)?.unwrap_or(LEAK_CAP),
+                megabytes_per_s: keys.number("mb-per-s", 1..=MAX_MEGABYTES)?.unwrap_or(50),
+                cap: keys.number("cap-mb", 1..=MAX_MEGABYTES)?.unwrap_or(LEAK_CAP),
             },
         })
     }

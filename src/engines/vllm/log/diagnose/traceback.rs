@@ -9,7 +9,7 @@ use super::line::LogLine;
 const HEADER: &str = "Traceback (most recent call last):";
 
 /// The number of lines by other writers that may be between a traceback's frames and its exception.
-const MOST_FOREIGN: u32 = 20;
+const MAX_FOREIGN: u32 = 20;
 
 /// A traceback before its exception.
 #[derive(Clone, Copy)]
@@ -57,7 +57,7 @@ pub(super) fn find_exceptions<'a>(lines: &[LogLine<'a>]) -> Vec<(usize, &'a str)
                     open.remove(&writer);
                 }
             }
-            None if traceback.foreign_lines >= MOST_FOREIGN => drop(open.remove(&writer)),
+            None if traceback.foreign_lines >= MAX_FOREIGN => drop(open.remove(&writer)),
             None => traceback.foreign_lines += 1,
         }
     }
