@@ -158,8 +158,12 @@ async fn run(cli: Cli) -> Result<(), CommandFailure> {
 
 /// Parses a duration such as `90s` or `8h`.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let duration: jiff::SignedDuration =
-        text.parse().map_err(|_| "expected a duration such as 90s, 15m or 8h".to_owned())?;
+    let problem = |_| {
+        let is_number = text.parse::<f64>().is_ok_and(|seconds| seconds.is_finite() && seconds >= 0.0);
+        let hint = if is_number { format!("; for {text} seconds write {text}s") } else { String::new() };
+        format!("expected a duration such as 90s, 15m or 8h{hint}")
+    };
+    let duration: jiff::SignedDuration = text.parse().map_err(problem)?;
     Duration::try_from(duration).map_err(|_| "must not be negative".to_owned())
 }
 
@@ -171,5 +175,13 @@ mod tests {
     fn the_command_line_is_well_formed() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_duration_without_a_unit_is_refused_with_the_text_to_write() {
+        assert_eq!(parse_duration("5s"), Ok(Duration::from_secs(5)));
+        let expected = "expected a duration such as 90s, 15m or 8h";
+        assert_eq!(parse_duration("5"), Err(format!("{expected}; for 5 seconds write 5s")));
+        assert_eq!(parse_duration("soon"), Err(expected.to_owned()));
     }
 }

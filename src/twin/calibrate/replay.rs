@@ -68,7 +68,7 @@ impl ReplayError {
     /// Adds the first request of the list that has this problem.
     fn of_request(requests: &[ObservedRequest], is_earlier: bool, problem: AddError) -> Self {
         let has_problem = |request: &ObservedRequest| match problem {
-            AddError::Empty => request.prompt.len() == 0,
+            AddError::Empty => request.prompt.is_empty(),
             AddError::TooLong { prompt, output, .. } => (request.prompt.len(), request.output_len) == (prompt, output),
             AddError::Duplicate(_) => false,
         };
