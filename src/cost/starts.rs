@@ -26,7 +26,7 @@ impl ObservedLaunch {
     pub(crate) fn new(trial: &Trial, startup: Startup) -> Self {
         let (mut phases, startup_s) = (startup.phases, trial.startup_s);
         if startup_s.is_none() {
-            // The last phase is the one in which the start failed. Its time is not that of a whole phase.
+            // The start failed in its last phase, so the time of that is not the time of a whole phase.
             phases.pop();
         }
         let is_measured = matches!(trial.outcome, Outcome::Measured(_));

@@ -82,8 +82,8 @@ impl StartConditions {
     }
 }
 
-/// A term with a factor of its own. A phase has one term, or two of which one applies to a start: cold or warm caches,
-/// graphs of whole steps or of their parts. Different resources limit the two.
+/// A term with a factor of its own. A phase has one term, or two alternatives: cold or warm caches, graphs of whole steps
+/// or of their parts. Different resources limit the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Term {
     Import,
