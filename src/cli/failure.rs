@@ -92,7 +92,7 @@ impl From<StoreError> for CommandFailure {
             | StoreError::NotADatabase { .. }
             | StoreError::Damaged { .. }
             | StoreError::Corrupt { .. }
-            | StoreError::UnreadableContext { .. } => INVALID,
+            | StoreError::UnreadableContext { .. } | StoreError::UnreadableDeployment { .. } => INVALID,
             StoreError::Full(_) | StoreError::Database { .. } => UNEXPECTED,
         };
         Self { hint: error.hint(), message: error.to_string(), code }

@@ -81,6 +81,8 @@ impl Job {
             objective,
             budget: StudyBudget::default(),
             slots: None,
+            deployment: None,
+            starts: Vec::new(),
         })
     }
 }

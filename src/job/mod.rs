@@ -5,6 +5,7 @@ mod definition;
 mod description;
 mod device;
 mod engine;
+mod first_point;
 mod installed;
 mod known_outcome;
 mod load;
@@ -32,11 +33,12 @@ use crate::objective::Objective;
 use crate::rule::Facts;
 use crate::sampler::{self, SAMPLERS, Sampler};
 use crate::space::Space;
-use crate::trial::{CommandLine, LaunchCommand};
+use crate::trial::{CommandLine, LaunchCommand, Origin};
 
 pub use definition::differences;
 pub use description::JobDescription;
 pub use engine::EngineJob;
+pub use first_point::FirstPoint;
 pub use known_outcome::{known_outcome, measured_numbers, past_trial};
 pub use load::{LoadJob, repeated_prompts, repetition_warning, start_after};
 pub use model::ModelJob;
@@ -68,6 +70,10 @@ pub struct Job {
     pub budget: StudyBudget,
     /// The slots that trials run on. `None`: one trial at a time, with the whole host.
     pub slots: Option<SlotsJob>,
+    /// Today's deployment, which is measured beside the defaults.
+    pub deployment: Option<FirstPoint>,
+    /// Further first points of the search, in their order.
+    pub starts: Vec<FirstPoint>,
 }
 
 impl std::fmt::Debug for dyn Sampler {
@@ -84,8 +90,8 @@ pub struct StudyBudget {
     pub trials: Option<u32>,
     /// Wall-clock time of one `tune`, including the confirmation and the last stop.
     pub time: Option<Duration>,
-    /// The number of confirmation rounds. Each round measures the winner and the engine's defaults again. They are the
-    /// last of `trials`.
+    /// The number of confirmation rounds. Each round measures the winner, the engine's defaults and today's deployment
+    /// again. They are the last of `trials`.
     pub confirm: Option<u32>,
     /// The condition for an early end of the search, for samplers that report an expected gain.
     pub stop_rule: StopRule,
@@ -109,14 +115,16 @@ impl Default for StopRule {
 const CONFIRM_FROM: u32 = 10;
 
 impl StudyBudget {
-    /// Returns the number of confirmation rounds: the study's number, else one if the budget can spare it.
+    /// Returns the number of confirmation rounds of `per_round` launches each: the study's number, else one if the budget
+    /// can spare it.
     #[must_use]
-    pub fn confirmations(&self) -> u32 {
+    pub fn confirmations(&self, per_round: u32) -> u32 {
         // A budget of time alone reserves time for the confirmation.
         let spare = self.trials.map_or(self.time.is_some(), |trials| trials >= CONFIRM_FROM);
         let asked = self.confirm.unwrap_or(u32::from(spare));
-        // At least one launch besides the defaults is left to the search.
-        self.trials.map_or(asked, |trials| asked.min(trials.saturating_sub(2) / 2))
+        // A round measures the winner and each baseline once. At least one launch besides the baselines is left to the
+        // search.
+        self.trials.map_or(asked, |trials| asked.min(trials.saturating_sub(per_round) / per_round.max(1)))
     }
 
     /// Returns the number of confirmation rounds if the search ended before its budget.
@@ -125,17 +133,18 @@ impl StudyBudget {
         self.confirm.unwrap_or(1)
     }
 
-    /// Returns the number of launches left to the search after `launched` ones. The others belong to the confirmation.
-    /// `None` without a limit on trials.
+    /// Returns the number of launches left to the search after `launched` ones. The others belong to the confirmation,
+    /// whose rounds have `per_round` launches. `None` without a limit on trials.
     #[must_use]
-    pub fn launches_left(&self, launched: u32) -> Option<u32> {
-        self.trials.map(|trials| trials.saturating_sub(launched).saturating_sub(2 * self.confirmations()))
+    pub fn launches_left(&self, launched: u32, per_round: u32) -> Option<u32> {
+        let confirmation = per_round * self.confirmations(per_round);
+        self.trials.map(|trials| trials.saturating_sub(launched).saturating_sub(confirmation))
     }
 
     /// Returns whether all launches that are left after `launched` ones belong to the confirmation.
     #[must_use]
-    pub fn is_confirming(&self, launched: u32) -> bool {
-        self.launches_left(launched) == Some(0)
+    pub fn is_confirming(&self, launched: u32, per_round: u32) -> bool {
+        self.launches_left(launched, per_round) == Some(0)
     }
 }
 
@@ -160,8 +169,26 @@ impl Job {
         let objective = root.section("objective", |section| objective::read(section, &load))?;
         let budget = root.section("budget", read_budget)?;
         let slots = root.optional_section("slots", SlotsJob::read)?;
-        let file = file.to_owned();
-        Ok(Self { file, name, seed, sampler, priors, engine, model, space, workload, load, objective, budget, slots })
+        let deployment =
+            root.optional_section("deployment", |section| FirstPoint::read(section, Origin::Deployment, &engine, &space))?;
+        let starts = root.sections("start", |section| FirstPoint::read(section, Origin::Start, &engine, &space))?;
+        Ok(Self {
+            file: file.to_owned(),
+            name,
+            seed,
+            sampler,
+            priors,
+            engine,
+            model,
+            space,
+            workload,
+            load,
+            objective,
+            budget,
+            slots,
+            deployment,
+            starts,
+        })
     }
 
     /// Replaces the seed of the sampler, the workload and the arrivals.
@@ -267,7 +294,7 @@ impl Job {
                 return Err(error(format!("space.parameters.{}", parameter.name), problem, None));
             }
         }
-        Ok(())
+        self.check_first_points(version, table)
     }
 
     /// Returns the environment of a launch for storage and display, without secrets. It consists of the study's
@@ -426,10 +453,28 @@ mod tests {
             (budget(None, None), 0),
             (StudyBudget { time: Some(Duration::from_secs(1)), ..StudyBudget::default() }, 1),
         ] {
-            assert_eq!(budget.confirmations(), rounds, "{budget:?}");
+            assert_eq!(budget.confirmations(2), rounds, "{budget:?}");
         }
-        assert!(!budget(Some(10), None).is_confirming(7));
-        assert!(budget(Some(10), None).is_confirming(8));
-        assert!(!budget(Some(9), None).is_confirming(8));
+        assert!(!budget(Some(10), None).is_confirming(7, 2));
+        assert!(budget(Some(10), None).is_confirming(8, 2));
+        assert!(!budget(Some(9), None).is_confirming(8, 2));
+    }
+
+    #[test]
+    fn a_round_with_a_deployment_takes_a_third_launch() {
+        let budget = |trials, confirm| StudyBudget { trials: Some(trials), confirm, ..StudyBudget::default() };
+        for (budget, rounds) in [
+            (budget(9, None), 0),
+            (budget(10, None), 1),
+            // The defaults, the deployment and one trial of the search come before the first round.
+            (budget(5, Some(1)), 0),
+            (budget(6, Some(1)), 1),
+            (budget(8, Some(3)), 1),
+            (budget(40, Some(3)), 3),
+        ] {
+            assert_eq!(budget.confirmations(3), rounds, "{budget:?}");
+        }
+        assert_eq!(budget(10, None).launches_left(4, 3), Some(3));
+        assert!(!budget(10, None).is_confirming(6, 3) && budget(10, None).is_confirming(7, 3));
     }
 }

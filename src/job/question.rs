@@ -11,7 +11,8 @@ use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use crate::memory::LearnedMemory;
 use crate::rule::{self, EngineRules, Facts};
 use crate::sampler::{
-    self, Explanation, Judgement, ObjectiveTarget, PastTrial, Sampler, SamplerAsk, SamplerPrior, SearchAim, Suggestion,
+    self, Explanation, Judgement, KnownOutcome, ObjectiveTarget, PastTrial, Sampler, SamplerAsk, SamplerPrior, SearchAim,
+    Suggestion, is_modelled,
 };
 use crate::space::Space;
 use crate::trial::Origin;
@@ -31,6 +32,8 @@ pub struct SamplerQuestion {
     arguments: Config,
     defaults: Config,
     owned_facts: OwnedFacts,
+    /// Keys of first points that the sampler's model cannot place. Their outcomes are inconclusive for the sampler.
+    unmodelled: BTreeSet<String>,
     /// The costs of earlier launches, if the twin models the start-up of this engine.
     launches: Option<LaunchCostData>,
 }
@@ -82,6 +85,20 @@ impl OwnedFacts {
     }
 }
 
+/// Returns the keys of the first points that a model over the space cannot place.
+fn unmodelled_keys(space: &Space, defaults: &Config, history: &[PastTrial]) -> BTreeSet<String> {
+    let is_first = |past: &&PastTrial| matches!(past.origin, Origin::Deployment | Origin::Start);
+    let outside = history.iter().filter(is_first).filter(|past| !is_modelled(space, defaults, &past.config));
+    outside.map(|past| past.config.key()).collect()
+}
+
+/// Hides the outcome of a configuration that the model cannot place, also of its confirmation. The sampler still does
+/// not propose the configuration again.
+fn without_outcome_of(unmodelled: &BTreeSet<String>, past: PastTrial) -> PastTrial {
+    let is_hidden = !unmodelled.is_empty() && unmodelled.contains(&past.config.key());
+    if is_hidden { PastTrial { outcome: KnownOutcome::Inconclusive, ..past } } else { past }
+}
+
 impl SamplerQuestion {
     pub(super) fn new(
         search: &JobSearch<'_>,
@@ -90,6 +107,9 @@ impl SamplerQuestion {
         history: Vec<PastTrial>,
         priors: Vec<SamplerPrior>,
     ) -> Self {
+        let defaults = defaults::resolve(&search.space, arguments, &search.facts);
+        let unmodelled = unmodelled_keys(&search.space, &defaults, &history);
+        let history = history.into_iter().map(|past| without_outcome_of(&unmodelled, past)).collect();
         Self {
             sampler: job.sampler,
             space: search.space.clone(),
@@ -99,7 +119,8 @@ impl SamplerQuestion {
             seed: job.seed,
             trials_left: None,
             arguments: arguments.clone(),
-            defaults: defaults::resolve(&search.space, arguments, &search.facts),
+            defaults,
+            unmodelled,
             owned_facts: OwnedFacts::new(&search.facts),
             launches: None,
         }
@@ -137,6 +158,12 @@ impl SamplerQuestion {
     #[must_use]
     pub fn explain(&self) -> Option<Explanation> {
         self.ask(|ask| sampler::explain(self.sampler, ask))
+    }
+
+    /// Returns whether the sampler's model leaves a configuration out: a first point outside of the space.
+    #[must_use]
+    pub(crate) fn is_unmodelled(&self, config: &Config) -> bool {
+        !self.unmodelled.is_empty() && self.unmodelled.contains(&config.key())
     }
 
     /// Returns the sampler's name.

@@ -12,7 +12,7 @@ use crate::space::{Space, SpaceFile, built_in, built_in_for, built_in_paths, rea
 use crate::trial::is_secret;
 
 /// Flags that `setpoint` sets for every launch.
-const RESERVED: [&str; 3] = ["host", "port", "model"];
+pub(super) const RESERVED: [&str; 3] = ["host", "port", "model"];
 
 #[derive(Clone, Debug)]
 pub struct SpaceJob {

@@ -8,6 +8,7 @@ mod auto;
 mod explanation;
 mod grid;
 mod judgement;
+mod modelled;
 mod random;
 mod sequence;
 mod sobol;
@@ -21,6 +22,7 @@ pub use explanation::{
     Expectation, ExplainedNumber, Explanation, Interaction, NumberKind, ParameterImportance, VarianceShare,
 };
 pub use judgement::{Judgement, Pick};
+pub(crate) use modelled::is_modelled;
 pub use sobol::point as sobol_point;
 
 use crate::trial::Origin;

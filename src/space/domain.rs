@@ -91,6 +91,18 @@ impl Domain {
         }
     }
 
+    /// Returns whether a value is a choice of the domain, or lies in its range. A number between two steps of a range
+    /// lies in it.
+    #[must_use]
+    pub fn spans(&self, value: &Value) -> bool {
+        match self {
+            Self::Bool => value.as_bool().is_some(),
+            Self::Categorical(values) => values.contains(value),
+            Self::Int { low, high, .. } => value.as_i64().is_some_and(|number| (*low..=*high).contains(&number)),
+            Self::Float { low, high, .. } => value.as_f64().is_some_and(|number| (*low..=*high).contains(&number)),
+        }
+    }
+
     /// Returns every value if there are at most `limit` of them.
     #[must_use]
     pub fn values(&self, limit: usize) -> Option<Vec<Value>> {

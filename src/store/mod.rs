@@ -2,6 +2,7 @@
 
 mod check;
 mod context;
+mod deployment;
 mod disagreement;
 mod import;
 mod incident;
@@ -22,6 +23,7 @@ mod unfinished;
 
 pub use check::quick_check;
 pub use context::StoredContext;
+pub use deployment::StoredDeployment;
 pub use disagreement::RuleDisagreement;
 pub use incident::Incident;
 pub use judgement::{ExpectedConfiguration, StoredVerdict};
@@ -64,6 +66,8 @@ pub enum StoreError {
     Corrupt { path: PathBuf, study: String, number: i64, reason: String },
     #[error("database {}: the context of study {study:?} cannot be read: {reason}", path.display())]
     UnreadableContext { path: PathBuf, study: String, reason: String },
+    #[error("database {}: the deployment of study {study:?} cannot be read: {reason}", path.display())]
+    UnreadableDeployment { path: PathBuf, study: String, reason: String },
 }
 
 impl StoreError {
@@ -79,6 +83,9 @@ impl StoreError {
             }
             Self::Damaged { .. } => {
                 Some("recover its rows with `sqlite3 FILE .recover`, or name another database with --db".to_owned())
+            }
+            Self::UnreadableDeployment { .. } => {
+                Some("run `setpoint tune STUDY.toml` again: it stores the deployment anew".to_owned())
             }
             Self::Database { .. } | Self::Corrupt { .. } | Self::UnreadableContext { .. } => None,
         }

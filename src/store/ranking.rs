@@ -116,7 +116,7 @@ impl Store {
         self.ranked_configuration(study, context, config_key).await
     }
 
-    async fn ranked_configuration(
+    pub(super) async fn ranked_configuration(
         &self,
         study: &Study,
         context: i64,
@@ -137,7 +137,7 @@ impl Store {
     }
 
     /// Returns the number of the study's present context.
-    async fn present_context(&self, study: &Study) -> Result<i64, StoreError> {
+    pub(super) async fn present_context(&self, study: &Study) -> Result<i64, StoreError> {
         let query = sqlx::query_scalar("SELECT accepted_changes FROM studies WHERE id = ?").bind(study.id);
         query.fetch_one(&self.pool).await.map_err(|error| self.error(error))
     }
@@ -193,7 +193,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
         let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
-        let origins = ["baseline", "auto", "confirmation", "interference", "probe", "rule_test", "sobol"];
+        let origins =
+            ["baseline", "auto", "confirmation", "interference", "probe", "rule_test", "sobol", "deployment", "start"];
         for (number, (config, origin, kind, end, value)) in (0..).zip(trials) {
             let value = f64::from(*value);
             let measured = Outcome::Measured(Measurement::default());
@@ -222,7 +223,7 @@ mod tests {
         #![proptest_config(proptest::test_runner::Config::with_cases(48))]
         #[test]
         fn the_view_v_best_ranks_as_the_program_does(
-            trials in proptest::collection::vec((0..3_i64, 0..7_usize, 0..64_usize, 0..9_u8, 1..9_i32), 0..12),
+            trials in proptest::collection::vec((0..3_i64, 0..9_usize, 0..64_usize, 0..9_u8, 1..9_i32), 0..12),
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let [view, program] = runtime.block_on(rankings(&trials));

@@ -22,7 +22,11 @@ pub struct Proposal {
 pub enum Origin {
     /// The engine's defaults.
     Baseline,
-    /// The winner or the defaults, measured again at the end of a study.
+    /// Today's deployment, the second baseline.
+    Deployment,
+    /// A further first point of the search, which the study file names.
+    Start,
+    /// The winner, the defaults or the deployment, measured again at the end of a study.
     Confirmation,
     /// The defaults on all slots at once. They show how much trials slow each other down.
     Interference,
@@ -47,6 +51,8 @@ impl Origin {
     pub fn name(&self) -> &str {
         match self {
             Self::Baseline => "baseline",
+            Self::Deployment => "deployment",
+            Self::Start => "start",
             Self::Confirmation => "confirmation",
             Self::Interference => "interference",
             Self::Probe => "probe",
@@ -64,6 +70,8 @@ impl Origin {
         let name = name.into();
         let fixed = [
             Self::Baseline,
+            Self::Deployment,
+            Self::Start,
             Self::Confirmation,
             Self::Interference,
             Self::Probe,
@@ -104,7 +112,7 @@ impl Origin {
     /// Returns whether the trial must run alone, because other trials are compared with it.
     #[must_use]
     pub fn runs_alone(&self) -> bool {
-        matches!(self, Self::Baseline | Self::Confirmation | Self::RuleTest)
+        matches!(self, Self::Baseline | Self::Deployment | Self::Confirmation | Self::RuleTest)
     }
 }
 
@@ -136,6 +144,8 @@ mod tests {
     fn an_origin_is_read_back_from_its_name_and_unknown_names_are_samplers() {
         for name in [
             "baseline",
+            "deployment",
+            "start",
             "confirmation",
             "interference",
             "probe",
@@ -154,14 +164,15 @@ mod tests {
     #[test]
     fn trials_of_the_tuner_itself_are_no_search_and_some_are_free() {
         let names = |is: fn(&Origin) -> bool| -> Vec<&str> {
-            let own = ["baseline", "confirmation", "interference", "probe", "rule_test"];
+            let own = ["baseline", "deployment", "start", "confirmation", "interference", "probe", "rule_test"];
             let all = own.into_iter().chain(["auto", "caller", "import", "earlier context"]);
             all.filter(|name| is(&Origin::from(*name))).collect()
         };
         assert_eq!(names(Origin::is_search_trial), ["auto", "caller"]);
         assert_eq!(names(|origin| !origin.counts_against_budget()), ["interference", "probe", "import"]);
         assert_eq!(names(|origin| !origin.is_ranked()), ["interference", "earlier context"]);
-        assert_eq!(names(Origin::blames_configuration), ["baseline", "confirmation", "auto", "caller", "import"]);
-        assert_eq!(names(Origin::runs_alone), ["baseline", "confirmation", "rule_test"]);
+        let blamed = ["baseline", "deployment", "start", "confirmation", "auto", "caller", "import"];
+        assert_eq!(names(Origin::blames_configuration), blamed);
+        assert_eq!(names(Origin::runs_alone), ["baseline", "deployment", "confirmation", "rule_test"]);
     }
 }

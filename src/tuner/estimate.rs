@@ -113,9 +113,13 @@ pub async fn estimate(
             None => (FigureSource::Guess, guess(job, installed.device)),
         },
     };
-    // The defaults come on top of the space, and each confirmation measures two configurations again.
-    let most = configurations.map(|count| u32::try_from(count + 1).unwrap_or(u32::MAX));
-    let most = most.map(|count| count.saturating_add(2 * job.budget.confirmations()));
+    // The defaults, the deployment and the start points come on top of the space. A confirmation measures the winner and
+    // the baselines again.
+    let search = job.search(installed.version, installed.device, installed.host);
+    let first_points = search.first_points();
+    let confirmation = search.confirmation_launches() * job.budget.confirmations(search.confirmation_launches());
+    let most = configurations.map(|count| u32::try_from(count + 1 + first_points.len()).unwrap_or(u32::MAX));
+    let most = most.map(|count| count.saturating_add(confirmation));
     let launches = match (job.budget.trials, most) {
         (Some(trials), Some(most)) => Some(trials.min(most)),
         (trials, most) => trials.or(most),
@@ -123,7 +127,8 @@ pub async fn estimate(
     let launches = launches.map(|launches| launches.saturating_sub(done.budgeted));
     let limit_s = job.budget.time.map(|time| time.as_secs_f64());
     let at_a_time = u32::try_from(slots.parallel()).unwrap_or(u32::MAX);
-    let alone = u32::from(done.budgeted == 0) + 2 * job.budget.confirmations();
+    let has_deployment = first_points.first().is_some_and(|(origin, _)| *origin == Origin::Deployment);
+    let alone = u32::from(done.budgeted == 0) + u32::from(has_deployment && done.budgeted < 2) + confirmation;
     let rounds = launches.map(|launches| rounds(launches, alone, at_a_time, done.interference < at_a_time));
     Ok(StudyEstimate { launches, rounds, startup_s, load_s, limit_s, source, finished: taken })
 }

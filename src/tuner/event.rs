@@ -145,6 +145,8 @@ pub struct BudgetPlan {
     pub trials: Option<u32>,
     /// Launches of the confirmation at the end.
     pub confirmations: u32,
+    /// Whether the confirmation also measures today's deployment.
+    pub confirms_deployment: bool,
     /// The budget's time, and the time left.
     pub time: Option<Duration>,
     pub remaining_time: Option<Duration>,

@@ -18,6 +18,7 @@ pub(super) fn event_json(event: &TunerEvent, verbose: bool) -> Option<Json> {
             "event": "plan",
             "trials": plan.trials,
             "confirmations": plan.confirmations,
+            "confirms_deployment": plan.confirms_deployment,
             "time_s": plan.time.map(|time| time.as_secs_f64()),
             "left_s": plan.remaining_time.map(|left| left.as_secs_f64()),
             "launch_s": plan.launch.map(|launch| launch.as_secs_f64()),

@@ -236,9 +236,12 @@ impl ProgressLine {
     fn trial_line(&self, scored: &ScoredTrial, improves: bool) -> Option<String> {
         let trial = &scored.trial;
         match &trial.outcome {
-            Outcome::Rejected(rejection) if self.verbose || trial.proposal.origin == Origin::Baseline => Some(format!(
-                "trial {}: rejected before launch, {}: {}",
-                trial.proposal.number, rejection.rule, rejection.message
+            Outcome::Rejected(rejection) if self.verbose || is_named_by_user(&trial.proposal.origin) => Some(format!(
+                "trial {}{}: rejected before launch, {}: {}",
+                trial.proposal.number,
+                named_text(&trial.proposal),
+                rejection.rule,
+                rejection.message
             )),
             // Hundreds of trials in a row may be rejected, so only `--verbose` shows them.
             Outcome::Rejected(_) => None,
@@ -262,6 +265,17 @@ impl ProgressLine {
     }
 }
 
+/// Returns whether users look for the outcome of a trial of this origin, even if it was rejected.
+fn is_named_by_user(origin: &Origin) -> bool {
+    matches!(origin, Origin::Baseline | Origin::Deployment | Origin::Start)
+}
+
+/// Returns the reason of a deployment or a start point in brackets. A rejected trial has no line of its launch.
+fn named_text(proposal: &Proposal) -> String {
+    let is_named = matches!(proposal.origin, Origin::Deployment | Origin::Start);
+    proposal.why.as_ref().filter(|_| is_named).map(|why| format!(" ({why})")).unwrap_or_default()
+}
+
 /// Returns a line such as
 /// `plan: 8.0 h; the last 2 launches measure the best and the defaults again (24 min are reserved)`.
 fn plan_line(plan: &BudgetPlan) -> String {
@@ -270,13 +284,14 @@ fn plan_line(plan: &BudgetPlan) -> String {
     let budget: Vec<_> = trials.into_iter().chain(time).collect();
     let launch = plan.launch.filter(|_| plan.time.is_some());
     let launch = launch.map(|launch| format!("; a launch takes about {}", coarse(launch))).unwrap_or_default();
+    let confirmed =
+        if plan.confirms_deployment { "the best, the defaults and today's deployment" } else { "the best and the defaults" };
     let confirmation = match (plan.confirmations, plan.reserve.is_zero()) {
         (0, _) => "no confirmation".to_owned(),
-        (count, true) => format!("the last {count} launches measure the best and the defaults again"),
-        (count, false) => format!(
-            "the last {count} launches measure the best and the defaults again ({} are reserved)",
-            coarse(plan.reserve)
-        ),
+        (count, true) => format!("the last {count} launches measure {confirmed} again"),
+        (count, false) => {
+            format!("the last {count} launches measure {confirmed} again ({} are reserved)", coarse(plan.reserve))
+        }
     };
     let left =
         plan.remaining_time.filter(|left| Some(*left) != plan.time && plan.time > Some(*left + Duration::from_secs(1)));

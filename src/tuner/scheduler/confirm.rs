@@ -1,5 +1,5 @@
-//! The confirmation: the winner and the engine's defaults are measured again, because the winner of many noisy trials
-//! is partly lucky.
+//! The confirmation: the winner, the engine's defaults and today's deployment are measured again, because the winner of
+//! many noisy trials is partly lucky.
 
 use super::Scheduler;
 use crate::config::Config;
@@ -8,13 +8,13 @@ use crate::trial::Origin;
 use crate::tuner::TuneError;
 
 impl Scheduler<'_> {
-    /// Returns the defaults or the best other configuration, the one with fewer launches first. Returns `None` after
-    /// `rounds` further launches of both.
+    /// Returns the defaults, the deployment or the best other configuration, the one with the fewest launches first.
+    /// Returns `None` after `rounds` further launches of each. A deployment that is the best is measured once a round.
     ///
     /// The best configuration is the first in the ranking of the sampler's model. If that has missed a limit, it is the
     /// next of the ranking. Without a model it is the best mean.
     ///
-    /// Both alternate, so that a drift of the machine affects them equally.
+    /// They alternate, so that a drift of the machine affects them equally.
     pub(super) async fn confirmation(&self, rounds: u32) -> Result<Option<Suggestion>, TuneError> {
         let enough = 1 + rounds as usize;
         let baseline =
@@ -31,12 +31,16 @@ impl Scheduler<'_> {
             _ => "measured again: the best of many noisy measurements is partly lucky",
         };
         let challenger = challenger.map(|ranked| (ranked.first.trial.proposal.config, why));
-        let beside = "measured again beside the best, so that a drift of the machine affects both equally";
+        let beside = "measured again beside the best, so that a drift of the machine affects all equally";
         let of = |past: &&PastTrial, config: &Config| {
             past.config == *config && past.origin.is_ranked() && past.origin != Origin::Probe
         };
         let launches = |config: &Config| self.history.iter().filter(|past| of(past, config)).count();
-        let candidates = baseline.map(|config| (config, beside)).into_iter().chain(challenger);
+        let is_challenger = |config: &Config| challenger.as_ref().is_some_and(|(best, _)| best == config);
+        let deployment = self.measured_deployment().filter(|config| !is_challenger(config));
+        let baselines = baseline.into_iter().chain(deployment).map(|config| (config, beside));
+        let candidates: Vec<_> = baselines.chain(challenger).collect();
+        let candidates = candidates.into_iter();
         let candidates = candidates.map(|(config, why)| (launches(&config), config, why));
         let next = candidates.filter(|(launches, ..)| *launches < enough).min_by_key(|(launches, ..)| *launches);
         Ok(next.map(|(_, config, why)| Suggestion { config, why: why.to_owned() }))

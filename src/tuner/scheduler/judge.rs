@@ -49,7 +49,7 @@ impl Scheduler<'_> {
         let search = self.scope.search.with_learned(&self.learned_memory, absent.as_ref());
         let shown = self.history.iter().filter(|past| is_in_history(past)).cloned().collect();
         let launches = self.launch_costs.as_ref().map(LaunchCostHistory::launches);
-        let left = self.run.job.budget.launches_left(self.launches());
+        let left = self.run.job.budget.launches_left(self.launches(), self.confirmation_launches());
         search.question(shown, self.priors.clone()).with_launch_costs(launches).with_trials_left(left).into()
     }
 
@@ -74,7 +74,8 @@ impl Scheduler<'_> {
                 self.run.emit(TunerEvent::Notice { text: text.clone() });
             }
         }
-        let verdict = self.verdict(question.sampler_name(), &judgement);
+        let mut verdict = self.verdict(question.sampler_name(), &judgement);
+        self.add_unmodelled(&mut verdict, question);
         self.run.store.store_verdict(self.run.study.id, &verdict).await?;
         Ok(Some(verdict))
     }

@@ -3,6 +3,7 @@
 mod failed_starts;
 mod clock;
 mod confirm;
+mod first_points;
 mod interference_trials;
 mod judge;
 mod probe;
@@ -10,6 +11,7 @@ mod propose;
 mod rule_test;
 mod launch_costs;
 mod slot_failures;
+mod unmodelled;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
@@ -203,6 +205,7 @@ impl<'r> Scheduler<'r> {
             paused: false,
             untestable: BTreeSet::new(),
         };
+        scheduler.store_deployment().await?;
         scheduler.show_plan();
         scheduler.rebuild_failures(launches).await?;
         scheduler.limit_paused_retries().await?;
@@ -484,6 +487,8 @@ fn scope<'s>(run: &StudyRun<'_>, search: JobSearch<'s>) -> SearchScope<'s> {
     SearchScope { search, removal, empty }
 }
 
+#[cfg(test)]
+mod first_points_tests;
 #[cfg(test)]
 mod learning_tests;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The choice of the next trial: interference trials first, then tests of rules, the sampler's suggestions, and the
-//! confirmation.
+//! The choice of the next trial: the deployment and interference trials first, then tests of rules, the sampler's
+//! suggestions, and the confirmation.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -102,6 +102,10 @@ impl Scheduler<'_> {
         if is_due && !self.check_rules_with_engine().await? {
             return Ok(end(StudyEnding::Interrupted));
         }
+        let is_search_over = is_short || job.budget.is_confirming(launched, self.confirmation_launches());
+        if let Some((origin, suggestion)) = self.next_first_point(is_short, is_search_over) {
+            return Ok(self.proposal(origin, suggestion, None));
+        }
         if let Some(config) = crowd {
             let why = "the defaults on all slots at once, to measure the interference of concurrent trials".to_owned();
             return Ok(self.proposal(Origin::Interference, Suggestion { config, why }, None));
@@ -121,7 +125,7 @@ impl Scheduler<'_> {
         let verdict = self.judge_by(&question).await?;
         let gain = verdict.as_ref().and_then(|verdict| verdict.next_gain);
         let converged = verdict.as_ref().and_then(|verdict| self.converged(verdict));
-        let confirming = is_short || converged.is_some() || job.budget.is_confirming(launched);
+        let confirming = converged.is_some() || is_search_over;
         if !confirming && let Some((origin, suggestion)) = ask_sampler(&question).await {
             return Ok(self.proposal(origin, suggestion, gain));
         }
@@ -131,7 +135,7 @@ impl Scheduler<'_> {
         }
         let rounds = match &converged {
             Some(_) => job.budget.confirmations_after_search(),
-            None => job.budget.confirmations(),
+            None => job.budget.confirmations(self.confirmation_launches()),
         };
         if let Some(suggestion) = self.confirmation(rounds).await? {
             if !self.clock.has_time(self.clock.expected_launch_of(&suggestion.config.key())) {
@@ -187,9 +191,10 @@ impl Scheduler<'_> {
         let defaults = self.defaults().map(|past| past.config.key());
         let best = self.best_key.clone().unwrap_or_default();
         let best = if Some(&best) == defaults.as_ref() { String::new() } else { best };
-        let rounds = self.run.job.budget.confirmations();
+        let rounds = self.run.job.budget.confirmations(self.confirmation_launches());
+        let deployment = self.deployment_to_confirm().map(|config| config.key()).filter(|key| *key != best);
         // An empty key stands for a configuration that is not known yet. It takes the usual duration.
-        let keys = [defaults.unwrap_or_default(), best];
+        let keys: Vec<_> = [defaults.unwrap_or_default(), best].into_iter().chain(deployment).collect();
         let launched = |key: &str| {
             let confirms = |past: &&PastTrial| past.origin == Origin::Confirmation && past.config.key() == key;
             self.history.iter().filter(confirms).count()
@@ -202,7 +207,9 @@ impl Scheduler<'_> {
     /// Returns whether a waiting trial fits into the time left, and leaves enough for the confirmation.
     pub(super) fn has_time_for(&self, waiting: &PendingTrial) -> bool {
         let own = self.clock.expected_launch_of(&waiting.proposal.config.key());
-        let is_search = !matches!(waiting.proposal.origin, Origin::Baseline | Origin::Confirmation | Origin::Probe);
+        let origin = &waiting.proposal.origin;
+        let is_search =
+            !matches!(origin, Origin::Baseline | Origin::Deployment | Origin::Confirmation | Origin::Probe);
         let reserve = if is_search { self.reserve() } else { Duration::ZERO };
         self.clock.has_time(own + reserve)
     }
@@ -212,7 +219,8 @@ impl Scheduler<'_> {
         let budget = &self.run.job.budget;
         let plan = BudgetPlan {
             trials: budget.trials,
-            confirmations: 2 * budget.confirmations(),
+            confirmations: self.confirmation_launches() * budget.confirmations(self.confirmation_launches()),
+            confirms_deployment: self.deployment_to_confirm().is_some(),
             time: self.clock.limit(),
             remaining_time: self.clock.time_left(),
             launch: Some(self.clock.launch()).filter(|launch| !launch.is_zero()),
