@@ -14,10 +14,10 @@ fn seqs(value: i64) -> Config {
 /// Returns a study whose deployment and start points the fake launches measure.
 async fn bench(budget: &str, devices: usize) -> SchedulerBench {
     let mut bench = SchedulerBench::new(budget, devices, 200).await;
-    bench.job.deployment = Some(FirstPoint::deployment("serve.sh, line 12", seqs(1000)));
+    bench.job.deployment = Some(FirstPoint::deployment("serve.sh, line 12", seqs(768)));
     bench.job.starts = vec![
         FirstPoint::start("recipe A", seqs(64)),
-        FirstPoint::start("recipe B", Config::new().with("max-num-batched-tokens", 4096_i64)),
+        FirstPoint::start("recipe B", Config::new().with("max-num-batched-tokens", 8192_i64)),
     ];
     bench
 }
@@ -56,10 +56,10 @@ async fn each_round_of_the_confirmation_measures_winner_defaults_and_deployment(
     let (origins, confirmed) = (origins(&bench).await, confirmed(&bench).await);
     assert!(origins[origins.len() - 6..].iter().all(|origin| origin == "confirmation"), "{origins:?}");
     let count = |config: &Config| confirmed.iter().filter(|other| *other == config).count();
-    assert_eq!((confirmed.len(), count(&Config::new()), count(&seqs(1000))), (6, 2, 2), "{confirmed:?}");
-    let winner = confirmed.iter().find(|config| !config.is_empty() && **config != seqs(1000)).unwrap();
+    assert_eq!((confirmed.len(), count(&Config::new()), count(&seqs(768))), (6, 2, 2), "{confirmed:?}");
+    let winner = confirmed.iter().find(|config| !config.is_empty() && **config != seqs(768)).unwrap();
     assert_eq!(count(winner), 2);
-    let baselines = confirmed.chunks(3).all(|round| round.contains(&Config::new()) && round.contains(&seqs(1000)));
+    let baselines = confirmed.chunks(3).all(|round| round.contains(&Config::new()) && round.contains(&seqs(768)));
     assert!(baselines, "in turn: {confirmed:?}");
 }
 
@@ -74,7 +74,7 @@ async fn a_deployment_that_wins_is_confirmed_beside_the_defaults_alone() {
             NextAction::Launch(LaunchOrder { pending, place }) => {
                 let mut trial = pretended(&pending.proposal, &place, EndOrder::default());
                 if let Outcome::Measured(measurement) = &mut trial.outcome {
-                    let is_deployment = pending.proposal.config.get_i64("max-num-seqs") == Some(1000);
+                    let is_deployment = pending.proposal.config.get_i64("max-num-seqs") == Some(768);
                     measurement.total_output_tokens = if is_deployment { 9000 } else { 100 };
                 }
                 assert_eq!(settle(&mut scheduler, LaunchOrder { pending, place }, trial).await, None);
@@ -86,7 +86,7 @@ async fn a_deployment_that_wins_is_confirmed_beside_the_defaults_alone() {
     }
     let confirmed = confirmed(&bench).await;
     let count = |config: &Config| confirmed.iter().filter(|other| *other == config).count();
-    assert_eq!((count(&seqs(1000)), count(&Config::new())), (2, 2), "{confirmed:?}");
+    assert_eq!((count(&seqs(768)), count(&Config::new())), (2, 2), "{confirmed:?}");
     let best = bench.store.best(&bench.study, bench.job.objective.goal, 1).await.unwrap();
     assert_eq!(best[0].first.trial.proposal.origin, Origin::Deployment);
 }
