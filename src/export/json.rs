@@ -1,7 +1,8 @@
 //! Exports a trial as one JSON object.
 
 use super::{ExportedTrial, Exporter};
-use crate::report::mean_metrics;
+use crate::report::{deployment_json, mean_metrics};
+use crate::store::RankedConfiguration;
 use crate::study_report::Gain;
 use crate::trial::json_for_terminal;
 
@@ -20,6 +21,7 @@ impl Exporter for JsonExporter {
         let trial = &winner.scored.trial;
         let ranked = winner.results.map(|standing| &standing.ranked);
         let gain = ranked.map(|ranked| winner.report.gain(ranked));
+        let gain_over_deployment = ranked.map(|ranked| winner.report.gain_over_deployment(ranked));
         // `metrics` are of the exported trial alone, `mean_metrics` of all its configuration's measurements.
         let object = serde_json::json!({
             "study": winner.report.study.name,
@@ -43,14 +45,21 @@ impl Exporter for JsonExporter {
             "feasible": winner.results.map(|standing| !standing.is_over_a_limit()),
             "gain": gain.and_then(Gain::factor),
             "gain_significant": gain.and_then(Gain::is_significant),
-            "baseline": winner.report.baseline.as_ref().map(|baseline| {
-                let range = [baseline.range.0, baseline.range.1];
-                serde_json::json!({
-                    "mean_value": baseline.value, "measurements": baseline.measurements, "value_range": range,
-                })
-            }),
+            "gain_over_deployment": gain_over_deployment.and_then(Gain::factor),
+            "gain_over_deployment_significant": gain_over_deployment.and_then(Gain::is_significant),
+            "baseline": winner.report.baseline.as_ref().map(baseline_json),
+            "deployment": winner.report.deployment.as_ref().map(baseline_json),
+            "deployment_status": winner.report.deployment_status.as_ref().map(deployment_json),
             "evidence": winner.evidence(),
         });
         format!("{}\n", json_for_terminal(&format!("{object:#}")))
     }
+}
+
+/// Returns the value of a baseline by all its measurements.
+fn baseline_json(baseline: &RankedConfiguration) -> serde_json::Value {
+    let range = [baseline.range.0, baseline.range.1];
+    serde_json::json!({
+        "mean_value": baseline.value, "measurements": baseline.measurements, "value_range": range,
+    })
 }

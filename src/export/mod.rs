@@ -6,7 +6,7 @@ mod run_dir;
 mod shell;
 
 use crate::import::GpuMemoryUse;
-use crate::report::{expectation, gain_text, value_text};
+use crate::report::{deployment_gain_text, deployment_text, expectation, gain_text, value_text};
 use crate::store::{RankedConfiguration, ScoredTrial};
 use crate::study_report::{ConfigurationResults, StudyReport};
 
@@ -107,8 +107,8 @@ impl ExportedTrial<'_> {
         names.into_iter().filter_map(|name| Some(format!("{name} {:.2}", standing.metric(name)?.mean))).collect()
     }
 
-    /// Returns the evidence for the configuration, one item per line: its value and its gain over the defaults by all
-    /// measurements.
+    /// Returns the evidence for the configuration, one item per line: its value, and its gains over the defaults and
+    /// over today's deployment by all measurements.
     fn evidence(&self) -> Vec<String> {
         let Some(standing) = self.results else { return Vec::new() };
         let ranked = &standing.ranked;
@@ -126,6 +126,13 @@ impl ExportedTrial<'_> {
         if let Some(baseline) = self.report.baseline.as_ref().filter(is_other) {
             lines.push(format!("engine's defaults: {}", value_text(metric, baseline)));
             lines.push(gain_text(self.report.gain(ranked)));
+        }
+        let deployment = self.report.deployment.as_ref();
+        if deployment.is_none_or(|deployment| is_other(&deployment))
+            && let Some(text) = deployment_text(self.report)
+        {
+            lines.push(text);
+            lines.push(deployment_gain_text(self.report.gain_over_deployment(ranked)));
         }
         lines
     }
@@ -151,6 +158,7 @@ mod tests {
     use crate::objective::Score;
     use crate::objective::{Constraint, MetricLimit};
     use crate::store::ExpectedConfiguration;
+    use crate::study_report::{DeploymentOutcome, DeploymentStatus};
     use crate::trial::{Distribution, LaunchCommand, Measurement, Outcome, Proposal, REDACTED, Trial};
 
     fn scored() -> ScoredTrial {
@@ -210,7 +218,13 @@ mod tests {
         };
         let baseline = ranked(0, 220.0, (210.0, 230.0));
         let scored = scored();
-        let mut report = StudyReport { baseline: Some(baseline), ..StudyReport::example("chat") };
+        let outcome = DeploymentOutcome::Measured;
+        let mut report = StudyReport {
+            baseline: Some(baseline),
+            deployment: Some(ranked(1, 215.0, (214.0, 216.0))),
+            deployment_status: Some(DeploymentStatus { source: "serve.sh, line 12".to_owned(), outcome }),
+            ..StudyReport::example("chat")
+        };
         report.objective.as_mut().unwrap().constraints.push(limit);
         let winner = ExportedTrial { report: &report, scored: &scored, results: Some(&standing) };
         for exporter in EXPORTERS {

@@ -4,7 +4,9 @@ use serde_json::{Value as Json, json};
 
 use super::table::number;
 use crate::store::{ExpectedConfiguration, RankedConfiguration};
-use crate::study_report::{ConfigurationResults, Gain, GainDoubt, RankReason};
+use crate::study_report::{
+    ConfigurationResults, DeploymentOutcome, DeploymentStatus, Gain, GainDoubt, RankReason, StudyReport,
+};
 use crate::trial::Measurement;
 
 /// Returns the means of all metrics of the load, by name.
@@ -36,11 +38,22 @@ pub(crate) fn expectation(expected: ExpectedConfiguration) -> String {
 /// Describes the gain over the engine's defaults, and whether the measurements support it.
 #[must_use]
 pub(crate) fn gain_text(gain: Gain) -> String {
-    const GAIN: &str = "gain over the engine's defaults";
+    gain_over(gain, "the engine's defaults", "the defaults were", "the defaults are")
+}
+
+/// Describes the gain over today's deployment, and whether the measurements support it.
+#[must_use]
+pub(crate) fn deployment_gain_text(gain: Gain) -> String {
+    gain_over(gain, "today's deployment", "the deployment was", "the deployment is")
+}
+
+/// Describes the gain over a baseline, which is the subject of two parts of sentences.
+fn gain_over(gain: Gain, baseline: &str, baseline_was: &str, baseline_is: &str) -> String {
     const AGAIN: &str = "(budget.confirm measures both again)";
+    let title = format!("gain over {baseline}");
     let (factor, doubt, baseline_over_limit) = match gain {
-        Gain::None => return format!("{GAIN}: none, no configuration was better"),
-        Gain::Unknown => return format!("{GAIN}: unknown, the defaults were not measured"),
+        Gain::None => return format!("{title}: none, no configuration was better"),
+        Gain::Unknown => return format!("{title}: unknown, {baseline_was} not measured"),
         Gain::Factor { factor, doubt, baseline_over_limit } => (factor, doubt, baseline_over_limit),
     };
     let doubt = match doubt {
@@ -49,11 +62,30 @@ pub(crate) fn gain_text(gain: Gain) -> String {
         Some(GainDoubt::ConfigurationMeasuredOnce) => {
             format!(", not significant: this configuration was measured once {AGAIN}")
         }
-        Some(GainDoubt::DefaultsMeasuredOnce) => format!(", not significant: the defaults were measured once {AGAIN}"),
+        Some(GainDoubt::BaselineMeasuredOnce) => {
+            format!(", not significant: {baseline_was} measured once {AGAIN}")
+        }
         Some(GainDoubt::Overlap) => ", not significant: the measured ranges overlap".to_owned(),
     };
-    let limits = if baseline_over_limit { "; the defaults are over a limit" } else { "" };
-    format!("{GAIN}: {factor:.2}x{doubt}{limits}")
+    let limits = if baseline_over_limit { format!("; {baseline_is} over a limit") } else { String::new() };
+    format!("{title}: {factor:.2}x{doubt}{limits}")
+}
+
+/// Describes the value of today's deployment, or the reason for which it has none.
+#[must_use]
+pub(crate) fn deployment_text(report: &StudyReport) -> Option<String> {
+    let DeploymentStatus { source, outcome } = report.deployment_status.as_ref()?;
+    let text = match (outcome, &report.deployment) {
+        (DeploymentOutcome::IsDefaults, _) => "equals the engine's defaults, so that one trial measures both".to_owned(),
+        (DeploymentOutcome::Rejected(reason), _) => format!("rejected before its launch by {reason}"),
+        (DeploymentOutcome::Failed(reason), _) => format!("failed, {reason}"),
+        (_, Some(ranked)) => {
+            let limits = if ranked.first.score.is_feasible() { "" } else { ", over a limit" };
+            format!("{}{limits}", value_text(report.metric(), ranked))
+        }
+        (_, None) => "not launched yet".to_owned(),
+    };
+    Some(format!("today's deployment ({source}): {text}"))
 }
 
 /// Returns the reason for a place in a sentence.
@@ -84,7 +116,6 @@ mod tests {
     use super::*;
     use crate::objective::{Goal, Score};
     use crate::store::ScoredTrial;
-    use crate::study_report::StudyReport;
     use crate::trial::{Outcome, Trial};
 
     fn ranked(
@@ -155,5 +186,35 @@ mod tests {
         assert!(text(&best(1), &apart).contains("1.25x, not significant: this configuration was measured once ("));
         assert!(text(&best(1), &once).contains("1.25x, not significant: each was measured once ("));
         assert_eq!((is_significant(&best(3), &once), is_significant(&once, &once)), (None, None));
+    }
+    #[test]
+    fn the_text_of_a_deployment_has_its_value_or_the_reason_for_none() {
+        let of = |outcome, deployment| StudyReport {
+            deployment,
+            deployment_status: Some(DeploymentStatus { source: "serve.sh, line 12".to_owned(), outcome }),
+            ..StudyReport::example("s")
+        };
+        let text = |outcome, deployment| deployment_text(&of(outcome, deployment)).unwrap_or_default();
+        let measured = ranked(1, 8.0, (8.0, 8.0), 1, None);
+        let prefix = "today's deployment (serve.sh, line 12): ";
+        for (outcome, deployment, expected) in [
+            (DeploymentOutcome::Measured, Some(measured.clone()), "output_throughput 8, measured once"),
+            (DeploymentOutcome::IsDefaults, None, "equals the engine's defaults, so that one trial measures both"),
+            (DeploymentOutcome::Rejected("R1: no".to_owned()), None, "rejected before its launch by R1: no"),
+            (DeploymentOutcome::Failed("crash: gone".to_owned()), None, "failed, crash: gone"),
+            (DeploymentOutcome::NotLaunched, None, "not launched yet"),
+        ] {
+            assert_eq!(text(outcome, deployment), format!("{prefix}{expected}"));
+        }
+        assert_eq!(deployment_text(&StudyReport::example("s")), None);
+        let report = of(DeploymentOutcome::Measured, Some(measured));
+        let gain = |value, measurements| {
+            deployment_gain_text(report.gain_over_deployment(&ranked(7, value, (value, value), measurements, None)))
+        };
+        assert!(gain(10.0, 2).starts_with("gain over today's deployment: 1.25x, not significant: the deployment was measured once"));
+        assert_eq!(
+            deployment_gain_text(StudyReport::example("s").gain_over_deployment(&ranked(7, 1.0, (1.0, 1.0), 1, None))),
+            "gain over today's deployment: unknown, the deployment was not measured"
+        );
     }
 }

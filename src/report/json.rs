@@ -7,7 +7,7 @@ use crate::objective::Score;
 use crate::store::{
     ExpectedConfiguration, Incident, RankedConfiguration, ScoredTrial, StoredVerdict, Study, StudyCounts,
 };
-use crate::study_report::RankingPlace;
+use crate::study_report::{DeploymentStatus, RankingPlace};
 use crate::trial::Outcome;
 
 /// Returns one study with its counts.
@@ -90,6 +90,13 @@ pub(crate) fn ranked_json(study: &Study, ranked: &RankedConfiguration) -> Json {
         json!({"value": value, "deviation": deviation, "feasible": feasible})
     });
     json
+}
+
+/// Returns source and outcome of today's deployment: `measured`, `is_defaults`, `rejected`, `failed` or `not_launched`.
+#[must_use]
+pub(crate) fn deployment_json(status: &DeploymentStatus) -> Json {
+    let DeploymentStatus { source, outcome } = status;
+    json!({"source": source, "outcome": outcome.name(), "reason": outcome.reason()})
 }
 
 /// Like [`ranked_json`], but with `mean_metrics` over all measurements, their `trials`, and the `disturbed` ones of

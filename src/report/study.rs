@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::configuration_results::{gain_text, order_text, value_text};
-use super::json::{ranked_json, standing_json, verdict_json};
+use super::configuration_results::{deployment_gain_text, deployment_text, gain_text, order_text, value_text};
+use super::json::{deployment_json, ranked_json, standing_json, verdict_json};
 use super::table::best_table;
 use crate::store::{Incident, RuleDisagreement, RuleTest, RuleVerdict};
 use crate::study_report::{RankReason, RankingPlace, StudyReport};
@@ -19,7 +19,7 @@ const GAINS_EXPLANATION: &str = "the two gains do not contradict each other: the
 /// Returns the ranking as a table, with the reasons for its order, the gain and the estimated remaining gain.
 #[must_use]
 pub(crate) fn best_text(report: &StudyReport) -> String {
-    let lines = order_lines(&report.ranking).into_iter().chain(gain_lines(report));
+    let lines = order_lines(&report.ranking).into_iter().chain(deployment_text(report)).chain(gain_lines(report));
     format!("{}\n{}", best_table(report), lines.collect::<Vec<_>>().join("\n"))
 }
 
@@ -34,6 +34,11 @@ pub(crate) fn best_json(report: &StudyReport) -> Json {
     json["gain_significant"] = gain.is_significant().into();
     json["judgement"] = report.verdict.as_ref().map_or(Json::Null, verdict_json);
     json["baseline"] = report.baseline.as_ref().map_or(Json::Null, |ranked| ranked_json(study, ranked));
+    let gain = report.gain_over_deployment(&winner.results.ranked);
+    json["gain_over_deployment"] = gain.factor().into();
+    json["gain_over_deployment_significant"] = gain.is_significant().into();
+    json["deployment"] = report.deployment.as_ref().map_or(Json::Null, |ranked| ranked_json(study, ranked));
+    json["deployment_status"] = report.deployment_status.as_ref().map_or(Json::Null, deployment_json);
     json
 }
 
@@ -60,6 +65,7 @@ pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
         let limits = if baseline.first.score.is_feasible() { "" } else { ", over a limit" };
         lines.push(format!("engine's defaults: {}{limits}", value_text(report.metric(), baseline)));
     }
+    lines.extend(deployment_text(report));
     lines.extend(gain_lines(report));
     lines.extend(difference_lines(&report.differences));
     lines.extend(report.rule_tests.iter().filter_map(rule_test_line));
@@ -83,11 +89,14 @@ fn order_lines(ranking: &[RankingPlace]) -> Vec<String> {
     lines
 }
 
-/// Returns the gain, its significance, and the estimated remaining gain.
+/// Returns the gain over the defaults and over today's deployment, their significance, and the estimated remaining gain.
 fn gain_lines(report: &StudyReport) -> Vec<String> {
     let Some(winner) = report.winner() else { return Vec::new() };
     let gain = report.gain(&winner.results.ranked);
     let mut lines = vec![gain_text(gain)];
+    if report.deployment_status.is_some() {
+        lines.push(deployment_gain_text(report.gain_over_deployment(&winner.results.ranked)));
+    }
     if let Some(remaining) = report.verdict.as_ref().and_then(|verdict| verdict.remaining) {
         lines.push(remaining_gain_text(remaining));
         if gain.is_significant() != Some(true) {

@@ -1,21 +1,21 @@
-//! The gain of a configuration over the engine's defaults.
+//! The gain of a configuration over a baseline: the engine's defaults, or today's deployment.
 
 use crate::objective::Objective;
 use crate::store::RankedConfiguration;
 
-/// The gain of a configuration as a multiple of the engine's defaults.
+/// The gain of a configuration as a multiple of a baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Gain {
-    /// The configuration is the defaults themselves.
+    /// The configuration is the baseline itself.
     None,
-    /// The defaults were not measured.
+    /// The baseline was not measured.
     Unknown,
     Factor {
         /// Above 1 is better for either goal.
         factor: f64,
         /// The reason for which the measurements do not support the gain.
         doubt: Option<GainDoubt>,
-        /// Whether the first measurement of the defaults exceeds a limit.
+        /// Whether the first measurement of the baseline exceeds a limit.
         baseline_over_limit: bool,
     },
 }
@@ -25,27 +25,35 @@ pub(crate) enum Gain {
 pub(crate) enum GainDoubt {
     EachMeasuredOnce,
     ConfigurationMeasuredOnce,
-    DefaultsMeasuredOnce,
+    BaselineMeasuredOnce,
     /// The measured ranges overlap.
     Overlap,
 }
 
 impl Gain {
-    pub(super) fn of(
+    /// Returns the gain over the engine's defaults. Trial 0 measures them.
+    pub(super) fn over_defaults(
+        objective: Option<&Objective>,
+        ranked: &RankedConfiguration,
+        defaults: Option<&RankedConfiguration>,
+    ) -> Self {
+        if ranked.first.trial.proposal.number == 0 { Self::None } else { Self::over(objective, ranked, defaults) }
+    }
+
+    pub(super) fn over(
         objective: Option<&Objective>,
         ranked: &RankedConfiguration,
         baseline: Option<&RankedConfiguration>,
     ) -> Self {
         let number = ranked.first.trial.proposal.number;
-        // Trial 0 measures the defaults.
-        if number == 0 || baseline.is_some_and(|baseline| baseline.first.trial.proposal.number == number) {
+        if baseline.is_some_and(|baseline| baseline.first.trial.proposal.number == number) {
             return Self::None;
         }
         let Some((objective, baseline)) = objective.zip(baseline) else { return Self::Unknown };
         let doubt = match (ranked.measurements, baseline.measurements) {
             (0 | 1, 0 | 1) => Some(GainDoubt::EachMeasuredOnce),
             (0 | 1, _) => Some(GainDoubt::ConfigurationMeasuredOnce),
-            (_, 0 | 1) => Some(GainDoubt::DefaultsMeasuredOnce),
+            (_, 0 | 1) => Some(GainDoubt::BaselineMeasuredOnce),
             _ if ranked.is_disjoint_from(baseline) => None,
             _ => Some(GainDoubt::Overlap),
         };
@@ -53,7 +61,7 @@ impl Gain {
         Self::Factor { factor, doubt, baseline_over_limit: !baseline.first.score.is_feasible() }
     }
 
-    /// Returns the factor, if the defaults were measured.
+    /// Returns the factor, if the baseline was measured.
     #[must_use]
     pub(crate) fn factor(self) -> Option<f64> {
         match self {
@@ -63,7 +71,7 @@ impl Gain {
         }
     }
 
-    /// Returns whether the measured ranges do not overlap. `None` if the configuration is the defaults, or either of
+    /// Returns whether the measured ranges do not overlap. `None` if the configuration is the baseline, or either of
     /// the two was not measured at least twice.
     #[must_use]
     pub(crate) fn is_significant(self) -> Option<bool> {

@@ -1,6 +1,7 @@
 //! The findings of a study: its best configurations, the gain over the engine's defaults, and remarks. They are
 //! computed once. Texts, JSON and CSV are renderings of a [`StudyReport`].
 
+mod deployment;
 mod gain;
 mod no_winner;
 mod rank_reason;
@@ -13,6 +14,7 @@ use crate::store::{
 };
 
 pub(crate) use configuration_results::ConfigurationResults;
+pub(crate) use deployment::{DeploymentOutcome, DeploymentStatus};
 pub(crate) use gain::{Gain, GainDoubt};
 pub(crate) use no_winner::{FurthestPhase, NoWinner};
 pub(crate) use rank_reason::RankReason;
@@ -35,6 +37,10 @@ pub(crate) struct StudyReport {
     pub ranking: Vec<RankingPlace>,
     /// The engine's defaults by all their measurements.
     pub baseline: Option<RankedConfiguration>,
+    /// Today's deployment by all its measurements. `None` if the study has none, or if it was not measured.
+    pub deployment: Option<RankedConfiguration>,
+    /// Source and outcome of today's deployment; `None` if the study has none.
+    pub deployment_status: Option<DeploymentStatus>,
     /// The judgement of the sampler's model. `None` if no sampler with a model has stored one.
     pub verdict: Option<StoredVerdict>,
     /// Launches that failed for a reason of their environment.
@@ -60,9 +66,12 @@ impl StudyReport {
                 rank_reason: order,
             });
         }
+        let (deployment_status, deployment) = deployment::read_deployment(store, &study).await?;
         Ok(Self {
             counts: store.counts(study.id).await?,
             baseline: store.baseline(&study).await?,
+            deployment,
+            deployment_status,
             incidents: store.incidents(&study, None).await?,
             differences: store.disagreements(study.id).await?,
             rule_tests: store.rule_tests_of(&study).await?,
@@ -88,7 +97,13 @@ impl StudyReport {
     /// Returns the gain of a configuration over the engine's defaults.
     #[must_use]
     pub(crate) fn gain(&self, ranked: &RankedConfiguration) -> Gain {
-        Gain::of(self.objective.as_ref(), ranked, self.baseline.as_ref())
+        Gain::over_defaults(self.objective.as_ref(), ranked, self.baseline.as_ref())
+    }
+
+    /// Returns the gain of a configuration over today's deployment. It is unknown if the deployment was not measured.
+    #[must_use]
+    pub(crate) fn gain_over_deployment(&self, ranked: &RankedConfiguration) -> Gain {
+        Gain::over(self.objective.as_ref(), ranked, self.deployment.as_ref())
     }
 
     /// Returns the sampler model's expectation for the configuration that trial `number` measured first.
@@ -121,6 +136,8 @@ impl StudyReport {
             counts: StudyCounts::default(),
             ranking: Vec::new(),
             baseline: None,
+            deployment: None,
+            deployment_status: None,
             verdict: None,
             incidents: Vec::new(),
             differences: Vec::new(),
