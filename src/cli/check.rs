@@ -2,6 +2,7 @@
 
 mod arguments;
 mod engine;
+mod first_points;
 mod study;
 mod render;
 

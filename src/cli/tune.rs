@@ -9,7 +9,7 @@ use clap::Args;
 use super::failure::{
     CommandFailure, ENGINE_NEVER_HEALTHY, INTERRUPTED, NO_VALID_MEASUREMENT, NOTHING_FEASIBLE, USAGE,
 };
-use super::output::print;
+use super::output::{note, print};
 use super::progress::ProgressLine;
 use super::query::no_winner;
 use super::{GlobalOptions, LogFormat, parse_duration, signal};
@@ -55,7 +55,8 @@ pub(super) struct TuneCommand {
     dry_run: bool,
 }
 
-/// Number of commands after which a dry run ends. Launches that test rules are all shown, even if there are more.
+/// Number of commands after which a dry run ends. Launches that test rules, the deployment and the start points are all
+/// shown, even if there are more.
 const DRY_RUN_COMMANDS: usize = 5;
 
 /// Hint for a run whose time ended before the defaults were measured.
@@ -89,7 +90,7 @@ impl TuneCommand {
             job.check_release(installed.version)?;
         }
         if self.dry_run {
-            return dry_run(&job, &installed).await;
+            return dry_run(&job, &installed, global).await;
         }
         if let Some(error) = job.engine.missing_program(&job.file) {
             return Err(error.into());
@@ -236,7 +237,11 @@ fn nothing_measured(study: &Study, failed: usize, furthest: FurthestPhase) -> Co
 }
 
 /// Prints the commands that a fresh study would launch first.
-async fn dry_run(job: &Job, installed: &ExecutionEnvironment) -> Result<(), CommandFailure> {
+async fn dry_run(
+    job: &Job,
+    installed: &ExecutionEnvironment,
+    global: &GlobalOptions,
+) -> Result<(), CommandFailure> {
     let search = job.search(installed.version, installed.device, installed.host);
     let removal = search.removal();
     let is_empty = search.is_empty(&removal);
@@ -256,13 +261,24 @@ async fn dry_run(job: &Job, installed: &ExecutionEnvironment) -> Result<(), Comm
         print_command(job, installed, &test.config)?;
         shown += 1;
     }
-    while shown < DRY_RUN_COMMANDS {
-        let Some((origin, Suggestion { config, .. })) = search.question(history.clone(), priors.clone()).next() else {
+    let mut first_points = search.first_points().into_iter().peekable();
+    while shown < DRY_RUN_COMMANDS || first_points.peek().is_some() {
+        // The defaults come first.
+        let first_point = if history.is_empty() { None } else { first_points.next() };
+        let is_named = first_point.is_some();
+        let next = first_point.or_else(|| search.question(history.clone(), priors.clone()).next());
+        let Some((origin, Suggestion { config, why })) = next else {
             break;
         };
-        if search.rejection(&config).is_none() {
-            print_command(job, installed, &config)?;
-            shown += 1;
+        match search.rejection(&config) {
+            None => {
+                print_command(job, installed, &config)?;
+                shown += 1;
+            }
+            Some(finding) if is_named => {
+                note(global, &format!("{why} is rejected before launch, {}: {}", finding.rule, finding.message));
+            }
+            Some(_) => {}
         }
         history.push(PastTrial::new(origin, config, KnownOutcome::Pending));
     }

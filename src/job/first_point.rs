@@ -130,7 +130,8 @@ impl Job {
 
 impl JobSearch<'_> {
     /// Returns the configuration of a first point: its flags and the fixed ones, without the arguments of every launch.
-    fn config_of(&self, point: &FirstPoint) -> Config {
+    #[must_use]
+    pub fn config_of(&self, point: &FirstPoint) -> Config {
         self.space.fixed.merged(&point.flags.without(&self.arguments))
     }
 

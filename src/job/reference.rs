@@ -37,7 +37,8 @@ struct Study {
     workload: &'static str,
     load: &'static str,
     objective: &'static str,
-    slots: &'static str,
+    /// The sections behind `[budget]`.
+    end: &'static str,
 }
 
 const RANDOM: &str = "kind = 'random'\ninput_len = 16\noutput_len = 4";
@@ -54,7 +55,7 @@ impl Study {
             or(self.workload, RANDOM),
             or(self.load, "concurrency = 4\nrequests = 8"),
             or(self.objective, "maximize = 'output_throughput'"),
-            self.slots,
+            self.end,
         )
     }
 
@@ -173,7 +174,9 @@ fn tables() -> Vec<KeyTable> {
             },
         ),
         one("`[budget]`", "budget", plain),
-        one("`[slots]`", "slots", Study { slots: "[slots]", ..plain }),
+        one("`[slots]`", "slots", Study { end: "[slots]", ..plain }),
+        one("`[deployment]`", "deployment", Study { end: "[deployment]\nsource = 'a'\nflags = {}", ..plain }),
+        one("`[[start]]`", "start", Study { end: "[[start]]\nsource = 'a'\nflags = {}", ..plain }),
     ]
 }
 

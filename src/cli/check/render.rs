@@ -2,6 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
+use super::first_points::CheckedPoint;
 use super::study::CheckedStudy;
 use crate::cli::progress::coarse;
 use crate::config::Config;
@@ -63,6 +64,9 @@ pub(super) fn as_text(checked: &CheckedStudy<'_>, explain: bool) -> String {
     }
     add_removal(&mut page, checked);
     page.add("defaults", &defaults(checked.defaults.as_ref()));
+    for point in &checked.first_points {
+        page.add(point.label(), &point.text(fixed));
+    }
     if let Some(memory) = &checked.memory {
         page.add("memory", &memory_line(memory, &checked.removal));
     }
@@ -297,6 +301,7 @@ pub(super) fn as_json(checked: &CheckedStudy<'_>) -> Json {
             "rule": checked.defaults.as_ref().map(|finding| finding.rule),
             "message": checked.defaults.as_ref().map(|finding| &finding.message),
         },
+        "first_points": checked.first_points.iter().map(CheckedPoint::json).collect::<Vec<_>>(),
         "memory": checked.memory.as_ref().map(|memory| memory_json(memory, removal)),
         "preflight": checked.preflight.as_ref().map(|preflight| &preflight.text),
         "wrong_rules": checked.preflight.as_ref().and_then(|preflight| preflight.wrong.as_ref()).map(|wrong| {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::engine::{self, PreflightAnswer};
+use super::first_points::{CheckedPoint, check_first_points};
 use super::render::{as_json, as_text};
 use crate::cli::output::{print, print_json};
 use crate::cli::{CommandFailure, GlobalOptions, OutputFormat};
@@ -22,6 +23,8 @@ pub(super) struct CheckedStudy<'a> {
     pub(super) removal: SpaceRemoval,
     /// The most severe finding of the rules about the baseline: the engine's defaults with the study's fixed flags.
     pub(super) defaults: Option<Finding>,
+    /// Today's deployment and the start points, with the verdicts of the rules.
+    pub(super) first_points: Vec<CheckedPoint<'a>>,
     /// The predicted memory use of the baseline. `None` if too few facts are known.
     pub(super) memory: Option<MemoryPrediction>,
     /// The installed engine's own verdict on the study's flags. `None` for an engine without a preflight.
@@ -67,6 +70,7 @@ pub(super) async fn check(
     let findings = now.findings(&search.space.fixed);
     let memory = now.predict_memory(&search.space.fixed);
     let defaults = findings.first().cloned();
+    let first_points = check_first_points(&job, &now);
     let preflight = engine::ask(&job, &installed, findings, &removal, global).await?;
     let unchecked = list_unchecked(&search.space, &search.facts);
     let mut warnings: Vec<_> =
@@ -79,6 +83,7 @@ pub(super) async fn check(
         search,
         removal,
         defaults,
+        first_points,
         memory,
         preflight,
         rule_tests,
