@@ -162,3 +162,100 @@ impl JobSearch<'_> {
         2 + u32::from(self.deployment().is_some_and(|deployment| deployment != self.space.fixed))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{Device, HostLimits};
+
+    /// Reads a study of the simulated engine with these sections at its end.
+    fn read(end: &str) -> Result<Job, DocumentError> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let model = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/qwen3-8b");
+        let text = format!(
+            "study.name = 'a'\nengine = {{ kind = 'sim', args = ['--max-logprobs', '5'] }}\nmodel.path = {model:?}\n\
+             workload = {{ kind = 'random', input_len = 32, output_len = 8 }}\nload = {{ concurrency = 8, requests = 16 }}\n\
+             objective.maximize = 'output_throughput'\nbudget.trials = 9\n\
+             space.fixed = {{ max-model-len = 2048 }}\nspace.file = 'search_spaces/sim/core.toml'\n{end}"
+        );
+        let file = directory.path().join("study.toml");
+        std::fs::write(&file, text).expect("a file");
+        Job::read(&file)
+    }
+
+    fn release() -> EngineVersion {
+        EngineVersion::new(0, 19, 0)
+    }
+
+    #[test]
+    fn a_deployment_and_start_points_are_read_in_their_order() {
+        let job = read(
+            "[deployment]\nsource = 'serve.sh, line 12'\nflags = { max-num-seqs = 4096, max-logprobs = 5 }\n\
+             [[start]]\nsource = 'recipe A'\nflags = { max-num-batched-tokens = 8192 }\n\
+             [[start]]\nsource = 'recipe B'\nflags = { max-num-seqs = 4096, max-model-len = 2048 }\n\
+             [[start]]\nsource = 'recipe C'\nflags = {}",
+        )
+        .unwrap();
+        job.check_release(release()).unwrap();
+        let search = job.search(release(), Device::Cpu, HostLimits::default());
+        let points = search.first_points();
+        let fixed = || Config::new().with("max-model-len", 2048_i64);
+        let expected = [
+            (Origin::Deployment, fixed().with("max-num-seqs", 4096_i64), "today's deployment: serve.sh, line 12"),
+            (Origin::Start, fixed().with("max-num-batched-tokens", 8192_i64), "start: recipe A"),
+        ];
+        let expected = expected.map(|(origin, config, why)| (origin, Suggestion { config, why: why.to_owned() }));
+        assert_eq!(points, expected, "B equals the deployment, C the defaults, and every launch has the argument");
+        assert_eq!(job.definition(), read("").unwrap().definition(), "they do not change measurements");
+    }
+
+    #[test]
+    fn a_flag_that_contradicts_the_study_is_named_with_both_values() {
+        let error = read("[deployment]\nsource = 'a'\nflags = { max-model-len = 4096 }").unwrap_err();
+        assert_eq!((&*error.key, error.line.is_some()), ("deployment.flags", true));
+        assert_eq!(error.problem, "`max-model-len` is 4096 here and 2048 in space.fixed");
+        let job = read("[[start]]\nsource = 'a'\nflags = { max-logprobs = 9 }").unwrap();
+        let error = job.check_release(release()).unwrap_err();
+        assert_eq!(error.key, "start[0].flags.max-logprobs");
+        assert_eq!(error.problem, "`max-logprobs` is 9 here and 5 in engine.args");
+    }
+
+    #[test]
+    fn a_flag_that_the_release_lacks_is_named_with_the_nearest_one() {
+        let job = read("[deployment]\nsource = 'a'\nflags = { max-num-seq = 64 }").unwrap();
+        let error = job.check_release(release()).unwrap_err();
+        assert_eq!(error.key, "deployment.flags.max-num-seq");
+        assert!(error.problem.contains("max-num-seqs"), "{error}");
+        let job = read("[deployment]\nsource = 'a'\nflags = { max-num-seqs = 'many' }").unwrap();
+        assert!(job.check_release(release()).unwrap_err().problem.contains("many"));
+    }
+
+    #[test]
+    fn a_flag_of_the_connection_and_a_secret_are_refused() {
+        for (flag, problem) in [
+            ("api-key = 'k'", "`api-key` would be stored"),
+            ("port = 8000", "`port` is chosen by setpoint"),
+            ("uds = '/tmp/s'", "`uds` would keep the tuner's requests from this launch"),
+            ("served-model-name = 'm'", "`served-model-name` would keep"),
+        ] {
+            let error = read(&format!("[deployment]\nsource = 'a'\nflags = {{ {flag} }}")).unwrap_err();
+            assert!(error.problem.starts_with(problem) && error.hint.is_some(), "{error}");
+        }
+        // The command line may set a deployment after the file was read.
+        let mut job = read("").unwrap();
+        job.deployment = Some(FirstPoint::deployment("a line", Config::new().with("port", 8000_i64)));
+        assert_eq!(job.check_release(release()).unwrap_err().key, "deployment.flags");
+    }
+
+    #[test]
+    fn a_deployment_without_a_source_or_flags_is_refused() {
+        for (text, key) in [
+            ("[deployment]\nflags = {}", "deployment.source"),
+            ("[deployment]\nsource = 'a'", "deployment.flags"),
+            ("[deployment]\nsource = ' '\nflags = {}", "deployment.source"),
+            ("[[start]]\nsource = 'a'\nflags = {}\nflag = 1", "start[0].flag"),
+        ] {
+            assert_eq!(read(text).unwrap_err().key, key);
+        }
+    }
+}

@@ -200,7 +200,11 @@ mod tests {
 
     use super::*;
     use crate::execution::detect;
+    use crate::job::FirstPoint;
+    use crate::objective::{Goal, Objective};
     use crate::sampler;
+    use crate::space::{Domain, IntScale};
+    use crate::trial::Origin;
 
     fn quickstart() -> Job {
         let mut job = Job::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/quickstart.toml")).unwrap();
@@ -234,6 +238,36 @@ mod tests {
         assert!(trials.windows(2).all(|pair| pair[0].3 < pair[1].3), "one after the other: {trials:?}");
         let again = simulate(&job).await;
         assert_eq!((again.0.elapsed, again.1), (run.elapsed, trials));
+    }
+
+    #[tokio::test]
+    async fn a_deployment_outside_of_the_space_may_win_and_does_not_distort_the_model() {
+        let mut job = quickstart();
+        job.sampler = sampler::find("auto").unwrap();
+        job.priors.clear();
+        job.budget.trials = Some(12);
+        // Fewer sequences at a time wait less for each token, and the deployment has fewer than the space.
+        let (metric, goal) = ("mean_tpot_ms".to_owned(), Goal::Minimize);
+        job.objective = Objective { metric, goal, constraints: Vec::new() };
+        job.space.space.parameters.retain(|parameter| parameter.name == "max-num-seqs");
+        job.space.space.parameters[0].domain = Domain::int(16, 1024, IntScale::PowerOfTwo, 1);
+        let flags = Config::new().with("max-num-seqs", 4_i64);
+        job.deployment = Some(FirstPoint::deployment("serve.sh", flags));
+        let store = Store::in_memory().await.unwrap();
+        let mut installed = detect(&job).await;
+        let slots = Slots::resolve(&job, &mut installed).unwrap();
+        let study = SimulatedStudy { job: &job, store: &store, installed, slots, observer: Arc::new(|_| {}) };
+        let study = study.run().await.unwrap().summary.study;
+        let verdict = store.verdict(&study).await.unwrap().unwrap();
+        let best = store.leading_configurations(&study, goal, Some(&verdict), 1).await.unwrap();
+        assert_eq!(best[0].first.trial.proposal.origin, Origin::Deployment);
+        assert_eq!(verdict.remaining, None, "the model has not seen the best configuration");
+        assert!(verdict.ranking.len() > 4, "{:?}", verdict.ranking);
+        for expected in &verdict.ranking {
+            let value = store.trial(&study, expected.trial).await.unwrap().unwrap().score.value().unwrap();
+            let error = (expected.value - value).abs() / value;
+            assert!(error < 0.1, "trial {}: {value} expected at {}", expected.trial, expected.value);
+        }
     }
 
     #[tokio::test]
