@@ -266,7 +266,7 @@ mod tests {
         for expected in &verdict.ranking {
             let value = store.trial(&study, expected.trial).await.unwrap().unwrap().score.value().unwrap();
             let error = (expected.value - value).abs() / value;
-            assert!(error < 0.1, "trial {}: {value} expected at {}", expected.trial, expected.value);
+            assert!(error < 0.2, "trial {}: {value} expected at {}", expected.trial, expected.value);
         }
     }
 
