@@ -38,9 +38,10 @@ impl Scheduler<'_> {
         let launches = |config: &Config| self.history.iter().filter(|past| of(past, config)).count();
         let is_challenger = |config: &Config| challenger.as_ref().is_some_and(|(best, _)| best == config);
         let deployment = self.measured_deployment().filter(|config| !is_challenger(config));
+        // A ranking prefers what was measured more often. The deployment would replace a winner that comes after it.
+        let (first, last) = if deployment.is_some() { (challenger, None) } else { (None, challenger) };
         let baselines = baseline.into_iter().chain(deployment).map(|config| (config, beside));
-        let candidates: Vec<_> = baselines.chain(challenger).collect();
-        let candidates = candidates.into_iter();
+        let candidates = first.into_iter().chain(baselines).chain(last);
         let candidates = candidates.map(|(config, why)| (launches(&config), config, why));
         let next = candidates.filter(|(launches, ..)| *launches < enough).min_by_key(|(launches, ..)| *launches);
         Ok(next.map(|(_, config, why)| Suggestion { config, why: why.to_owned() }))
