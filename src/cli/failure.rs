@@ -92,7 +92,8 @@ impl From<StoreError> for CommandFailure {
             | StoreError::NotADatabase { .. }
             | StoreError::Damaged { .. }
             | StoreError::Corrupt { .. }
-            | StoreError::UnreadableContext { .. } | StoreError::UnreadableDeployment { .. } => INVALID,
+            | StoreError::UnreadableContext { .. }
+            | StoreError::UnreadableDeployment { .. } => INVALID,
             StoreError::Full(_) | StoreError::Database { .. } => UNEXPECTED,
         };
         Self { hint: error.hint(), message: error.to_string(), code }

@@ -237,11 +237,7 @@ fn nothing_measured(study: &Study, failed: usize, furthest: FurthestPhase) -> Co
 }
 
 /// Prints the commands that a fresh study would launch first.
-async fn dry_run(
-    job: &Job,
-    installed: &ExecutionEnvironment,
-    global: &GlobalOptions,
-) -> Result<(), CommandFailure> {
+async fn dry_run(job: &Job, installed: &ExecutionEnvironment, global: &GlobalOptions) -> Result<(), CommandFailure> {
     let search = job.search(installed.version, installed.device, installed.host);
     let removal = search.removal();
     let is_empty = search.is_empty(&removal);

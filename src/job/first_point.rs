@@ -73,7 +73,8 @@ impl FirstPoint {
                 return Some((format!("`{name}` would keep the tuner's requests from this launch"), hint.to_owned()));
             }
             let fixed = space.space.fixed.get(name).filter(|fixed| *fixed != value)?;
-            let hint = format!("a study has one value of a fixed flag: make `{name}` equal, or a parameter of the space");
+            let hint =
+                format!("a study has one value of a fixed flag: make `{name}` equal, or a parameter of the space");
             Some((format!("`{name}` is {value} here and {fixed} in space.fixed"), hint))
         })
     }

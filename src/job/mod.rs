@@ -169,8 +169,8 @@ impl Job {
         let objective = root.section("objective", |section| objective::read(section, &load))?;
         let budget = root.section("budget", read_budget)?;
         let slots = root.optional_section("slots", SlotsJob::read)?;
-        let deployment =
-            root.optional_section("deployment", |section| FirstPoint::read(section, Origin::Deployment, &engine, &space))?;
+        let deployment = root
+            .optional_section("deployment", |section| FirstPoint::read(section, Origin::Deployment, &engine, &space))?;
         let starts = root.sections("start", |section| FirstPoint::read(section, Origin::Start, &engine, &space))?;
         Ok(Self {
             file: file.to_owned(),

@@ -11,8 +11,8 @@ use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use crate::memory::LearnedMemory;
 use crate::rule::{self, EngineRules, Facts};
 use crate::sampler::{
-    self, Explanation, Judgement, KnownOutcome, ObjectiveTarget, PastTrial, Sampler, SamplerAsk, SamplerPrior, SearchAim,
-    Suggestion, is_modelled,
+    self, Explanation, Judgement, KnownOutcome, ObjectiveTarget, PastTrial, Sampler, SamplerAsk, SamplerPrior,
+    SearchAim, Suggestion, is_modelled,
 };
 use crate::space::Space;
 use crate::trial::Origin;

@@ -76,7 +76,9 @@ fn gain_over(gain: Gain, baseline: &str, baseline_was: &str, baseline_is: &str) 
 pub(crate) fn deployment_text(report: &StudyReport) -> Option<String> {
     let DeploymentStatus { source, outcome } = report.deployment_status.as_ref()?;
     let text = match (outcome, &report.deployment) {
-        (DeploymentOutcome::IsDefaults, _) => "equals the engine's defaults, so that one trial measures both".to_owned(),
+        (DeploymentOutcome::IsDefaults, _) => {
+            "equals the engine's defaults, so that one trial measures both".to_owned()
+        }
         (DeploymentOutcome::Rejected(reason), _) => format!("rejected before its launch by {reason}"),
         (DeploymentOutcome::Failed(reason), _) => format!("failed, {reason}"),
         (_, Some(ranked)) => {
@@ -211,7 +213,10 @@ mod tests {
         let gain = |value, measurements| {
             deployment_gain_text(report.gain_over_deployment(&ranked(7, value, (value, value), measurements, None)))
         };
-        assert!(gain(10.0, 2).starts_with("gain over today's deployment: 1.25x, not significant: the deployment was measured once"));
+        assert!(
+            gain(10.0, 2)
+                .starts_with("gain over today's deployment: 1.25x, not significant: the deployment was measured once")
+        );
         assert_eq!(
             deployment_gain_text(StudyReport::example("s").gain_over_deployment(&ranked(7, 1.0, (1.0, 1.0), 1, None))),
             "gain over today's deployment: unknown, the deployment was not measured"

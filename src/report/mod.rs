@@ -20,10 +20,10 @@ pub(crate) use bench::{BENCH_FORMATS, BenchResult, BenchRuns, benchmark_json};
 pub(crate) use configuration_results::{
     deployment_gain_text, deployment_text, expectation, gain_text, mean_metrics, value_text,
 };
-pub(crate) use json::deployment_json;
 pub(crate) use context::{add_context, context_text};
 pub(crate) use csv::{ranking_csv, trials_csv};
 pub(crate) use explanation::{explanation_csv, explanation_text};
+pub(crate) use json::deployment_json;
 pub(crate) use json::{incident_json, study_json, trial_json};
 pub(crate) use leftover::{leftovers_json, leftovers_table};
 pub(crate) use placement::placement_text;

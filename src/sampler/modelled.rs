@@ -14,8 +14,7 @@ pub(crate) fn is_modelled(space: &Space, defaults: &Config, config: &Config) -> 
         let mut own = space.parameters.iter().filter(|parameter| parameter.name == name);
         is_usual || own.any(|parameter| parameter.domain.spans(value))
     };
-    config.iter().all(|(name, value)| is_placed(name, value))
-        && Encoding::new(space, defaults).point(config).is_some()
+    config.iter().all(|(name, value)| is_placed(name, value)) && Encoding::new(space, defaults).point(config).is_some()
 }
 
 #[cfg(test)]
@@ -59,12 +58,8 @@ mod tests {
 
     #[test]
     fn a_configuration_without_a_known_value_is_not_modelled() {
-        let parameters = vec![Parameter {
-            name: "a".to_owned(),
-            domain: Domain::Bool,
-            conditions: Vec::new(),
-            help: None,
-        }];
+        let parameters =
+            vec![Parameter { name: "a".to_owned(), domain: Domain::Bool, conditions: Vec::new(), help: None }];
         let space = Space { parameters, fixed: Config::new() };
         assert!(!is_modelled(&space, &Config::new(), &Config::new()));
         assert!(is_modelled(&space, &Config::new(), &Config::new().with("a", true)));

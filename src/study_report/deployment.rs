@@ -92,7 +92,10 @@ mod tests {
         let definition = StudyReport::example("s").study.definition;
         let study = store.create_study("s", &definition, &Host::detect()).await.unwrap();
         let measured = || Outcome::Measured(Measurement::default());
-        store.append(study.id, &Trial::example(0, "baseline", measured()), Score::Feasible { value: 8.0 }).await.unwrap();
+        store
+            .append(study.id, &Trial::example(0, "baseline", measured()), Score::Feasible { value: 8.0 })
+            .await
+            .unwrap();
         let defaults = store.trial(&study, 0).await.unwrap().unwrap().trial.proposal.config;
         let config = if is_defaults { defaults } else { Config::new().with("max-num-seqs", 768_i64) };
         if let Some((outcome, score)) = outcome {
@@ -112,7 +115,10 @@ mod tests {
         let report = report(Some((measured, Score::Feasible { value: 10.0 })), false).await;
         assert_eq!(report.deployment_status.as_ref().unwrap().outcome, DeploymentOutcome::Measured);
         let ranked = &report.winner().unwrap().results.ranked;
-        assert_eq!((report.gain(ranked).factor(), report.gain_over_deployment(ranked).factor()), (Some(1.5), Some(1.2)));
+        assert_eq!(
+            (report.gain(ranked).factor(), report.gain_over_deployment(ranked).factor()),
+            (Some(1.5), Some(1.2))
+        );
         let deployment = report.deployment.as_ref().unwrap();
         assert_eq!(report.gain_over_deployment(deployment).factor(), Some(1.0));
         assert_eq!(report.gain(deployment).factor(), Some(1.25));

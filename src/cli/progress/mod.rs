@@ -284,8 +284,11 @@ fn plan_line(plan: &BudgetPlan) -> String {
     let budget: Vec<_> = trials.into_iter().chain(time).collect();
     let launch = plan.launch.filter(|_| plan.time.is_some());
     let launch = launch.map(|launch| format!("; a launch takes about {}", coarse(launch))).unwrap_or_default();
-    let confirmed =
-        if plan.confirms_deployment { "the best, the defaults and today's deployment" } else { "the best and the defaults" };
+    let confirmed = if plan.confirms_deployment {
+        "the best, the defaults and today's deployment"
+    } else {
+        "the best and the defaults"
+    };
     let confirmation = match (plan.confirmations, plan.reserve.is_zero()) {
         (0, _) => "no confirmation".to_owned(),
         (count, true) => format!("the last {count} launches measure {confirmed} again"),

@@ -18,7 +18,8 @@ impl Scheduler<'_> {
         });
         if stored.as_ref().is_some_and(|stored| stored.is_defaults) {
             let source = job.deployment.as_ref().map_or("", |point| point.source.as_str());
-            self.run.notice(format!("today's deployment ({source}) equals the engine's defaults: one trial measures both"));
+            self.run
+                .notice(format!("today's deployment ({source}) equals the engine's defaults: one trial measures both"));
         }
         Ok(self.run.store.set_deployment(self.run.study.id, stored.as_ref()).await?)
     }

@@ -58,7 +58,10 @@ async fn each_round_of_the_confirmation_measures_winner_defaults_and_deployment(
     let count = |config: &Config| confirmed.iter().filter(|other| *other == config).count();
     assert_eq!((confirmed.len(), count(&Config::new()), count(&seqs(768))), (6, 2, 2), "{confirmed:?}");
     let winner = &confirmed[0];
-    assert!(!winner.is_empty() && *winner != seqs(768), "a second launch of the deployment must not replace the winner");
+    assert!(
+        !winner.is_empty() && *winner != seqs(768),
+        "a second launch of the deployment must not replace the winner"
+    );
     assert_eq!(count(winner), 2);
     let baselines = confirmed.chunks(3).all(|round| round.contains(&Config::new()) && round.contains(&seqs(768)));
     assert!(baselines, "in turn: {confirmed:?}");

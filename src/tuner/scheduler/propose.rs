@@ -208,8 +208,7 @@ impl Scheduler<'_> {
     pub(super) fn has_time_for(&self, waiting: &PendingTrial) -> bool {
         let own = self.clock.expected_launch_of(&waiting.proposal.config.key());
         let origin = &waiting.proposal.origin;
-        let is_search =
-            !matches!(origin, Origin::Baseline | Origin::Deployment | Origin::Confirmation | Origin::Probe);
+        let is_search = !matches!(origin, Origin::Baseline | Origin::Deployment | Origin::Confirmation | Origin::Probe);
         let reserve = if is_search { self.reserve() } else { Duration::ZERO };
         self.clock.has_time(own + reserve)
     }

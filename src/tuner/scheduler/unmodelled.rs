@@ -78,10 +78,7 @@ mod tests {
     use super::*;
 
     fn measured(value: f64, excess: f64) -> MeasuredNumbers {
-        MeasuredNumbers {
-            values: vec![NumberReading::exact(value)],
-            excesses: vec![NumberReading::exact(excess)],
-        }
+        MeasuredNumbers { values: vec![NumberReading::exact(value)], excesses: vec![NumberReading::exact(excess)] }
     }
 
     #[test]
