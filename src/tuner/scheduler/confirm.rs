@@ -38,7 +38,7 @@ impl Scheduler<'_> {
         let launches = |config: &Config| self.history.iter().filter(|past| of(past, config)).count();
         let is_challenger = |config: &Config| challenger.as_ref().is_some_and(|(best, _)| best == config);
         let deployment = self.measured_deployment().filter(|config| !is_challenger(config));
-        // A ranking prefers what was measured more often. The deployment would replace a winner that comes after it.
+        // A ranking prefers configurations with more measurements. A deployment before the winner would replace it.
         let (first, last) = if deployment.is_some() { (challenger, None) } else { (None, challenger) };
         let baselines = baseline.into_iter().chain(deployment).map(|config| (config, beside));
         let candidates = first.into_iter().chain(baselines).chain(last);
