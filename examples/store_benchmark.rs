@@ -19,6 +19,21 @@ use setpoint::trial::{
     Distribution, Failure, FailureKind, LaunchCommand, Measurement, Origin, Outcome, Proposal, Trial,
 };
 
+/// The questions to the whole program.
+const QUESTIONS: [&[&str]; 11] = [
+    &["best"],
+    &["best", "--format", "json", "--top", "20"],
+    &["best", "--limit", "p99_ttft_ms<=100"],
+    &["best", "--pareto", "output_throughput,p99_ttft_ms"],
+    &["trials"],
+    &["trials", "--state", "failed"],
+    &["trials", "--last", "20", "--format", "json"],
+    &["trials", "--where", "max-num-seqs >= 256", "--where", "p99_ttft_ms < 100", "--sort", "output_throughput:desc"],
+    &["trials", "--columns", "trial,max-num-seqs,output_throughput,p99_ttft_ms", "--format", "csv"],
+    &["compare", "1", "9"],
+    &["sql", "SELECT flag, value, count(*) FROM v_flags WHERE flag = 'enable-prefix-caching' GROUP BY value"],
+];
+
 /// Creates a trial with its own configuration and plausible sizes of all stored data.
 fn trial(number: u32) -> Trial {
     let config = Config::new()
@@ -74,13 +89,13 @@ fn median(mut times: Vec<Duration>) -> f64 {
 }
 
 #[expect(clippy::disallowed_methods, reason = "measures a short command from outside, as a shell would run it")]
-fn ask(program: &str, database: &Path) -> Result<Duration, Box<dyn std::error::Error>> {
+fn ask(program: &str, question: &[&str], database: &Path) -> Result<Duration, Box<dyn std::error::Error>> {
     let mut command = Command::new(program);
-    command.args(["best", "--format", "json", "--db"]).arg(database).stdout(Stdio::null());
+    command.args(question).arg("--db").arg(database).stdout(Stdio::null());
     let began = Instant::now();
     let status = command.status().map_err(|error| format!("{program}: {error}"))?;
     if !status.success() {
-        return Err(format!("{program}: {status}").into());
+        return Err(format!("{program} {}: {status}", question.join(" ")).into());
     }
     Ok(began.elapsed())
 }
@@ -116,8 +131,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("best           {:8.3} ms, median of 20 in this process", median(times));
     store.close().await;
     if let Some(program) = program {
-        let times = (0..10).map(|_| ask(&program, &database)).collect::<Result<_, _>>()?;
-        println!("setpoint best  {:8.3} ms, median of 10 processes", median(times));
+        println!("\nmilliseconds of a whole process, median of 10:");
+        for question in QUESTIONS {
+            let times = (0..10).map(|_| ask(&program, question, &database)).collect::<Result<_, _>>()?;
+            println!("{:8.1}  setpoint {}", median(times), question.join(" "));
+        }
     }
     Ok(())
 }

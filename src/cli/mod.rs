@@ -1,7 +1,9 @@
 //! The command line: the only place for arguments, printing and exit codes. One file for each subcommand.
 
 mod bench;
+mod best;
 mod check;
+mod compare;
 mod doctor;
 mod export;
 mod failure;
@@ -17,6 +19,8 @@ mod reap;
 mod signal;
 mod sim;
 mod spaces;
+mod sql;
+mod trials;
 mod tune;
 
 use std::process::ExitCode;
@@ -97,11 +101,15 @@ enum Command {
     /// List the studies of the database.
     Studies(query::StudiesCommand),
     /// List the trials of a study.
-    Trials(query::TrialsCommand),
+    Trials(trials::TrialsCommand),
     /// Show everything about one trial.
     Show(query::ShowCommand),
     /// Show the best configurations of a study.
-    Best(query::BestCommand),
+    Best(best::BestCommand),
+    /// Compare two trials: their flags, metrics and significance.
+    Compare(compare::CompareCommand),
+    /// Run one SELECT on the database, which cannot change anything.
+    Sql(sql::SqlCommand),
     /// Show which parameters of a study matter, and the expected metric for their values.
     Importance(importance::ImportanceCommand),
     /// Store results of earlier measurements as a study of imported trials.
@@ -147,6 +155,8 @@ async fn run(cli: Cli) -> Result<(), CommandFailure> {
         Command::Trials(trials) => trials.run(&cli.global).await,
         Command::Show(show) => show.run(&cli.global).await,
         Command::Best(best) => best.run(&cli.global).await,
+        Command::Compare(compare) => compare.run(&cli.global).await,
+        Command::Sql(sql) => sql.run(&cli.global).await,
         Command::Importance(importance) => importance.run(&cli.global).await,
         Command::Import(import) => import.run(&cli.global).await,
         Command::Export(export) => export.run(&cli.global).await,

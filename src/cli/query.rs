@@ -1,29 +1,20 @@
-//! `studies`, `trials`, `show` and `best`: queries of the database.
+//! `studies` and `show`, and the choice of a study.
 
 use clap::Args;
 use serde_json::Value as Json;
 
 use super::failure::{CommandFailure, INVALID, NOTHING_FEASIBLE, USAGE};
 use super::output::{print, print_json};
-use super::{GlobalOptions, ListFormat, OutputFormat};
+use super::{GlobalOptions, OutputFormat};
 use crate::report;
 use crate::store::{ScoredTrial, Store, Study};
-use crate::study_report::{NoWinner, StudyReport};
+use crate::study_report::NoWinner;
 
 #[derive(Debug, Args)]
 pub(super) struct StudiesCommand {
     /// Output format.
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     format: OutputFormat,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct TrialsCommand {
-    #[command(flatten)]
-    which: StudyChoice,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = ListFormat::Table)]
-    format: ListFormat,
 }
 
 #[derive(Debug, Args)]
@@ -35,18 +26,6 @@ pub(super) struct ShowCommand {
     /// Output format.
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     format: OutputFormat,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct BestCommand {
-    #[command(flatten)]
-    which: StudyChoice,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = ListFormat::Table)]
-    format: ListFormat,
-    /// Number of configurations to show.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    top: u32,
 }
 
 #[derive(Debug, Args)]
@@ -94,32 +73,6 @@ impl StudiesCommand {
     }
 }
 
-impl TrialsCommand {
-    pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
-        let store = Store::open(&global.db, false).await?;
-        let study = self.which.find(&store).await?;
-        let trials = store.trials(&study).await?;
-        let contexts = store.contexts(&study).await?;
-        let is_earlier = |number| contexts.get(&number).is_some_and(|stored| stored.is_earlier);
-        match self.format {
-            ListFormat::Table => print(&report::trials_table(&study, &trials, is_earlier)),
-            ListFormat::Json => {
-                let json = |scored: &ScoredTrial| {
-                    let mut json = report::trial_json(&study, scored);
-                    report::add_context(&mut json, contexts.get(&scored.trial.proposal.number));
-                    json
-                };
-                print_json(&trials.iter().map(json).collect())
-            }
-            ListFormat::Csv => {
-                let csv = report::trials_csv(&trials, is_earlier)
-                    .map_err(|error| CommandFailure::unexpected(error.to_string()))?;
-                print(&csv)
-            }
-        }
-    }
-}
-
 impl ShowCommand {
     pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
         let store = Store::open(&global.db, false).await?;
@@ -129,7 +82,7 @@ impl ShowCommand {
         let placement = store.placement(&study, self.trial).await?;
         let incidents = store.incidents(&study, Some(self.trial)).await?;
         let telemetry = store.telemetry(&study, self.trial).await?;
-        let context = store.contexts(&study).await?.remove(&self.trial);
+        let context = store.context_of(&study, self.trial).await?;
         match self.format {
             OutputFormat::Table => {
                 let start = startup.as_ref().map(report::startup_text).unwrap_or_default();
@@ -166,26 +119,6 @@ pub(super) async fn find_trial(store: &Store, study: &Study, number: u32) -> Res
     } else {
         format!("it will be launched again after these incidents:\n{}", report::incidents_text(&incidents).trim_end())
     }))
-}
-
-impl BestCommand {
-    pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
-        let store = Store::open(&global.db, false).await?;
-        let study = self.which.find(&store).await?;
-        let report = StudyReport::read(&store, study, self.top).await?;
-        if report.winner().is_none() {
-            return Err(no_winner(&report.study, &NoWinner::read(&store, &report).await?));
-        }
-        match self.format {
-            ListFormat::Table => print(&report::best_text(&report)),
-            ListFormat::Json => print_json(&report::best_json(&report)),
-            ListFormat::Csv => {
-                let csv = report::ranking_csv(&report.ranking)
-                    .map_err(|error| CommandFailure::unexpected(error.to_string()))?;
-                print(&csv)
-            }
-        }
-    }
 }
 
 /// Returns the failure of a command that needs the best configuration of a study without one.

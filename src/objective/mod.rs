@@ -52,14 +52,24 @@ impl Constraint {
     /// Returns the relative excess over the limit: 0 if it is kept, infinite if the metric is missing.
     #[must_use]
     pub fn violation(&self, measurement: &Measurement) -> f64 {
-        self.relative_excess(measurement).max(0.0)
+        self.violation_of(measurement.metric(&self.metric))
+    }
+
+    /// Like [`violation`](Self::violation), for a value of the metric.
+    #[must_use]
+    pub fn violation_of(&self, value: Option<f64>) -> f64 {
+        self.relative_excess_of(value).max(0.0)
     }
 
     /// Returns the difference from the limit as a share of the limit: negative below it, infinite if the metric is
     /// missing.
     #[must_use]
     pub fn relative_excess(&self, measurement: &Measurement) -> f64 {
-        let Some(value) = measurement.metric(&self.metric) else { return f64::INFINITY };
+        self.relative_excess_of(measurement.metric(&self.metric))
+    }
+
+    fn relative_excess_of(&self, value: Option<f64>) -> f64 {
+        let Some(value) = value else { return f64::INFINITY };
         let (excess, limit) = match self.limit {
             MetricLimit::AtMost(limit) => (value - limit, limit),
             MetricLimit::AtLeast(limit) => (limit - value, limit),
@@ -105,6 +115,16 @@ impl Score {
             (Some(value), Some(0.0)) => Self::Feasible { value },
             (Some(value), Some(violation)) => Self::Infeasible { violation, value },
             _ => Self::Failed,
+        }
+    }
+
+    /// Returns the score under further limits that are violated by `further`.
+    #[must_use]
+    pub fn with_further_violation(self, further: f64) -> Self {
+        match self {
+            Self::Infeasible { violation, value } => Self::Infeasible { violation: violation + further, value },
+            Self::Feasible { value } if further > 0.0 => Self::Infeasible { violation: further, value },
+            kept => kept,
         }
     }
 

@@ -94,6 +94,11 @@ fn with_columns<'a, const N: usize>(
         cells.extend(further);
         writer.write_record(cells)?;
     }
+    text_of(writer)
+}
+
+/// Returns the text that a writer over a buffer has written.
+pub(super) fn text_of(writer: csv::Writer<Vec<u8>>) -> Result<String, csv::Error> {
     let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -23,7 +23,8 @@ pub(crate) fn best_text(report: &StudyReport) -> String {
     format!("{}\n{}", best_table(report), lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns the best configuration as one object. Null without one.
+/// Returns the best configuration as one object. Null without one. `ranking` has all places of the report, the best one
+/// included.
 #[must_use]
 pub(crate) fn best_json(report: &StudyReport) -> Json {
     let Some(winner) = report.winner() else { return Json::Null };
@@ -33,6 +34,7 @@ pub(crate) fn best_json(report: &StudyReport) -> Json {
     json["gain"] = gain.factor().into();
     json["gain_significant"] = gain.is_significant().into();
     json["judgement"] = report.verdict.as_ref().map_or(Json::Null, verdict_json);
+    json["ranking"] = report.ranking.iter().map(|place| standing_json(study, place)).collect();
     json["baseline"] = report.baseline.as_ref().map_or(Json::Null, |ranked| ranked_json(study, ranked));
     let gain = report.gain_over_deployment(&winner.results.ranked);
     json["gain_over_deployment"] = gain.factor().into();
@@ -149,5 +151,34 @@ fn rule_test_line(test: &RuleTest) -> Option<String> {
         )),
         RuleVerdict::Confirmed => Some(format!("rule {rule} was confirmed: trial {number} failed as predicted")),
         RuleVerdict::Inconclusive => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objective::Score;
+    use crate::store::{RankedConfiguration, ScoredTrial};
+    use crate::study_report::ConfigurationResults;
+    use crate::trial::{Measurement, Outcome, Trial};
+
+    #[test]
+    fn the_json_of_the_best_has_every_place_of_the_ranking() {
+        let place = |number: u32| {
+            let value = f64::from(100 - number);
+            let trial = Trial::example(number, "auto", Outcome::Measured(Measurement::default()));
+            let first = ScoredTrial { trial, score: Score::Feasible { value } };
+            let (trials, range) = (vec![number], (value, value));
+            let ranked = RankedConfiguration { first, trials, value, measurements: 1, range, expected: None };
+            RankingPlace {
+                results: ConfigurationResults { ranked, measured_trials: Vec::new() },
+                rank_reason: RankReason::Mean,
+            }
+        };
+        let report = StudyReport { ranking: vec![place(3), place(5), place(4)], ..StudyReport::example("s") };
+        let json = best_json(&report);
+        assert_eq!((&json["trial"], &json["mean_value"]), (&3.into(), &97.0.into()));
+        let ranking: Vec<_> = json["ranking"].as_array().into_iter().flatten().map(|place| &place["trial"]).collect();
+        assert_eq!(ranking, [3, 5, 4]);
     }
 }

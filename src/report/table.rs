@@ -71,31 +71,6 @@ fn describe(objective: &Objective) -> String {
     format!("{goal} {}{}", objective.metric, limits.collect::<String>())
 }
 
-/// Returns one line for each trial, in order. Trials of an earlier context are marked.
-#[must_use]
-pub(crate) fn trials_table(study: &Study, trials: &[ScoredTrial], is_earlier: impl Fn(u32) -> bool) -> String {
-    let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
-    let mut table = table(["trial", "state", &metric, "start s", "total s", "configuration or reason"], &[0, 2, 3, 4]);
-    for scored in trials {
-        let trial = &scored.trial;
-        let text = match trial.outcome.reason() {
-            Some(reason) => format!("{} ({reason})", trial.proposal.config),
-            None => trial.proposal.config.to_string(),
-        };
-        let text = if scored.is_disturbed() { format!("disturbed: {text}") } else { text };
-        let text = if is_earlier(trial.proposal.number) { format!("earlier context: {text}") } else { text };
-        table.add_row([
-            trial.proposal.number.to_string(),
-            state(scored).to_owned(),
-            scored.score.value().map(number).unwrap_or_default(),
-            trial.startup_s.map(number).unwrap_or_default(),
-            number(trial.elapsed_s),
-            shorten(&text),
-        ]);
-    }
-    table.to_string()
-}
-
 /// Returns the best configurations with the means of all their measurements, and one word for the reason of each place.
 /// If a model of all measurements ranks them, the table has its expectation beside the mean.
 #[must_use]
@@ -232,7 +207,7 @@ fn state(scored: &ScoredTrial) -> &'static str {
     }
 }
 
-fn shorten(text: &str) -> String {
+pub(super) fn shorten(text: &str) -> String {
     match text.char_indices().nth(MAX_TEXT_CHARS) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),

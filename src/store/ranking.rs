@@ -1,7 +1,7 @@
 //! Configurations with all their measurements, ranked. [`rank`] documents the rules of the ranking.
 
 use super::{ExpectedConfiguration, ScoredTrial, Store, StoreError, StoredVerdict, Study};
-use crate::objective::{ConfigValue, Goal, LaunchResult, LaunchedTrial, Score, config_value, rank};
+use crate::objective::{ConfigValue, Constraint, Goal, LaunchResult, LaunchedTrial, Score, config_value, rank};
 use crate::trial::{FailureKind, Origin, is_configuration_failure};
 
 /// A configuration with all its measurements. It is infeasible if one of them exceeds a limit, or if the configuration
@@ -87,10 +87,22 @@ impl Store {
         verdict: Option<&StoredVerdict>,
         most: u32,
     ) -> Result<Vec<RankedConfiguration>, StoreError> {
+        self.leading_configurations_within(study, goal, verdict, &[], most).await
+    }
+
+    /// Like [`leading_configurations`](Self::leading_configurations), of the configurations that also keep `limits` in
+    /// all of their measurements.
+    pub async fn leading_configurations_within(
+        &self,
+        study: &Study,
+        goal: Goal,
+        verdict: Option<&StoredVerdict>,
+        limits: &[Constraint],
+        most: u32,
+    ) -> Result<Vec<RankedConfiguration>, StoreError> {
         let judged = verdict.map_or(&[][..], |verdict| &verdict.ranking);
         let place = |first: u32| judged.iter().position(|expected| expected.trial == first);
-        let context = self.present_context(study).await?;
-        let mut ranked = rank(&self.launched_trials(study, &Selection { context, config_key: None }).await?, goal);
+        let mut ranked = rank(&self.launched_within(study, limits).await?, goal);
         ranked.sort_by_key(|config| place(config.first).unwrap_or(usize::MAX));
         let mut leaders = Vec::new();
         for config in ranked.into_iter().take(most as usize) {
@@ -100,6 +112,29 @@ impl Store {
             );
         }
         Ok(leaders)
+    }
+
+    /// Returns the launched trials of the study's present context. A measurement that exceeds one of `limits`, or lacks
+    /// its metric, is infeasible.
+    pub async fn launched_within(
+        &self,
+        study: &Study,
+        limits: &[Constraint],
+    ) -> Result<Vec<LaunchedTrial>, StoreError> {
+        let context = self.present_context(study).await?;
+        let mut trials = self.launched_trials(study, &Selection { context, config_key: None }).await?;
+        if limits.is_empty() {
+            return Ok(trials);
+        }
+        let names: Vec<_> = limits.iter().map(|limit| limit.metric.as_str()).collect();
+        let values = self.metric_values(study, &names)?;
+        for trial in &mut trials {
+            let LaunchResult::Measured(score) = &mut trial.result else { continue };
+            let measured = values.get(&trial.number);
+            let excess = |(index, limit): (usize, &Constraint)| limit.violation_of(measured.and_then(|row| row[index]));
+            *score = score.with_further_violation(limits.iter().enumerate().map(excess).sum());
+        }
+        Ok(trials)
     }
 
     /// Returns the engine's defaults with all their measurements in the study's present context; `None` if there are
@@ -169,7 +204,12 @@ impl Store {
         query.fetch_all(&self.pool).await.map_err(|error| self.error(error))
     }
 
-    async fn load_ranked(&self, study: &Study, config: ConfigValue) -> Result<Option<RankedConfiguration>, StoreError> {
+    /// Reads the first trial of a ranked configuration.
+    pub async fn load_ranked(
+        &self,
+        study: &Study,
+        config: ConfigValue,
+    ) -> Result<Option<RankedConfiguration>, StoreError> {
         let ConfigValue { first, trials, mean: value, lowest, highest } = config;
         let Some(first) = self.trial(study, first).await? else { return Ok(None) };
         let measurements = u32::try_from(trials.len()).unwrap_or(u32::MAX);

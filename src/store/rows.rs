@@ -156,7 +156,15 @@ impl Store {
         row.map(|row| self.scored(study, row)).transpose()
     }
 
-    fn scored(&self, study: &Study, row: TrialRow) -> Result<ScoredTrial, StoreError> {
+    /// Returns the rows of the trials whose numbers are in a JSON list.
+    pub(super) async fn rows_of(&self, study: &Study, numbers: &str) -> Result<Vec<TrialRow>, StoreError> {
+        let query =
+            concat!(ended_trials!(), " AND trials.number IN (SELECT value FROM json_each(?)) ORDER BY trials.number");
+        let query = sqlx::query_as(query).bind(study.id).bind(numbers);
+        query.fetch_all(&self.pool).await.map_err(|error| self.error(error))
+    }
+
+    pub(super) fn scored(&self, study: &Study, row: TrialRow) -> Result<ScoredTrial, StoreError> {
         let number = row.number;
         row.scored().map_err(|error| self.corrupt(&study.name, number, &error))
     }

@@ -1,22 +1,32 @@
 //! The findings of a study: its best configurations, the gain over the engine's defaults, and remarks. They are
 //! computed once. Texts, JSON and CSV are renderings of a [`StudyReport`].
 
+mod comparison;
+mod configuration_results;
 mod deployment;
 mod gain;
+mod listing;
+mod nearest;
 mod no_winner;
 mod rank_reason;
-mod configuration_results;
+mod pareto;
+mod question;
 
-use crate::objective::{Goal, Objective};
+use crate::objective::{Constraint, Goal, Objective};
 use crate::store::{
     ExpectedConfiguration, Incident, RankedConfiguration, RuleDisagreement, RuleTest, Store, StoreError, StoredVerdict,
     Study, StudyCounts,
 };
 
-pub(crate) use configuration_results::ConfigurationResults;
+pub(crate) use comparison::{ComparedMetric, ComparedSide, ConfigurationComparison, Significance};
+pub(crate) use configuration_results::{ConfigurationResults, MetricSpread};
 pub(crate) use deployment::{DeploymentOutcome, DeploymentStatus};
 pub(crate) use gain::{Gain, GainDoubt};
+pub(crate) use listing::{ListError, ListOptions, TrialCell, TrialColumn, TrialList};
+pub(crate) use nearest::{ExceededLimit, NearestConfiguration};
 pub(crate) use no_winner::{FurthestPhase, NoWinner};
+pub(crate) use pareto::ParetoFront;
+pub(crate) use question::{MetricGoal, QuestionError, parse_limit};
 pub(crate) use rank_reason::RankReason;
 
 /// A configuration of a ranking, and the reason for its place.
@@ -53,11 +63,21 @@ pub(crate) struct StudyReport {
 impl StudyReport {
     /// Reads a study with at most `most` configurations of its ranking.
     pub(crate) async fn read(store: &Store, study: Study, most: u32) -> Result<Self, StoreError> {
+        Self::read_within(store, study, &[], most).await
+    }
+
+    /// Like [`read`](Self::read), but ranks only configurations that also keep `limits`.
+    pub(crate) async fn read_within(
+        store: &Store,
+        study: Study,
+        limits: &[Constraint],
+        most: u32,
+    ) -> Result<Self, StoreError> {
         let objective = study.objective();
         let goal = objective.as_ref().map_or(Goal::Maximize, |objective| objective.goal);
         let verdict = store.verdict(&study).await?;
         // At least two are read, because the reason for the first place may compare it with the second.
-        let leaders = store.leading_configurations(&study, goal, verdict.as_ref(), most.max(2)).await?;
+        let leaders = store.leading_configurations_within(&study, goal, verdict.as_ref(), limits, most.max(2)).await?;
         let orders = RankReason::of(goal, &leaders);
         let mut ranking = Vec::new();
         for (ranked, order) in leaders.into_iter().zip(orders).take(most as usize) {

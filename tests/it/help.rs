@@ -17,6 +17,8 @@ fn help_texts_are_as_reviewed() {
         "trials",
         "show",
         "best",
+        "compare",
+        "sql",
         "import",
         "importance",
         "export",

@@ -147,7 +147,7 @@ impl Measurement {
     }
 
     /// Returns every name that an objective or a constraint may use.
-    fn names() -> impl Iterator<Item = &'static str> {
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         Self::NAMES.iter().copied().chain(SERVER_NAMES.iter().map(|(name, _)| *name))
     }
 
