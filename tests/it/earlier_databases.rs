@@ -75,7 +75,7 @@ async fn build(path: &Path, migration: i64) {
 }
 
 /// Creates a directory with the database of an earlier build, its study files and an engine that works.
-fn workplace_of(migration: i64) -> Workplace {
+pub(crate) fn workplace_of(migration: i64) -> Workplace {
     let workplace = Workplace::with_study(&night());
     workplace.write("paused.toml", &study("paused", 4, "trials = 3\nconfirm = 0\n"));
     workplace.write("slots.toml", &study("slots", 3, "trials = 5\nconfirm = 0\n\n[slots]\ncount = 2\n"));

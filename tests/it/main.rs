@@ -32,6 +32,7 @@ mod predict;
 mod preflight;
 mod probe;
 mod profiles;
+mod queries;
 mod real_bench;
 mod real_faults;
 mod real_vllm;
