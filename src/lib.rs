@@ -42,6 +42,7 @@ pub mod deployment;
 pub mod job;
 pub mod predict;
 pub mod execution;
+mod init;
 pub mod prior;
 mod optimize;
 pub mod tuner;

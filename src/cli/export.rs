@@ -153,7 +153,7 @@ async fn memory_use(
 
 /// Writes a temporary file beside the target and renames it, so that a full disk does not leave half a script. A file
 /// that exists under the temporary name stays unchanged, and the export fails.
-fn write(path: &std::path::Path, text: &str, executable: bool) -> std::io::Result<()> {
+pub(super) fn write(path: &std::path::Path, text: &str, executable: bool) -> std::io::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
     let mut name = path.file_name().unwrap_or_default().to_owned();

@@ -10,6 +10,7 @@ mod failure;
 mod folder;
 mod import;
 mod importance;
+mod init;
 mod optimize;
 mod output;
 mod predict;
@@ -87,7 +88,9 @@ enum OutputFormat {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a study or continue it.
-    Tune(tune::TuneCommand),
+    Tune(Box<tune::TuneCommand>),
+    /// Write a commented study file for a model on this machine.
+    Init(Box<init::InitCommand>),
     /// Validate a study file or engine arguments without starting a server.
     Check(check::CheckCommand),
     /// Measure throughput and latencies of a running server.
@@ -146,6 +149,7 @@ pub fn main() -> ExitCode {
 async fn run(cli: Cli) -> Result<(), CommandFailure> {
     match cli.command {
         Command::Tune(tune) => tune.run(&cli.global).await,
+        Command::Init(init) => init.run(&cli.global).await,
         Command::Check(check) => check.run(&cli.global).await,
         Command::Bench(bench) => bench.run(&cli.global).await,
         Command::Predict(predict) => predict.run(&cli.global).await,

@@ -9,6 +9,7 @@ use clap::Args;
 use super::failure::{
     CommandFailure, ENGINE_NEVER_HEALTHY, INTERRUPTED, NO_VALID_MEASUREMENT, NOTHING_FEASIBLE, USAGE,
 };
+use super::init::{RequestOptions, compose, prepare};
 use super::output::{note, print};
 use super::progress::ProgressLine;
 use super::query::no_winner;
@@ -26,8 +27,11 @@ use crate::tuner::{RuleVerdicts, Slots, StopRequest, StudyEnding, TuneError, Tun
 
 #[derive(Debug, Args)]
 pub(super) struct TuneCommand {
-    /// The study file (TOML).
-    study: PathBuf,
+    /// The study file (TOML). Without one, --model describes the study.
+    #[arg(required_unless_present = "model", conflicts_with = "model")]
+    study: Option<PathBuf>,
+    #[command(flatten)]
+    request: RequestOptions,
     /// Number of launches, including the study's earlier ones. Rejected trials are not counted.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     trials: Option<u32>,
@@ -68,8 +72,14 @@ const SEE_CHECK_HINT: &str = "`setpoint check STUDY.toml` shows the removals of 
                          fixed flags that it names";
 
 impl TuneCommand {
-    pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
-        let mut job = Job::read(&self.study)?;
+    /// Reads or composes the study, and applies the options that override it.
+    async fn job(&self, global: &GlobalOptions) -> Result<Job, CommandFailure> {
+        let mut job = match (&self.study, self.request.request(self.trials, self.time)) {
+            (Some(file), _) => Job::read(file)?,
+            (None, Some(request)) if self.dry_run => compose(&request, global).await?.0.job,
+            (None, Some(request)) => prepare(&request, global).await?,
+            (None, None) => return Err(CommandFailure::new(USAGE, "neither a study file nor --model is given")),
+        };
         job.budget.trials = self.trials.or(job.budget.trials);
         job.budget.time = self.time.or(job.budget.time);
         if let Some(seed) = self.seed {
@@ -81,6 +91,11 @@ impl TuneCommand {
         if self.parallel.is_some() {
             job.slots.get_or_insert_default().parallel = self.parallel;
         }
+        Ok(job)
+    }
+
+    pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
+        let mut job = self.job(global).await?;
         let mut installed = detect(&job).await;
         let slots = Slots::resolve(&job, &mut installed)?;
         // An unsuitable release is reported before a database is created. If the release is only assumed, an existing

@@ -275,6 +275,12 @@ pub trait Engine: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Returns the search space for a first study on this device, as the path of a built-in file. `None` if the engine
+    /// has none.
+    fn first_space(&self, _device: Device, _has_experts: bool) -> Option<&'static str> {
+        None
+    }
+
     /// Returns whether the engine accepts the flags in search spaces of the engine `kind`.
     fn takes_space_of(&self, kind: &str) -> bool {
         kind == self.kind()

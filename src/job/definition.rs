@@ -8,6 +8,7 @@ use serde_json::{Value as Json, json};
 use super::{Job, LoadJob};
 use crate::load::{ArrivalPattern, RequestApi};
 use crate::metrics::RunPart;
+use crate::stats::Fnv1a;
 use crate::trial::redact;
 use crate::workload::{Think, TokenLength, WorkloadSpec};
 
@@ -64,15 +65,13 @@ fn redacted_words(words: &[String]) -> Vec<String> {
 /// Returns the 64-bit FNV-1a hash of a file. It detects changes, and is no protection against forgery.
 pub(super) fn digest(file: &Path) -> std::io::Result<String> {
     let mut reader = std::io::BufReader::with_capacity(1 << 20, std::fs::File::open(file)?);
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut hash = Fnv1a::new();
     loop {
         let bytes = std::io::BufRead::fill_buf(&mut reader)?;
         if bytes.is_empty() {
-            return Ok(format!("{hash:016x}"));
+            return Ok(format!("{:016x}", hash.value()));
         }
-        for byte in bytes {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        hash = hash.with(bytes);
         let len = bytes.len();
         std::io::BufRead::consume(&mut reader, len);
     }

@@ -157,7 +157,11 @@ impl Job {
         Document::read(file)?.parse(|root| Self::resolve(root, file))
     }
 
-    fn resolve(root: &Section<'_>, file: &Path) -> Result<Self, DocumentError> {
+    /// Resolves a parsed study file. `file` is its path, which need not exist yet.
+    ///
+    /// # Errors
+    /// If a key is missing or has an invalid value.
+    pub fn resolve(root: &Section<'_>, file: &Path) -> Result<Self, DocumentError> {
         let (name, seed, sampler, priors) = root.section("study", read_study)?;
         let paths = paths::StudyPaths::of(file);
         let engine = root.section("engine", |section| EngineJob::read(section, &paths))?;

@@ -1,4 +1,4 @@
-//! Numbers: conversions between their types, sizes in GiB, samples, the normal distribution, linear algebra.
+//! Numbers: conversions between their types, sizes in GiB, hashes, samples, the normal distribution, linear algebra.
 //!
 //! Only this module has `as` conversions that may lose digits or saturate. None of them fails. Functions give the same
 //! result on every machine: elementary functions come from `libm`, and sums have a fixed order.
@@ -6,6 +6,7 @@
 mod cholesky;
 mod convert;
 mod gib;
+mod hash;
 pub(crate) mod normal;
 mod sample;
 pub(crate) mod small;
@@ -13,5 +14,6 @@ pub(crate) mod small;
 pub(crate) use cholesky::{Cholesky, dot};
 pub use convert::{Integer, f64_to_i32, f64_to_i64, f64_to_u32, f64_to_u64, f64_to_usize, low_u32, to_f64};
 pub use gib::{GIB, gib, gib_text, gib_to_bytes};
+pub use hash::Fnv1a;
 pub use sample::percentile;
 pub(crate) use sample::{mean, median};

@@ -16,7 +16,12 @@ pub fn is_secret(name: &str) -> bool {
     let alone = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "APIKEY"];
     // `PGPASSWORD`, `DOCKERPASSWORD`
     let ends = ["PASSWORD", "PASSWD", "APIKEY", "SECRET"];
-    words.iter().any(|word| alone.contains(word) || ends.iter().any(|end| word.ends_with(end)))
+    // vLLM's `--long-prefill-token-threshold` and `--return-tokens-as-token-ids` have a number or a switch.
+    let quantities = ["THRESHOLD", "IDS", "ID", "LIMIT", "COUNT", "LENGTH", "BUDGET"];
+    let is_quantity = |index: usize| words.get(index + 1).is_some_and(|next| quantities.contains(next));
+    let is_alone = |index: usize, word: &str| alone.contains(&word) && !(word == "TOKEN" && is_quantity(index));
+    let is_secret = |(index, word): (usize, &&str)| is_alone(index, word) || ends.iter().any(|end| word.ends_with(end));
+    words.iter().enumerate().any(is_secret)
         || words.windows(2).any(|pair| matches!(pair, ["API" | "ACCESS" | "PRIVATE" | "SECRET" | "AUTH", "KEY"]))
 }
 
@@ -118,6 +123,16 @@ mod tests {
         ] {
             assert_eq!(redact(text), expected, "{text}");
             assert_eq!(redact(&expected), expected, "what is redacted stays as it is");
+        }
+    }
+
+    #[test]
+    fn a_number_of_tokens_is_no_secret() {
+        for name in ["--long-prefill-token-threshold", "--return-tokens-as-token-ids", "--max-num-batched-tokens"] {
+            assert!(!is_secret(name), "{name}");
+        }
+        for name in ["HF_TOKEN", "--hf-token", "TOKEN", "TOKEN_FILE", "GITHUB_TOKEN_2"] {
+            assert!(is_secret(name), "{name}");
         }
     }
 

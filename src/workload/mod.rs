@@ -4,6 +4,7 @@
 //! a file. They are token ids if the server takes them, otherwise text that the model's tokenizer encodes to the same
 //! number of tokens. Sessions share a prefix only if the workload specifies one.
 
+mod access_log;
 mod conversation;
 mod draw;
 mod error;
@@ -25,6 +26,7 @@ mod writer;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use access_log::{AccessLog, AccessLogError, LoggedRequest};
 pub use conversation::Think;
 pub use error::{LeftOut, WorkloadError};
 pub use length::TokenLength;

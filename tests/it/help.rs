@@ -8,6 +8,7 @@ fn help_texts_are_as_reviewed() {
     for command in [
         "",
         "tune",
+        "init",
         "check",
         "bench",
         "predict",

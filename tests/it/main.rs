@@ -20,6 +20,7 @@ mod faults;
 mod gpus;
 mod hardware;
 mod help;
+mod init;
 mod importance;
 mod incidents;
 mod killed;

@@ -136,6 +136,10 @@ impl Engine for SimEngine {
         process::SimOptions::simulated(args)
     }
 
+    fn first_space(&self, _device: Device, _has_experts: bool) -> Option<&'static str> {
+        Some("search_spaces/sim/core.toml")
+    }
+
     /// Also accepts search spaces for vLLM, because the flags are vLLM's.
     fn takes_space_of(&self, kind: &str) -> bool {
         kind == self.kind() || VllmEngine.takes_space_of(kind)

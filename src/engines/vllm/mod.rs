@@ -151,6 +151,16 @@ impl Engine for VllmEngine {
         Ok(vec!["vllm".to_owned(), "serve".to_owned()])
     }
 
+    fn first_space(&self, device: Device, has_experts: bool) -> Option<&'static str> {
+        let has_several = device.gpu().and_then(|gpu| gpu.count).is_some_and(|count| count > 1);
+        Some(match device {
+            Device::Cpu => "search_spaces/vllm/cpu.toml",
+            Device::Cuda(_) if has_experts => "search_spaces/vllm/moe.toml",
+            Device::Cuda(_) if has_several => "search_spaces/vllm/multi-gpu.toml",
+            Device::Cuda(_) => "search_spaces/vllm/core.toml",
+        })
+    }
+
     fn version_probe(&self, command: &[String]) -> Option<Vec<String>> {
         Some(vec![python_of(command, "vllm")?, "-c".to_owned(), PRINT_VERSION.to_owned()])
     }

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Deserialize;
 
 use super::request::{ErrorResponse, ServedLimits, tokenize};
+use crate::stats::Fnv1a;
 
 /// The side length in pixels of the part of an image that becomes one token: a patch of 14 pixels, merged two by two.
 /// Source: Qwen2-VL's `image_processing_qwen2_vl.py` in `transformers`.
@@ -113,9 +114,7 @@ fn image_tokens(url: &str, limits: &ServedLimits) -> Result<Vec<u32>, ErrorRespo
     let (width, height) = size(&bytes).ok_or_else(|| ErrorResponse::bad("cannot identify image file"))?;
     let vocabulary = limits.vocab_size.max(1);
     // The FNV-1a hash of the image. A linear congruential generator spreads its digits over the patches.
-    let hash = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = Fnv1a::new().with(&bytes).value();
     let token = |patch: u64| {
         let mixed = hash.wrapping_add(patch).wrapping_mul(0x5851_f42d_4c95_7f2d) >> 33;
         to_saturated_u32(mixed % vocabulary)

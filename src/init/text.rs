@@ -1,0 +1,126 @@
+//! The text of a study file, with comments for the person who edits it.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use super::goal::GoalObjective;
+use super::load::ResolvedLoad;
+use super::traffic::TrafficSource;
+
+/// The decisions that a study file consists of.
+pub(super) struct StudyText<'a> {
+    pub name: &'a str,
+    pub kind: &'a str,
+    /// How much faster the simulated clock runs, for the simulated engine.
+    pub time_scale: Option<f64>,
+    pub model: &'a str,
+    pub space: &'a str,
+    pub traffic: &'a TrafficSource,
+    /// The trace that is written beside the study.
+    pub traffic_file: Option<&'a Path>,
+    pub load: &'a ResolvedLoad,
+    pub goal: &'a GoalObjective,
+    pub trials: Option<u32>,
+    pub time: Option<Duration>,
+}
+
+/// The header of the section that is no part of a study's identity.
+const BUDGET: &str = "[budget]";
+
+impl StudyText<'_> {
+    /// Returns the file's text.
+    pub(super) fn render(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "# A study of `setpoint`. Every key has a page in the book: docs/src/study-file.md.\n\
+             # `setpoint check FILE` validates a change, `setpoint tune FILE` runs or continues the study.\n\n\
+             [study]\nname = {}\n\n[engine]\nkind = {}\n{}\n[model]\npath = {}\n\n",
+            quoted(self.name),
+            quoted(self.kind),
+            self.simulation(),
+            quoted(self.model)
+        );
+        let _ = write!(
+            text,
+            "# The parameters and their ranges; `setpoint spaces {0}` prints them.\n\
+             # Flags that every launch gets: fixed = {{ max-model-len = 8192 }}\n[space]\nfile = {1}\n\n",
+            self.space,
+            quoted(self.space)
+        );
+        let _ = writeln!(text, "# {}\n[workload]\n{}", one_line(&self.traffic.describe()), self.workload());
+        let _ = writeln!(text, "# {}\n[load]\n{}request_timeout = \"5m\"", self.load.describe(), self.load.keys());
+        if !self.goal.goodput.is_empty() {
+            let limits: Vec<_> = self.goal.goodput.iter().map(|limit| quoted(limit)).collect();
+            let _ = writeln!(text, "goodput = [{}]", limits.join(", "));
+        }
+        let _ = writeln!(text, "\n[objective]\n{} = {}", self.goal.direction, quoted(self.goal.metric));
+        for limit in &self.goal.limits {
+            let (metric, ms) = (quoted(&limit.metric()), limit.ms);
+            let _ = writeln!(text, "\n[[objective.constraint]]\nmetric = {metric}\nat_most = {ms:?}");
+        }
+        let _ = writeln!(text, "\n# The search ends earlier if the expected gain is small.\n{BUDGET}");
+        if let Some(trials) = self.trials {
+            let _ = writeln!(text, "trials = {trials}");
+        }
+        if let Some(time) = self.time {
+            let _ = writeln!(text, "time = {}", quoted(&format!("{}s", time.as_secs().max(1))));
+        }
+        text
+    }
+
+    /// Returns the arguments of the simulated engine.
+    fn simulation(&self) -> String {
+        self.time_scale.map_or_else(String::new, |scale| {
+            format!(
+                "# The simulated clock runs {scale} times faster; the limits below are of this clock.\n\
+                 args = [\"--sim-time-scale\", \"{scale}\", \"--sim-startup-s\", \"0.4\"]\n"
+            )
+        })
+    }
+
+    /// Returns the keys of `[workload]`.
+    fn workload(&self) -> String {
+        match (self.traffic, self.traffic_file) {
+            (TrafficSource::Preset(preset), _) => preset.keys.to_owned(),
+            (TrafficSource::File { path, kind }, _) => {
+                format!("kind = {}\npath = {}\n", quoted(kind), quoted(&path.to_string_lossy()))
+            }
+            (TrafficSource::Log { path, .. }, file) => {
+                let path = file.unwrap_or(path);
+                format!("kind = \"trace\"\npath = {}\n", quoted(&path.to_string_lossy()))
+            }
+        }
+    }
+}
+
+/// Returns whether two texts differ in their budget at most.
+pub(crate) fn same_study(a: &str, b: &str) -> bool {
+    let without_budget =
+        |text: &str| text.split_once(BUDGET).map_or_else(|| text.to_owned(), |(text, _)| text.to_owned());
+    without_budget(a) == without_budget(b)
+}
+
+/// Returns a TOML string.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+/// Returns a text without line ends, for a comment.
+fn one_line(text: &str) -> String {
+    crate::trial::without_controls(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_budget_is_the_same_study_and_any_other_change_is_not() {
+        let text = "[load]\nconcurrency = 4\n\n[budget]\ntrials = 4\n";
+        assert!(same_study(text, &text.replace("trials = 4", "time = \"8h\"")));
+        assert!(!same_study(text, &text.replace("concurrency = 4", "concurrency = 5")));
+    }
+}
