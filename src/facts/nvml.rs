@@ -69,10 +69,10 @@ pub fn call_nvml<T: Send + 'static>(
     DRIVER.ask(limit, call, |library| with_library(library, work))?
 }
 
-/// Like [`ask`], without blocking. Safe to cancel.
+/// Like [`call_nvml`], without blocking. Safe to cancel.
 ///
 /// # Errors
-/// The errors of [`ask`].
+/// The errors of [`call_nvml`].
 pub async fn call_nvml_async<T: Send + 'static>(
     limit: Duration,
     call: &'static str,
