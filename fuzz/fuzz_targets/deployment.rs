@@ -11,7 +11,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     // A name that begins with a directory that does not exist, so that no file beside it is read.
     let name = ["/nowhere/run.sh", "/nowhere/deploy.yaml"][usize::from(*choice) % 2];
     if let Ok(deployment) = read_deployment_text(name, text) {
-        let engine = engines::assumed();
+        let engine = engines::default_engine();
         if let Some(table) = engine.flag_table(engine.newest_release()) {
             let _ = deployment.configuration(table);
         }
