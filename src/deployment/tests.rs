@@ -72,7 +72,7 @@ fn command_lines_of_documents_are_read() {
             r#"org/m --hf-overrides {"a": "$b"} --compilation-config.level 3"#,
         ),
         (
-            "docker run --runtime nvidia --gpus all -v ~/.cache/huggingface:/root/.cache/huggingface \\\n  --env \
+            "docker run --runtime nvidia --gpus all -v ./models:/models \\\n  --env \
              HF_HUB_OFFLINE=1 -p 8000:8000 --ipc=host vllm/vllm-openai:v0.11.0 --model org/m --seed 1",
             "",
             "vllm serve",
