@@ -48,7 +48,7 @@ pub(crate) const PRESETS: [WorkloadPreset; 5] = [
     WorkloadPreset {
         name: "batch",
         summary: "offline generation without a waiting user: 1024 tokens in, 1024 out",
-        source: "the balanced scenario of InferenceMAX (SemiAnalysis): 1024 in, 1024 out",
+        source: "the scenario of InferenceMAX (SemiAnalysis) with 1k tokens in and 1k out",
         keys: "kind = \"random\"\ninput_len = 1024\noutput_len = 1024\n",
         concurrency: 256,
         limits: None,
