@@ -66,7 +66,7 @@ impl StudyText<'_> {
             let _ = writeln!(text, "trials = {trials}");
         }
         if let Some(time) = self.time {
-            let _ = writeln!(text, "time = {}", quoted(&format!("{}s", time.as_secs().max(1))));
+            let _ = writeln!(text, "time = {}", quoted(&duration_text(time)));
         }
         text
     }
@@ -103,6 +103,15 @@ pub(crate) fn same_study(a: &str, b: &str) -> bool {
     without_budget(a) == without_budget(b)
 }
 
+/// Returns a duration in the largest unit that divides it, at least a second.
+fn duration_text(time: Duration) -> String {
+    match time.as_secs().max(1) {
+        seconds if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
+        seconds if seconds % 60 == 0 => format!("{}m", seconds / 60),
+        seconds => format!("{seconds}s"),
+    }
+}
+
 /// Returns a TOML string.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
@@ -116,6 +125,12 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_duration_is_written_in_its_largest_unit() {
+        let text = |seconds| duration_text(Duration::from_secs(seconds));
+        assert_eq!([28_800, 5400, 90, 0].map(text), ["8h", "90m", "90s", "1s"]);
+    }
 
     #[test]
     fn a_changed_budget_is_the_same_study_and_any_other_change_is_not() {
