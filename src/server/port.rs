@@ -1,11 +1,12 @@
 //! Free ports for launches, and the listening sockets of a port.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 
 use procfs::net::{TcpNetEntry, TcpState};
 use rand::RngExt;
+use socket2::{Domain, Socket, Type};
 
 use super::HOST;
 use super::sock_diag::{ListeningSocket, listening_sockets};
@@ -15,6 +16,9 @@ use super::sock_diag::{ListeningSocket, listening_sockets};
 pub const PORT_RANGE: std::ops::Range<u16> = 20_000..32_000;
 
 const ATTEMPTS: usize = 200;
+
+/// [`HOST`] as an address.
+const HOST_ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// Returns a port that nothing listens on now. The engine binds it later. A process that binds it first is noticed,
 /// because a server counts as ready only if the listener is one of its own processes.
@@ -51,7 +55,7 @@ impl Ports {
             if taken.iter().any(|(other, length)| *other < ports.end && ports.start < other + length) {
                 continue;
             }
-            match ports.clone().try_for_each(|port| TcpListener::bind((HOST, port)).map(drop)) {
+            match ports.clone().try_for_each(check_free) {
                 Ok(()) => {
                     taken.insert(first, count);
                     return Ok(Self { first, count });
@@ -87,6 +91,14 @@ impl Drop for Ports {
     }
 }
 
+/// Checks that no socket is bound to a port, not even one that does not listen yet. vLLM binds its port at first, with
+/// `SO_REUSEADDR`, and listens once the model is loaded. `TcpListener` sets this option as well, and then both sockets
+/// can be bound.
+fn check_free(port: u16) -> std::io::Result<()> {
+    let address = SocketAddr::from((HOST_ADDRESS, port));
+    Socket::new(Domain::for_address(address), Type::STREAM, None)?.bind(&address.into())
+}
+
 /// Returns the inodes of the sockets that accept connections to this port of [`HOST`].
 pub(super) fn listening_inodes(port: u16) -> Vec<u64> {
     let sockets = listening_sockets(port).unwrap_or_else(|_| listening_entries(port));
@@ -108,6 +120,9 @@ fn listening_entries(port: u16) -> Vec<ListeningSocket> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::ErrorKind;
+    use std::net::TcpListener;
+
     use crate::server::process::holds_socket;
     use procfs::process::Process;
 
@@ -141,6 +156,17 @@ mod tests {
         drop(listener);
         assert_eq!(Ports::take(1)?.internal(), None);
         Ok(())
+    }
+
+    #[test]
+    fn a_port_that_a_starting_server_has_bound_is_not_free() -> std::io::Result<()> {
+        let starting = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        starting.set_reuse_address(true)?;
+        starting.bind(&SocketAddr::from((HOST_ADDRESS, 0)).into())?;
+        let port = starting.local_addr()?.as_socket().map_or(0, |address| address.port());
+        assert_eq!(check_free(port).map_err(|error| error.kind()), Err(ErrorKind::AddrInUse));
+        drop(starting);
+        check_free(port)
     }
 
     #[test]

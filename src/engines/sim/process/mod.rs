@@ -179,7 +179,7 @@ async fn run(
             return Err(ServeError::Interrupted(signal));
         }
     }
-    let listener = started.socket.listen(BACKLOG)?;
+    let listener = started.socket.listen(BACKLOG).map_err(|error| startup::refused_socket(&error))?;
     // The engine's thread writes to the sockets of the web server and cannot encrypt. With TLS, the web server
     // therefore gets a plain-text port behind a TLS forwarder.
     let (door, carrier) = if let Some(acceptor) = tls::acceptor(&options.config)? {

@@ -220,18 +220,20 @@ pub(super) fn build(
 /// The default address of a simulated engine. vLLM listens on all addresses, which a simulation does not need.
 const DEFAULT_HOST: &str = "127.0.0.1";
 
+/// Returns the refusal for a socket that cannot be bound or cannot listen, in Python's wording.
+pub(super) fn refused_socket(error: &std::io::Error) -> Refusal {
+    let number = error.raw_os_error().unwrap_or(0);
+    let words = match error.kind() {
+        std::io::ErrorKind::AddrInUse => "Address already in use".to_owned(),
+        _ => error.to_string(),
+    };
+    Refusal::traceback("entrypoints/openai/api_server.py", &format!("OSError: [Errno {number}] {words}"))
+}
+
 /// Reserves the address without listening: connections are refused until the engine is ready.
 fn bind(options: &SimOptions) -> Result<TcpSocket, Refusal> {
     let host = options.config.get_str("host").unwrap_or(DEFAULT_HOST);
     let port = options.config.get_i64("port").unwrap_or(8000);
-    let failed = |error: std::io::Error| {
-        let number = error.raw_os_error().unwrap_or(0);
-        let words = match error.kind() {
-            std::io::ErrorKind::AddrInUse => "Address already in use".to_owned(),
-            _ => error.to_string(),
-        };
-        Refusal::traceback("entrypoints/openai/api_server.py", &format!("OSError: [Errno {number}] {words}"))
-    };
     let unknown = |_| {
         let error = "socket.gaierror: [Errno -2] Name or service not known";
         Refusal::traceback("entrypoints/openai/api_server.py", error)
@@ -242,9 +244,10 @@ fn bind(options: &SimOptions) -> Result<TcpSocket, Refusal> {
         let error = "OverflowError: bind(): port must be 0-65535.";
         Refusal::traceback("entrypoints/openai/api_server.py", error)
     })?;
-    let socket = if ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
-    socket.set_reuseaddr(true).map_err(failed)?;
-    socket.bind((ip, port).into()).map_err(failed)?;
+    let socket =
+        if ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(|error| refused_socket(&error))?;
+    socket.set_reuseaddr(true).map_err(|error| refused_socket(&error))?;
+    socket.bind((ip, port).into()).map_err(|error| refused_socket(&error))?;
     Ok(socket)
 }
 

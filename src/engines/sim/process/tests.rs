@@ -415,6 +415,21 @@ async fn a_missing_model_and_a_taken_port_are_refused() {
     };
     let error = start(format!("{} --sim-startup-s 0 --host 127.0.0.1 --port {port}", model.path().display())).await;
     assert!(error.to_string().ends_with("OSError: [Errno 98] Address already in use"), "{error}");
+    // The port is bound by both servers and the other one listens first.
+    let socket = || {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket
+    };
+    let (own, other) = (socket(), socket());
+    own.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    other.bind(own.local_addr().unwrap()).unwrap();
+    let _other = other.listen(1).unwrap();
+    let words = [model.path().display().to_string(), "--sim-startup-s".to_owned(), "0".to_owned()];
+    let options = SimOptions::parse(&words).unwrap();
+    let log = ServedLog::new(options.version, Box::new(Capture::default()), Box::new(Capture::default()));
+    let error = serve_on(options, Some(own), log, std::future::pending()).await.unwrap_err();
+    assert!(error.to_string().ends_with("OSError: [Errno 98] Address already in use"), "{error}");
     let error = start("no/such/model --sim-startup-s 0".to_owned()).await;
     assert_eq!(error.exit_code(), 1);
     assert!(error.to_string().contains("is not a local folder and is not a valid model identifier"), "{error}");
