@@ -4,47 +4,63 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::failure::{CommandFailure, INVALID, USAGE};
 use super::output::{note, print};
+use super::query::{StudyChoice, no_winner};
 use super::{GlobalOptions, parse_duration};
+use crate::deployment::read_deployment;
 use crate::execution::{ExecutionEnvironment, detect};
 use crate::facts::Device;
 use crate::init::{
-    ComposedStudy, InitError, LatencyLimit, LoadChoice, PRESETS, StudyRequest, TuningGoal, engine_names, same_study,
+    ComposedStudy, InitError, LatencyLimit, LoadChoice, PRESETS, StartSource, StudyRequest, TuningGoal, engine_names,
+    same_study,
 };
 use crate::job::Job;
-use crate::store::database_path;
+use crate::store::{Store, database_path};
+use crate::study_report::{NoWinner, StudyReport};
 use crate::tuner::{FigureSource, Slots, estimate};
 
 /// The description of a study by options.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "A study without a file")]
+#[group(skip)]
+#[command(group = ArgGroup::new("target").args(["model", "from"]).multiple(true))]
 pub(super) struct RequestOptions {
     /// The model: a directory with its config.json, or a name in the local hub cache.
     #[arg(long, value_name = "MODEL")]
     pub(super) model: Option<String>,
+    /// Today's deployment, measured beside the defaults: a command line, or a script, a file of the engine's --config, a
+    /// Compose file or a Kubernetes manifest. FILE#NAME selects one of several servers. Nothing of it is executed.
+    #[arg(long, value_name = "LINE|FILE")]
+    pub(super) from: Option<String>,
+    /// A further first point of the search: the best configuration of an earlier study. Repeatable.
+    #[arg(long, value_name = "STUDY", requires = "target")]
+    start: Vec<String>,
+    /// The adapter of the deployment (--lora-modules) that requests address. Default: its base model.
+    #[arg(long, value_name = "NAME", requires = "from")]
+    adapter: Option<String>,
     /// The engine. Default: vllm, if it is installed.
-    #[arg(long, value_name = "ENGINE", requires = "model",
+    #[arg(long, value_name = "ENGINE", requires = "target",
         value_parser = clap::builder::PossibleValuesParser::new(engine_names()))]
     engine: Option<String>,
     /// The goal. `balanced` is throughput within the usual latencies of the traffic.
-    #[arg(long, value_name = "GOAL", requires = "model",
+    #[arg(long, value_name = "GOAL", requires = "target",
         value_parser = clap::builder::PossibleValuesParser::new(TuningGoal::ALL.map(|(name, _)| name)))]
     goal: Option<String>,
     /// A limit on latency, such as `ttft_p99=500ms` or `tpot_p99=50ms`. Repeatable.
-    #[arg(long, value_name = "LIMIT", requires = "model")]
+    #[arg(long, value_name = "LIMIT", requires = "target")]
     slo: Vec<LatencyLimit>,
     /// The traffic: chat, rag, code, batch or agent, or a file: a trace, prompts, or an access log. Default: chat.
-    #[arg(long, value_name = "WORKLOAD", requires = "model")]
+    #[arg(long, value_name = "WORKLOAD", requires = "target")]
     workload: Option<String>,
     /// Users at a time, each waiting for its reply. The default depends on the traffic.
-    #[arg(long, value_name = "N", requires = "model", conflicts_with = "rate",
+    #[arg(long, value_name = "N", requires = "target", conflicts_with = "rate",
         value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: Option<u32>,
     /// Requests per second, or inf for all at once.
-    #[arg(long, value_name = "R", requires = "model")]
+    #[arg(long, value_name = "R", requires = "target")]
     rate: Option<f64>,
 }
 
@@ -65,20 +81,58 @@ pub(super) struct InitCommand {
 }
 
 impl RequestOptions {
-    /// Returns the request. `None` without a model.
-    pub(super) fn request(&self, trials: Option<u32>, time: Option<Duration>) -> Option<StudyRequest> {
+    /// Returns the request, with the deployment and the first points that it names. `None` without a model and without a
+    /// deployment.
+    ///
+    /// # Errors
+    /// If the deployment or a first point cannot be read, or the deployment names no model.
+    pub(super) async fn request(
+        &self,
+        global: &GlobalOptions,
+        trials: Option<u32>,
+        time: Option<Duration>,
+    ) -> Result<Option<StudyRequest>, CommandFailure> {
+        if self.model.is_none() && self.from.is_none() {
+            return Ok(None);
+        }
+        let deployment = self.from.as_deref().map(read_deployment).transpose().map_err(InitError::from)?;
+        let deployed_model = deployment.as_ref().and_then(|deployment| deployment.model.clone());
+        let Some(model) = self.model.clone().or(deployed_model) else {
+            return Err(CommandFailure::new(USAGE, "the deployment does not name its model")
+                .with_hint("name the model that it serves with --model"));
+        };
+        let mut starts = Vec::new();
+        for name in &self.start {
+            starts.push(earlier_best(name, global).await?);
+        }
         let goal = |name: &str| TuningGoal::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, goal)| goal);
-        Some(StudyRequest {
-            model: self.model.clone()?,
+        Ok(Some(StudyRequest {
+            model,
             engine: self.engine.clone(),
             goal: self.goal.as_deref().and_then(goal).unwrap_or_default(),
             limits: self.slo.clone(),
             workload: self.workload.clone().unwrap_or_else(|| PRESETS[0].name.to_owned()),
             load: LoadChoice { concurrency: self.concurrency, rate: self.rate },
+            deployment,
+            adapter: self.adapter.clone(),
+            starts,
             trials,
             time,
-        })
+        }))
     }
+}
+
+/// Returns the best configuration of an earlier study in the database.
+async fn earlier_best(name: &str, global: &GlobalOptions) -> Result<StartSource, CommandFailure> {
+    let store = Store::open(&global.db, false).await?;
+    let choice = StudyChoice { study: Some(name.to_owned()) };
+    let report = StudyReport::read(&store, choice.find(&store).await?, 1).await?;
+    let Some(winner) = report.winner() else {
+        return Err(no_winner(&report.study, &NoWinner::read(&store, &report).await?));
+    };
+    let proposal = winner.results.ranked.first.trial.proposal.clone();
+    store.close().await;
+    Ok(StartSource::Study { name: name.to_owned(), trial: proposal.number, config: proposal.config })
 }
 
 impl From<InitError> for CommandFailure {
@@ -185,12 +239,13 @@ pub(super) async fn prepare(request: &StudyRequest, global: &GlobalOptions) -> R
 
 impl InitCommand {
     pub(super) async fn run(mut self, global: &GlobalOptions) -> Result<(), CommandFailure> {
-        if self.request.model.is_none() {
+        if self.request.model.is_none() && self.request.from.is_none() {
             self.ask()?;
         }
-        let Some(request) = self.request.request(self.trials, self.time) else {
-            return Err(CommandFailure::new(USAGE, "--model is missing")
-                .with_hint("name a directory that holds config.json, or a model in the local hub cache"));
+        let Some(request) = self.request.request(global, self.trials, self.time).await? else {
+            return Err(CommandFailure::new(USAGE, "--model is missing").with_hint(
+                "name a directory that holds config.json, a model in the local hub cache, or a deployment with --from",
+            ));
         };
         let (mut composed, installed) = compose(&request, global).await?;
         if let Some(output) = &self.output {

@@ -15,8 +15,11 @@ use super::progress::ProgressLine;
 use super::query::no_winner;
 use super::{GlobalOptions, LogFormat, parse_duration, signal};
 use crate::config::Config;
+use crate::deployment::{Deployment, read_deployment};
 use crate::execution::{ExecutionEnvironment, ReleaseSource, detect};
 use crate::export::quote;
+use crate::facts::EngineVersion;
+use crate::init::{DeployedFlags, InitError};
 use crate::job::{Job, repetition_warning, unknown_sampler};
 use crate::report::{findings_lines, incidents_line};
 use crate::sampler::{self, KnownOutcome, PastTrial, Suggestion};
@@ -27,8 +30,9 @@ use crate::tuner::{RuleVerdicts, Slots, StopRequest, StudyEnding, TuneError, Tun
 
 #[derive(Debug, Args)]
 pub(super) struct TuneCommand {
-    /// The study file (TOML). Without one, --model describes the study.
-    #[arg(required_unless_present = "model", conflicts_with = "model")]
+    /// The study file (TOML). Without one, --model or --from describes the study.
+    #[arg(required_unless_present_any = ["model", "from"],
+        conflicts_with_all = ["model", "engine", "goal", "slo", "workload", "concurrency", "rate", "start", "adapter"])]
     study: Option<PathBuf>,
     #[command(flatten)]
     request: RequestOptions,
@@ -74,11 +78,14 @@ const SEE_CHECK_HINT: &str = "`setpoint check STUDY.toml` shows the removals of 
 impl TuneCommand {
     /// Reads or composes the study, and applies the options that override it.
     async fn job(&self, global: &GlobalOptions) -> Result<Job, CommandFailure> {
-        let mut job = match (&self.study, self.request.request(self.trials, self.time)) {
-            (Some(file), _) => Job::read(file)?,
-            (None, Some(request)) if self.dry_run => compose(&request, global).await?.0.job,
-            (None, Some(request)) => prepare(&request, global).await?,
-            (None, None) => return Err(CommandFailure::new(USAGE, "neither a study file nor --model is given")),
+        let mut job = if let Some(file) = &self.study {
+            Job::read(file)?
+        } else {
+            match self.request.request(global, self.trials, self.time).await? {
+                Some(request) if self.dry_run => compose(&request, global).await?.0.job,
+                Some(request) => prepare(&request, global).await?,
+                None => return Err(CommandFailure::new(USAGE, "neither a study file nor --model is given")),
+            }
         };
         job.budget.trials = self.trials.or(job.budget.trials);
         job.budget.time = self.time.or(job.budget.time);
@@ -94,9 +101,17 @@ impl TuneCommand {
         Ok(job)
     }
 
+    /// Returns the deployment that is added to a study file. That of a study without a file is part of the study.
+    fn deployment_of_file(&self) -> Result<Option<Deployment>, CommandFailure> {
+        let text = self.request.from.as_deref().filter(|_| self.study.is_some());
+        Ok(text.map(read_deployment).transpose().map_err(InitError::from)?)
+    }
+
     pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
-        let mut job = self.job(global).await?;
+        let mut job = Box::pin(self.job(global)).await?;
+        let deployment = self.deployment_of_file()?;
         let mut installed = detect(&job).await;
+        adopt_deployment(&mut job, deployment.as_ref(), installed.version)?;
         let slots = Slots::resolve(&job, &mut installed)?;
         // An unsuitable release is reported before a database is created. If the release is only assumed, an existing
         // database may contain the actual one. The check then comes after it was read.
@@ -112,8 +127,12 @@ impl TuneCommand {
         }
         let store = Store::open(&global.db, true).await?;
         installed.recall_release(&store, &job.name).await?;
+        let notes = adopt_deployment(&mut job, deployment.as_ref(), installed.version)?;
         job.check_release(installed.version)?;
         let progress = Arc::new(ProgressLine::new(global, &job));
+        for text in &notes {
+            progress.note(text);
+        }
         for left_out in job.workload.source.left_out() {
             progress.note(&format!("the workload's file: left out {} {}", left_out.rows, left_out.reason));
         }
@@ -185,6 +204,20 @@ impl TuneCommand {
         store.close().await;
         finish(summary.ending, conclusion)
     }
+}
+
+/// Replaces the deployment of a study file, and returns notes for the user. The study keeps its own command, variables
+/// and fixed flags.
+fn adopt_deployment(
+    job: &mut Job,
+    deployment: Option<&Deployment>,
+    version: EngineVersion,
+) -> Result<Vec<String>, CommandFailure> {
+    let Some(deployment) = deployment else { return Ok(Vec::new()) };
+    let flags = DeployedFlags::read(deployment, &*job.engine.engine, version)?;
+    job.deployment = Some(flags.first_point(deployment));
+    let notes = deployment.notes.iter().chain(&flags.notes).map(|note| format!("deployment: {note}"));
+    Ok(std::iter::once(format!("today's deployment: {}", deployment.source)).chain(notes).collect())
 }
 
 /// Returns the command's result. `conclusion` is the result of printing the findings.

@@ -154,7 +154,9 @@ fn environment(env: &BTreeMap<String, WordField>, notes: &mut Vec<String>) -> BT
     for (name, value) in env {
         if is_secret(name) {
             kept.insert(name.clone(), REDACTED.to_owned());
-            notes.push(format!("the value of {name} is a secret and is not kept"));
+            notes.push(format!(
+                "the value of {name} is a secret and is not kept; launches inherit it from this environment"
+            ));
         } else if let Some(reason) = &value.trouble {
             notes.push(format!("the variable {name} is left out: {reason}"));
         } else {

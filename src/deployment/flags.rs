@@ -3,6 +3,7 @@
 use super::arguments::is_flag;
 use super::{Deployment, DeploymentError};
 use crate::config::Config;
+use crate::engine::{ADAPTERS_FLAG, adapter_names};
 use crate::flag::{FlagError, FlagTable};
 
 /// The flags of a deployment as one release reads them.
@@ -26,7 +27,8 @@ impl Deployment {
         let (config, errors) = table.parse_lenient(&self.args);
         if errors.is_empty() {
             let served_names = self.values_of("served-model-name");
-            return Ok(DeploymentFlags { config, served_names, adapters: self.lora_modules() });
+            let adapters = config.get_str(ADAPTERS_FLAG).map(adapter_names).unwrap_or_default();
+            return Ok(DeploymentFlags { config, served_names, adapters });
         }
         let problems: Vec<_> = errors.iter().map(ToString::to_string).collect();
         let is_unknown = errors.iter().any(|error| matches!(error, FlagError::Unknown { .. }));
@@ -41,16 +43,6 @@ impl Deployment {
             problem: format!("release {} does not accept the flags: {}", table.release(), problems.join("; ")),
             hint: Some(hint.to_owned()),
         })
-    }
-
-    /// Returns the names of the `LoRA` adapters that the deployment serves. A module is `NAME=PATH` or a JSON object.
-    #[must_use]
-    pub fn lora_modules(&self) -> Vec<String> {
-        let name = |module: String| match serde_json::from_str::<serde_json::Value>(&module) {
-            Ok(json) => json.get("name")?.as_str().map(str::to_owned),
-            Err(_) => module.split_once('=').map(|(name, _)| name.to_owned()),
-        };
-        self.values_of("lora-modules").into_iter().filter_map(name).collect()
     }
 
     /// Returns the values of a flag that takes several.

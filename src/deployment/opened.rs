@@ -74,11 +74,13 @@ impl<'e> OpenedSource<'e> {
         let search = ServerSearch::new(self.engine, starts);
         let (kind, calls) = self.servers(search)?;
         let call = self.select(kind, calls)?;
+        // A command is named by its line.
+        let is_named = !matches!(kind, DeploymentKind::Script | DeploymentKind::CommandLine);
         let source = DeploymentSource {
             kind,
             place: self.place.clone(),
             line: call.line,
-            name: call.names.first().filter(|_| kind != DeploymentKind::Script).cloned(),
+            name: call.names.first().filter(|_| is_named).cloned(),
         };
         assemble(call, source, self.engine)
     }

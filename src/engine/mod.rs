@@ -2,6 +2,7 @@
 //! are in `engines`.
 
 mod access;
+mod adapters;
 mod capability;
 mod environment;
 mod evidence;
@@ -29,6 +30,7 @@ use crate::rule::EngineRules;
 use crate::trial::{CommandLine, Failure};
 
 pub use access::take_api_keys;
+pub use adapters::{ADAPTERS_FLAG, adapter_names};
 pub use capability::{
     ConfigFileFlags, ConfigFileProblem, LogReader, MetricsPage, ModelNameCheck, PreflightProgram, QUANTITIES,
     Readiness, TwinModel,

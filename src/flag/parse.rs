@@ -205,10 +205,10 @@ impl Flag {
         if self.kind() != FlagKind::List || inline.is_some() {
             return self.read(first);
         }
-        let mut all = first.to_owned();
+        let mut all = without_json_blanks(first).into_owned();
         while let Some(next) = rest.value() {
             all.push(' ');
-            all.push_str(next);
+            all.push_str(&without_json_blanks(next));
         }
         self.read(&all)
     }
@@ -224,6 +224,12 @@ impl Flag {
             }
         }
     }
+}
+
+/// Removes the blanks between the fields of a JSON object, which would divide one word of a list into several.
+fn without_json_blanks(word: &str) -> Cow<'_, str> {
+    let object = word.trim_start().starts_with('{').then(|| serde_json::from_str::<Map<String, Json>>(word).ok());
+    object.flatten().map_or(Cow::Borrowed(word), |fields| Cow::Owned(Json::Object(fields).to_string()))
 }
 
 /// Single fields of JSON flags, such as `--compilation-config.mode=3`. They are read after all other flags.

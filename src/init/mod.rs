@@ -1,10 +1,13 @@
 //! The study file of a model and a goal: the text that `setpoint init` writes and that `setpoint tune --model` runs.
 
+mod deployed;
+mod first_points;
 mod goal;
 mod limit;
 mod load;
 mod name;
 mod preset;
+mod start;
 mod text;
 mod traffic;
 
@@ -12,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::deployment::{Deployment, DeploymentError};
 use crate::document::{Document, DocumentError, nearest};
 use crate::engine::{Engine, resolve_program};
 use crate::engines::{ENGINES, built_in, default_engine};
@@ -20,10 +24,13 @@ use crate::facts::Device;
 use crate::job::Job;
 use crate::space::built_in_for;
 
+pub(crate) use deployed::DeployedFlags;
+use deployed::DeployedProcess;
 pub(crate) use goal::TuningGoal;
 pub(crate) use limit::LatencyLimit;
 pub(crate) use load::LoadChoice;
 pub(crate) use preset::PRESETS;
+pub(crate) use start::StartSource;
 pub(crate) use text::same_study;
 use traffic::TrafficSource;
 
@@ -39,6 +46,12 @@ pub(crate) struct StudyRequest {
     /// A preset's name or a file.
     pub workload: String,
     pub load: LoadChoice,
+    /// Today's deployment.
+    pub deployment: Option<Deployment>,
+    /// The adapter that requests address.
+    pub adapter: Option<String>,
+    /// Further first points.
+    pub starts: Vec<StartSource>,
     pub trials: Option<u32>,
     pub time: Option<Duration>,
 }
@@ -63,6 +76,8 @@ pub(crate) enum InitError {
     Option { problem: String, hint: String },
     #[error(transparent)]
     Study(#[from] DocumentError),
+    #[error(transparent)]
+    Deployment(#[from] DeploymentError),
 }
 
 impl InitError {
@@ -75,6 +90,7 @@ impl InitError {
         match self {
             Self::Option { hint, .. } => Some(hint),
             Self::Study(error) => error.hint.as_deref(),
+            Self::Deployment(error) => error.hint.as_deref(),
         }
     }
 }
@@ -102,6 +118,10 @@ impl StudyRequest {
             return Ok((engine.ok_or_else(problem)?, None));
         }
         let engine = default_engine();
+        let deployed = self.deployment.as_ref().map(|deployment| DeployedProcess::of(deployment, &*engine));
+        if deployed.is_some_and(|process| process.command.is_some()) {
+            return Ok((engine, None));
+        }
         let program = engine.default_command().ok().and_then(|command| command.into_iter().next()).unwrap_or_default();
         let Some(found) = resolve_program(&program) else {
             let simulated = engine_names().find(|name| built_in(name).is_some_and(|engine| !engine.runs_model()));
@@ -142,6 +162,10 @@ impl StudyRequest {
         };
         let family = engine.first_space(device, has_experts).unwrap_or_default();
         let space = built_in_for(family, version).unwrap_or(family);
+        let draft = environment.map(|(_, job)| job);
+        let first_points = self.first_points(&*engine, version, space, draft)?;
+        let process = self.deployment.as_ref().map(|deployment| DeployedProcess::of(deployment, &*engine));
+        let process = process.unwrap_or_default();
         let name = self.study_name(kind);
         let file = directory.join(format!("{name}.toml"));
         let traffic_file = traffic.rows().map(|rows| (directory.join(format!("{name}-traffic.csv")), rows));
@@ -150,6 +174,10 @@ impl StudyRequest {
             kind,
             time_scale: is_simulated.then_some(time_scale),
             model: &self.model_path(),
+            adapter: self.adapter.as_deref(),
+            process: &process,
+            priors: self.starts.iter().map(StartSource::prior).collect(),
+            first_points: &first_points,
             space,
             traffic: &traffic,
             traffic_file: traffic_file.as_ref().map(|(path, _)| path.as_path()),
@@ -165,14 +193,28 @@ impl StudyRequest {
                  numbers are those of the fast clock"
             ));
         }
+        assumptions.extend(self.deployment_assumptions(&process, &first_points, version));
         assumptions.push(format!("space: {space}"));
         assumptions.push(format!("traffic: {}", traffic.describe()));
         assumptions.push(format!("load: {}", load.describe()));
         assumptions.push(format!("goal: {}", goal.describe()));
         let job = traffic::with_traffic(traffic_file.as_ref(), &text, |text| {
             Document::from_text(&file, text).parse(|root| Job::resolve(root, &file))
-        })?;
+        })
+        .map_err(|error| self.with_model_hint(error))?;
         Ok(ComposedStudy { job, file, text, traffic: traffic_file, assumptions })
+    }
+
+    /// Adds the option that names the model on this machine, if the deployment's model is not found.
+    fn with_model_hint(&self, error: InitError) -> InitError {
+        match error {
+            InitError::Study(error) if self.deployment.is_some() && error.key == "model.path" => {
+                let hint = error.hint.unwrap_or_default();
+                let hint = format!("{hint}; --model names the deployment's model on this machine");
+                InitError::Study(DocumentError { hint: Some(hint), ..error })
+            }
+            error => error,
+        }
     }
 
     /// Returns the absolute path of a local model, so that the study can be moved, or the name of a hub model.

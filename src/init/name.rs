@@ -1,6 +1,9 @@
 //! The name of a study that is described by options.
 
+use std::fmt::Write;
+
 use super::StudyRequest;
+use crate::deployment::Deployment;
 use crate::stats::Fnv1a;
 
 /// The longest part of a name that comes from the model.
@@ -21,7 +24,14 @@ impl StudyRequest {
             .filter(|word| !word.is_empty())
             .collect();
         let Self { goal, limits, workload, load, .. } = self;
-        let options = format!("{kind:?} {:?} {goal:?} {limits:?} {workload:?} {load:?}", self.model_path());
+        let mut options = format!("{kind:?} {:?} {goal:?} {limits:?} {workload:?} {load:?}", self.model_path());
+        if let Some(Deployment { wrapper, program, args, env, .. }) = &self.deployment {
+            // Writing to a string cannot fail.
+            let _ = write!(options, " {wrapper:?} {program:?} {args:?} {env:?}");
+        }
+        if self.adapter.is_some() || !self.starts.is_empty() {
+            let _ = write!(options, " {:?} {:?}", self.adapter, self.starts);
+        }
         format!("{}-{:06x}", words.join("-"), Fnv1a::new().with(options.as_bytes()).value() & 0x00ff_ffff)
     }
 }
@@ -29,6 +39,7 @@ impl StudyRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deployment::read_deployment;
     use crate::init::{LoadChoice, TuningGoal};
 
     #[test]
@@ -40,6 +51,9 @@ mod tests {
             limits: Vec::new(),
             workload: "chat".to_owned(),
             load: LoadChoice::default(),
+            deployment: None,
+            adapter: None,
+            starts: Vec::new(),
             trials: None,
             time: None,
         };
@@ -53,11 +67,14 @@ mod tests {
             StudyRequest { limits: vec!["ttft_p99=1s".parse().unwrap()], ..request.clone() },
             StudyRequest { workload: "rag".to_owned(), ..request.clone() },
             StudyRequest { load: LoadChoice { concurrency: Some(7), rate: None }, ..request.clone() },
+            StudyRequest { deployment: read_deployment("vllm serve m --max-num-seqs 9").ok(), ..request.clone() },
+            StudyRequest { deployment: read_deployment("vllm serve m --max-num-seqs 8").ok(), ..request.clone() },
+            StudyRequest { adapter: Some("sql".to_owned()), ..request.clone() },
         ];
         let mut names: Vec<_> = others.iter().map(|other| other.study_name("vllm")).collect();
         names.extend([name, request.study_name("sim")]);
         names.sort();
         names.dedup();
-        assert_eq!(names.len(), 7, "{names:?}");
+        assert_eq!(names.len(), 10, "{names:?}");
     }
 }

@@ -51,6 +51,9 @@ impl Job {
         if let Some(description) = self.engine.engine.definition() {
             definition["engine"]["description"] = description;
         }
+        if let Some(adapter) = &self.model.adapter {
+            definition["adapter"] = adapter.as_str().into();
+        }
         if let Some(slots) = &self.slots {
             definition["slots"] = slots.definition();
         }

@@ -73,6 +73,7 @@ impl Job {
                 argument: String::new(),
                 directory: PathBuf::new(),
                 shape,
+                adapter: None,
                 has_shape: true,
             },
             space: SpaceJob { space: Space::default(), file: None },

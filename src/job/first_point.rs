@@ -20,9 +20,15 @@ pub struct FirstPoint {
     pub flags: Config,
 }
 
-/// Flags of a deployment that describe its connection. The tuner connects to all launches of a study in the same way.
-const CONNECTION: [&str; 7] =
-    ["uds", "headless", "ssl-keyfile", "ssl-certfile", "ssl-ca-certs", "ssl-cert-reqs", "served-model-name"];
+/// Flags of a deployment that describe its connection, besides those that begin with `ssl-`.
+const CONNECTION: [&str; 4] = ["uds", "headless", "enable-ssl-refresh", "served-model-name"];
+
+/// Returns whether a flag describes the connection to a server. The tuner connects to all launches of a study in the
+/// same way, so a first point cannot have it.
+#[must_use]
+pub fn is_connection_flag(name: &str) -> bool {
+    name.starts_with("ssl-") || CONNECTION.contains(&name) || RESERVED.contains(&name)
+}
 
 impl FirstPoint {
     /// Creates today's deployment.
@@ -68,7 +74,7 @@ impl FirstPoint {
                 let hint = "remove it here".to_owned();
                 return Some((format!("`{name}` is chosen by setpoint for every launch"), hint));
             }
-            if has_flags && CONNECTION.contains(&name) {
+            if has_flags && is_connection_flag(name) {
                 let hint = "remove it here: setpoint connects to every launch of a study in the same way";
                 return Some((format!("`{name}` would keep the tuner's requests from this launch"), hint.to_owned()));
             }

@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::document::{Document, DocumentError, Section, nearest};
+use crate::engine::{ADAPTERS_FLAG, adapter_names};
 use crate::facts::{Device, EngineVersion, HostLimits};
 use crate::objective::Objective;
 use crate::rule::Facts;
@@ -38,7 +39,7 @@ use crate::trial::{CommandLine, LaunchCommand, Origin};
 pub use definition::differences;
 pub use description::JobDescription;
 pub use engine::EngineJob;
-pub use first_point::FirstPoint;
+pub use first_point::{FirstPoint, is_connection_flag};
 pub use known_outcome::{known_outcome, measured_numbers, past_trial};
 pub use load::{LoadJob, repeated_prompts, repetition_warning, start_after};
 pub use model::ModelJob;
@@ -279,6 +280,8 @@ impl Job {
                 return Err(error(key.to_owned(), format!("--{name} {why}"), Some(hint)));
             }
         }
+        self.check_adapter(version)
+            .map_err(|(problem, hint)| error("model.adapter".to_owned(), problem, Some(&hint)))?;
         if self
             .with_arguments(&self.search_space().fixed, version)
             .get_i64("ssl-cert-reqs")
@@ -299,6 +302,22 @@ impl Job {
             }
         }
         self.check_first_points(version, table)
+    }
+
+    /// Returns the problem of an adapter that the study's launches do not serve, with a hint.
+    fn check_adapter(&self, version: EngineVersion) -> Result<(), (String, String)> {
+        let Some(adapter) = &self.model.adapter else { return Ok(()) };
+        let set = self.with_arguments(&self.search_space().fixed, version);
+        let known = set.get_str(ADAPTERS_FLAG).map(adapter_names).unwrap_or_default();
+        if known.contains(adapter) {
+            return Ok(());
+        }
+        let problem = if known.is_empty() {
+            format!("{adapter:?} is not served: {ADAPTERS_FLAG} is not set")
+        } else {
+            format!("{adapter:?} is not served: {ADAPTERS_FLAG} has {}", known.join(", "))
+        };
+        Err((problem, format!("set {ADAPTERS_FLAG} = \"NAME=PATH\" and enable-lora = true in space.fixed")))
     }
 
     /// Returns the environment of a launch for storage and display, without secrets. It consists of the study's

@@ -17,6 +17,8 @@ pub struct ModelJob {
     /// The directory of `config.json`. Without a shape, the directory of the model; empty if it was not found.
     pub directory: PathBuf,
     pub shape: ModelShape,
+    /// The `LoRA` adapter that requests address instead of the model.
+    pub adapter: Option<String>,
     /// Whether the shape was read from a `config.json`. If not, only the size of the vocabulary may be known.
     pub has_shape: bool,
 }
@@ -24,10 +26,14 @@ pub struct ModelJob {
 impl ModelJob {
     pub(super) fn read(section: &Section<'_>, paths: &StudyPaths, engine: &EngineJob) -> Result<Self, DocumentError> {
         let path: String = section.required("path")?;
+        let adapter: Option<String> = section.optional("adapter")?;
+        if adapter.as_ref().is_some_and(|name| name.trim().is_empty()) {
+            return Err(section.error("adapter", "is empty", Some("name an adapter of lora-modules".to_owned())));
+        }
         if engine.engine.rules().is_none() {
             let found = paths.find(&path);
             if found.as_ref().is_none_or(|found| !found.join("config.json").exists()) {
-                return Self::without_shape(section, path, found);
+                return Ok(Self { adapter, ..Self::without_shape(section, path, found)? });
             }
         }
         let (argument, directory) = if let Some(directory) = paths.find(&path) {
@@ -48,7 +54,7 @@ impl ModelJob {
             let hint = "name the directory that contains the weights and their config.json";
             section.error("path", error.to_string(), Some(hint.to_owned()))
         })?;
-        Ok(Self { written: path, argument, directory, shape, has_shape: true })
+        Ok(Self { written: path, argument, directory, shape, adapter, has_shape: true })
     }
 
     /// Reads a model for engines that need no shape: a file, a directory or only a name.
@@ -64,7 +70,7 @@ impl ModelJob {
             None => PathBuf::new(),
         };
         let shape = ModelShape { vocab_size, ..ModelShape::from_json(&serde_json::json!({})) };
-        Ok(Self { written: path, argument, directory, shape, has_shape: false })
+        Ok(Self { written: path, argument, directory, shape, adapter: None, has_shape: false })
     }
 }
 

@@ -1,6 +1,6 @@
 //! A study from options: `init`, and `tune --model`.
 
-use crate::support::Workplace;
+use crate::support::{Workplace, fast_study};
 
 /// The shape of a model, from the repository.
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/models/qwen3-8b");
@@ -47,4 +47,74 @@ fn an_option_that_cannot_be_used_is_named_and_leaves_no_file() {
     let files: Vec<_> =
         std::fs::read_dir(workplace.path("")).unwrap().flatten().map(|entry| entry.file_name()).collect();
     assert!(files.iter().all(|name| !name.to_string_lossy().ends_with(".toml")), "{files:?}");
+}
+
+/// A production script with an address, a name of the model, a secret and adapters.
+const SCRIPT: &str = "#!/bin/sh\nexport HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz012345\ntouch executed\n\
+     exec vllm serve /models/qwen3 --max-num-seqs 64 --max-num-batched-tokens 2048 --max-model-len 8192 \\\n  \
+     --served-model-name chat --port 8000 --api-key sk-1234567890abcdef --enable-lora \\\n  \
+     --lora-modules sql=/adapters/sql '{\"name\": \"code\", \"path\": \"/adapters/code\"}'\n";
+
+#[test]
+fn a_deployment_becomes_a_first_point_and_fixed_flags() {
+    let workplace = Workplace::new();
+    workplace.write("serve.sh", SCRIPT);
+    let init = ["init", "--from", "serve.sh", "--model", MODEL, "--engine", "sim", "--adapter", "sql", "-o", "a.toml"];
+    let written = workplace.run(&init);
+    assert_eq!(written.code, Some(0), "{}", written.stderr);
+    let said = "today's deployment: serve.sh:4; max-num-batched-tokens 2048, max-num-seqs 64\n";
+    assert!(written.stderr.contains(said), "{}", written.stderr);
+    let study: toml::Table = toml::from_str(&std::fs::read_to_string(workplace.path("a.toml")).unwrap()).unwrap();
+    assert_eq!(study["model"]["adapter"].as_str(), Some("sql"));
+    assert_eq!(
+        study["deployment"]["flags"],
+        toml::toml! { max-num-batched-tokens = 2048
+        max-num-seqs = 64 }
+        .into()
+    );
+    let fixed = toml::toml! { enable-lora = true
+    lora-modules = "sql=/adapters/sql {\"name\":\"code\",\"path\":\"/adapters/code\"}"
+    max-model-len = 8192 };
+    assert_eq!(study["space"]["fixed"], fixed.into());
+    for secret in ["hf_abc", "sk-123"] {
+        assert!(!format!("{study} {}", written.stderr).contains(secret), "{secret}");
+    }
+    assert!(!workplace.path("executed").exists(), "a script is parsed and never executed");
+    let dry = workplace.run(&["tune", "a.toml", "--dry-run"]);
+    assert!(dry.stdout.lines().nth(1).unwrap().contains("--max-num-seqs 64"), "{}", dry.stdout);
+    let others = workplace.run(&["init", "--from", "serve.sh", "--model", MODEL, "--engine", "sim", "--adapter", "ql"]);
+    let expected = "--adapter \"ql\" is not served by the deployment; it serves sql, code";
+    assert!(others.code == Some(2) && others.stderr.contains(expected), "{}", others.stderr);
+}
+
+#[test]
+fn an_adapter_answers_the_requests_and_a_line_is_measured_beside_the_defaults() {
+    let text = fast_study().replace("[model]", "[model]\nadapter = 'sql'");
+    let text =
+        text.replace("max-model-len = 2048", "max-model-len = 2048, enable-lora = true, lora-modules = 'sql=/a'");
+    assert!(text.contains("lora-modules"), "{text}");
+    let workplace = Workplace::with_study(&text);
+    let tuned = workplace.run(&["tune", "study.toml", "--from", "vllm serve m --max-num-seqs 4 --port 80"]);
+    assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
+    assert!(tuned.stdout.contains("gain over today's deployment: "), "{}", tuned.stdout);
+    let best = workplace.json(&["best", "--format", "json"]);
+    assert!(best["gain_over_deployment"].as_f64().is_some_and(|gain| gain >= 1.0), "{best}");
+    assert_eq!(best["deployment_status"]["source"], "command line");
+    assert!(workplace.trials().iter().all(|trial| trial["metrics"]["failed"] == 0), "requests address the adapter");
+}
+
+#[test]
+fn a_flag_that_the_release_lacks_is_named_and_nothing_is_written() {
+    let workplace = Workplace::new();
+    for study in [&["--model", MODEL, "--engine", "sim"][..], &["study.toml"]] {
+        workplace.write("study.toml", &fast_study());
+        let line = ["tune", "--from", "vllm serve m --max-num-sequences-at-once 3"];
+        let ended = workplace.run(&line.into_iter().chain(study.iter().copied()).collect::<Vec<_>>());
+        assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+        assert!(ended.stderr.contains("unrecognized arguments: --max-num-sequences-at-once"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("hint: remove the flag from the deployment"), "{}", ended.stderr);
+        std::fs::remove_file(workplace.path("study.toml")).unwrap();
+        let left = std::fs::read_dir(workplace.path("")).unwrap().flatten().count();
+        assert_eq!(left, 0, "no study and no database");
+    }
 }

@@ -85,8 +85,11 @@ pub(super) fn first_request(job: &Job) -> FirstRequest {
     }
 }
 
-/// Returns the names that the server gives to the model. Requests use the first.
+/// Returns the names that the server gives to the model, or the name of its adapter. Requests use the first.
 pub(super) fn served_names(run: &StudyRun<'_>) -> Vec<String> {
+    if let Some(adapter) = &run.job.model.adapter {
+        return vec![adapter.clone()];
+    }
     let set = run.with_engine_args(&run.job.search_space().fixed);
     let names = set.get_str("served-model-name").unwrap_or(&run.job.model.argument);
     // The flag's value is a list of words. The model's path may contain spaces and is one name.

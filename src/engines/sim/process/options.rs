@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::fault::{FaultPlan, FaultSpec};
 use super::refusal::Refusal;
 use crate::config::Config;
-use crate::engine::SimulatedLaunch;
+use crate::engine::{ADAPTERS_FLAG, SimulatedLaunch, adapter_names};
 use crate::engines::vllm::API_KEY_VARIABLE;
 use crate::engines::vllm::FLAGS;
 use crate::facts::{Device, EngineVersion, Gpu};
@@ -175,13 +175,17 @@ impl SimOptions {
         }
     }
 
-    /// Returns the names that requests may use. Replies carry the first one.
+    /// Returns the names that requests may use, with those of adapters. Replies carry the first one.
     #[must_use]
     pub(crate) fn served_names(&self) -> Vec<String> {
-        match self.config.get_str("served-model-name") {
+        let mut names: Vec<_> = match self.config.get_str("served-model-name") {
             Some(names) => names.split_whitespace().map(str::to_owned).collect(),
             None => vec![self.model.clone()],
+        };
+        if self.config.get_bool("enable-lora") == Some(true) {
+            names.extend(self.config.get_str(ADAPTERS_FLAG).map(adapter_names).unwrap_or_default());
         }
+        names
     }
 
     /// Returns the API keys. A request under `/v1` has to carry one of them; if there are none, every request is
