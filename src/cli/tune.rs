@@ -72,8 +72,8 @@ const MORE_TIME_HINT: &str = "set budget.time or --time above the duration of a 
                          estimates; the same command resumes with the same trial";
 
 /// Hint for a space whose configurations the rules all reject.
-const SEE_CHECK_HINT: &str = "`setpoint check STUDY.toml` shows the removals of each rule; widen the ranges or change the \
-                         fixed flags that it names";
+const SEE_CHECK_HINT: &str = "`setpoint check STUDY.toml` shows the removals of each rule; widen the ranges, or change the \
+                         fixed flags or the workload that it names";
 
 impl TuneCommand {
     /// Reads or composes the study, and applies the options that override it.
