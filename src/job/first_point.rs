@@ -1,9 +1,9 @@
 //! `[deployment]` and `[[start]]`: the configurations that a study launches right after the engine's defaults.
 
-use super::space::RESERVED;
 use super::{EngineJob, Job, JobSearch, SpaceJob};
 use crate::config::Config;
 use crate::document::{DocumentError, Section};
+use crate::engine::{LAUNCH_FLAGS, is_connection_flag};
 use crate::facts::EngineVersion;
 use crate::flag::FlagTable;
 use crate::sampler::Suggestion;
@@ -18,16 +18,6 @@ pub struct FirstPoint {
     pub source: String,
     /// Its flags. The fixed flags and the arguments of the study come on top.
     pub flags: Config,
-}
-
-/// Flags of a deployment that describe its connection, besides those that begin with `ssl-`.
-const CONNECTION: [&str; 4] = ["uds", "headless", "enable-ssl-refresh", "served-model-name"];
-
-/// Returns whether a flag describes the connection to a server. The tuner connects to all launches of a study in the
-/// same way, so a first point cannot have it.
-#[must_use]
-pub fn is_connection_flag(name: &str) -> bool {
-    name.starts_with("ssl-") || CONNECTION.contains(&name) || RESERVED.contains(&name)
 }
 
 impl FirstPoint {
@@ -70,7 +60,7 @@ impl FirstPoint {
                 let hint = "remove it here, and set it in [engine.env] or in the tuner's own environment".to_owned();
                 return Some((format!("`{name}` would be stored, and visible to every user of this machine"), hint));
             }
-            if has_flags && RESERVED.contains(&name) {
+            if has_flags && LAUNCH_FLAGS.contains(&name) {
                 let hint = "remove it here".to_owned();
                 return Some((format!("`{name}` is chosen by setpoint for every launch"), hint));
             }

@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::document::{Document, DocumentError, Section, nearest};
+pub use crate::engine::is_connection_flag;
 use crate::engine::{ADAPTERS_FLAG, adapter_names};
 use crate::facts::{Device, EngineVersion, HostLimits};
 use crate::objective::Objective;
@@ -39,7 +40,7 @@ use crate::trial::{CommandLine, LaunchCommand, Origin};
 pub use definition::differences;
 pub use description::JobDescription;
 pub use engine::EngineJob;
-pub use first_point::{FirstPoint, is_connection_flag};
+pub use first_point::FirstPoint;
 pub use known_outcome::{known_outcome, measured_numbers, past_trial};
 pub use load::{LoadJob, repeated_prompts, repetition_warning, start_after};
 pub use model::ModelJob;

@@ -7,12 +7,10 @@ use super::EngineJob;
 use super::paths::StudyPaths;
 use crate::config::Config;
 use crate::document::{Document, DocumentError, Section, nearest};
+use crate::engine::LAUNCH_FLAGS;
 use crate::facts::{EngineVersion, ModelShape};
 use crate::space::{Space, SpaceFile, built_in, built_in_for, built_in_paths, read_parameters};
 use crate::trial::is_secret;
-
-/// Flags that `setpoint` sets for every launch.
-pub(super) const RESERVED: [&str; 3] = ["host", "port", "model"];
 
 #[derive(Clone, Debug)]
 pub struct SpaceJob {
@@ -63,7 +61,7 @@ impl SpaceJob {
             return Err(section.error("only", problem, Some(hint)));
         }
         let names = space.parameters.iter().map(|parameter| parameter.name.as_str());
-        if let Some(name) = names.chain(fixed.iter().map(|(name, _)| name)).find(|name| RESERVED.contains(name))
+        if let Some(name) = names.chain(fixed.iter().map(|(name, _)| name)).find(|name| LAUNCH_FLAGS.contains(name))
             && engine.engine.rules().is_some()
         {
             return Err(section.error("fixed", format!("`{name}` is chosen by setpoint for every launch"), None));
