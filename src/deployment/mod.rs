@@ -1,4 +1,5 @@
 //! Today's deployment of an engine: a command line, a script, a configuration file, or a manifest that starts a server.
+//! Beside it the deployments that recipes recommend.
 //!
 //! Texts are parsed and never executed. Values of secrets are neither kept nor shown.
 
@@ -15,6 +16,7 @@ mod kubernetes;
 #[cfg(test)]
 mod manifest_tests;
 mod opened;
+mod recipe;
 mod secrets;
 mod shell;
 #[cfg(test)]
@@ -27,6 +29,8 @@ use std::fmt;
 pub use error::DeploymentError;
 pub use flags::DeploymentFlags;
 use opened::OpenedSource;
+pub(crate) use recipe::recipe_model;
+pub use recipe::{Recipe, RecipeError, RecipePoint, RecipePoints, RecipeTarget, read_recipe};
 
 use crate::engines;
 use crate::facts::EngineVersion;

@@ -187,7 +187,11 @@ fn values_problem(root: &YamlNode) -> LineProblem {
         .with_hint("render the chart first: helm template RELEASE CHART -f VALUES.yaml > rendered.yaml")
 }
 
-fn read_file(path: &str) -> Result<String, LineProblem> {
+/// Reads the text of a file.
+///
+/// # Errors
+/// If it cannot be read, is larger than the limit, or is not a text.
+pub(super) fn read_file(path: &str) -> Result<String, LineProblem> {
     let problem = |error: std::io::Error| LineProblem::new(None, format!("cannot be read: {error}"));
     let size = std::fs::metadata(path).map_err(problem)?.len();
     if size > MAX_BYTES {

@@ -11,6 +11,7 @@ mod own_models;
 mod phases;
 mod placeholder;
 mod python;
+mod recipe_format;
 mod reported;
 mod normalized_message;
 mod simulated;
@@ -48,6 +49,7 @@ pub use placeholder::{
     PLACEHOLDERS, PlaceholderError, PlaceholderValues, check_command_word, check_word, has_placeholder,
 };
 pub use python::python_of;
+pub use recipe_format::{RecipeFormat, RecipeStrategy};
 pub use reported::ReportedConfig;
 pub use simulated::SimulatedLaunch;
 pub use starts::ServerStarts;
@@ -186,6 +188,11 @@ pub trait Engine: Send + Sync + fmt::Debug {
 
     /// Returns the commands and images that start the engine's server. `None` if they are not known.
     fn server_starts(&self) -> Option<&'static ServerStarts> {
+        None
+    }
+
+    /// Returns the format of the recipes that people publish for the engine. `None` if there are none.
+    fn recipes(&self) -> Option<&'static RecipeFormat> {
         None
     }
 

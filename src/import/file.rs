@@ -8,6 +8,7 @@ use super::{
     GpuMemoryUse, ImportError, ImportedDocument, ImportedLaunch, LineProblem, MAX_BYTES, UnreadLine, launch, object,
     optuna, text,
 };
+use crate::deployment::recipe_model;
 
 /// Files of a folder of runs.
 pub(crate) const PARAMETERS_FILE: &str = "engine_params.txt";
@@ -68,6 +69,14 @@ fn read_content(path: &Path, content: &str) -> Result<ImportedDocument, LineProb
     if path.extension().is_some_and(|end| end == "csv") {
         let results = super::rows::read(content)?;
         return Ok(ImportedDocument { results, ..ImportedDocument::default() });
+    }
+    if path.extension().is_some_and(|end| end == "yaml" || end == "yml")
+        && let Some(model) = recipe_model(content)
+    {
+        let words = ["setpoint", "tune", "--model", &model, "--start", &path.to_string_lossy()];
+        let command = shlex::try_join(words).unwrap_or_else(|_| words.join(" "));
+        let hint = format!("use it as a first point: {command}");
+        return Err(LineProblem { hint: Some(hint), ..LineProblem::new(0, "a recipe holds no measurements") });
     }
     // A file that is one JSON value must have a known shape. JSON among other text may be anything.
     if let Ok(json) = serde_json::from_str::<Json>(content) {

@@ -135,3 +135,12 @@ async fn an_optuna_storage_is_read_with_states_values_and_objective() {
     assert!(error.to_string().contains("no study \"other\""), "{error}");
     assert_eq!(error.hint.as_deref(), Some("it contains mlperf"));
 }
+
+#[tokio::test]
+async fn a_recipe_is_refused_with_its_use_as_a_first_point() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/recipes/models/Qwen/Qwen3-8B.yaml");
+    let error = read_path(&file).await.unwrap_err();
+    assert_eq!(error.to_string(), format!("{}: a recipe holds no measurements", file.display()));
+    let hint = "use it as a first point: setpoint tune --model Qwen/Qwen3-8B --start ";
+    assert_eq!(error.hint, Some(format!("{hint}{}", file.display())));
+}

@@ -10,7 +10,7 @@ use super::vllm::VllmEngine;
 use crate::config::Config;
 use crate::engine::{
     ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, LaunchSpec, LogReader, MetricsPage, Readiness,
-    ServerStarts, SimulatedLaunch, TwinModel,
+    RecipeFormat, ServerStarts, SimulatedLaunch, TwinModel,
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
@@ -70,6 +70,10 @@ impl Engine for SimEngine {
 
     fn server_starts(&self) -> Option<&'static ServerStarts> {
         VllmEngine.server_starts()
+    }
+
+    fn recipes(&self) -> Option<&'static RecipeFormat> {
+        VllmEngine.recipes()
     }
 
     fn passes_config_file(&self, command: &[String]) -> bool {

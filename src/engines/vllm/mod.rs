@@ -6,6 +6,7 @@ mod defaults;
 mod flags;
 mod log;
 mod memory_launch;
+mod recipe_format;
 mod rules;
 mod twin;
 
@@ -23,7 +24,7 @@ use super::EngineKind;
 use crate::config::Config;
 use crate::engine::{
     ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, LaunchSpec, LogReader, MetricsPage, ModelNameCheck,
-    PreflightProgram, Readiness, ServerStarts, TwinModel, python_of,
+    PreflightProgram, Readiness, RecipeFormat, ServerStarts, TwinModel, python_of,
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
@@ -99,6 +100,10 @@ impl Engine for VllmEngine {
 
     fn server_starts(&self) -> Option<&'static ServerStarts> {
         Some(&STARTS)
+    }
+
+    fn recipes(&self) -> Option<&'static RecipeFormat> {
+        Some(&recipe_format::RECIPES)
     }
 
     fn passes_config_file(&self, command: &[String]) -> bool {
