@@ -10,7 +10,7 @@ use super::failure::{CommandFailure, INVALID, USAGE};
 use super::output::{note, print};
 use super::query::{StudyChoice, no_winner};
 use super::{GlobalOptions, parse_duration};
-use crate::deployment::read_deployment;
+use crate::deployment::{read_deployment, read_recipe};
 use crate::execution::{ExecutionEnvironment, detect};
 use crate::facts::Device;
 use crate::init::{
@@ -35,8 +35,8 @@ pub(super) struct RequestOptions {
     /// Compose file or a Kubernetes manifest. FILE#NAME selects one of several servers. Nothing of it is executed.
     #[arg(long, value_name = "LINE|FILE")]
     pub(super) from: Option<String>,
-    /// A further first point of the search: the best configuration of an earlier study. Repeatable.
-    #[arg(long, value_name = "STUDY", requires = "target")]
+    /// Further first points of the search: the file of a recipe, or the name of an earlier study. Repeatable.
+    #[arg(long, value_name = "RECIPE|STUDY", requires = "target")]
     start: Vec<String>,
     /// The adapter of the deployment (--lora-modules) that requests address. Default: its base model.
     #[arg(long, value_name = "NAME", requires = "from")]
@@ -102,8 +102,15 @@ impl RequestOptions {
                 .with_hint("name the model that it serves with --model"));
         };
         let mut starts = Vec::new();
-        for name in &self.start {
-            starts.push(earlier_best(name, global).await?);
+        for source in &self.start {
+            let path = Path::new(source);
+            let is_yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+            let is_recipe = path.is_file() || is_yaml;
+            starts.push(if is_recipe {
+                StartSource::Recipe(Box::new(read_recipe(source).map_err(InitError::from)?))
+            } else {
+                earlier_best(source, global).await?
+            });
         }
         let goal = |name: &str| TuningGoal::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, goal)| goal);
         Ok(Some(StudyRequest {

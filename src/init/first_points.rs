@@ -7,6 +7,7 @@ use super::{InitError, StudyRequest};
 use crate::config::Config;
 use crate::document::Document;
 use crate::engine::Engine;
+use crate::execution::ExecutionEnvironment;
 use crate::facts::EngineVersion;
 use crate::job::{FirstPoint, Job};
 use crate::space::{Space, SpaceFile, built_in};
@@ -29,20 +30,19 @@ impl StudyRequest {
     pub(super) fn first_points(
         &self,
         engine: &dyn Engine,
-        version: EngineVersion,
         space: &str,
-        draft: Option<&Job>,
+        environment: Option<(&ExecutionEnvironment, &Job)>,
     ) -> Result<FirstPoints, InitError> {
-        let Some(draft) = draft else { return Ok(FirstPoints::default()) };
+        let Some((installed, draft)) = environment else { return Ok(FirstPoints::default()) };
         let mut found = FirstPoints::default();
         if let Some(deployment) = &self.deployment {
-            let flags = DeployedFlags::read(deployment, engine, version)?;
+            let flags = DeployedFlags::read(deployment, engine, installed.version)?;
             let (varied, fixed) = flags.divide(&parameters(space, draft)?);
             found.deployment = Some(FirstPoint::deployment(deployment.source.to_string(), varied));
             (found.fixed, found.adapters, found.notes) = (fixed, flags.adapters, flags.notes);
         }
         for start in &self.starts {
-            let points = start.points(engine, version, &found.fixed);
+            let points = start.points(engine, installed, &self.model, &found.fixed)?;
             found.starts.extend(points.points);
             found.notes.extend(points.notes);
         }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::deployment::{Deployment, DeploymentError};
+use crate::deployment::{Deployment, DeploymentError, RecipeError};
 use crate::document::{Document, DocumentError, nearest};
 use crate::engine::{Engine, resolve_program};
 use crate::engines::{ENGINES, built_in, default_engine};
@@ -78,6 +78,8 @@ pub(crate) enum InitError {
     Study(#[from] DocumentError),
     #[error(transparent)]
     Deployment(#[from] DeploymentError),
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
 }
 
 impl InitError {
@@ -91,6 +93,7 @@ impl InitError {
             Self::Option { hint, .. } => Some(hint),
             Self::Study(error) => error.hint.as_deref(),
             Self::Deployment(error) => error.hint.as_deref(),
+            Self::Recipe(error) => Some(&error.hint),
         }
     }
 }
@@ -162,8 +165,7 @@ impl StudyRequest {
         };
         let family = engine.first_space(device, has_experts).unwrap_or_default();
         let space = built_in_for(family, version).unwrap_or(family);
-        let draft = environment.map(|(_, job)| job);
-        let first_points = self.first_points(&*engine, version, space, draft)?;
+        let first_points = self.first_points(&*engine, space, environment)?;
         let process = self.deployment.as_ref().map(|deployment| DeployedProcess::of(deployment, &*engine));
         let process = process.unwrap_or_default();
         let name = self.study_name(kind);
@@ -176,7 +178,7 @@ impl StudyRequest {
             model: &self.model_path(),
             adapter: self.adapter.as_deref(),
             process: &process,
-            priors: self.starts.iter().map(StartSource::prior).collect(),
+            priors: self.starts.iter().filter_map(StartSource::prior).collect(),
             first_points: &first_points,
             space,
             traffic: &traffic,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::StudyRequest;
+use super::{StartSource, StudyRequest};
 use crate::deployment::Deployment;
 use crate::stats::Fnv1a;
 
@@ -30,7 +30,8 @@ impl StudyRequest {
             let _ = write!(options, " {wrapper:?} {program:?} {args:?} {env:?}");
         }
         if self.adapter.is_some() || !self.starts.is_empty() {
-            let _ = write!(options, " {:?} {:?}", self.adapter, self.starts);
+            let starts: Vec<_> = self.starts.iter().map(StartSource::identity).collect();
+            let _ = write!(options, " {:?} {starts:?}", self.adapter);
         }
         format!("{}-{:06x}", words.join("-"), Fnv1a::new().with(options.as_bytes()).value() & 0x00ff_ffff)
     }

@@ -118,3 +118,26 @@ fn a_flag_that_the_release_lacks_is_named_and_nothing_is_written() {
         assert_eq!(left, 0, "no study and no database");
     }
 }
+
+#[test]
+fn further_first_points_come_from_a_recipe_and_an_earlier_study() {
+    let workplace = Workplace::with_study(&fast_study());
+    assert_eq!(workplace.run(&["tune", "study.toml"]).code, Some(0));
+    let recipe = "model:\n  model_id: Qwen/Qwen3-8B\n  base_args: [--max-num-seqs, '32']\nvariants:\n  default: {}\n\
+                  compatible_strategies: [single_node_tp]\n";
+    workplace.write("recipe.yaml", recipe);
+    let init = ["init", "--model", MODEL, "--engine", "sim", "-o", "a.toml", "--start", "recipe.yaml", "--start"];
+    let written = workplace.run(&init.into_iter().chain(["fast"]).collect::<Vec<_>>());
+    assert_eq!(written.code, Some(0), "{}", written.stderr);
+    let study: toml::Table = toml::from_str(&std::fs::read_to_string(workplace.path("a.toml")).unwrap()).unwrap();
+    let sources: Vec<_> =
+        study["start"].as_array().unwrap().iter().map(|start| start["source"].as_str().unwrap()).collect();
+    assert!(
+        sources[0].starts_with("recipe Qwen/Qwen3-8B") && sources[1].starts_with("study fast, trial "),
+        "{sources:?}"
+    );
+    assert_eq!(study["start"][0]["flags"]["max-num-seqs"].as_integer(), Some(32));
+    assert_eq!(study["study"]["prior"].as_array().unwrap().len(), 2);
+    let refused = workplace.run(&init.into_iter().chain(["nope"]).collect::<Vec<_>>());
+    assert!(refused.code == Some(3) && refused.stderr.contains("there is no study \"nope\""), "{}", refused.stderr);
+}
