@@ -85,8 +85,10 @@ impl ExportCommand {
                 CommandFailure::new(INVALID, message).with_hint("export a trial with a command, or --format json")
             );
         }
+        let contexts = store.contexts(&report.study).await?;
+        let is_earlier = contexts.get(&scored.trial.proposal.number).is_some_and(|stored| stored.is_earlier);
+        let exported = ExportedTrial { report: &report, scored: &scored, results: standing.as_ref(), is_earlier };
         if exporter.is_folder() {
-            let winner = ExportedTrial { report: &report, scored: &scored, results: standing.as_ref() };
             let Some(path) = &self.output else {
                 let message = format!("--format {} writes a folder", self.format);
                 return Err(CommandFailure::new(USAGE, message).with_hint("name a new folder with -o"));
@@ -99,9 +101,9 @@ impl ExportCommand {
             if memory.is_none() {
                 note(global, &format!("the GPU memory of trial {number} is unknown: {MEMORY_FILE} is left out"));
             }
-            return write_folder(path, &exporter.files(&winner, memory));
+            return write_folder(path, &exporter.files(&exported, memory));
         }
-        let text = exporter.export(&ExportedTrial { report: &report, scored: &scored, results: standing.as_ref() });
+        let text = exporter.export(&exported).map_err(|error| CommandFailure::unexpected(error.to_string()))?;
         let Some(path) = self.output else { return print(&text) };
         write(&path, &text, exporter.executable()).map_err(|error| {
             CommandFailure::unexpected(format!("cannot write {}: {error}", path.display()))

@@ -1,6 +1,6 @@
 //! Exports a trial as one JSON object.
 
-use super::{ExportedTrial, Exporter};
+use super::{ExportError, ExportedTrial, Exporter};
 use crate::report::{deployment_json, mean_metrics};
 use crate::store::RankedConfiguration;
 use crate::study_report::Gain;
@@ -17,7 +17,7 @@ impl Exporter for JsonExporter {
         "command, environment, configuration and metrics as one JSON object"
     }
 
-    fn export(&self, winner: &ExportedTrial<'_>) -> String {
+    fn export(&self, winner: &ExportedTrial<'_>) -> Result<String, ExportError> {
         let trial = &winner.scored.trial;
         let ranked = winner.results.map(|standing| &standing.ranked);
         let gain = ranked.map(|ranked| winner.report.gain(ranked));
@@ -52,7 +52,7 @@ impl Exporter for JsonExporter {
             "deployment_status": winner.report.deployment_status.as_ref().map(deployment_json),
             "evidence": winner.evidence(),
         });
-        format!("{}\n", json_for_terminal(&format!("{object:#}")))
+        Ok(format!("{}\n", json_for_terminal(&format!("{object:#}"))))
     }
 }
 

@@ -1,9 +1,11 @@
 //! Exports a configuration for use elsewhere. Every format is one file and one line in [`EXPORTERS`].
 
+mod csv;
 mod database;
 mod json;
 mod run_dir;
 mod shell;
+mod yaml;
 
 use crate::import::GpuMemoryUse;
 use crate::report::{deployment_gain_text, deployment_text, expectation, gain_text, value_text};
@@ -21,6 +23,17 @@ pub(crate) struct ExportedTrial<'a> {
     pub scored: &'a ScoredTrial,
     /// Its configuration with all its measurements. `None` if it was not measured.
     pub results: Option<&'a ConfigurationResults>,
+    /// Whether the study's context has changed since, so that the trial is not compared with later ones.
+    pub is_earlier: bool,
+}
+
+/// The reason why a trial cannot be written in a format.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ExportError {
+    #[error("cannot write CSV: {0}")]
+    Csv(#[from] ::csv::Error),
+    #[error("cannot write YAML: {0}")]
+    Yaml(#[from] serde_saphyr::SerializeError),
 }
 
 /// One format of `setpoint export`.
@@ -37,7 +50,10 @@ pub(crate) trait Exporter: Sync {
     }
 
     /// Returns the content of the file.
-    fn export(&self, winner: &ExportedTrial<'_>) -> String;
+    ///
+    /// # Errors
+    /// If the trial cannot be written in this format.
+    fn export(&self, winner: &ExportedTrial<'_>) -> Result<String, ExportError>;
 
     /// Returns whether the export is a folder with the files of [`files`](Self::files).
     fn is_folder(&self) -> bool {
@@ -59,7 +75,8 @@ pub(crate) struct ExportedFile {
 }
 
 /// Every format.
-pub(crate) const EXPORTERS: [&dyn Exporter; 3] = [&shell::ShellExporter, &json::JsonExporter, &run_dir::RunDirExporter];
+pub(crate) const EXPORTERS: [&dyn Exporter; 4] =
+    [&shell::ShellExporter, &json::JsonExporter, &csv::CsvExporter, &run_dir::RunDirExporter];
 
 /// Returns the format with this name.
 #[must_use]
@@ -226,9 +243,9 @@ mod tests {
             ..StudyReport::example("chat")
         };
         report.objective.as_mut().unwrap().constraints.push(limit);
-        let winner = ExportedTrial { report: &report, scored: &scored, results: Some(&standing) };
+        let winner = ExportedTrial { report: &report, scored: &scored, results: Some(&standing), is_earlier: false };
         for exporter in EXPORTERS {
-            insta::assert_snapshot!(exporter.name(), exporter.export(&winner));
+            insta::assert_snapshot!(exporter.name(), exporter.export(&winner).unwrap());
         }
     }
 
@@ -257,7 +274,9 @@ mod tests {
                     report: &StudyReport::example(&text),
                     scored: &hostile,
                     results: None,
+                    is_earlier: false,
                 });
+                let exported = exported.unwrap();
                 assert!(!exported.contains(|c| crate::trial::is_control(c) && c != '\n'), "{end:?}: {exported:?}");
                 if exporter.name() == "sh" {
                     let script = directory.path().join("a.sh");

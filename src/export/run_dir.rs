@@ -6,7 +6,7 @@
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use super::{ExportedFile, ExportedTrial, Exporter};
+use super::{ExportError, ExportedFile, ExportedTrial, Exporter};
 use crate::engine::is_variable;
 use crate::import::{GpuMemoryUse, MEMORY_FILE, PARAMETERS_FILE};
 use crate::stats::{f64_to_u64, to_f64};
@@ -52,10 +52,8 @@ impl Exporter for RunDirExporter {
     }
 
     /// Returns the file of the load.
-    fn export(&self, winner: &ExportedTrial<'_>) -> String {
-        let file = winner.scored.trial.outcome.measurement().map(|measurement| run_file(winner, measurement));
-        // A structure of numbers always serializes.
-        format!("{}\n", serde_json::to_string_pretty(&file).unwrap_or_default())
+    fn export(&self, winner: &ExportedTrial<'_>) -> Result<String, ExportError> {
+        Ok(load_file(winner))
     }
 
     fn is_folder(&self) -> bool {
@@ -69,12 +67,19 @@ impl Exporter for RunDirExporter {
             let [input, output, prompts] = [input_length, output_length, num_prompts]
                 .map(|number| number.map_or_else(|| "unknown".to_owned(), |number| number.to_string()));
             let name = format!("{}_{input}-{output}_{prompts}.json", model(winner));
-            files.push(ExportedFile { name, content: self.export(winner) });
+            files.push(ExportedFile { name, content: load_file(winner) });
         }
         files
             .extend(memory.map(|memory| ExportedFile { name: MEMORY_FILE.to_owned(), content: format!("{memory}\n") }));
         files
     }
+}
+
+/// Returns the text of the load's file.
+fn load_file(winner: &ExportedTrial<'_>) -> String {
+    let file = winner.scored.trial.outcome.measurement().map(|measurement| run_file(winner, measurement));
+    // A structure of numbers always serializes.
+    format!("{}\n", serde_json::to_string_pretty(&file).unwrap_or_default())
 }
 
 /// Returns the launch line, after the variables that are no secrets.
@@ -178,7 +183,7 @@ mod tests {
     #[tokio::test]
     async fn the_folder_has_the_files_and_fields_of_the_runs_document_and_is_read_back() {
         let (report, scored) = (report(), scored());
-        let winner = ExportedTrial { report: &report, scored: &scored, results: None };
+        let winner = ExportedTrial { report: &report, scored: &scored, results: None, is_earlier: false };
         let memory = GpuMemoryUse { used_mib: 19_344, total_mib: 46_068 };
         let files = RunDirExporter.files(&winner, Some(memory));
         let names: Vec<_> = files.iter().map(|file| file.name.as_str()).collect();
@@ -219,7 +224,8 @@ mod tests {
         report.study.definition = serde_json::json!({"model": "org/Qwen2-0.5B"});
         let reported = [("output_throughput".to_owned(), 1990.05), ("mean_ttft_ms".to_owned(), 110.09)];
         scored.trial.outcome = Outcome::Measured(Measurement::of_reported(reported.clone().into(), [].into()));
-        let files = RunDirExporter.files(&ExportedTrial { report: &report, scored: &scored, results: None }, None);
+        let files = RunDirExporter
+            .files(&ExportedTrial { report: &report, scored: &scored, results: None, is_earlier: false }, None);
         assert_eq!(files[1].name, "Qwen2-0.5B_unknown-unknown_unknown.json");
         let json: Json = serde_json::from_str(&files[1].content).unwrap();
         for key in ["input_length", "num_prompts", "successful_requests", "total_input_tokens", "request_throughput"] {
@@ -240,7 +246,10 @@ mod tests {
         let (mut report, scored) = (report(), scored());
         for (name, expected) in [("a/b c$(x)/", "b-c--x-"), ("..", "model"), ("/", "model")] {
             report.study.definition["model"] = name.into();
-            assert_eq!(model(&ExportedTrial { report: &report, scored: &scored, results: None }), expected);
+            assert_eq!(
+                model(&ExportedTrial { report: &report, scored: &scored, results: None, is_earlier: false }),
+                expected
+            );
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{ExportedTrial, Exporter};
+use super::{ExportError, ExportedTrial, Exporter};
 use crate::engine::is_variable;
 use crate::trial::{REDACTED, is_control, without_controls};
 
@@ -21,7 +21,7 @@ impl Exporter for ShellExporter {
         true
     }
 
-    fn export(&self, winner: &ExportedTrial<'_>) -> String {
+    fn export(&self, winner: &ExportedTrial<'_>) -> Result<String, ExportError> {
         let trial = &winner.scored.trial;
         let mut script = String::from("#!/bin/sh\n");
         // Writing to a string cannot fail.
@@ -48,7 +48,7 @@ impl Exporter for ShellExporter {
         }
         let words: Vec<_> = winner.command().iter().map(|word| quote(word)).collect();
         let _ = writeln!(script, "exec {} \"$@\"", lines(&words));
-        script
+        Ok(script)
     }
 }
 
