@@ -10,7 +10,7 @@ use super::folder::write_folder;
 use super::output::{note, print};
 use super::query::{StudyChoice, find_trial, no_winner};
 use crate::export::{
-    DATABASE_EXPORTERS, DatabaseExporter, EXPORTERS, ExportedTrial, StudyContent, find, find_database, write_database,
+    DATABASE_EXPORTERS, DatabaseExporter, EXPORTERS, ExportError, ExportedTrial, StudyContent, find, find_database, write_database,
 };
 use crate::import::{GpuMemoryUse, MEMORY_FILE, TOTAL_MEMORY};
 use crate::stats::f64_to_u64;
@@ -29,6 +29,9 @@ pub(super) struct ExportCommand {
             .map(|(name, summary)| clap::builder::PossibleValue::new(name).help(summary))
     ))]
     format: String,
+    /// Container image of the engine, for formats with a container. Default: the image of the measured release.
+    #[arg(long, value_name = "IMAGE", value_parser = parse_image)]
+    image: Option<String>,
     /// Number of the trial to export. Default: the best.
     #[arg(long, value_name = "N")]
     trial: Option<u32>,
@@ -44,6 +47,12 @@ impl ExportCommand {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
         let report = StudyReport::read(&store, study, 1).await?;
+        if self.image.is_some() && !find(&self.format).is_some_and(|exporter| exporter.has_image()) {
+            let with: Vec<_> = EXPORTERS.iter().filter(|exporter| exporter.has_image()).map(|exporter| exporter.name()).collect();
+            let message = format!("--format {} has no container image", self.format);
+            let hint = format!("omit --image, or choose one of {}", with.join(", "));
+            return Err(CommandFailure::new(USAGE, message).with_hint(hint));
+        }
         if let Some(exporter) = find_database(&self.format) {
             return self.write_study(&store, &report, exporter).await;
         }
@@ -86,8 +95,15 @@ impl ExportCommand {
             );
         }
         let contexts = store.contexts(&report.study).await?;
-        let is_earlier = contexts.get(&scored.trial.proposal.number).is_some_and(|stored| stored.is_earlier);
-        let exported = ExportedTrial { report: &report, scored: &scored, results: standing.as_ref(), is_earlier };
+        let stored = contexts.get(&number);
+        let exported = ExportedTrial {
+            report: &report,
+            scored: &scored,
+            results: standing.as_ref(),
+            is_earlier: stored.is_some_and(|stored| stored.is_earlier),
+            context: stored.and_then(|stored| stored.context.as_ref()),
+            image: self.image.as_deref(),
+        };
         if exporter.is_folder() {
             let Some(path) = &self.output else {
                 let message = format!("--format {} writes a folder", self.format);
@@ -103,7 +119,7 @@ impl ExportCommand {
             }
             return write_folder(path, &exporter.files(&exported, memory));
         }
-        let text = exporter.export(&exported).map_err(|error| CommandFailure::unexpected(error.to_string()))?;
+        let text = exporter.export(&exported).map_err(|error| failure(&error))?;
         let Some(path) = self.output else { return print(&text) };
         write(&path, &text, exporter.executable()).map_err(|error| {
             CommandFailure::unexpected(format!("cannot write {}: {error}", path.display()))
@@ -134,6 +150,23 @@ impl ExportCommand {
             .await
             .map_err(|error| CommandFailure::unexpected(error.to_string()).with_hint(error.hint()))
     }
+}
+
+/// Returns the failure for a trial that cannot be written in a format.
+fn failure(error: &ExportError) -> CommandFailure {
+    match error.hint() {
+        Some(hint) => CommandFailure::new(INVALID, error.to_string()).with_hint(hint),
+        None => CommandFailure::unexpected(error.to_string()),
+    }
+}
+
+/// Reads the name of an image: `[REGISTRY/]NAME[:TAG][@DIGEST]`.
+fn parse_image(text: &str) -> Result<String, String> {
+    let is_known = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
+    if text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(is_known) {
+        return Ok(text.to_owned());
+    }
+    Err("is not an image, such as registry/name:tag".to_owned())
 }
 
 /// Returns the memory that the trial used on its fullest GPU, and the memory of its smallest one. `None` without a GPU.

@@ -14,6 +14,7 @@ mod python;
 mod recipe_format;
 mod reported;
 mod normalized_message;
+mod serving;
 mod simulated;
 mod starts;
 #[cfg(test)]
@@ -51,6 +52,7 @@ pub use placeholder::{
 pub use python::python_of;
 pub use recipe_format::{RecipeFormat, RecipeStrategy};
 pub use reported::ReportedConfig;
+pub use serving::{ChartKey, ServingProjects};
 pub use simulated::SimulatedLaunch;
 pub use starts::ServerStarts;
 
@@ -193,6 +195,22 @@ pub trait Engine: Send + Sync + fmt::Debug {
 
     /// Returns the format of the recipes that people publish for the engine. `None` if there are none.
     fn recipes(&self) -> Option<&'static RecipeFormat> {
+        None
+    }
+
+    /// Returns the container image with the release that the server `reported`. `None` if no image is known.
+    fn container_image(&self, _reported: &str) -> Option<String> {
+        None
+    }
+
+    /// Returns the arguments of a launch without those that only this program's own server understands.
+    fn deployed_arguments(&self, arguments: &[String]) -> Vec<String> {
+        arguments.to_vec()
+    }
+
+    /// Returns the names that projects which serve this engine on Kubernetes give to its arguments. `None` if they
+    /// serve other engines only.
+    fn serving_projects(&self) -> Option<&'static ServingProjects> {
         None
     }
 

@@ -1,5 +1,6 @@
 //! Exports a configuration for use elsewhere. Every format is one file and one line in [`EXPORTERS`].
 
+mod container;
 mod csv;
 mod database;
 mod json;
@@ -7,11 +8,13 @@ mod run_dir;
 mod shell;
 mod yaml;
 
+use crate::facts::TrialContext;
 use crate::import::GpuMemoryUse;
 use crate::report::{deployment_gain_text, deployment_text, expectation, gain_text, value_text};
 use crate::store::{RankedConfiguration, ScoredTrial};
 use crate::study_report::{ConfigurationResults, StudyReport};
 
+use container::ContainerError;
 pub(crate) use database::{DATABASE_EXPORTERS, DatabaseExporter, StudyContent, find_database, write_database};
 pub(crate) use shell::quote;
 
@@ -25,15 +28,31 @@ pub(crate) struct ExportedTrial<'a> {
     pub results: Option<&'a ConfigurationResults>,
     /// Whether the study's context has changed since, so that the trial is not compared with later ones.
     pub is_earlier: bool,
+    /// Release, devices and host of the trial, if they were stored.
+    pub context: Option<&'a TrialContext>,
+    /// The container image that the user named.
+    pub image: Option<&'a str>,
 }
 
 /// The reason why a trial cannot be written in a format.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExportError {
+    #[error(transparent)]
+    Container(#[from] ContainerError),
     #[error("cannot write CSV: {0}")]
     Csv(#[from] ::csv::Error),
     #[error("cannot write YAML: {0}")]
     Yaml(#[from] serde_saphyr::SerializeError),
+}
+
+impl ExportError {
+    /// Returns the next step for the user, if there is one.
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Container(error) => Some(error.hint()),
+            Self::Csv(_) | Self::Yaml(_) => None,
+        }
+    }
 }
 
 /// One format of `setpoint export`.
@@ -46,6 +65,11 @@ pub(crate) trait Exporter: Sync {
 
     /// Returns whether the file is meant to be run.
     fn executable(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the server of the export runs in a container, so that the export names its image.
+    fn has_image(&self) -> bool {
         false
     }
 
@@ -75,8 +99,18 @@ pub(crate) struct ExportedFile {
 }
 
 /// Every format.
-pub(crate) const EXPORTERS: [&dyn Exporter; 4] =
-    [&shell::ShellExporter, &json::JsonExporter, &csv::CsvExporter, &run_dir::RunDirExporter];
+pub(crate) const EXPORTERS: [&dyn Exporter; 10] = [
+    &shell::ShellExporter,
+    &container::DockerExporter,
+    &container::ComposeExporter,
+    &container::KubernetesExporter,
+    &container::ProductionStackExporter,
+    &container::LlmDExporter,
+    &container::KserveExporter,
+    &json::JsonExporter,
+    &csv::CsvExporter,
+    &run_dir::RunDirExporter,
+];
 
 /// Returns the format with this name.
 #[must_use]
@@ -96,6 +130,18 @@ impl ExportedTrial<'_> {
         let is_used = port.is_some_and(|port| others().any(|word| word.contains(port.as_str())));
         let address = if is_used { 0 } else { words.address.len() };
         &launch.command[..launch.command.len() - address]
+    }
+
+    /// Returns the comments at the top of a file, a line each: study, trial, measurements, release and evidence.
+    fn description(&self) -> Vec<String> {
+        let trial = &self.scored.trial;
+        let mut lines = vec![
+            format!("setpoint study {}, trial {}", self.report.study.name, trial.proposal.number),
+            self.headline(),
+            format!("engine version {}", trial.engine_version.as_deref().unwrap_or("unknown")),
+        ];
+        lines.extend(self.evidence());
+        lines
     }
 
     /// Returns one line: the times of measurement, and the means of the metrics that a reader looks for first.
@@ -169,6 +215,14 @@ fn without_address(command: &[String]) -> &[String] {
 }
 
 #[cfg(test)]
+impl<'a> ExportedTrial<'a> {
+    /// Returns a trial without results of its configuration.
+    fn without_results(report: &'a StudyReport, scored: &'a ScoredTrial) -> Self {
+        Self { report, scored, results: None, is_earlier: false, context: None, image: None }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Config;
@@ -176,10 +230,11 @@ mod tests {
     use crate::objective::{Constraint, MetricLimit};
     use crate::store::ExpectedConfiguration;
     use crate::study_report::{DeploymentOutcome, DeploymentStatus};
-    use crate::trial::{Distribution, LaunchCommand, Measurement, Outcome, Proposal, REDACTED, Trial};
+    use crate::trial::{CommandParts, Distribution, LaunchCommand, Measurement, Outcome, Proposal, REDACTED, Trial};
 
-    fn scored() -> ScoredTrial {
-        let command = "vllm serve my model --max-num-seqs 64 --no-enable-prefix-caching --host 127.0.0.1 --port 23456";
+    /// Returns a measured trial of a launch with known parts.
+    pub(super) fn scored() -> ScoredTrial {
+        let command = "vllm serve my model --no-enable-prefix-caching --max-num-seqs 64 --host 127.0.0.1 --port 23456";
         let mut command: Vec<_> = command.split(' ').map(str::to_owned).collect();
         let model = command.drain(2..4).collect::<Vec<_>>().join(" ");
         command.insert(2, model);
@@ -198,7 +253,7 @@ mod tests {
             proposal: Proposal { config, ..Proposal::example(7, "sobol") },
             launch: LaunchCommand {
                 command,
-                parts: None,
+                parts: Some(CommandParts { program: 2, flags: 3, arguments: 0, address: 4 }),
                 env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             },
             started_at: "2030-01-02T03:04:05.678Z".to_owned(),
@@ -210,6 +265,13 @@ mod tests {
             probe: None,
         };
         ScoredTrial { trial, score: Score::Feasible { value: 250.0 } }
+    }
+
+    /// Returns a report of a study of an engine that has containers.
+    pub(super) fn example(study: &str) -> StudyReport {
+        let mut report = StudyReport::example(study);
+        report.study.definition["engine"]["kind"] = "vllm".into();
+        report
     }
 
     #[test]
@@ -240,10 +302,10 @@ mod tests {
             baseline: Some(baseline),
             deployment: Some(ranked(1, 215.0, (214.0, 216.0))),
             deployment_status: Some(DeploymentStatus { source: "serve.sh, line 12".to_owned(), outcome }),
-            ..StudyReport::example("chat")
+            ..example("chat")
         };
         report.objective.as_mut().unwrap().constraints.push(limit);
-        let winner = ExportedTrial { report: &report, scored: &scored, results: Some(&standing), is_earlier: false };
+        let winner = ExportedTrial { report: &report, scored: &scored, results: Some(&standing), is_earlier: false, context: None, image: None };
         for exporter in EXPORTERS {
             insta::assert_snapshot!(exporter.name(), exporter.export(&winner).unwrap());
         }
@@ -251,7 +313,23 @@ mod tests {
 
     #[expect(clippy::disallowed_methods, reason = "scripts are run to see whether anything in them is code")]
     fn run(script: &std::path::Path) -> std::process::Output {
-        std::process::Command::new("sh").arg(script).output().unwrap()
+        // A program that has no effect stands in for `docker`.
+        let programs = script.parent().unwrap();
+        let docker = programs.join("docker");
+        if !docker.exists() {
+            std::os::unix::fs::symlink("/bin/true", docker).unwrap();
+        }
+        let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+        std::process::Command::new("sh").arg(script).env("PATH", path).output().unwrap()
+    }
+
+    /// Returns the keys at the top of each document.
+    fn keys(yaml: &str) -> Vec<Vec<String>> {
+        let documents = <saphyr::Yaml<'_> as saphyr::LoadableYamlNode<'_>>::load_from_str(yaml).unwrap();
+        let keys = |document: &saphyr::Yaml<'_>| {
+            document.as_mapping().unwrap().keys().map(|key| key.as_str().unwrap().to_owned()).collect()
+        };
+        documents.iter().map(keys).collect()
     }
 
     #[test]
@@ -266,19 +344,27 @@ mod tests {
             hostile.trial.started_at.clone_from(&text);
             hostile.trial.launch.command =
                 ["true", &text, "50% \\n", "--host", "127.0.0.1", "--port", "1"].map(str::to_owned).to_vec();
+            hostile.trial.launch.parts = Some(CommandParts { program: 1, flags: 1, arguments: 0, address: 4 });
             hostile.trial.launch.env = [("GOOD", text.as_str()), (&format!("X=1; {text}"), "1"), (&text, REDACTED)]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .into();
             for exporter in EXPORTERS {
-                let exported = exporter.export(&ExportedTrial {
-                    report: &StudyReport::example(&text),
-                    scored: &hostile,
-                    results: None,
-                    is_earlier: false,
-                });
-                let exported = exported.unwrap();
+                let report = example(&text);
+                let trial = ExportedTrial { image: Some("registry/image:1"), ..ExportedTrial::without_results(&report, &hostile) };
+                let exported = exporter.export(&trial).unwrap();
                 assert!(!exported.contains(|c| crate::trial::is_control(c) && c != '\n'), "{end:?}: {exported:?}");
-                if exporter.name() == "sh" {
+                let is_yaml = exporter.has_image() && !exporter.executable();
+                if is_yaml {
+                    let found = keys(&exported);
+                    let known: &[&[&str]] = match exporter.name() {
+                        "compose" => &[&["name", "services"]],
+                        "production-stack" => &[&["servingEngineSpec"]],
+                        "llm-d" => &[&["decode", "modelArtifacts", "prefill", "routing"]],
+                        _ => &[&["apiVersion", "kind", "metadata", "spec"], &["apiVersion", "kind", "metadata", "spec"]],
+                    };
+                    assert_eq!(found, known, "{end:?}: {exported}");
+                }
+                if exporter.executable() {
                     let script = directory.path().join("a.sh");
                     std::fs::write(&script, exported).unwrap();
                     let output = run(&script);

@@ -183,7 +183,7 @@ mod tests {
     #[tokio::test]
     async fn the_folder_has_the_files_and_fields_of_the_runs_document_and_is_read_back() {
         let (report, scored) = (report(), scored());
-        let winner = ExportedTrial { report: &report, scored: &scored, results: None, is_earlier: false };
+        let winner = ExportedTrial::without_results(&report, &scored);
         let memory = GpuMemoryUse { used_mib: 19_344, total_mib: 46_068 };
         let files = RunDirExporter.files(&winner, Some(memory));
         let names: Vec<_> = files.iter().map(|file| file.name.as_str()).collect();
@@ -225,7 +225,7 @@ mod tests {
         let reported = [("output_throughput".to_owned(), 1990.05), ("mean_ttft_ms".to_owned(), 110.09)];
         scored.trial.outcome = Outcome::Measured(Measurement::of_reported(reported.clone().into(), [].into()));
         let files = RunDirExporter
-            .files(&ExportedTrial { report: &report, scored: &scored, results: None, is_earlier: false }, None);
+            .files(&ExportedTrial::without_results(&report, &scored), None);
         assert_eq!(files[1].name, "Qwen2-0.5B_unknown-unknown_unknown.json");
         let json: Json = serde_json::from_str(&files[1].content).unwrap();
         for key in ["input_length", "num_prompts", "successful_requests", "total_input_tokens", "request_throughput"] {
@@ -247,7 +247,7 @@ mod tests {
         for (name, expected) in [("a/b c$(x)/", "b-c--x-"), ("..", "model"), ("/", "model")] {
             report.study.definition["model"] = name.into();
             assert_eq!(
-                model(&ExportedTrial { report: &report, scored: &scored, results: None, is_earlier: false }),
+                model(&ExportedTrial::without_results(&report, &scored)),
                 expected
             );
         }

@@ -25,10 +25,7 @@ impl Exporter for ShellExporter {
         let trial = &winner.scored.trial;
         let mut script = String::from("#!/bin/sh\n");
         // Writing to a string cannot fail.
-        comment(&mut script, &format!("setpoint study {}, trial {}", winner.report.study.name, trial.proposal.number));
-        comment(&mut script, &winner.headline());
-        comment(&mut script, &format!("engine version {}", trial.engine_version.as_deref().unwrap_or("unknown")));
-        for line in winner.evidence() {
+        for line in winner.description() {
             comment(&mut script, &line);
         }
         comment(&mut script, "Further arguments are passed on to the engine, for instance --host 0.0.0.0 --port 8000.");
@@ -53,7 +50,7 @@ impl Exporter for ShellExporter {
 }
 
 /// Writes a comment of one line. Control characters, including line ends, become blanks.
-fn comment(script: &mut String, text: &str) {
+pub(super) fn comment(script: &mut String, text: &str) {
     let _ = writeln!(script, "# {}", without_controls(text));
 }
 
@@ -85,7 +82,7 @@ pub(crate) fn quote(word: &str) -> String {
 }
 
 /// Joins the words with one flag per line, so that two exports can be compared.
-fn lines(words: &[String]) -> String {
+pub(super) fn lines(words: &[String]) -> String {
     let mut text = String::new();
     for (index, word) in words.iter().enumerate() {
         let separator = match index {

@@ -10,7 +10,7 @@ use super::vllm::VllmEngine;
 use crate::config::Config;
 use crate::engine::{
     ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, LaunchSpec, LogReader, MetricsPage, Readiness,
-    RecipeFormat, ServerStarts, SimulatedLaunch, TwinModel,
+    RecipeFormat, ServerStarts, ServingProjects, SimulatedLaunch, TwinModel,
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
@@ -74,6 +74,14 @@ impl Engine for SimEngine {
 
     fn recipes(&self) -> Option<&'static RecipeFormat> {
         VllmEngine.recipes()
+    }
+
+    fn deployed_arguments(&self, arguments: &[String]) -> Vec<String> {
+        process::SimOptions::without_simulation(arguments)
+    }
+
+    fn serving_projects(&self) -> Option<&'static ServingProjects> {
+        VllmEngine.serving_projects()
     }
 
     fn passes_config_file(&self, command: &[String]) -> bool {

@@ -2,6 +2,7 @@
 
 mod compile_key;
 mod config_file;
+mod container;
 mod defaults;
 mod flags;
 mod log;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::compile_key::compile_key;
+use self::container::{PROJECTS, container_image};
 use self::config_file::{inline_config_file, passes_config_file, read_config_file};
 pub use self::defaults::resolve_config;
 pub use self::flags::FLAGS;
@@ -24,7 +26,7 @@ use super::EngineKind;
 use crate::config::Config;
 use crate::engine::{
     ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, LaunchSpec, LogReader, MetricsPage, ModelNameCheck,
-    PreflightProgram, Readiness, RecipeFormat, ServerStarts, TwinModel, python_of,
+    PreflightProgram, Readiness, RecipeFormat, ServerStarts, ServingProjects, TwinModel, python_of,
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
@@ -104,6 +106,14 @@ impl Engine for VllmEngine {
 
     fn recipes(&self) -> Option<&'static RecipeFormat> {
         Some(&recipe_format::RECIPES)
+    }
+
+    fn container_image(&self, reported: &str) -> Option<String> {
+        container_image(reported)
+    }
+
+    fn serving_projects(&self) -> Option<&'static ServingProjects> {
+        Some(&PROJECTS)
     }
 
     fn passes_config_file(&self, command: &[String]) -> bool {

@@ -132,6 +132,11 @@ impl SimOptions {
         })
     }
 
+    /// Returns the arguments without those of the simulation. They stay unchanged if the last one lacks its value.
+    pub(crate) fn without_simulation(arguments: &[String]) -> Vec<String> {
+        Self::split(arguments, |_| false).map_or_else(|_| arguments.to_vec(), |(_, flags)| flags)
+    }
+
     fn set(&mut self, name: &str, value: &str) -> Result<(), Refusal> {
         match name {
             "vllm-version" => self.version = value.parse().map_err(Refusal::usage)?,
