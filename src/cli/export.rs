@@ -10,7 +10,8 @@ use super::folder::write_folder;
 use super::output::{note, print};
 use super::query::{StudyChoice, find_trial, no_winner};
 use crate::export::{
-    DATABASE_EXPORTERS, DatabaseExporter, EXPORTERS, ExportError, ExportedTrial, StudyContent, find, find_database, write_database,
+    DATABASE_EXPORTERS, DatabaseExporter, EXPORTERS, ExportError, ExportedTrial, Exporter, StudyContent, find,
+    find_database, write_database,
 };
 use crate::import::{GpuMemoryUse, MEMORY_FILE, TOTAL_MEMORY};
 use crate::stats::f64_to_u64;
@@ -47,12 +48,7 @@ impl ExportCommand {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
         let report = StudyReport::read(&store, study, 1).await?;
-        if self.image.is_some() && !find(&self.format).is_some_and(|exporter| exporter.has_image()) {
-            let with: Vec<_> = EXPORTERS.iter().filter(|exporter| exporter.has_image()).map(|exporter| exporter.name()).collect();
-            let message = format!("--format {} has no container image", self.format);
-            let hint = format!("omit --image, or choose one of {}", with.join(", "));
-            return Err(CommandFailure::new(USAGE, message).with_hint(hint));
-        }
+        self.check_image()?;
         if let Some(exporter) = find_database(&self.format) {
             return self.write_study(&store, &report, exporter).await;
         }
@@ -129,6 +125,17 @@ impl ExportCommand {
 }
 
 impl ExportCommand {
+    /// Refuses an image for a format without a container.
+    fn check_image(&self) -> Result<(), CommandFailure> {
+        if self.image.is_none() || find(&self.format).is_some_and(Exporter::has_image) {
+            return Ok(());
+        }
+        let containers = EXPORTERS.iter().filter(|exporter| exporter.has_image());
+        let names: Vec<_> = containers.map(|exporter| exporter.name()).collect();
+        let hint = format!("omit --image, or choose one of {}", names.join(", "));
+        Err(CommandFailure::new(USAGE, format!("--format {} has no container image", self.format)).with_hint(hint))
+    }
+
     /// Writes the whole study as the database of another program.
     async fn write_study(
         &self,

@@ -163,7 +163,7 @@ async fn run(cli: Cli) -> Result<(), CommandFailure> {
         Command::Sql(sql) => sql.run(&cli.global).await,
         Command::Importance(importance) => importance.run(&cli.global).await,
         Command::Import(import) => import.run(&cli.global).await,
-        Command::Export(export) => export.run(&cli.global).await,
+        Command::Export(export) => Box::pin(export.run(&cli.global)).await,
         Command::Doctor(doctor) => doctor.run(&cli.global).await,
         Command::Reap(reap) => reap.run(&cli.global).await,
         Command::Sim(sim) => sim.run().await,

@@ -305,7 +305,14 @@ mod tests {
             ..example("chat")
         };
         report.objective.as_mut().unwrap().constraints.push(limit);
-        let winner = ExportedTrial { report: &report, scored: &scored, results: Some(&standing), is_earlier: false, context: None, image: None };
+        let winner = ExportedTrial {
+            report: &report,
+            scored: &scored,
+            results: Some(&standing),
+            is_earlier: false,
+            context: None,
+            image: None,
+        };
         for exporter in EXPORTERS {
             insta::assert_snapshot!(exporter.name(), exporter.export(&winner).unwrap());
         }
@@ -350,7 +357,10 @@ mod tests {
                 .into();
             for exporter in EXPORTERS {
                 let report = example(&text);
-                let trial = ExportedTrial { image: Some("registry/image:1"), ..ExportedTrial::without_results(&report, &hostile) };
+                let trial = ExportedTrial {
+                    image: Some("registry/image:1"),
+                    ..ExportedTrial::without_results(&report, &hostile)
+                };
                 let exported = exporter.export(&trial).unwrap();
                 assert!(!exported.contains(|c| crate::trial::is_control(c) && c != '\n'), "{end:?}: {exported:?}");
                 let is_yaml = exporter.has_image() && !exporter.executable();
@@ -360,7 +370,9 @@ mod tests {
                         "compose" => &[&["name", "services"]],
                         "production-stack" => &[&["servingEngineSpec"]],
                         "llm-d" => &[&["decode", "modelArtifacts", "prefill", "routing"]],
-                        _ => &[&["apiVersion", "kind", "metadata", "spec"], &["apiVersion", "kind", "metadata", "spec"]],
+                        _ => {
+                            &[&["apiVersion", "kind", "metadata", "spec"], &["apiVersion", "kind", "metadata", "spec"]]
+                        }
                     };
                     assert_eq!(found, known, "{end:?}: {exported}");
                 }

@@ -224,8 +224,7 @@ mod tests {
         report.study.definition = serde_json::json!({"model": "org/Qwen2-0.5B"});
         let reported = [("output_throughput".to_owned(), 1990.05), ("mean_ttft_ms".to_owned(), 110.09)];
         scored.trial.outcome = Outcome::Measured(Measurement::of_reported(reported.clone().into(), [].into()));
-        let files = RunDirExporter
-            .files(&ExportedTrial::without_results(&report, &scored), None);
+        let files = RunDirExporter.files(&ExportedTrial::without_results(&report, &scored), None);
         assert_eq!(files[1].name, "Qwen2-0.5B_unknown-unknown_unknown.json");
         let json: Json = serde_json::from_str(&files[1].content).unwrap();
         for key in ["input_length", "num_prompts", "successful_requests", "total_input_tokens", "request_throughput"] {
@@ -246,10 +245,7 @@ mod tests {
         let (mut report, scored) = (report(), scored());
         for (name, expected) in [("a/b c$(x)/", "b-c--x-"), ("..", "model"), ("/", "model")] {
             report.study.definition["model"] = name.into();
-            assert_eq!(
-                model(&ExportedTrial::without_results(&report, &scored)),
-                expected
-            );
+            assert_eq!(model(&ExportedTrial::without_results(&report, &scored)), expected);
         }
     }
 }

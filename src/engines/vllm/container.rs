@@ -50,6 +50,7 @@ pub(super) fn container_image(reported: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engines::vllm::FLAGS;
 
     #[test]
     fn an_image_has_the_release_and_the_device_of_the_measured_build() {
@@ -74,7 +75,7 @@ mod tests {
 
     #[test]
     fn each_key_of_the_chart_belongs_to_a_flag() {
-        let table = super::super::FLAGS.for_version(super::super::FLAGS.newest_release());
+        let table = FLAGS.for_version(FLAGS.newest_release());
         for key in PROJECTS.chart_keys {
             assert!(table.find(key.flag).is_some(), "{}", key.flag);
         }

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::compile_key::compile_key;
-use self::container::{PROJECTS, container_image};
 use self::config_file::{inline_config_file, passes_config_file, read_config_file};
+use self::container::{PROJECTS, container_image};
 pub use self::defaults::resolve_config;
 pub use self::flags::FLAGS;
 use self::log::{VllmLog, diagnose};

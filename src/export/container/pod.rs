@@ -72,9 +72,10 @@ pub(super) fn resources(server: &ExportedServer) -> Option<Json> {
 /// Returns the environment variables. Secrets come first, because later variables and arguments may refer to them.
 pub(super) fn variables(server: &ExportedServer) -> Vec<Json> {
     let secret = server.secret_name();
-    let secrets = server.secrets.iter().map(|name| {
-        json!({"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name}}})
-    });
+    let secrets = server
+        .secrets
+        .iter()
+        .map(|name| json!({"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name}}}));
     let plain = server.env.iter().map(|(name, value)| json!({"name": name, "value": doubled_dollars(value)}));
     secrets.chain(plain).collect()
 }

@@ -55,7 +55,8 @@ impl Exporter for ProductionStackExporter {
             engine[name] = pod::probe(&server, failures, PORT);
         }
         let mut comments = server.comments.clone();
-        comments.push("Values of the chart `vllm-stack` of https://vllm-project.github.io/production-stack:".to_owned());
+        comments
+            .push("Values of the chart `vllm-stack` of https://vllm-project.github.io/production-stack:".to_owned());
         comments.push("helm install NAME vllm/vllm-stack -f THIS-FILE".to_owned());
         comments.extend([server.startup_comment(), server.model_comment("set pvcStorage, such as 50Gi, in modelSpec")]);
         comments.extend(server.secret_comment());

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::word::ServerWord;
 use super::PORT;
+use super::word::ServerWord;
 use crate::config::{Config, Value};
 use crate::engine::{Engine, ServerStarts, is_variable, own_models};
 use crate::engines;
@@ -271,9 +271,8 @@ fn image(
     reported: &str,
 ) -> Result<String, ContainerError> {
     let starts = engine.server_starts();
-    let is_image = |word: &&String| {
-        !word.starts_with(['-', '/', '.']) && starts.is_some_and(|starts| starts.runs_in_image(word))
-    };
+    let is_image =
+        |word: &&String| !word.starts_with(['-', '/', '.']) && starts.is_some_and(|starts| starts.runs_in_image(word));
     let measured = program.iter().find(is_image).cloned();
     let named = winner.image.map(str::to_owned);
     named.or(measured).or_else(|| engine.container_image(reported)).ok_or_else(|| {
@@ -313,7 +312,8 @@ fn without_imported(config: &Config) -> Config {
 /// Returns the variables with their values. Names of secrets are added to `secrets`.
 fn environment(env: &BTreeMap<String, String>, secrets: &mut Vec<String>) -> BTreeMap<String, String> {
     let mut kept = BTreeMap::new();
-    for (name, value) in env.iter().filter(|(name, _)| is_variable(name) && !DEVICE_VARIABLES.contains(&name.as_str())) {
+    for (name, value) in env.iter().filter(|(name, _)| is_variable(name) && !DEVICE_VARIABLES.contains(&name.as_str()))
+    {
         if !value.contains(REDACTED) {
             kept.insert(name.clone(), value.replace('\0', ""));
         } else if !secrets.contains(name) {

@@ -235,7 +235,10 @@ fn a_simulated_launch_with_an_image_has_no_arguments_of_the_simulation() {
     report.study.definition["engine"]["kind"] = "sim".into();
     let exported = ExportedTrial { image: Some("x/y:1"), ..ExportedTrial::without_results(&report, &trial) };
     let text = find("compose").unwrap().export(&exported).unwrap();
-    assert_eq!(read_deployment_text("a.yaml", &text.replace("x/y:1", "vllm/vllm-openai:v1")).unwrap().args, ["--seed", "2"]);
+    assert_eq!(
+        read_deployment_text("a.yaml", &text.replace("x/y:1", "vllm/vllm-openai:v1")).unwrap().args,
+        ["--seed", "2"]
+    );
 }
 
 #[test]
@@ -244,7 +247,9 @@ fn keys_of_an_import_are_no_flags() {
     trial.trial.proposal.config.set("import.device", "h100");
     let values = documents(&export("production-stack", &trial)).remove(0);
     assert_eq!(values["servingEngineSpec"]["modelSpec"][0]["vllmConfig"]["maxNumSeqs"], 8);
-    assert!(!texts(&documents(&export("k8s", &trial))[0]["spec"]["template"]["spec"]["containers"][0]["args"])
-        .iter()
-        .any(|word| word.contains("import")));
+    assert!(
+        !texts(&documents(&export("k8s", &trial))[0]["spec"]["template"]["spec"]["containers"][0]["args"])
+            .iter()
+            .any(|word| word.contains("import"))
+    );
 }
