@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value as Json, json};
 
 use super::word::{ServerWord, doubled_dollars};
-use super::{ExportedServer, HUB_CACHE, PORT, ServedModel};
+use super::{ExportedServer, HUB_CACHE, ModelPlace, PORT};
 use crate::export::{ExportError, ExportedTrial, Exporter, yaml::write_yaml};
 
 pub(in crate::export) struct ComposeExporter;
@@ -77,11 +77,11 @@ fn environment(server: &ExportedServer) -> BTreeMap<&str, Json> {
 /// Returns the mount of the model, or of the cache of downloaded models.
 fn volume(server: &ExportedServer) -> Json {
     match &server.model {
-        ServedModel::Hub(_) => {
+        ModelPlace::Hub(_) => {
             let source = "${HF_HOME:-~/.cache/huggingface}";
             json!({"type": "bind", "source": source, "target": HUB_CACHE, "bind": {"create_host_path": true}})
         }
-        ServedModel::Local(path) => {
+        ModelPlace::Local(path) => {
             let path = doubled_dollars(path);
             json!({"type": "bind", "source": path, "target": path, "read_only": true})
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{ExportedServer, HUB_CACHE, PORT, ServedModel};
+use super::{ExportedServer, HUB_CACHE, ModelPlace, PORT};
 use crate::export::shell::{comment, lines, quote};
 use crate::export::{ExportError, ExportedTrial, Exporter};
 
@@ -71,11 +71,11 @@ fn words(server: &ExportedServer) -> Vec<String> {
 /// Returns the options for the model, or for the cache of downloaded models.
 fn volume(server: &ExportedServer) -> [String; 2] {
     match &server.model {
-        ServedModel::Hub(_) => {
+        ModelPlace::Hub(_) => {
             let source = "${HF_HOME:-$HOME/.cache/huggingface}";
             ["--volume".to_owned(), format!("\"{source}:{HUB_CACHE}\"")]
         }
-        ServedModel::Local(path) => {
+        ModelPlace::Local(path) => {
             let fields = ["type=bind".to_owned(), field("source", path), field("target", path), "readonly".to_owned()];
             ["--mount".to_owned(), quote(&fields.join(","))]
         }

@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use super::word::{ServerWord, doubled_dollars};
-use super::{ContainerError, ExportedServer, HUB_CACHE, ServedModel, pod};
+use super::{ContainerError, ExportedServer, HUB_CACHE, ModelPlace, pod};
 use crate::export::{ExportError, ExportedTrial, Exporter, quote, yaml::write_yaml};
 
 /// The port of an `InferenceService` if it names none.
@@ -45,7 +45,7 @@ impl Exporter for KserveExporter {
         comments.push("Two ways to deploy the same server. Apply one of the two documents.".to_owned());
         let volume = format!("mount a persistent volume at {HUB_CACHE} (InferenceService)");
         comments.extend([server.startup_comment(), server.model_comment(&volume)]);
-        if let ServedModel::Local(path) = &server.model {
+        if let ModelPlace::Local(path) = &server.model {
             let text = format!("In the LLMInferenceService, replace {CLAIM} by a volume claim that contains {path}.");
             comments.push(text);
         }
@@ -118,7 +118,7 @@ fn shell_arguments(server: &ExportedServer) -> String {
 
 fn model_uri(server: &ExportedServer) -> String {
     match &server.model {
-        ServedModel::Hub(name) => format!("hf://{name}"),
-        ServedModel::Local(path) => format!("pvc://{CLAIM}/{}", path.trim_start_matches('/')),
+        ModelPlace::Hub(name) => format!("hf://{name}"),
+        ModelPlace::Local(path) => format!("pvc://{CLAIM}/{}", path.trim_start_matches('/')),
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::{ContainerError, ExportedServer, PORT, ServedModel, pod};
+use super::{ContainerError, ExportedServer, ModelPlace, PORT, pod};
 use crate::export::{ExportError, ExportedTrial, Exporter, yaml::write_yaml};
 
 /// The variable with the token of the hub, and the key of its secret in the chart.
@@ -57,8 +57,8 @@ impl Exporter for LlmDExporter {
 /// Returns the model. The name is that of requests.
 fn artifacts(server: &ExportedServer) -> Json {
     let uri = match &server.model {
-        ServedModel::Hub(name) => format!("hf://{name}"),
-        ServedModel::Local(path) => format!("file://{path}"),
+        ModelPlace::Hub(name) => format!("hf://{name}"),
+        ModelPlace::Local(path) => format!("file://{path}"),
     };
     let mut artifacts = json!({
         "name": literal(server.served_name()),
@@ -78,7 +78,7 @@ fn container(server: &ExportedServer) -> Json {
     // The name that the chart's monitor of pods looks for.
     container["ports"][0]["name"] = "metrics".into();
     container["modelCommand"] = "custom".into();
-    container["mountModelVolume"] = matches!(server.model, ServedModel::Hub(_)).into();
+    container["mountModelVolume"] = matches!(server.model, ModelPlace::Hub(_)).into();
     for variable in container["env"].as_array_mut().into_iter().flatten() {
         if let Some(value) = variable.get_mut("value") {
             *value = value.as_str().map(literal).unwrap_or_default().into();

@@ -20,7 +20,7 @@ pub(super) use llm_d::LlmDExporter;
 pub(super) use production_stack::ProductionStackExporter;
 pub(super) use server::ContainerError;
 
-use server::{ExportedServer, ServedModel};
+use server::{ExportedServer, ModelPlace};
 
 /// The port of the server within its container.
 const PORT: u16 = 8000;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::word::{ServerWord, doubled_dollars};
-use super::{ExportedServer, ServedModel};
+use super::{ExportedServer, ModelPlace};
 
 /// Seconds between two requests of a probe.
 const PERIOD_S: u64 = 10;
@@ -96,12 +96,12 @@ pub(super) fn volume_mounts(server: &ExportedServer) -> Vec<Json> {
 }
 
 pub(super) fn model_volume(server: &ExportedServer) -> Option<Json> {
-    let ServedModel::Local(path) = &server.model else { return None };
+    let ModelPlace::Local(path) = &server.model else { return None };
     Some(json!({"name": MODEL, "hostPath": {"path": path}}))
 }
 
 pub(super) fn model_mount(server: &ExportedServer) -> Option<Json> {
-    let ServedModel::Local(path) = &server.model else { return None };
+    let ModelPlace::Local(path) = &server.model else { return None };
     Some(json!({"name": MODEL, "mountPath": path, "readOnly": true}))
 }
 

@@ -7,6 +7,7 @@ use super::{ContainerError, ExportedServer, PORT, pod};
 use crate::config::{Config, Value};
 use crate::engine::ChartKey;
 use crate::export::{ExportError, ExportedTrial, Exporter, yaml::write_yaml};
+use crate::flag::FlagKind;
 
 /// The flag whose key makes the chart mount shared memory.
 const TENSOR_PARALLEL: &str = "tensor-parallel-size";
@@ -85,16 +86,18 @@ fn arguments(server: &ExportedServer, keys: &[ChartKey]) -> Json {
 /// Returns the values of flags with a key, and the words of the other flags. If the release does not render the
 /// configuration as it was launched, no flag gets a key.
 fn values(server: &ExportedServer, keys: &[ChartKey]) -> (Map<String, Json>, Vec<ServerWord>) {
+    let table = server.engine().flag_table(server.version());
     let (mut values, mut rest) = (Map::new(), Config::new());
     for (name, value) in server.config.iter() {
         let key = keys.iter().find(|key| key.flag == name);
-        match key.and_then(|key| Some((key.key, chart_value(value)?))) {
+        let kind = table.and_then(|table| table.find(name)).map(|flag| flag.kind());
+        match key.and_then(|key| Some((key.key, chart_value(kind?, value)?))) {
             Some((key, value)) => drop(values.insert(key.to_owned(), value)),
             None => rest.set(name, value.clone()),
         }
     }
     let render = |config: &Config| {
-        let words = server.engine().flag_table(server.version())?.render(config).ok()?;
+        let words = table?.render(config).ok()?;
         Some(ServerWord::read_all(&words).0)
     };
     match (render(&server.config), render(&rest)) {
@@ -103,13 +106,17 @@ fn values(server: &ExportedServer, keys: &[ChartKey]) -> (Map<String, Json>, Vec
     }
 }
 
-/// Returns a value as the chart's schema has it: switches, numbers, and words without characters of Kubernetes.
-fn chart_value(value: &Value) -> Option<Json> {
-    match value {
-        Value::Bool(on) => Some((*on).into()),
-        Value::Int(number) => Some((*number).into()),
-        Value::Float(number) => Some((*number).into()),
-        Value::Text(text) => text.bytes().all(|byte| byte.is_ascii_alphanumeric()).then(|| text.as_str().into()),
+/// Returns a value as the chart's schema has it. Other forms of a number, such as `auto`, and words with characters of
+/// Kubernetes have none.
+fn chart_value(kind: FlagKind, value: &Value) -> Option<Json> {
+    match (kind, value) {
+        (FlagKind::Bool, Value::Bool(on)) => Some((*on).into()),
+        (FlagKind::Int | FlagKind::Float, Value::Int(number)) => Some((*number).into()),
+        (FlagKind::Float, Value::Float(number)) => Some((*number).into()),
+        (FlagKind::Enum | FlagKind::String, Value::Text(text)) => {
+            text.bytes().all(|byte| byte.is_ascii_alphanumeric()).then(|| text.as_str().into())
+        }
+        _ => None,
     }
 }
 
@@ -123,7 +130,18 @@ fn divide_image(image: &str) -> (&str, &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::divide_image;
+    use super::*;
+
+    #[test]
+    fn a_value_of_another_form_has_no_key_in_the_chart() {
+        let value = |kind, value: Value| chart_value(kind, &value);
+        assert_eq!(value(FlagKind::Int, 8_i64.into()), Some(8.into()));
+        assert_eq!(value(FlagKind::Int, "auto".into()), None);
+        assert_eq!(value(FlagKind::Float, 1_i64.into()), Some(1.into()));
+        assert_eq!(value(FlagKind::Enum, "auto".into()), Some("auto".into()));
+        assert_eq!(value(FlagKind::Enum, "$(X)".into()), None);
+        assert_eq!(value(FlagKind::Bool, false.into()), Some(false.into()));
+    }
 
     #[test]
     fn an_image_is_divided_at_its_tag() {

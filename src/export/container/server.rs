@@ -64,7 +64,7 @@ impl ContainerError {
 
 /// The model of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ServedModel {
+pub(super) enum ModelPlace {
     /// The name of a model on the hub.
     Hub(String),
     /// A directory or file of the host.
@@ -81,7 +81,7 @@ pub(super) struct ExportedServer {
     pub image: String,
     /// The program in the image with its subcommand.
     pub program: &'static [&'static str],
-    pub model: ServedModel,
+    pub model: ModelPlace,
     /// The flags of the configuration, as words.
     pub flags: Vec<ServerWord>,
     /// The study's own arguments, without an address.
@@ -128,8 +128,8 @@ impl ExportedServer {
         let env = environment(&trial.launch.env, &mut secrets);
         let gpus = gpus(winner, &*engine, &words, &effective);
         let model = match words.model.replace('\0', "") {
-            path if is_path(&path) => ServedModel::Local(path),
-            name => ServedModel::Hub(name),
+            path if is_path(&path) => ModelPlace::Local(path),
+            name => ModelPlace::Hub(name),
         };
         let budget = startup_budget_s(trial.startup_s, &model);
         let mut server = Self {
@@ -167,7 +167,7 @@ impl ExportedServer {
     /// Returns the name of the served model as the engine gets it.
     pub(super) fn model_word(&self) -> &str {
         match &self.model {
-            ServedModel::Hub(name) | ServedModel::Local(name) => name,
+            ModelPlace::Hub(name) | ModelPlace::Local(name) => name,
         }
     }
 
@@ -199,8 +199,8 @@ impl ExportedServer {
     pub(super) fn startup_comment(&self) -> String {
         let budget = self.startup_budget_s;
         let download = match self.model {
-            ServedModel::Hub(_) => format!(" and {} minutes to download the model", DOWNLOAD_S / 60),
-            ServedModel::Local(_) => String::new(),
+            ModelPlace::Hub(_) => format!(" and {} minutes to download the model", DOWNLOAD_S / 60),
+            ModelPlace::Local(_) => String::new(),
         };
         match self.startup_s {
             Some(measured) => format!(
@@ -215,8 +215,8 @@ impl ExportedServer {
     /// Returns the comment on the model's files in a cluster. `volume` is the place for a volume with downloaded models.
     pub(super) fn model_comment(&self, volume: &str) -> String {
         match &self.model {
-            ServedModel::Hub(_) => format!("Each new pod downloads the model. To keep it, {volume}."),
-            ServedModel::Local(path) => format!(
+            ModelPlace::Hub(_) => format!("Each new pod downloads the model. To keep it, {volume}."),
+            ModelPlace::Local(path) => format!(
                 "The model is the directory {path} of the node (hostPath). Replace the volume `model` if the model is \
                  elsewhere.",
             ),
@@ -333,10 +333,10 @@ fn gpus(winner: &ExportedTrial<'_>, engine: &dyn Engine, words: &LaunchWords<'_>
     engine.rules().map_or(1, |rules| rules.devices_needed(effective))
 }
 
-fn startup_budget_s(measured: Option<f64>, model: &ServedModel) -> u64 {
+fn startup_budget_s(measured: Option<f64>, model: &ModelPlace) -> u64 {
     let Some(measured) = measured else { return DEFAULT_STARTUP_S };
     let start = f64_to_u64((measured * STARTUP_FACTOR).ceil()).max(MIN_STARTUP_S);
-    start + if matches!(model, ServedModel::Hub(_)) { DOWNLOAD_S } else { 0 }
+    start + if matches!(model, ModelPlace::Hub(_)) { DOWNLOAD_S } else { 0 }
 }
 
 /// Returns a name for objects of Kubernetes: lower-case letters, digits and dashes, with a letter at its begin.
@@ -388,8 +388,8 @@ mod tests {
 
     #[test]
     fn a_start_gets_three_times_its_time_and_the_download() {
-        let hub = ServedModel::Hub(String::new());
-        let local = ServedModel::Local(String::new());
+        let hub = ModelPlace::Hub(String::new());
+        let local = ModelPlace::Local(String::new());
         let budgets = [Some(31.5), Some(200.2), None].map(|measured| startup_budget_s(measured, &local));
         assert_eq!(budgets, [300, 601, DEFAULT_STARTUP_S]);
         assert_eq!(startup_budget_s(Some(200.2), &hub), 2401);

@@ -1,4 +1,4 @@
-//! Tests of the formats of containers: what is written is read back.
+//! Tests of the formats of containers: the written server is read back.
 
 use std::collections::BTreeMap;
 
