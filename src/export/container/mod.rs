@@ -1,5 +1,6 @@
 //! Formats that start the server in a container. All of them write one [`ExportedServer`].
 
+mod comments;
 mod compose;
 mod docker;
 mod kserve;

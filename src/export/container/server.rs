@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::PORT;
 use super::word::ServerWord;
-use crate::config::{Config, Value};
-use crate::engine::{Engine, ServerStarts, is_variable, own_models};
+use crate::config::Config;
+use crate::engine::{Engine, is_variable};
 use crate::engines;
 use crate::export::ExportedTrial;
 use crate::facts::{Device, EngineVersion, parse_reported_release};
@@ -14,13 +14,13 @@ use crate::stats::f64_to_u64;
 use crate::trial::{LaunchWords, REDACTED};
 
 /// The start-up may take this many times as long as the measured one.
-const STARTUP_FACTOR: f64 = 3.0;
+pub(super) const STARTUP_FACTOR: f64 = 3.0;
 
 /// The shortest allowed start-up, in seconds.
-const MIN_STARTUP_S: u64 = 300;
+pub(super) const MIN_STARTUP_S: u64 = 300;
 
 /// The time for the download of a model from the hub, in seconds. It is not part of a measured start-up.
-const DOWNLOAD_S: u64 = 1800;
+pub(super) const DOWNLOAD_S: u64 = 1800;
 
 /// The allowed start-up in seconds if none was measured.
 const DEFAULT_STARTUP_S: u64 = 3600;
@@ -100,7 +100,8 @@ pub(super) struct ExportedServer {
     pub shared_memory_gib: u64,
     /// The longest start-up that is not a failure, in seconds.
     pub startup_budget_s: u64,
-    startup_s: Option<f64>,
+    /// The measured start-up, in seconds.
+    pub startup_s: Option<f64>,
     /// The comments at the top of a file.
     pub comments: Vec<String>,
 }
@@ -195,71 +196,8 @@ impl ExportedServer {
         self.effective.get_i64(flag).unwrap_or(1)
     }
 
-    /// Returns the comment on the allowed start-up.
-    pub(super) fn startup_comment(&self) -> String {
-        let budget = self.startup_budget_s;
-        let download = match self.model {
-            ModelPlace::Hub(_) => format!(" and {} minutes to download the model", DOWNLOAD_S / 60),
-            ModelPlace::Local(_) => String::new(),
-        };
-        match self.startup_s {
-            Some(measured) => format!(
-                "The start-up took {measured:.1} s when measured. The startup probe allows {budget} s: {STARTUP_FACTOR} \
-                 times that, at least {MIN_STARTUP_S} s,{download}.",
-            )
-            .replace(",.", "."),
-            None => format!("The start-up was not measured. The startup probe allows {budget} s."),
-        }
-    }
-
-    /// Returns the comment on the model's files in a cluster. `volume` is the place for a volume with downloaded models.
-    pub(super) fn model_comment(&self, volume: &str) -> String {
-        match &self.model {
-            ModelPlace::Hub(_) => format!("Each new pod downloads the model. To keep it, {volume}."),
-            ModelPlace::Local(path) => format!(
-                "The model is the directory {path} of the node (hostPath). Replace the volume `model` if the model is \
-                 elsewhere.",
-            ),
-        }
-    }
-
-    /// Returns the comment on the secrets that must exist in a cluster, and the name of their object.
-    pub(super) fn secret_comment(&self) -> Option<String> {
-        let literals: Vec<_> = self.secrets.iter().map(|name| format!("--from-literal={name}=\"${name}\"")).collect();
-        let create = || {
-            let name = self.secret_name();
-            format!("Secrets were not stored. Create them: kubectl create secret generic {name} {}", literals.join(" "))
-        };
-        (!literals.is_empty()).then(create)
-    }
-
     pub(super) fn secret_name(&self) -> String {
         format!("{}-secrets", self.name)
-    }
-
-    /// Returns remarks on parts of the launch that a container lacks.
-    fn remarks(&self, env: &BTreeMap<String, String>, program: &[String], starts: &ServerStarts) -> Vec<String> {
-        let mut remarks = Vec::new();
-        let wrapper = starts.find(program).map_or(program, |server| &program[..server.start]);
-        if !wrapper.is_empty() && self.engine.runs_model() {
-            let words: Vec<_> = wrapper.iter().map(|word| crate::export::quote(word)).collect();
-            remarks.push(format!("Measured through a wrapper, which is not part of this file: {}", words.join(" ")));
-        }
-        for name in env.keys().filter(|name| !is_variable(name)) {
-            remarks.push(format!("Omitted, because this is no name of a variable: {name}"));
-        }
-        let texts = self.effective.iter().filter_map(|(_, value)| match value {
-            Value::Text(text) => Some(text.clone()),
-            _ => None,
-        });
-        let values = texts.chain(own_models(&self.effective, &Config::new())).chain(self.env.values().cloned());
-        let mut paths: Vec<_> = values.filter(|value| value.starts_with('/')).collect();
-        paths.sort();
-        paths.dedup();
-        if !paths.is_empty() {
-            remarks.push(format!("Not in the image, so that they must be mounted or replaced: {}", paths.join(", ")));
-        }
-        remarks
     }
 }
 
