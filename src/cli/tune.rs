@@ -10,23 +10,25 @@ use super::failure::{
     CommandFailure, ENGINE_NEVER_HEALTHY, INTERRUPTED, NO_VALID_MEASUREMENT, NOTHING_FEASIBLE, USAGE,
 };
 use super::init::{RequestOptions, compose, prepare};
-use super::output::{note, print};
+use super::output::{layout_of, note, print, print_styled};
 use super::progress::ProgressLine;
 use super::query::no_winner;
 use super::{GlobalOptions, LogFormat, parse_duration, signal};
 use crate::config::Config;
 use crate::deployment::{Deployment, read_deployment};
 use crate::execution::{ExecutionEnvironment, ReleaseSource, detect};
-use crate::export::quote;
+use crate::export::{deployed_command, quote};
 use crate::facts::EngineVersion;
 use crate::init::{DeployedFlags, InitError};
 use crate::job::{Job, repetition_warning, unknown_sampler};
-use crate::report::{findings_lines, incidents_line};
+use crate::report::{CardCommands, card_text, incidents_line};
 use crate::sampler::{self, KnownOutcome, PastTrial, Suggestion};
 use crate::store::{Store, Study, database_path};
-use crate::study_report::{FurthestPhase, NoWinner, StudyReport};
+use crate::study_report::{FurthestPhase, NoWinner, StudyCost, StudyReport};
 use crate::trial::redact;
-use crate::tuner::{RuleVerdicts, Slots, StopRequest, StudyEnding, TuneError, Tuner, preflight_setup, read_priors};
+use crate::tuner::{
+    RuleVerdicts, Slots, StopRequest, StudyEnding, TuneError, Tuner, estimate, preflight_setup, read_priors,
+};
 
 #[derive(Debug, Args)]
 pub(super) struct TuneCommand {
@@ -130,28 +132,12 @@ impl TuneCommand {
         let notes = adopt_deployment(&mut job, deployment.as_ref(), installed.version)?;
         job.check_release(installed.version)?;
         let progress = Arc::new(ProgressLine::new(global, &job));
+        show_baselines(&progress, &job, &installed);
+        prepare_progress(&progress, &job, &installed, &slots, &store).await?;
         for text in &notes {
             progress.note(text);
         }
-        for left_out in job.workload.source.left_out() {
-            progress.note(&format!("the workload's file: left out {} {}", left_out.rows, left_out.reason));
-        }
-        if let Some(warning) = repetition_warning(&job.load.plan(job.seed), &*job.workload.source) {
-            progress.note(&format!("the workload: {warning}"));
-        }
-        if installed.assumed {
-            progress.note(&format!(
-                "the engine's release is unknown, flags are checked as for {}; set engine.version if it differs",
-                installed.version
-            ));
-        }
-        slots.describe().iter().for_each(|slots| progress.note(slots));
-        if let Some(reason) = &installed.detection_error {
-            progress.note(&format!("the GPUs are unknown, so rules about them are skipped: {reason}"));
-        }
-        for notice in &installed.gpu_notices {
-            progress.note(notice);
-        }
+        note_conditions(&progress, &job, &installed, &slots);
         // The first signal ends the study in order, the second one at once.
         let stop = signal::watch_signals(StopRequest::No, |stop| {
             *stop = if *stop == StopRequest::No { StopRequest::Graceful } else { StopRequest::Immediate }
@@ -181,6 +167,7 @@ impl TuneCommand {
                         installed.version
                     ));
                     installed.adopt(version, ReleaseSource::FirstServer);
+                    show_baselines(&progress, &job, &installed);
                     job.check_release(version)?;
                     job.budget.time = time.map(|time| time.saturating_sub(begin.elapsed()));
                 }
@@ -198,7 +185,7 @@ impl TuneCommand {
             _ => Ok(()),
         };
         let conclusion = match conclusion {
-            Ok(()) => print_findings(global, &store, &summary.study).await,
+            Ok(()) => print_findings(global, &store, &summary.study, &job).await,
             untried => untried,
         };
         store.close().await;
@@ -218,6 +205,56 @@ fn adopt_deployment(
     job.deployment = Some(flags.first_point(deployment));
     let notes = deployment.notes.iter().chain(&flags.notes).map(|note| format!("deployment: {note}"));
     Ok(std::iter::once(format!("today's deployment: {}", deployment.source)).chain(notes).collect())
+}
+
+/// Notes the properties of the workload and of the machine that the user should know before the run.
+fn note_conditions(progress: &ProgressLine, job: &Job, installed: &ExecutionEnvironment, slots: &Slots) {
+    for left_out in job.workload.source.left_out() {
+        progress.note(&format!("the workload's file: left out {} {}", left_out.rows, left_out.reason));
+    }
+    if let Some(warning) = repetition_warning(&job.load.plan(job.seed), &*job.workload.source) {
+        progress.note(&format!("the workload: {warning}"));
+    }
+    if installed.assumed {
+        progress.note(&format!(
+            "the engine's release is unknown, flags are checked as for {}; set engine.version if it differs",
+            installed.version
+        ));
+    }
+    slots.describe().iter().for_each(|slots| progress.note(slots));
+    if let Some(reason) = &installed.detection_error {
+        progress.note(&format!("the GPUs are unknown, so rules about them are skipped: {reason}"));
+    }
+    for notice in &installed.gpu_notices {
+        progress.note(notice);
+    }
+}
+
+/// Gives the display the baselines of its rows: the engine's defaults and today's deployment. They depend on the
+/// engine's release.
+fn show_baselines(progress: &ProgressLine, job: &Job, installed: &ExecutionEnvironment) {
+    let search = job.search(installed.version, installed.device, installed.host);
+    let defaults = job.default_values(installed.version, installed.device, installed.host);
+    progress.set_baselines(defaults, search.deployment());
+}
+
+/// Gives the display the results of earlier runs and, for a live line, the expected times of a launch.
+async fn prepare_progress(
+    progress: &ProgressLine,
+    job: &Job,
+    installed: &ExecutionEnvironment,
+    slots: &Slots,
+    store: &Store,
+) -> Result<(), CommandFailure> {
+    if let Some(study) = store.study(&job.name).await?
+        && let Some(baseline) = store.baseline(&study).await?
+    {
+        progress.set_baseline(baseline.value);
+    }
+    if progress.is_live() {
+        progress.set_estimate(&estimate(job, installed, slots, None, Some(store)).await?);
+    }
+    Ok(())
 }
 
 /// Returns the command's result. `conclusion` is the result of printing the findings.
@@ -253,24 +290,29 @@ async fn untried(store: &Store, study: &Study, time: Duration) -> Result<Option<
     }))
 }
 
-/// Prints the best configuration, its gain, and the command that exports it. Fails if there is no best configuration.
-async fn print_findings(global: &GlobalOptions, store: &Store, study: &Study) -> Result<(), CommandFailure> {
+/// Prints the card of the study. Fails if there is no best configuration.
+async fn print_findings(global: &GlobalOptions, store: &Store, study: &Study, job: &Job) -> Result<(), CommandFailure> {
     let report = StudyReport::read(store, study.clone(), 1).await?;
-    if report.winner().is_none() {
+    let Some(winner) = report.winner() else {
         return Err(match NoWinner::read(store, &report).await? {
             NoWinner::Unmeasured { failed, furthest } if failed > 0 => nothing_measured(study, failed, furthest),
             reason => no_winner(study, &reason),
         });
-    }
-    let mut lines = findings_lines(&report);
-    let database = if global.db == "setpoint.db" { String::new() } else { format!(" --db {}", quote(&global.db)) };
+    };
     let program = std::env::args().next().unwrap_or_else(|| "setpoint".to_owned());
-    lines.push(format!(
-        "export it: {} export --format sh --study {}{database} -o serve.sh",
-        quote(&program),
-        study.name
-    ));
-    print(&lines.join("\n"))
+    let mut export = vec![quote(&program)];
+    export.extend(["export", "--format", "sh", "--study"].map(str::to_owned));
+    export.push(quote(&study.name));
+    if global.db != "setpoint.db" {
+        export.extend(["--db".to_owned(), quote(&global.db)]);
+    }
+    export.extend(["-o", "serve.sh"].map(str::to_owned));
+    let launch = &winner.results.ranked.first.trial.launch;
+    // A shell treats `NAME=value` as a variable only if the name is not quoted.
+    let variables = launch.env.iter().map(|(name, value)| format!("{name}={}", quote(value)));
+    let launch = variables.chain(deployed_command(launch).iter().map(|word| quote(word))).collect();
+    let cost = StudyCost::read(store, study, !job.engine.engine.runs_model()).await?;
+    print_styled(&card_text(&report, &cost, &CardCommands { launch, export }, layout_of(&console::Term::stdout())))
 }
 
 /// Returns the failure of a study whose launches all failed. `failed` is their number.

@@ -13,6 +13,7 @@ use crate::import::GpuMemoryUse;
 use crate::report::{deployment_gain_text, deployment_text, expectation, gain_text, value_text};
 use crate::store::{RankedConfiguration, ScoredTrial};
 use crate::study_report::{ConfigurationResults, StudyReport};
+use crate::trial::LaunchCommand;
 
 use container::ContainerError;
 pub(crate) use database::{DATABASE_EXPORTERS, DatabaseExporter, StudyContent, find_database, write_database};
@@ -119,17 +120,8 @@ pub(crate) fn find(name: &str) -> Option<&'static dyn Exporter> {
 }
 
 impl ExportedTrial<'_> {
-    /// Returns the command without the host and port of the trial. The exported server listens on the engine's default
-    /// address, or on the one in the caller's arguments.
     fn command(&self) -> &[String] {
-        let launch = &self.scored.trial.launch;
-        let Some(words) = launch.words() else { return without_address(&launch.command) };
-        // The address stays if another word contains the port, as for a wrapper that forwards it.
-        let port = words.address.last();
-        let others = || words.program.iter().chain(words.flags).chain(words.arguments);
-        let is_used = port.is_some_and(|port| others().any(|word| word.contains(port.as_str())));
-        let address = if is_used { 0 } else { words.address.len() };
-        &launch.command[..launch.command.len() - address]
+        deployed_command(&self.scored.trial.launch)
     }
 
     /// Returns the comments at the top of a file, a line each: study, trial, measurements, release and evidence.
@@ -199,6 +191,19 @@ impl ExportedTrial<'_> {
         }
         lines
     }
+}
+
+/// Returns the command without the host and port of the trial. The exported server listens on the engine's default
+/// address, or on the one in the caller's arguments.
+#[must_use]
+pub(crate) fn deployed_command(launch: &LaunchCommand) -> &[String] {
+    let Some(words) = launch.words() else { return without_address(&launch.command) };
+    // The address stays if another word contains the port, as for a wrapper that forwards it.
+    let port = words.address.last();
+    let others = || words.program.iter().chain(words.flags).chain(words.arguments);
+    let is_used = port.is_some_and(|port| others().any(|word| word.contains(port.as_str())));
+    let address = if is_used { 0 } else { words.address.len() };
+    &launch.command[..launch.command.len() - address]
 }
 
 /// Returns a command of unknown parts without `--host H --port P` at its end. The address stays if another word contains

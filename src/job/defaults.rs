@@ -1,9 +1,21 @@
 //! Values of the parameters that a configuration leaves to the engine. Without them a model of the measurements could
 //! not place the engine's defaults, which are always measured first.
 
+use super::Job;
 use crate::config::{Config, Value};
+use crate::facts::{Device, EngineVersion, HostLimits};
 use crate::rule::Facts;
 use crate::space::{Domain, Space};
+
+impl Job {
+    /// Returns the values that the engine of this release chooses for the space's parameters on this device. Unknown
+    /// values are left out.
+    #[must_use]
+    pub fn default_values(&self, version: EngineVersion, device: Device, host: HostLimits) -> Config {
+        let arguments = self.engine.arguments(version);
+        resolve(self.search_space(), &arguments, &self.facts(version, device, host))
+    }
+}
 
 /// Returns the values that the engine chooses for the space's parameters, in the types of their domains. Unknown values
 /// are left out. The launch in question sets only the fixed flags and `arguments`.

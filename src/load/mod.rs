@@ -23,6 +23,7 @@ mod ladder;
 mod lag;
 #[cfg(test)]
 mod misbehaving;
+mod output_rate;
 mod plan;
 mod processor;
 mod protocol;
@@ -59,6 +60,7 @@ pub use record::{ClientUse, LoadRun, RequestError, RequestRecord, RunEnd, Warmup
 pub(crate) use clock::nanos;
 pub(crate) use feed::{SessionRange, TakenRequest, UserProgress};
 pub(crate) use ladder::{LadderStep, LoadLadder, LoadRange};
+pub(crate) use output_rate::OutputRate;
 pub(crate) use run::{check, due, measured, warmup, warmup_places};
 pub(crate) use schedule::{LoadSchedule, NextSend, RequestInstants, ScheduledTurn};
 

@@ -14,10 +14,14 @@ pub(crate) fn outcome(measurement: Measurement, run: &LoadRun, max_error_rate: f
         return Outcome::Measured(measurement);
     }
     let first = run.records.iter().find_map(|record| record.result.as_ref().err());
-    let first = first.map_or_else(|| "no request ended".to_owned(), ToString::to_string);
-    let message = format!(
-        "{failures} of {total} requests failed, more than the allowed share of {max_error_rate}; first error: {first}"
-    );
+    let message = if let Some(first) = first {
+        format!(
+            "{failures} of {total} requests failed, more than the allowed share of {max_error_rate}; first error: {first}"
+        )
+    } else {
+        let window = run.ended.saturating_duration_since(run.began).as_secs_f64();
+        format!("no request completed in the measurement window of {window:.1} s: make it longer or the load lower")
+    };
     Outcome::Failed(Failure { kind: FailureKind::RequestErrors, message })
 }
 
@@ -35,11 +39,12 @@ mod tests {
             outcome(Measurement { completed, ..Measurement::default() }, &run(records), 0.2)
         };
         assert!(matches!(of(2, 8), Outcome::Measured(_)));
-        for (failed, completed, first) in [(3, 7, "connection lost: gone"), (0, 0, "no request ended")] {
-            let message =
-                format!("{failed} of 10 requests failed, more than the allowed share of 0.2; first error: {first}");
-            let failure = Failure { kind: FailureKind::RequestErrors, message };
-            assert_eq!(of(failed, completed), Outcome::Failed(failure));
-        }
+        let lost = "3 of 10 requests failed, more than the allowed share of 0.2; first error: connection lost: gone";
+        let failure =
+            |message: &str| Outcome::Failed(Failure { kind: FailureKind::RequestErrors, message: message.to_owned() });
+        assert_eq!(of(3, 7), failure(lost));
+        let none = "no request completed in the measurement window of 0.1 s: make it longer or the load lower";
+        assert_eq!(of(0, 0), failure(none));
+        assert_eq!(outcome(Measurement::default(), &run(Vec::new()), 0.2), failure(&none.replace("0.1", "0.0")));
     }
 }

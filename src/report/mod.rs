@@ -20,6 +20,7 @@ mod sql;
 mod study;
 mod table;
 mod telemetry;
+mod terminal;
 
 pub(crate) use bench::{BENCH_FORMATS, BenchResult, BenchRuns, benchmark_json};
 pub(crate) use comparison::{comparison_csv, comparison_json, comparison_text};
@@ -38,6 +39,7 @@ pub(crate) use placement::placement_text;
 pub(crate) use predict::{PredictedConfiguration, Predictions, predictions_json, predictions_page, predictions_text};
 pub(crate) use sql::{sql_csv, sql_json, sql_table};
 pub(crate) use startup::startup_text;
-pub(crate) use study::{best_json, best_text, findings_lines, incidents_line};
+pub(crate) use study::{best_json, best_text, incidents_line};
 pub(crate) use table::{incidents_text, number, show_text, spaces_table, studies_table};
 pub(crate) use telemetry::{telemetry_json, telemetry_text};
+pub(crate) use terminal::{CardCommands, ShortFlagNames, TextLayout, TrialRows, card_text, wrap_text};

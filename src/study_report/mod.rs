@@ -3,6 +3,7 @@
 
 mod comparison;
 mod configuration_results;
+mod cost;
 mod deployment;
 mod gain;
 mod listing;
@@ -20,6 +21,9 @@ use crate::store::{
 
 pub(crate) use comparison::{ComparedMetric, ComparedSide, ConfigurationComparison, Significance};
 pub(crate) use configuration_results::{ConfigurationResults, MetricSpread};
+pub(crate) use cost::StudyCost;
+#[cfg(test)]
+pub(crate) use cost::StudyGpus;
 pub(crate) use deployment::{DeploymentOutcome, DeploymentStatus};
 pub(crate) use gain::{Gain, GainDoubt};
 pub(crate) use listing::{ListError, ListOptions, TrialCell, TrialColumn, TrialList};

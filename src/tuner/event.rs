@@ -43,9 +43,11 @@ pub enum TunerEvent {
     Notice {
         text: String,
     },
-    /// The engine's preflight is not available or not trusted.
+    /// The engine's preflight has not answered, or is not trusted.
     Preflight {
         text: String,
+        /// Whether it is not asked again in this run.
+        is_final: bool,
     },
     /// Memory of a device is still in use after a launch, or too little of it is free before one.
     MemoryHeld {
@@ -120,11 +122,13 @@ pub enum TunerEvent {
     },
     /// Launches failed too often because of the environment. The run ends.
     Paused(Box<RetryPause>),
-    /// Progress of the present phase: the number of requests that have ended.
+    /// Progress of the present phase: the number of requests that have ended. `total` is 0 if it is not known.
     Progress {
         number: u32,
         done: usize,
         total: usize,
+        /// The recent output of the server, once it is known.
+        tokens_per_s: Option<f64>,
     },
     /// A trial has its outcome and is stored. `best` is the best feasible value by then. `improves` is set if this
     /// trial is the first one of the best configuration. `launched` is the number of finished trials that count for the

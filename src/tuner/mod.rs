@@ -46,7 +46,7 @@ use crate::preflight;
 use crate::server::LeftBehind;
 use crate::store::{Store, StoreError, Study};
 
-pub use estimate::{FigureSource, StudyEstimate, estimate};
+pub use estimate::{FigureSource, FinishedLaunches, StudyEstimate, estimate};
 pub use event::{BudgetPlan, EventObserver, StudyEnding, TrialPhase, TunerEvent, remaining_gain_text};
 pub use launcher::{PauseEvidence, RetryPause, command_line};
 pub use lock::{LockError, StudyLock, holder};

@@ -192,7 +192,7 @@ fn a_killed_tuner_takes_its_preflight_with_it() {
     let workplace = Workplace::new();
     let Some(_) = fake_engine(&workplace) else { return };
     workplace.write("study.toml", &study(&workplace));
-    let mut tuner = workplace.start(&["tune", "study.toml"]);
+    let mut tuner = workplace.start(&["tune", "study.toml", "--verbose"]);
     workplace.wait_for("trial 1: launching");
     tuner.kill().unwrap();
     tuner.wait().unwrap();

@@ -78,13 +78,14 @@ fn defaults_that_a_rule_rejects_are_stored_with_the_reason_and_cost_no_budget() 
     assert_eq!(trials[0]["reason"], reason);
     assert!(trials[0]["command"].to_string().contains("\"--max-num-seqs\",\"20000\""), "{}", trials[0]);
     assert!(trials[0]["log"].is_null());
-    assert!(tuned.stderr.contains("trial 0: rejected before launch, R2"), "{}", tuned.stderr);
+    assert!(tuned.stderr.contains("\n    0   engine's defaults: rejected before launch, R2: "), "{}", tuned.stderr);
+    assert!(tuned.stderr.contains(&format!("\ntrial 0: rejected before launch, R2: {reason}\n")), "{}", tuned.stderr);
 }
 
 #[test]
 fn the_winner_and_the_defaults_are_measured_again_at_the_end_and_judged_by_their_means() {
     let workplace = Workplace::with_study(&study_with("", "trials = 10"));
-    let tuned = workplace.run(&["tune", "study.toml"]);
+    let tuned = workplace.run(&["tune", "study.toml", "--verbose"]);
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
     assert!(tuned.stderr.contains("launching again, to confirm,"), "{}", tuned.stderr);
     let trials: Vec<_> = workplace.trials().into_iter().filter(|trial| trial["state"] == "measured").collect();
@@ -130,11 +131,16 @@ fn a_space_without_valid_configurations_ends_with_exit_code_4_and_names_the_rule
     let workplace = Workplace::with_study(&fast_study().replace("max-model-len = 2048", "max-model-len = 99999"));
     let tuned = workplace.run(&["tune", "study.toml", "--verbose"]);
     assert_eq!(tuned.code, Some(4), "{}", tuned.stderr);
-    assert!(tuned.stderr.contains("trial 0: checking\ntrial 0: rejected"), "{}", tuned.stderr);
+    let (_, checked) = tuned.stderr.rsplit_once("\ntrial 0: checking\n").unwrap();
+    let lines: Vec<_> = checked.lines().collect();
+    // The first row is below the explanation of the rows and their header. The whole cause follows.
+    let row =
+        "    0   engine's defaults: rejected before launch, R11: User-specified max_model_len (99999) is greater than";
+    assert!(lines.len() > 3 && lines[2].starts_with(row), "{}", tuned.stderr);
+    let cause = "trial 0: rejected before launch, R11: User-specified max_model_len (99999) is greater than";
+    assert!(lines[3].starts_with(cause), "{}", tuned.stderr);
     let error = "error: no configuration of the space passes the rules: R11 100.0 %, R2 6.7 %; for instance User";
     assert!(tuned.stderr.contains(error), "{}", tuned.stderr);
-    let rejection = "rejected before launch, R11: User-specified max_model_len (99999) is greater than";
-    assert!(tuned.stderr.contains(rejection), "{}", tuned.stderr);
     let trials = workplace.trials();
     assert_eq!((trials.len(), &trials[0]["state"]), (1, &"rejected".into()));
 }

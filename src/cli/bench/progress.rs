@@ -9,9 +9,8 @@ use serde_json::json;
 
 use crate::cli::GlobalOptions;
 use crate::cli::progress::{ProgressMode, write_json, write_line};
-use crate::load::{LoadEvent, LoadPhase, ObserverTick};
+use crate::load::{LoadEvent, LoadPhase, ObserverTick, OutputRate};
 use crate::report::number;
-use crate::stats::to_f64;
 
 /// Intervals of the live line, of plain lines and of JSON lines.
 const LIVE_INTERVAL: Duration = Duration::from_millis(100);
@@ -32,26 +31,8 @@ struct LoadProgress {
     ttft: (Duration, u32),
     tick: ObserverTick,
     began: Option<Instant>,
-    /// Content chunks per second over the last second. The line shows them as tokens.
-    speed: RecentRate,
-}
-
-/// A rate over about one second.
-#[derive(Clone, Copy, Debug, Default)]
-struct RecentRate {
-    /// Time and count at the last update.
-    since: (Duration, u64),
-    per_s: f64,
-}
-
-impl RecentRate {
-    fn follow(&mut self, at: Duration, count: u64) {
-        let passed = at.saturating_sub(self.since.0).as_secs_f64();
-        if passed >= 1.0 {
-            let gained = to_f64(count.saturating_sub(self.since.1));
-            (self.per_s, self.since) = (gained / passed, (at, count));
-        }
-    }
+    /// The output over the last second.
+    speed: OutputRate,
 }
 
 impl LiveCounts {
@@ -80,12 +61,10 @@ impl LiveCounts {
                     state.ttft.1 += 1;
                 }
             }
-            LoadEvent::Tick(tick) => {
-                state.tick = *tick;
-                state.speed.follow(tick.at, tick.chunks);
-            }
+            LoadEvent::Tick(tick) => state.tick = *tick,
             LoadEvent::WarmupTick(_) => {}
         }
+        state.speed.follow(event);
     }
 }
 
@@ -110,8 +89,13 @@ impl LoadProgress {
             parts.push(format!("{} failed", self.failed));
         }
         if self.phase == Some(LoadPhase::Measure) {
-            if self.speed.per_s > 0.0 {
-                parts.push(format!("{} tok/s", number(self.speed.per_s)));
+            match self.speed.tokens_per_s() {
+                Some(tokens) => parts.push(format!("{} tok/s", number(tokens))),
+                // No request has ended yet, so the number of tokens in a chunk is not known.
+                None if self.speed.chunks_per_s() > 0.0 => {
+                    parts.push(format!("{} chunks/s", number(self.speed.chunks_per_s())));
+                }
+                None => {}
             }
             parts.push(format!("{} in flight", self.tick.in_flight));
             if self.tick.waiting > 0 {
@@ -136,7 +120,8 @@ impl LoadProgress {
             "failed": self.failed,
             "in_flight": self.tick.in_flight,
             "waiting": self.tick.waiting,
-            "chunks_per_s": self.speed.per_s,
+            "chunks_per_s": self.speed.chunks_per_s(),
+            "output_tokens_per_s": self.speed.tokens_per_s(),
             "mean_ttft_ms": self.ttft_ms(),
             "elapsed_s": self.began.map(|began| began.elapsed().as_secs_f64()),
         })
@@ -215,7 +200,7 @@ mod tests {
             waiting: 1,
             chunks: 100,
         }));
-        assert_eq!(live.state().text(), "measuring 0/10, 50 tok/s, 3 in flight, 1 waiting, 0 s");
+        assert_eq!(live.state().text(), "measuring 0/10, 50 chunks/s, 3 in flight, 1 waiting, 0 s");
         assert_eq!(live.state().json()["chunks_per_s"], 50.0);
     }
 

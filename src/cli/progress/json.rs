@@ -43,7 +43,7 @@ pub(super) fn event_json(event: &TunerEvent, verbose: bool) -> Option<Json> {
         TunerEvent::StopCommandFailed { error } => {
             json!({"event": "note", "text": format!("engine.stop_command: {error}")})
         }
-        TunerEvent::Preflight { text } | TunerEvent::Notice { text } => json!({"event": "note", "text": text}),
+        TunerEvent::Preflight { text, .. } | TunerEvent::Notice { text } => json!({"event": "note", "text": text}),
         TunerEvent::MemoryHeld { text } => json!({"event": "held", "text": text}),
         TunerEvent::WrongRule(WrongRule { rule, config, message }) => {
             json!({"event": "wrong_rule", "rule": rule, "config": config, "message": message})
@@ -100,9 +100,13 @@ pub(super) fn event_json(event: &TunerEvent, verbose: bool) -> Option<Json> {
             "hint": pause.hint,
         }),
         TunerEvent::Progress { .. } if !verbose => return None,
-        TunerEvent::Progress { number, done, total } => {
-            json!({"event": "progress", "trial": number, "done": done, "total": total})
-        }
+        TunerEvent::Progress { number, done, total, tokens_per_s } => json!({
+            "event": "progress",
+            "trial": number,
+            "done": done,
+            "total": total,
+            "output_tokens_per_s": tokens_per_s,
+        }),
         TunerEvent::TrialEnded { trial, improves, .. } => json!({
             "event": "trial",
             "trial": trial.trial.proposal.number,

@@ -1,27 +1,32 @@
 //! Progress display of a study: a live line on a terminal, plain lines or JSON lines elsewhere.
 
 mod json;
+mod live;
+mod live_terminal;
 mod state;
 
 use std::io::{IsTerminal, Write};
-use std::sync::Mutex;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use super::GlobalOptions;
-use crate::cli::output::sanitized;
+use crate::cli::output::{INDENT, layout_of, sanitized};
 use crate::config::Config;
 use crate::job::Job;
-use crate::report::number;
+use crate::report::{ShortFlagNames, TextLayout, TrialRows, number, wrap_text};
 use crate::rule::RemovedByRule;
 use crate::store::{Incident, RuleVerdict, ScoredTrial};
-use crate::trial::{Blame, Origin, Outcome, Proposal};
-use crate::trial::{json_for_terminal, without_controls};
-use crate::tuner::{BudgetPlan, Interference, StudyEnding, TunerEvent, WrongRule};
+use crate::trial::{Blame, Origin, Outcome, Proposal, json_for_terminal};
+use crate::tuner::{BudgetPlan, Interference, StudyEnding, StudyEstimate, TunerEvent, WrongRule};
 use json::event_json;
-use state::{OpenTrial, ProgressState};
+use live_terminal::LiveTerminal;
+use state::ProgressState;
+
+/// Rows on a terminal after which the header is repeated, because it has left the screen.
+const ROWS_PER_HEADER: usize = 30;
 
 /// Display of a study's progress. It receives events from the tuner and from the load's thread.
 pub(super) struct ProgressLine {
@@ -31,7 +36,7 @@ pub(super) struct ProgressLine {
     metric: String,
     /// Flags with the same value in every trial. The lines omit them.
     fixed: Config,
-    state: Mutex<ProgressState>,
+    state: Arc<Mutex<ProgressState>>,
 }
 
 /// The form of the output on standard error.
@@ -59,9 +64,19 @@ impl ProgressMode {
     pub(super) fn note(&self, text: &str) {
         match self {
             Self::Quiet => {}
-            Self::Live(bar) => bar.println(sanitized(text)),
+            Self::Live(bar) => bar.suspend(|| write_line(&wrap_text(&sanitized(text), terminal_layout(), INDENT))),
             Self::Lines => write_line(text),
             Self::Json => write_json(&json!({"event": "note", "text": text})),
+        }
+    }
+
+    /// Writes a line with this program's own colours. Its other parts are free of control characters.
+    fn write_painted(&self, line: &str) {
+        // A failed write to standard error cannot be reported anywhere, so the error is ignored.
+        let write = || drop(writeln!(anstream::stderr().lock(), "{line}"));
+        match self {
+            Self::Live(bar) => bar.suspend(write),
+            _ => write(),
         }
     }
 
@@ -74,14 +89,43 @@ impl ProgressMode {
 }
 
 impl ProgressLine {
+    /// Creates the display of a study.
     pub(super) fn new(global: &GlobalOptions, job: &Job) -> Self {
-        Self {
-            mode: ProgressMode::of(global),
-            verbose: global.verbose,
-            metric: job.objective.metric.clone(),
-            fixed: job.search_space().fixed.clone(),
-            state: Mutex::new(ProgressState::new(job.budget.trials)),
+        let space = job.search_space();
+        let names = ShortFlagNames::new(space.parameters.iter().map(|parameter| parameter.name.as_str()));
+        let rows = TrialRows::new(job.objective.clone(), space.fixed.clone(), Config::new(), names);
+        let state = Arc::new(Mutex::new(ProgressState::new(rows, job.budget.trials)));
+        let mode = ProgressMode::of(global);
+        if let ProgressMode::Live(bar) = &mode {
+            live::show_state(bar, &state);
         }
+        Self { mode, verbose: global.verbose, metric: job.objective.metric.clone(), fixed: space.fixed.clone(), state }
+    }
+
+    fn state(&self) -> MutexGuard<'_, ProgressState> {
+        // A panic elsewhere must not end the progress display.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether a live line shows expected times.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.mode, ProgressMode::Live(_))
+    }
+
+    /// Sets the value of the engine's defaults that an earlier run has measured.
+    pub(super) fn set_baseline(&self, value: f64) {
+        self.state().baseline = Some(value);
+    }
+
+    /// Sets the expected times of a launch.
+    pub(super) fn set_estimate(&self, estimate: &StudyEstimate) {
+        self.state().set_estimate(estimate);
+    }
+
+    /// Sets the engine's defaults and today's deployment for a release. The rows are compared with them.
+    pub(super) fn set_baselines(&self, defaults: Config, deployment: Option<Config>) {
+        let mut state = self.state();
+        (state.rows.defaults, state.rows.deployment) = (defaults, deployment);
     }
 
     /// Writes a note on a line of its own.
@@ -96,13 +140,10 @@ impl ProgressLine {
 
     /// Updates the state and displays an event.
     pub(super) fn on(&self, event: &TunerEvent) {
-        let live = {
-            // A panic elsewhere must not end the progress display.
-            let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            state.follow(event);
-            let sum = |of: fn(&OpenTrial) -> usize| state.open.values().map(of).sum::<usize>() as u64;
-            let is_live = matches!(self.mode, ProgressMode::Live(_));
-            is_live.then(|| (sum(|open| open.total).max(1), sum(|open| open.done), state.live_text()))
+        let rows = {
+            let mut state = self.state();
+            state.follow(event, Instant::now());
+            self.rows(event, &mut state, terminal_layout())
         };
         // The lock is released before the write. The loads of concurrent trials report their requests here, and a slow
         // terminal must not delay them.
@@ -113,26 +154,53 @@ impl ProgressLine {
                     write_json(&line);
                 }
             }
-            ProgressMode::Lines => {
-                if let Some(line) = self.line(event) {
-                    write_line(&line);
+            ProgressMode::Lines | ProgressMode::Live(_) => {
+                for row in &rows {
+                    self.mode.write_painted(row);
                 }
-            }
-            ProgressMode::Live(bar) => {
-                if let Some(line) = self.line(event) {
-                    bar.println(sanitized(&line));
-                }
-                if let Some((total, done, text)) = live {
-                    bar.set_length(total);
-                    bar.set_position(done);
-                    bar.set_message(without_controls(&text).into_owned());
+                if let Some(line) = self.line(event, &rows) {
+                    self.mode.note(&line);
                 }
             }
         }
     }
 
-    /// Returns the text for an event, without colour or cursor movement. `None` if the event has no line.
-    fn line(&self, event: &TunerEvent) -> Option<String> {
+    /// Returns the row of a trial that has ended, after a header if it is due. Hundreds of trials in a row may be
+    /// rejected, so only `--verbose` shows all of them.
+    fn rows(&self, event: &TunerEvent, state: &mut ProgressState, layout: TextLayout) -> Vec<String> {
+        let TunerEvent::TrialEnded { trial, improves, .. } = event else { return Vec::new() };
+        state.rows.remember(&trial.trial.proposal);
+        let is_text = matches!(self.mode, ProgressMode::Lines | ProgressMode::Live(_));
+        let origin = &trial.trial.proposal.origin;
+        let is_shown = match trial.trial.outcome {
+            Outcome::Rejected(_) => self.verbose || is_named_by_user(origin),
+            Outcome::Failed(_) | Outcome::Measured(_) => true,
+        };
+        if *origin == Origin::Baseline {
+            state.baseline = trial.score.value();
+        }
+        if !is_text || !is_shown {
+            return Vec::new();
+        }
+        let mut lines = Vec::new();
+        let repeated = if self.is_live() { ROWS_PER_HEADER } else { usize::MAX };
+        let header = state.rows.header(layout);
+        if state.header.is_none() {
+            lines.push(wrap_text(TrialRows::legend(), layout, INDENT));
+        }
+        // A resized window may show other columns.
+        if state.header.as_ref() != Some(&header) || state.rows_below_header >= repeated {
+            lines.push(header.clone());
+            (state.header, state.rows_below_header) = (Some(header), 0);
+        }
+        state.rows_below_header += 1;
+        lines.push(state.rows.row(trial, state.baseline, *improves, layout));
+        lines
+    }
+
+    /// Returns the text for an event, without colour or cursor movement. `None` if the event has no line. `rows` are the
+    /// rows that were written for it.
+    fn line(&self, event: &TunerEvent, rows: &[String]) -> Option<String> {
         match event {
             TunerEvent::Begin { study, stored: 0, .. } => Some(format!("study {study}: new")),
             TunerEvent::Begin { study, stored, launched, best } => {
@@ -154,7 +222,7 @@ impl ProgressLine {
                 Some(format!("ended {processes} processes that a killed run had left behind"))
             }
             TunerEvent::StopCommandFailed { error } => Some(format!("engine.stop_command: {error}")),
-            TunerEvent::Preflight { text } => Some(format!("no preflight: {text}")),
+            TunerEvent::Preflight { text, is_final } => Some(preflight_line(text, *is_final)),
             TunerEvent::MemoryHeld { text } => Some(format!("device memory: {text}")),
             TunerEvent::WrongRule(WrongRule { rule, config, message }) => {
                 let config = config.without(&self.fixed);
@@ -180,11 +248,7 @@ impl ProgressLine {
             TunerEvent::RuleSetAside { rule, study, number } => Some(format!(
                 "rule {rule} is set aside: trial {number} of study {study} served a configuration that it rejects"
             )),
-            TunerEvent::Launch(Proposal { number, origin, why, config, .. }) => {
-                let again = if *origin == Origin::Confirmation { " again, to confirm," } else { "" };
-                let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
-                Some(format!("trial {number}: launching{again} {}{why}", config.without(&self.fixed)))
-            }
+            TunerEvent::Launch(proposal) => self.launch_line(proposal),
             TunerEvent::Notice { text } => Some(text.clone()),
             TunerEvent::ResolvedValuesDiffer { number, differences } => {
                 let told: Vec<_> = differences.iter().map(ToString::to_string).collect();
@@ -228,40 +292,39 @@ impl ProgressLine {
             | TunerEvent::Progress { .. }
             | TunerEvent::Paused(_)
             | TunerEvent::RunEnded(StudyEnding::Interrupted | StudyEnding::Paused(_)) => None,
-            TunerEvent::TrialEnded { trial, improves, .. } => self.trial_line(trial, *improves),
+            TunerEvent::TrialEnded { trial, .. } => self.full_cause(trial, rows),
             TunerEvent::RunEnded(ending) => Some(format!("done: {ending}")),
         }
     }
 
-    fn trial_line(&self, scored: &ScoredTrial, improves: bool) -> Option<String> {
-        let trial = &scored.trial;
-        match &trial.outcome {
-            Outcome::Rejected(rejection) if self.verbose || is_named_by_user(&trial.proposal.origin) => Some(format!(
-                "trial {}{}: rejected before launch, {}: {}",
-                trial.proposal.number,
-                named_text(&trial.proposal),
-                rejection.rule,
-                rejection.message
-            )),
-            // Hundreds of trials in a row may be rejected, so only `--verbose` shows them.
-            Outcome::Rejected(_) => None,
-            Outcome::Failed(failure) => {
-                Some(format!("trial {}: failed, {}: {}", trial.proposal.number, failure.kind, failure.message))
-            }
-            Outcome::Measured(_) => {
-                let value = scored.score.value().map_or_else(|| "no value".to_owned(), number);
-                let verdict = match (scored.score.is_feasible(), improves) {
-                    _ if scored.score.value().is_none() => "",
-                    (_, true) => ", the best so far",
-                    (true, false) => "",
-                    (false, _) => ", over a limit",
-                };
-                Some(format!(
-                    "trial {}: {} {value}{verdict} ({:.1} s)",
-                    trial.proposal.number, self.metric, trial.elapsed_s
-                ))
-            }
+    /// Describes a launch and its reason, if `--verbose` is set. The tuner's own launches are few, and their reasons
+    /// show that something is wrong, so they are described in any case.
+    fn launch_line(&self, Proposal { number, origin, why, config, .. }: &Proposal) -> Option<String> {
+        if !self.verbose && !matches!(origin, Origin::Probe | Origin::RuleTest) {
+            return None;
         }
+        let again = if *origin == Origin::Confirmation { " again, to confirm," } else { "" };
+        let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        Some(format!("trial {number}: launching{again} {}{why}", config.without(&self.fixed)))
+    }
+
+    /// Returns the whole cause of a failure or rejection that its row has cut, if `--verbose` is set or users look for
+    /// this trial. That of a deployment or a start point has its source, too.
+    fn full_cause(&self, scored: &ScoredTrial, rows: &[String]) -> Option<String> {
+        let proposal = &scored.trial.proposal;
+        let cause = match &scored.trial.outcome {
+            Outcome::Rejected(rejection) => {
+                format!("rejected before launch, {}: {}", rejection.rule, rejection.message)
+            }
+            Outcome::Failed(failure) => format!("failed, {}: {}", failure.kind, failure.message),
+            Outcome::Measured(_) => return None,
+        };
+        let is_first_point = matches!(proposal.origin, Origin::Deployment | Origin::Start);
+        let source = proposal.why.as_ref().filter(|_| is_first_point);
+        let source = source.map(|source| format!(" ({source})")).unwrap_or_default();
+        let is_cut = rows.last().is_some_and(|row| !row.contains(&cause)) || !source.is_empty();
+        let is_due = is_cut && (self.verbose || is_named_by_user(&proposal.origin));
+        is_due.then(|| format!("trial {}{source}: {cause}", proposal.number))
     }
 }
 
@@ -270,10 +333,9 @@ fn is_named_by_user(origin: &Origin) -> bool {
     matches!(origin, Origin::Baseline | Origin::Deployment | Origin::Start)
 }
 
-/// Returns the reason of a deployment or a start point in brackets. A rejected trial has no line of its launch.
-fn named_text(proposal: &Proposal) -> String {
-    let is_named = matches!(proposal.origin, Origin::Deployment | Origin::Start);
-    proposal.why.as_ref().filter(|_| is_named).map(|why| format!(" ({why})")).unwrap_or_default()
+/// Describes a missing answer of the engine's preflight. Only a final one ends the preflight.
+fn preflight_line(text: &str, is_final: bool) -> String {
+    if is_final { format!("no preflight: {text}") } else { format!("preflight: {text}") }
 }
 
 /// Returns a line such as
@@ -332,13 +394,21 @@ fn list(slots: &[usize]) -> String {
 }
 
 fn live_line() -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr_with_hz(10));
+    let bar = ProgressBar::with_draw_target(
+        Some(1),
+        ProgressDrawTarget::term_like_with_hz(Box::new(LiveTerminal::stderr()), 10),
+    );
     // The template is a constant. If it were invalid, the bar would keep its default style.
     if let Ok(style) = ProgressStyle::with_template("{spinner} {bar:20} {msg}") {
         bar.set_style(style);
     }
     bar.enable_steady_tick(Duration::from_millis(100));
     bar
+}
+
+/// Returns the layout of standard error.
+fn terminal_layout() -> TextLayout {
+    layout_of(&console::Term::stderr())
 }
 
 pub(super) fn write_line(text: &str) {
@@ -365,12 +435,5 @@ fn fine(duration: Duration) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_times_are_rounded() {
-        let told: Vec<_> = [40, 89, 90, 5399, 12_600].map(|s| coarse(Duration::from_secs(s))).to_vec();
-        assert_eq!(told, ["40 s", "89 s", "2 min", "90 min", "3.5 h"]);
-    }
-}
+#[path = "progress_tests.rs"]
+mod tests;

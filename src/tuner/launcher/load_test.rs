@@ -172,9 +172,11 @@ impl LoadTest<'_> {
             (Arc::clone(&self.run.observer), Arc::clone(seen), Arc::clone(&self.watchdog.reply_monitor));
         let number = self.place.trial;
         let mut watch = metrics::LoadWatch::new(self.watch_options(plan));
-        let (mut done, mut of) = (0, 0);
+        let (mut done, mut of, mut rate) = (0, 0, load::OutputRate::default());
         move |event: load::LoadEvent<'_>| {
             let enter = |phase| observer(TunerEvent::Phase { number, phase });
+            let has_new_rate = rate.follow(&event);
+            let tokens_per_s = rate.tokens_per_s();
             match event {
                 load::LoadEvent::Phase { phase, total } => {
                     (done, of) = (0, usize::try_from(total.unwrap_or(0)).unwrap_or(usize::MAX));
@@ -189,7 +191,10 @@ impl LoadTest<'_> {
                 }
                 load::LoadEvent::Ended { .. } => {
                     done += 1;
-                    observer(TunerEvent::Progress { number, done, total: of });
+                    observer(TunerEvent::Progress { number, done, total: of, tokens_per_s });
+                }
+                load::LoadEvent::Tick(_) | load::LoadEvent::WarmupTick(_) if has_new_rate => {
+                    observer(TunerEvent::Progress { number, done, total: of, tokens_per_s });
                 }
                 load::LoadEvent::Tick(_) | load::LoadEvent::WarmupTick(_) => {}
             }

@@ -207,7 +207,7 @@ impl<'r> Preflighter<'r> {
                 "it refuses the defaults, although the engine has served them: {message}; from now on only the rules \
                  decide"
             );
-            self.run.emit(TunerEvent::Preflight { text });
+            self.run.emit(TunerEvent::Preflight { text, is_final: true });
             state.stop().await;
             return Ok(None);
         }
@@ -218,9 +218,10 @@ impl<'r> Preflighter<'r> {
 
     /// Reports a missing answer. Stops the preflight if it can never answer.
     async fn report_missing_answer(&self, state: &mut PreflightState, error: &PreflightError) {
-        let consequence = if error.is_final() { "; from now on only the rules decide" } else { "" };
-        self.run.emit(TunerEvent::Preflight { text: format!("{error}{consequence}") });
-        if error.is_final() {
+        let is_final = error.is_final();
+        let consequence = if is_final { "from now on only the rules decide" } else { "the rules decide on this trial" };
+        self.run.emit(TunerEvent::Preflight { text: format!("{error}; {consequence}"), is_final });
+        if is_final {
             state.stop().await;
         }
     }

@@ -1,0 +1,13 @@
+//! Output that fits a terminal: rows of trials and the card at the end of a study.
+
+mod flag_changes;
+mod layout;
+mod metric_title;
+mod study_card;
+mod study_verdict;
+mod trial_row;
+
+pub(crate) use flag_changes::ShortFlagNames;
+pub(crate) use layout::{TextLayout, wrap_text};
+pub(crate) use study_card::{CardCommands, card_text};
+pub(crate) use trial_row::TrialRows;
