@@ -5,7 +5,7 @@
     .exports/bin/python examples/exports/check.py [--program target/debug/setpoint] [--keep DIRECTORY]
 
 It runs a study of the simulated engine, and exports its winner and trials with difficult values. Each format has one
-function in CHECKS. A format of `export --help` without a function is an error. The function validates the file, and
+function in CHECKS or FILE_CHECKS. A format of `export --help` without a function is an error. The function validates the file, and
 returns the words of the server's command as the file's own consumer would start it, or None if there is no command.
 """
 
@@ -26,9 +26,10 @@ from pathlib import Path
 import jsonschema
 import kubernetes_validate
 import yaml
+from expectations import SCHEMAS, expect, fail
+from file_checks import FILE_CHECKS
 
 HERE = Path(__file__).resolve().parent
-SCHEMAS = HERE.parent.parent / "tests/fixtures/schemas"
 
 # The oldest and the newest release of Kubernetes to validate against.
 KUBERNETES = ["1.29", "1.37"]
@@ -48,15 +49,6 @@ DIFFICULT = [
 ]
 
 
-def fail(message):
-    sys.exit(f"FAILED: {message}")
-
-
-def expect(what, found, expected):
-    if found != expected:
-        fail(f"{what}: found {found!r}, expected {expected!r}")
-
-
 # The trials to export
 
 
@@ -71,16 +63,28 @@ class Case:
 
     def export(self, format, *options):
         command = [self.program, "--db", self.database, "export", "--format", format, *options]
-        output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        # A service needs the path of the engine's program.
+        env = os.environ | {"PATH": f"{self.database.parent}:{os.environ['PATH']}"}
+        output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True)
         if output.returncode != 0:
             fail(f"{self.name}: export --format {format}: {output.stderr}")
         return output.stdout
 
+    def json(self):
+        """The launch and the metrics of the exported trial."""
+        return json.loads(self.export("json", *([] if self.is_simulated else self.options)))
+
 
 def run_study(program, directory):
     database = directory / "study.db"
+    (directory / "vllm").write_text(WORDS)
+    (directory / "vllm").chmod(0o755)
     command = [program, "--db", database, "--quiet", "tune", HERE / "study.toml"]
     expect("exit code of tune", subprocess.run(command, stdout=subprocess.DEVNULL).returncode, 0)
+    # A recipe is for a device, and the machine of the check may have none.
+    with sqlite3.connect(database) as connection:
+        device = "'$.device.name', 'NVIDIA H100 80GB HBM3', '$.device.count', 1, '$.device.compute_capability', '9.0'"
+        connection.execute(f"UPDATE contexts SET context = json_set(context, {device})")
     return database
 
 
@@ -365,6 +369,7 @@ CHECKS = {
     "json": check_json,
     "csv": check_csv,
     "run-dir": check_run_dir,
+    **FILE_CHECKS,
 }
 
 # Formats that name a container image.

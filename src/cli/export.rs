@@ -9,6 +9,8 @@ use super::failure::{CommandFailure, INVALID, USAGE};
 use super::folder::write_folder;
 use super::output::{note, print};
 use super::query::{StudyChoice, find_trial, no_winner};
+use crate::engine::resolve_program;
+use crate::engines::built_in;
 use crate::export::{
     DATABASE_EXPORTERS, DatabaseExporter, EXPORTERS, ExportError, ExportedTrial, Exporter, StudyContent, find,
     find_database, write_database,
@@ -84,7 +86,7 @@ impl ExportCommand {
         // Every value that clap accepts is a registered format.
         let Some(exporter) = find(&self.format) else { return Err(CommandFailure::new(USAGE, "unknown format")) };
         let number = scored.trial.proposal.number;
-        if scored.trial.launch.command.is_empty() && self.format != "json" {
+        if scored.trial.launch.command.is_empty() && exporter.needs_command() {
             let message = format!("trial {number} was imported without its launch line");
             return Err(
                 CommandFailure::new(INVALID, message).with_hint("export a trial with a command, or --format json")
@@ -92,13 +94,18 @@ impl ExportCommand {
         }
         let contexts = store.contexts(&report.study).await?;
         let stored = contexts.get(&number);
+        let engine = report.study.definition["engine"]["kind"].as_str().and_then(built_in);
+        let program = scored.trial.launch.command.first().and_then(|program| resolve_program(program));
+        let program = program.and_then(|program| std::path::absolute(program).ok());
         let exported = ExportedTrial {
             report: &report,
             scored: &scored,
             results: standing.as_ref(),
             is_earlier: stored.is_some_and(|stored| stored.is_earlier),
+            engine: engine.as_deref(),
             context: stored.and_then(|stored| stored.context.as_ref()),
             image: self.image.as_deref(),
+            program: program.as_deref(),
         };
         if exporter.is_folder() {
             let Some(path) = &self.output else {
@@ -115,7 +122,7 @@ impl ExportCommand {
             }
             return write_folder(path, &exporter.files(&exported, memory));
         }
-        let text = exporter.export(&exported).map_err(|error| failure(&error))?;
+        let text = exporter.export(&exported).map_err(|error| export_failure(&self.format, &error))?;
         let Some(path) = self.output else { return print(&text) };
         write(&path, &text, exporter.executable()).map_err(|error| {
             CommandFailure::unexpected(format!("cannot write {}: {error}", path.display()))
@@ -160,10 +167,11 @@ impl ExportCommand {
 }
 
 /// Returns the failure for a trial that cannot be written in a format.
-fn failure(error: &ExportError) -> CommandFailure {
+fn export_failure(format: &str, error: &ExportError) -> CommandFailure {
+    let message = format!("--format {format}: {error}");
     match error.hint() {
-        Some(hint) => CommandFailure::new(INVALID, error.to_string()).with_hint(hint),
-        None => CommandFailure::unexpected(error.to_string()),
+        Some(hint) => CommandFailure::new(INVALID, message).with_hint(hint),
+        None => CommandFailure::unexpected(message),
     }
 }
 

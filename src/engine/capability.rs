@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use regex::Regex;
+use serde_json::Value as Json;
 
 use super::{PhaseTimeline, ReportedConfig};
 use crate::config::{Config, ResolvedConfig};
@@ -70,6 +71,16 @@ pub struct ConfigFileFlags {
     pub model: Option<String>,
     /// All other entries as arguments of the command line.
     pub words: Vec<String>,
+}
+
+/// The entries of a file of flags.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConfigFileEntries {
+    /// The flag that names the file on the command line, such as `--config`.
+    pub flag: &'static str,
+    /// Names of flags without dashes, with their values: `true` for a flag without an argument, a number, a text, or a
+    /// list of texts.
+    pub entries: BTreeMap<String, Json>,
 }
 
 /// The reason why a file of flags cannot be read.

@@ -35,8 +35,8 @@ use crate::trial::{CommandLine, Failure};
 pub use access::take_api_keys;
 pub use adapters::{ADAPTERS_FLAG, adapter_names};
 pub use capability::{
-    ConfigFileFlags, ConfigFileProblem, LogReader, MetricsPage, ModelNameCheck, PreflightProgram, QUANTITIES,
-    Readiness, TwinModel,
+    ConfigFileEntries, ConfigFileFlags, ConfigFileProblem, LogReader, MetricsPage, ModelNameCheck, PreflightProgram,
+    QUANTITIES, Readiness, TwinModel,
 };
 pub use environment::{environment, is_variable};
 pub(crate) use evidence::EXTERNAL_SIGNALS;
@@ -185,6 +185,19 @@ pub trait Engine: Send + Sync + fmt::Debug {
         _text: &str,
         _version: EngineVersion,
     ) -> Option<Result<ConfigFileFlags, ConfigFileProblem>> {
+        None
+    }
+
+    /// Returns the entries of a file of flags that sets the same as these arguments. `None` if the engine has no such
+    /// files.
+    ///
+    /// # Errors
+    /// The argument that such a file cannot contain, with the reason.
+    fn config_file_entries(
+        &self,
+        _arguments: &[String],
+        _version: EngineVersion,
+    ) -> Option<Result<ConfigFileEntries, String>> {
         None
     }
 

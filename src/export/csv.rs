@@ -15,6 +15,10 @@ impl Exporter for CsvExporter {
         "flags and metrics of this one trial as CSV: a header and one row, with the columns of `trials --format csv`"
     }
 
+    fn needs_command(&self) -> bool {
+        false
+    }
+
     fn export(&self, winner: &ExportedTrial<'_>) -> Result<String, ExportError> {
         let text = trials_csv(std::slice::from_ref(winner.scored), |_| winner.is_earlier)?;
         Ok(for_terminal(&text).into_owned())

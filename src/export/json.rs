@@ -17,6 +17,10 @@ impl Exporter for JsonExporter {
         "command, environment, configuration and metrics as one JSON object"
     }
 
+    fn needs_command(&self) -> bool {
+        false
+    }
+
     fn export(&self, winner: &ExportedTrial<'_>) -> Result<String, ExportError> {
         let trial = &winner.scored.trial;
         let ranked = winner.results.map(|standing| &standing.ranked);

@@ -1,19 +1,28 @@
 //! Exports a configuration for use elsewhere. Every format is one file and one line in [`EXPORTERS`].
 
+mod benchmark_report;
+mod config_file;
 mod container;
 mod csv;
 mod database;
+mod env;
 mod json;
+mod recipe;
 mod run_dir;
 mod shell;
+mod systemd;
+mod variables;
 mod yaml;
 
-use crate::facts::TrialContext;
+use std::path::Path;
+
+use crate::engine::Engine;
+use crate::facts::{EngineVersion, TrialContext, parse_reported_release};
 use crate::import::GpuMemoryUse;
 use crate::report::{deployment_gain_text, deployment_text, expectation, gain_text, value_text};
 use crate::store::{RankedConfiguration, ScoredTrial};
 use crate::study_report::{ConfigurationResults, StudyReport};
-use crate::trial::LaunchCommand;
+use crate::trial::{LaunchCommand, LaunchWords, REDACTED, without_controls};
 
 use container::ContainerError;
 pub(crate) use database::{DATABASE_EXPORTERS, DatabaseExporter, StudyContent, find_database, write_database};
@@ -29,10 +38,14 @@ pub(crate) struct ExportedTrial<'a> {
     pub results: Option<&'a ConfigurationResults>,
     /// Whether the study's context has changed since, so that the trial is not compared with later ones.
     pub is_earlier: bool,
+    /// The study's engine. `None` if only the study file describes it.
+    pub engine: Option<&'a dyn Engine>,
     /// Release, devices and host of the trial, if they were stored.
     pub context: Option<&'a TrialContext>,
     /// The container image that the user named.
     pub image: Option<&'a str>,
+    /// The absolute path of the command's program on this machine. `None` if it is not found.
+    pub program: Option<&'a Path>,
 }
 
 /// The reason why a trial cannot be written in a format.
@@ -44,13 +57,21 @@ pub(crate) enum ExportError {
     Csv(#[from] ::csv::Error),
     #[error("cannot write YAML: {0}")]
     Yaml(#[from] serde_saphyr::SerializeError),
+    /// The trial or its study lacks a property that the format needs.
+    #[error("{problem}")]
+    Unsuitable { problem: String, hint: &'static str },
 }
 
 impl ExportError {
-    /// Returns the next step for the user, if there is one.
+    fn unsuitable(problem: impl Into<String>, hint: &'static str) -> Self {
+        Self::Unsuitable { problem: problem.into(), hint }
+    }
+
+    /// Returns the next step for the user.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Container(error) => Some(error.hint()),
+            Self::Unsuitable { hint, .. } => Some(hint),
             Self::Csv(_) | Self::Yaml(_) => None,
         }
     }
@@ -72,6 +93,11 @@ pub(crate) trait Exporter: Sync {
     /// Returns whether the server of the export runs in a container, so that the export names its image.
     fn has_image(&self) -> bool {
         false
+    }
+
+    /// Returns whether the format needs the trial's command line. Imported trials may lack one.
+    fn needs_command(&self) -> bool {
+        true
     }
 
     /// Returns the content of the file.
@@ -100,16 +126,21 @@ pub(crate) struct ExportedFile {
 }
 
 /// Every format.
-pub(crate) const EXPORTERS: [&dyn Exporter; 10] = [
+pub(crate) const EXPORTERS: [&dyn Exporter; 15] = [
     &shell::ShellExporter,
+    &config_file::ConfigFileExporter,
+    &env::EnvExporter,
+    &systemd::SystemdExporter,
     &container::DockerExporter,
     &container::ComposeExporter,
     &container::KubernetesExporter,
     &container::ProductionStackExporter,
     &container::LlmDExporter,
     &container::KserveExporter,
+    &recipe::RecipeExporter,
     &json::JsonExporter,
     &csv::CsvExporter,
+    &benchmark_report::BenchmarkReportExporter,
     &run_dir::RunDirExporter,
 ];
 
@@ -134,6 +165,39 @@ impl ExportedTrial<'_> {
         ];
         lines.extend(self.evidence());
         lines
+    }
+
+    /// Returns the parts of the command line without secrets.
+    ///
+    /// # Errors
+    /// If the parts are unknown, or if a word was a secret.
+    fn parts(&self) -> Result<LaunchWords<'_>, ExportError> {
+        self.refuse_secret_words()?;
+        self.scored.trial.launch.words().ok_or_else(|| {
+            let number = self.scored.trial.proposal.number;
+            let problem = format!(
+                "the parts of the command line of trial {number} are unknown: an older release or an import stored it"
+            );
+            ExportError::unsuitable(problem, "export a trial of a study that this release ran, or --format sh")
+        })
+    }
+
+    /// Returns an error if a word of the command line was a secret, which is not stored.
+    fn refuse_secret_words(&self) -> Result<(), ExportError> {
+        let words = self.command();
+        let Some(at) = words.iter().position(|word| word.contains(REDACTED)) else { return Ok(()) };
+        let name = words[at].split_once('=').map_or_else(|| words[at.saturating_sub(1)].as_str(), |(name, _)| name);
+        let problem = format!("the command line contains a secret, which was not stored: {}", without_controls(name));
+        Err(ExportError::unsuitable(
+            problem,
+            "use --format sh and insert the secret, or give it to the engine by a variable",
+        ))
+    }
+
+    /// Returns the release of the engine, or the newest known one.
+    fn release(&self, engine: &dyn Engine) -> EngineVersion {
+        let reported = self.scored.trial.engine_version.as_deref().and_then(parse_reported_release);
+        reported.unwrap_or_else(|| engine.newest_release())
     }
 
     /// Returns one line: the times of measurement, and the means of the metrics that a reader looks for first.
@@ -221,9 +285,18 @@ fn without_address(command: &[String]) -> &[String] {
 
 #[cfg(test)]
 impl<'a> ExportedTrial<'a> {
-    /// Returns a trial without results of its configuration.
+    /// Returns a trial without results of its configuration and without facts on engine and machine.
     fn without_results(report: &'a StudyReport, scored: &'a ScoredTrial) -> Self {
-        Self { report, scored, results: None, is_earlier: false, context: None, image: None }
+        Self {
+            report,
+            scored,
+            results: None,
+            is_earlier: false,
+            engine: None,
+            context: None,
+            image: None,
+            program: None,
+        }
     }
 }
 
@@ -231,11 +304,13 @@ impl<'a> ExportedTrial<'a> {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::engines::default_engine;
+    use crate::facts::TrialDevices;
     use crate::objective::Score;
     use crate::objective::{Constraint, MetricLimit};
     use crate::store::ExpectedConfiguration;
     use crate::study_report::{DeploymentOutcome, DeploymentStatus};
-    use crate::trial::{CommandParts, Distribution, LaunchCommand, Measurement, Outcome, Proposal, REDACTED, Trial};
+    use crate::trial::{CommandParts, Distribution, LaunchCommand, Measurement, Outcome, Proposal, Trial};
 
     /// Returns a measured trial of a launch with known parts.
     pub(super) fn scored() -> ScoredTrial {
@@ -279,6 +354,16 @@ mod tests {
         report
     }
 
+    fn context() -> TrialContext {
+        let device = TrialDevices {
+            name: Some("NVIDIA H100 80GB HBM3".to_owned()),
+            count: Some(1),
+            compute_capability: Some("9.0".to_owned()),
+            ..TrialDevices::default()
+        };
+        TrialContext { device, ..TrialContext::default() }
+    }
+
     #[test]
     fn every_format_is_as_reviewed() {
         let limit = Constraint { metric: "p99_tpot_ms".to_owned(), limit: MetricLimit::AtMost(50.0) };
@@ -310,13 +395,18 @@ mod tests {
             ..example("chat")
         };
         report.objective.as_mut().unwrap().constraints.push(limit);
+        let definition = &mut report.study.definition;
+        definition["workload"] =
+            serde_json::json!({"kind": "random", "input_len": 200, "output_len": {"min": 50, "max": 60}});
+        definition["load"] = serde_json::json!({"concurrency": 8, "requests": 10});
+        let engine = default_engine();
+        let context = context();
         let winner = ExportedTrial {
-            report: &report,
-            scored: &scored,
             results: Some(&standing),
-            is_earlier: false,
-            context: None,
-            image: None,
+            engine: Some(&*engine),
+            context: Some(&context),
+            program: Some(Path::new("/opt/engine/bin/vllm")),
+            ..ExportedTrial::without_results(&report, &scored)
         };
         for exporter in EXPORTERS {
             insta::assert_snapshot!(exporter.name(), exporter.export(&winner).unwrap());
@@ -324,7 +414,7 @@ mod tests {
     }
 
     #[expect(clippy::disallowed_methods, reason = "scripts are run to see whether anything in them is code")]
-    fn run(script: &std::path::Path) -> std::process::Output {
+    fn run(script: &Path) -> std::process::Output {
         // A program that has no effect stands in for `docker`.
         let programs = script.parent().unwrap();
         let docker = programs.join("docker");
@@ -349,24 +439,33 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let made = directory.path().join("made");
         let code = |end: &str| format!("0.32.0{end}touch {} #", made.display());
-        let mut hostile = scored();
+        let (mut hostile, engine, context) = (scored(), default_engine(), context());
+        hostile.trial.launch.parts = Some(CommandParts { program: 1, flags: 3, arguments: 0, address: 4 });
         for end in ["\n", "\r\n", "\u{2028}", "\u{85}\n", "'; ", "\"; ", "`", "$(", "\u{1b}[2J\n"] {
             let text = code(end);
             hostile.trial.engine_version = Some(text.clone());
             hostile.trial.started_at.clone_from(&text);
-            hostile.trial.launch.command =
-                ["true", &text, "50% \\n", "--host", "127.0.0.1", "--port", "1"].map(str::to_owned).to_vec();
-            hostile.trial.launch.parts = Some(CommandParts { program: 1, flags: 1, arguments: 0, address: 4 });
+            let command = ["true", &text, "--a", &text, "--b=50% \\n", "--host", "127.0.0.1", "--port", "1"];
+            hostile.trial.launch.command = command.map(str::to_owned).to_vec();
+            hostile.trial.launch.parts = Some(CommandParts { program: 1, flags: 3, arguments: 0, address: 4 });
             hostile.trial.launch.env = [("GOOD", text.as_str()), (&format!("X=1; {text}"), "1"), (&text, REDACTED)]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .into();
             for exporter in EXPORTERS {
                 let report = example(&text);
-                let trial = ExportedTrial {
+                let exported = exporter.export(&ExportedTrial {
+                    engine: Some(&*engine),
+                    context: Some(&context),
                     image: Some("registry/image:1"),
+                    program: Some(Path::new("/bin/true")),
                     ..ExportedTrial::without_results(&report, &hostile)
+                });
+                let exported = match exported {
+                    Ok(exported) => exported,
+                    // A format without a spelling of the text writes nothing.
+                    Err(ExportError::Unsuitable { .. }) if ["env", "systemd"].contains(&exporter.name()) => continue,
+                    Err(error) => panic!("{}: {error}", exporter.name()),
                 };
-                let exported = exporter.export(&trial).unwrap();
                 assert!(!exported.contains(|c| crate::trial::is_control(c) && c != '\n'), "{end:?}: {exported:?}");
                 let is_yaml = exporter.has_image() && !exporter.executable();
                 if is_yaml {

@@ -4,12 +4,13 @@ use serde::Serialize;
 use serde_saphyr::ser_options;
 
 use super::ExportError;
-use crate::trial::without_controls;
+use crate::trial::{is_control, without_controls};
 
 /// Writes comment lines, and the documents that follow them, each after its `---` except the first.
 ///
 /// # Errors
-/// If a value has no YAML, such as a map with a map as its key.
+/// If a value has no YAML, such as a map with a map as its key. If a text contains a mark of the direction of writing:
+/// the serializer does not escape it, and the file would look different from its content.
 pub(super) fn write_yaml<T: Serialize>(comments: &[String], documents: &[T]) -> Result<String, ExportError> {
     let mut text = String::new();
     for comment in comments {
@@ -25,6 +26,10 @@ pub(super) fn write_yaml<T: Serialize>(comments: &[String], documents: &[T]) -> 
             text.push_str("---\n");
         }
         text.push_str(&serde_saphyr::to_string_with_options(document, options.clone())?);
+    }
+    if let Some(mark) = text.chars().find(|c| is_control(*c) && *c != '\n') {
+        let problem = format!("a value contains the invisible character U+{:04X}", u32::from(mark));
+        return Err(ExportError::unsuitable(problem, "use --format sh or json, which write it as an escape"));
     }
     Ok(text)
 }
@@ -70,6 +75,14 @@ mod tests {
         let documents = <saphyr::Yaml<'_> as saphyr::LoadableYamlNode<'_>>::load_from_str(&text).unwrap();
         let words: Vec<_> = documents[0].as_vec().unwrap().iter().map(|word| word.as_str()).collect();
         assert_eq!(words, DIFFICULT.map(Some), "{text}");
+    }
+
+    #[test]
+    fn control_characters_are_escaped_and_marks_of_direction_are_refused() {
+        let text = write_yaml(&[], &[["a\u{1b}\u{7f}\u{85}\u{2028}\0b"]]).unwrap();
+        assert!(!text.contains(|c| is_control(c) && c != '\n'), "{text:?}");
+        let error = write_yaml(&[], &[["a\u{202e}b"]]).unwrap_err();
+        assert_eq!(error.to_string(), "a value contains the invisible character U+202E");
     }
 
     #[test]

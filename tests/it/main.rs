@@ -36,6 +36,7 @@ mod profiles;
 mod queries;
 mod real_bench;
 mod real_faults;
+mod real_exports;
 mod real_vllm;
 mod reap;
 mod recorded_cases;

@@ -9,8 +9,8 @@ use super::EngineKind;
 use super::vllm::VllmEngine;
 use crate::config::Config;
 use crate::engine::{
-    ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, LaunchSpec, LogReader, MetricsPage, Readiness,
-    RecipeFormat, ServerStarts, ServingProjects, SimulatedLaunch, TwinModel,
+    ConfigFileEntries, ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, LaunchSpec, LogReader, MetricsPage,
+    Readiness, RecipeFormat, ServerStarts, ServingProjects, SimulatedLaunch, TwinModel,
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
@@ -66,6 +66,14 @@ impl Engine for SimEngine {
         version: EngineVersion,
     ) -> Option<Result<ConfigFileFlags, ConfigFileProblem>> {
         VllmEngine.read_config_file(text, version)
+    }
+
+    fn config_file_entries(
+        &self,
+        arguments: &[String],
+        version: EngineVersion,
+    ) -> Option<Result<ConfigFileEntries, String>> {
+        VllmEngine.config_file_entries(arguments, version)
     }
 
     fn server_starts(&self) -> Option<&'static ServerStarts> {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json};
 use crate::engine::{ConfigFileFlags, ConfigFileProblem};
 use crate::flag::FlagTable;
 
-const FLAG: &str = "--config";
+pub(super) const FLAG: &str = "--config";
 
 /// The reason why a file's flags cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -163,7 +163,7 @@ fn value_of(node: &MarkedYaml<'_>) -> Result<Json, Problem> {
 }
 
 /// Converts a scalar without quotes like the resolver of `PyYAML`.
-fn plain(text: &str) -> Json {
+pub(super) fn plain(text: &str) -> Json {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Json::Null,
         "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => return Json::Bool(true),

@@ -2,6 +2,7 @@
 
 mod compile_key;
 mod config_file;
+mod config_file_entries;
 mod container;
 mod defaults;
 mod flags;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 pub use self::compile_key::compile_key;
 use self::config_file::{inline_config_file, passes_config_file, read_config_file};
+use self::config_file_entries::config_file_entries;
 use self::container::{PROJECTS, container_image};
 pub use self::defaults::resolve_config;
 pub use self::flags::FLAGS;
@@ -25,8 +27,8 @@ pub use self::twin::TWIN;
 use super::EngineKind;
 use crate::config::Config;
 use crate::engine::{
-    ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, LaunchSpec, LogReader, MetricsPage, ModelNameCheck,
-    PreflightProgram, Readiness, RecipeFormat, ServerStarts, ServingProjects, TwinModel, python_of,
+    ConfigFileEntries, ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, LaunchSpec, LogReader, MetricsPage,
+    ModelNameCheck, PreflightProgram, Readiness, RecipeFormat, ServerStarts, ServingProjects, TwinModel, python_of,
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
@@ -98,6 +100,14 @@ impl Engine for VllmEngine {
         version: EngineVersion,
     ) -> Option<Result<ConfigFileFlags, ConfigFileProblem>> {
         Some(read_config_file(text, FLAGS.for_version(version)))
+    }
+
+    fn config_file_entries(
+        &self,
+        arguments: &[String],
+        version: EngineVersion,
+    ) -> Option<Result<ConfigFileEntries, String>> {
+        Some(config_file_entries(arguments, FLAGS.for_version(version)))
     }
 
     fn server_starts(&self) -> Option<&'static ServerStarts> {

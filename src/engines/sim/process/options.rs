@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::fault::{FaultPlan, FaultSpec};
 use super::refusal::Refusal;
 use crate::config::Config;
-use crate::engine::{ADAPTERS_FLAG, SimulatedLaunch, adapter_names};
+use crate::engine::{ADAPTERS_FLAG, Engine, SimulatedLaunch, adapter_names};
 use crate::engines::vllm::API_KEY_VARIABLE;
-use crate::engines::vllm::FLAGS;
+use crate::engines::vllm::{FLAGS, VllmEngine};
 use crate::facts::{Device, EngineVersion, Gpu};
 use crate::twin::DevicePreset;
 
@@ -57,12 +57,12 @@ impl SimOptions {
     /// `--sim-fault-once`.
     ///
     /// # Errors
-    /// If argparse would refuse an argument, with its exit code 2.
+    /// If argparse would refuse an argument, with its exit code 2. If a `--config` file cannot be read.
     pub(crate) fn parse(arguments: &[String]) -> Result<Self, Refusal> {
         let Some((model, rest)) = arguments.split_first().filter(|(model, _)| !model.starts_with('-')) else {
             return Err(Refusal::usage("the following arguments are required: model_tag"));
         };
-        let (options, flags) = Self::split(rest, |_| true)?;
+        let (options, flags) = Self::split(&with_config_file(rest)?, |_| true)?;
         let table = FLAGS.for_version(options.version);
         let config = table.parse(&flags).map_err(Refusal::usage)?;
         // A misspelt condition would suppress the fault, and the test would pass without it.
@@ -248,6 +248,14 @@ fn number(name: &str, value: &str, least: f64, most: f64) -> Result<f64, Refusal
     }
 }
 
+/// Replaces `--config FILE` by the flags of the file, which may be options of the simulation.
+fn with_config_file(arguments: &[String]) -> Result<Vec<String>, Refusal> {
+    let version = SimOptions::split(arguments, |_| false)?.0.version;
+    let find = |file: &str| Some(PathBuf::from(file)).filter(|path| path.is_file());
+    let read = VllmEngine.inline_config_file(arguments.to_vec(), version, &find);
+    read.map_err(|problem| Refusal::traceback("utils/argparse_utils.py", &format!("ValueError: {problem}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,6 +272,18 @@ mod tests {
         assert_eq!(options.config.get_i64("max-num-seqs"), Some(8));
         assert!(options.version.is_v0());
         assert_eq!((options.model.as_str(), options.served_names()), ("m", vec!["x".to_owned()]));
+    }
+
+    #[test]
+    fn a_config_file_has_flags_of_the_engine_and_of_the_simulation() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.yaml");
+        std::fs::write(&file, "max-num-seqs: 8\nsim-device: l4\nseed: 1\n").unwrap();
+        let options = parse(&format!("m --config {} --seed 2", file.display())).unwrap();
+        let number = |flag| options.config.get_i64(flag);
+        assert_eq!((options.device.name, number("max-num-seqs"), number("seed")), ("l4", Some(8), Some(2)));
+        let refusal = parse("m --config absent.yaml").unwrap_err();
+        assert!(refusal.exit_code == 1 && refusal.text.ends_with("the file does not exist"), "{refusal}");
     }
 
     #[test]
