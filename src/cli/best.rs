@@ -13,14 +13,7 @@ use crate::study_report::{
     MetricGoal, NearestConfiguration, NoWinner, ParetoFront, QuestionError, StudyReport, parse_limit,
 };
 
-const EXAMPLES: &str = "\
-Examples:
-  setpoint best --top 3
-  setpoint best --limit 'p99_ttft_ms<=500' --limit 'p99_tpot_ms<=50'
-  setpoint best --pareto output_throughput,p99_ttft_ms --format json";
-
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
 pub(super) struct BestCommand {
     #[command(flatten)]
     which: StudyChoice,

@@ -10,14 +10,7 @@ use crate::report;
 use crate::store::{Store, Study};
 use crate::study_report::{ComparedSide, ConfigurationComparison, NoWinner, StudyReport};
 
-const EXAMPLES: &str = "\
-Examples:
-  setpoint compare baseline best
-  setpoint compare 7 12 --study chat
-  setpoint compare chat:best night2:3 --format json";
-
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
 pub(super) struct CompareCommand {
     /// First configuration: the number of a trial, `best` or `baseline`, with `STUDY:` before it if it is of another study.
     #[arg(value_name = "A")]

@@ -4,13 +4,16 @@ mod bench;
 mod best;
 mod check;
 mod compare;
+mod completions;
 mod doctor;
+mod examples;
 mod export;
 mod failure;
 mod folder;
 mod import;
 mod importance;
 mod init;
+mod man;
 mod optimize;
 mod output;
 mod predict;
@@ -27,7 +30,7 @@ mod tune;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use failure::CommandFailure;
 
@@ -126,12 +129,26 @@ enum Command {
     /// Run the simulated engine.
     #[command(subcommand)]
     Sim(sim::SimCommand),
+    /// Print a script that completes commands and options in a shell.
+    Completions(completions::CompletionsCommand),
+    /// Write one manual page per command.
+    Man(man::ManCommand),
+}
+
+/// Returns the definition of the command line. The long help of each command ends with its examples.
+fn command() -> clap::Command {
+    examples::with_examples(command_without_examples(), "setpoint")
+}
+
+fn command_without_examples() -> clap::Command {
+    Cli::command()
 }
 
 /// Runs the program and returns its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli =
+        Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.format(&mut command()).exit());
     let format = cli.global.log_format;
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
@@ -167,6 +184,8 @@ async fn run(cli: Cli) -> Result<(), CommandFailure> {
         Command::Doctor(doctor) => doctor.run(&cli.global).await,
         Command::Reap(reap) => reap.run(&cli.global).await,
         Command::Sim(sim) => sim.run().await,
+        Command::Completions(completions) => completions.run(),
+        Command::Man(man) => man.run(&cli.global),
     }
 }
 
@@ -187,8 +206,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        use clap::CommandFactory;
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]

@@ -12,14 +12,20 @@ use crate::sampler::{self, SAMPLERS};
 
 /// The protocol's summary in the help.
 const MESSAGES_HELP: &str = r#"Messages, one JSON object a line:
-  {"type":"space","protocol":1,"params":[...],"objectives":[...],...}   first; answered with "ready"
-  {"type":"ask","id":1}                                                 answered with a "config"
-  {"type":"tell","id":1,"status":"ok","values":{...},...}               outcome of a config; no answer
-  {"type":"judge","id":2}                                               answered with a "judgement"
-  {"type":"explain","id":3}                                             answered with an "explanation"
-  {"type":"end"}                                                        ends the program, like the end of the input
-docs/src/optimize.md describes them. An invalid line is answered with an "error", and
-the program ends with exit code 2."#;
+  the first, answered with "ready":
+    {"type":"space","protocol":1,"params":[...],"objectives":[...],...}
+  answered with a "config":
+    {"type":"ask","id":1}
+  outcome of a config, without an answer:
+    {"type":"tell","id":1,"status":"ok","values":{...},...}
+  answered with a "judgement":
+    {"type":"judge","id":2}
+  answered with an "explanation":
+    {"type":"explain","id":3}
+  ends the program, like the end of the input:
+    {"type":"end"}
+docs/src/optimize.md describes them. An invalid line is answered with an
+"error", and the program ends with exit code 2."#;
 
 #[derive(Debug, Args)]
 #[command(after_help = MESSAGES_HELP)]

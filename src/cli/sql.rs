@@ -11,13 +11,7 @@ use super::{GlobalOptions, ListFormat, parse_duration};
 use crate::report;
 use crate::store::{SqlError, SqlLimits, database_path, read_only_query};
 
-const EXAMPLES: &str = "\
-Examples:
-  setpoint sql 'SELECT trial, config, output_throughput FROM v_metrics ORDER BY output_throughput DESC LIMIT 5'
-  setpoint sql 'SELECT flag, value, count(*) AS trials FROM v_flags GROUP BY flag, value' --format csv";
-
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
 pub(super) struct SqlCommand {
     /// One statement that reads: SELECT, WITH or EXPLAIN. `-` reads it from standard input.
     #[arg(value_name = "SELECT")]

@@ -10,14 +10,7 @@ use crate::report;
 use crate::store::{ScoredTrial, Store, Study};
 use crate::study_report::{ListError, ListOptions, TrialList};
 
-const EXAMPLES: &str = "\
-Examples:
-  setpoint trials --state failed,rejected
-  setpoint trials --where 'max-num-seqs >= 64' --where 'p99_ttft_ms < 500' --sort output_throughput:desc --first 10
-  setpoint trials --last 5 --columns trial,state,max-num-seqs,p99_ttft_ms --format csv";
-
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
 pub(super) struct TrialsCommand {
     #[command(flatten)]
     which: StudyChoice,

@@ -1,32 +1,14 @@
 //! The help texts for users. A change shows up in review; `INSTA_UPDATE=always cargo test` accepts it.
 
+use crate::shell::commands;
 use crate::support::Workplace;
 
 #[test]
 fn help_texts_are_as_reviewed() {
     let workplace = Workplace::new();
-    for command in [
-        "",
-        "tune",
-        "init",
-        "check",
-        "bench",
-        "predict",
-        "optimize",
-        "spaces",
-        "studies",
-        "trials",
-        "show",
-        "best",
-        "compare",
-        "sql",
-        "import",
-        "importance",
-        "export",
-        "doctor",
-        "reap",
-        "sim",
-    ] {
+    let commands = commands(&workplace);
+    assert!(commands.len() >= 21, "{commands:?}");
+    for command in [""].into_iter().chain(commands.iter().map(String::as_str)) {
         let arguments: Vec<_> = [command, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
         let ended = workplace.run(&arguments);
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));

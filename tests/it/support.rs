@@ -48,7 +48,7 @@ impl Workplace {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_setpoint"));
         command.args(arguments).current_dir(self.directory.path());
-        command.env_remove("SETPOINT_DB").env("NO_COLOR", "1").stdin(Stdio::null());
+        command.env_remove("SETPOINT_DB").env_remove("COLUMNS").env("NO_COLOR", "1").stdin(Stdio::null());
         command
     }
 
