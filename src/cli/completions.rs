@@ -31,6 +31,7 @@ fn visible(command: &Command) -> Command {
         .about(command.get_about().cloned().unwrap_or_default())
         .disable_help_flag(command.is_disable_help_flag_set())
         .args(command.get_arguments().cloned())
+        .groups(command.get_groups().cloned())
         .subcommands(command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).map(visible));
     match command.get_version() {
         Some(version) => shown.version(version.to_owned()).propagate_version(command.is_propagate_version_set()),

@@ -110,7 +110,7 @@ fn examples(help: &str) -> Vec<String> {
     for line in section.lines().map(|line| line.strip_prefix("  ").unwrap()) {
         match (line.strip_prefix('#'), line.starts_with(' ')) {
             (Some(comment), _) => needs_more = comment.starts_with(" with "),
-            (None, true) if !needs_more => *examples.last_mut().unwrap() += &format!("\n{line}"),
+            (None, true) if !needs_more => examples.last_mut().unwrap().extend(["\n", line]),
             (None, false) if !needs_more => examples.push(line.to_owned()),
             (None, _) => {}
         }
