@@ -224,7 +224,7 @@ impl Pair {
         ];
         let waits = |page: &Page| matches!(requests(page), (..4, 1..));
         // They wait during a few steps only, which may fall between two reads on a busy machine.
-        let seen = (0..5).any(|_| {
+        let seen = (0..20).any(|_| {
             self.ask(asks.clone());
             self.run("long prompts beside decodes").iter().any(waits)
         });
