@@ -22,6 +22,7 @@ mod surrogate;
 pub mod memory;
 pub mod twin;
 pub mod sampler;
+pub mod decision;
 pub mod rule;
 mod cost;
 

@@ -1,4 +1,4 @@
-//! Numbers: conversions between their types, sizes in GiB, hashes, samples, the normal distribution, linear algebra.
+//! Numbers: conversions between their types, sizes in GiB, hashes, samples, the normal and Student's distribution, linear algebra.
 //!
 //! Only this module has `as` conversions that may lose digits or saturate. None of them fails. Functions give the same
 //! result on every machine: elementary functions come from `libm`, and sums have a fixed order.
@@ -9,6 +9,7 @@ mod gib;
 mod hash;
 pub(crate) mod normal;
 mod sample;
+pub(crate) mod student;
 pub(crate) mod small;
 
 pub(crate) use cholesky::{Cholesky, dot};

@@ -1,0 +1,30 @@
+//! The decision of a study: the launches that confirm a winner, and the verdict that they support.
+//!
+//! A launch has noise of its own, and the machine drifts over a night. The confirmation therefore launches the
+//! candidates and the baselines in rounds, a randomised complete block design with a reversed order in every second
+//! round. The model of a launch is
+//!
+//! ```text
+//! ln(value) = configuration + round + noise
+//! ```
+//!
+//! The effect of a round is a free parameter. It takes up all drift between rounds, and the reversal cancels linear drift
+//! within them. Least squares give the differences, and the residuals of all rounds give the noise (G. Box, J. Hunter
+//! and W. Hunter, "Statistics for Experimenters", 2005, chapter 4). Intervals use Student's distribution.
+//!
+//! With several finalists the first rounds select the leader, and the interval comes from the rounds after them: a choice
+//! by the same launches would make it too good. The interval is computed after each round, so its level is corrected for
+//! repeated looks (`boundary`).
+
+mod blocks;
+mod boundary;
+mod confirmation;
+mod least_squares;
+mod plan;
+#[cfg(test)]
+mod simulation_tests;
+mod verdict;
+
+pub use confirmation::{Confirmation, ConfirmationStep};
+pub use plan::ConfirmationPlan;
+pub use verdict::{Decision, GainInterval, LaunchNoise, Verdict, VerdictKind};
