@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use super::configuration_results::{mean_metrics, order_text};
 use crate::objective::Score;
 use crate::store::{
-    ExpectedConfiguration, Incident, RankedConfiguration, ScoredTrial, StoredVerdict, Study, StudyCounts,
+    ExpectedConfiguration, Incident, RankedConfiguration, ScoredTrial, StoredJudgement, Study, StudyCounts,
 };
 use crate::study_report::{DeploymentStatus, RankingPlace};
 use crate::trial::Outcome;
@@ -116,6 +116,6 @@ pub(crate) fn standing_json(study: &Study, place: &RankingPlace) -> Json {
 /// Returns the judgement of the sampler's model over all measurements. `remaining` has the 5th, 50th and 95th
 /// percentile of the remaining gain. Gains are shares of the winner's value.
 #[must_use]
-pub(crate) fn verdict_json(verdict: &StoredVerdict) -> Json {
-    json!({"sampler": verdict.sampler, "remaining": verdict.remaining, "next_gain": verdict.next_gain})
+pub(crate) fn judgement_json(judgement: &StoredJudgement) -> Json {
+    json!({"sampler": judgement.sampler, "remaining": judgement.remaining, "next_gain": judgement.next_gain})
 }

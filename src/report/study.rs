@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::configuration_results::{deployment_gain_text, deployment_text, gain_text, order_text, value_text};
-use super::json::{deployment_json, ranked_json, standing_json, verdict_json};
+use super::json::{deployment_json, ranked_json, standing_json, judgement_json};
 use super::table::best_table;
 use crate::store::{Incident, RuleDisagreement, RuleTest, RuleVerdict};
 use crate::study_report::{RankReason, RankingPlace, StudyReport};
@@ -33,7 +33,7 @@ pub(crate) fn best_json(report: &StudyReport) -> Json {
     let mut json = standing_json(study, winner);
     json["gain"] = gain.factor().into();
     json["gain_significant"] = gain.is_significant().into();
-    json["judgement"] = report.verdict.as_ref().map_or(Json::Null, verdict_json);
+    json["judgement"] = report.judgement.as_ref().map_or(Json::Null, judgement_json);
     json["ranking"] = report.ranking.iter().map(|place| standing_json(study, place)).collect();
     json["baseline"] = report.baseline.as_ref().map_or(Json::Null, |ranked| ranked_json(study, ranked));
     let gain = report.gain_over_deployment(&winner.results.ranked);
@@ -99,7 +99,7 @@ fn gain_lines(report: &StudyReport) -> Vec<String> {
     if report.deployment_status.is_some() {
         lines.push(deployment_gain_text(report.gain_over_deployment(&winner.results.ranked)));
     }
-    if let Some(remaining) = report.verdict.as_ref().and_then(|verdict| verdict.remaining) {
+    if let Some(remaining) = report.judgement.as_ref().and_then(|judgement| judgement.remaining) {
         lines.push(remaining_gain_text(remaining));
         if gain.is_significant() != Some(true) {
             lines.push(GAINS_EXPLANATION.to_owned());

@@ -9,7 +9,7 @@ const MAX_STORED: usize = 100;
 
 /// A sampler's judgement. It refers to trials by number instead of by position in the sampler's history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct StoredVerdict {
+pub struct StoredJudgement {
     /// The sampler's name.
     pub sampler: String,
     /// Configurations that are probably feasible, the best first.
@@ -35,8 +35,8 @@ pub struct ExpectedConfiguration {
 
 impl Store {
     /// Stores the judgement of all trials that have an outcome now. An earlier judgement is replaced.
-    pub async fn store_verdict(&self, study: i64, verdict: &StoredVerdict) -> Result<(), StoreError> {
-        let mut kept = verdict.clone();
+    pub async fn store_judgement(&self, study: i64, judgement: &StoredJudgement) -> Result<(), StoreError> {
+        let mut kept = judgement.clone();
         kept.ranking.truncate(MAX_STORED);
         sqlx::query(
             "INSERT OR REPLACE INTO judgements (study_id, outcomes, judgement) VALUES (?1, \
@@ -51,7 +51,7 @@ impl Store {
     }
 
     /// Returns the judgement of all trials with an outcome; `None` if there is none, or if trials have ended since.
-    pub async fn verdict(&self, study: &Study) -> Result<Option<StoredVerdict>, StoreError> {
+    pub async fn judgement(&self, study: &Study) -> Result<Option<StoredJudgement>, StoreError> {
         let query = "SELECT judgement FROM judgements WHERE study_id = ?1 AND outcomes = \
                      (SELECT count(*) FROM trials WHERE study_id = ?1 AND state <> 'running')";
         let row: Option<(String,)> =
@@ -78,20 +78,20 @@ mod tests {
             store.append(study.id, &trial, Score::Failed).await.unwrap();
         };
         let expected = |trial| ExpectedConfiguration { trial, value: 0.1 + 0.2, deviation: 1.0 / 3.0, feasible: 0.9 };
-        let verdict = StoredVerdict {
+        let judgement = StoredJudgement {
             sampler: "auto".to_owned(),
             ranking: (0..150).map(expected).collect(),
             remaining: Some([0.0, 0.01, 0.05]),
             next_gain: Some(1e-9),
         };
-        assert_eq!(store.verdict(&study).await.unwrap(), None);
+        assert_eq!(store.judgement(&study).await.unwrap(), None);
         end(0).await;
-        store.store_verdict(study.id, &verdict).await.unwrap();
-        let kept = StoredVerdict { ranking: verdict.ranking[..MAX_STORED].to_vec(), ..verdict.clone() };
-        assert_eq!(store.verdict(&study).await.unwrap(), Some(kept.clone()));
+        store.store_judgement(study.id, &judgement).await.unwrap();
+        let kept = StoredJudgement { ranking: judgement.ranking[..MAX_STORED].to_vec(), ..judgement.clone() };
+        assert_eq!(store.judgement(&study).await.unwrap(), Some(kept.clone()));
         end(1).await;
-        assert_eq!(store.verdict(&study).await.unwrap(), None, "it does not know of the second trial");
-        store.store_verdict(study.id, &verdict).await.unwrap();
-        assert_eq!(store.verdict(&study).await.unwrap(), Some(kept));
+        assert_eq!(store.judgement(&study).await.unwrap(), None, "it does not know of the second trial");
+        store.store_judgement(study.id, &judgement).await.unwrap();
+        assert_eq!(store.judgement(&study).await.unwrap(), Some(kept));
     }
 }

@@ -28,7 +28,7 @@ pub use context::StoredContext;
 pub use deployment::StoredDeployment;
 pub use disagreement::RuleDisagreement;
 pub use incident::Incident;
-pub use judgement::{ExpectedConfiguration, StoredVerdict};
+pub use judgement::{ExpectedConfiguration, StoredJudgement};
 pub use listing::{ListedTrial, MetricValues};
 pub use open::database_path;
 pub use ranking::RankedConfiguration;

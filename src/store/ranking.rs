@@ -1,6 +1,6 @@
 //! Configurations with all their measurements, ranked. [`rank`] documents the rules of the ranking.
 
-use super::{ExpectedConfiguration, ScoredTrial, Store, StoreError, StoredVerdict, Study};
+use super::{ExpectedConfiguration, ScoredTrial, Store, StoreError, StoredJudgement, Study};
 use crate::objective::{ConfigValue, Constraint, Goal, LaunchResult, LaunchedTrial, Score, config_value, rank};
 use crate::trial::{FailureKind, Origin, is_configuration_failure};
 
@@ -78,16 +78,16 @@ impl Store {
         self.leading_configurations(study, goal, None, most).await
     }
 
-    /// Like [`best`](Self::best), but configurations in the ranking of `verdict` come first, in its order. The best of
+    /// Like [`best`](Self::best), but configurations in the ranking of `judgement` come first, in its order. The best of
     /// many single measurements is mostly a lucky one; the best expectation is not.
     pub async fn leading_configurations(
         &self,
         study: &Study,
         goal: Goal,
-        verdict: Option<&StoredVerdict>,
+        judgement: Option<&StoredJudgement>,
         most: u32,
     ) -> Result<Vec<RankedConfiguration>, StoreError> {
-        self.leading_configurations_within(study, goal, verdict, &[], most).await
+        self.leading_configurations_within(study, goal, judgement, &[], most).await
     }
 
     /// Like [`leading_configurations`](Self::leading_configurations), of the configurations that also keep `limits` in
@@ -96,11 +96,11 @@ impl Store {
         &self,
         study: &Study,
         goal: Goal,
-        verdict: Option<&StoredVerdict>,
+        judgement: Option<&StoredJudgement>,
         limits: &[Constraint],
         most: u32,
     ) -> Result<Vec<RankedConfiguration>, StoreError> {
-        let judged = verdict.map_or(&[][..], |verdict| &verdict.ranking);
+        let judged = judgement.map_or(&[][..], |judgement| &judgement.ranking);
         let place = |first: u32| judged.iter().position(|expected| expected.trial == first);
         let mut ranked = rank(&self.launched_within(study, limits).await?, goal);
         ranked.sort_by_key(|config| place(config.first).unwrap_or(usize::MAX));
@@ -285,17 +285,17 @@ mod tests {
             store.append(study.id, &trial, score).await.unwrap();
         }
         let expected = |trial| ExpectedConfiguration { trial, value: 8.5, deviation: 0.01, feasible: 1.0 };
-        let judged = |ranking| StoredVerdict { ranking, ..StoredVerdict::default() };
-        let numbers = async |verdict: Option<&StoredVerdict>, most| -> Vec<u32> {
-            let leaders = store.leading_configurations(&study, Goal::Maximize, verdict, most).await.unwrap();
+        let judged = |ranking| StoredJudgement { ranking, ..StoredJudgement::default() };
+        let numbers = async |judgement: Option<&StoredJudgement>, most| -> Vec<u32> {
+            let leaders = store.leading_configurations(&study, Goal::Maximize, judgement, most).await.unwrap();
             leaders.iter().map(|ranked| ranked.first.trial.proposal.number).collect()
         };
         assert_eq!(numbers(None, 9).await, [1, 2, 3, 0]);
         assert_eq!(numbers(Some(&judged(vec![])), 9).await, [1, 2, 3, 0]);
-        let verdict = judged(vec![expected(4), expected(3), expected(2)]);
-        assert_eq!(numbers(Some(&verdict), 9).await, [3, 2, 1, 0], "4 was over a limit");
-        assert_eq!(numbers(Some(&verdict), 1).await, [3]);
-        let leaders = store.leading_configurations(&study, Goal::Maximize, Some(&verdict), 3).await.unwrap();
+        let judgement = judged(vec![expected(4), expected(3), expected(2)]);
+        assert_eq!(numbers(Some(&judgement), 9).await, [3, 2, 1, 0], "4 was over a limit");
+        assert_eq!(numbers(Some(&judgement), 1).await, [3]);
+        let leaders = store.leading_configurations(&study, Goal::Maximize, Some(&judgement), 3).await.unwrap();
         assert_eq!(leaders.iter().map(|ranked| ranked.expected.is_some()).collect::<Vec<_>>(), [true, true, false]);
     }
 }

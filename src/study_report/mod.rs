@@ -15,7 +15,7 @@ mod question;
 
 use crate::objective::{Constraint, Goal, Objective};
 use crate::store::{
-    ExpectedConfiguration, Incident, RankedConfiguration, RuleDisagreement, RuleTest, Store, StoreError, StoredVerdict,
+    ExpectedConfiguration, Incident, RankedConfiguration, RuleDisagreement, RuleTest, Store, StoreError, StoredJudgement,
     Study, StudyCounts,
 };
 
@@ -56,7 +56,7 @@ pub(crate) struct StudyReport {
     /// Source and outcome of today's deployment; `None` if the study has none.
     pub deployment_status: Option<DeploymentStatus>,
     /// The judgement of the sampler's model. `None` if no sampler with a model has stored one.
-    pub verdict: Option<StoredVerdict>,
+    pub judgement: Option<StoredJudgement>,
     /// Launches that failed for a reason of their environment.
     pub incidents: Vec<Incident>,
     /// Configurations on which rules and engine differ.
@@ -79,9 +79,9 @@ impl StudyReport {
     ) -> Result<Self, StoreError> {
         let objective = study.objective();
         let goal = objective.as_ref().map_or(Goal::Maximize, |objective| objective.goal);
-        let verdict = store.verdict(&study).await?;
+        let judgement = store.judgement(&study).await?;
         // At least two are read, because the reason for the first place may compare it with the second.
-        let leaders = store.leading_configurations_within(&study, goal, verdict.as_ref(), limits, most.max(2)).await?;
+        let leaders = store.leading_configurations_within(&study, goal, judgement.as_ref(), limits, most.max(2)).await?;
         let orders = RankReason::of(goal, &leaders);
         let mut ranking = Vec::new();
         for (ranked, order) in leaders.into_iter().zip(orders).take(most as usize) {
@@ -102,7 +102,7 @@ impl StudyReport {
             study,
             objective,
             ranking,
-            verdict,
+            judgement,
         })
     }
 
@@ -133,8 +133,8 @@ impl StudyReport {
     /// Returns the sampler model's expectation for the configuration that trial `number` measured first.
     #[must_use]
     pub(crate) fn expectation(&self, number: u32) -> Option<ExpectedConfiguration> {
-        let verdict = self.verdict.as_ref()?;
-        verdict.ranking.iter().find(|expected| expected.trial == number).copied()
+        let judgement = self.judgement.as_ref()?;
+        judgement.ranking.iter().find(|expected| expected.trial == number).copied()
     }
 }
 
@@ -162,7 +162,7 @@ impl StudyReport {
             baseline: None,
             deployment: None,
             deployment_status: None,
-            verdict: None,
+            judgement: None,
             incidents: Vec::new(),
             differences: Vec::new(),
             rule_tests: Vec::new(),

@@ -258,7 +258,7 @@ mod tests {
         let slots = Slots::resolve(&job, &mut installed).unwrap();
         let study = SimulatedStudy { job: &job, store: &store, installed, slots, observer: Arc::new(|_| {}) };
         let study = study.run().await.unwrap().summary.study;
-        let verdict = store.verdict(&study).await.unwrap().unwrap();
+        let verdict = store.judgement(&study).await.unwrap().unwrap();
         let best = store.leading_configurations(&study, goal, Some(&verdict), 1).await.unwrap();
         assert_eq!(best[0].first.trial.proposal.origin, Origin::Deployment);
         assert_eq!(verdict.remaining, None, "the model has not seen the best configuration");

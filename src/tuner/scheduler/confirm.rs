@@ -19,11 +19,11 @@ impl Scheduler<'_> {
         let enough = 1 + rounds as usize;
         let baseline =
             self.run.store.baseline(&self.run.study).await?.map(|baseline| baseline.first.trial.proposal.config);
-        let verdict = self.run.store.verdict(&self.run.study).await?;
+        let judgement = self.run.store.judgement(&self.run.study).await?;
         let best = self
             .run
             .store
-            .leading_configurations(&self.run.study, self.run.job.objective.goal, verdict.as_ref(), 2)
+            .leading_configurations(&self.run.study, self.run.job.objective.goal, judgement.as_ref(), 2)
             .await?;
         let challenger = best.into_iter().find(|ranked| Some(&ranked.first.trial.proposal.config) != baseline.as_ref());
         let why = match challenger.as_ref().map(|ranked| ranked.expected.is_some()) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{LaunchCostHistory, Scheduler};
 use crate::job::{SamplerQuestion, StopRule};
 use crate::sampler::{Judgement, KnownOutcome, PastTrial};
-use crate::store::{ExpectedConfiguration, StoredVerdict};
+use crate::store::{ExpectedConfiguration, StoredJudgement};
 use crate::trial::Origin;
 use crate::tuner::{StudyEnding, TuneError, TunerEvent};
 
@@ -53,7 +53,7 @@ impl Scheduler<'_> {
         search.question(shown, self.priors.clone()).with_launch_costs(launches).with_trials_left(left).into()
     }
 
-    /// Judges all measurements, stores the verdict, and reports its new notices.
+    /// Judges all measurements, stores the judgement, and reports its new notices.
     pub(in crate::tuner) async fn judge(&mut self) -> Result<(), TuneError> {
         let question = self.question().await;
         self.judge_by(&question).await.map(drop)
@@ -64,7 +64,7 @@ impl Scheduler<'_> {
     pub(super) async fn judge_by(
         &mut self,
         question: &Arc<SamplerQuestion>,
-    ) -> Result<Option<StoredVerdict>, TuneError> {
+    ) -> Result<Option<StoredJudgement>, TuneError> {
         if !self.history.iter().any(|past| is_in_history(past) && past.measured().is_some()) {
             return Ok(None);
         }
@@ -74,14 +74,14 @@ impl Scheduler<'_> {
                 self.run.emit(TunerEvent::Notice { text: text.clone() });
             }
         }
-        let mut verdict = self.verdict(question.sampler_name(), &judgement);
-        self.add_unmodelled(&mut verdict, question);
-        self.run.store.store_verdict(self.run.study.id, &verdict).await?;
-        Ok(Some(verdict))
+        let mut judgement = self.judgement(question.sampler_name(), &judgement);
+        self.add_unmodelled(&mut judgement, question);
+        self.run.store.store_judgement(self.run.study.id, &judgement).await?;
+        Ok(Some(judgement))
     }
 
     /// Converts a judgement for the database. Indices in the sampler's history become numbers of trials.
-    fn verdict(&self, sampler: &str, judgement: &Judgement) -> StoredVerdict {
+    fn judgement(&self, sampler: &str, judgement: &Judgement) -> StoredJudgement {
         let shown = self.history.iter().enumerate().filter(|(_, past)| is_in_history(past));
         let numbers: Vec<_> = shown.map(|(number, _)| u32::try_from(number).unwrap_or(u32::MAX)).collect();
         let expected = |pick: &crate::sampler::Pick| {
@@ -93,7 +93,7 @@ impl Scheduler<'_> {
                 feasible: pick.feasible,
             })
         };
-        StoredVerdict {
+        StoredJudgement {
             sampler: sampler.to_owned(),
             ranking: judgement.ranking.iter().filter_map(expected).collect(),
             remaining: judgement.remaining_gain,
@@ -102,10 +102,10 @@ impl Scheduler<'_> {
     }
 
     /// Returns the ending of the search if enough trials in a row had too little expected gain.
-    pub(super) fn converged(&self, verdict: &StoredVerdict) -> Option<StudyEnding> {
-        let (enough, next_gain) = (self.run.job.budget.stop_rule, verdict.next_gain?);
+    pub(super) fn converged(&self, judgement: &StoredJudgement) -> Option<StudyEnding> {
+        let (enough, next_gain) = (self.run.job.budget.stop_rule, judgement.next_gain?);
         let is_enough = has_converged(enough, next_gain, &self.history);
-        let (below, trials, remaining) = (enough.gain, enough.trials, verdict.remaining);
+        let (below, trials, remaining) = (enough.gain, enough.trials, judgement.remaining);
         is_enough.then_some(StudyEnding::Converged { next_gain, below, trials, remaining })
     }
 }

@@ -10,7 +10,7 @@ use crate::execution::ExecutionEnvironment;
 use crate::facts::{Host, HostLimits};
 use crate::sampler::{Judgement, KnownOutcome, MeasuredNumbers, Pick, Sampler, SamplerAsk, Suggestion};
 use crate::stats::to_f64;
-use crate::store::StoredVerdict;
+use crate::store::StoredJudgement;
 use crate::trial::{Measurement, PhaseTime, Startup};
 
 /// A sampler that derives its suggestions from the measured values, and expects less gain from each further trial.
@@ -92,9 +92,9 @@ async fn bench(budget: &str, devices: usize) -> SchedulerBench {
 }
 
 /// Returns all decisions of a study, with their reasons and expected gains.
-async fn told(bench: &SchedulerBench) -> (Vec<String>, Option<StoredVerdict>) {
+async fn told(bench: &SchedulerBench) -> (Vec<String>, Option<StoredJudgement>) {
     let rows = bench.store.proposals(&bench.study).await.unwrap();
-    (rows.iter().map(|row| format!("{row:?}")).collect(), bench.store.verdict(&bench.study).await.unwrap())
+    (rows.iter().map(|row| format!("{row:?}")).collect(), bench.store.judgement(&bench.study).await.unwrap())
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn a_search_that_no_longer_pays_ends_with_its_confirmation_and_stays_ended
     assert_eq!(confirmed.len(), 2, "the defaults and the pick, once each");
 
     // The pick, and not the best single measurement.
-    let verdict = bench.store.verdict(&bench.study).await.unwrap();
+    let verdict = bench.store.judgement(&bench.study).await.unwrap();
     let goal = bench.job.objective.goal;
     let leaders = bench.store.leading_configurations(&bench.study, goal, verdict.as_ref(), 1).await.unwrap();
     let best = bench.store.best(&bench.study, goal, 1).await.unwrap();

@@ -7,13 +7,13 @@ use crate::job::SamplerQuestion;
 use crate::objective::Goal;
 use crate::sampler::{MeasuredNumbers, NumberReading, PastTrial};
 use crate::stats::to_f64;
-use crate::store::{ExpectedConfiguration, StoredVerdict};
+use crate::store::{ExpectedConfiguration, StoredJudgement};
 
 impl Scheduler<'_> {
-    /// Adds the first points outside of the space to a verdict's ranking. Each follows all configurations that the model
+    /// Adds the first points outside of the space to a judgement's ranking. Each follows all configurations that the model
     /// expects to be better, so that it comes first only if the model expects none to be. The estimated remaining gain is
     /// then absent, because the model compares with its own best configuration.
-    pub(super) fn add_unmodelled(&self, verdict: &mut StoredVerdict, question: &SamplerQuestion) {
+    pub(super) fn add_unmodelled(&self, judgement: &mut StoredJudgement, question: &SamplerQuestion) {
         let goal = self.run.job.objective.goal;
         let mut known: Vec<&Config> = Vec::new();
         for (number, past) in self.history.iter().enumerate() {
@@ -24,15 +24,15 @@ impl Scheduler<'_> {
             known.push(&past.config);
             let number = u32::try_from(number).unwrap_or(u32::MAX);
             // The model's deviation of a measured configuration stands in for one that was measured once.
-            let usual = verdict.ranking.iter().map(|expected| expected.deviation).reduce(f64::max);
+            let usual = judgement.ranking.iter().map(|expected| expected.deviation).reduce(f64::max);
             let expected = measured_expectation(number, &self.measurements_of(&past.config), usual.unwrap_or(0.0));
             if let Some(expected) = expected {
-                insert_by_value(&mut verdict.ranking, expected, goal);
+                insert_by_value(&mut judgement.ranking, expected, goal);
             }
         }
-        let first = verdict.ranking.first().map(|expected| expected.trial as usize);
+        let first = judgement.ranking.first().map(|expected| expected.trial as usize);
         if first.and_then(|first| self.history.get(first)).is_some_and(|past| question.is_unmodelled(&past.config)) {
-            verdict.remaining = None;
+            judgement.remaining = None;
         }
     }
 
