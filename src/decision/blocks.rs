@@ -22,6 +22,8 @@ pub(super) struct StudyBlocks<'a> {
     pub(super) repeats: Vec<LaunchBlock<'a>>,
     /// The rounds of each confirmation. Launches of the search separate two confirmations.
     pub(super) confirmations: Vec<Vec<LaunchBlock<'a>>>,
+    /// The number of the first trial of the last confirmation.
+    pub(super) began_at: Option<u32>,
     /// Whether the search has launched a trial after the last confirmation.
     pub(super) is_search_last: bool,
 }
@@ -34,7 +36,7 @@ impl<'a> StudyBlocks<'a> {
         for trial in launches.iter().filter(|trial| trial.origin.is_ranked()) {
             let launch = BlockLaunch { config: &trial.config_key, score: score(trial, goal) };
             if trial.origin == Origin::Confirmation {
-                blocks.add_to_confirmation(launch);
+                blocks.add_to_confirmation(trial.number, launch);
             } else if let Some(first) = before.filter(|first| first.config_key == trial.config_key) {
                 blocks.repeats.push(vec![BlockLaunch { config: &first.config_key, score: score(first, goal) }, launch]);
             }
@@ -44,9 +46,15 @@ impl<'a> StudyBlocks<'a> {
         blocks
     }
 
-    fn add_to_confirmation(&mut self, launch: BlockLaunch<'a>) {
+    /// Returns the rounds of the present confirmation. Further trials of the search end it.
+    pub(super) fn present_rounds(&self) -> &[LaunchBlock<'a>] {
+        if self.is_search_last { &[] } else { self.confirmations.last().map_or(&[], Vec::as_slice) }
+    }
+
+    fn add_to_confirmation(&mut self, number: u32, launch: BlockLaunch<'a>) {
         if self.is_search_last {
             self.confirmations.push(Vec::new());
+            self.began_at = Some(number);
             self.is_search_last = false;
         }
         let Some(rounds) = self.confirmations.last_mut() else { return };
@@ -99,7 +107,7 @@ mod tests {
         assert_eq!(configs(&blocks.repeats), [["d", "d"]]);
         assert_eq!(configs(&blocks.confirmations[0]), [["a", "d"], ["d", "a"]]);
         assert_eq!(configs(&blocks.confirmations[1]), [["b"]]);
-        assert!(!blocks.is_search_last);
+        assert_eq!((blocks.is_search_last, blocks.began_at), (false, Some(8)));
         let until_search = StudyBlocks::of(&launches[..8], Goal::Maximize);
         assert!(until_search.is_search_last && until_search.confirmations.len() == 1);
     }

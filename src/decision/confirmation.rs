@@ -61,15 +61,7 @@ impl<'a> Confirmation<'a> {
     #[must_use]
     pub fn step(&self, candidates: &[&'a str]) -> ConfirmationStep<'a> {
         let blocks = StudyBlocks::of(self.launches, self.goal);
-        let last = blocks.confirmations.last();
-        if blocks.is_search_last
-            && let Some(decided) = last.and_then(|rounds| self.decide_rounds(&blocks, rounds))
-            && decided.is_settled
-            && candidates.first().is_none_or(|best| *best == decided.winner)
-        {
-            return ConfirmationStep::Settled;
-        }
-        let rounds = if blocks.is_search_last { &[][..] } else { last.map_or(&[][..], Vec::as_slice) };
+        let rounds = blocks.present_rounds();
         let rounds = self.split(rounds);
         let Some(leader) = self.leader(rounds, candidates) else { return ConfirmationStep::NoCandidate };
         let is_begun = rounds.all.last().and_then(|round| self.missing(rounds, round, leader, candidates));
@@ -87,21 +79,12 @@ impl<'a> Confirmation<'a> {
         }
     }
 
-    /// Returns the decision of the last confirmation, or of the last one that is settled. `None` before the first launch
-    /// of a confirmation has ended.
+    /// Returns the decision of the present confirmation. `None` before one of its launches was measured, and after further
+    /// trials of the search.
     #[must_use]
     pub fn decide(&self) -> Option<Decision> {
         let blocks = StudyBlocks::of(self.launches, self.goal);
-        let decisions: Vec<_> =
-            blocks.confirmations.iter().filter_map(|rounds| self.decide_rounds(&blocks, rounds)).collect();
-        decisions.iter().rev().find(|decision| decision.is_settled).or(decisions.last()).cloned()
-    }
-
-    /// Returns the noise between launches by all repeated launches of the study.
-    #[must_use]
-    pub fn noise(&self) -> LaunchNoise {
-        let blocks = StudyBlocks::of(self.launches, self.goal);
-        noise_of(&blocks.repeats.iter().chain(blocks.confirmations.iter().flatten()).cloned().collect::<Vec<_>>())
+        self.decide_rounds(&blocks, blocks.present_rounds())
     }
 
     fn split<'r>(&self, rounds: &'r [LaunchBlock<'a>]) -> ConfirmationRounds<'r, 'a> {
@@ -317,4 +300,20 @@ fn interval(difference: FittedDifference, noise: LaunchNoise, level: f64) -> Gai
         student::two_sided_quantile(level, to_f64(noise.freedom)) * deviation * difference.unit_variance.sqrt()
     });
     GainInterval::of(difference.value, half, noise.between_launches)
+}
+
+/// Returns the number of the first trial of the present confirmation. `None` if none has begun since the last trial of
+/// the search.
+#[must_use]
+pub fn confirmation_begin(launches: &[LaunchedTrial], goal: Goal) -> Option<u32> {
+    let blocks = StudyBlocks::of(launches, goal);
+    blocks.began_at.filter(|_| !blocks.is_search_last)
+}
+
+/// Returns the noise between launches by all repeated launches of a study.
+#[must_use]
+pub fn launch_noise(launches: &[LaunchedTrial], goal: Goal) -> LaunchNoise {
+    let blocks = StudyBlocks::of(launches, goal);
+    let blocks: Vec<_> = blocks.repeats.iter().chain(blocks.confirmations.iter().flatten()).cloned().collect();
+    noise_of(&blocks)
 }

@@ -25,6 +25,6 @@ mod plan;
 mod simulation_tests;
 mod verdict;
 
-pub use confirmation::{Confirmation, ConfirmationStep};
+pub use confirmation::{Confirmation, ConfirmationStep, confirmation_begin, launch_noise};
 pub use plan::ConfirmationPlan;
 pub use verdict::{Decision, GainInterval, LaunchNoise, Verdict, VerdictKind};

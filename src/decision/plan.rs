@@ -1,5 +1,7 @@
 //! The plan of a confirmation within its budget.
 
+use serde::{Deserialize, Serialize};
+
 /// The largest number of finalists that a confirmation compares.
 const MAX_FINALISTS: u32 = 3;
 
@@ -10,7 +12,7 @@ const SELECTION_ROUNDS: u32 = 2;
 const MIN_ROUNDS_AFTER_SELECTION: u32 = 5;
 
 /// The plan of a confirmation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfirmationPlan {
     /// The largest number of launches.
     pub launches: u32,

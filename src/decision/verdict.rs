@@ -43,7 +43,7 @@ pub struct Verdict {
 }
 
 /// The noise between launches of one configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LaunchNoise {
     /// The standard deviation between launches, as a share of the value, without drift. `None` without repeated
     /// launches.

@@ -378,7 +378,15 @@ mod tests {
         let ranked = |number, value, range| {
             let mut first = scored();
             first.trial.proposal.number = number;
-            RankedConfiguration { first, trials: vec![number], value, measurements: 2, range, expected: None }
+            RankedConfiguration {
+                first,
+                trials: vec![number],
+                value,
+                measurements: 2,
+                range,
+                expected: None,
+                is_confirmed: false,
+            }
         };
         let expected = Some(ExpectedConfiguration { trial: 7, value: 231.5, deviation: 0.02, feasible: 1.0 });
         let standing = ConfigurationResults {

@@ -155,7 +155,7 @@ impl JobSearch<'_> {
     /// Returns the largest number of launches of a confirmation round: the winner, the engine's defaults, and today's
     /// deployment if it is another configuration.
     #[must_use]
-    pub fn confirmation_launches(&self) -> u32 {
+    pub fn launches_per_round(&self) -> u32 {
         2 + u32::from(self.deployment().is_some_and(|deployment| deployment != self.space.fixed))
     }
 }

@@ -1,5 +1,6 @@
 //! The study file, resolved and validated: the input of `setpoint tune STUDY.toml`.
 
+mod budget;
 mod defaults;
 mod definition;
 mod description;
@@ -24,7 +25,6 @@ mod workload;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::config::Config;
 use crate::document::{Document, DocumentError, Section, nearest};
@@ -37,6 +37,7 @@ use crate::sampler::{self, SAMPLERS, Sampler};
 use crate::space::Space;
 use crate::trial::{CommandLine, LaunchCommand, Origin};
 
+pub use budget::{StopRule, StudyBudget};
 pub use definition::differences;
 pub use description::JobDescription;
 pub use engine::EngineJob;
@@ -84,72 +85,6 @@ impl std::fmt::Debug for dyn Sampler {
     }
 }
 
-/// The limits of a study. Trials that are rejected before launch do not count.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct StudyBudget {
-    /// The largest number of launches, including the baseline and the confirmation. Probes and interference trials do
-    /// not count.
-    pub trials: Option<u32>,
-    /// Wall-clock time of one `tune`, including the confirmation and the last stop.
-    pub time: Option<Duration>,
-    /// The number of confirmation rounds. Each round measures the winner, the engine's defaults and today's deployment
-    /// again. They are the last of `trials`.
-    pub confirm: Option<u32>,
-    /// The condition for an early end of the search, for samplers that report an expected gain.
-    pub stop_rule: StopRule,
-}
-
-/// Early end of the search: the last `trials` trials, including the next one, each had an expected gain below `gain`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StopRule {
-    /// A share of the best value; 0 disables the condition.
-    pub gain: f64,
-    pub trials: u32,
-}
-
-impl Default for StopRule {
-    fn default() -> Self {
-        Self { gain: 0.005, trials: 5 }
-    }
-}
-
-/// A budget of at least this many trials can spare two launches for a confirmation.
-const CONFIRM_FROM: u32 = 10;
-
-impl StudyBudget {
-    /// Returns the number of confirmation rounds of `per_round` launches each: the study's number, else one if the budget
-    /// can spare it.
-    #[must_use]
-    pub fn confirmations(&self, per_round: u32) -> u32 {
-        // A budget of time alone reserves time for the confirmation.
-        let spare = self.trials.map_or(self.time.is_some(), |trials| trials >= CONFIRM_FROM);
-        let asked = self.confirm.unwrap_or(u32::from(spare));
-        // A round measures the winner and each baseline once. At least one launch besides the baselines is left to the
-        // search.
-        self.trials.map_or(asked, |trials| asked.min(trials.saturating_sub(per_round) / per_round.max(1)))
-    }
-
-    /// Returns the number of confirmation rounds if the search ended before its budget.
-    #[must_use]
-    pub fn confirmations_after_search(&self) -> u32 {
-        self.confirm.unwrap_or(1)
-    }
-
-    /// Returns the number of launches left to the search after `launched` ones. The others belong to the confirmation,
-    /// whose rounds have `per_round` launches. `None` without a limit on trials.
-    #[must_use]
-    pub fn launches_left(&self, launched: u32, per_round: u32) -> Option<u32> {
-        let confirmation = per_round * self.confirmations(per_round);
-        self.trials.map(|trials| trials.saturating_sub(launched).saturating_sub(confirmation))
-    }
-
-    /// Returns whether all launches that are left after `launched` ones belong to the confirmation.
-    #[must_use]
-    pub fn is_confirming(&self, launched: u32, per_round: u32) -> bool {
-        self.launches_left(launched, per_round) == Some(0)
-    }
-}
-
 impl Job {
     /// Reads and validates a study file.
     ///
@@ -173,7 +108,7 @@ impl Job {
         let workload =
             root.section("workload", |section| WorkloadJob::read(section, &paths, seed, &model, &engine, &mut load))?;
         let objective = root.section("objective", |section| objective::read(section, &load))?;
-        let budget = root.section("budget", read_budget)?;
+        let budget = root.section("budget", budget::read)?;
         let slots = root.optional_section("slots", SlotsJob::read)?;
         let deployment = root
             .optional_section("deployment", |section| FirstPoint::read(section, Origin::Deployment, &engine, &space))?;
@@ -388,42 +323,6 @@ pub fn unknown_sampler(name: &str) -> String {
     format!("{name:?} is not a sampler; there are {}{near}", known.join(", "))
 }
 
-fn read_budget(section: &Section<'_>) -> Result<StudyBudget, DocumentError> {
-    let budget = StudyBudget {
-        trials: section.optional("trials")?,
-        time: section.optional("time")?,
-        confirm: section.optional("confirm")?,
-        stop_rule: read_stop_rule(section)?,
-    };
-    if budget.trials == Some(0) {
-        return Err(section.error("trials", "must be at least 1", None));
-    }
-    if budget.trials.is_none() && budget.time.is_none() {
-        return Err(section.error(
-            "trials",
-            "is missing, and so is budget.time: set one of them, so that the study ends",
-            None,
-        ));
-    }
-    Ok(budget)
-}
-
-fn read_stop_rule(section: &Section<'_>) -> Result<StopRule, DocumentError> {
-    let default = StopRule::default();
-    let enough = StopRule {
-        gain: section.optional_or("stop_below", default.gain)?,
-        trials: section.optional_or("stop_after", default.trials)?,
-    };
-    if !(0.0..1.0).contains(&enough.gain) {
-        let problem = format!("{} is not a share from 0 to 1 of the best value", enough.gain);
-        return Err(section.error("stop_below", problem, Some("0.005 is half a percent; 0 never stops".to_owned())));
-    }
-    if enough.trials == 0 {
-        return Err(section.error("stop_after", "must be at least 1", None));
-    }
-    Ok(enough)
-}
-
 /// Reads a required number of at least 1.
 fn positive(section: &Section<'_>, key: &str) -> Result<u32, DocumentError> {
     match section.required(key)? {
@@ -437,22 +336,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_stops_below_half_a_percent_of_gain_by_default() {
-        let read =
-            |text: &str| Document::from_text("study.toml", text).parse(read_budget).map(|budget| budget.stop_rule);
-        assert_eq!(read("trials = 9").unwrap(), StopRule { gain: 0.005, trials: 5 });
-        assert_eq!(read("trials = 9\nstop_below = 0\nstop_after = 2").unwrap(), StopRule { gain: 0.0, trials: 2 });
-        for (text, key, problem) in [
-            ("trials = 9\nstop_below = 5", "stop_below", "5 is not a share from 0 to 1 of the best value"),
-            ("trials = 9\nstop_below = -0.1", "stop_below", "-0.1 is not a share"),
-            ("trials = 9\nstop_after = 0", "stop_after", "must be at least 1"),
-        ] {
-            let error = read(text).unwrap_err();
-            assert!(error.key.ends_with(key) && error.problem.contains(problem), "{error:?}");
-        }
-    }
-
-    #[test]
     fn priors_are_the_twin_or_other_studies() {
         let read = |text: &str| Document::from_text("study.toml", text).parse(read_study).map(|(.., priors)| priors);
         assert_eq!(read("name = \"a\"").unwrap(), [TWIN_PRIOR]);
@@ -461,44 +344,5 @@ mod tests {
         assert_eq!(read("name = \"a\"\nprior = []").unwrap(), [] as [&str; 0]);
         let error = read("name = \"a\"\nprior = [\"twin\", \"a\"]").unwrap_err();
         assert!(error.key.ends_with("prior") && error.problem == "\"a\" is this study itself", "{error:?}");
-    }
-
-    #[test]
-    fn the_last_launches_confirm_if_the_budget_allows_it() {
-        let budget = |trials, confirm| StudyBudget { trials, confirm, ..StudyBudget::default() };
-        for (budget, rounds) in [
-            (budget(Some(9), None), 0),
-            (budget(Some(10), None), 1),
-            (budget(Some(40), Some(3)), 3),
-            (budget(Some(40), Some(0)), 0),
-            (budget(Some(4), Some(3)), 1),
-            (budget(Some(3), Some(1)), 0),
-            (budget(None, Some(2)), 2),
-            (budget(None, None), 0),
-            (StudyBudget { time: Some(Duration::from_secs(1)), ..StudyBudget::default() }, 1),
-        ] {
-            assert_eq!(budget.confirmations(2), rounds, "{budget:?}");
-        }
-        assert!(!budget(Some(10), None).is_confirming(7, 2));
-        assert!(budget(Some(10), None).is_confirming(8, 2));
-        assert!(!budget(Some(9), None).is_confirming(8, 2));
-    }
-
-    #[test]
-    fn a_round_with_a_deployment_takes_a_third_launch() {
-        let budget = |trials, confirm| StudyBudget { trials: Some(trials), confirm, ..StudyBudget::default() };
-        for (budget, rounds) in [
-            (budget(9, None), 0),
-            (budget(10, None), 1),
-            // The defaults, the deployment and one trial of the search come before the first round.
-            (budget(5, Some(1)), 0),
-            (budget(6, Some(1)), 1),
-            (budget(8, Some(3)), 1),
-            (budget(40, Some(3)), 3),
-        ] {
-            assert_eq!(budget.confirmations(3), rounds, "{budget:?}");
-        }
-        assert_eq!(budget(10, None).launches_left(4, 3), Some(3));
-        assert!(!budget(10, None).is_confirming(6, 3) && budget(10, None).is_confirming(7, 3));
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use super::table::number;
 use crate::store::{ExpectedConfiguration, RankedConfiguration};
 use crate::study_report::{
-    ConfigurationResults, DeploymentOutcome, DeploymentStatus, Gain, GainDoubt, RankReason, StudyReport,
+    ConfigurationResults, DeploymentOutcome, DeploymentStatus, Gain, GainDoubt, GainRange, RankReason, StudyReport,
 };
 use crate::trial::Measurement;
 
@@ -22,6 +22,11 @@ pub(crate) fn mean_metrics(standing: &ConfigurationResults) -> Json {
 pub(crate) fn value_text(metric: &str, ranked: &RankedConfiguration) -> String {
     match ranked.measurements {
         1 => format!("{metric} {}, measured once", number(ranked.value)),
+        n if ranked.is_confirmed => {
+            let (least, most) = (number(ranked.range.0), number(ranked.range.1));
+            let value = number(ranked.value);
+            format!("{metric} {value}, confirmed; {n} measurements from {least} to {most}")
+        }
         n => {
             let (least, most) = (number(ranked.range.0), number(ranked.range.1));
             format!("{metric} {}, the mean of {n} measurements from {least} to {most}", number(ranked.value))
@@ -51,13 +56,16 @@ pub(crate) fn deployment_gain_text(gain: Gain) -> String {
 fn gain_over(gain: Gain, baseline: &str, baseline_was: &str, baseline_is: &str) -> String {
     const AGAIN: &str = "(budget.confirm measures both again)";
     let title = format!("gain over {baseline}");
-    let (factor, doubt, baseline_over_limit) = match gain {
+    let (factor, doubt, baseline_over_limit, interval) = match gain {
         Gain::None => return format!("{title}: none, no configuration was better"),
         Gain::Unknown => return format!("{title}: unknown, {baseline_was} not measured"),
-        Gain::Factor { factor, doubt, baseline_over_limit } => (factor, doubt, baseline_over_limit),
+        Gain::Factor { factor, doubt, baseline_over_limit, interval } => (factor, doubt, baseline_over_limit, interval),
     };
+    let interval = interval.map(|interval| format!(" ({})", interval_text(interval))).unwrap_or_default();
     let doubt = match doubt {
         None => String::new(),
+        Some(GainDoubt::WithinNoise) => ", equal within noise".to_owned(),
+        Some(GainDoubt::Wide) => ", no clear winner: the budget of the confirmation ended".to_owned(),
         Some(GainDoubt::EachMeasuredOnce) => format!(", not significant: each was measured once {AGAIN}"),
         Some(GainDoubt::ConfigurationMeasuredOnce) => {
             format!(", not significant: this configuration was measured once {AGAIN}")
@@ -68,7 +76,14 @@ fn gain_over(gain: Gain, baseline: &str, baseline_was: &str, baseline_is: &str) 
         Some(GainDoubt::Overlap) => ", not significant: the measured ranges overlap".to_owned(),
     };
     let limits = if baseline_over_limit { format!("; {baseline_is} over a limit") } else { String::new() };
-    format!("{title}: {factor:.2}x{doubt}{limits}")
+    format!("{title}: {factor:.2}x{interval}{doubt}{limits}")
+}
+
+/// Returns a text such as `98 % interval -1.2 to 3.4 %`.
+#[must_use]
+pub(crate) fn interval_text(interval: GainRange) -> String {
+    let [low, high, confidence] = [interval.low, interval.high, interval.confidence].map(|share| 100.0 * share);
+    format!("{confidence:.0} % interval {low:+.1} to {high:+.1} %")
 }
 
 /// Describes the value of today's deployment, or the reason for which it has none.
@@ -94,6 +109,7 @@ pub(crate) fn deployment_text(report: &StudyReport) -> Option<String> {
 #[must_use]
 pub(crate) fn order_text(order: &RankReason) -> String {
     match order {
+        RankReason::Decided => "confirmed: it was launched again beside the baselines, and won".to_owned(),
         RankReason::Confirmed { times, rival, rival_times } => format!(
             "confirmed: it was measured {times} times; trial {} is expected at {} and was measured {}, but is not \
              better by more than two standard deviations of the difference",
@@ -136,6 +152,7 @@ mod tests {
             measurements,
             range,
             expected,
+            is_confirmed: false,
         }
     }
 

@@ -133,7 +133,15 @@ mod tests {
         let trial = Trial::example(3, "auto", Outcome::Measured(Measurement::default()));
         let first = ScoredTrial { trial, score: Score::Feasible { value: 4956.0 } };
         let (trials, range) = (vec![3, 4], (4255.0, 4956.0));
-        let ranked = RankedConfiguration { first, trials, value: 4605.5, measurements: 2, range, expected: None };
+        let ranked = RankedConfiguration {
+            first,
+            trials,
+            value: 4605.5,
+            measurements: 2,
+            range,
+            expected: None,
+            is_confirmed: false,
+        };
         let standing = ConfigurationResults { ranked, measured_trials: Vec::new() };
         let csv = ranking_csv(&[RankingPlace { results: standing, rank_reason: RankReason::Mean }]).unwrap();
         let mut reader = csv::Reader::from_reader(csv.as_bytes());

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::configuration_results::{deployment_gain_text, deployment_text, gain_text, order_text, value_text};
-use super::json::{deployment_json, ranked_json, standing_json, judgement_json};
+use super::json::{deployment_json, judgement_json, ranked_json, standing_json};
 use super::table::best_table;
 use crate::store::{Incident, RuleDisagreement, RuleTest, RuleVerdict};
 use crate::study_report::{RankReason, RankingPlace, StudyReport};
@@ -33,6 +33,8 @@ pub(crate) fn best_json(report: &StudyReport) -> Json {
     let mut json = standing_json(study, winner);
     json["gain"] = gain.factor().into();
     json["gain_significant"] = gain.is_significant().into();
+    json["verdict"] = json!(report.verdict(&winner.results.ranked));
+    json["noise"] = json!(report.noise);
     json["judgement"] = report.judgement.as_ref().map_or(Json::Null, judgement_json);
     json["ranking"] = report.ranking.iter().map(|place| standing_json(study, place)).collect();
     json["baseline"] = report.baseline.as_ref().map_or(Json::Null, |ranked| ranked_json(study, ranked));
@@ -99,6 +101,7 @@ fn gain_lines(report: &StudyReport) -> Vec<String> {
     if report.deployment_status.is_some() {
         lines.push(deployment_gain_text(report.gain_over_deployment(&winner.results.ranked)));
     }
+    lines.extend(noise_text(report));
     if let Some(remaining) = report.judgement.as_ref().and_then(|judgement| judgement.remaining) {
         lines.push(remaining_gain_text(remaining));
         if gain.is_significant() != Some(true) {
@@ -106,6 +109,19 @@ fn gain_lines(report: &StudyReport) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Describes the noise between launches. `None` without repeated launches.
+fn noise_text(report: &StudyReport) -> Option<String> {
+    let deviation = 100.0 * report.noise.between_launches?;
+    let launches = report.decision.as_ref().map(|decision| (decision.launches, decision.rounds));
+    let confirmation =
+        launches.map(|(launches, rounds)| format!("; the confirmation took {launches} launches in {rounds} rounds"));
+    Some(format!(
+        "noise between launches: {deviation:.1} % (one standard deviation, {} degrees of freedom){}",
+        report.noise.freedom,
+        confirmation.unwrap_or_default()
+    ))
 }
 
 /// Counts launches that were repeated, by the kind of their failure. `None` if there were none.
@@ -169,7 +185,15 @@ mod tests {
             let trial = Trial::example(number, "auto", Outcome::Measured(Measurement::default()));
             let first = ScoredTrial { trial, score: Score::Feasible { value } };
             let (trials, range) = (vec![number], (value, value));
-            let ranked = RankedConfiguration { first, trials, value, measurements: 1, range, expected: None };
+            let ranked = RankedConfiguration {
+                first,
+                trials,
+                value,
+                measurements: 1,
+                range,
+                expected: None,
+                is_confirmed: false,
+            };
             RankingPlace {
                 results: ConfigurationResults { ranked, measured_trials: Vec::new() },
                 rank_reason: RankReason::Mean,

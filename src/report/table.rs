@@ -242,8 +242,15 @@ mod tests {
         };
         let first = measured(3, 40.0);
         let trials = vec![3, 8];
-        let single =
-            RankedConfiguration { first, trials, value: 9.0, measurements: 2, range: (9.0, 9.0), expected: None };
+        let single = RankedConfiguration {
+            first,
+            trials,
+            value: 9.0,
+            measurements: 2,
+            range: (9.0, 9.0),
+            expected: None,
+            is_confirmed: false,
+        };
         let repeats = vec![measured(3, 40.0), measured(8, 60.0)];
         let place = |ranked| RankingPlace {
             results: ConfigurationResults { ranked, measured_trials: repeats.clone() },

@@ -2,6 +2,7 @@
 
 mod check;
 mod context;
+mod decision;
 mod deployment;
 mod disagreement;
 mod import;
@@ -25,13 +26,14 @@ mod unfinished;
 
 pub use check::quick_check;
 pub use context::StoredContext;
+pub use decision::StoredDecision;
 pub use deployment::StoredDeployment;
 pub use disagreement::RuleDisagreement;
 pub use incident::Incident;
 pub use judgement::{ExpectedConfiguration, StoredJudgement};
 pub use listing::{ListedTrial, MetricValues};
 pub use open::database_path;
-pub use ranking::RankedConfiguration;
+pub use ranking::{LeaderOrder, RankedConfiguration};
 pub use read_only::{SqlError, SqlLimits, SqlResult, SqlValue, read_only_query};
 pub use rule_test::{FailedStart, RuleTest, RuleTestKey, RuleVerdict};
 pub use starts::{StartKey, StoredStart};
@@ -351,7 +353,15 @@ mod tests {
     fn two_configurations_differ_only_if_none_of_their_measurements_overlap() {
         let ranked = |measurements, range| {
             let first = ScoredTrial { trial: measured(0), score: Score::Feasible { value: 1.0 } };
-            RankedConfiguration { first, trials: vec![0], value: 1.0, measurements, range, expected: None }
+            RankedConfiguration {
+                first,
+                trials: vec![0],
+                value: 1.0,
+                measurements,
+                range,
+                expected: None,
+                is_confirmed: false,
+            }
         };
         let (low, high, wide) = (ranked(2, (1.0, 2.0)), ranked(3, (3.0, 4.0)), ranked(2, (1.5, 3.5)));
         assert!(low.is_disjoint_from(&high) && high.is_disjoint_from(&low));

@@ -1,5 +1,7 @@
 //! Configurations with all their measurements, ranked. [`rank`] documents the rules of the ranking.
 
+use std::collections::BTreeSet;
+
 use super::{ExpectedConfiguration, ScoredTrial, Store, StoreError, StoredJudgement, Study};
 use crate::objective::{ConfigValue, Constraint, Goal, LaunchResult, LaunchedTrial, Score, config_value, rank};
 use crate::trial::{FailureKind, Origin, is_configuration_failure};
@@ -12,8 +14,9 @@ pub struct RankedConfiguration {
     pub first: ScoredTrial,
     /// Numbers of its measured trials, ascending.
     pub trials: Vec<u32>,
-    /// Mean of the objective over its measurements.
+    /// Mean of the objective over its measurements, or the value of the confirmation if `is_confirmed`.
     pub value: f64,
+    pub is_confirmed: bool,
     pub measurements: u32,
     /// The smallest and the largest of the measured values.
     pub range: (f64, f64),
@@ -22,6 +25,13 @@ pub struct RankedConfiguration {
 }
 
 impl RankedConfiguration {
+    /// Replaces the value by that of the confirmation, if it has one. The search's own measurements of a winner are
+    /// partly lucky.
+    #[must_use]
+    pub fn with_confirmed(self, confirmed: Option<f64>) -> Self {
+        Self { value: confirmed.unwrap_or(self.value), is_confirmed: confirmed.is_some(), ..self }
+    }
+
     /// Returns whether the measured ranges do not overlap. One measurement alone has no spread to compare.
     #[must_use]
     pub fn is_disjoint_from(&self, other: &Self) -> bool {
@@ -29,6 +39,15 @@ impl RankedConfiguration {
             && other.measurements > 1
             && (self.range.0 > other.range.1 || other.range.0 > self.range.1)
     }
+}
+
+/// The order of the leading configurations: the confirmed winner, then those of the judgement's ranking, then the others
+/// by their means.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeaderOrder<'a> {
+    pub judgement: Option<&'a StoredJudgement>,
+    /// The identifier of the confirmed winner.
+    pub winner: Option<&'a str>,
 }
 
 /// Number, origin, configuration, value and violation of a measured trial.
@@ -87,7 +106,7 @@ impl Store {
         judgement: Option<&StoredJudgement>,
         most: u32,
     ) -> Result<Vec<RankedConfiguration>, StoreError> {
-        self.leading_configurations_within(study, goal, judgement, &[], most).await
+        self.leading_configurations_within(study, goal, LeaderOrder { judgement, winner: None }, &[], most).await
     }
 
     /// Like [`leading_configurations`](Self::leading_configurations), of the configurations that also keep `limits` in
@@ -96,14 +115,17 @@ impl Store {
         &self,
         study: &Study,
         goal: Goal,
-        judgement: Option<&StoredJudgement>,
+        order: LeaderOrder<'_>,
         limits: &[Constraint],
         most: u32,
     ) -> Result<Vec<RankedConfiguration>, StoreError> {
-        let judged = judgement.map_or(&[][..], |judgement| &judgement.ranking);
+        let judged = order.judgement.map_or(&[][..], |judgement| &judgement.ranking);
         let place = |first: u32| judged.iter().position(|expected| expected.trial == first);
-        let mut ranked = rank(&self.launched_within(study, limits).await?, goal);
-        ranked.sort_by_key(|config| place(config.first).unwrap_or(usize::MAX));
+        let launched = self.launched_within(study, limits).await?;
+        let is_of_winner = |trial: &&LaunchedTrial| order.winner == Some(trial.config_key.as_str());
+        let winners: BTreeSet<u32> = launched.iter().filter(is_of_winner).map(|trial| trial.number).collect();
+        let mut ranked = rank(&launched, goal);
+        ranked.sort_by_key(|config| (!winners.contains(&config.first), place(config.first).unwrap_or(usize::MAX)));
         let mut leaders = Vec::new();
         for config in ranked.into_iter().take(most as usize) {
             let expected = place(config.first).map(|place| judged[place]);
@@ -214,7 +236,7 @@ impl Store {
         let Some(first) = self.trial(study, first).await? else { return Ok(None) };
         let measurements = u32::try_from(trials.len()).unwrap_or(u32::MAX);
         let range = (lowest, highest);
-        Ok(Some(RankedConfiguration { first, trials, value, measurements, range, expected: None }))
+        Ok(Some(RankedConfiguration { first, trials, value, measurements, range, expected: None, is_confirmed: false }))
     }
 }
 

@@ -113,15 +113,16 @@ mod tests {
     #[test]
     fn a_study_is_paid_after_its_time_over_the_gain_minus_one() {
         let cost = StudyCost { wall_s: 7200.0, ..StudyCost::default() };
-        let gain = Gain::Factor { factor: 1.25, doubt: None, baseline_over_limit: false };
+        let gain = Gain::Factor { factor: 1.25, doubt: None, baseline_over_limit: false, interval: None };
         assert_eq!(cost.payback_h(&report(Goal::Maximize, "output_throughput"), gain), Some(8.0));
         assert_eq!(cost.payback_h(&report(Goal::Minimize, "p99_ttft_ms"), gain), None);
         assert_eq!(cost.payback_h(&report(Goal::Maximize, "mean_output_speed"), gain), None);
         let simulated = StudyCost { is_simulated: true, ..cost.clone() };
         assert_eq!(simulated.payback_h(&report(Goal::Maximize, "output_throughput"), gain), None);
         let throughput = report(Goal::Maximize, "request_goodput");
-        let doubtful = Gain::Factor { factor: 1.25, doubt: Some(GainDoubt::Overlap), baseline_over_limit: false };
-        let worse = Gain::Factor { factor: 0.9, doubt: None, baseline_over_limit: true };
+        let doubtful =
+            Gain::Factor { factor: 1.25, doubt: Some(GainDoubt::Overlap), baseline_over_limit: false, interval: None };
+        let worse = Gain::Factor { factor: 0.9, doubt: None, baseline_over_limit: true, interval: None };
         assert!(
             [doubtful, worse, Gain::None, Gain::Unknown]
                 .iter()

@@ -1,5 +1,6 @@
 //! The gain of a configuration over a baseline: the engine's defaults, or today's deployment.
 
+use crate::decision::{GainInterval, VerdictKind};
 use crate::objective::Objective;
 use crate::store::RankedConfiguration;
 
@@ -17,7 +18,17 @@ pub(crate) enum Gain {
         doubt: Option<GainDoubt>,
         /// Whether the first measurement of the baseline exceeds a limit.
         baseline_over_limit: bool,
+        /// The interval of the confirmation, if it was computed.
+        interval: Option<GainRange>,
     },
+}
+
+/// An interval of a gain, as shares of the baseline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct GainRange {
+    pub low: f64,
+    pub high: f64,
+    pub confidence: f64,
 }
 
 /// A reason for which a gain is not significant.
@@ -28,6 +39,10 @@ pub(crate) enum GainDoubt {
     BaselineMeasuredOnce,
     /// The measured ranges overlap.
     Overlap,
+    /// The interval of the confirmation contains 0 and is narrow.
+    WithinNoise,
+    /// The interval of the confirmation contains 0 and is wide, or launches are too few for an interval.
+    Wide,
 }
 
 impl Gain {
@@ -58,7 +73,25 @@ impl Gain {
             _ => Some(GainDoubt::Overlap),
         };
         let factor = objective.gain(ranked.value, baseline.value);
-        Self::Factor { factor, doubt, baseline_over_limit: !baseline.first.score.is_feasible() }
+        let baseline_over_limit = !baseline.first.score.is_feasible();
+        Self::Factor { factor, doubt, baseline_over_limit, interval: None }
+    }
+
+    /// Replaces factor and doubt by those of the confirmation.
+    pub(super) fn confirmed(self, verdict: Option<GainInterval>) -> Self {
+        let (Self::Factor { baseline_over_limit, .. }, Some(verdict)) = (self, verdict) else { return self };
+        let Some(gain) = verdict.gain else { return self };
+        let range = |(low, high)| GainRange { low, high, confidence: verdict.confidence };
+        Self::Factor {
+            factor: 1.0 + gain,
+            doubt: match verdict.kind {
+                VerdictKind::Better => None,
+                VerdictKind::EqualWithinNoise => Some(GainDoubt::WithinNoise),
+                VerdictKind::NoClearWinner => Some(GainDoubt::Wide),
+            },
+            baseline_over_limit,
+            interval: verdict.low.zip(verdict.high).map(range),
+        }
     }
 
     /// Returns the factor, if the baseline was measured.
@@ -77,7 +110,9 @@ impl Gain {
     pub(crate) fn is_significant(self) -> Option<bool> {
         match self {
             Self::Factor { doubt: None, .. } => Some(true),
-            Self::Factor { doubt: Some(GainDoubt::Overlap), .. } => Some(false),
+            Self::Factor { doubt: Some(GainDoubt::Overlap | GainDoubt::WithinNoise | GainDoubt::Wide), .. } => {
+                Some(false)
+            }
             _ => None,
         }
     }

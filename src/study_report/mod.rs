@@ -13,10 +13,11 @@ mod rank_reason;
 mod pareto;
 mod question;
 
+use crate::decision::{Decision, LaunchNoise, Verdict, launch_noise};
 use crate::objective::{Constraint, Goal, Objective};
 use crate::store::{
-    ExpectedConfiguration, Incident, RankedConfiguration, RuleDisagreement, RuleTest, Store, StoreError, StoredJudgement,
-    Study, StudyCounts,
+    ExpectedConfiguration, Incident, LeaderOrder, RankedConfiguration, RuleDisagreement, RuleTest, Store, StoreError,
+    StoredJudgement, Study, StudyCounts,
 };
 
 pub(crate) use comparison::{ComparedMetric, ComparedSide, ConfigurationComparison, Significance};
@@ -25,7 +26,7 @@ pub(crate) use cost::StudyCost;
 #[cfg(test)]
 pub(crate) use cost::StudyGpus;
 pub(crate) use deployment::{DeploymentOutcome, DeploymentStatus};
-pub(crate) use gain::{Gain, GainDoubt};
+pub(crate) use gain::{Gain, GainDoubt, GainRange};
 pub(crate) use listing::{ListError, ListOptions, TrialCell, TrialColumn, TrialList};
 pub(crate) use nearest::{ExceededLimit, NearestConfiguration};
 pub(crate) use no_winner::{FurthestPhase, NoWinner};
@@ -57,6 +58,10 @@ pub(crate) struct StudyReport {
     pub deployment_status: Option<DeploymentStatus>,
     /// The judgement of the sampler's model. `None` if no sampler with a model has stored one.
     pub judgement: Option<StoredJudgement>,
+    /// The decision of the confirmation. `None` before its first launch.
+    pub decision: Option<Decision>,
+    /// The noise between launches by all repeated launches.
+    pub noise: LaunchNoise,
     /// Launches that failed for a reason of their environment.
     pub incidents: Vec<Incident>,
     /// Configurations on which rules and engine differ.
@@ -81,8 +86,20 @@ impl StudyReport {
         let goal = objective.as_ref().map_or(Goal::Maximize, |objective| objective.goal);
         let judgement = store.judgement(&study).await?;
         // At least two are read, because the reason for the first place may compare it with the second.
-        let leaders = store.leading_configurations_within(&study, goal, judgement.as_ref(), limits, most.max(2)).await?;
-        let orders = RankReason::of(goal, &leaders);
+        let decision = store.decision(&study).await?;
+        let order = LeaderOrder {
+            judgement: judgement.as_ref(),
+            winner: decision.as_ref().map(|decision| decision.winner.as_str()),
+        };
+        let mut leaders = store.leading_configurations_within(&study, goal, order, limits, most.max(2)).await?;
+        let confirmed = |value: fn(&Decision) -> Option<f64>| decision.as_ref().and_then(value);
+        let is_winner = |ranked: &RankedConfiguration| order.winner == Some(&*ranked.first.trial.proposal.config.key());
+        let mut orders = RankReason::of(goal, &leaders);
+        if leaders.first().is_some_and(is_winner) {
+            let winner = leaders.remove(0);
+            leaders.insert(0, winner.with_confirmed(confirmed(|decision| decision.value)));
+            orders[0] = RankReason::Decided;
+        }
         let mut ranking = Vec::new();
         for (ranked, order) in leaders.into_iter().zip(orders).take(most as usize) {
             ranking.push(RankingPlace {
@@ -91,10 +108,15 @@ impl StudyReport {
             });
         }
         let (deployment_status, deployment) = deployment::read_deployment(store, &study).await?;
+        let noise = launch_noise(&store.launched_within(&study, &[]).await?, goal);
         Ok(Self {
+            noise: decision.as_ref().map_or(noise, |decision| decision.noise),
             counts: store.counts(study.id).await?,
-            baseline: store.baseline(&study).await?,
-            deployment,
+            baseline: store
+                .baseline(&study)
+                .await?
+                .map(|ranked| ranked.with_confirmed(confirmed(|decision| decision.defaults_value))),
+            deployment: deployment.map(|ranked| ranked.with_confirmed(confirmed(|decision| decision.today_value))),
             deployment_status,
             incidents: store.incidents(&study, None).await?,
             differences: store.disagreements(study.id).await?,
@@ -103,6 +125,7 @@ impl StudyReport {
             objective,
             ranking,
             judgement,
+            decision,
         })
     }
 
@@ -121,13 +144,22 @@ impl StudyReport {
     /// Returns the gain of a configuration over the engine's defaults.
     #[must_use]
     pub(crate) fn gain(&self, ranked: &RankedConfiguration) -> Gain {
-        Gain::over_defaults(self.objective.as_ref(), ranked, self.baseline.as_ref())
+        let gain = Gain::over_defaults(self.objective.as_ref(), ranked, self.baseline.as_ref());
+        gain.confirmed(self.verdict(ranked).map(|verdict| verdict.over_defaults))
+    }
+
+    /// Returns the verdict of the confirmation on a configuration; `None` unless it is the confirmed winner.
+    #[must_use]
+    pub(crate) fn verdict(&self, ranked: &RankedConfiguration) -> Option<Verdict> {
+        let decision = self.decision.as_ref()?;
+        (decision.winner == ranked.first.trial.proposal.config.key()).then_some(decision.verdict)
     }
 
     /// Returns the gain of a configuration over today's deployment. It is unknown if the deployment was not measured.
     #[must_use]
     pub(crate) fn gain_over_deployment(&self, ranked: &RankedConfiguration) -> Gain {
-        Gain::over(self.objective.as_ref(), ranked, self.deployment.as_ref())
+        let gain = Gain::over(self.objective.as_ref(), ranked, self.deployment.as_ref());
+        gain.confirmed(self.verdict(ranked).and_then(|verdict| verdict.over_today))
     }
 
     /// Returns the sampler model's expectation for the configuration that trial `number` measured first.
@@ -163,6 +195,8 @@ impl StudyReport {
             deployment: None,
             deployment_status: None,
             judgement: None,
+            decision: None,
+            noise: LaunchNoise::default(),
             incidents: Vec::new(),
             differences: Vec::new(),
             rule_tests: Vec::new(),

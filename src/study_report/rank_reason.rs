@@ -6,6 +6,8 @@ use crate::store::{ExpectedConfiguration, RankedConfiguration};
 /// The reason for a place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum RankReason {
+    /// The confirmation has launched it again, and has chosen it.
+    Decided,
     /// Measured `times` times. The model expects `rival` to be better, but not by more than the uncertainty of the
     /// difference, and the rival was measured less often.
     Confirmed { times: u32, rival: ExpectedConfiguration, rival_times: u32 },
@@ -46,7 +48,7 @@ impl RankReason {
     #[must_use]
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::Confirmed { .. } => "confirmed",
+            Self::Decided | Self::Confirmed { .. } => "confirmed",
             Self::Expected => "expected",
             Self::Unranked => "unranked",
             Self::Mean => "mean",

@@ -22,6 +22,8 @@ pub struct Proposal {
 pub enum Origin {
     /// The engine's defaults.
     Baseline,
+    /// The engine's defaults, measured again: they show the noise between launches and the drift of the machine.
+    BaselineRepeat,
     /// Today's deployment, the second baseline.
     Deployment,
     /// A further first point of the search, which the study file names.
@@ -51,6 +53,7 @@ impl Origin {
     pub fn name(&self) -> &str {
         match self {
             Self::Baseline => "baseline",
+            Self::BaselineRepeat => "baseline_repeat",
             Self::Deployment => "deployment",
             Self::Start => "start",
             Self::Confirmation => "confirmation",
@@ -70,6 +73,7 @@ impl Origin {
         let name = name.into();
         let fixed = [
             Self::Baseline,
+            Self::BaselineRepeat,
             Self::Deployment,
             Self::Start,
             Self::Confirmation,
@@ -112,7 +116,7 @@ impl Origin {
     /// Returns whether the trial must run alone, because other trials are compared with it.
     #[must_use]
     pub fn runs_alone(&self) -> bool {
-        matches!(self, Self::Baseline | Self::Deployment | Self::Confirmation | Self::RuleTest)
+        matches!(self, Self::Baseline | Self::BaselineRepeat | Self::Deployment | Self::Confirmation | Self::RuleTest)
     }
 }
 
@@ -144,6 +148,7 @@ mod tests {
     fn an_origin_is_read_back_from_its_name_and_unknown_names_are_samplers() {
         for name in [
             "baseline",
+            "baseline_repeat",
             "deployment",
             "start",
             "confirmation",
@@ -164,15 +169,27 @@ mod tests {
     #[test]
     fn trials_of_the_tuner_itself_are_no_search_and_some_are_free() {
         let names = |is: fn(&Origin) -> bool| -> Vec<&str> {
-            let own = ["baseline", "deployment", "start", "confirmation", "interference", "probe", "rule_test"];
+            let own = [
+                "baseline",
+                "baseline_repeat",
+                "deployment",
+                "start",
+                "confirmation",
+                "interference",
+                "probe",
+                "rule_test",
+            ];
             let all = own.into_iter().chain(["auto", "caller", "import", "earlier context"]);
             all.filter(|name| is(&Origin::from(*name))).collect()
         };
         assert_eq!(names(Origin::is_search_trial), ["auto", "caller"]);
         assert_eq!(names(|origin| !origin.counts_against_budget()), ["interference", "probe", "import"]);
         assert_eq!(names(|origin| !origin.is_ranked()), ["interference", "earlier context"]);
-        let blamed = ["baseline", "deployment", "start", "confirmation", "auto", "caller", "import"];
+        let blamed = ["baseline", "baseline_repeat", "deployment", "start", "confirmation", "auto", "caller", "import"];
         assert_eq!(names(Origin::blames_configuration), blamed);
-        assert_eq!(names(Origin::runs_alone), ["baseline", "deployment", "confirmation", "rule_test"]);
+        assert_eq!(
+            names(Origin::runs_alone),
+            ["baseline", "baseline_repeat", "deployment", "confirmation", "rule_test"]
+        );
     }
 }

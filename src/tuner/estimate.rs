@@ -117,9 +117,10 @@ pub async fn estimate(
     // the baselines again.
     let search = job.search(installed.version, installed.device, installed.host);
     let first_points = search.first_points();
-    let confirmation = search.confirmation_launches() * job.budget.confirmations(search.confirmation_launches());
+    let confirmation = job.budget.confirmation_launches(job.budget.trials, search.launches_per_round());
+    let repeats = job.budget.baseline_launches(job.budget.trials, 0) - 1;
     let most = configurations.map(|count| u32::try_from(count + 1 + first_points.len()).unwrap_or(u32::MAX));
-    let most = most.map(|count| count.saturating_add(confirmation));
+    let most = most.map(|count| count.saturating_add(confirmation + repeats));
     let launches = match (job.budget.trials, most) {
         (Some(trials), Some(most)) => Some(trials.min(most)),
         (trials, most) => trials.or(most),
@@ -128,7 +129,7 @@ pub async fn estimate(
     let limit_s = job.budget.time.map(|time| time.as_secs_f64());
     let at_a_time = u32::try_from(slots.parallel()).unwrap_or(u32::MAX);
     let has_deployment = first_points.first().is_some_and(|(origin, _)| *origin == Origin::Deployment);
-    let alone = u32::from(done.budgeted == 0) + u32::from(has_deployment && done.budgeted < 2) + confirmation;
+    let alone = u32::from(done.budgeted == 0) + u32::from(has_deployment && done.budgeted < 2) + repeats + confirmation;
     let rounds = launches.map(|launches| rounds(launches, alone, at_a_time, done.interference < at_a_time));
     Ok(StudyEstimate { launches, rounds, startup_s, load_s, limit_s, source, finished: taken })
 }

@@ -147,8 +147,12 @@ pub enum TunerEvent {
 pub struct BudgetPlan {
     /// The number of launches that the budget allows in all; `None` without a limit.
     pub trials: Option<u32>,
-    /// Launches of the confirmation at the end.
+    /// Launches that measure the defaults again during the search.
+    pub baseline_repeats: u32,
+    /// The largest number of launches of the confirmation at the end.
     pub confirmations: u32,
+    /// Whether the confirmation has rounds with the baselines. A small budget measures only the winner again.
+    pub has_rounds: bool,
     /// Whether the confirmation also measures today's deployment.
     pub confirms_deployment: bool,
     /// The budget's time, and the time left.
@@ -188,6 +192,10 @@ pub enum TrialPhase {
 pub enum StudyEnding {
     TrialsSpent,
     TimeSpent,
+    /// The confirmation has settled the verdict, and too few launches are left for a further search.
+    Settled {
+        unused: u32,
+    },
     /// Several trials in a row had too little expected gain. All gains are shares of the best value.
     Converged {
         /// The expected gain of the next trial, and the threshold that it is below.
@@ -247,6 +255,10 @@ impl std::fmt::Display for StudyEnding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TrialsSpent => f.write_str("the budget of trials is spent"),
+            Self::Settled { unused: 0 } => f.write_str("the verdict is settled, and the budget of trials is spent"),
+            Self::Settled { unused } => {
+                write!(f, "the verdict is settled; {unused} launches of the budget were not needed")
+            }
             Self::TimeSpent => f.write_str("the time budget is spent: no further launch fits"),
             Self::Converged { next_gain, below, trials, remaining } => {
                 let [next, below] = [next_gain, below].map(|share| 100.0 * share);

@@ -17,6 +17,7 @@ pub(super) fn event_json(event: &TunerEvent, verbose: bool) -> Option<Json> {
         TunerEvent::Plan(plan) => json!({
             "event": "plan",
             "trials": plan.trials,
+            "baseline_repeats": plan.baseline_repeats,
             "confirmations": plan.confirmations,
             "confirms_deployment": plan.confirms_deployment,
             "time_s": plan.time.map(|time| time.as_secs_f64()),

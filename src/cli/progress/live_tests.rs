@@ -121,7 +121,9 @@ fn a_budget_of_time_moves_the_bar_as_well() {
     let hour = Some(seconds(3600));
     let plan = BudgetPlan {
         trials: None,
+        baseline_repeats: 0,
         confirmations: 2,
+        has_rounds: true,
         confirms_deployment: false,
         time: hour,
         remaining_time: hour,

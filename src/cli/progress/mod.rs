@@ -339,7 +339,7 @@ fn preflight_line(text: &str, is_final: bool) -> String {
 }
 
 /// Returns a line such as
-/// `plan: 8.0 h; the last 2 launches measure the best and the defaults again (24 min are reserved)`.
+/// `plan: 8.0 h; up to 12 launches at the end measure the best and the defaults again (24 min are reserved)`.
 fn plan_line(plan: &BudgetPlan) -> String {
     let trials = plan.trials.map(|trials| format!("{trials} launches in all"));
     let time = plan.time.map(coarse);
@@ -351,17 +351,23 @@ fn plan_line(plan: &BudgetPlan) -> String {
     } else {
         "the best and the defaults"
     };
-    let confirmation = match (plan.confirmations, plan.reserve.is_zero()) {
-        (0, _) => "no confirmation".to_owned(),
-        (count, true) => format!("the last {count} launches measure {confirmed} again"),
-        (count, false) => {
-            format!("the last {count} launches measure {confirmed} again ({} are reserved)", coarse(plan.reserve))
-        }
+    let reserved =
+        if plan.reserve.is_zero() { String::new() } else { format!(" ({} are reserved)", coarse(plan.reserve)) };
+    let confirmation = match plan.confirmations {
+        0 => "no confirmation".to_owned(),
+        1 => format!("the last launch measures the best again{reserved}"),
+        count if !plan.has_rounds => format!("the last {count} launches measure the best again{reserved}"),
+        count => format!("up to {count} launches at the end measure {confirmed} again{reserved}"),
+    };
+    let repeats = match plan.baseline_repeats {
+        0 => String::new(),
+        1 => "1 launch repeats the defaults; ".to_owned(),
+        count => format!("{count} launches repeat the defaults; "),
     };
     let left =
         plan.remaining_time.filter(|left| Some(*left) != plan.time && plan.time > Some(*left + Duration::from_secs(1)));
     let left = left.map(|left| format!(" ({} left)", coarse(left))).unwrap_or_default();
-    format!("plan: {}{left}; {confirmation}{launch}", budget.join(" or "))
+    format!("plan: {}{left}; {repeats}{confirmation}{launch}", budget.join(" or "))
 }
 
 /// Describes the measured interference, and the number of trials that run at a time from then on.

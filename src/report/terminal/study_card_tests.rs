@@ -24,6 +24,7 @@ pub(in crate::report::terminal) fn ranked(
         measurements,
         range,
         expected: None,
+        is_confirmed: false,
     }
 }
 

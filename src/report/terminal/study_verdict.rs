@@ -2,7 +2,8 @@
 //! limits.
 
 use crate::objective::{Goal, Objective};
-use crate::study_report::{DeploymentOutcome, Gain, StudyReport};
+use crate::report::configuration_results::interval_text;
+use crate::study_report::{DeploymentOutcome, Gain, GainDoubt, StudyReport};
 
 /// Returns the verdict about the winner. Empty without one.
 #[must_use]
@@ -67,8 +68,15 @@ fn baseline_note(gain: Gain, [over_limit, unmeasured]: [&'static str; 2]) -> &'s
 /// Returns a text such as `21.6 % higher output_throughput than today's deployment (significant)`. `None` without a
 /// factor.
 fn difference(report: &StudyReport, gain: Gain, baseline: &str) -> Option<String> {
-    let Gain::Factor { factor, doubt, .. } = gain else { return None };
-    let significance = if doubt.is_none() { "significant" } else { "not significant" };
+    let Gain::Factor { factor, doubt, interval, .. } = gain else { return None };
+    let significance = match doubt {
+        None => "significant",
+        Some(GainDoubt::WithinNoise) => "equal within noise",
+        Some(GainDoubt::Wide) => "no clear winner",
+        Some(_) => "not significant",
+    };
+    let interval = interval.map(|interval| format!(", {}", interval_text(interval))).unwrap_or_default();
+    let significance = format!("{significance}{interval}");
     Some(format!("{} than {baseline} ({significance})", change_text(report.objective.as_ref()?, factor)))
 }
 

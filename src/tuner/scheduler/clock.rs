@@ -55,7 +55,7 @@ impl RunClock {
     }
 
     /// Returns the expected time from the end of a launch to the next one.
-    fn expected_gap(&self) -> Duration {
+    pub(super) fn expected_gap(&self) -> Duration {
         let mut seconds = self.gaps_s.clone();
         seconds.sort_by(f64::total_cmp);
         percentile(&seconds, EXPECTED_PERCENTILE).map(Duration::from_secs_f64).unwrap_or_default()

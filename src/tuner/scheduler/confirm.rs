@@ -1,49 +1,150 @@
-//! The confirmation: the winner, the engine's defaults and today's deployment are measured again, because the winner of
-//! many noisy trials is partly lucky.
+//! The confirmation: the best configurations, the engine's defaults and today's deployment are launched again in rounds,
+//! until the verdict is final or the budget ends. `crate::decision` chooses the launches.
 
 use super::Scheduler;
 use crate::config::Config;
-use crate::sampler::{PastTrial, Suggestion};
-use crate::trial::Origin;
+use crate::decision::{Confirmation, ConfirmationPlan, ConfirmationStep, confirmation_begin, launch_noise};
+use crate::objective::LaunchedTrial;
+use crate::sampler::Suggestion;
+use crate::store::{RankedConfiguration, StoredDecision};
 use crate::tuner::TuneError;
 
+/// The largest number of configurations that may compete.
+const MAX_CANDIDATES: u32 = 20;
+
+/// The number of standard deviations of a difference within which two configurations count as rivals.
+const RIVAL_DEVIATIONS: f64 = 2.0;
+
+/// The next step of the confirmation.
+pub(super) enum NextConfirmation {
+    Launch(Suggestion),
+    /// The verdict is final.
+    Settled,
+    /// The launches of the confirmation are used, or too few are left for a round.
+    Spent,
+    /// No configuration can be confirmed.
+    NoCandidate,
+}
+
+/// The inputs of a confirmation.
+struct ConfirmationInputs {
+    launches: Vec<LaunchedTrial>,
+    defaults: Config,
+    today: Option<Config>,
+    /// The best configurations besides the defaults.
+    candidates: Vec<RankedConfiguration>,
+}
+
 impl Scheduler<'_> {
-    /// Returns the defaults, the deployment or the best other configuration, the one with the fewest launches first.
-    /// Returns `None` after `rounds` further launches of each. A deployment that is the best is measured once a round.
-    ///
-    /// The best configuration is the first in the ranking of the sampler's model. If that has missed a limit, it is the
-    /// next of the ranking. Without a model it is the best mean.
-    ///
-    /// They alternate, so that a drift of the machine affects them equally.
-    pub(super) async fn confirmation(&self, rounds: u32) -> Result<Option<Suggestion>, TuneError> {
-        let enough = 1 + rounds as usize;
-        let baseline =
-            self.run.store.baseline(&self.run.study).await?.map(|baseline| baseline.first.trial.proposal.config);
-        let judgement = self.run.store.judgement(&self.run.study).await?;
-        let best = self
-            .run
-            .store
-            .leading_configurations(&self.run.study, self.run.job.objective.goal, judgement.as_ref(), 2)
-            .await?;
-        let challenger = best.into_iter().find(|ranked| Some(&ranked.first.trial.proposal.config) != baseline.as_ref());
-        let why = match challenger.as_ref().map(|ranked| ranked.expected.is_some()) {
-            Some(true) => "measured again: expected to be the best of all measured configurations",
-            _ => "measured again: the best of many noisy measurements is partly lucky",
+    /// Returns the next step of the confirmation, and stores its plan before its first launch.
+    pub(super) async fn next_confirmation(&mut self) -> Result<NextConfirmation, TuneError> {
+        let Some(inputs) = self.confirmation_inputs().await? else { return Ok(NextConfirmation::NoCandidate) };
+        let keys: Vec<_> = inputs.candidates.iter().map(|best| best.first.trial.proposal.config.key()).collect();
+        let candidates: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let stored = self.present_confirmation(&inputs.launches).await?;
+        if stored.is_none()
+            && self.settled_winner.is_some()
+            && candidates.first() == self.settled_winner.as_deref().as_ref()
+        {
+            return Ok(NextConfirmation::Settled);
+        }
+        let plan = stored.as_ref().map_or_else(|| self.plan_confirmation(&inputs), |stored| stored.plan);
+        let (defaults, today) = (inputs.defaults.key(), inputs.today.as_ref().map(Config::key));
+        let confirmation = Confirmation {
+            launches: &inputs.launches,
+            goal: self.run.job.objective.goal,
+            defaults: &defaults,
+            today: today.as_deref(),
+            plan,
         };
-        let challenger = challenger.map(|ranked| (ranked.first.trial.proposal.config, why));
-        let beside = "measured again beside the best, so that a drift of the machine affects all equally";
-        let of = |past: &&PastTrial, config: &Config| {
-            past.config == *config && past.origin.is_ranked() && past.origin != Origin::Probe
+        let key = match confirmation.step(&candidates) {
+            ConfirmationStep::Launch(key) => key,
+            ConfirmationStep::Settled => return Ok(NextConfirmation::Settled),
+            ConfirmationStep::Spent => return Ok(NextConfirmation::Spent),
+            ConfirmationStep::NoCandidate => return Ok(NextConfirmation::NoCandidate),
         };
-        let launches = |config: &Config| self.history.iter().filter(|past| of(past, config)).count();
-        let is_challenger = |config: &Config| challenger.as_ref().is_some_and(|(best, _)| best == config);
-        let deployment = self.measured_deployment().filter(|config| !is_challenger(config));
-        // A ranking prefers configurations with more measurements. A deployment before the winner would replace it.
-        let (first, last) = if deployment.is_some() { (challenger, None) } else { (None, challenger) };
-        let baselines = baseline.into_iter().chain(deployment).map(|config| (config, beside));
-        let candidates = first.into_iter().chain(baselines).chain(last);
-        let candidates = candidates.map(|(config, why)| (launches(&config), config, why));
-        let next = candidates.filter(|(launches, ..)| *launches < enough).min_by_key(|(launches, ..)| *launches);
-        Ok(next.map(|(_, config, why)| Suggestion { config, why: why.to_owned() }))
+        let config = self.history.iter().map(|past| &past.config).find(|config| config.key() == key).cloned();
+        let Some(config) = config else { return Ok(NextConfirmation::NoCandidate) };
+        if stored.is_none() {
+            let began_at = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
+            let stored = StoredDecision { began_at, plan, decision: None };
+            self.run.store.store_decision(&self.run.study, &stored).await?;
+        }
+        let is_baseline = config == inputs.defaults || inputs.today.as_ref() == Some(&config);
+        let why = if is_baseline {
+            "measured again beside the best, so that a drift of the machine affects all equally"
+        } else {
+            "measured again: the best of many noisy measurements is partly lucky"
+        };
+        Ok(NextConfirmation::Launch(Suggestion { config, why: why.to_owned() }))
+    }
+
+    /// Computes the decision of the present confirmation and stores it.
+    pub(super) async fn decide(&mut self) -> Result<(), TuneError> {
+        let Some(inputs) = self.confirmation_inputs().await? else { return Ok(()) };
+        let Some(stored) = self.present_confirmation(&inputs.launches).await? else { return Ok(()) };
+        let (defaults, today) = (inputs.defaults.key(), inputs.today.as_ref().map(Config::key));
+        let confirmation = Confirmation {
+            launches: &inputs.launches,
+            goal: self.run.job.objective.goal,
+            defaults: &defaults,
+            today: today.as_deref(),
+            plan: stored.plan,
+        };
+        let stored = StoredDecision { decision: confirmation.decide(), ..stored };
+        self.run.store.store_decision(&self.run.study, &stored).await?;
+        self.read_settled_winner().await
+    }
+
+    /// Reads the winner of the last settled confirmation.
+    pub(super) async fn read_settled_winner(&mut self) -> Result<(), TuneError> {
+        let decision = self.run.store.decision(&self.run.study).await?;
+        self.settled_winner = decision.filter(|decision| decision.is_settled).map(|decision| decision.winner);
+        Ok(())
+    }
+
+    async fn confirmation_inputs(&self) -> Result<Option<ConfirmationInputs>, TuneError> {
+        let (store, study) = (self.run.store, &self.run.study);
+        let Some(defaults) = self.defaults().map(|past| past.config.clone()) else { return Ok(None) };
+        let mut launches = store.launched_within(study, &[]).await?;
+        launches.sort_by_key(|trial| trial.number);
+        let judgement = store.judgement(study).await?;
+        let goal = self.run.job.objective.goal;
+        let mut candidates = store.leading_configurations(study, goal, judgement.as_ref(), MAX_CANDIDATES).await?;
+        candidates.retain(|best| best.first.trial.proposal.config != defaults);
+        Ok(Some(ConfirmationInputs { launches, today: self.measured_deployment(), defaults, candidates }))
+    }
+
+    /// Returns the stored confirmation that the last launches belong to.
+    async fn present_confirmation(&self, launches: &[LaunchedTrial]) -> Result<Option<StoredDecision>, TuneError> {
+        let Some(first) = confirmation_begin(launches, self.run.job.objective.goal) else { return Ok(None) };
+        let mut stored = self.run.store.confirmations(&self.run.study).await?;
+        // The plan is stored before the first launch, which may have been rejected.
+        stored.retain(|stored| stored.began_at <= first);
+        Ok(stored.pop())
+    }
+
+    /// Plans a confirmation within the launches that are left.
+    fn plan_confirmation(&self, inputs: &ConfirmationInputs) -> ConfirmationPlan {
+        let left = self.run.job.budget.trials.map_or(u32::MAX, |trials| trials.saturating_sub(self.launches()));
+        ConfirmationPlan::new(self.confirmation_launches().min(left), self.launches_per_round() - 1, self.rival_count(inputs))
+    }
+
+    /// Returns the number of configurations that the search cannot tell apart from the best.
+    fn rival_count(&self, inputs: &ConfirmationInputs) -> u32 {
+        let Some(best) = inputs.candidates.first() else { return 0 };
+        let noise = launch_noise(&inputs.launches, self.run.job.objective.goal).between_launches;
+        let estimate = |ranked: &RankedConfiguration| match ranked.expected {
+            Some(expected) => Some((expected.value, expected.deviation)),
+            None => Some((ranked.value, noise? / f64::from(ranked.measurements.max(1)).sqrt())),
+        };
+        let Some((value, deviation)) = estimate(best) else { return 1 };
+        let is_rival = |other: &&RankedConfiguration| {
+            estimate(other).is_some_and(|(other, other_deviation)| {
+                let spread = (deviation * deviation + other_deviation * other_deviation).sqrt();
+                (other / value - 1.0).abs() <= RIVAL_DEVIATIONS * spread
+            })
+        };
+        u32::try_from(inputs.candidates.iter().filter(is_rival).count()).unwrap_or(u32::MAX)
     }
 }

@@ -70,7 +70,7 @@ impl Scheduler<'_> {
     }
 
     /// Returns the number of launches of a confirmation round, if the winner is neither the defaults nor the deployment.
-    pub(super) fn confirmation_launches(&self) -> u32 {
+    pub(super) fn launches_per_round(&self) -> u32 {
         2 + u32::from(self.deployment_to_confirm().is_some())
     }
 }

@@ -41,17 +41,17 @@ async fn the_deployment_follows_the_defaults_and_the_start_points_follow_it() {
     assert_eq!(finish(&bench, 0, EndOrder::default()).await, StudyEnding::TrialsSpent);
     let rows = bench.store.proposals(&bench.study).await.unwrap();
     let first: Vec<_> = rows.iter().take(5).map(|row| row.proposal.origin.name()).collect();
-    assert_eq!(first, ["baseline", "deployment", "start", "start", "sobol"]);
-    assert_eq!(rows[1].proposal.config.get_i64("max-model-len"), Some(2048), "the fixed flags hold for all");
-    let why: Vec<_> = rows.iter().skip(1).take(3).filter_map(|row| row.proposal.why.as_deref()).collect();
+    assert_eq!(first, ["baseline", "baseline_repeat", "deployment", "start", "start"]);
+    assert_eq!(rows[2].proposal.config.get_i64("max-model-len"), Some(2048), "the fixed flags hold for all");
+    let why: Vec<_> = rows.iter().skip(2).take(3).filter_map(|row| row.proposal.why.as_deref()).collect();
     assert_eq!(why, ["today's deployment: serve.sh, line 12", "start: recipe A", "start: recipe B"]);
-    assert_eq!(rows.iter().filter(|row| row.state == "measured" && row.proposal.number < 4).count(), 4);
+    assert_eq!(rows.iter().filter(|row| row.state == "measured" && row.proposal.number < 5).count(), 5);
     assert_eq!(bench.paid().await, 12, "they count against the budget");
 }
 
 #[tokio::test]
 async fn each_round_of_the_confirmation_measures_winner_defaults_and_deployment() {
-    let bench = bench("trials = 16, confirm = 2", 1).await;
+    let bench = bench("trials = 16, confirm = 2, repeat_baseline = 0", 1).await;
     assert_eq!(finish(&bench, 0, EndOrder::default()).await, StudyEnding::TrialsSpent);
     let (origins, confirmed) = (origins(&bench).await, confirmed(&bench).await);
     assert!(origins[origins.len() - 6..].iter().all(|origin| origin == "confirmation"), "{origins:?}");
@@ -85,7 +85,7 @@ async fn a_deployment_that_wins_is_confirmed_beside_the_defaults_alone() {
             }
             NextAction::AskAgain => {}
             NextAction::Wait => panic!("one launch at a time"),
-            NextAction::End(ending) => break assert_eq!(ending, StudyEnding::TrialsSpent),
+            NextAction::End(ending) => break assert_eq!(ending, StudyEnding::Settled { unused: 2 }),
         }
     }
     let confirmed = confirmed(&bench).await;
@@ -100,7 +100,7 @@ async fn a_killed_study_with_first_points_resumes_as_an_undisturbed_one() {
     let undisturbed = bench("trials = 16, confirm = 1", 8).await;
     assert_eq!(finish(&undisturbed, 0, EndOrder::default()).await, StudyEnding::TrialsSpent);
     let expected = undisturbed.decided().await;
-    assert_eq!((expected[1].1.as_str(), undisturbed.paid().await), ("deployment", 16), "{expected:?}");
+    assert_eq!((expected[2].1.as_str(), undisturbed.paid().await), ("deployment", 16), "{expected:?}");
     for seed in 1..6 {
         let disturbed = bench("trials = 16, confirm = 1", 8).await;
         let chances = EndOrder { killed: 0.05, ..EndOrder::default() };
@@ -121,7 +121,7 @@ async fn first_points_that_are_added_later_are_launched_next_in_the_same_study()
     assert_eq!(bench.job.definition(), definition);
     assert_eq!(finish(&bench, 0, EndOrder::default()).await, StudyEnding::TrialsSpent);
     let origins = origins(&bench).await;
-    assert_eq!(origins[6..9], ["deployment", "start", "start"], "{origins:?}");
+    assert_eq!(origins[6..10], ["baseline_repeat", "deployment", "start", "start"], "{origins:?}");
     let stored = bench.store.deployment(&bench.study).await.unwrap().unwrap();
     assert_eq!((&*stored.source, stored.is_defaults), ("serve.sh, line 12", false));
 }
@@ -134,7 +134,7 @@ async fn a_deployment_that_the_rules_reject_is_stored_and_the_study_goes_on() {
     bench.job.deployment = Some(FirstPoint::deployment("serve.sh", config.clone()));
     assert_eq!(finish(&bench, 0, EndOrder::default()).await, StudyEnding::TrialsSpent);
     let rows = bench.decided().await;
-    assert_eq!((rows[1].1.as_str(), rows[1].3.as_str()), ("deployment", "rejected"));
+    assert_eq!((rows[2].1.as_str(), rows[2].3.as_str()), ("deployment", "rejected"));
     assert_eq!((rows.iter().filter(|row| row.1 == "deployment").count(), bench.paid().await), (1, 12));
     let confirmed = confirmed(&bench).await;
     assert!(confirmed.len() == 2 && !confirmed.contains(&config), "{confirmed:?}");
@@ -147,7 +147,7 @@ async fn a_deployment_that_equals_the_defaults_is_not_launched_twice() {
         bench.job.deployment = Some(FirstPoint::deployment("serve.sh", flags));
         assert_eq!(finish(&bench, 0, EndOrder::default()).await, StudyEnding::TrialsSpent);
         let origins = origins(&bench).await;
-        assert_eq!(origins[..3], ["baseline", "start", "start"]);
+        assert_eq!(origins[..4], ["baseline", "baseline_repeat", "start", "start"]);
         assert_eq!(confirmed(&bench).await.len(), 2);
         assert!(bench.store.deployment(&bench.study).await.unwrap().unwrap().is_defaults);
     }
@@ -162,5 +162,5 @@ async fn after_a_change_of_the_context_the_deployment_is_measured_again_behind_t
     bench.job.budget.trials = Some(12);
     assert_eq!(finish(&bench, 0, EndOrder::default()).await, StudyEnding::TrialsSpent);
     let origins = origins(&bench).await;
-    assert_eq!(origins[before..before + 4], ["baseline", "deployment", "start", "start"], "{origins:?}");
+    assert_eq!(origins[before..before + 3], ["baseline", "baseline_repeat", "deployment"], "{origins:?}");
 }

@@ -49,7 +49,7 @@ impl Scheduler<'_> {
         let search = self.scope.search.with_learned(&self.learned_memory, absent.as_ref());
         let shown = self.history.iter().filter(|past| is_in_history(past)).cloned().collect();
         let launches = self.launch_costs.as_ref().map(LaunchCostHistory::launches);
-        let left = self.run.job.budget.launches_left(self.launches(), self.confirmation_launches());
+        let left = self.search_launches_left();
         search.question(shown, self.priors.clone()).with_launch_costs(launches).with_trials_left(left).into()
     }
 

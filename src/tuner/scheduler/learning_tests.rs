@@ -99,7 +99,7 @@ async fn told(bench: &SchedulerBench) -> (Vec<String>, Option<StoredJudgement>) 
 
 #[tokio::test]
 async fn a_resumed_study_with_one_trial_at_a_time_learns_like_an_undisturbed_one() {
-    let undisturbed = bench("trials = 14", 1).await;
+    let undisturbed = bench("trials = 14, confirm = 1, repeat_baseline = 0", 1).await;
     assert_eq!(finish(&undisturbed, 0, EndOrder::default()).await, StudyEnding::TrialsSpent);
     let expected = told(&undisturbed).await;
     let rows = undisturbed.store.proposals(&undisturbed.study).await.unwrap();
@@ -111,11 +111,11 @@ async fn a_resumed_study_with_one_trial_at_a_time_learns_like_an_undisturbed_one
     let searched = rows.iter().filter(|row| row.origin == "learner".into());
     let left: Vec<_> = searched.filter_map(|row| row.why.as_deref()).collect();
     let falling: Vec<_> = (1..=11).rev().map(|left| format!("Some({left}) are left")).collect();
-    assert_eq!(left, falling, "after the defaults, and without the confirmation's two");
+    assert_eq!(left, falling, "after the defaults, and without the two of the confirmation");
     let has = |state: &str| states.iter().any(|other| other == state);
     assert!(has("failed") && has("measured"), "it learns of both: {states:?}");
     for seed in 1..6 {
-        let disturbed = bench("trials = 14", 1).await;
+        let disturbed = bench("trials = 14, confirm = 1, repeat_baseline = 0", 1).await;
         let chances = EndOrder { killed: 0.1, ..EndOrder::default() };
         assert_eq!(finish(&disturbed, seed, chances).await, StudyEnding::TrialsSpent);
         assert_eq!(told(&disturbed).await.0, expected.0, "seed {seed}");
@@ -148,7 +148,7 @@ async fn a_search_that_no_longer_pays_ends_with_its_confirmation_and_stays_ended
     assert!(ending.to_string().ends_with("estimated remaining gain: 1.0 % (90 % interval 0.0 to 2.0)"), "{ending}");
     let rows = bench.store.proposals(&bench.study).await.unwrap();
     let confirmed: Vec<_> = rows.iter().filter(|row| row.proposal.origin == Origin::Confirmation).collect();
-    assert_eq!(confirmed.len(), 2, "the defaults and the pick, once each");
+    assert_eq!(confirmed.len(), 6, "two finalists twice, then the pick and the defaults");
 
     // The pick, and not the best single measurement.
     let verdict = bench.store.judgement(&bench.study).await.unwrap();
@@ -157,14 +157,15 @@ async fn a_search_that_no_longer_pays_ends_with_its_confirmation_and_stays_ended
     let best = bench.store.best(&bench.study, goal, 1).await.unwrap();
     assert_ne!(leaders[0].first.trial.proposal.config, best[0].first.trial.proposal.config);
     assert!(confirmed.iter().any(|row| row.proposal.config == leaders[0].first.trial.proposal.config));
-    assert_eq!(leaders[0].measurements, 2);
+    assert_eq!(leaders[0].measurements, 4);
 
     let before = bench.decided().await;
     assert_eq!(finish(&bench, 2, EndOrder::default()).await, ending);
     assert_eq!(bench.decided().await, before);
     bench.job.budget.stop_rule.gain = 0.0;
     bench.job.budget.trials = Some(40);
-    assert_eq!(finish(&bench, 3, EndOrder::default()).await, StudyEnding::TrialsSpent, "it is switched off");
+    let ending = finish(&bench, 3, EndOrder::default()).await;
+    assert_eq!(ending, StudyEnding::Settled { unused: 2 }, "it is switched off");
 }
 
 #[tokio::test]

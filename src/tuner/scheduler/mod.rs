@@ -1,7 +1,8 @@
 //! The scheduler of a run: it chooses the next launch and its slots, learns from the outcomes, and ends the run.
 
-mod failed_starts;
+mod budget_split;
 mod clock;
+mod failed_starts;
 mod confirm;
 mod first_points;
 mod interference_trials;
@@ -94,6 +95,8 @@ pub(super) struct Scheduler<'r> {
     clock: RunClock,
     /// The key of the best feasible configuration.
     best_key: Option<String>,
+    /// The key of the winner of the last settled confirmation.
+    settled_winner: Option<String>,
     /// The plan that was last shown.
     plan: Option<BudgetPlan>,
     /// Every proposal, in the order of their numbers.
@@ -187,6 +190,7 @@ impl<'r> Scheduler<'r> {
             learned_memory: known,
             clock,
             best_key,
+            settled_winner: None,
             plan: None,
             history,
             priors,
@@ -206,6 +210,7 @@ impl<'r> Scheduler<'r> {
             untestable: BTreeSet::new(),
         };
         scheduler.store_deployment().await?;
+        scheduler.read_settled_winner().await?;
         scheduler.show_plan();
         scheduler.rebuild_failures(launches).await?;
         scheduler.limit_paused_retries().await?;
@@ -442,6 +447,9 @@ impl<'r> Scheduler<'r> {
         let improves =
             best.as_ref().is_some_and(|best| best.first.trial.proposal.number == scored.trial.proposal.number);
         self.best_key = best.as_ref().map(|best| best.first.trial.proposal.config.key());
+        if scored.trial.proposal.origin == Origin::Confirmation {
+            Box::pin(self.decide()).await?;
+        }
         let (best, launched) = (best.map(|best| best.value), self.launched);
         run.emit(TunerEvent::TrialEnded { trial: Box::new(scored.clone()), improves, best, launched });
         self.show_plan();

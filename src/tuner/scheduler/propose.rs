@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::confirm::NextConfirmation;
 use super::{NextAction, PendingTrial, Scheduler};
 use crate::config::Config;
 use crate::job::{SamplerQuestion, past_trial};
@@ -13,7 +13,7 @@ use crate::objective::Objective;
 use crate::sampler::{KnownOutcome, PastTrial, Suggestion};
 use crate::store::{ScoredTrial, StoredProposal};
 use crate::trial::{Origin, Proposal};
-use crate::tuner::{BudgetPlan, StudyEnding, TuneError, TunerEvent};
+use crate::tuner::{StudyEnding, TuneError};
 
 /// Reads the rows of a study at the beginning of a run: every proposal, and those without an outcome. Trials of an
 /// earlier run that have no outcome are launched again under their numbers. A number that was never stored gets a
@@ -102,7 +102,10 @@ impl Scheduler<'_> {
         if is_due && !self.check_rules_with_engine().await? {
             return Ok(end(StudyEnding::Interrupted));
         }
-        let is_search_over = is_short || job.budget.is_confirming(launched, self.confirmation_launches());
+        let is_search_over = is_short || self.is_confirming();
+        if !is_search_over && let Some(suggestion) = self.next_baseline_repeat() {
+            return Ok(self.proposal(Origin::BaselineRepeat, suggestion, None));
+        }
         if let Some((origin, suggestion)) = self.next_first_point(is_short, is_search_over) {
             return Ok(self.proposal(origin, suggestion, None));
         }
@@ -133,11 +136,8 @@ impl Scheduler<'_> {
         if !idle {
             return Ok(ControlFlow::Break(NextAction::Wait));
         }
-        let rounds = match &converged {
-            Some(_) => job.budget.confirmations_after_search(),
-            None => job.budget.confirmations(self.confirmation_launches()),
-        };
-        if let Some(suggestion) = self.confirmation(rounds).await? {
+        let confirmation = Box::pin(self.next_confirmation()).await?;
+        if let NextConfirmation::Launch(suggestion) = confirmation {
             if !self.clock.has_time(self.clock.expected_launch_of(&suggestion.config.key())) {
                 return Ok(end(StudyEnding::TimeSpent));
             }
@@ -149,6 +149,12 @@ impl Scheduler<'_> {
         // A further trial may become the best, and then has to be confirmed as well.
         if !self.clock.has_time(self.clock.launch() + self.reserve()) {
             return Ok(end(StudyEnding::TimeSpent));
+        }
+        match (confirmation, self.unused_launches()) {
+            (NextConfirmation::Settled, Some(unused)) => return Ok(end(StudyEnding::Settled { unused })),
+            // Too few launches are left for another round.
+            (NextConfirmation::Spent, _) if self.is_confirming() => return Ok(end(StudyEnding::TrialsSpent)),
+            _ => {}
         }
         // Time and launches that the confirmation does not need go back to the search.
         if confirming && let Some((origin, suggestion)) = ask_sampler(&question).await {
@@ -176,59 +182,10 @@ impl Scheduler<'_> {
     }
 
     /// Returns whether there is a configuration to confirm besides the defaults.
-    fn has_challenger(&self) -> bool {
+    pub(super) fn has_challenger(&self) -> bool {
         let defaults = self.defaults().map(|past| past.config.key());
         self.best_key.is_some() && self.best_key != defaults
             || self.history.iter().any(|past| past.measured().is_some() && Some(past.config.key()) != defaults)
-    }
-
-    /// Returns the time that the confirmation still needs; zero before there is anything to confirm. After a complete
-    /// confirmation it is the time for another best configuration, which a further trial may find.
-    pub(super) fn reserve(&self) -> Duration {
-        if self.clock.limit().is_none() || !self.has_challenger() {
-            return Duration::ZERO;
-        }
-        let defaults = self.defaults().map(|past| past.config.key());
-        let best = self.best_key.clone().unwrap_or_default();
-        let best = if Some(&best) == defaults.as_ref() { String::new() } else { best };
-        let rounds = self.run.job.budget.confirmations(self.confirmation_launches());
-        let deployment = self.deployment_to_confirm().map(|config| config.key()).filter(|key| *key != best);
-        // An empty key stands for a configuration that is not known yet. It takes the usual duration.
-        let keys: Vec<_> = [defaults.unwrap_or_default(), best].into_iter().chain(deployment).collect();
-        let launched = |key: &str| {
-            let confirms = |past: &&PastTrial| past.origin == Origin::Confirmation && past.config.key() == key;
-            self.history.iter().filter(confirms).count()
-        };
-        let owed: Vec<_> = keys.iter().filter(|key| launched(key) < rounds as usize).map(String::as_str).collect();
-        let another = owed.is_empty().then_some("");
-        self.clock.reserve(owed.into_iter().chain(another), rounds)
-    }
-
-    /// Returns whether a waiting trial fits into the time left, and leaves enough for the confirmation.
-    pub(super) fn has_time_for(&self, waiting: &PendingTrial) -> bool {
-        let own = self.clock.expected_launch_of(&waiting.proposal.config.key());
-        let origin = &waiting.proposal.origin;
-        let is_search = !matches!(origin, Origin::Baseline | Origin::Deployment | Origin::Confirmation | Origin::Probe);
-        let reserve = if is_search { self.reserve() } else { Duration::ZERO };
-        self.clock.has_time(own + reserve)
-    }
-
-    /// Shows the plan of the budget, at first and when it has changed enough.
-    pub(super) fn show_plan(&mut self) {
-        let budget = &self.run.job.budget;
-        let plan = BudgetPlan {
-            trials: budget.trials,
-            confirmations: self.confirmation_launches() * budget.confirmations(self.confirmation_launches()),
-            confirms_deployment: self.deployment_to_confirm().is_some(),
-            time: self.clock.limit(),
-            remaining_time: self.clock.time_left(),
-            launch: Some(self.clock.launch()).filter(|launch| !launch.is_zero()),
-            reserve: self.reserve(),
-        };
-        if self.plan.as_ref().is_none_or(|shown| plan.differs_from(shown)) {
-            self.run.emit(TunerEvent::Plan(plan.clone()));
-            self.plan = Some(plan);
-        }
     }
 
     /// Turns a suggestion into a proposal with a number.

@@ -81,7 +81,7 @@ impl Scheduler<'_> {
         let search = self.scope.search.with_learned(&self.learned_memory, absent.as_ref());
         let mut due = search.testable_rules(&self.scope.removal);
         // A rule that leaves enough to measure is tested once the engine is known to work, and before the confirmation.
-        let is_confirming = self.run.job.budget.is_confirming(self.launches(), self.confirmation_launches());
+        let is_confirming = self.is_confirming();
         let is_time = (self.measured_any && !is_confirming) || self.scope.empty;
         due.retain(|rule| (rule.removes_defaults || is_time) && !self.untestable.contains(rule.rule));
         if due.is_empty() {

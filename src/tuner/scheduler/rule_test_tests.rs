@@ -240,7 +240,7 @@ async fn on_several_slots_tests_neither_repeat_nor_are_lost_in_whatever_order_la
         (0..5).zip([EndOrder::default(), EndOrder { killed: 0.03, ..EndOrder::default() }].into_iter().cycle())
     {
         let bench = SchedulerBench::with_space("{ kind = \"sim\" }", "trials = 16", 4, space).await;
-        assert_eq!(finish(&bench, seed, chances).await, StudyEnding::TrialsSpent);
+        assert_eq!(finish(&bench, seed, chances).await, StudyEnding::Settled { unused: 2 });
         let found = tested(&bench).await;
         assert!((1..=2).contains(&found.len()) && found.iter().all(|test| test.0 == "R15a"), "{found:?}");
         assert!(found.iter().all(|test| test.1.is_some()), "{found:?}");

@@ -294,10 +294,11 @@ async fn a_space_that_is_used_up_while_trials_run_ends_after_the_last_of_them_wi
 async fn later_runs_remember_an_interference_above_the_limit() {
     let bench = SchedulerBench::new("trials = 16", 8, 400).await;
     let chances = EndOrder { killed: 0.04, neighbours_cost: true, ..EndOrder::default() };
-    assert_eq!(finish(&bench, 5, chances).await, StudyEnding::TrialsSpent);
+    let settled = StudyEnding::Settled { unused: 2 };
+    assert_eq!(finish(&bench, 5, chances).await, settled);
     let mut scheduler = bench.scheduler().await;
-    assert!(matches!(scheduler.next().await.unwrap(), NextAction::End(StudyEnding::TrialsSpent)));
-    assert_eq!((scheduler.at_a_time, bench.paid().await), (Some(1), 16));
+    assert!(matches!(scheduler.next().await.unwrap(), NextAction::End(ending) if ending == settled));
+    assert_eq!((scheduler.at_a_time, bench.paid().await), (Some(1), 14));
 }
 
 #[tokio::test]
