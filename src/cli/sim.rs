@@ -40,6 +40,13 @@ Simulation:
                               lengths of replies (0)
   --sim-noise S               spread of step times: standard deviation of
                               their logarithm (0.02)
+  --sim-launch-noise S        spread of the speed from launch to launch:
+                              standard deviation of the logarithm of one
+                              factor on all times of a launch (0)
+  --sim-drift S               slow change of the speed over a study: standard
+                              deviation of its logarithm (0)
+  --sim-drift-hours H         time after which the drift's autocorrelation is
+                              1/e, in simulated hours (2)
   --sim-frontend none|vllm    delay of vLLM's API server for each request and
                               token, one after the other (vllm)
   --sim-schedule FILE         write one JSON line per step, with the due and
@@ -47,6 +54,10 @@ Simulation:
   --sim-priority normal|realtime
                               priority of the engine's thread; realtime needs
                               CAP_SYS_NICE (normal)
+A study draws its own drift from its seed, and another launch noise for each
+launch: the tuner passes both in the variable
+SETPOINT_SIM_LAUNCH=SEED:TRIAL:RETRY:AGE, with the study's age in seconds.
+Without it, --sim-seed decides, and launches repeat.
 
 ";
 

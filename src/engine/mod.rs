@@ -23,6 +23,7 @@ pub(crate) mod testing;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::Value as Json;
 
@@ -31,6 +32,7 @@ use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError, FlagTable};
 use crate::rule::EngineRules;
 use crate::trial::{CommandLine, Failure};
+use crate::twin::LaunchDraw;
 
 pub use access::take_api_keys;
 pub use adapters::{ADAPTERS_FLAG, adapter_names};
@@ -315,6 +317,13 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// arguments.
     fn simulated(&self, _args: &[String]) -> Option<SimulatedLaunch> {
         None
+    }
+
+    /// Returns environment variables from which a simulated engine draws the speed of a launch. `study_age` is the time
+    /// since the study was created. They belong to no configuration, and are neither stored nor exported. Empty for a
+    /// real engine.
+    fn launch_variables(&self, _launch: LaunchDraw, _study_age: Duration) -> BTreeMap<String, String> {
+        BTreeMap::new()
     }
 
     /// Returns the search space for a first study on this device, as the path of a built-in file. `None` if the engine

@@ -1,7 +1,7 @@
 //! The simulated launch of an engine that computes nothing.
 
 use crate::facts::EngineVersion;
-use crate::twin::DevicePreset;
+use crate::twin::{DevicePreset, SpeedVariation};
 
 /// The settings of the simulated engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,4 +19,6 @@ pub struct SimulatedLaunch {
     pub startup_s: f64,
     /// The simulated release.
     pub version: EngineVersion,
+    /// The variation of its speed between launches and over the time of a study.
+    pub variation: SpeedVariation,
 }

@@ -9,6 +9,7 @@ use super::{PredictError, TwinQuestion, run};
 use crate::job::Job;
 use crate::load::LoadRun;
 use crate::trial::{MeasuredWindow, Outcome};
+use crate::twin::Factors;
 
 /// The measured part of a virtual run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,12 +68,31 @@ impl JobForecaster {
         span: ForecastSpan,
         draw: Option<u64>,
     ) -> Result<ForecastResult, PredictError> {
+        let factors = draw.map_or_else(|| question.knowledge.expected(), |number| question.knowledge.draw(number));
+        self.run(question, span, &factors, 1.0)
+    }
+
+    /// Returns the outcome of one launch under the question's load on a machine that takes `slowness` times as long as
+    /// expected, for prompts, tokens and the front end alike.
+    ///
+    /// # Errors
+    /// If the load cannot be driven, or one of its requests is longer than the engine accepts.
+    pub fn forecast_slowed(&self, question: &TwinQuestion<'_>, slowness: f64) -> Result<ForecastResult, PredictError> {
+        self.run(question, ForecastSpan::Own, &question.knowledge.expected(), slowness)
+    }
+
+    fn run(
+        &self,
+        question: &TwinQuestion<'_>,
+        span: ForecastSpan,
+        factors: &Factors,
+        slowness: f64,
+    ) -> Result<ForecastResult, PredictError> {
         let setup = match TwinSetup::resolve(question) {
-            Ok(setup) => setup,
+            Ok(setup) => TwinSetup { prior: setup.prior.clone().slowed(slowness), ..setup },
             Err(rejection) => return Ok(ForecastResult { outcome: Outcome::Rejected(rejection), cost: 0 }),
         };
-        let factors = draw.map_or_else(|| question.knowledge.expected(), |number| question.knowledge.draw(number));
-        let ran = run::run_over(span, &setup, &self.script, question.load, question.job.seed, &factors)?;
+        let ran = run::run_over(span, &setup, &self.script, question.load, question.job.seed, factors)?;
         Ok(ForecastResult { outcome: ran.outcome, cost: ran.cost })
     }
 }

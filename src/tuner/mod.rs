@@ -19,6 +19,7 @@ mod rule_test;
 mod run;
 mod scheduler;
 mod simulated;
+mod simulated_speed;
 mod slots;
 mod steps;
 mod time;

@@ -14,6 +14,7 @@ use super::launcher::{EndedOrder, LaunchEnd, LaunchOrder, Launches, command_line
 use super::preflighter::Preflighter;
 use super::run::StudyRun;
 use super::scheduler::Scheduler;
+use super::simulated_speed::SimulatedSpeeds;
 use super::study_priors::twin_question;
 use super::time::RunTime;
 use super::{EventObserver, RunSummary, Slots, StopRequest, StudyEnding, TuneError, TunerEvent, run, steps};
@@ -21,9 +22,9 @@ use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::facts::{TrialContext, TrialDevices};
 use crate::job::Job;
-use crate::predict::{ForecastSpan, JobForecaster, PredictError};
+use crate::predict::{JobForecaster, PredictError};
 use crate::stats::to_f64;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::trial::{FailureKind, LaunchCommand, Outcome, Trial};
 use crate::twin::Calibration;
 
@@ -31,7 +32,9 @@ use crate::twin::Calibration;
 ///
 /// Scheduler, rules, sampler and database are those of a run with servers. The budget's time counts on a simulated
 /// clock. It starts at zero and advances to the next end of a launch. A launch takes as long as its predicted start and
-/// load. Two launches of a configuration have equal outcomes, and concurrent launches do not disturb each other.
+/// load. Concurrent launches do not disturb each other. Two launches of a configuration have equal outcomes, unless the
+/// engine's arguments request noise (`--sim-launch-noise`, `--sim-drift`). Then each launch has the speed that the
+/// process of the simulated engine would draw. The drift is that of the middle of the launch's load.
 pub struct SimulatedStudy<'a> {
     pub job: &'a Job,
     pub store: &'a Store,
@@ -71,7 +74,7 @@ impl SimulatedStudy<'_> {
         let preflighter = Preflighter::new(&run, None);
         let journal = Journal::new(&run, &context);
         let scheduler = Scheduler::open(&run, &journal, &preflighter).await?;
-        let ending = match steps::execute_steps(&run, scheduler, PredictedLaunches::new(&run, stop)).await? {
+        let ending = match steps::execute_steps(&run, scheduler, PredictedLaunches::open(&run, stop).await?).await? {
             StudyEnding::Interrupted => StudyEnding::TimeSpent,
             ending => ending,
         };
@@ -92,7 +95,10 @@ struct PredictedLaunch {
 struct PredictedLaunches<'l> {
     run: &'l StudyRun<'l>,
     forecaster: JobForecaster,
-    /// Predictions by the keys of their configurations, since confirmations repeat configurations.
+    /// The speeds of the launches, if they vary.
+    speeds: Option<SimulatedSpeeds>,
+    /// Predictions at the undisturbed speed by the keys of their configurations, since confirmations repeat
+    /// configurations.
     predicted: BTreeMap<String, Outcome>,
     running: Vec<PredictedLaunch>,
     ended: VecDeque<EndedOrder>,
@@ -101,9 +107,12 @@ struct PredictedLaunches<'l> {
 }
 
 impl<'l> PredictedLaunches<'l> {
-    fn new(run: &'l StudyRun<'l>, stop: watch::Sender<StopRequest>) -> Self {
+    /// # Errors
+    /// If the database cannot be read.
+    async fn open(run: &'l StudyRun<'l>, stop: watch::Sender<StopRequest>) -> Result<Self, StoreError> {
         let (predicted, running, ended) = (BTreeMap::new(), Vec::new(), VecDeque::new());
-        Self { run, forecaster: JobForecaster::new(run.job), predicted, running, ended, stop }
+        let speeds = SimulatedSpeeds::of_study(run).await?;
+        Ok(Self { run, forecaster: JobForecaster::new(run.job), speeds, predicted, running, ended, stop })
     }
 
     /// Returns the trial that a launch would produce. It has no log and no processes.
@@ -111,11 +120,13 @@ impl<'l> PredictedLaunches<'l> {
         let run = self.run;
         let proposal = order.pending.proposal.clone();
         let config = &proposal.config;
-        let outcome = self.outcome(config)?;
+        let mut outcome = self.outcome(config)?;
         let start_s = startup_s(run.job, &run.installed, config);
-        // The warm-up's requests take as long as the measured ones.
-        let warmed = |completed: u64| 1.0 + f64::from(run.job.load.warmup) / to_f64(completed.max(1));
-        let load_s = outcome.measurement().map(|measured| measured.duration_s * warmed(measured.completed));
+        if let (Some(speeds), Some(load_s)) = (&self.speeds, self.load_s(&outcome)) {
+            let slowness = speeds.slowness(run, proposal.number, start_s + load_s / 2.0);
+            outcome = self.forecast(config, slowness)?;
+        }
+        let load_s = self.load_s(&outcome);
         let command = command_line(run.job, &run.installed, config, None)?;
         Ok(Trial {
             launch: LaunchCommand::redacted(&command, run.job.launch_env(run.installed.device, config)),
@@ -130,15 +141,29 @@ impl<'l> PredictedLaunches<'l> {
         })
     }
 
+    /// Returns the duration of a measured load, with its warm-up.
+    fn load_s(&self, outcome: &Outcome) -> Option<f64> {
+        // The warm-up's requests take as long as the measured ones.
+        let warmed = |completed: u64| 1.0 + f64::from(self.run.job.load.warmup) / to_f64(completed.max(1));
+        outcome.measurement().map(|measured| measured.duration_s * warmed(measured.completed))
+    }
+
+    /// Returns the outcome of a configuration at the undisturbed speed.
     fn outcome(&mut self, config: &Config) -> Result<Outcome, TuneError> {
         let key = config.key();
         if let Some(known) = self.predicted.get(&key) {
             return Ok(known.clone());
         }
+        let outcome = self.forecast(config, 1.0)?;
+        self.predicted.insert(key, outcome.clone());
+        Ok(outcome)
+    }
+
+    fn forecast(&self, config: &Config, slowness: f64) -> Result<Outcome, TuneError> {
         let calibration = Calibration::none();
         let question = twin_question(self.run.job, &self.run.installed, config.clone(), &calibration);
         let question = question.map_err(TuneError::NoTwin)?;
-        let outcome = match self.forecaster.forecast(&question, ForecastSpan::Own, None) {
+        Ok(match self.forecaster.forecast_slowed(&question, slowness) {
             // A real engine does not reject a launch: it exits during its start.
             Ok(forecast) => match forecast.outcome {
                 Outcome::Rejected(refused) => failed(FailureKind::StartupExit, refused.message),
@@ -147,9 +172,7 @@ impl<'l> PredictedLaunches<'l> {
             Err(PredictError::Load(error)) => return Err(error.into()),
             Err(error @ PredictError::Settings(_)) => failed(FailureKind::StartupExit, error.to_string()),
             Err(error @ PredictError::Request(_)) => failed(FailureKind::RequestErrors, error.to_string()),
-        };
-        self.predicted.insert(key, outcome.clone());
-        Ok(outcome)
+        })
     }
 }
 

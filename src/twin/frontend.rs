@@ -21,6 +21,17 @@ pub struct Frontend {
 }
 
 impl Frontend {
+    /// Returns the costs on a machine that takes `factor` times as long.
+    pub(crate) fn slowed(self, factor: f64) -> Self {
+        let Self { request_s, prompt_token_s, step_s, stream_s } = self;
+        Self {
+            request_s: request_s * factor,
+            prompt_token_s: prompt_token_s * factor,
+            step_s: step_s * factor,
+            stream_s: stream_s * factor,
+        }
+    }
+
     fn request(&self, prompt_len: u32) -> Duration {
         seconds(self.request_s + self.prompt_token_s * f64::from(prompt_len))
     }
@@ -30,29 +41,40 @@ impl Frontend {
 #[derive(Debug)]
 pub(crate) struct FrontendProcess {
     costs: Frontend,
+    /// The factor on the costs at present.
+    slowness: f64,
     /// When its work so far is done.
     free_at: Duration,
 }
 
 impl FrontendProcess {
     pub(crate) fn new(costs: Frontend) -> Self {
-        Self { costs, free_at: Duration::ZERO }
+        Self { costs, slowness: 1.0, free_at: Duration::ZERO }
+    }
+
+    /// Sets the factor on the costs of all later work.
+    pub(crate) fn set_slowness(&mut self, slowness: f64) {
+        self.slowness = slowness;
+    }
+
+    fn present_costs(&self) -> Frontend {
+        self.costs.slowed(self.slowness)
     }
 
     /// Reads a request that arrives at `at`. Returns when the engine receives it.
     pub(crate) fn receive(&mut self, at: Duration, prompt_len: u32) -> Duration {
-        self.free_at = self.free_at.max(at) + self.costs.request(prompt_len);
+        self.free_at = self.free_at.max(at) + self.present_costs().request(prompt_len);
         self.free_at
     }
 
     /// Receives the output of a step that ended at `at`. Its tokens are then written one by one ([`Self::write`]).
     pub(crate) fn receive_output(&mut self, at: Duration) {
-        self.free_at = self.free_at.max(at) + seconds(self.costs.step_s);
+        self.free_at = self.free_at.max(at) + seconds(self.present_costs().step_s);
     }
 
     /// Writes the next delivery. Returns when the client has received it.
     pub(crate) fn write(&mut self) -> Duration {
-        self.free_at += seconds(self.costs.stream_s);
+        self.free_at += seconds(self.present_costs().stream_s);
         self.free_at
     }
 }
@@ -77,6 +99,17 @@ mod tests {
         assert_eq!([desk.write(), desk.write()], [22 * MS, 25 * MS]);
         desk.receive_output(100 * MS);
         assert_eq!(desk.write(), 104 * MS);
+    }
+
+    #[test]
+    fn a_slower_machine_takes_longer_from_then_on() {
+        let costs = Frontend { request_s: 2e-3, prompt_token_s: 1e-3, step_s: 1e-3, stream_s: 3e-3 };
+        let mut desk = FrontendProcess::new(costs);
+        assert_eq!(desk.receive(10 * MS, 4), 16 * MS);
+        desk.set_slowness(2.0);
+        assert_eq!(desk.receive(20 * MS, 4), 32 * MS);
+        desk.receive_output(32 * MS);
+        assert_eq!(desk.write(), 40 * MS);
     }
 
     #[test]

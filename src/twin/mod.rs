@@ -29,6 +29,7 @@ mod sequence;
 mod settings;
 mod start_failure;
 mod source;
+mod speed_variation;
 mod startup;
 #[cfg(test)]
 mod startup_tests;
@@ -55,6 +56,7 @@ pub(crate) use replica::StepFlight;
 pub use sequence::RequestId;
 pub use settings::{QueueOrder, Scheduling, Settings, SettingsError, Speculation};
 pub use source::{NextArrival, RequestSource, SentRequest, TwinArrival, tokens};
+pub use speed_variation::{LaunchDraw, LaunchSpeed, SpeedVariation};
 pub use start_failure::PredictedStartFailure;
 pub use startup::{PhaseForecast, StartConditions, StartForecast, StartupModel, WarmState};
 pub use step_time::{Factors, IncompleteShape, Parallel, StepParts, StepTime, TermFactor};

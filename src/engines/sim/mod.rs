@@ -2,8 +2,10 @@
 
 pub(crate) mod process;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::EngineKind;
 use super::vllm::VllmEngine;
@@ -16,6 +18,7 @@ use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
 use crate::rule::EngineRules;
 use crate::trial::{CommandLine, Failure};
+use crate::twin::LaunchDraw;
 
 /// The name in study files.
 const KIND: &str = "sim";
@@ -154,6 +157,11 @@ impl Engine for SimEngine {
 
     fn simulated(&self, args: &[String]) -> Option<SimulatedLaunch> {
         process::SimOptions::simulated(args)
+    }
+
+    fn launch_variables(&self, launch: LaunchDraw, study_age: Duration) -> BTreeMap<String, String> {
+        let value = process::StudyLaunch { draw: launch, study_age }.to_string();
+        BTreeMap::from([(process::StudyLaunch::VARIABLE.to_owned(), value)])
     }
 
     fn first_space(&self, _device: Device, _has_experts: bool) -> Option<&'static str> {

@@ -8,6 +8,7 @@ mod gate;
 mod load_test;
 mod longest_step;
 mod launches;
+mod launch_draw;
 mod remedy;
 mod retry;
 
@@ -16,6 +17,7 @@ use std::time::Instant;
 use self::attempt::LaunchAttempt;
 use self::command::{placeholder_values, variables};
 use self::gate::MemoryGate;
+use self::launch_draw::draw_variables;
 use self::longest_step::StepForecast;
 use self::retry::RetryPolicy;
 use super::context::RunContext;
@@ -126,13 +128,15 @@ impl<'r> Launcher<'r> {
             // one.
             let (started_at, begin) = (run.time.timestamp(), Instant::now());
             let ports = place.ports().map_err(TuneError::Port)?;
-            let variables = variables(run, place, &ports, config);
+            let mut variables = variables(run, place, &ports, config);
             let filling = placeholder_values(run, place, &ports, &log, &variables);
             let command = command_line(run.job, &run.installed, config, Some(&filling))?;
             let launch = LaunchCommand::redacted(
                 &command,
                 filling.fill_variables(run.job.launch_env(run.installed.device, config)),
             );
+            // Neither the stored environment nor `{env}` contains these.
+            variables.extend(draw_variables(run, number).await?);
             self.journal.begin(proposal, &launch, &started_at).await?;
             if let Some(placement) = place.placement(&ports) {
                 run.store.store_placement(run.study.id, number, &placement).await?;

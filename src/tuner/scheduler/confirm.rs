@@ -127,7 +127,11 @@ impl Scheduler<'_> {
     /// Plans a confirmation within the launches that are left.
     fn plan_confirmation(&self, inputs: &ConfirmationInputs) -> ConfirmationPlan {
         let left = self.run.job.budget.trials.map_or(u32::MAX, |trials| trials.saturating_sub(self.launches()));
-        ConfirmationPlan::new(self.confirmation_launches().min(left), self.launches_per_round() - 1, self.rival_count(inputs))
+        ConfirmationPlan::new(
+            self.confirmation_launches().min(left),
+            self.launches_per_round() - 1,
+            self.rival_count(inputs),
+        )
     }
 
     /// Returns the number of configurations that the search cannot tell apart from the best.

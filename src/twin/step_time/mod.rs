@@ -69,6 +69,8 @@ pub struct StepTime {
     host: Host,
     frontend: Frontend,
     factors: Factors,
+    /// The factor on all times, also on those without a factor of their own.
+    slowness: f64,
 }
 
 /// Seconds of host work per step, sequence, block and hashed token. `overlapped` is whether the host works while the
@@ -94,6 +96,20 @@ pub struct StepParts {
     /// The whole step. It is less than the sum of the terms if host and device work at the same time, and may be more
     /// in eager mode.
     pub total_s: f64,
+}
+
+impl StepParts {
+    fn slowed(self, factor: f64) -> Self {
+        Self {
+            linear_s: self.linear_s * factor,
+            attention_s: self.attention_s * factor,
+            sampling_s: self.sampling_s * factor,
+            launch_s: self.launch_s * factor,
+            communication_s: self.communication_s * factor,
+            host_s: self.host_s * factor,
+            total_s: self.total_s * factor,
+        }
+    }
 }
 
 /// A model whose `config.json` lacks a value that the twin needs.
@@ -178,6 +194,7 @@ impl StepTime {
             },
             frontend: device.frontend,
             factors: Factors::ONE,
+            slowness: 1.0,
         })
     }
 
@@ -201,6 +218,7 @@ impl StepTime {
             host: Host::new(settings),
             frontend: GPU.frontend,
             factors: Factors::ONE,
+            slowness: 1.0,
         }
     }
 
@@ -215,6 +233,12 @@ impl StepTime {
     pub fn scaled(mut self, factors: Factors) -> Self {
         self.factors = factors;
         self
+    }
+
+    /// Multiplies all times by `slowness`. It replaces an earlier one.
+    #[must_use]
+    pub(crate) fn slowed(self, slowness: f64) -> Self {
+        Self { slowness, ..self }
     }
 
     #[must_use]
@@ -250,19 +274,13 @@ impl StepTime {
         let host_s = self.host.time(work) * factors[TermFactor::Host];
         let total_s = if self.host.overlapped { device.max(host_s) } else { device + host_s };
         StepParts { linear_s, attention_s, sampling_s, launch_s, communication_s, host_s, total_s }
+            .slowed(self.slowness)
     }
 
     /// Returns the costs of the API server's work, multiplied by their factor.
     #[must_use]
     pub fn frontend(&self) -> Frontend {
-        let factor = self.factors[TermFactor::Frontend];
-        let Frontend { request_s, prompt_token_s, step_s, stream_s } = self.frontend;
-        Frontend {
-            request_s: request_s * factor,
-            prompt_token_s: prompt_token_s * factor,
-            step_s: step_s * factor,
-            stream_s: stream_s * factor,
-        }
+        self.frontend.slowed(self.factors[TermFactor::Frontend] * self.slowness)
     }
 }
 

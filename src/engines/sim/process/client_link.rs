@@ -104,6 +104,11 @@ impl ClientLink {
         Self { requests: open, frontend, received, outbox, metrics, schedule, records, late: 0 }
     }
 
+    /// Sets the factor on the front end's delays.
+    pub(super) fn set_slowness(&mut self, slowness: f64) {
+        self.frontend.set_slowness(slowness);
+    }
+
     /// Accepts a request that arrived at `at`; the front end now reads it.
     pub(super) fn receive(&mut self, at: Duration, job: QueuedPrompt) {
         let prompt_len = u32::try_from(job.prompt.len()).unwrap_or(u32::MAX);

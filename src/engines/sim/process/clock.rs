@@ -9,6 +9,8 @@ use nix::time::{ClockId, clock_gettime};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::twin::LaunchSpeed;
+
 /// The largest delay after which later events keep their instants. After a longer one the process was stopped or
 /// starved, and all later events are delayed as well.
 const MAX_LAG: Duration = Duration::from_secs(1);
@@ -21,6 +23,8 @@ pub(super) struct ServedClock {
     scale: f64,
     rng: ChaCha8Rng,
     noise: f64,
+    /// The launch's speed, and the study's time on the virtual clock at virtual time zero.
+    speed: (LaunchSpeed, Duration),
     /// An instant, and the value of `CLOCK_MONOTONIC` at that instant.
     reference: (Instant, Duration),
 }
@@ -31,7 +35,26 @@ impl ServedClock {
     pub(super) fn new(scale: f64, seed: u64, noise: f64) -> Self {
         let origin = Instant::now();
         let monotonic = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
-        Self { origin, scale, rng: ChaCha8Rng::seed_from_u64(seed), noise, reference: (origin, monotonic) }
+        Self {
+            origin,
+            scale,
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            noise,
+            speed: (LaunchSpeed::EVEN, Duration::ZERO),
+            reference: (origin, monotonic),
+        }
+    }
+
+    /// Sets the launch's speed. `study_age` is the real time from the study's begin to virtual time zero.
+    pub(super) fn with_speed(self, speed: LaunchSpeed, study_age: Duration) -> Self {
+        let begin = Duration::try_from_secs_f64(study_age.as_secs_f64() * self.scale).unwrap_or(Duration::MAX);
+        Self { speed: (speed, begin), ..self }
+    }
+
+    /// Returns the factor on all times at a virtual time.
+    pub(super) fn slowness(&mut self, time: Duration) -> f64 {
+        let (speed, begin) = &mut self.speed;
+        speed.slowness(begin.saturating_add(time))
     }
 
     pub(super) fn to_virtual_time(&self, instant: Instant) -> Duration {
@@ -62,9 +85,9 @@ impl ServedClock {
         }
     }
 
-    /// Returns the virtual length of a step, with noise.
-    pub(super) fn noisy_length(&mut self, step: Duration) -> Duration {
-        let length = step.as_secs_f64() * self.factor();
+    /// Returns the virtual length of a step, with noise and the factor `slowness`.
+    pub(super) fn noisy_length(&mut self, step: Duration, slowness: f64) -> Duration {
+        let length = step.as_secs_f64() * self.factor() * slowness;
         Duration::try_from_secs_f64(length).unwrap_or(step)
     }
 
@@ -83,6 +106,7 @@ impl ServedClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::twin::{LaunchDraw, SpeedVariation};
 
     #[test]
     fn noise_has_mean_one_and_is_the_seed_s() {
@@ -95,6 +119,23 @@ mod tests {
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
         assert!(first.iter().zip(samples(1)).all(|(a, b)| (a - b).abs() < 1e-12));
         assert!(first.iter().zip(samples(2)).any(|(a, b)| (a - b).abs() > 1e-3));
+    }
+
+    #[test]
+    fn the_speed_follows_the_time_of_the_study_and_not_that_of_the_launch() {
+        let variation = SpeedVariation { launch: 0.05, drift: 0.05, ..SpeedVariation::NONE };
+        let draw = LaunchDraw { study_seed: 3, trial: 4, retry: 0 };
+        let hours = Duration::from_hours;
+        // At a scale of 60, two minutes of the study are two hours on the virtual clock.
+        let mut clock = ServedClock::new(60.0, 1, 0.0).with_speed(variation.draw(draw), Duration::from_mins(2));
+        for time in [hours(0), hours(1), hours(3)] {
+            let expected = variation.draw(draw).slowness(hours(2) + time);
+            assert!((clock.slowness(time) - expected).abs() < 1e-12);
+            assert!((expected - 1.0).abs() > 1e-4, "{expected}");
+        }
+        let step = Duration::from_millis(10);
+        assert_eq!(clock.noisy_length(step, 1.5), Duration::from_millis(15));
+        assert_eq!(ServedClock::new(60.0, 1, 0.0).slowness(hours(1)).to_bits(), 1.0_f64.to_bits());
     }
 
     #[test]

@@ -196,6 +196,8 @@ impl EngineLoop {
     fn advance_to(&mut self, event: Duration, due: Instant) {
         self.now = event;
         let (desk, clock, fleet) = (&mut self.client_link, &mut self.clock, &mut self.fleet);
+        let slowness = clock.slowness(event);
+        desk.set_slowness(slowness);
         fleet.finish_ended_steps(event, |flight, engine, events| desk.process_step_end(clock, flight, engine, events));
         desk.send(event, clock);
         let lag = due.elapsed();
@@ -222,7 +224,7 @@ impl EngineLoop {
             let step_time = &self.step_time;
             fleet.fill(
                 event,
-                |work| clock.noisy_length(step_time.step_duration(work)),
+                |work| clock.noisy_length(step_time.step_duration(work), slowness),
                 |flight| desk.record_scheduling(flight),
             );
         }

@@ -25,6 +25,7 @@ mod schedule;
 mod schedule_tests;
 mod startup;
 mod stats;
+mod study_launch;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -43,6 +44,7 @@ pub(crate) use fault::{FaultPhase, engine_core};
 pub(crate) use log::ServedLog;
 pub(crate) use options::SimOptions;
 pub(crate) use refusal::Refusal;
+pub(crate) use study_launch::StudyLaunch;
 
 /// The number of connections that may wait to be accepted, as in uvicorn.
 const BACKLOG: u32 = 2048;
@@ -78,7 +80,7 @@ impl ServeError {
 pub(crate) async fn serve(options: SimOptions) -> Result<(), ServeError> {
     let name = |name: std::ffi::OsString| name.into_string().ok().filter(|name| name.starts_with("VLLM_"));
     let env = std::env::vars_os().filter_map(|(key, value)| Some((name(key)?, value.into_string().ok()?)));
-    let options = SimOptions { env: env.collect(), ..options };
+    let options = SimOptions { env: env.collect(), study_launch: StudyLaunch::from_environment()?, ..options };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let log = ServedLog::stdio(options.version);
@@ -245,7 +247,11 @@ fn engine(
     let log_stats = !options.config.get_bool("disable-log-stats").unwrap_or(false);
     metrics.is_disabled = !log_stats;
     let stats = stats::StatsLine::new(log.clone(), version, options.device.cpu, log_stats);
-    let clock = clock::ServedClock::new(options.time_scale, options.seed, options.noise);
+    let launch = options.study_launch.unwrap_or_else(|| StudyLaunch::alone(options.seed));
+    // The variable contains the age at the spawn. Requests are served after the start.
+    let age = launch.study_age + options.startup;
+    let clock = clock::ServedClock::new(options.time_scale, options.seed, options.noise)
+        .with_speed(options.variation.draw(launch.draw), age);
     let schedule = options.schedule.as_deref().map(schedule::ScheduleWriter::create).transpose()?;
     let step_time = started.step_time.clone();
     let frontend = if options.frontend { step_time.frontend() } else { Frontend::default() };

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use super::fault::{FaultPlan, FaultSpec};
 use super::refusal::Refusal;
+use super::study_launch::StudyLaunch;
 use crate::config::Config;
 use crate::engine::{ADAPTERS_FLAG, Engine, SimulatedLaunch, adapter_names};
 use crate::engines::vllm::API_KEY_VARIABLE;
 use crate::engines::vllm::{FLAGS, VllmEngine};
 use crate::facts::{Device, EngineVersion, Gpu};
-use crate::twin::DevicePreset;
+use crate::twin::{DevicePreset, SpeedVariation};
 
 /// All settings of the simulated engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +37,10 @@ pub(crate) struct SimOptions {
     pub seed: u64,
     /// Standard deviation of the logarithm of a step's time; 0 for no noise.
     pub noise: f64,
+    /// The variation of the speed between launches and over the time of a study.
+    pub variation: SpeedVariation,
+    /// The launch of a study that this process is. `None` after parsing; `serve` fills it in.
+    pub study_launch: Option<StudyLaunch>,
     /// The file for a record of each step, with due and actual times of its tokens.
     pub schedule: Option<PathBuf>,
     /// Whether the engine's thread asks for a real-time priority, so that a busy machine does not delay it.
@@ -47,13 +52,23 @@ pub(crate) struct SimOptions {
 }
 
 /// The arguments that set the properties of a [`SimulatedLaunch`], without `--sim-`.
-const PROPERTIES: [&str; 7] =
-    ["acceptance-rate", "device", "devices", "frontend", "startup-s", "time-scale", "vllm-version"];
+const PROPERTIES: [&str; 10] = [
+    "acceptance-rate",
+    "device",
+    "devices",
+    "drift",
+    "drift-hours",
+    "frontend",
+    "launch-noise",
+    "startup-s",
+    "time-scale",
+    "vllm-version",
+];
 
 impl SimOptions {
     /// Parses the arguments after `sim serve`: the model, flags of the simulated release, and `--sim-vllm-version`,
     /// `--sim-device`, `--sim-devices`, `--sim-acceptance-rate`, `--sim-startup-s`, `--sim-time-scale`, `--sim-seed`,
-    /// `--sim-noise`, `--sim-schedule`, `--sim-priority`, `--sim-frontend`, `--sim-fault`, `--sim-fault-if`,
+    /// `--sim-noise`, `--sim-launch-noise`, `--sim-drift`, `--sim-drift-hours`, `--sim-schedule`, `--sim-priority`, `--sim-frontend`, `--sim-fault`, `--sim-fault-if`,
     /// `--sim-fault-once`.
     ///
     /// # Errors
@@ -90,6 +105,8 @@ impl SimOptions {
             time_scale: 1.0,
             seed: 0,
             noise: 0.02,
+            variation: SpeedVariation::NONE,
+            study_launch: None,
             schedule: None,
             realtime: false,
             frontend: true,
@@ -129,6 +146,7 @@ impl SimOptions {
             front_end: options.frontend,
             startup_s: options.startup.as_secs_f64(),
             version: options.version,
+            variation: options.variation,
         })
     }
 
@@ -146,6 +164,11 @@ impl SimOptions {
             "startup-s" => self.startup = Duration::from_secs_f64(number(name, value, 0.0, 3600.0)?),
             "time-scale" => self.time_scale = number(name, value, 1e-3, 1e6)?,
             "noise" => self.noise = number(name, value, 0.0, 2.0)?,
+            "launch-noise" => self.variation.launch = number(name, value, 0.0, 2.0)?,
+            "drift" => self.variation.drift = number(name, value, 0.0, 2.0)?,
+            "drift-hours" => {
+                self.variation.correlation_time = Duration::from_secs_f64(number(name, value, 0.01, 1000.0)? * 3600.0);
+            }
             "seed" => {
                 self.seed = value
                     .parse()
@@ -314,6 +337,9 @@ mod tests {
             ),
             ("m --sim-time-scale 0", "--sim-time-scale: 0 is not between 0.001 and 1000000"),
             ("m --sim-noise", "argument --sim-noise: expected one argument"),
+            ("m --sim-launch-noise -1", "argument --sim-launch-noise: -1 is not between 0 and 2"),
+            ("m --sim-drift much", "argument --sim-drift: invalid float value: 'much'"),
+            ("m --sim-drift-hours 0", "argument --sim-drift-hours: 0 is not between 0.01 and 1000"),
             ("m --sim-what 1", "unrecognized arguments: --sim-what"),
             (
                 "m --sim-fault hang",
@@ -339,10 +365,19 @@ mod tests {
         assert_eq!((all.device.name, all.time_scale, all.version), ("cpu", 20.0, version));
         assert_eq!((default.devices, all.devices), (1, 4));
         assert!((default.acceptance - 0.7).abs() + (all.acceptance - 0.5).abs() < 1e-12);
+        assert_eq!(default.variation, SpeedVariation::NONE);
+        let varied = read("--sim-launch-noise 0.03 --sim-drift=0.01 --sim-drift-hours 0.5").unwrap().variation;
+        let correlation_time = Duration::from_mins(30);
+        assert_eq!(varied, SpeedVariation { launch: 0.03, drift: 0.01, correlation_time });
         assert!(all.front_end && !read("--sim-frontend none").unwrap().front_end);
-        for wrong in
-            ["--sim-device tpu", "--sim-device", "--sim-time-scale 0", "--sim-time-scale fast", "--sim-frontend own"]
-        {
+        for wrong in [
+            "--sim-device tpu",
+            "--sim-device",
+            "--sim-time-scale 0",
+            "--sim-time-scale fast",
+            "--sim-frontend own",
+            "--sim-launch-noise 3",
+        ] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
         let other = read("--sim-device l4 --sim-fault nonsense --sim-seed x --sim-what 1").unwrap();
