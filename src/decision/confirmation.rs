@@ -4,7 +4,7 @@ use super::ConfirmationPlan;
 use super::blocks::{BlockLaunch, LaunchBlock, StudyBlocks, score};
 use super::boundary::look_level;
 use super::least_squares::{BlockFit, FittedDifference};
-use super::verdict::{CONFIDENCE, Decision, GainInterval, LaunchNoise, Verdict, VerdictKind};
+use super::verdict::{CONFIDENCE, Decision, GainInterval, MeasuredNoise, Verdict, VerdictKind};
 use crate::objective::{Goal, LaunchedTrial, rank};
 use crate::stats::{mean, student, to_f64};
 
@@ -278,7 +278,7 @@ impl<'a> Confirmation<'a> {
 }
 
 /// Estimates the noise of a launch from blocks. Blocks without a common configuration contribute separately.
-fn noise_of(blocks: &[LaunchBlock<'_>]) -> LaunchNoise {
+fn noise_of(blocks: &[LaunchBlock<'_>]) -> MeasuredNoise {
     let (mut squares, mut freedom) = (0.0, 0);
     let mut seen: Vec<&str> = Vec::new();
     for config in blocks.iter().flatten().filter(|launch| launch.score.is_some()).map(|launch| launch.config) {
@@ -291,11 +291,11 @@ fn noise_of(blocks: &[LaunchBlock<'_>]) -> LaunchNoise {
         freedom += fit.freedom;
     }
     let between_launches = (freedom > 0).then(|| (squares / to_f64(freedom)).sqrt());
-    LaunchNoise { between_launches, freedom }
+    MeasuredNoise { between_launches, freedom }
 }
 
 /// Returns the interval of a difference that misses the truth with the probability `level`.
-fn interval(difference: FittedDifference, noise: LaunchNoise, level: f64) -> GainInterval {
+fn interval(difference: FittedDifference, noise: MeasuredNoise, level: f64) -> GainInterval {
     let half = noise.between_launches.map(|deviation| {
         student::two_sided_quantile(level, to_f64(noise.freedom)) * deviation * difference.unit_variance.sqrt()
     });
@@ -312,7 +312,7 @@ pub fn confirmation_begin(launches: &[LaunchedTrial], goal: Goal) -> Option<u32>
 
 /// Returns the noise between launches by all repeated launches of a study.
 #[must_use]
-pub fn launch_noise(launches: &[LaunchedTrial], goal: Goal) -> LaunchNoise {
+pub fn launch_noise(launches: &[LaunchedTrial], goal: Goal) -> MeasuredNoise {
     let blocks = StudyBlocks::of(launches, goal);
     let blocks: Vec<_> = blocks.repeats.iter().chain(blocks.confirmations.iter().flatten()).cloned().collect();
     noise_of(&blocks)

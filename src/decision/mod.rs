@@ -27,4 +27,4 @@ mod verdict;
 
 pub use confirmation::{Confirmation, ConfirmationStep, confirmation_begin, launch_noise};
 pub use plan::ConfirmationPlan;
-pub use verdict::{Decision, GainInterval, LaunchNoise, Verdict, VerdictKind};
+pub use verdict::{Decision, GainInterval, MeasuredNoise, Verdict, VerdictKind};

@@ -44,7 +44,7 @@ pub struct Verdict {
 
 /// The noise between launches of one configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct LaunchNoise {
+pub struct MeasuredNoise {
     /// The standard deviation between launches, as a share of the value, without drift. `None` without repeated
     /// launches.
     pub between_launches: Option<f64>,
@@ -62,7 +62,7 @@ pub struct Decision {
     pub defaults_value: Option<f64>,
     pub today_value: Option<f64>,
     pub verdict: Verdict,
-    pub noise: LaunchNoise,
+    pub noise: MeasuredNoise,
     /// Finished launches and complete rounds of the confirmation.
     pub launches: u32,
     pub rounds: u32,

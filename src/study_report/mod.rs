@@ -13,7 +13,7 @@ mod rank_reason;
 mod pareto;
 mod question;
 
-use crate::decision::{Decision, LaunchNoise, Verdict, launch_noise};
+use crate::decision::{Decision, MeasuredNoise, Verdict, launch_noise};
 use crate::objective::{Constraint, Goal, Objective};
 use crate::store::{
     ExpectedConfiguration, Incident, LeaderOrder, RankedConfiguration, RuleDisagreement, RuleTest, Store, StoreError,
@@ -61,7 +61,7 @@ pub(crate) struct StudyReport {
     /// The decision of the confirmation. `None` before its first launch.
     pub decision: Option<Decision>,
     /// The noise between launches by all repeated launches.
-    pub noise: LaunchNoise,
+    pub noise: MeasuredNoise,
     /// Launches that failed for a reason of their environment.
     pub incidents: Vec<Incident>,
     /// Configurations on which rules and engine differ.
@@ -196,7 +196,7 @@ impl StudyReport {
             deployment_status: None,
             judgement: None,
             decision: None,
-            noise: LaunchNoise::default(),
+            noise: MeasuredNoise::default(),
             incidents: Vec::new(),
             differences: Vec::new(),
             rule_tests: Vec::new(),
