@@ -19,7 +19,7 @@ const FAR: f64 = 8.0;
 /// The levels of looks that were computed, by planned looks and level.
 static COMPUTED: Mutex<BTreeMap<(u32, u64), Vec<f64>>> = Mutex::new(BTreeMap::new());
 
-/// Returns the two-sided probability for the last of `looks` looks at equal distances, of which `planned` (at least
+/// Returns the two-sided probability for the last of `looks` looks at equal distances. `planned` looks (at least
 /// `looks`) exhaust `level`.
 pub(super) fn look_level(looks: u32, planned: u32, level: f64) -> f64 {
     let mut computed = COMPUTED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -64,6 +64,10 @@ impl<'a> Confirmation<'a> {
         let rounds = blocks.present_rounds();
         let rounds = self.split(rounds);
         let Some(leader) = self.leader(rounds, candidates) else { return ConfirmationStep::NoCandidate };
+        // One more launch of a configuration that looks worse than the defaults would change nothing.
+        if !self.plan.has_baselines && self.feasible().first() == Some(&self.defaults) {
+            return ConfirmationStep::NoCandidate;
+        }
         let is_begun = rounds.all.last().and_then(|round| self.missing(rounds, round, leader, candidates));
         if let Some(missing) = is_begun {
             return self.launch_within(rounds, missing, 1);
@@ -174,7 +178,12 @@ impl<'a> Confirmation<'a> {
         let is_measured = |config: &&str| {
             rounds.all.iter().flatten().any(|launch| launch.config == *config && launch.score.is_some())
         };
-        let leader = self.leader(rounds, &candidates).filter(is_measured)?;
+        // Without the baselines in its rounds, a confirmation is one more launch, and the means decide.
+        let leader = if self.plan.has_baselines {
+            self.leader(rounds, &candidates).filter(is_measured)?
+        } else {
+            feasible.first().copied()?
+        };
         let noise = noise_of(&self.noise_blocks(blocks, rounds, leader));
         let effective = self.effect_blocks(rounds, leader);
         let fit = BlockFit::of(&effective, leader)?;
@@ -190,9 +199,10 @@ impl<'a> Confirmation<'a> {
         let mut winner = leader;
         if !is_feasible(self.defaults) {
             over_defaults.kind = VerdictKind::Better;
-        } else if over_defaults.is_loss() {
+        } else if over_defaults.gain.is_some_and(|gain| gain < 0.0) {
+            let kind = if over_defaults.is_loss() { VerdictKind::EqualWithinNoise } else { over_defaults.kind };
             winner = self.defaults;
-            over_defaults = GainInterval::NONE;
+            over_defaults = GainInterval { kind, ..GainInterval::NONE };
             over_today = self
                 .today
                 .and_then(|today| fit.difference(winner, today))
@@ -239,8 +249,12 @@ impl<'a> Confirmation<'a> {
             return rounds.effective().to_vec();
         }
         let baselines = [Some(self.defaults), self.today].into_iter().flatten().filter(|config| *config != leader);
-        let confirming = rounds.all.iter().flatten().filter(|launch| launch.config == leader).copied();
-        vec![baselines.flat_map(|config| self.launches_of(config)).chain(confirming).collect()]
+        let is_of_leader = |launch: &&BlockLaunch<'_>| launch.config == leader;
+        let mut own: LaunchBlock<'a> = rounds.all.iter().flatten().filter(is_of_leader).copied().collect();
+        if own.is_empty() {
+            own = self.launches_of(leader).collect();
+        }
+        vec![baselines.flat_map(|config| self.launches_of(config)).chain(own).collect()]
     }
 
     /// Returns the blocks that give the noise: those of the effects, and repeated launches.
@@ -253,7 +267,8 @@ impl<'a> Confirmation<'a> {
         if self.plan.has_baselines {
             return rounds.all.iter().chain(&blocks.repeats).cloned().collect();
         }
-        vec![self.launches_of(self.defaults).chain(self.launches_of(leader)).collect()]
+        let defaults = self.launches_of(self.defaults).filter(|_| leader != self.defaults);
+        vec![defaults.chain(self.launches_of(leader)).collect()]
     }
 
     fn launches_of(&self, config: &'a str) -> impl Iterator<Item = BlockLaunch<'a>> {

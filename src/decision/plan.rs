@@ -28,7 +28,7 @@ pub struct ConfirmationPlan {
 
 impl ConfirmationPlan {
     /// Plans a confirmation of at most `launches` launches with `baselines` baselines (the defaults, and today's
-    /// deployment). `rivals` is the number of configurations that the search cannot tell apart.
+    /// deployment). `rivals` is the number of configurations that the search cannot distinguish.
     #[must_use]
     pub fn new(launches: u32, baselines: u32, rivals: u32) -> Self {
         let per_round = 1 + baselines;

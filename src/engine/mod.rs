@@ -319,7 +319,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Returns environment variables from which a simulated engine draws the speed of a launch. `study_age` is the time
+    /// Returns environment variables: a simulated engine draws the speed of a launch by them. `study_age` is the time
     /// since the study was created. They belong to no configuration, and are neither stored nor exported. Empty for a
     /// real engine.
     fn launch_variables(&self, _launch: LaunchDraw, _study_age: Duration) -> BTreeMap<String, String> {

@@ -35,6 +35,7 @@ pub(crate) fn best_json(report: &StudyReport) -> Json {
     json["gain_significant"] = gain.is_significant().into();
     json["verdict"] = json!(report.verdict(&winner.results.ranked));
     json["noise"] = json!(report.noise);
+    json["noise"]["within_launch"] = report.noise_within_launch.into();
     json["judgement"] = report.judgement.as_ref().map_or(Json::Null, judgement_json);
     json["ranking"] = report.ranking.iter().map(|place| standing_json(study, place)).collect();
     json["baseline"] = report.baseline.as_ref().map_or(Json::Null, |ranked| ranked_json(study, ranked));
@@ -117,9 +118,11 @@ fn noise_text(report: &StudyReport) -> Option<String> {
     let launches = report.decision.as_ref().map(|decision| (decision.launches, decision.rounds));
     let confirmation =
         launches.map(|(launches, rounds)| format!("; the confirmation took {launches} launches in {rounds} rounds"));
+    let within = report.noise_within_launch.map(|share| format!(", within a launch {:.1} %", 100.0 * share));
     Some(format!(
-        "noise between launches: {deviation:.1} % (one standard deviation, {} degrees of freedom){}",
+        "noise between launches: {deviation:.1} % (one standard deviation, {} degrees of freedom){}{}",
         report.noise.freedom,
+        within.unwrap_or_default(),
         confirmation.unwrap_or_default()
     ))
 }

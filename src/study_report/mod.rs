@@ -41,6 +41,9 @@ pub(crate) struct RankingPlace {
     pub rank_reason: RankReason,
 }
 
+/// Half the width of a 95 % interval, in standard deviations of the normal distribution.
+const HALF_WIDTH: f64 = 1.959_963_984_540_054;
+
 /// The findings of a study.
 #[derive(Clone, Debug)]
 pub(crate) struct StudyReport {
@@ -62,6 +65,9 @@ pub(crate) struct StudyReport {
     pub decision: Option<Decision>,
     /// The noise between launches by all repeated launches.
     pub noise: MeasuredNoise,
+    /// The standard deviation of the objective within the first launch of the defaults, as a share of its value: from the
+    /// interval of its window.
+    pub noise_within_launch: Option<f64>,
     /// Launches that failed for a reason of their environment.
     pub incidents: Vec<Incident>,
     /// Configurations on which rules and engine differ.
@@ -109,7 +115,7 @@ impl StudyReport {
         }
         let (deployment_status, deployment) = deployment::read_deployment(store, &study).await?;
         let noise = launch_noise(&store.launched_within(&study, &[]).await?, goal);
-        Ok(Self {
+        let report = Self {
             noise: decision.as_ref().map_or(noise, |decision| decision.noise),
             counts: store.counts(study.id).await?,
             baseline: store
@@ -126,7 +132,17 @@ impl StudyReport {
             ranking,
             judgement,
             decision,
-        })
+            noise_within_launch: None,
+        };
+        Ok(Self { noise_within_launch: report.read_noise_within_launch(), ..report })
+    }
+
+    /// Returns the noise within a launch: see [`noise_within_launch`](Self::noise_within_launch).
+    fn read_noise_within_launch(&self) -> Option<f64> {
+        let measurement = self.baseline.as_ref()?.first.trial.outcome.measurement()?;
+        let interval = measurement.confidence.get(self.metric())?;
+        let deviation = (interval.high? - interval.low?) / (2.0 * HALF_WIDTH) / measurement.metric(self.metric())?;
+        deviation.is_finite().then_some(deviation)
     }
 
     /// Returns the best configuration.
@@ -197,6 +213,7 @@ impl StudyReport {
             judgement: None,
             decision: None,
             noise: MeasuredNoise::default(),
+            noise_within_launch: None,
             incidents: Vec::new(),
             differences: Vec::new(),
             rule_tests: Vec::new(),

@@ -4,6 +4,7 @@
 //! learning", 2006, algorithm 2.1.
 
 mod draws;
+mod drift;
 
 use super::encoding::EncodedAxis;
 use super::fit;

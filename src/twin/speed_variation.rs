@@ -57,7 +57,7 @@ impl SpeedVariation {
     }
 }
 
-/// The identity of a launch, from which its speed is drawn. Two launches of a study never share it.
+/// The identity of a launch, the seed of its speed. Two launches of a study never share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchDraw {
     pub study_seed: u64,
@@ -118,7 +118,6 @@ impl DriftPath {
     fn at(&mut self, time: Duration) -> f64 {
         let place = (time.as_secs_f64() / self.spacing_s).min(to_f64(MAX_NODES - 2));
         let share = place.fract();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and `MAX_NODES`")]
         let before = f64_to_usize(place);
         while self.nodes.len() < before + 2 {
             self.add_node();

@@ -22,7 +22,7 @@ fn without_numbers(json: &Json) -> Json {
 fn the_parameter_that_limits_the_batch_is_the_important_one() {
     // With eight users, throughput grows with the number of sequences up to eight. A batch can hold all of their tokens
     // in any case.
-    let text = fast_study().replace("trials = 4", "trials = 11\nconfirm = 0").replace("[8, 256, 2048]", "[1024, 2048]");
+    let text = fast_study().replace("trials = 4", "trials = 11").replace("[8, 256, 2048]", "[1024, 2048]");
     let text = text.replace(r#""--sim-time-scale", "200""#, r#""--sim-time-scale", "10""#);
     let workplace = Workplace::with_study(&text);
     let tuned = workplace.run(&["tune", "study.toml"]);
@@ -57,7 +57,7 @@ fn the_parameter_that_limits_the_batch_is_the_important_one() {
 
 #[test]
 fn too_few_trials_are_said_and_none_at_all_are_refused() {
-    let workplace = Workplace::with_study(&fast_study().replace("trials = 4", "trials = 4\nconfirm = 0"));
+    let workplace = Workplace::with_study(&fast_study());
     let none = workplace.run(&["importance", "study.toml"]);
     assert_eq!(none.code, Some(3), "{}", none.stderr);
     let tuned = workplace.run(&["tune", "study.toml"]);

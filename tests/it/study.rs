@@ -83,35 +83,44 @@ fn defaults_that_a_rule_rejects_are_stored_with_the_reason_and_cost_no_budget() 
 }
 
 #[test]
-fn the_winner_and_the_defaults_are_measured_again_at_the_end_and_judged_by_their_means() {
-    let workplace = Workplace::with_study(&study_with("", "trials = 10"));
+fn the_winner_and_the_defaults_are_launched_again_in_rounds_and_judged_by_these_launches() {
+    let workplace =
+        Workplace::with_study(&study_with("", "trials = 10\nconfirm = 2").replace("repeat_baseline = 0\n", ""));
     let tuned = workplace.run(&["tune", "study.toml", "--verbose"]);
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
     assert!(tuned.stderr.contains("launching again, to confirm,"), "{}", tuned.stderr);
+    let plan = "plan: 10 launches in all; 1 launch repeats the defaults; up to 4 launches at the end measure the best";
+    assert!(tuned.stderr.split_whitespace().collect::<Vec<_>>().join(" ").contains(plan), "{}", tuned.stderr);
     let trials: Vec<_> = workplace.trials().into_iter().filter(|trial| trial["state"] == "measured").collect();
-    assert_eq!(trials.len(), 10);
+    assert_eq!(trials[1]["proposed_by"], "baseline_repeat");
     let again: Vec<_> = trials.iter().filter(|trial| trial["proposed_by"] == "confirmation").collect();
-    assert_eq!(again, trials[8..].iter().collect::<Vec<_>>());
-    assert_eq!(again[0]["config"], trials[0]["config"], "the defaults come first");
+    let defaults = again.iter().filter(|trial| trial["config"] == trials[0]["config"]).count();
+    assert!(again.len() >= 2 && again.len() == 2 * defaults, "in rounds of two: {again:?}");
 
     let best = workplace.json(&["best", "--format", "json"]);
     let mean = |config: &serde_json::Value| {
-        let values: Vec<_> =
-            trials.iter().filter(|t| t["config"] == *config).map(|t| t["value"].as_f64().unwrap()).collect();
-        values.iter().sum::<f64>() / f64::from(u32::try_from(values.len()).unwrap())
+        let of = again.iter().filter(|trial| trial["config"] == *config);
+        let logarithms: Vec<_> = of.map(|trial| trial["value"].as_f64().unwrap().ln()).collect();
+        (logarithms.iter().sum::<f64>() / f64::from(u32::try_from(logarithms.len()).unwrap())).exp()
     };
-    assert!((best["mean_value"].as_f64().unwrap() - mean(&best["config"])).abs() < 1e-9);
-    assert_eq!(best["baseline"]["measurements"], 2);
-    assert!(best["judgement"].is_null() && best["expected"].is_null(), "sobol judges nothing: {best}");
-    assert_eq!(trials[1]["why"], "next point of the Sobol sequence");
-    assert!(tuned.stderr.contains(" (next point of the Sobol sequence)\n"), "{}", tuned.stderr);
-    let shown = workplace.run(&["show", &again[1]["trial"].to_string()]).stdout;
-    assert!(shown.contains("why                     measured again: the best of many noisy measurements"), "{shown}");
-    let gain = mean(&best["config"]) / mean(&trials[0]["config"]);
-    assert!((best["gain"].as_f64().unwrap() - gain).abs() < 1e-9);
-    for trial in &trials {
-        assert!(mean(&trial["config"]) <= mean(&best["config"]) + 1e-9, "{trial}");
+    let close = |json: &serde_json::Value, value: f64| (json.as_f64().unwrap() / value - 1.0).abs() < 1e-9;
+    assert!(close(&best["mean_value"], mean(&best["config"])), "the value of the confirmation: {best}");
+    let verdict = &best["verdict"];
+    assert!(["better", "equal_within_noise", "no_clear_winner"].contains(&verdict["kind"].as_str().unwrap()));
+    assert!(close(&verdict["confidence"], 0.98) && verdict["over_today"].is_null());
+    if best["trial"] != 0 {
+        let gain = mean(&best["config"]) / mean(&trials[0]["config"]) - 1.0;
+        assert!((verdict["gain"].as_f64().unwrap() - gain).abs() < 1e-9, "{verdict} {gain}");
+        assert!(
+            verdict["low"].as_f64() <= verdict["gain"].as_f64() && verdict["gain"].as_f64() <= verdict["high"].as_f64()
+        );
     }
+    assert!(best["noise"]["between_launches"].as_f64().unwrap() >= 0.0);
+    assert!(best["judgement"].is_null() && best["expected"].is_null(), "sobol judges nothing: {best}");
+    assert_eq!(trials[2]["why"], "next point of the Sobol sequence");
+    let challenger = again.iter().find(|trial| trial["config"] != trials[0]["config"]).unwrap();
+    let shown = workplace.run(&["show", &challenger["trial"].to_string()]).stdout;
+    assert!(shown.contains("why                     measured again: the best of many noisy measurements"), "{shown}");
 }
 
 #[test]

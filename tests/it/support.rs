@@ -150,7 +150,7 @@ pub(crate) fn signal(child: &Child, signal: nix::sys::signal::Signal) {
 
 /// Returns a study on the simulated engine. A trial takes a fraction of a second.
 pub(crate) fn fast_study() -> String {
-    study_with("", "trials = 4")
+    study_with("", "trials = 4\nconfirm = 0")
 }
 
 /// Like [`fast_study`], but with further lines of `[engine]` and other lines of `[budget]`.
@@ -202,6 +202,7 @@ request_timeout = "10s"
 maximize = "output_throughput"
 
 [budget]
+repeat_baseline = 0
 {budget}
 "#,
         model.display()

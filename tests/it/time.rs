@@ -21,7 +21,7 @@ fn a_budget_of_time_alone_ends_with_the_confirmation() {
     assert!(confirmed >= 2, "{proposed:?}\n{}", tuned.stderr);
     let plans: Vec<serde_json::Value> = tuned.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let plans: Vec<_> = plans.iter().filter(|event| event["event"] == "plan").collect();
-    assert_eq!((&plans[0]["time_s"], &plans[0]["confirmations"]), (&9.0.into(), &2.into()));
+    assert_eq!((&plans[0]["time_s"], &plans[0]["confirmations"]), (&9.0.into(), &4.into()));
     assert!(plans.iter().any(|plan| plan["reserve_s"].as_f64() > Some(0.0)), "{plans:?}");
     let states = workplace.json(&["studies", "--format", "json"])[0].clone();
     assert_eq!(states["running"], 0, "nothing was cut off");

@@ -72,7 +72,7 @@ struct SharedInputs<'t> {
 }
 
 impl<'a> Model<'a> {
-    /// Fits the model of one column. `wrong` is the usual error of a prior. With priors it determines the spread of the
+    /// Fits the model of one column. A drift of the machine is removed from measured numbers. `wrong` is the usual error of a prior. With priors it determines the spread of the
     /// residuals, unless it is `None`.
     fn fit(
         common: &SharedInputs<'_>,
@@ -90,9 +90,15 @@ impl<'a> Model<'a> {
             data.points.push(point);
             data.targets.push(target - said);
         }
-        let wrong = wrong.filter(|_| !trends.is_empty());
-        let expected = wrong.map_or(expected, |wrong| with_prior_error(expected, &data, wrong));
+        let prior_error = wrong.filter(|_| !trends.is_empty());
+        let expected = prior_error.map_or(expected, |wrong| with_prior_error(expected, &data, wrong));
         let mut process = Process::fit(&axes, &data, &expected, common.prior_offsets)?;
+        if wrong.is_some()
+            && let Some(drift) = process.drift(&data, &column.places)
+        {
+            data.targets.iter_mut().zip(drift).for_each(|(target, drift)| *target -= drift);
+            process = Process::fit(&axes, &data, &expected, common.prior_offsets)?;
+        }
         if !common.pending.is_empty() {
             // A pending trial counts as measured, so that it is not proposed again.
             for point in common.pending {

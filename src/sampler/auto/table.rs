@@ -29,6 +29,8 @@ pub(super) struct HistoryTable {
 #[derive(Clone, Debug, Default)]
 pub(super) struct TargetColumn {
     pub(super) data: ProcessData,
+    /// The place of each target in the history: the order of the launches.
+    pub(super) places: Vec<f64>,
 }
 
 impl TargetColumn {
@@ -44,7 +46,8 @@ impl TargetColumn {
         if variance > 0.0 { variance.sqrt() } else { 1.0 }
     }
 
-    fn push(&mut self, point: &[f64], target: f64, deviation: Option<f64>) {
+    fn push(&mut self, place: usize, point: &[f64], target: f64, deviation: Option<f64>) {
+        self.places.push(to_f64(place));
         self.data.points.push(point.to_vec());
         self.data.targets.push(target);
         // A deviation that is not a number counts as the largest one.
@@ -92,22 +95,22 @@ impl HistoryTable {
             match known {
                 KnownOutcome::Pending => table.pending.push(point),
                 KnownOutcome::Inconclusive => {}
-                KnownOutcome::Rejected | KnownOutcome::Failed => table.crashes.push(&point, 1.0, None),
+                KnownOutcome::Rejected | KnownOutcome::Failed => table.crashes.push(place, &point, 1.0, None),
                 KnownOutcome::Measured(measured) => {
-                    table.crashes.push(&point, -1.0, None);
+                    table.crashes.push(place, &point, -1.0, None);
                     let readings = measured.values.iter().zip(&units.objectives);
                     for (column, (reading, unit)) in table.objectives.iter_mut().zip(readings) {
                         let target = unit.modelled(reading.value);
                         let deviation = reading.deviation.map(|share| unit.modelled_deviation(share, reading.value));
                         if target.is_finite() {
-                            column.push(&point, target, deviation);
+                            column.push(place, &point, target, deviation);
                         }
                     }
                     let readings = measured.excesses.iter().zip(&units.limits);
                     for (column, (reading, unit)) in table.constraints.iter_mut().zip(readings) {
                         let deviation = reading.deviation.map(|told| unit.modelled_deviation(told, reading.value));
                         if reading.value.is_finite() {
-                            column.push(&point, unit.to_modelled(reading.value), deviation);
+                            column.push(place, &point, unit.to_modelled(reading.value), deviation);
                         }
                     }
                     table.measured.push((place, point));

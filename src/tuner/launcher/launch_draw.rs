@@ -1,4 +1,4 @@
-//! The variables from which a simulated engine draws the speed of a launch.
+//! Variables for the random speed of a simulated engine's launch.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

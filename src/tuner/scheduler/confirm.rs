@@ -134,7 +134,7 @@ impl Scheduler<'_> {
         )
     }
 
-    /// Returns the number of configurations that the search cannot tell apart from the best.
+    /// Returns the number of configurations that the search cannot distinguish from the best.
     fn rival_count(&self, inputs: &ConfirmationInputs) -> u32 {
         let Some(best) = inputs.candidates.first() else { return 0 };
         let noise = launch_noise(&inputs.launches, self.run.job.objective.goal).between_launches;
