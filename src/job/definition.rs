@@ -171,6 +171,10 @@ fn load(load: &LoadJob) -> Json {
     if load.window == RunPart::Steady {
         object["window"] = json!("steady");
     }
+    // The default of a steady window. A load that is measured as a whole never races.
+    if load.window == RunPart::Steady && !load.race {
+        object["race"] = json!(false);
+    }
     if let Some(until) = load.target_precision {
         object["until"] = json!(until);
     }

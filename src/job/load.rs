@@ -38,6 +38,9 @@ pub struct LoadJob {
     pub target_precision: Option<f64>,
     /// The limits that a request must keep to count for the goodput.
     pub goodput: Vec<Slo>,
+    /// Whether a trial of the search ends as soon as it cannot become the best. Only a load that is measured in its
+    /// steady part races, because the begin of a whole load has other values than all of it.
+    pub race: bool,
 }
 
 impl LoadJob {
@@ -57,6 +60,7 @@ impl LoadJob {
             window: RunPart::Whole,
             target_precision: None,
             goodput: Vec::new(),
+            race: false,
         }
     }
 
@@ -143,11 +147,19 @@ impl LoadJob {
         let until: Option<String> = section.optional("until")?;
         let until = until.map(|share| PrecisionTarget::share(&share)).transpose();
         let until = until.map_err(|error| section.error("until", error.to_string(), None))?;
+        let race: Option<bool> = section.optional("race")?;
         let window = match section.optional::<String>("window")?.as_deref() {
+            Some("whole") if race == Some(true) => {
+                let problem = "cannot be \"whole\" with load.race: the begin of a load has other values than all of it";
+                let hint = "remove load.window, or set it to \"steady\"".to_owned();
+                return Err(section.error("window", problem, Some(hint)));
+            }
             Some("whole") => RunPart::Whole,
-            // A load that ends by a number of requests or with its trace is measured as a whole. One that ends by time
-            // or at a precision is cut off anywhere, so only its steady part is measured.
-            None if until.is_none() && (requests.is_some() || duration.is_none()) => RunPart::Whole,
+            // A load that ends by a number of requests or with its trace is measured as a whole. One that ends by time,
+            // at a precision or by a race is cut off anywhere, so only its steady part is measured.
+            None if until.is_none() && race != Some(true) && (requests.is_some() || duration.is_none()) => {
+                RunPart::Whole
+            }
             Some("steady") | None => RunPart::Steady,
             Some(other) => {
                 let problem = format!("{other:?} is not a measurement window; there are \"whole\" and \"steady\"");
@@ -170,6 +182,7 @@ impl LoadJob {
             window,
             target_precision: until,
             goodput,
+            race: race.unwrap_or(true) && window == RunPart::Steady,
         })
     }
 }
@@ -389,6 +402,17 @@ mod tests {
         let mut replay = LoadPlan { arrival: ArrivalPattern::Trace { factor: 1.0 }, requests: None, ..plan };
         assert!(start_after(&mut replay, &trace, 3) > 1 << 40);
         assert_eq!(replay.first, 7, "a row has its own time stamp");
+    }
+
+    #[test]
+    fn a_load_that_is_measured_in_its_steady_part_races_by_default() {
+        let race = |text: &str| read(text).map(|load| (load.race, load.window));
+        assert_eq!(race("rate = 8\nduration = '1m'").unwrap(), (true, RunPart::Steady));
+        assert_eq!(race("rate = 8\nduration = '1m'\nrace = false").unwrap(), (false, RunPart::Steady));
+        assert_eq!(race("concurrency = 8\nrequests = 20").unwrap(), (false, RunPart::Whole));
+        assert_eq!(race("concurrency = 8\nrequests = 20\nrace = true").unwrap(), (true, RunPart::Steady));
+        let error = race("concurrency = 8\nrequests = 20\nrace = true\nwindow = 'whole'").unwrap_err().to_string();
+        assert!(error.starts_with("study.toml:5: load.window: cannot be \"whole\" with load.race"), "{error}");
     }
 
     #[test]

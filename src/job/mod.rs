@@ -10,6 +10,7 @@ mod first_point;
 mod installed;
 mod known_outcome;
 mod load;
+mod load_watch;
 mod model;
 mod objective;
 mod paths;

@@ -81,7 +81,7 @@ pub(crate) use slo::{Latency, Slo, SloError};
 pub(crate) use steady::{mser5, steady, whole};
 pub(crate) use summary::{summarize, summarize_within};
 pub(crate) use validity::validity;
-pub(crate) use watch::{LoadWatch, PrecisionTarget, StopReason, WatchOptions};
+pub(crate) use watch::{LoadWatch, PrecisionTarget, RaceTarget, StopReason, WatchOptions};
 
 /// The part of a run that counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -76,6 +76,7 @@ pub(crate) fn whole(run: &LoadRun) -> MeasuredWindow {
         to_s: last.as_secs_f64(),
         steady: false,
         reason: "the whole run, from the first send to the last finish".to_owned(),
+        saved_s: None,
     }
 }
 
@@ -132,7 +133,7 @@ fn find(run: &LoadRun, whole: &MeasuredWindow) -> Result<MeasuredWindow, String>
         begin - from,
         (whole.to_s - known).max(0.0)
     );
-    Ok(MeasuredWindow { from_s: begin, to_s: known, steady: true, reason })
+    Ok(MeasuredWindow { from_s: begin, to_s: known, steady: true, reason, saved_s: None })
 }
 
 /// Returns the number of values that MSER-5 cuts off at the beginning of a series. Returns `None` if a cut beyond the

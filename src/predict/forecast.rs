@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use super::script::PromptScript;
 use super::setup::TwinSetup;
+use super::run::MeasuredSpan;
 use super::{PredictError, TwinQuestion, run};
 use crate::job::Job;
 use crate::load::LoadRun;
+use crate::metrics::WatchOptions;
+use crate::stats::to_f64;
 use crate::trial::{MeasuredWindow, Outcome};
 use crate::twin::Factors;
 
@@ -32,7 +35,8 @@ impl ForecastSpan {
         let sent = run.records.iter().filter(|record| record.sent >= from).count();
         let is_long = from < to && (sent as u64).saturating_mul(2) >= users;
         let reason = format!("from the end of the first {users} sessions to the last send");
-        is_long.then_some(MeasuredWindow { from_s: from.as_secs_f64(), to_s: to.as_secs_f64(), steady: true, reason })
+        let (from_s, to_s) = (from.as_secs_f64(), to.as_secs_f64());
+        is_long.then_some(MeasuredWindow { from_s, to_s, steady: true, reason, saved_s: None })
     }
 }
 
@@ -42,6 +46,8 @@ pub struct ForecastResult {
     pub outcome: Outcome,
     /// The cost of the computation, in units of about 100 ns. 0 for a rejection.
     pub cost: u64,
+    /// The duration of the load with its warm-up, in seconds. 0 for a rejection.
+    pub load_s: f64,
 }
 
 /// Runs forecasts of one job. Its prompts are generated once for all runs.
@@ -69,30 +75,37 @@ impl JobForecaster {
         draw: Option<u64>,
     ) -> Result<ForecastResult, PredictError> {
         let factors = draw.map_or_else(|| question.knowledge.expected(), |number| question.knowledge.draw(number));
-        self.run(question, span, &factors, 1.0)
+        self.run(question, MeasuredSpan::Forecast(span), &factors, 1.0)
     }
 
     /// Returns the outcome of one launch under the question's load on a machine that takes `slowness` times as long as
-    /// expected, for prompts, tokens and the front end alike.
+    /// expected, for prompts, tokens and the front end alike. The watch may end the load early.
     ///
     /// # Errors
     /// If the load cannot be driven, or one of its requests is longer than the engine accepts.
-    pub fn forecast_slowed(&self, question: &TwinQuestion<'_>, slowness: f64) -> Result<ForecastResult, PredictError> {
-        self.run(question, ForecastSpan::Own, &question.knowledge.expected(), slowness)
+    pub(crate) fn forecast_launch(
+        &self,
+        question: &TwinQuestion<'_>,
+        slowness: f64,
+        watch: WatchOptions,
+    ) -> Result<ForecastResult, PredictError> {
+        self.run(question, MeasuredSpan::Watched(Box::new(watch)), &question.knowledge.expected(), slowness)
     }
 
     fn run(
         &self,
         question: &TwinQuestion<'_>,
-        span: ForecastSpan,
+        span: MeasuredSpan,
         factors: &Factors,
         slowness: f64,
     ) -> Result<ForecastResult, PredictError> {
         let setup = match TwinSetup::resolve(question) {
             Ok(setup) => TwinSetup { prior: setup.prior.clone().slowed(slowness), ..setup },
-            Err(rejection) => return Ok(ForecastResult { outcome: Outcome::Rejected(rejection), cost: 0 }),
+            Err(rejection) => return Ok(ForecastResult { outcome: Outcome::Rejected(rejection), cost: 0, load_s: 0.0 }),
         };
         let ran = run::run_over(span, &setup, &self.script, question.load, question.job.seed, factors)?;
-        Ok(ForecastResult { outcome: ran.outcome, cost: ran.cost })
+        // The warm-up's requests take as long as the measured ones.
+        let warmed = 1.0 + f64::from(question.load.warmup) / to_f64(ran.ended.max(1));
+        Ok(ForecastResult { outcome: ran.outcome, cost: ran.cost, load_s: ran.length.as_secs_f64() * warmed })
     }
 }

@@ -5,11 +5,12 @@
 //! with step times drawn from the calibration's uncertainty. Runs with higher or lower loads find the highest load
 //! within the objective's limits. No process is started, and no result depends on the machine's clock.
 //!
-//! Not modelled: replies that end before they have the requested number of tokens, the end of a run by `load.until`,
-//! images, and chat templates. A request that exceeds `load.request_timeout` counts as failed. The twin still computes
+//! Not modelled: replies that end before they have the requested number of tokens, images, and chat templates. Only
+//! simulated studies end a load early, by the watch of measured loads. A request that exceeds `load.request_timeout` counts as failed. The twin still computes
 //! it to its end, and its user waits for that.
 
 mod client;
+mod early_end;
 mod forecast;
 mod highest_load;
 mod knowledge;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::PredictError;
 use super::client::{PhaseTiming, VirtualClient};
+use super::early_end::{cut_off, find_early_end};
 use super::forecast::ForecastSpan;
 use super::limit::VirtualRun;
 use super::script::PromptScript;
@@ -12,7 +13,7 @@ use super::setup::TwinSetup;
 use super::watch::StepWatch;
 use crate::job::LoadJob;
 use crate::load::{self, ArrivalPattern, LoadRun, WarmupSummary, check, due, measured, warmup, warmup_places};
-use crate::metrics::{self, SummaryOptions, summarize, summarize_within};
+use crate::metrics::{self, RunPart, SummaryOptions, WatchOptions, summarize, summarize_within};
 use crate::stats::to_f64;
 use crate::trial::{Measurement, Outcome};
 use crate::twin::{Counters, Drive, DriveObserver, Factors, Frontend, StepTime, TwinEngine};
@@ -26,6 +27,16 @@ pub(super) struct RunResult {
     pub(super) series: BatchSeries,
     /// The cost of the computation, in units of one sequence in one step.
     pub(super) cost: u64,
+    /// The length of the load without its warm-up, and the number of its requests that ended.
+    pub(super) length: Duration,
+    pub(super) ended: usize,
+}
+
+/// The part of a run that the metrics cover.
+pub(super) enum MeasuredSpan {
+    Forecast(ForecastSpan),
+    /// The load's own window. The watch may end the run before.
+    Watched(Box<WatchOptions>),
 }
 
 /// An observer that ignores everything.
@@ -41,12 +52,12 @@ pub(super) fn run(
     seed: u64,
     factors: &Factors,
 ) -> Result<RunResult, PredictError> {
-    run_over(ForecastSpan::Own, setup, script, load, seed, factors)
+    run_over(MeasuredSpan::Forecast(ForecastSpan::Own), setup, script, load, seed, factors)
 }
 
-/// Like `run`, but the metrics cover only `span` of the run.
+/// Like `run`, but the metrics cover `span` of the run.
 pub(super) fn run_over(
-    span: ForecastSpan,
+    span: MeasuredSpan,
     setup: &TwinSetup,
     script: &PromptScript,
     load: &LoadJob,
@@ -81,22 +92,36 @@ pub(super) fn run_over(
     let mut client = client(script, measured(&plan, sessions), instants, plan.concurrency, plan.duration);
     drive(&mut engines, &step_time).run(&mut client, &mut watch)?;
     let unsent = client.unsent();
-    let recorder = client.recorder;
-    let run = virtual_run(client.records, warmed, unsent);
+    let mut recorder = client.recorder;
+    let mut run = virtual_run(client.records, warmed, unsent);
     let window = run.ended.duration_since(run.began).mul_f64(setup.time_scale);
     let counted: Vec<Counters> =
         engines.iter().zip(before).map(|(engine, before)| counter_increase(engine.counters(), before)).collect();
-    let options =
-        SummaryOptions { goodput: load.goodput.clone(), window: load.window, plan: None, recorder: Some(&recorder) };
-    let summary = match span.window(&run) {
+    // The server's metrics and the shares of the time remain those of the whole load.
+    let (front_end, own_part) = (front_end(setup, &step_time, &run, watch.mean_samples()), load.window);
+    let (settled, early) = match span {
+        MeasuredSpan::Forecast(span) => (span.window(&run), None),
+        MeasuredSpan::Watched(watch) => (None, find_early_end(&run.records, *watch)),
+    };
+    if let Some(end) = &early {
+        recorder = cut_off(&mut run, end);
+    }
+    let part = if early.is_some() { RunPart::Steady } else { own_part };
+    let options = SummaryOptions { goodput: load.goodput.clone(), window: part, plan: None, recorder: Some(&recorder) };
+    let mut summary = match settled {
         Some(settled) => summarize_within(settled, &run, &options),
         None => summarize(&run, &options),
     };
+    let (length, ended) = (run.ended.duration_since(run.began), run.records.len());
+    if let (Some(end), Some(window)) = (&early, &mut summary.window) {
+        window.reason = format!("ended early: {}; {}", end.reason, window.reason);
+        window.saved_s = load.saved_s(length, ended);
+    }
     let measurement = Measurement { server: watch.server(window, &counted), ..summary };
     let good = measurement.good_requests.map(|good| share(good, measurement.completed));
     let seen = VirtualRun {
         shares: watch.shares(window),
-        front_end: front_end(setup, &step_time, &run, watch.mean_samples()),
+        front_end,
         open: !matches!(plan.arrival, ArrivalPattern::Closed | ArrivalPattern::AtOnce),
     };
     let (series, cost) = (watch.series.finish(setup.replicas), watch.cost);
@@ -106,6 +131,8 @@ pub(super) fn run_over(
         observations: seen,
         series,
         cost,
+        length,
+        ended,
     })
 }
 

@@ -14,6 +14,7 @@ mod launcher;
 mod lock;
 mod memory;
 mod preflighter;
+mod race;
 mod reap;
 mod rule_test;
 mod run;

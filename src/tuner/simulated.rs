@@ -22,8 +22,8 @@ use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::facts::{TrialContext, TrialDevices};
 use crate::job::Job;
-use crate::predict::{JobForecaster, PredictError};
-use crate::stats::to_f64;
+use crate::metrics::RaceTarget;
+use crate::predict::{ForecastResult, JobForecaster, PredictError};
 use crate::store::{Store, StoreError};
 use crate::trial::{FailureKind, LaunchCommand, Outcome, Trial};
 use crate::twin::Calibration;
@@ -91,6 +91,14 @@ struct PredictedLaunch {
     result: Result<Trial, TuneError>,
 }
 
+/// The outcome of a predicted load.
+#[derive(Clone, Debug)]
+struct PredictedLoad {
+    outcome: Outcome,
+    /// Seconds of the load, with its warm-up.
+    load_s: f64,
+}
+
 /// Launches whose outcomes are predicted when they start.
 struct PredictedLaunches<'l> {
     run: &'l StudyRun<'l>,
@@ -99,7 +107,7 @@ struct PredictedLaunches<'l> {
     speeds: Option<SimulatedSpeeds>,
     /// Predictions at the undisturbed speed by the keys of their configurations, since confirmations repeat
     /// configurations.
-    predicted: BTreeMap<String, Outcome>,
+    predicted: BTreeMap<String, PredictedLoad>,
     running: Vec<PredictedLaunch>,
     ended: VecDeque<EndedOrder>,
     /// Stops the run at the end of its time.
@@ -120,59 +128,62 @@ impl<'l> PredictedLaunches<'l> {
         let run = self.run;
         let proposal = order.pending.proposal.clone();
         let config = &proposal.config;
-        let mut outcome = self.outcome(config)?;
         let start_s = startup_s(run.job, &run.installed, config);
-        if let (Some(speeds), Some(load_s)) = (&self.speeds, self.load_s(&outcome)) {
-            let slowness = speeds.slowness(run, proposal.number, start_s + load_s / 2.0);
-            outcome = self.forecast(config, slowness)?;
-        }
-        let load_s = self.load_s(&outcome);
+        let race = order.pending.race.clone();
+        let launch = match &self.speeds {
+            None if race.is_none() => self.undisturbed(config)?,
+            None => self.forecast(config, 1.0, race)?,
+            Some(_) => {
+                let undisturbed = self.undisturbed(config)?;
+                let slowness = self.speeds.as_ref().zip(undisturbed.outcome.measurement()).map(|(speeds, _)| {
+                    speeds.slowness(run, proposal.number, start_s + undisturbed.load_s / 2.0)
+                });
+                slowness.map_or(Ok(undisturbed), |slowness| self.forecast(config, slowness, race))?
+            }
+        };
+        let is_measured = launch.outcome.measurement().is_some();
         let command = command_line(run.job, &run.installed, config, None)?;
         Ok(Trial {
             launch: LaunchCommand::redacted(&command, run.job.launch_env(run.installed.device, config)),
             started_at: run.time.timestamp(),
-            startup_s: load_s.map(|_| start_s),
-            elapsed_s: start_s + load_s.unwrap_or(0.0),
+            startup_s: is_measured.then_some(start_s),
+            elapsed_s: start_s + if is_measured { launch.load_s } else { 0.0 },
             engine_version: Some(run.installed.version.to_string()),
             log: None,
-            outcome,
+            outcome: launch.outcome,
             probe: None,
             proposal,
         })
     }
 
-    /// Returns the duration of a measured load, with its warm-up.
-    fn load_s(&self, outcome: &Outcome) -> Option<f64> {
-        // The warm-up's requests take as long as the measured ones.
-        let warmed = |completed: u64| 1.0 + f64::from(self.run.job.load.warmup) / to_f64(completed.max(1));
-        outcome.measurement().map(|measured| measured.duration_s * warmed(measured.completed))
-    }
-
     /// Returns the outcome of a configuration at the undisturbed speed.
-    fn outcome(&mut self, config: &Config) -> Result<Outcome, TuneError> {
+    fn undisturbed(&mut self, config: &Config) -> Result<PredictedLoad, TuneError> {
         let key = config.key();
         if let Some(known) = self.predicted.get(&key) {
             return Ok(known.clone());
         }
-        let outcome = self.forecast(config, 1.0)?;
-        self.predicted.insert(key, outcome.clone());
-        Ok(outcome)
+        let launch = self.forecast(config, 1.0, None)?;
+        self.predicted.insert(key, launch.clone());
+        Ok(launch)
     }
 
-    fn forecast(&self, config: &Config, slowness: f64) -> Result<Outcome, TuneError> {
+    fn forecast(&self, config: &Config, slowness: f64, race: Option<RaceTarget>) -> Result<PredictedLoad, TuneError> {
+        let job = self.run.job;
         let calibration = Calibration::none();
-        let question = twin_question(self.run.job, &self.run.installed, config.clone(), &calibration);
+        let question = twin_question(job, &self.run.installed, config.clone(), &calibration);
         let question = question.map_err(TuneError::NoTwin)?;
-        Ok(match self.forecaster.forecast_slowed(&question, slowness) {
-            // A real engine does not reject a launch: it exits during its start.
-            Ok(forecast) => match forecast.outcome {
-                Outcome::Rejected(refused) => failed(FailureKind::StartupExit, refused.message),
-                outcome => outcome,
-            },
+        let watch = job.load.watch_options(&job.objective, race);
+        let outcome = match self.forecaster.forecast_launch(&question, slowness, watch) {
+            Ok(ForecastResult { outcome: Outcome::Rejected(refused), .. }) => {
+                // A real engine does not reject a launch: it exits during its start.
+                failed(FailureKind::StartupExit, refused.message)
+            }
+            Ok(ForecastResult { outcome, load_s, .. }) => return Ok(PredictedLoad { outcome, load_s }),
             Err(PredictError::Load(error)) => return Err(error.into()),
             Err(error @ PredictError::Settings(_)) => failed(FailureKind::StartupExit, error.to_string()),
             Err(error @ PredictError::Request(_)) => failed(FailureKind::RequestErrors, error.to_string()),
-        })
+        };
+        Ok(PredictedLoad { outcome, load_s: 0.0 })
     }
 }
 

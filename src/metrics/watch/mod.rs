@@ -1,11 +1,13 @@
 //! Early end of a running load, checked by its observer after every event.
 //!
 //! A run ends early if its metric is precise enough, or if its outcome is certain. The outcome is certain if the server
-//! is gone, too many requests fail, a limit can no longer be kept, or an open loop overloads the server. The
+//! is gone, too many requests fail, a limit can no longer be kept, an open loop overloads the server, or the objective
+//! cannot reach the best configuration's (`race`). The
 //! statistical conditions are checked repeatedly during a run. `evidence` documents the probability of error of
 //! its tests, `saturation` the origin of its thresholds. The confidence of a precision is that of a single check.
 
 mod evidence;
+mod race;
 mod saturation;
 mod precision;
 
@@ -21,9 +23,11 @@ use super::{Slo, milliseconds};
 
 use evidence::{LimitEvidence, exceeds};
 use precision::PrecisionProgress;
+use race::RaceProgress;
 use saturation::SaturationDetector;
 
 pub(crate) use precision::PrecisionTarget;
+pub(crate) use race::RaceTarget;
 
 /// Number of successive failed connects after which the server counts as gone. If the concurrency is higher, that many
 /// are required.
@@ -34,6 +38,8 @@ const MIN_FAILED_CONNECTS: usize = 20;
 pub(crate) struct WatchOptions {
     /// The sufficient precision.
     pub until: Option<PrecisionTarget>,
+    /// The value that the load must be able to reach, if it races.
+    pub race: Option<RaceTarget>,
     /// Minimum number of completed requests. Until it and `min_time` are reached, only a gone server, the error rate or
     /// an arithmetically broken limit ends a run. The load's plan contains the maximum length.
     pub min_requests: u64,
@@ -58,6 +64,7 @@ impl Default for WatchOptions {
     fn default() -> Self {
         Self {
             until: None,
+            race: None,
             min_requests: 100,
             min_time: Duration::from_secs(5),
             error_rate_limit: None,
@@ -81,6 +88,8 @@ pub(crate) enum StopReason {
     /// The server falls behind the offered load.
     Saturated(String),
     ServerGone(String),
+    /// The objective can no longer reach the best configuration's.
+    CannotWin(String),
 }
 
 impl fmt::Display for StopReason {
@@ -89,7 +98,8 @@ impl fmt::Display for StopReason {
         | Self::ErrorRate(text)
         | Self::SloImpossible(text)
         | Self::Saturated(text)
-        | Self::ServerGone(text)) = self;
+        | Self::ServerGone(text)
+        | Self::CannotWin(text)) = self;
         f.write_str(text)
     }
 }
@@ -104,6 +114,7 @@ pub(crate) struct LoadWatch {
     unreachable: usize,
     e2el_ns: Histogram,
     progress: Option<PrecisionProgress>,
+    race: Option<RaceProgress>,
     evidence: Vec<LimitEvidence>,
     saturation: SaturationDetector,
     /// The latest instant of the measurement window in any event.
@@ -116,6 +127,7 @@ impl LoadWatch {
     #[must_use]
     pub(crate) fn new(options: WatchOptions) -> Self {
         let progress = options.until.clone().map(PrecisionProgress::new);
+        let race = options.race.clone().and_then(RaceProgress::new);
         let evidence = options.limits.iter().filter_map(LimitEvidence::new).collect();
         Self {
             options,
@@ -124,6 +136,7 @@ impl LoadWatch {
             unreachable: 0,
             e2el_ns: Histogram::default(),
             progress,
+            race,
             evidence,
             saturation: SaturationDetector::default(),
             now: Duration::ZERO,
@@ -162,6 +175,9 @@ impl LoadWatch {
         if let Some(progress) = &mut self.progress {
             progress.ended(record, &self.options.goodput);
         }
+        if let Some(race) = &mut self.race {
+            race.ended(record, &self.options.goodput);
+        }
         self.evidence.iter_mut().for_each(|evidence| evidence.ended(record));
     }
 
@@ -169,6 +185,9 @@ impl LoadWatch {
         self.now = self.now.max(tick.at);
         if let Some(progress) = &mut self.progress {
             progress.tick(tick);
+        }
+        if let Some(race) = &mut self.race {
+            race.tick(tick);
         }
         self.saturation.add(tick.at.as_secs_f64(), tick.in_flight + tick.waiting, self.completed + self.failed);
     }
@@ -230,6 +249,9 @@ impl LoadWatch {
             && let Some(text) = self.evidence.iter().find_map(LimitEvidence::likely_violation)
         {
             return Some(StopReason::SloImpossible(text));
+        }
+        if let Some(text) = self.race.as_mut().and_then(|race| race.verdict(self.now)) {
+            return Some(StopReason::CannotWin(text));
         }
         let (half, until) = (self.progress.as_ref()?.relative(self.now)?, self.options.until.as_ref()?);
         (half <= until.relative).then(|| {

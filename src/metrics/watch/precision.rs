@@ -109,7 +109,7 @@ pub(super) fn percentile_of(statistic: &str) -> Option<f64> {
 
 /// The observations that a metric is computed from. The first four are for throughputs: counts per time interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum ObservedMetric {
+pub(super) enum ObservedMetric {
     Requests,
     /// Requests that keep the limits of the goodput.
     GoodRequests,
@@ -122,7 +122,7 @@ enum ObservedMetric {
 }
 
 impl ObservedMetric {
-    fn of(metric: &str) -> Option<Self> {
+    pub(super) fn of(metric: &str) -> Option<Self> {
         Some(match metric {
             "request_throughput" => Self::Requests,
             "request_goodput" => Self::GoodRequests,
@@ -154,6 +154,10 @@ impl TimeBins {
 
     pub(super) fn new() -> Self {
         Self { width_s: Self::INITIAL_WIDTH_S, sums: Vec::new() }
+    }
+
+    pub(super) fn width_s(&self) -> f64 {
+        self.width_s
     }
 
     /// Adds a pair to the interval that contains `at`.

@@ -59,6 +59,10 @@ pub struct MeasuredWindow {
     pub steady: bool,
     /// The reason for this part.
     pub reason: String,
+    /// Seconds of the planned load that an early end saved, by the rate of the requests until then. `None` for a load
+    /// that went to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved_s: Option<f64>,
 }
 
 impl MeasuredWindow {

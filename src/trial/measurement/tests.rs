@@ -24,7 +24,7 @@ fn example() -> Measurement {
         lateness_ms: Some(Distribution { mean: 0.25, ..distribution }),
         errors: BTreeMap::from([("timeout".to_owned(), 2)]),
         confidence: BTreeMap::from([("p99_ttft_ms".to_owned(), Interval { low: Some(2.5), high: None })]),
-        window: Some(MeasuredWindow { from_s: 1.0, to_s: 5.0, steady: true, reason: "found".to_owned() }),
+        window: Some(MeasuredWindow { from_s: 1.0, to_s: 5.0, steady: true, reason: "found".to_owned(), saved_s: None }),
         client: Some(ClientReport { cpu_s: 1.5, p99_lag_ms: Some(0.5), valid: true, ..ClientReport::default() }),
         server: BTreeMap::from([("anything".to_owned(), 0.5)]),
         disturbed: vec!["process 7 has come to GPU 0".to_owned()],

@@ -11,6 +11,7 @@ use super::devices::{gpu_conditions, launch_devices};
 use super::failure::{DEATH_LIMIT, alarm_failure, crash, failed, prefer_exit, start_failure};
 use super::load_test::LoadTest;
 use crate::config::Config;
+use crate::metrics::RaceTarget;
 use crate::engine::{LogReader, PhaseTimeline, PlaceholderValues, own_models};
 use crate::facts::MeasurementCondition;
 use crate::server::{
@@ -62,6 +63,8 @@ pub(super) struct LaunchAttempt<'l> {
     pub(super) place: &'l SlotPlace,
     /// Values for the placeholders in the study's words.
     pub(super) placeholders: &'l PlaceholderValues,
+    /// The value that the load must be able to reach.
+    pub(super) race: Option<&'l RaceTarget>,
 }
 
 impl LaunchAttempt<'_> {
@@ -231,8 +234,8 @@ impl LaunchAttempt<'_> {
         watchdog.mark_ready();
         // The preflight must not use the engine's processors during the measurement.
         self.launcher.preflighter.wait_for_import().await;
-        let Self { launcher, config, place, .. } = self;
-        let test = LoadTest { run: launcher.run, context: launcher.context, config, place, watchdog };
+        let Self { launcher, config, place, race, .. } = *self;
+        let test = LoadTest { run: launcher.run, context: launcher.context, config, place, watchdog, race };
         let mut report = test.run(server, &ready.model).await?;
         // Requests to a dead engine fail at once, before the watchdog notices the death. Its last process may take
         // seconds to end.

@@ -11,8 +11,8 @@ use super::failure::{alarm_failure, crash, failed};
 use crate::config::Config;
 use crate::engine::MetricsPage;
 use crate::job::{repeated_prompts, start_after};
-use crate::load::{self, ArrivalPattern, LoadPlan, LoadTarget, RunFlow};
-use crate::metrics::{self, PrecisionTarget, RunPart, SummaryOptions, WatchOptions, WindowRecorder, summarize};
+use crate::load::{self, LoadPlan, LoadTarget, RunFlow};
+use crate::metrics::{self, RaceTarget, RunPart, SummaryOptions, WindowRecorder, summarize};
 use crate::server::Server;
 use crate::telemetry::{self, DeviceProcesses, LoadSpan, TelemetryScope, WatchedDevices};
 use crate::trial::{
@@ -41,6 +41,7 @@ pub(super) struct LoadTest<'l> {
     pub(super) config: &'l Config,
     pub(super) place: &'l SlotPlace,
     pub(super) watchdog: &'l Watchdog,
+    pub(super) race: Option<&'l RaceTarget>,
 }
 
 impl LoadTest<'_> {
@@ -104,7 +105,7 @@ impl LoadTest<'_> {
         let target = self.target(server, model);
         let telemetry = telemetry::ServerWatch::start(self.telemetry_scope(server, known));
         let seen = Arc::new(Mutex::new(LoadObservation::default()));
-        let follow = self.load_observer(plan, &seen, telemetry.mark());
+        let follow = self.load_observer(&seen, telemetry.mark());
         let run = tokio::select! {
             biased;
             status = server.wait_for_exit() => {
@@ -135,6 +136,7 @@ impl LoadTest<'_> {
         let mut measurement = summarize(&run, &options);
         if let (Some(stop), Some(window)) = (&stop, &mut measurement.window) {
             window.reason = format!("ended early: {stop}; {}", window.reason);
+            window.saved_s = job.load.saved_s(run.ended.duration_since(run.began), run.records.len());
         }
         let tokens = measurement.total_output_tokens;
         Ok(match metrics::outcome(measurement, &run, job.load.max_error_rate) {
@@ -164,14 +166,13 @@ impl LoadTest<'_> {
     /// arrivals in `seen`. It ends the load as soon as the outcome is certain.
     fn load_observer(
         &self,
-        plan: &LoadPlan,
         seen: &Arc<Mutex<LoadObservation>>,
         mark: telemetry::WindowMark,
     ) -> impl FnMut(load::LoadEvent<'_>) -> RunFlow + Send + 'static {
         let (observer, seen, pulse) =
             (Arc::clone(&self.run.observer), Arc::clone(seen), Arc::clone(&self.watchdog.reply_monitor));
-        let number = self.place.trial;
-        let mut watch = metrics::LoadWatch::new(self.watch_options(plan));
+        let (job, number) = (self.run.job, self.place.trial);
+        let mut watch = metrics::LoadWatch::new(job.load.watch_options(&job.objective, self.race.cloned()));
         let (mut done, mut of, mut rate) = (0, 0, load::OutputRate::default());
         move |event: load::LoadEvent<'_>| {
             let enter = |phase| observer(TunerEvent::Phase { number, phase });
@@ -203,21 +204,6 @@ impl LoadTest<'_> {
             seen.recorder.on(&event);
             seen.stop = watch.on(&event);
             if seen.stop.is_some() { RunFlow::End } else { RunFlow::Continue }
-        }
-    }
-
-    /// Returns the conditions that end a load early.
-    fn watch_options(&self, plan: &LoadPlan) -> WatchOptions {
-        let (load, objective) = (&self.run.job.load, &self.run.job.objective);
-        WatchOptions {
-            until: load.target_precision.map(|relative| PrecisionTarget { metric: objective.metric.clone(), relative }),
-            error_rate_limit: Some(load.max_error_rate),
-            limits: objective.constraints.clone(),
-            goodput: load.goodput.clone(),
-            open_loop: !matches!(load.arrival, ArrivalPattern::Closed | ArrivalPattern::AtOnce),
-            total: plan.requests,
-            concurrency: plan.concurrency,
-            ..WatchOptions::default()
         }
     }
 

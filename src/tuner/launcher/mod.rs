@@ -143,7 +143,13 @@ impl<'r> Launcher<'r> {
             }
             run.emit(TunerEvent::Phase { number, phase: TrialPhase::Starting });
             let baselines = self.gate.levels_before(place, config).await;
-            let attempt = LaunchAttempt { launcher: self, config, place: &*place, placeholders: &filling };
+            let attempt = LaunchAttempt {
+                launcher: self,
+                config,
+                place: &*place,
+                placeholders: &filling,
+                race: pending.race.as_ref(),
+            };
             let Some(report) = attempt.run(command.words, variables).await? else {
                 return Ok(LaunchEnd::RunEnded(StudyEnding::Interrupted));
             };

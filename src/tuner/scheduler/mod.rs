@@ -29,6 +29,7 @@ use super::estimate::{FigureSource, estimate};
 use super::journal::Journal;
 use super::launcher::{EndedOrder, EndedTrial, LaunchEnd, LaunchOrder};
 use super::preflighter::Preflighter;
+use super::race::race_target;
 use super::run::StudyRun;
 use super::slots::{SlotPlace, SlotPool};
 use super::{
@@ -36,6 +37,7 @@ use super::{
 };
 use crate::job::{JobSearch, past_trial};
 use crate::memory::LearnedMemory;
+use crate::metrics::RaceTarget;
 use crate::rule::{Finding, SpaceRemoval};
 use crate::sampler::{PastTrial, SamplerPrior};
 use crate::server::LeftBehind;
@@ -60,6 +62,8 @@ pub(super) struct PendingTrial {
     pub(super) own_failures: Arc<[FailureClass]>,
     /// Whether it runs without neighbours, because they may have taken the memory that it lacked.
     needs_isolation: bool,
+    /// The value that its load must be able to reach, if it races.
+    pub(super) race: Option<RaceTarget>,
 }
 
 /// The next step of a run.
@@ -328,6 +332,7 @@ impl<'r> Scheduler<'r> {
     async fn begin(&mut self, mut pending: PendingTrial, place: SlotPlace) -> Result<NextAction, TuneError> {
         self.rejected_in_row = 0;
         pending.own_failures = self.slot_failures.own_failures();
+        pending.race = race_target(self.run, &pending.proposal.origin).await?;
         let proposal = &pending.proposal;
         self.journal.reserve(proposal).await?;
         let running = RunningTrial { alone: place.alone, is_paid: proposal.origin.counts_against_budget() };

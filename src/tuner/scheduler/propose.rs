@@ -58,6 +58,7 @@ impl PendingTrial {
             max_failures: MAX_FAILURES,
             own_failures: Arc::default(),
             needs_isolation: false,
+            race: None,
         }
     }
 }
