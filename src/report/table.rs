@@ -167,6 +167,9 @@ pub(crate) fn show_text(study: &Study, scored: &ScoredTrial) -> String {
         if let Some(window) = &measurement.window {
             line("window", format!("{:.1} s to {:.1} s: {}", window.from_s, window.to_s, window.reason));
         }
+        if let Some(saved_s) = measurement.saved_s() {
+            line("saved", format!("{saved_s:.1} s of the planned load, by the early end"));
+        }
         for reason in &measurement.disturbed {
             line("disturbed", reason.clone());
         }

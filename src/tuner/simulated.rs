@@ -328,6 +328,42 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn search_trials_that_cannot_win_end_early_and_save_time() {
+        let mut job = quickstart();
+        job.budget.trials = Some(14);
+        (job.load.requests, job.load.duration) = (None, Some(Duration::from_mins(1)));
+        job.load.window = crate::metrics::RunPart::Steady;
+        job.objective.constraints.clear();
+        let store = Store::in_memory().await.unwrap();
+        let mut trials = Vec::new();
+        for race in [false, true] {
+            job.load.race = race;
+            job.name = format!("race-{race}");
+            let mut installed = detect(&job).await;
+            let slots = Slots::resolve(&job, &mut installed).unwrap();
+            let study = SimulatedStudy { job: &job, store: &store, installed, slots, observer: Arc::new(|_| {}) };
+            let run = study.run().await.unwrap();
+            trials.push((run.elapsed, store.trials(&run.summary.study).await.unwrap()));
+        }
+        let [(whole, full), (raced, ended)] = &trials[..] else { panic!("two studies") };
+        assert!(raced < whole, "{raced:?} {whole:?}");
+        let mut lost = 0;
+        for (full, ended) in full.iter().zip(ended) {
+            let window = |scored: &crate::store::ScoredTrial| {
+                scored.trial.outcome.measurement().and_then(|found| found.window.clone()).unwrap()
+            };
+            assert_eq!(window(full).saved_s, None, "{}", window(full).reason);
+            let Some(saved_s) = window(ended).saved_s else { continue };
+            lost += 1;
+            assert!(saved_s > 1.0 && window(ended).reason.contains("stays below the best so far"), "{:?}", window(ended));
+            assert_eq!(ended.trial.proposal.origin.name(), "sobol");
+            let error = ended.score.value().unwrap() / full.score.value().unwrap() - 1.0;
+            assert!(error.abs() < 0.05, "the short window estimates the same: {error}");
+        }
+        assert!(lost > 0, "none of the trials lost");
+    }
+
+    #[tokio::test]
     async fn without_a_preset_of_the_device_there_is_no_simulated_study() {
         let text =
             std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/any-server.toml")).unwrap();

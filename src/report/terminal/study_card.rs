@@ -78,7 +78,15 @@ fn cost_text(cost: &StudyCost) -> String {
         None if cost.is_simulated => " on the simulated engine".to_owned(),
         None => String::new(),
     };
-    format!("cost of the study: {} {launches} in {}{devices}", cost.launches, short_duration(cost.wall_s))
+    let saved = early_ends_text(cost).map(|text| format!("; {text}")).unwrap_or_default();
+    format!("cost of the study: {} {launches} in {}{devices}{saved}", cost.launches, short_duration(cost.wall_s))
+}
+
+/// Returns the time that early ends of loads saved; `None` if no load ended early.
+#[must_use]
+pub(crate) fn early_ends_text(cost: &StudyCost) -> Option<String> {
+    let (ended, saved) = (cost.early_ends, short_duration(cost.saved_s));
+    (ended > 0).then(|| format!("{ended} of {} loads ended early and saved {saved}", cost.launches))
 }
 
 /// Returns the time after which the winner has paid for the study, against today's deployment if it was measured.

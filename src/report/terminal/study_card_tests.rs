@@ -51,7 +51,7 @@ fn commands() -> CardCommands {
 
 fn cost() -> StudyCost {
     let gpus = Some(StudyGpus { count: 2, name: "NVIDIA H100 80GB HBM3".to_owned() });
-    StudyCost { launches: 18, wall_s: 5400.0, is_simulated: false, gpus }
+    StudyCost { launches: 18, wall_s: 5400.0, gpus, ..StudyCost::default() }
 }
 
 fn card(report: &StudyReport, layout: TextLayout) -> String {
@@ -92,7 +92,7 @@ fn the_gain_over_the_deployment_pays_for_the_study_if_there_is_one() {
 
 #[test]
 fn the_cost_on_the_simulated_engine_is_no_cost_of_gpus_and_is_not_paid_back() {
-    let cost = StudyCost { launches: 1, wall_s: 58.2, is_simulated: true, gpus: None };
+    let cost = StudyCost { launches: 1, wall_s: 58.2, is_simulated: true, ..StudyCost::default() };
     let card = card_text(&with_deployment(), &cost, &commands(), terminal(200));
     assert!(card.contains("\ncost of the study: 1 launch in 58.2 s on the simulated engine\n"), "{card}");
     assert!(!card.contains("paid back"), "{card}");

@@ -169,6 +169,7 @@ impl TrialRows {
             Origin::Probe => "probe: ",
             Origin::Interference => "neighbours: ",
             Origin::RuleTest => "rule test: ",
+            _ if scored.trial.outcome.measurement().is_some_and(|found| found.saved_s().is_some()) => "early end: ",
             _ => "",
         };
         let Some([name, short_name]) = name else {

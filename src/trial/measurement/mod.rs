@@ -100,6 +100,12 @@ impl Measurement {
         "p10_output_speed", "p5_output_speed", "p1_output_speed", "cached_prompt_tokens", "max_output_tokens_per_s",
         "max_concurrent_requests");
 
+    /// Returns the seconds of the planned load that an early end saved. `None` for a load that went to its end.
+    #[must_use]
+    pub fn saved_s(&self) -> Option<f64> {
+        self.window.as_ref()?.saved_s
+    }
+
     /// Returns the metric of this name. Latencies are in milliseconds, the duration is in seconds, rates are per
     /// second; `SERVER_METRICS` has the units of the server's values. `None` for an unknown name, and if the window
     /// lacks the metric.
