@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use super::run::MeasuredSpan;
 use super::script::PromptScript;
 use super::setup::TwinSetup;
-use super::run::MeasuredSpan;
 use super::{PredictError, TwinQuestion, run};
 use crate::job::Job;
 use crate::load::LoadRun;
@@ -101,7 +101,9 @@ impl JobForecaster {
     ) -> Result<ForecastResult, PredictError> {
         let setup = match TwinSetup::resolve(question) {
             Ok(setup) => TwinSetup { prior: setup.prior.clone().slowed(slowness), ..setup },
-            Err(rejection) => return Ok(ForecastResult { outcome: Outcome::Rejected(rejection), cost: 0, load_s: 0.0 }),
+            Err(rejection) => {
+                return Ok(ForecastResult { outcome: Outcome::Rejected(rejection), cost: 0, load_s: 0.0 });
+            }
         };
         let ran = run::run_over(span, &setup, &self.script, question.load, question.job.seed, factors)?;
         // The warm-up's requests take as long as the measured ones.

@@ -44,9 +44,17 @@ impl StudyCost {
             Some(StudyGpus { count: device.count.filter(|count| *count > 0)?, name })
         });
         let launched = trials.iter().filter(|scored| !matches!(scored.trial.outcome, Outcome::Rejected(_)));
-        let saved: Vec<f64> = launched.clone().filter_map(|scored| scored.trial.outcome.measurement()?.saved_s()).collect();
+        let saved: Vec<f64> =
+            launched.clone().filter_map(|scored| scored.trial.outcome.measurement()?.saved_s()).collect();
         let (early_ends, saved_s) = (saved.len(), saved.iter().sum());
-        Ok(Self { launches: launched.clone().count(), wall_s: wall_s(launched), early_ends, saved_s, is_simulated, gpus })
+        Ok(Self {
+            launches: launched.clone().count(),
+            wall_s: wall_s(launched),
+            early_ends,
+            saved_s,
+            is_simulated,
+            gpus,
+        })
     }
 
     /// Returns the GPU hours; `None` without known GPUs.

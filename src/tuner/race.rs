@@ -16,7 +16,7 @@ const DEFAULT_LAUNCH_NOISE: f64 = 0.02;
 const DEFAULT_FREEDOM: f64 = 2.0;
 /// The probability with which a configuration that is as good as the best does not lose. A lost race is no lost trial: its
 /// value is measured, only over a shorter window.
-const CONFIDENCE: f64 = 0.9;
+const CONFIDENCE: f64 = 0.8;
 
 /// Returns the value that a trial of this origin must be able to reach. `None` if it does not race: trials that others
 /// are compared with, tests of rules and of the environment, and all trials before a few are measured.
@@ -50,6 +50,7 @@ pub(super) async fn race_target(run: &StudyRun<'_>, origin: &Origin) -> Result<O
 fn expected_noise(launches: &[LaunchedTrial], goal: crate::objective::Goal) -> f64 {
     let found = launch_noise(launches, goal);
     let freedom = found.between_launches.map_or(0.0, |_| crate::stats::to_f64(found.freedom));
-    let squares = found.between_launches.unwrap_or(0.0).powi(2) * freedom + DEFAULT_LAUNCH_NOISE.powi(2) * DEFAULT_FREEDOM;
+    let squares =
+        found.between_launches.unwrap_or(0.0).powi(2) * freedom + DEFAULT_LAUNCH_NOISE.powi(2) * DEFAULT_FREEDOM;
     (squares / (freedom + DEFAULT_FREEDOM)).sqrt()
 }

@@ -135,9 +135,11 @@ impl<'l> PredictedLaunches<'l> {
             None => self.forecast(config, 1.0, race)?,
             Some(_) => {
                 let undisturbed = self.undisturbed(config)?;
-                let slowness = self.speeds.as_ref().zip(undisturbed.outcome.measurement()).map(|(speeds, _)| {
-                    speeds.slowness(run, proposal.number, start_s + undisturbed.load_s / 2.0)
-                });
+                let slowness = self
+                    .speeds
+                    .as_ref()
+                    .zip(undisturbed.outcome.measurement())
+                    .map(|(speeds, _)| speeds.slowness(run, proposal.number, start_s + undisturbed.load_s / 2.0));
                 slowness.map_or(Ok(undisturbed), |slowness| self.forecast(config, slowness, race))?
             }
         };
@@ -355,7 +357,11 @@ mod tests {
             assert_eq!(window(full).saved_s, None, "{}", window(full).reason);
             let Some(saved_s) = window(ended).saved_s else { continue };
             lost += 1;
-            assert!(saved_s > 1.0 && window(ended).reason.contains("stays below the best so far"), "{:?}", window(ended));
+            assert!(
+                saved_s > 1.0 && window(ended).reason.contains("stays below the best so far"),
+                "{:?}",
+                window(ended)
+            );
             assert_eq!(ended.trial.proposal.origin.name(), "sobol");
             let error = ended.score.value().unwrap() / full.score.value().unwrap() - 1.0;
             assert!(error.abs() < 0.05, "the short window estimates the same: {error}");

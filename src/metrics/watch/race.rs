@@ -64,10 +64,9 @@ impl RaceTarget {
         let Some(sample) = ObservedMetric::of(metric) else { return false };
         match arrival {
             ArrivalPattern::Closed => true,
-            ArrivalPattern::Rate { .. } => !matches!(
-                sample,
-                ObservedMetric::Requests | ObservedMetric::OutputTokens | ObservedMetric::TotalTokens
-            ),
+            ArrivalPattern::Rate { .. } => {
+                !matches!(sample, ObservedMetric::Requests | ObservedMetric::OutputTokens | ObservedMetric::TotalTokens)
+            }
             // The queue of requests that come at once only shrinks.
             ArrivalPattern::AtOnce | ArrivalPattern::Ramp { .. } | ArrivalPattern::Trace { .. } => false,
         }
@@ -196,11 +195,9 @@ impl RaceProgress {
         let RaceTarget { metric, incumbent, goal, .. } = &self.target;
         let than = if *goal == Goal::Maximize { "below" } else { "above" };
         let found = match self.sample {
-            ObservedMetric::Percentile(..) => format!(
-                "{:.1} % of the requests are above {:.4}",
-                ratio.value * 100.0,
-                self.threshold
-            ),
+            ObservedMetric::Percentile(..) => {
+                format!("{:.1} % of the requests are above {:.4}", ratio.value * 100.0, self.threshold)
+            }
             _ => format!("it is {:.4} +- {:.4} after {:.0} s", ratio.value, ratio.half, now.as_secs_f64()),
         };
         format!(

@@ -7,14 +7,7 @@ use super::*;
 use crate::metrics::example::record;
 
 fn target(metric: &str, goal: Goal, incumbent: f64) -> RaceTarget {
-    RaceTarget {
-        metric: metric.to_owned(),
-        goal,
-        incumbent,
-        incumbent_launches: 1,
-        launch_noise: 0.0,
-        confidence: 0.9,
-    }
+    RaceTarget { metric: metric.to_owned(), goal, incumbent, incumbent_launches: 1, launch_noise: 0.0, confidence: 0.9 }
 }
 
 /// Simulates `seconds` of ten requests per second with three chunks each, so that 30 tokens per second arrive. The time

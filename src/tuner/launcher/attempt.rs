@@ -11,9 +11,9 @@ use super::devices::{gpu_conditions, launch_devices};
 use super::failure::{DEATH_LIMIT, alarm_failure, crash, failed, prefer_exit, start_failure};
 use super::load_test::LoadTest;
 use crate::config::Config;
-use crate::metrics::RaceTarget;
 use crate::engine::{LogReader, PhaseTimeline, PlaceholderValues, own_models};
 use crate::facts::MeasurementCondition;
+use crate::metrics::RaceTarget;
 use crate::server::{
     self, LeftBehind, Marker, PendingStop, ReadyCheck, ReadyServer, Server, SpawnError, SpawnParameters, StartError,
     run_to_success,
