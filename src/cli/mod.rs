@@ -176,7 +176,7 @@ async fn run(cli: Cli) -> Result<(), CommandFailure> {
         Command::Trials(trials) => trials.run(&cli.global).await,
         Command::Show(show) => show.run(&cli.global).await,
         Command::Best(best) => best.run(&cli.global).await,
-        Command::Compare(compare) => compare.run(&cli.global).await,
+        Command::Compare(compare) => Box::pin(compare.run(&cli.global)).await,
         Command::Sql(sql) => sql.run(&cli.global).await,
         Command::Importance(importance) => importance.run(&cli.global).await,
         Command::Import(import) => import.run(&cli.global).await,

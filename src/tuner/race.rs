@@ -7,14 +7,14 @@ use crate::metrics::RaceTarget;
 use crate::objective::{LaunchResult, LaunchedTrial};
 use crate::trial::Origin;
 
-/// Measured trials from which on others race. The best of fewer is no reference.
+/// Minimum number of measured trials before any other races. The best of fewer is no reference.
 const MIN_MEASURED: usize = 3;
 /// The noise between launches as long as no configuration was launched twice, as a share of the value.
 const DEFAULT_LAUNCH_NOISE: f64 = 0.02;
 /// Degrees of freedom that the default counts for beside repeated launches. Two equal launches are no proof of a machine
 /// without noise.
 const DEFAULT_FREEDOM: f64 = 2.0;
-/// The probability with which a configuration that is as good as the best does not lose. A lost race is no lost trial: its
+/// The probability that a configuration as good as the best does not lose. A lost race is no lost trial: its
 /// value is measured, only over a shorter window.
 const CONFIDENCE: f64 = 0.8;
 

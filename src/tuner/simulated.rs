@@ -129,7 +129,7 @@ impl<'l> PredictedLaunches<'l> {
         let proposal = order.pending.proposal.clone();
         let config = &proposal.config;
         let start_s = startup_s(run.job, &run.installed, config);
-        let race = order.pending.race.clone();
+        let race = order.pending.race.as_deref().cloned();
         let launch = match &self.speeds {
             None if race.is_none() => self.undisturbed(config)?,
             None => self.forecast(config, 1.0, race)?,

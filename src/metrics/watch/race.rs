@@ -36,9 +36,9 @@ use super::precision::{ObservedMetric, TimeBins};
 const CHECK_RATIO: f64 = 1.25;
 /// Batches of an estimate.
 const BATCHES: usize = 20;
-/// Length of the steady part in median durations of a request from which on it is judged.
+/// Minimum length of a judged steady part, in median durations of a request.
 const MIN_MEDIAN_DURATIONS: f64 = 4.0;
-/// Requests in the steady part from which on it is judged. More than `steady` requires.
+/// Minimum number of requests in a judged steady part. More than `steady` requires.
 const MIN_STEADY_REQUESTS: f64 = 60.0;
 /// Degrees of freedom for which Student's distribution equals the normal one.
 const NORMAL_FREEDOM: f64 = 1e7;
@@ -54,7 +54,7 @@ pub(crate) struct RaceTarget {
     pub incumbent_launches: u32,
     /// Standard deviation between launches of one configuration, as a share of the value.
     pub launch_noise: f64,
-    /// The probability with which a configuration that is as good as the incumbent does not lose.
+    /// The probability that a configuration as good as the incumbent does not lose.
     pub confidence: f64,
 }
 

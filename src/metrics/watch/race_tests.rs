@@ -60,7 +60,7 @@ fn over_all_checks_of_a_load_a_configuration_as_good_as_the_best_rarely_loses() 
 fn the_noise_of_launches_moves_the_value_to_reach() {
     let threshold = |launch_noise, incumbent_launches, goal| {
         let plain = target("output_throughput", goal, 100.0);
-        RaceTarget { launch_noise, incumbent_launches, ..plain }.threshold()
+        RaceTarget { incumbent_launches, launch_noise, ..plain }.threshold()
     };
     assert!((threshold(0.0, 1, Goal::Maximize) - 100.0).abs() < 1e-9);
     // The normal quantile of 5 % is 1.645, and two single launches differ by the square root of 2 times 2 %.

@@ -148,7 +148,7 @@ impl<'r> Launcher<'r> {
                 config,
                 place: &*place,
                 placeholders: &filling,
-                race: pending.race.as_ref(),
+                race: pending.race.as_deref(),
             };
             let Some(report) = attempt.run(command.words, variables).await? else {
                 return Ok(LaunchEnd::RunEnded(StudyEnding::Interrupted));

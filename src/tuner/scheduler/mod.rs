@@ -63,7 +63,7 @@ pub(super) struct PendingTrial {
     /// Whether it runs without neighbours, because they may have taken the memory that it lacked.
     needs_isolation: bool,
     /// The value that its load must be able to reach, if it races.
-    pub(super) race: Option<RaceTarget>,
+    pub(super) race: Option<Box<RaceTarget>>,
 }
 
 /// The next step of a run.
@@ -332,7 +332,7 @@ impl<'r> Scheduler<'r> {
     async fn begin(&mut self, mut pending: PendingTrial, place: SlotPlace) -> Result<NextAction, TuneError> {
         self.rejected_in_row = 0;
         pending.own_failures = self.slot_failures.own_failures();
-        pending.race = race_target(self.run, &pending.proposal.origin).await?;
+        pending.race = race_target(self.run, &pending.proposal.origin).await?.map(Box::new);
         let proposal = &pending.proposal;
         self.journal.reserve(proposal).await?;
         let running = RunningTrial { alone: place.alone, is_paid: proposal.origin.counts_against_budget() };
