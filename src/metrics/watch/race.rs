@@ -17,8 +17,8 @@
 //! requests without those sent later than the longest request ago, whose end may be unknown. Its error is that of
 //! batch means. A percentile is compared by the share of requests beyond the threshold.
 //!
-//! A load that changes over time by design does not race: its begin is no sample of the whole. In an open loop
-//! throughputs follow the arrivals and not the server, so only latencies, speeds and the goodput race.
+//! Only closed loops race. The begin of a load that changes over time by design is no sample of the whole. In an open loop
+//! throughputs follow the arrivals and not the server, and the latencies of an overloaded server grow without end.
 
 use std::time::Duration;
 
@@ -61,15 +61,9 @@ pub(crate) struct RaceTarget {
 impl RaceTarget {
     /// Returns whether a load of these arrivals can race for a metric.
     pub(crate) fn is_raced(metric: &str, arrival: &ArrivalPattern) -> bool {
-        let Some(sample) = ObservedMetric::of(metric) else { return false };
-        match arrival {
-            ArrivalPattern::Closed => true,
-            ArrivalPattern::Rate { .. } => {
-                !matches!(sample, ObservedMetric::Requests | ObservedMetric::OutputTokens | ObservedMetric::TotalTokens)
-            }
-            // The queue of requests that come at once only shrinks.
-            ArrivalPattern::AtOnce | ArrivalPattern::Ramp { .. } | ArrivalPattern::Trace { .. } => false,
-        }
+        // An overloaded open loop has no steady part: its latencies grow with the length of the load. The queue of requests
+        // that come at once only shrinks.
+        ObservedMetric::of(metric).is_some() && matches!(arrival, ArrivalPattern::Closed)
     }
 
     fn error(&self) -> f64 {
