@@ -140,7 +140,7 @@ impl<'a> Confirmation<'a> {
         } else {
             members.push(leader);
             // A settled comparison needs no further launches of its baseline.
-            let is_open = |gain: Option<&GainInterval>| gain.is_none_or(|gain| !gain.is_settled());
+            let is_open = |gain: Option<&GainInterval>| gain.is_none_or(|gain| !gain.is_decided());
             let verdict = decided.map(|decided| &decided.verdict);
             let is_today_open = is_open(verdict.and_then(|verdict| verdict.over_today.as_ref()));
             let are_defaults_open = is_open(verdict.map(|verdict| &verdict.over_defaults));
@@ -192,11 +192,19 @@ impl<'a> Confirmation<'a> {
             let Some(difference) = fit.difference(leader, baseline) else {
                 return GainInterval::unmeasured(VerdictKind::NoClearWinner);
             };
-            interval(difference, noise, level)
+            // The selection alone is no evidence: its leader was chosen by the same launches.
+            let is_selection = self.plan.has_baselines && rounds.effective().is_empty();
+            let known = if is_selection { MeasuredNoise::default() } else { noise };
+            interval(difference, known, level)
         };
         let mut over_defaults = gain(self.defaults);
         let mut over_today = self.today.map(|today| if today == leader { GainInterval::NONE } else { gain(today) });
         let mut winner = leader;
+        // The interval settles a gain over a baseline that breaks a limit as well. A baseline that never served has none.
+        let never_served = |config: &'a str| self.launches_of(config).all(|launch| launch.score.is_none());
+        let settles = |config: &'a str, gain: &GainInterval| gain.is_decided() || never_served(config);
+        let is_settled = settles(self.defaults, &over_defaults)
+            && self.today.zip(over_today.as_ref()).is_none_or(|(today, over)| settles(today, over));
         if !is_feasible(self.defaults) {
             over_defaults.kind = VerdictKind::Better;
         } else if over_defaults.gain.is_some_and(|gain| gain < 0.0) {
@@ -212,7 +220,6 @@ impl<'a> Confirmation<'a> {
             over.kind = VerdictKind::Better;
         }
         let has_rounds = self.plan.has_baselines && !rounds.effective().is_empty();
-        let is_settled = has_rounds && over_defaults.is_settled() && over_today.is_none_or(|over| over.is_settled());
         let value = |config: &str| self.mean_value(&effective, config);
         Some(Decision {
             winner: winner.to_owned(),
@@ -223,7 +230,7 @@ impl<'a> Confirmation<'a> {
             noise,
             launches: u32::try_from(rounds.launches()).unwrap_or(u32::MAX),
             rounds: u32::try_from(rounds.all.len()).unwrap_or(u32::MAX),
-            is_settled,
+            is_settled: has_rounds && is_settled,
         })
     }
 

@@ -117,10 +117,10 @@ impl GainInterval {
         self.high.is_some_and(|high| high < 0.0)
     }
 
-    /// Returns whether more launches would not change the kind.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.kind != VerdictKind::NoClearWinner
+    /// Returns whether the interval excludes 0, or is narrow around it.
+    pub(super) fn is_decided(&self) -> bool {
+        let excludes = self.low.zip(self.high).is_some_and(|(low, high)| low > 0.0 || high < 0.0);
+        excludes || self.kind == VerdictKind::EqualWithinNoise
     }
 }
 

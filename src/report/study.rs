@@ -117,10 +117,10 @@ fn noise_text(report: &StudyReport) -> Option<String> {
     let deviation = 100.0 * report.noise.between_launches?;
     let launches = report.decision.as_ref().map(|decision| (decision.launches, decision.rounds));
     let confirmation =
-        launches.map(|(launches, rounds)| format!("; the confirmation took {launches} launches in {rounds} rounds"));
+        launches.map(|(launches, rounds)| format!("; launches of the confirmation: {launches}, rounds: {rounds}"));
     let within = report.noise_within_launch.map(|share| format!(", within a launch {:.1} %", 100.0 * share));
     Some(format!(
-        "noise between launches: {deviation:.1} % (one standard deviation, {} degrees of freedom){}{}",
+        "noise between launches: {deviation:.1} % (standard deviation; degrees of freedom: {}){}{}",
         report.noise.freedom,
         within.unwrap_or_default(),
         confirmation.unwrap_or_default()

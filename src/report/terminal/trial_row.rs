@@ -165,7 +165,7 @@ impl TrialRows {
         let own = proposal.config.without(&self.fixed);
         let name = self.configuration_name(proposal);
         let prefix = match proposal.origin {
-            Origin::Confirmation => "again: ",
+            Origin::Confirmation | Origin::BaselineRepeat => "again: ",
             Origin::Probe => "probe: ",
             Origin::Interference => "neighbours: ",
             Origin::RuleTest => "rule test: ",

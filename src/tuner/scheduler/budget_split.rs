@@ -55,6 +55,10 @@ impl Scheduler<'_> {
     /// Returns the defaults if it is time to measure them again: directly after their first launch, and at intervals.
     pub(super) fn next_baseline_repeat(&self) -> Option<Suggestion> {
         let defaults = self.defaults()?;
+        // The rounds of a confirmation measure them in any case.
+        if self.history.last().is_some_and(|past| past.origin == Origin::Confirmation) {
+            return None;
+        }
         let launches = self.history.iter().filter(|past| past.config == defaults.config && past.origin.is_ranked());
         let are_measured = |past: &PastTrial| past.measured().is_some();
         let (measured, others): (Vec<_>, Vec<_>) = launches.partition(|past| are_measured(past));
