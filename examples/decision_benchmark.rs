@@ -24,7 +24,7 @@ use setpoint::tuner::{SimulatedStudy, Slots, StudyEnding};
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The flags of the simulated engine that make launches differ. Each has a value.
-const NOISE_FLAGS: [&str; 2] = ["--sim-launch-noise", "--sim-drift"];
+const NOISE_FLAGS: [&str; 3] = ["--sim-launch-noise", "--sim-drift", "--sim-drift-hours"];
 
 /// One run against the truth.
 struct JudgedRun {
