@@ -255,7 +255,7 @@ def check_optuna(study, file):
     feasible = [trial for trial in study.trials if trial["state"] == "measured" and trial["feasible"]]
     best = max(feasible, key=lambda trial: trial["value"])
     expect("best trial", loaded.best_trial.value, best["value"])
-    scales = {name: getattr(space, "log", None) for name, space in trials[1].distributions.items()}
+    scales = {name: getattr(space, "log", None) for trial in trials for name, space in trial.distributions.items()}
     expect("scale", scales["max-num-seqs"], True)
     expect("scale", scales["gpu-memory-utilization"], False)
     frame = loaded.trials_dataframe()
