@@ -93,6 +93,7 @@ impl From<StoreError> for CommandFailure {
             | StoreError::Damaged { .. }
             | StoreError::Corrupt { .. }
             | StoreError::UnreadableContext { .. }
+            | StoreError::UnreadableCreationTime { .. }
             | StoreError::UnreadableDeployment { .. } => INVALID,
             StoreError::Full(_) | StoreError::Database { .. } => UNEXPECTED,
         };

@@ -7,7 +7,8 @@ use serde_json::{Value as Json, json};
 use super::configuration_results::{deployment_gain_text, deployment_text, gain_text, order_text, value_text};
 use super::json::{deployment_json, judgement_json, ranked_json, standing_json};
 use super::table::best_table;
-use crate::store::{Incident, RuleDisagreement, RuleTest, RuleVerdict};
+use super::terminal::short_duration;
+use crate::store::{EarlyEnds, Incident, RuleDisagreement, RuleTest, RuleVerdict};
 use crate::study_report::{RankReason, RankingPlace, StudyReport};
 use crate::tuner::remaining_gain_text;
 
@@ -19,7 +20,11 @@ const GAINS_EXPLANATION: &str = "the two gains do not contradict each other: the
 /// Returns the ranking as a table, with the reasons for its order, the gain and the estimated remaining gain.
 #[must_use]
 pub(crate) fn best_text(report: &StudyReport) -> String {
-    let lines = order_lines(&report.ranking).into_iter().chain(deployment_text(report)).chain(gain_lines(report));
+    let lines = order_lines(&report.ranking)
+        .into_iter()
+        .chain(deployment_text(report))
+        .chain(gain_lines(report))
+        .chain(early_ends_text(report));
     format!("{}\n{}", best_table(report), lines.collect::<Vec<_>>().join("\n"))
 }
 
@@ -36,6 +41,7 @@ pub(crate) fn best_json(report: &StudyReport) -> Json {
     json["verdict"] = json!(report.verdict(&winner.results.ranked));
     json["noise"] = json!(report.noise);
     json["noise"]["within_launch"] = report.noise_within_launch.into();
+    json["early_ends"] = json!({"loads": report.early_ends.loads, "saved_s": report.early_ends.saved_s});
     json["judgement"] = report.judgement.as_ref().map_or(Json::Null, judgement_json);
     json["ranking"] = report.ranking.iter().map(|place| standing_json(study, place)).collect();
     json["baseline"] = report.baseline.as_ref().map_or(Json::Null, |ranked| ranked_json(study, ranked));
@@ -125,6 +131,14 @@ fn noise_text(report: &StudyReport) -> Option<String> {
         within.unwrap_or_default(),
         confirmation.unwrap_or_default()
     ))
+}
+
+/// Returns the time that early ends of loads saved; `None` if no load ended early.
+#[must_use]
+pub(super) fn early_ends_text(report: &StudyReport) -> Option<String> {
+    let EarlyEnds { loads, saved_s } = report.early_ends;
+    let (noun, saved) = (if loads == 1 { "load" } else { "loads" }, short_duration(saved_s));
+    (loads > 0).then(|| format!("{loads} {noun} ended early and saved {saved}"))
 }
 
 /// Counts launches that were repeated, by the kind of their failure. `None` if there were none.

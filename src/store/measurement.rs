@@ -2,7 +2,7 @@
 
 use sqlx::SqliteConnection;
 
-use super::{TrialRecord, json};
+use super::{Store, StoreError, Study, TrialRecord, json};
 
 /// The kind of the measurement that determines a trial's value and violation.
 const TRIAL_KIND: &str = "trial";
@@ -24,13 +24,47 @@ pub(super) async fn write_measurements(
     Ok(())
 }
 
+/// Loads of a study that ended before their planned length.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct EarlyEnds {
+    pub(crate) loads: i64,
+    /// Seconds of the planned loads that the early ends saved.
+    pub(crate) saved_s: f64,
+}
+
+impl Store {
+    /// Counts the loads of a study that ended early, over all of its runs.
+    pub(crate) async fn early_ends(&self, study: &Study) -> Result<EarlyEnds, StoreError> {
+        let query = "SELECT count(saved_s), total(saved_s) FROM (SELECT json_extract(metrics, '$.window.saved_s') AS saved_s \
+                     FROM measurements WHERE study_id = ? AND kind = ?)";
+        let query = sqlx::query_as(query).bind(study.id).bind(TRIAL_KIND).fetch_one(&self.pool);
+        let (loads, saved_s) = query.await.map_err(|error| self.error(error))?;
+        Ok(EarlyEnds { loads, saved_s })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::facts::Host;
     use crate::objective::Score;
     use crate::store::Store;
-    use crate::trial::{LaunchRecords, Measurement, Outcome, SampleFlaw, SetAsideMeasurement, Trial};
+    use crate::trial::{LaunchRecords, MeasuredWindow, Measurement, Outcome, SampleFlaw, SetAsideMeasurement, Trial};
+
+    #[tokio::test]
+    async fn early_ends_are_counted_with_the_time_that_they_saved() {
+        let store = Store::in_memory().await.unwrap();
+        let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
+        let window = |saved_s| MeasuredWindow { from_s: 0.0, to_s: 1.0, steady: true, reason: String::new(), saved_s };
+        for (number, window) in
+            [None, Some(window(None)), Some(window(Some(2.5))), Some(window(Some(4.0)))].into_iter().enumerate()
+        {
+            let outcome = Outcome::Measured(Measurement { window, ..Measurement::default() });
+            let trial = Trial::example(u32::try_from(number).unwrap(), "random", outcome);
+            store.append(study.id, &trial, Score::Feasible { value: 1.0 }).await.unwrap();
+        }
+        assert_eq!(store.early_ends(&study).await.unwrap(), EarlyEnds { loads: 2, saved_s: 6.5 });
+    }
 
     #[tokio::test]
     async fn every_measurement_of_a_trial_has_a_row_and_one_is_the_trials_own() {

@@ -32,6 +32,7 @@ pub use disagreement::RuleDisagreement;
 pub use incident::Incident;
 pub use judgement::{ExpectedConfiguration, StoredJudgement};
 pub use listing::{ListedTrial, MetricValues};
+pub(crate) use measurement::EarlyEnds;
 pub use open::database_path;
 pub use ranking::{LeaderOrder, RankedConfiguration};
 pub use read_only::{SqlError, SqlLimits, SqlResult, SqlValue, read_only_query};
@@ -72,6 +73,8 @@ pub enum StoreError {
     Corrupt { path: PathBuf, study: String, number: i64, reason: String },
     #[error("database {}: the context of study {study:?} cannot be read: {reason}", path.display())]
     UnreadableContext { path: PathBuf, study: String, reason: String },
+    #[error("database {}: the time of creation of study {study:?} cannot be read: {reason}", path.display())]
+    UnreadableCreationTime { path: PathBuf, study: String, reason: String },
     #[error("database {}: the deployment of study {study:?} cannot be read: {reason}", path.display())]
     UnreadableDeployment { path: PathBuf, study: String, reason: String },
 }
@@ -93,7 +96,10 @@ impl StoreError {
             Self::UnreadableDeployment { .. } => {
                 Some("run `setpoint tune STUDY.toml` again: it stores the deployment anew".to_owned())
             }
-            Self::Database { .. } | Self::Corrupt { .. } | Self::UnreadableContext { .. } => None,
+            Self::Database { .. }
+            | Self::Corrupt { .. }
+            | Self::UnreadableContext { .. }
+            | Self::UnreadableCreationTime { .. } => None,
         }
     }
 }
@@ -218,6 +224,15 @@ impl Store {
         .map_err(|error| self.error(error))?;
         let study = self.study(name).await?;
         study.ok_or_else(|| self.error(sqlx::Error::RowNotFound))
+    }
+
+    /// Returns the instant at which a study was created.
+    pub(crate) fn creation_time(&self, study: &Study) -> Result<jiff::Timestamp, StoreError> {
+        study.created_at.parse().map_err(|error: jiff::Error| StoreError::UnreadableCreationTime {
+            path: self.path.clone(),
+            study: study.name.clone(),
+            reason: error.to_string(),
+        })
     }
 
     fn corrupt(&self, study: &str, number: i64, reason: &serde_json::Error) -> StoreError {

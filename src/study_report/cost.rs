@@ -18,9 +18,6 @@ pub(crate) struct StudyCost {
     /// Seconds during which at least one of these launches ran. The time between launches and between runs is not
     /// counted: the database does not record whether the tuner ran.
     pub wall_s: f64,
-    /// Launches whose load ended early, and the seconds of their planned loads that this saved.
-    pub early_ends: usize,
-    pub saved_s: f64,
     /// Whether the engine is simulated, so that its launches used no device.
     pub is_simulated: bool,
     /// The GPUs; `None` if the engine computes on processors, or if the driver does not name them.
@@ -44,17 +41,7 @@ impl StudyCost {
             Some(StudyGpus { count: device.count.filter(|count| *count > 0)?, name })
         });
         let launched = trials.iter().filter(|scored| !matches!(scored.trial.outcome, Outcome::Rejected(_)));
-        let saved: Vec<f64> =
-            launched.clone().filter_map(|scored| scored.trial.outcome.measurement()?.saved_s()).collect();
-        let (early_ends, saved_s) = (saved.len(), saved.iter().sum());
-        Ok(Self {
-            launches: launched.clone().count(),
-            wall_s: wall_s(launched),
-            early_ends,
-            saved_s,
-            is_simulated,
-            gpus,
-        })
+        Ok(Self { launches: launched.clone().count(), wall_s: wall_s(launched), is_simulated, gpus })
     }
 
     /// Returns the GPU hours; `None` without known GPUs.

@@ -16,8 +16,8 @@ mod question;
 use crate::decision::{Decision, MeasuredNoise, Verdict, launch_noise};
 use crate::objective::{Constraint, Goal, Objective};
 use crate::store::{
-    ExpectedConfiguration, Incident, LeaderOrder, RankedConfiguration, RuleDisagreement, RuleTest, Store, StoreError,
-    StoredJudgement, Study, StudyCounts,
+    EarlyEnds, ExpectedConfiguration, Incident, LeaderOrder, RankedConfiguration, RuleDisagreement, RuleTest, Store,
+    StoreError, StoredJudgement, Study, StudyCounts,
 };
 
 pub(crate) use comparison::{ComparedMetric, ComparedSide, ConfigurationComparison, Significance};
@@ -68,6 +68,8 @@ pub(crate) struct StudyReport {
     /// The standard deviation of the objective within the first launch of the defaults, as a share of its value: from the
     /// interval of its window.
     pub noise_within_launch: Option<f64>,
+    /// Loads that ended early.
+    pub early_ends: EarlyEnds,
     /// Launches that failed for a reason of their environment.
     pub incidents: Vec<Incident>,
     /// Configurations on which rules and engine differ.
@@ -124,6 +126,7 @@ impl StudyReport {
                 .map(|ranked| ranked.with_confirmed(confirmed(|decision| decision.defaults_value))),
             deployment: deployment.map(|ranked| ranked.with_confirmed(confirmed(|decision| decision.today_value))),
             deployment_status,
+            early_ends: store.early_ends(&study).await?,
             incidents: store.incidents(&study, None).await?,
             differences: store.disagreements(study.id).await?,
             rule_tests: store.rule_tests_of(&study).await?,
@@ -214,6 +217,7 @@ impl StudyReport {
             decision: None,
             noise: MeasuredNoise::default(),
             noise_within_launch: None,
+            early_ends: EarlyEnds::default(),
             incidents: Vec::new(),
             differences: Vec::new(),
             rule_tests: Vec::new(),

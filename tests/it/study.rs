@@ -47,6 +47,27 @@ fn a_study_runs_to_its_budget_and_answers_questions() {
 }
 
 #[test]
+fn the_random_speed_of_a_launch_stays_out_of_the_evidence_and_the_exports() {
+    let noisy = study_with("", "trials = 4\nconfirm = 0")
+        .replace("\"--sim-noise\"", "\"--sim-launch-noise\", \"0.5\", \"--sim-noise\"");
+    let workplace = Workplace::with_study(&noisy);
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
+    let exported = workplace.run(&["export", "--format", "sh"]).stdout;
+    assert!(exported.contains("--sim-launch-noise 0.5"), "{exported}");
+    let shown = workplace.run(&["show", "0", "--format", "json"]).stdout;
+    let variable = "SETPOINT_SIM_LAUNCH";
+    assert!(!exported.contains(variable) && !shown.contains(variable), "{exported}\n{shown}");
+    let mut files = vec![workplace.path("setpoint.db")];
+    files.extend(["setpoint.db-wal"].map(|name| workplace.path(name)).into_iter().filter(|path| path.exists()));
+    for file in files {
+        let bytes = std::fs::read(&file).unwrap();
+        let holds = bytes.windows(variable.len()).any(|part| part == variable.as_bytes());
+        assert!(!holds, "{}", file.display());
+    }
+}
+
+#[test]
 fn a_used_up_space_ends_the_study_and_nothing_is_launched_twice() {
     let workplace = Workplace::with_study(&study_with("", "trials = 100\nconfirm = 0"));
     let tuned = workplace.run(&["tune", "study.toml"]);

@@ -1,7 +1,7 @@
 //! Evidence that a limit can no longer be kept: arithmetic certainty and sequential tests.
 
 use crate::load::RequestRecord;
-use crate::metrics::confidence::{batch_means_at, batched};
+use crate::metrics::confidence::{RatioEstimate, batch_means_at, batched};
 use crate::metrics::mser5;
 use crate::objective::{Constraint, MetricLimit};
 use crate::stats::to_f64;
@@ -14,6 +14,9 @@ const ALPHA: f64 = 0.001;
 /// Quantile of the normal distribution for the bounds of a mean. Its probability of error is 1 in 20,000 on each side,
 /// because the test is repeated once a second.
 const MEAN_QUANTILE: f64 = 3.89;
+
+/// Quantile of the normal distribution for an interval of 95 %.
+const SETTLED_QUANTILE: f64 = 1.96;
 
 /// Returns whether the true share of bad requests is significantly above `limit` (0 to 1), given that `bad` of `seen`
 /// were bad. The answer `true` is wrong in at most one run of a thousand, for any number of calls during a run. A
@@ -118,9 +121,7 @@ impl LimitEvidence {
             (Some(p), MetricLimit::AtMost(_)) => exceeds(self.bad, self.requests, 1.0 - p / 100.0),
             (Some(p), MetricLimit::AtLeast(_)) => exceeds(self.bad, self.requests, p / 100.0),
             (None, limit) => {
-                let past = self.bins.past(self.last);
-                let series: Vec<f64> = past.iter().map(|(y, x)| if *x > 0.0 { y / x } else { 0.0 }).collect();
-                let estimate = batch_means_at(&batched(&past[mser5(&series)?..], 20), MEAN_QUANTILE)?;
+                let estimate = self.steady_mean(MEAN_QUANTILE)?;
                 match limit {
                     MetricLimit::AtMost(limit) => estimate.value - estimate.half > limit,
                     MetricLimit::AtLeast(limit) => estimate.value + estimate.half < limit,
@@ -132,6 +133,30 @@ impl LimitEvidence {
             None => format!("the mean of {} requests is significantly beyond the limit", self.requests),
         };
         broken.then(|| format!("{} is not kept (99.9 % confidence): {how}", self.limit))
+    }
+
+    /// Returns whether the limit lies outside of the 95 % confidence interval of its metric, on either side.
+    pub(super) fn is_settled(&self) -> bool {
+        let limit = match self.limit.limit {
+            MetricLimit::AtMost(limit) | MetricLimit::AtLeast(limit) => limit,
+        };
+        let Some(p) = self.percentile else {
+            let mean = self.steady_mean(SETTLED_QUANTILE);
+            return mean.is_some_and(|mean| (mean.value - limit).abs() > mean.half);
+        };
+        // The share of requests beyond the limit against the allowed one (the score interval of Wilson, 1927).
+        let allowed = if matches!(self.limit.limit, MetricLimit::AtMost(_)) { 1.0 - p / 100.0 } else { p / 100.0 };
+        let requests = to_f64(self.requests);
+        let error = (allowed * (1.0 - allowed) / requests).sqrt();
+        self.requests > 0 && (to_f64(self.bad) / requests - allowed).abs() > SETTLED_QUANTILE * error
+    }
+
+    /// Estimates the mean without the warm-up, with an interval at the normal quantile `z`. `None` while the
+    /// observations are too few.
+    fn steady_mean(&self, z: f64) -> Option<RatioEstimate> {
+        let past = self.bins.past(self.last);
+        let series: Vec<f64> = past.iter().map(|(y, x)| if *x > 0.0 { y / x } else { 0.0 }).collect();
+        batch_means_at(&batched(&past[mser5(&series)?..], 20), z)
     }
 }
 
@@ -163,6 +188,17 @@ mod tests {
             assert!(ended(limit, limit) <= 1, "{limit}");
             assert_eq!(ended(limit * 2.0 + 0.05, limit), 300, "{limit}");
         }
+    }
+
+    #[test]
+    fn a_limit_is_settled_if_it_lies_outside_of_the_interval() {
+        let p90 = |bad: u64, requests: u64| {
+            let limit = Constraint { metric: "p90_ttft_ms".to_owned(), limit: MetricLimit::AtMost(500.0) };
+            LimitEvidence { requests, bad, ..LimitEvidence::new(&limit).unwrap() }.is_settled()
+        };
+        // With 100 requests the standard error of a share of 10 % is 3 %.
+        assert!(!p90(0, 0) && !p90(0, 20) && p90(0, 100));
+        assert!(p90(4, 100) && !p90(5, 100) && !p90(15, 100) && p90(16, 100));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::{Slo, milliseconds};
 
 use evidence::{LimitEvidence, exceeds};
 use precision::PrecisionProgress;
-use race::RaceProgress;
+use race::{RaceProgress, RaceVerdict};
 use saturation::SaturationDetector;
 
 pub(crate) use precision::PrecisionTarget;
@@ -250,8 +250,12 @@ impl LoadWatch {
         {
             return Some(StopReason::SloImpossible(text));
         }
-        if let Some(text) = self.race.as_mut().and_then(|race| race.verdict(self.now)) {
-            return Some(StopReason::CannotWin(text));
+        match self.race.as_mut().and_then(|race| race.verdict(self.now)) {
+            Some(RaceVerdict::Lost(text)) => return Some(StopReason::CannotWin(text)),
+            Some(RaceVerdict::Precise(text)) if self.options.until.is_none() && self.limits_are_settled() => {
+                return Some(StopReason::Precise(text));
+            }
+            Some(RaceVerdict::Precise(_)) | None => {}
         }
         let (half, until) = (self.progress.as_ref()?.relative(self.now)?, self.options.until.as_ref()?);
         (half <= until.relative).then(|| {
@@ -264,6 +268,11 @@ impl LoadWatch {
                 milliseconds(self.now) / 1e3
             ))
         })
+    }
+
+    /// Returns whether every limit can be judged during a run, and is clearly kept or clearly broken.
+    fn limits_are_settled(&self) -> bool {
+        self.evidence.len() == self.options.limits.len() && self.evidence.iter().all(LimitEvidence::is_settled)
     }
 }
 

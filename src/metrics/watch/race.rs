@@ -17,6 +17,10 @@
 //! requests without those sent later than the longest request ago, whose end may be unknown. Its error is that of
 //! batch means. A percentile is compared by the share of requests beyond the threshold.
 //!
+//! A load that has not lost ends as well once a longer window is of no use: if the window's standard error is at most a
+//! third of the noise between launches, the rest of the load would lower the error of the trial's value by at most 5 %.
+//! Each limit must be settled by then (`evidence`), and percentiles get the whole load.
+//!
 //! Only closed loops race. The begin of a load that changes over time by design is no sample of the whole. In an open loop
 //! throughputs follow the arrivals and not the server, and the latencies of an overloaded server grow without end.
 
@@ -40,6 +44,8 @@ const BATCHES: usize = 20;
 const MIN_MEDIAN_DURATIONS: f64 = 4.0;
 /// Minimum number of requests in a judged steady part. More than `steady` requires.
 const MIN_STEADY_REQUESTS: f64 = 60.0;
+/// The window's standard error at which a longer window is of no use, as a share of the noise between launches.
+const USEFUL_WINDOW_ERROR: f64 = 1.0 / 3.0;
 /// Degrees of freedom for which Student's distribution equals the normal one.
 const NORMAL_FREEDOM: f64 = 1e7;
 
@@ -101,6 +107,15 @@ pub(super) struct RaceProgress {
     longest: Duration,
     checks: u32,
     next_check: Duration,
+}
+
+/// The reason to end a racing load, with a sentence for users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RaceVerdict {
+    /// The objective cannot reach the incumbent's.
+    Lost(String),
+    /// The objective is known much better than one launch can represent its configuration.
+    Precise(String),
 }
 
 /// An estimate of the objective, or of the share of requests beyond the threshold.
@@ -165,14 +180,15 @@ impl RaceProgress {
         self.bins.add(at, y, x);
     }
 
-    /// Returns the reason if the load has lost by `now`.
-    pub(super) fn verdict(&mut self, now: Duration) -> Option<String> {
+    /// Returns the verdict on the load by `now`. `None` if it must go on.
+    pub(super) fn verdict(&mut self, now: Duration) -> Option<RaceVerdict> {
         if now < self.next_check {
             return None;
         }
         let check = self.checks + 1;
         let error = self.target.error() / 2.0 * 6.0 / (std::f64::consts::PI * f64::from(check)).powi(2);
-        let RaceEstimate { ratio, limit } = self.estimate(now, two_sided_quantile(2.0 * error, NORMAL_FREEDOM))?;
+        let quantile = two_sided_quantile(2.0 * error, NORMAL_FREEDOM);
+        let RaceEstimate { ratio, limit } = self.estimate(now, quantile)?;
         self.checks = check;
         self.next_check = now.mul_f64(CHECK_RATIO);
         let is_lost = match (self.target.goal, self.sample) {
@@ -181,11 +197,30 @@ impl RaceProgress {
             // Less than the required share is above the threshold of a speed.
             (Goal::Maximize, _) => ratio.value + ratio.half < limit,
         };
-        is_lost.then(|| self.reason(&ratio, now))
+        if is_lost {
+            return Some(RaceVerdict::Lost(self.lost_reason(&ratio, now)));
+        }
+        // The ratio of a percentile is a share of requests, whose error is not that of the metric.
+        let is_metric = !matches!(self.sample, ObservedMetric::Percentile(..));
+        let window_error = ratio.half / quantile / ratio.value;
+        let is_precise = is_metric && window_error <= self.target.launch_noise * USEFUL_WINDOW_ERROR;
+        is_precise.then(|| RaceVerdict::Precise(self.precise_reason(window_error, now)))
     }
 
-    /// Returns the sentence for users.
-    fn reason(&self, ratio: &RatioEstimate, now: Duration) -> String {
+    /// Returns the sentence for users about a load that is precise enough.
+    fn precise_reason(&self, window_error: f64, now: Duration) -> String {
+        format!(
+            "{} has a standard error of {:.2} % after {:.0} s: a longer load would be of no use, because launches differ \
+             by {:.2} %",
+            self.target.metric,
+            window_error * 100.0,
+            now.as_secs_f64(),
+            self.target.launch_noise * 100.0
+        )
+    }
+
+    /// Returns the sentence for users about a lost race.
+    fn lost_reason(&self, ratio: &RatioEstimate, now: Duration) -> String {
         let RaceTarget { metric, incumbent, goal, .. } = &self.target;
         let than = if *goal == Goal::Maximize { "below" } else { "above" };
         let found = match self.sample {

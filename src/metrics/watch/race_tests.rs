@@ -12,8 +12,16 @@ fn target(metric: &str, goal: Goal, incumbent: f64) -> RaceTarget {
 
 /// Simulates `seconds` of ten requests per second with three chunks each, so that 30 tokens per second arrive. The time
 /// to the first chunk is between 100 and 300 ms with the mean 200 ms. A check follows each second. Returns the second of
-/// the verdict.
+/// the lost race.
 fn race(target: RaceTarget, seed: u64, seconds: u64) -> Option<(u64, String)> {
+    match verdict(target, seed, seconds)? {
+        (second, RaceVerdict::Lost(text)) => Some((second, text)),
+        (_, RaceVerdict::Precise(_)) => None,
+    }
+}
+
+/// Like [`race`], with either verdict.
+fn verdict(target: RaceTarget, seed: u64, seconds: u64) -> Option<(u64, RaceVerdict)> {
     let mut progress = RaceProgress::new(target)?;
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut chunks = 0;
@@ -22,8 +30,8 @@ fn race(target: RaceTarget, seed: u64, seconds: u64) -> Option<(u64, String)> {
         progress.ended(&record(tick * 100, &[first, first + 20, first + 40]), &[]);
         chunks += rng.random_range(0..=6);
         progress.tick(&ObserverTick { at: Duration::from_millis(tick * 100), chunks, ..ObserverTick::default() });
-        let text = progress.verdict(Duration::from_millis(tick * 100)).filter(|_| tick % 10 == 0)?;
-        Some((tick / 10, text))
+        let found = (tick % 10 == 0).then(|| progress.verdict(Duration::from_millis(tick * 100)))??;
+        Some((tick / 10, found))
     })
 }
 
@@ -67,6 +75,23 @@ fn the_noise_of_launches_moves_the_value_to_reach() {
     assert!((threshold(0.02, 1, Goal::Maximize) - 95.45).abs() < 0.01, "{}", threshold(0.02, 1, Goal::Maximize));
     assert!((threshold(0.02, 1, Goal::Minimize) - 104.76).abs() < 0.01);
     assert!((threshold(0.02, 100, Goal::Maximize) - 96.75).abs() < 0.01);
+}
+
+#[test]
+fn a_load_ends_once_its_window_is_much_more_precise_than_a_launch() {
+    let noisy = |metric, goal, incumbent, launch_noise| RaceTarget { launch_noise, ..target(metric, goal, incumbent) };
+    let end = |launch_noise| verdict(noisy("output_throughput", Goal::Maximize, 30.0, launch_noise), 1, 1200);
+    let (second, found) = end(0.06).unwrap();
+    let RaceVerdict::Precise(text) = &found else { panic!("{found:?}") };
+    assert!(
+        text.starts_with("output_throughput has a standard error of ") && text.contains("launches differ by 6.00 %")
+    );
+    // A third of the noise needs nine times the load.
+    let (longer, _) = end(0.02).unwrap();
+    assert!(longer > 3 * second, "{second} {longer}");
+    assert_eq!(end(0.0), None, "without noise between launches the window is the whole error");
+    let percentile = noisy("p90_ttft_ms", Goal::Minimize, 300.0, 0.06);
+    assert_eq!(verdict(percentile, 1, 1200), None, "the error of a percentile is not estimated");
 }
 
 #[test]

@@ -10,4 +10,4 @@ mod trial_row;
 pub(crate) use flag_changes::ShortFlagNames;
 pub(crate) use layout::{TextLayout, wrap_text};
 pub(crate) use study_card::{CardCommands, card_text};
-pub(crate) use trial_row::TrialRows;
+pub(crate) use trial_row::{TrialRows, short_duration};

@@ -6,7 +6,7 @@ use super::layout::{TextLayout, wrap_command, wrap_text};
 use super::study_verdict::verdict_text;
 use super::trial_row::short_duration;
 use crate::report::number;
-use crate::report::study::findings_lines;
+use crate::report::study::{early_ends_text, findings_lines};
 use crate::study_report::{Gain, StudyCost, StudyReport};
 use crate::trial::{REDACTED, for_terminal};
 
@@ -34,7 +34,7 @@ pub(crate) fn card_text(report: &StudyReport, cost: &StudyCost, commands: &CardC
     let verdict = wrap(&format!("verdict: {}", verdict_text(report)), layout);
     let mut lines = vec![paint(&verdict, verdict_style(gain))];
     lines.extend(findings_lines(report).iter().map(|line| wrap(line, layout)));
-    lines.push(wrap(&cost_text(cost), layout));
+    lines.push(wrap(&cost_text(report, cost), layout));
     lines.extend(payback_text(report, cost).map(|text| wrap(&text, layout)));
     let gains = [gain, report.gain_over_deployment(&winner.results.ranked)];
     if gains.iter().any(|gain| matches!(gain, Gain::Factor { doubt: Some(_), factor, .. } if *factor > 1.0)) {
@@ -70,7 +70,7 @@ fn paint(text: &str, style: Style) -> String {
     text.lines().map(|line| format!("{style}{line}{style:#}")).collect::<Vec<_>>().join("\n")
 }
 
-fn cost_text(cost: &StudyCost) -> String {
+fn cost_text(report: &StudyReport, cost: &StudyCost) -> String {
     let launches = if cost.launches == 1 { "launch" } else { "launches" };
     let gpus = cost.gpus.as_ref().zip(cost.gpu_hours());
     let devices = match gpus {
@@ -78,15 +78,8 @@ fn cost_text(cost: &StudyCost) -> String {
         None if cost.is_simulated => " on the simulated engine".to_owned(),
         None => String::new(),
     };
-    let saved = early_ends_text(cost).map(|text| format!("; {text}")).unwrap_or_default();
+    let saved = early_ends_text(report).map(|text| format!("; {text}")).unwrap_or_default();
     format!("cost of the study: {} {launches} in {}{devices}{saved}", cost.launches, short_duration(cost.wall_s))
-}
-
-/// Returns the time that early ends of loads saved; `None` if no load ended early.
-#[must_use]
-pub(crate) fn early_ends_text(cost: &StudyCost) -> Option<String> {
-    let (ended, saved) = (cost.early_ends, short_duration(cost.saved_s));
-    (ended > 0).then(|| format!("{ended} of {} loads ended early and saved {saved}", cost.launches))
 }
 
 /// Returns the time after which the winner has paid for the study, against today's deployment if it was measured.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::config::Config;
 use crate::objective::{Constraint, MetricLimit, Score};
-use crate::store::{RankedConfiguration, ScoredTrial, StudyCounts};
+use crate::store::{EarlyEnds, RankedConfiguration, ScoredTrial, StudyCounts};
 use crate::study_report::{
     ConfigurationResults, DeploymentOutcome, DeploymentStatus, RankReason, RankingPlace, StudyGpus,
 };
@@ -96,6 +96,19 @@ fn the_cost_on_the_simulated_engine_is_no_cost_of_gpus_and_is_not_paid_back() {
     let card = card_text(&with_deployment(), &cost, &commands(), terminal(200));
     assert!(card.contains("\ncost of the study: 1 launch in 58.2 s on the simulated engine\n"), "{card}");
     assert!(!card.contains("paid back"), "{card}");
+}
+
+#[test]
+fn the_card_and_the_ranking_have_the_time_that_early_ends_saved() {
+    let report = StudyReport { early_ends: EarlyEnds { loads: 7, saved_s: 412.0 }, ..with_deployment() };
+    assert!(
+        card(&report, terminal(200)).contains("; 7 loads ended early and saved 7 min\n"),
+        "{}",
+        card(&report, terminal(200))
+    );
+    assert!(crate::report::best_text(&report).ends_with("\n7 loads ended early and saved 7 min"));
+    let json = crate::report::best_json(&report);
+    assert_eq!(json["early_ends"], serde_json::json!({"loads": 7, "saved_s": 412.0}));
 }
 
 #[test]
