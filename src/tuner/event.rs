@@ -196,6 +196,11 @@ pub enum StudyEnding {
     Settled {
         unused: u32,
     },
+    /// The confirmation has settled the verdict. The time left is too short for a further search with the confirmation of
+    /// its winner.
+    SettledEarly {
+        unused: Duration,
+    },
     /// Several trials in a row had too little expected gain. All gains are shares of the best value.
     Converged {
         /// The expected gain of the next trial, and the threshold that it is below.
@@ -258,6 +263,9 @@ impl std::fmt::Display for StudyEnding {
             Self::Settled { unused: 0 } => f.write_str("the verdict is settled, and the budget of trials is spent"),
             Self::Settled { unused } => {
                 write!(f, "the verdict is settled; {unused} launches of the budget were not needed")
+            }
+            Self::SettledEarly { unused } => {
+                write!(f, "the verdict is settled; {:.0} s of the time budget were not needed", unused.as_secs_f64())
             }
             Self::TimeSpent => f.write_str("the time budget is spent: no further launch fits"),
             Self::Converged { next_gain, below, trials, remaining } => {

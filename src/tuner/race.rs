@@ -1,4 +1,4 @@
-//! The race of a trial: the value that its load must be able to reach.
+//! The race of a trial: the value that its load must be able to reach, and the precision that is enough.
 
 use super::TuneError;
 use super::run::StudyRun;
@@ -18,15 +18,17 @@ const DEFAULT_FREEDOM: f64 = 2.0;
 /// value is measured, only over a shorter window.
 const CONFIDENCE: f64 = 0.8;
 
-/// Returns the value that a trial of this origin must be able to reach. `None` if it does not race: trials that others
-/// are compared with, tests of rules and of the environment, and all trials before a few are measured.
+/// Returns the race of a trial of this origin. Trials that others are compared with cannot lose it. `None` for tests of
+/// rules and of the environment, and before a few trials are measured.
 ///
 /// # Errors
 /// If the database cannot be read.
 pub(super) async fn race_target(run: &StudyRun<'_>, origin: &Origin) -> Result<Option<RaceTarget>, TuneError> {
     let (job, objective) = (run.job, &run.job.objective);
-    let is_searching = matches!(origin, Origin::Sampler(_) | Origin::Start | Origin::Caller);
-    if !is_searching || !job.load.race || !RaceTarget::is_raced(&objective.metric, &job.load.arrival) {
+    let can_lose = matches!(origin, Origin::Sampler(_) | Origin::Start | Origin::Caller);
+    let is_reference =
+        matches!(origin, Origin::Baseline | Origin::BaselineRepeat | Origin::Deployment | Origin::Confirmation);
+    if !(can_lose || is_reference) || !job.load.race || !RaceTarget::is_raced(&objective.metric, &job.load.arrival) {
         return Ok(None);
     }
     let launches = run.store.launched_within(&run.study, &[]).await?;
@@ -42,6 +44,7 @@ pub(super) async fn race_target(run: &StudyRun<'_>, origin: &Origin) -> Result<O
         incumbent_launches: best.measurements,
         launch_noise: expected_noise(&launches, objective.goal),
         confidence: CONFIDENCE,
+        can_lose,
     }))
 }
 

@@ -62,6 +62,8 @@ pub(crate) struct RaceTarget {
     pub launch_noise: f64,
     /// The probability that a configuration as good as the incumbent does not lose.
     pub confidence: f64,
+    /// Whether a load ends once it has lost. Launches that others are compared with only end as precise enough.
+    pub can_lose: bool,
 }
 
 impl RaceTarget {
@@ -197,7 +199,7 @@ impl RaceProgress {
             // Less than the required share is above the threshold of a speed.
             (Goal::Maximize, _) => ratio.value + ratio.half < limit,
         };
-        if is_lost {
+        if self.target.can_lose && is_lost {
             return Some(RaceVerdict::Lost(self.lost_reason(&ratio, now)));
         }
         // The ratio of a percentile is a share of requests, whose error is not that of the metric.

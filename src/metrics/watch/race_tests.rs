@@ -7,7 +7,15 @@ use super::*;
 use crate::metrics::example::record;
 
 fn target(metric: &str, goal: Goal, incumbent: f64) -> RaceTarget {
-    RaceTarget { metric: metric.to_owned(), goal, incumbent, incumbent_launches: 1, launch_noise: 0.0, confidence: 0.9 }
+    RaceTarget {
+        metric: metric.to_owned(),
+        goal,
+        incumbent,
+        incumbent_launches: 1,
+        launch_noise: 0.0,
+        confidence: 0.9,
+        can_lose: true,
+    }
 }
 
 /// Simulates `seconds` of ten requests per second with three chunks each, so that 30 tokens per second arrive. The time
@@ -48,6 +56,7 @@ fn a_load_that_is_far_behind_the_best_loses_at_once_and_one_that_is_ahead_never_
         let (second, text) = race(target(metric, goal, behind), 1, 120).unwrap();
         assert!(second < 40, "{metric}: {second}");
         assert!(text.starts_with(&format!("{metric} stays ")) && text.contains("(90 % confidence)"), "{text}");
+        assert_eq!(race(RaceTarget { can_lose: false, ..target(metric, goal, behind) }, 1, 120), None, "{metric}");
     }
 }
 

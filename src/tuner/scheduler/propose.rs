@@ -149,7 +149,7 @@ impl Scheduler<'_> {
         }
         // A further trial may become the best, and then has to be confirmed as well.
         if !self.clock.has_time(self.clock.launch() + self.reserve()) {
-            return Ok(end(StudyEnding::TimeSpent));
+            return Ok(end(self.ending_without_time(&confirmation)));
         }
         match (confirmation, self.unused_launches()) {
             (NextConfirmation::Settled, Some(unused)) => return Ok(end(StudyEnding::Settled { unused })),
@@ -163,6 +163,14 @@ impl Scheduler<'_> {
         }
         let removal = self.scope.removal.clone();
         Ok(end(if self.scope.empty { StudyEnding::NothingAllowed(removal) } else { StudyEnding::SpaceExhausted }))
+    }
+
+    /// Returns the ending of a run whose time is too short for a further trial and its confirmation.
+    fn ending_without_time(&self, confirmation: &NextConfirmation) -> StudyEnding {
+        match self.clock.time_left().filter(|_| self.clock.has_time(self.clock.launch())) {
+            Some(unused) if matches!(confirmation, NextConfirmation::Settled) => StudyEnding::SettledEarly { unused },
+            _ => StudyEnding::TimeSpent,
+        }
     }
 
     /// Returns the trial of the engine's defaults in the present context; `None` before it has a number.
