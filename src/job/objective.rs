@@ -42,7 +42,7 @@ pub(super) fn read(section: &Section<'_>, load: &LoadJob) -> Result<Objective, D
         };
         Ok(Constraint { metric, limit })
     })?;
-    Ok(Objective { metric, goal, constraints })
+    Ok(Objective { metric, goal, constraints, joint: None })
 }
 
 fn check_metric(section: &Section<'_>, key: &str, name: &str, load: &LoadJob) -> Result<(), DocumentError> {

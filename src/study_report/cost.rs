@@ -94,7 +94,7 @@ mod tests {
     }
 
     fn report(goal: Goal, metric: &str) -> StudyReport {
-        let objective = Objective { metric: metric.to_owned(), goal, constraints: Vec::new() };
+        let objective = Objective { metric: metric.to_owned(), goal, constraints: Vec::new(), joint: None };
         StudyReport { objective: Some(objective), ..StudyReport::example("s") }
     }
 
