@@ -231,7 +231,7 @@ impl ExportedTrial<'_> {
     fn evidence(&self) -> Vec<String> {
         let Some(standing) = self.results else { return Vec::new() };
         let ranked = &standing.ranked;
-        let metric = self.report.metric();
+        let metric = &self.report.value_name();
         let mut lines = vec![value_text(metric, ranked)];
         if standing.is_over_a_limit() {
             lines.push("over a limit of the objective".to_owned());
