@@ -51,6 +51,14 @@ fn a_launch_measures_all_workloads_and_the_best_has_the_results_of_each() {
         assert!(names.iter().all(|name| shown.contains(name)), "{command:?}: {shown}");
     }
 
+    let columns =
+        ["trials", "--format", "json", "--sort", "short/output_throughput:desc", "--where", "low/completed == 8"];
+    let listed = workplace.json(&[&columns[..], &["--columns", "trial,short/output_throughput"]].concat());
+    let listed = listed.as_array().unwrap();
+    let values: Vec<_> = listed.iter().map(|row| row["short/output_throughput"].as_f64().unwrap()).collect();
+    assert!(values.len() == trials.len() && values.is_sorted_by(|a, b| a >= b), "{listed:?}");
+    assert!((values[0] - best["workloads"][2]["best_value"].as_f64().unwrap()).abs() < 1e-9, "{listed:?}");
+
     let rows: Vec<(i64, String, f64)> =
         query(&workplace, "SELECT trial, workload, output_throughput FROM v_workloads ORDER BY trial");
     assert_eq!(rows.len(), 3 * trials.len());
