@@ -208,7 +208,10 @@ impl ExportedTrial<'_> {
             return text.trim_end().to_owned();
         };
         let dates: Vec<_> = standing.measured_trials.iter().map(|scored| scored.trial.started_at.as_str()).collect();
-        let of = if dates.len() == 1 { String::new() } else { format!("means of {}: ", dates.len()) };
+        let mut of = if dates.len() == 1 { String::new() } else { format!("means of {}: ", dates.len()) };
+        if self.report.objective.as_ref().is_some_and(|objective| objective.joint.is_some()) {
+            of.push_str("the worst of the workloads, ");
+        }
         format!("measured {}: {of}{}", dates.join(", "), self.headline_metrics(standing).join(", "))
     }
 

@@ -67,6 +67,10 @@ fn a_launch_measures_all_workloads_and_the_best_has_the_results_of_each() {
         assert!((value - part(trial, &name)).abs() < 1e-9);
     }
 
+    let refused = workplace.run(&["predict", "study.toml", "--workload", "low", "--calibrate", "fast"]);
+    assert_eq!(refused.code, Some(3), "{}", refused.stderr);
+    assert!(refused.stderr.contains("study fast has several workloads"), "{}", refused.stderr);
+
     let again = workplace.run(&["tune", "study.toml", "--trials", "5"]);
     assert_eq!((again.code, workplace.trials().len()), (Some(0), 5), "{}", again.stderr);
 }
