@@ -109,7 +109,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let database = directory.path().join("benchmark.db");
     let store = Store::open(&database.to_string_lossy(), true).await?;
-    let objective = Objective { metric: "output_throughput".to_owned(), goal: Goal::Maximize, constraints: Vec::new() };
+    let objective = Objective {
+        metric: "output_throughput".to_owned(),
+        goal: Goal::Maximize,
+        constraints: Vec::new(),
+        joint: None,
+    };
     let definition = json!({ "objective": objective });
     let study = store.create_study("benchmark", &definition, &Host::detect()).await?;
 

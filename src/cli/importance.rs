@@ -72,8 +72,8 @@ impl ImportanceCommand {
 /// Returns the study's trials as the sampler's history, including those that another sampler or program proposed.
 /// Trials in an earlier context (release, devices, host) are excluded.
 async fn history(store: &Store, study: &Study, job: &Job) -> Result<Vec<PastTrial>, CommandFailure> {
-    let trials = store.present_trials(study).await?.into_iter().map(|scored| scored.trial);
+    let trials = store.present_trials(study).await?.into_iter();
     // Interference trials run on all slots at once and slow each other down. Their values are not comparable.
-    let alone = trials.filter(|trial| trial.proposal.origin != Origin::Interference);
-    Ok(alone.map(|trial| past_trial(&job.objective, trial)).collect())
+    let alone = trials.filter(|scored| scored.trial.proposal.origin != Origin::Interference);
+    Ok(alone.map(|scored| past_trial(&job.objective, scored.trial, scored.score)).collect())
 }

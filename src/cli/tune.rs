@@ -20,7 +20,7 @@ use crate::execution::{ExecutionEnvironment, ReleaseSource, detect};
 use crate::export::{deployed_command, quote};
 use crate::facts::EngineVersion;
 use crate::init::{DeployedFlags, InitError};
-use crate::job::{Job, repetition_warning, unknown_sampler};
+use crate::job::{Job, unknown_sampler};
 use crate::report::{CardCommands, card_text, incidents_line};
 use crate::sampler::{self, KnownOutcome, PastTrial, Suggestion};
 use crate::store::{Store, Study, database_path};
@@ -209,10 +209,10 @@ fn adopt_deployment(
 
 /// Notes the properties of the workload and of the machine that the user should know before the run.
 fn note_conditions(progress: &ProgressLine, job: &Job, installed: &ExecutionEnvironment, slots: &Slots) {
-    for left_out in job.workload.source.left_out() {
+    for left_out in job.parts().iter().flat_map(|part| part.workload.source.left_out()) {
         progress.note(&format!("the workload's file: left out {} {}", left_out.rows, left_out.reason));
     }
-    if let Some(warning) = repetition_warning(&job.load.plan(job.seed), &*job.workload.source) {
+    for warning in job.repetition_warnings() {
         progress.note(&format!("the workload: {warning}"));
     }
     if installed.assumed {

@@ -117,6 +117,12 @@ impl<'d> Section<'d> {
         items.iter().enumerate().map(child).collect()
     }
 
+    /// Returns whether the key holds an array, such as an array of tables (`[[key]]`).
+    #[must_use]
+    pub fn is_array(&self, key: &str) -> bool {
+        self.table.get(key).is_some_and(|value| matches!(value.get_ref(), DeValue::Array(_)))
+    }
+
     /// Returns the keys of this table, in the file's order.
     pub fn keys(&self) -> impl Iterator<Item = &'d str> {
         self.table.keys().map(|key| key.get_ref().as_ref())

@@ -208,7 +208,10 @@ impl ExportedTrial<'_> {
             return text.trim_end().to_owned();
         };
         let dates: Vec<_> = standing.measured_trials.iter().map(|scored| scored.trial.started_at.as_str()).collect();
-        let of = if dates.len() == 1 { String::new() } else { format!("means of {}: ", dates.len()) };
+        let mut of = if dates.len() == 1 { String::new() } else { format!("means of {}: ", dates.len()) };
+        if self.report.objective.as_ref().is_some_and(|objective| objective.joint.is_some()) {
+            of.push_str("the worst of the workloads, ");
+        }
         format!("measured {}: {of}{}", dates.join(", "), self.headline_metrics(standing).join(", "))
     }
 
@@ -231,7 +234,7 @@ impl ExportedTrial<'_> {
     fn evidence(&self) -> Vec<String> {
         let Some(standing) = self.results else { return Vec::new() };
         let ranked = &standing.ranked;
-        let metric = self.report.metric();
+        let metric = &self.report.value_name();
         let mut lines = vec![value_text(metric, ranked)];
         if standing.is_over_a_limit() {
             lines.push("over a limit of the objective".to_owned());

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value as Json, json};
 
-use super::{Job, LoadJob};
+use super::{Job, LoadJob, NamedWorkload};
 use crate::load::{ArrivalPattern, RequestApi};
 use crate::metrics::RunPart;
 use crate::stats::Fnv1a;
@@ -44,10 +44,21 @@ impl Job {
             "model": self.model.written,
             "seed": self.seed,
             "space": { "fixed": self.search_space().fixed, "parameters": parameters },
-            "workload": self.workload.definition(),
-            "load": load(&self.load),
             "objective": self.objective,
         });
+        if self.workloads.is_empty() {
+            definition["workload"] = self.workload.definition();
+            definition["load"] = load(&self.load);
+        } else {
+            // The weights are in the objective.
+            let entry = |entry: &NamedWorkload| {
+                let mut object = entry.workload.definition();
+                object["name"] = json!(entry.name);
+                object["load"] = load(&entry.load);
+                object
+            };
+            definition["workloads"] = self.workloads.iter().map(entry).collect();
+        }
         if let Some(description) = self.engine.engine.definition() {
             definition["engine"]["description"] = description;
         }

@@ -78,6 +78,7 @@ impl Job {
             },
             space: SpaceJob { space: Space::default(), file: None },
             workload: WorkloadJob::of(spec, surroundings, built),
+            workloads: Vec::new(),
             load,
             objective,
             budget: StudyBudget::default(),

@@ -1,16 +1,18 @@
 //! Conversion of outcomes for samplers: the objective and the excess over each limit, with their precision.
 //!
 //! ```text
-//! value               as measured; its deviation is relative
+//! value               as measured, or the joint value of several workloads; its deviation is relative
 //! excess              ln(measured / limit) for `at_most`, its negative for `at_least`, if both are above 0
 //!                     (measured - limit) / max(|measured|, |limit|) otherwise, 0 if both are 0
 //! deviation           half the width of the metric's 95 % interval / 1.96, divided by the measured value
 //!                     for an excess without a logarithm divided by max(|measured|, |limit|)
 //! ```
 //!
+//! With several workloads an excess is that of the workload with the largest one.
+//!
 //! A metric that the window does not provide is not a number (`NaN`), and neither is its excess.
 
-use crate::objective::{Constraint, MetricLimit, Objective};
+use crate::objective::{Constraint, MetricLimit, Objective, Score};
 use crate::sampler::{KnownOutcome, MeasuredNumbers, NumberReading, PastTrial};
 use crate::trial::{Measurement, Outcome, Trial, is_configuration_failure};
 
@@ -19,37 +21,55 @@ const HALF_WIDTH: f64 = 1.959_963_984_540_054;
 
 /// Converts an outcome for samplers. A failure that the configuration did not cause becomes [`KnownOutcome::Inconclusive`]: the
 /// configuration is not proposed again, and models ignore it.
-#[must_use]
-pub fn known_outcome(objective: &Objective, outcome: &Outcome) -> KnownOutcome {
-    known_outcome_with_probe(objective, outcome, None)
-}
-
-fn known_outcome_with_probe(objective: &Objective, outcome: &Outcome, probe: Option<u32>) -> KnownOutcome {
+fn known_outcome(objective: &Objective, outcome: &Outcome, value: Option<f64>, probe: Option<u32>) -> KnownOutcome {
     match outcome {
         Outcome::Rejected(_) => KnownOutcome::Rejected,
         Outcome::Failed(failure) if is_configuration_failure(failure.kind, probe) => KnownOutcome::Failed,
         Outcome::Failed(_) => KnownOutcome::Inconclusive,
-        Outcome::Measured(measurement) => KnownOutcome::Measured(measured_numbers(objective, measurement)),
+        Outcome::Measured(measurement) => KnownOutcome::Measured(measured_numbers(objective, measurement, value)),
     }
 }
 
-/// Converts a trial with an outcome for samplers. Its cost is its duration in seconds. A rejected trial has none.
+/// Converts a trial with an outcome and its score for samplers. Its cost is its duration in seconds. A rejected trial has
+/// none.
 #[must_use]
-pub fn past_trial(objective: &Objective, trial: Trial) -> PastTrial {
+pub fn past_trial(objective: &Objective, trial: Trial, score: Score) -> PastTrial {
     let cost = (!matches!(trial.outcome, Outcome::Rejected(_))).then_some(trial.elapsed_s);
-    let known = known_outcome_with_probe(objective, &trial.outcome, trial.probe);
+    let known = known_outcome(objective, &trial.outcome, score.value(), trial.probe);
     PastTrial { outcome: known, cost, ..PastTrial::pending(trial.proposal) }
 }
 
-/// Returns the objective and the excesses of a measurement, or of a prediction in the form of a measurement.
-#[must_use]
-pub fn measured_numbers(objective: &Objective, measurement: &Measurement) -> MeasuredNumbers {
-    let value = measurement.metric(&objective.metric).unwrap_or(f64::NAN);
-    let deviation = deviation(measurement, &objective.metric, value);
+/// Returns the objective and the excesses of a measurement, or of a prediction in the form of a measurement. `value` is
+/// that of the objective.
+fn measured_numbers(objective: &Objective, measurement: &Measurement, value: Option<f64>) -> MeasuredNumbers {
     MeasuredNumbers {
-        values: vec![NumberReading { value, deviation }],
-        excesses: objective.constraints.iter().map(|constraint| excess(constraint, measurement)).collect(),
+        values: vec![NumberReading {
+            value: value.unwrap_or(f64::NAN),
+            deviation: objective_deviation(objective, measurement),
+        }],
+        excesses: objective.constraints.iter().map(|constraint| largest_excess(constraint, measurement)).collect(),
     }
+}
+
+/// Returns the standard deviation of the objective as a share of its value.
+fn objective_deviation(objective: &Objective, measurement: &Measurement) -> Option<f64> {
+    let of = |measurement: &Measurement| {
+        deviation(measurement, &objective.metric, measurement.metric(&objective.metric).unwrap_or(f64::NAN))
+    };
+    match &objective.joint {
+        None => of(measurement),
+        Some(joint) => {
+            let deviations: Vec<_> = measurement.workloads.iter().map(|part| of(&part.measurement)).collect();
+            joint.deviation(&deviations)
+        }
+    }
+}
+
+/// Returns the excess over a limit, with several workloads the largest one. Not a number if one of them lacks the metric.
+fn largest_excess(constraint: &Constraint, measurement: &Measurement) -> NumberReading {
+    let excesses = measurement.workloads.iter().map(|part| excess(constraint, &part.measurement));
+    let larger = |a: NumberReading, b: NumberReading| if b.value.is_nan() || b.value > a.value { b } else { a };
+    excesses.reduce(larger).unwrap_or_else(|| excess(constraint, measurement))
 }
 
 fn excess(constraint: &Constraint, measurement: &Measurement) -> NumberReading {
@@ -90,7 +110,7 @@ mod tests {
 
     fn objective(limit: MetricLimit) -> Objective {
         let constraints = vec![Constraint { metric: "tokens_bought".to_owned(), limit }];
-        Objective { metric: "output_throughput".to_owned(), goal: Goal::Maximize, constraints }
+        Objective { metric: "output_throughput".to_owned(), goal: Goal::Maximize, constraints, joint: None }
     }
 
     /// Creates a measurement of 100 tokens per second, and of `tokens_bought` as the server reports it.
@@ -100,8 +120,12 @@ mod tests {
         measurement
     }
 
+    fn numbers(objective: &Objective, measurement: &Measurement) -> MeasuredNumbers {
+        measured_numbers(objective, measurement, measurement.metric(&objective.metric))
+    }
+
     fn excess_of(bought: f64, limit: MetricLimit) -> f64 {
-        measured_numbers(&objective(limit), &measurement(bought)).excesses[0].value
+        numbers(&objective(limit), &measurement(bought)).excesses[0].value
     }
 
     #[test]
@@ -130,7 +154,7 @@ mod tests {
                 let objective = objective(limit);
                 let measurement = measurement(bought);
                 let kept = objective.constraints[0].violation(&measurement) <= 0.0;
-                let measured = measured_numbers(&objective, &measurement);
+                let measured = numbers(&objective, &measurement);
                 prop_assert_eq!(measured.is_feasible(), kept, "{:?} {}", limit, measured.excesses[0].value);
                 prop_assert!(measured.excesses[0].value.is_finite());
             }
@@ -144,7 +168,7 @@ mod tests {
         measurement.confidence.insert("output_throughput".to_owned(), around(100.0, HALF_WIDTH));
         measurement.confidence.insert("tokens_bought".to_owned(), around(20.0, 2.0 * HALF_WIDTH));
         let of = |limit| {
-            let measured = measured_numbers(&objective(limit), &measurement);
+            let measured = numbers(&objective(limit), &measurement);
             (measured.values[0].deviation.unwrap(), measured.excesses[0].deviation.unwrap())
         };
         let (value, excess) = of(MetricLimit::AtMost(10.0));
@@ -154,7 +178,7 @@ mod tests {
         let open = Interval { low: None, high: Some(7.0) };
         measurement.confidence.insert("output_throughput".to_owned(), open);
         measurement.confidence.insert("tokens_bought".to_owned(), around(20.0, 0.0));
-        let measured = measured_numbers(&objective(MetricLimit::AtMost(10.0)), &measurement);
+        let measured = numbers(&objective(MetricLimit::AtMost(10.0)), &measurement);
         assert_eq!((measured.values[0].deviation, measured.excesses[0].deviation), (None, None));
     }
 
@@ -163,14 +187,15 @@ mod tests {
         let mut measurement = measurement(1.0);
         measurement.server.clear();
         measurement.duration_s = 0.0;
-        let measured = measured_numbers(&objective(MetricLimit::AtMost(10.0)), &measurement);
+        let measured = numbers(&objective(MetricLimit::AtMost(10.0)), &measurement);
         assert!(measured.values[0].value.is_nan() && measured.excesses[0].value.is_nan());
     }
 
     #[test]
     fn only_failures_of_the_configuration_itself_are_learnt_from() {
         let objective = objective(MetricLimit::AtMost(1.0));
-        let failed = |kind| known_outcome(&objective, &Outcome::Failed(Failure { kind, message: String::new() }));
+        let known = |outcome: &Outcome| known_outcome(&objective, outcome, None, None);
+        let failed = |kind| known(&Outcome::Failed(Failure { kind, message: String::new() }));
         for kind in [FailureKind::OutOfMemory, FailureKind::Crash, FailureKind::StartupTimeout, FailureKind::Hang] {
             assert_eq!(failed(kind), KnownOutcome::Failed, "{kind}");
         }
@@ -178,6 +203,6 @@ mod tests {
             assert_eq!(failed(kind), KnownOutcome::Inconclusive, "{kind}");
         }
         let rejection = Rejection { rule: "R1".to_owned(), message: String::new() };
-        assert_eq!(known_outcome(&objective, &Outcome::Rejected(rejection)), KnownOutcome::Rejected);
+        assert_eq!(known(&Outcome::Rejected(rejection)), KnownOutcome::Rejected);
     }
 }

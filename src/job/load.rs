@@ -114,9 +114,22 @@ impl LoadJob {
     }
 
     pub(super) fn read(section: &Section<'_>) -> Result<Self, DocumentError> {
-        let arrival = read_arrival(section)?;
+        Self::read_under(section, None)
+    }
+
+    /// Reads the load of one of several workloads. The keys of `own` replace those of `[load]`. It never races.
+    pub(super) fn read_part(section: &Section<'_>, own: Option<&Section<'_>>) -> Result<Self, DocumentError> {
+        if section.optional::<bool>("race")? == Some(true) {
+            let hint = "remove it: a launch with several workloads measures each of them to its end".to_owned();
+            return Err(section.error("race", "is not available with several workloads", Some(hint)));
+        }
+        Ok(Self { race: false, ..Self::read_under(section, own)? })
+    }
+
+    fn read_under(section: &Section<'_>, own: Option<&Section<'_>>) -> Result<Self, DocumentError> {
+        let arrival = read_arrival(section, own)?;
         let closed = arrival == ArrivalPattern::Closed;
-        let concurrency = count(section, "concurrency", closed)?;
+        let concurrency = count(table_of::<u32>(section, own, "concurrency")?, "concurrency", closed)?;
         let max_error_rate = section.optional_or("max_error_rate", 0.05)?;
         if !(0.0..=1.0).contains(&max_error_rate) {
             return Err(section.error("max_error_rate", format!("{max_error_rate} is not between 0 and 1"), None));
@@ -125,13 +138,14 @@ impl LoadJob {
         if request_timeout.is_zero() {
             return Err(section.error("request_timeout", "must be longer than 0", None));
         }
-        let duration: Option<Duration> = section.optional("duration")?;
+        let table = table_of::<Duration>(section, own, "duration")?;
+        let duration: Option<Duration> = table.optional("duration")?;
         if duration.is_some_and(|duration| duration.is_zero()) {
-            return Err(section.error("duration", "must be longer than 0", None));
+            return Err(table.error("duration", "must be longer than 0", None));
         }
         // A trace determines the number of requests itself.
         let needed = duration.is_none() && !matches!(arrival, ArrivalPattern::Trace { .. });
-        let requests = count(section, "requests", needed)?;
+        let requests = count(table_of::<u32>(section, own, "requests")?, "requests", needed)?;
         // The load generator warms up in a closed loop, by default with `concurrency` requests. An open load has no
         // warm-up by default, because it may lack a concurrency.
         let warmup = section.optional("warmup")?.unwrap_or(if closed { concurrency.unwrap_or(0) } else { 0 });
@@ -227,6 +241,18 @@ pub fn repetition_warning(plan: &LoadPlan, workload: &dyn Workload) -> Option<St
     ))
 }
 
+/// Returns the table that determines a key: that of a workload if it has the key, else `[load]`.
+fn table_of<'s, 'd, T: FromToml>(
+    load: &'s Section<'d>,
+    own: Option<&'s Section<'d>>,
+    key: &str,
+) -> Result<&'s Section<'d>, DocumentError> {
+    let Some(own) = own else { return Ok(load) };
+    // Both are asked, because a key of `[load]` is known even if every workload replaces it.
+    let _ = load.optional::<T>(key)?;
+    Ok(if own.optional::<T>(key)?.is_some() { own } else { load })
+}
+
 /// Reads a number of at least 1. It may be absent unless `needed`.
 fn count(section: &Section<'_>, key: &str, needed: bool) -> Result<Option<u32>, DocumentError> {
     if needed {
@@ -255,8 +281,9 @@ impl FromToml for Rate {
     }
 }
 
-fn read_arrival(section: &Section<'_>) -> Result<ArrivalPattern, DocumentError> {
-    let rate = section.optional("rate")?.map(|Rate(rate)| rate);
+fn read_arrival(section: &Section<'_>, own: Option<&Section<'_>>) -> Result<ArrivalPattern, DocumentError> {
+    let table = table_of::<Rate>(section, own, "rate")?;
+    let rate = table.optional("rate")?.map(|Rate(rate)| rate);
     let ramp = section.optional_section("ramp", |ramp| {
         let from_per_s = positive_number(ramp, "from", ramp.required("from")?)?;
         let to_per_s = positive_number(ramp, "to", ramp.required("to")?)?;
@@ -281,7 +308,7 @@ fn read_arrival(section: &Section<'_>) -> Result<ArrivalPattern, DocumentError> 
     let arrival = match (rate, ramp, factor) {
         (Some(per_s), ..) if per_s.is_infinite() && per_s > 0.0 => ArrivalPattern::AtOnce,
         (Some(per_s), ..) if per_s > 0.0 => ArrivalPattern::Rate { per_s, burstiness },
-        (Some(per_s), ..) => return Err(section.error("rate", format!("{per_s} is not above 0"), None)),
+        (Some(per_s), ..) => return Err(table.error("rate", format!("{per_s} is not above 0"), None)),
         (None, Some((from_per_s, to_per_s, over)), _) => {
             ArrivalPattern::Ramp { from_per_s, to_per_s, over, burstiness }
         }

@@ -23,6 +23,7 @@ mod search;
 mod slots;
 mod space;
 mod workload;
+mod workloads;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ pub use definition::differences;
 pub use description::JobDescription;
 pub use engine::EngineJob;
 pub use first_point::FirstPoint;
-pub use known_outcome::{known_outcome, measured_numbers, past_trial};
+pub use known_outcome::past_trial;
 pub use load::{LoadJob, repeated_prompts, repetition_warning, start_after};
 pub use model::ModelJob;
 pub use profile::{BenchProfile, BenchTest, ProfileRun};
@@ -52,6 +53,7 @@ pub use search::JobSearch;
 pub use slots::SlotsJob;
 pub use space::SpaceJob;
 pub use workload::WorkloadJob;
+pub use workloads::{NamedWorkload, WorkloadPart};
 
 /// The content of a study file, with defaults filled in.
 #[derive(Debug)]
@@ -68,8 +70,12 @@ pub struct Job {
     pub engine: EngineJob,
     pub model: ModelJob,
     pub space: SpaceJob,
+    /// The workload, the first one if there are several.
     pub workload: WorkloadJob,
+    /// The load of `workload`.
     pub load: LoadJob,
+    /// All workloads with their loads, if there are several. Empty for one.
+    pub workloads: Vec<NamedWorkload>,
     pub objective: Objective,
     pub budget: StudyBudget,
     /// The slots that trials run on. `None`: one trial at a time, with the whole host.
@@ -105,10 +111,21 @@ impl Job {
         let engine = root.section("engine", |section| EngineJob::read(section, &paths))?;
         let model = root.section("model", |section| ModelJob::read(section, &paths, &engine))?;
         let space = root.section("space", |section| SpaceJob::read(section, &paths, &engine, &model.shape))?;
-        let mut load = root.section("load", LoadJob::read)?;
-        let workload =
-            root.section("workload", |section| WorkloadJob::read(section, &paths, seed, &model, &engine, &mut load))?;
-        let objective = root.section("objective", |section| objective::read(section, &load))?;
+        let mut workloads = Vec::new();
+        if root.is_array("workload") {
+            workloads = workloads::read(root, &paths, seed, &model, &engine)?;
+        }
+        let (workload, load) = if let Some(first) = workloads.first() {
+            (first.workload.clone(), first.load.clone())
+        } else {
+            let mut load = root.section("load", LoadJob::read)?;
+            let workload = root.section("workload", |section| {
+                let requests = load.total();
+                WorkloadJob::read(section, &paths, seed, &model, &engine, &mut load, requests)
+            })?;
+            (workload, load)
+        };
+        let objective = root.section("objective", |section| objective::read(section, &load, &workloads))?;
         let budget = root.section("budget", budget::read)?;
         let slots = root.optional_section("slots", SlotsJob::read)?;
         let deployment = root
@@ -125,6 +142,7 @@ impl Job {
             space,
             workload,
             load,
+            workloads,
             objective,
             budget,
             slots,
@@ -139,7 +157,11 @@ impl Job {
     /// If a file of the workload can no longer be read.
     pub fn reseed(&mut self, seed: u64) -> Result<(), DocumentError> {
         self.seed = seed;
-        self.workload.reseed(seed).map_err(|error| DocumentError {
+        let mut reseeded = self.workload.reseed(seed);
+        for entry in &mut self.workloads {
+            reseeded = reseeded.and_then(|()| entry.reseed(seed));
+        }
+        reseeded.map_err(|error| DocumentError {
             file: self.file.clone(),
             line: None,
             key: format!("workload.{}", error.key()),
@@ -153,7 +175,7 @@ impl Job {
     pub fn facts(&self, version: EngineVersion, device: Device, host: HostLimits) -> Facts<'_> {
         Facts {
             env: &self.engine.environment,
-            longest_request: Some(self.workload.source.longest()),
+            longest_request: self.parts().iter().map(|part| part.workload.source.longest()).max(),
             host,
             ..Facts::new(self.engine.engine.rules(), &self.model.shape, version, device)
         }

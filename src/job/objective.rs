@@ -1,12 +1,17 @@
 //! `[objective]`: the metric to optimize and its constraints.
 
-use super::LoadJob;
-use crate::document::{DocumentError, Section};
+use super::{LoadJob, NamedWorkload};
+use crate::document::{DocumentError, Section, nearest};
 use crate::metrics::PrecisionTarget;
-use crate::objective::{Constraint, Goal, MetricLimit, Objective};
+use crate::objective::{Constraint, Goal, JointObjective, MetricLimit, Objective, WeightedWorkload, WorkloadAggregate};
 use crate::trial::{Measurement, MetricDirection};
 
-pub(super) fn read(section: &Section<'_>, load: &LoadJob) -> Result<Objective, DocumentError> {
+/// Reads the section. `load` is that of any workload, and `workloads` has all of them if there are several.
+pub(super) fn read(
+    section: &Section<'_>,
+    load: &LoadJob,
+    workloads: &[NamedWorkload],
+) -> Result<Objective, DocumentError> {
     let (maximize, minimize) = (section.optional::<String>("maximize")?, section.optional::<String>("minimize")?);
     let (key, goal, metric) = match (maximize, minimize) {
         (Some(metric), None) => ("maximize", Goal::Maximize, metric),
@@ -42,7 +47,27 @@ pub(super) fn read(section: &Section<'_>, load: &LoadJob) -> Result<Objective, D
         };
         Ok(Constraint { metric, limit })
     })?;
-    Ok(Objective { metric, goal, constraints })
+    Ok(Objective { metric, goal, constraints, joint: read_joint(section, workloads)? })
+}
+
+/// Reads the rule for several workloads.
+fn read_joint(section: &Section<'_>, workloads: &[NamedWorkload]) -> Result<Option<JointObjective>, DocumentError> {
+    let names = WorkloadAggregate::ALL.map(WorkloadAggregate::name);
+    let over = section.optional::<String>("over")?;
+    if workloads.is_empty() {
+        let hint = "list the workloads as [[workload]], each with a name, or remove it".to_owned();
+        return over.map_or(Ok(None), |_| Err(section.error("over", "needs several workloads", Some(hint))));
+    }
+    let over = match over.as_deref() {
+        None => WorkloadAggregate::Mean,
+        Some(name) => WorkloadAggregate::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {
+            let hint = nearest(name, names).map(|near| format!("did you mean {near:?}?"));
+            let known = names.map(|name| format!("{name:?}")).join(", ");
+            section.error("over", format!("{name:?} is not a rule for several workloads; there are {known}"), hint)
+        })?,
+    };
+    let weighted = |entry: &NamedWorkload| WeightedWorkload { name: entry.name.clone(), weight: entry.weight };
+    Ok(Some(JointObjective { over, workloads: workloads.iter().map(weighted).collect() }))
 }
 
 fn check_metric(section: &Section<'_>, key: &str, name: &str, load: &LoadJob) -> Result<(), DocumentError> {

@@ -132,7 +132,7 @@ impl BenchProfile {
 fn read_run(section: &Section<'_>, paths: &StudyPaths) -> Result<ProfileRun, DocumentError> {
     let name = section.required("name")?;
     let load = section.section("load", LoadJob::read)?;
-    let spec = section.section("workload", |workload| read_spec(workload, paths, &load))?;
+    let spec = section.section("workload", |workload| read_spec(workload, paths, load.total()))?;
     let test = read_test(section)?;
     Ok(ProfileRun { name, spec, load, test })
 }

@@ -191,7 +191,7 @@ impl Job {
     pub fn aim(&self) -> SearchAim {
         let objective = &self.objective;
         SearchAim {
-            objectives: vec![ObjectiveTarget { name: objective.metric.clone(), goal: objective.goal }],
+            objectives: vec![ObjectiveTarget { name: objective.value_name(), goal: objective.goal }],
             constraints: objective.constraints.iter().map(ToString::to_string).collect(),
         }
     }

@@ -41,13 +41,17 @@ struct Study {
     end: &'static str,
 }
 
+const SEVERAL: &str = "[[workload]]\nname = 'a'\nkind = 'mixture'\nload = { duration = '1m' }\n\
+                       [[workload.part]]\nkind = 'random'\ninput_len = 16\noutput_len = 4";
+
 const RANDOM: &str = "kind = 'random'\ninput_len = 16\noutput_len = 4";
 
 impl Study {
     fn text(self) -> String {
         let or = |text: &str, plain: &str| if text.is_empty() { plain.to_owned() } else { text.to_owned() };
+        let head = if self.workload.starts_with("[[workload]]") { "" } else { "[workload]" };
         format!(
-            "[study]\nname = 'a'\n[engine]\n{}\n[model]\n{}\n[space]\n{}\n[workload]\n{}\n[load]\n{}\n\
+            "[study]\nname = 'a'\n[engine]\n{}\n[model]\n{}\n[space]\n{}\n{head}\n{}\n[load]\n{}\n\
              [objective]\n{}\n[budget]\ntrials = 9\n{}\n",
             or(self.engine, "kind = 'sim'"),
             or(self.model, "path = 'model'"),
@@ -157,6 +161,13 @@ fn tables() -> Vec<KeyTable> {
             )],
             beside: Some("`[workload]` with `kind = \"trace\"`"),
         },
+        KeyTable {
+            title: "`[[workload]]`",
+            path: "workload",
+            studies: vec![Study::of_workload(SEVERAL)],
+            beside: Some("`[workload]`"),
+        },
+        one("`load` of `[[workload]]`", "workload.load", Study::of_workload(SEVERAL)),
         KeyTable {
             title: "`[load]`",
             path: "load",

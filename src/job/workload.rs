@@ -38,7 +38,7 @@ impl WorkloadJob {
     }
 
     /// Reads the section and builds the workload. Sets the number of requests in `load` if a trace is replayed as a
-    /// whole.
+    /// whole. `requests` is the number of requests that the workload serves, if it is known.
     pub(super) fn read(
         section: &Section<'_>,
         paths: &StudyPaths,
@@ -46,8 +46,9 @@ impl WorkloadJob {
         model: &ModelJob,
         engine: &EngineJob,
         load: &mut LoadJob,
+        requests: Option<u32>,
     ) -> Result<Self, DocumentError> {
-        let spec = read_spec(section, paths, load)?;
+        let spec = read_spec(section, paths, requests)?;
         let vocab_size = model.shape.vocab_size.and_then(|size| u32::try_from(size).ok());
         let own = || Some(model.directory.clone()).filter(|directory| directory.join("tokenizer.json").exists());
         let tokenizer = match section.optional::<String>("tokenizer")? {
@@ -143,20 +144,20 @@ impl FromToml for TokenLength {
     }
 }
 
-/// Reads a specification. The keys `vocab_size` and `tokenizer` are left to the caller. `load` determines how many
-/// conversations of a ShareGPT file are taken if the section does not state it.
+/// Reads a specification. The keys `vocab_size` and `tokenizer` are left to the caller. `requests` determines
+/// how many conversations of a ShareGPT file are taken if the section does not state it.
 pub(super) fn read_spec(
     section: &Section<'_>,
     paths: &StudyPaths,
-    load: &LoadJob,
+    requests: Option<u32>,
 ) -> Result<WorkloadSpec, DocumentError> {
-    read_kind(section, paths, load, true)
+    read_kind(section, paths, requests, true)
 }
 
 fn read_kind(
     section: &Section<'_>,
     paths: &StudyPaths,
-    load: &LoadJob,
+    requests: Option<u32>,
     outer: bool,
 ) -> Result<WorkloadSpec, DocumentError> {
     let kind: String = section.required("kind")?;
@@ -179,7 +180,7 @@ fn read_kind(
                     Some(0) => return Err(section.error("prompts", "must be at least 1", None)),
                     // Twice the requests of the load, because a void sample is measured again with other prompts.
                     prompts => {
-                        prompts.or(load.total().map(|total| total.saturating_mul(2))).unwrap_or(WorkloadSpec::PROMPTS)
+                        prompts.or(requests.map(|total| total.saturating_mul(2))).unwrap_or(WorkloadSpec::PROMPTS)
                     }
                 },
                 output_len: output_len(section)?,
@@ -215,7 +216,7 @@ fn read_kind(
         },
         "mixture" if outer => WorkloadSpec::Mixture {
             parts: section.sections("part", |part| {
-                Ok((part.optional_or("weight", 1.0)?, read_kind(part, paths, load, false)?))
+                Ok((part.optional_or("weight", 1.0)?, read_kind(part, paths, requests, false)?))
             })?,
         },
         "mixture" => {

@@ -1,11 +1,13 @@
 //! The objective: one metric to maximise or minimise, and the constraints on others.
 
+mod joint;
 mod ranking;
 
 use serde::{Deserialize, Serialize};
 
 use crate::trial::{Measurement, Outcome};
 
+pub use joint::{JointObjective, WeightedWorkload, WorkloadAggregate, WorkloadValues};
 pub use ranking::{ConfigValue, LaunchResult, LaunchedTrial, config_value, rank};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +37,9 @@ pub struct Objective {
     pub metric: String,
     pub goal: Goal,
     pub constraints: Vec<Constraint>,
+    /// The rule for several workloads. `None` for one workload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joint: Option<JointObjective>,
 }
 
 /// The quality of a trial, from the worst to the best: failed, infeasible, feasible. A failure is never a number.
@@ -52,7 +57,7 @@ impl Constraint {
     /// Returns the relative excess over the limit: 0 if it is kept, infinite if the metric is missing.
     #[must_use]
     pub fn violation(&self, measurement: &Measurement) -> f64 {
-        self.violation_of(measurement.metric(&self.metric))
+        self.relative_excess(measurement).max(0.0)
     }
 
     /// Like [`violation`](Self::violation), for a value of the metric.
@@ -62,10 +67,12 @@ impl Constraint {
     }
 
     /// Returns the difference from the limit as a share of the limit: negative below it, infinite if the metric is
-    /// missing.
+    /// missing. With several workloads it is that of the workload with the largest excess.
     #[must_use]
     pub fn relative_excess(&self, measurement: &Measurement) -> f64 {
-        self.relative_excess_of(measurement.metric(&self.metric))
+        let of = |measurement: &Measurement| self.relative_excess_of(measurement.metric(&self.metric));
+        let excesses = measurement.workloads.iter().map(|part| of(&part.measurement));
+        excesses.reduce(f64::max).unwrap_or_else(|| of(measurement))
     }
 
     fn relative_excess_of(&self, value: Option<f64>) -> f64 {
@@ -88,13 +95,24 @@ impl std::fmt::Display for Constraint {
 }
 
 impl Objective {
-    /// Returns the score of an outcome.
+    /// Returns the score of an outcome under one workload.
     #[must_use]
     pub fn score(&self, outcome: &Outcome) -> Score {
-        let Some(measurement) = outcome.measurement() else { return Score::Failed };
-        let Some(value) = measurement.metric(&self.metric) else { return Score::Failed };
-        let violation: f64 = self.constraints.iter().map(|constraint| constraint.violation(measurement)).sum();
+        self.score_of(outcome, outcome.measurement().and_then(|measurement| measurement.metric(&self.metric)))
+    }
+
+    /// Returns the score of an outcome whose value is known. With several workloads the value depends on other launches:
+    /// see [`joint_values`](Self::joint_values).
+    #[must_use]
+    pub fn score_of(&self, outcome: &Outcome, value: Option<f64>) -> Score {
+        let Some((measurement, value)) = outcome.measurement().zip(value) else { return Score::Failed };
+        let violation = self.violation(measurement);
         if violation > 0.0 { Score::Infeasible { violation, value } } else { Score::Feasible { value } }
+    }
+
+    /// Returns the sum of the relative excesses over the limits.
+    fn violation(&self, measurement: &Measurement) -> f64 {
+        self.constraints.iter().map(|constraint| constraint.violation(measurement)).sum()
     }
 
     /// Returns the improvement of `value` over `reference` as a factor: above 1 is better for both goals.
@@ -157,7 +175,7 @@ mod tests {
 
     fn objective(goal: Goal) -> Objective {
         let limit = Constraint { metric: "p99_ttft_ms".to_owned(), limit: MetricLimit::AtMost(100.0) };
-        Objective { metric: "output_throughput".to_owned(), goal, constraints: vec![limit] }
+        Objective { metric: "output_throughput".to_owned(), goal, constraints: vec![limit], joint: None }
     }
 
     #[test]

@@ -7,11 +7,11 @@ use super::run::MeasuredSpan;
 use super::script::PromptScript;
 use super::setup::TwinSetup;
 use super::{PredictError, TwinQuestion, run};
-use crate::job::Job;
+use crate::job::{Job, LoadJob, WorkloadPart};
 use crate::load::LoadRun;
-use crate::metrics::WatchOptions;
+use crate::metrics::RaceTarget;
 use crate::stats::to_f64;
-use crate::trial::{MeasuredWindow, Outcome};
+use crate::trial::{Failure, MeasuredWindow, Measurement, Outcome, WorkloadMeasurement};
 use crate::twin::Factors;
 
 /// The measured part of a virtual run.
@@ -53,21 +53,49 @@ pub struct ForecastResult {
 /// Runs forecasts of one job. Its prompts are generated once for all runs.
 #[derive(Debug)]
 pub struct JobForecaster {
+    parts: Vec<ForecastPart>,
+}
+
+/// One workload of a forecast.
+#[derive(Debug)]
+struct ForecastPart {
+    /// `None` for the only workload of a job.
+    name: Option<String>,
     script: PromptScript,
+    /// The load of one of several workloads. `None`: that of the question.
+    load: Option<LoadJob>,
 }
 
 impl JobForecaster {
     #[must_use]
     pub fn new(job: &Job) -> Self {
-        Self { script: PromptScript::new(std::sync::Arc::clone(&job.workload.source)) }
+        Self::with_loads(job, |part| part.load.clone())
     }
 
-    /// Returns the outcome of one run of the question's load. A number in `draw` selects step times from the
-    /// calibration's uncertainty, `None` the expected ones. The question must contain the job that this forecaster was
-    /// created with.
+    /// Like [`new`](Self::new), but with other loads of several workloads.
+    #[must_use]
+    pub fn with_loads(job: &Job, load: impl Fn(&WorkloadPart<'_>) -> LoadJob) -> Self {
+        let part = |part: WorkloadPart<'_>| ForecastPart {
+            name: part.name.map(str::to_owned),
+            script: PromptScript::new(std::sync::Arc::clone(&part.workload.source)),
+            load: part.name.map(|_| load(&part)),
+        };
+        Self { parts: job.parts().into_iter().map(part).collect() }
+    }
+
+    /// Creates a forecaster of one workload under the question's load.
+    #[must_use]
+    pub fn of_part(part: WorkloadPart<'_>) -> Self {
+        let script = PromptScript::new(std::sync::Arc::clone(&part.workload.source));
+        Self { parts: vec![ForecastPart { name: None, script, load: None }] }
+    }
+
+    /// Returns the outcome of one run of the question's load, or of the loads of all workloads. Each workload finds a new
+    /// engine. A number in `draw` selects step times from the calibration's uncertainty, `None` the expected ones. The
+    /// question must contain the job that this forecaster was created with.
     ///
     /// # Errors
-    /// If the load cannot be driven, or one of its requests is longer than the engine accepts.
+    /// If a load cannot be driven, or one of its requests is longer than the engine accepts.
     pub fn forecast(
         &self,
         question: &TwinQuestion<'_>,
@@ -75,27 +103,31 @@ impl JobForecaster {
         draw: Option<u64>,
     ) -> Result<ForecastResult, PredictError> {
         let factors = draw.map_or_else(|| question.knowledge.expected(), |number| question.knowledge.draw(number));
-        self.run(question, MeasuredSpan::Forecast(span), &factors, 1.0)
+        self.run(question, |_| MeasuredSpan::Forecast(span), &factors, 1.0)
     }
 
-    /// Returns the outcome of one launch under the question's load on a machine that takes `slowness` times as long as
-    /// expected, for prompts, tokens and the front end alike. The watch may end the load early.
+    /// Returns the outcome of one launch under the question's load, or those of all workloads, on a machine that takes
+    /// `slowness` times as long as expected, for prompts, tokens and the front end alike. The watch of a load may end it
+    /// early. `race` is the value that the load must be able to reach.
     ///
     /// # Errors
-    /// If the load cannot be driven, or one of its requests is longer than the engine accepts.
+    /// If a load cannot be driven, or one of its requests is longer than the engine accepts.
     pub(crate) fn forecast_launch(
         &self,
         question: &TwinQuestion<'_>,
         slowness: f64,
-        watch: WatchOptions,
+        race: Option<&RaceTarget>,
     ) -> Result<ForecastResult, PredictError> {
-        self.run(question, MeasuredSpan::Watched(Box::new(watch)), &question.knowledge.expected(), slowness)
+        let watched = |load: &LoadJob| {
+            MeasuredSpan::Watched(Box::new(load.watch_options(&question.job.objective, race.cloned())))
+        };
+        self.run(question, watched, &question.knowledge.expected(), slowness)
     }
 
     fn run(
         &self,
         question: &TwinQuestion<'_>,
-        span: MeasuredSpan,
+        span: impl Fn(&LoadJob) -> MeasuredSpan,
         factors: &Factors,
         slowness: f64,
     ) -> Result<ForecastResult, PredictError> {
@@ -105,9 +137,25 @@ impl JobForecaster {
                 return Ok(ForecastResult { outcome: Outcome::Rejected(rejection), cost: 0, load_s: 0.0 });
             }
         };
-        let ran = run::run_over(span, &setup, &self.script, question.load, question.job.seed, factors)?;
-        // The warm-up's requests take as long as the measured ones.
-        let warmed = 1.0 + f64::from(question.load.warmup) / to_f64(ran.ended.max(1));
-        Ok(ForecastResult { outcome: ran.outcome, cost: ran.cost, load_s: ran.length.as_secs_f64() * warmed })
+        let (mut cost, mut load_s, mut workloads) = (0, 0.0, Vec::new());
+        for part in &self.parts {
+            let load = part.load.as_ref().unwrap_or(question.load);
+            let ran = run::run_over(span(load), &setup, &part.script, load, question.job.seed, factors)?;
+            // The warm-up's requests take as long as the measured ones.
+            let warmed = 1.0 + f64::from(load.warmup) / to_f64(ran.ended.max(1));
+            cost += ran.cost;
+            load_s += ran.length.as_secs_f64() * warmed;
+            match (&part.name, ran.outcome) {
+                (Some(name), Outcome::Measured(measurement)) => {
+                    workloads.push(WorkloadMeasurement { name: name.clone(), measurement });
+                }
+                (Some(name), Outcome::Failed(Failure { kind, message })) => {
+                    let failure = Failure { kind, message: format!("workload {name}: {message}") };
+                    return Ok(ForecastResult { outcome: Outcome::Failed(failure), cost, load_s });
+                }
+                (_, outcome) => return Ok(ForecastResult { outcome, cost, load_s }),
+            }
+        }
+        Ok(ForecastResult { outcome: Outcome::Measured(Measurement::joint(workloads)), cost, load_s })
     }
 }

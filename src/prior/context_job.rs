@@ -118,6 +118,7 @@ impl ContextJob {
                 .unwrap_or_else(|| "output_throughput".to_owned()),
             goal: aim.objectives.first().map_or(Goal::Maximize, |target| target.goal),
             constraints: wanted.constraints.iter().flatten().cloned().collect(),
+            joint: None,
         };
         let mut job = Job::from_description(JobDescription {
             seed: 0,

@@ -71,7 +71,7 @@ pub fn job_prior(
             "the twin predicts without speculative decoding: the acceptance rate of drafts is unknown".to_owned(),
         );
     }
-    let load = twin_predictor::shortened(question.load, question.job);
+    let load = twin_predictor::shortened(question.load, &question.job.workload, 1);
     let question = TwinQuestion { load: &load, ..question.clone() };
     let mut view = TwinPredictor::new(question, ForecastSpan::Own, wanted, |config: &Config| (config.clone(), false));
     let first = vec![space.fixed.clone()];
@@ -121,6 +121,7 @@ fn finish(
     mut points: Vec<(Config, crate::sampler::KnownOutcome)>,
     mut notes: Vec<String>,
 ) -> PriorBelief {
+    view.update(&mut points);
     view.add_deviations(&mut points);
     notes.extend(view.notes());
     PriorBelief { prior: SamplerPrior::from_computation(TWIN_SOURCE, points), notes }

@@ -318,7 +318,7 @@ fn the_prior_of_a_study_contains_the_predictions_of_its_configurations() {
 fn a_long_load_is_shortened_for_the_prediction() {
     let (job, _) = study();
     let long = LoadJob { requests: Some(1_000_000), ..job.load.clone() };
-    let short = twin_predictor::shortened(&long, &job);
+    let short = twin_predictor::shortened(&long, &job.workload, 1);
     assert!(short.requests.is_some_and(|requests| (100..100_000).contains(&requests)), "{short:?}");
-    assert_eq!(twin_predictor::shortened(&job.load, &job), job.load);
+    assert_eq!(twin_predictor::shortened(&job.load, &job.workload, 1), job.load);
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::explore::ExploredOutcome;
 use crate::config::Config;
-use crate::job::{Job, LoadJob};
-use crate::objective::{Constraint, MetricLimit};
+use crate::job::{LoadJob, WorkloadJob};
+use crate::objective::{Constraint, MetricLimit, WorkloadValues};
 use crate::predict::{ForecastSpan, JobForecaster, TwinQuestion};
 use crate::sampler::{KnownOutcome, MeasuredNumbers, NumberReading};
 use crate::stats::{f64_to_u64, to_f64};
@@ -45,6 +45,8 @@ pub(super) struct TwinPredictor<'a> {
     read: Read<'a>,
     /// Results by the engine's flags. Configurations that differ only in parameters without effect share a result.
     results: HashMap<String, Option<KnownOutcome>>,
+    /// The values of measured results on several workloads, by the same keys, in the order of the runs.
+    workload_values: Vec<(String, WorkloadValues)>,
     /// Reasons for runs without a measurement, with their counts.
     problems: BTreeMap<String, usize>,
 }
@@ -63,6 +65,8 @@ struct TwinRunner<'a> {
 #[derive(Clone)]
 struct TwinRunResult {
     outcome: Option<KnownOutcome>,
+    /// The values on several workloads.
+    workload_values: Option<WorkloadValues>,
     /// In the units of `explore`.
     cost: u64,
     /// The reason for a run without a measurement.
@@ -76,9 +80,12 @@ impl<'a> TwinPredictor<'a> {
         wanted: WantedMetrics,
         read: impl Fn(&Config) -> (Config, bool) + 'a,
     ) -> Self {
-        let twin =
-            TwinRunner { forecaster: JobForecaster::new(question.job), question, span, wanted, acceptance: None };
-        Self { twin, read: Box::new(read), results: HashMap::new(), problems: BTreeMap::new() }
+        let forecaster = JobForecaster::with_loads(question.job, |part| {
+            shortened(part.load, part.workload, question.job.parts().len())
+        });
+        let twin = TwinRunner { forecaster, question, span, wanted, acceptance: None };
+        let (results, workload_values, problems) = (HashMap::new(), Vec::new(), BTreeMap::new());
+        Self { twin, read: Box::new(read), results, workload_values, problems }
     }
 
     /// Sets the acceptance rates of drafts.
@@ -98,14 +105,39 @@ impl<'a> TwinPredictor<'a> {
         let mut costs: HashMap<String, u64> = HashMap::new();
         for ((key, _), ran) in new.iter().zip(self.twin.run_all(&asked)) {
             ran.problem.into_iter().for_each(|problem| *self.problems.entry(problem).or_default() += 1);
+            self.workload_values.extend(ran.workload_values.map(|values| (key.clone(), values)));
             self.results.insert(key.clone(), ran.outcome);
             costs.insert(key.clone(), ran.cost);
         }
+        self.join_workloads();
         let seen = |key: &String| ExploredOutcome {
             known: self.results.get(key).cloned().flatten(),
             cost: costs.remove(key).unwrap_or_default(),
         };
         keys.iter().map(seen).collect()
+    }
+
+    /// Replaces the values of results on several workloads by their joint values. They depend on all results so far.
+    fn join_workloads(&mut self) {
+        let launches: Vec<_> = self.workload_values.iter().map(|(_, values)| values.clone()).collect();
+        let joint = self.twin.question.job.objective.joint_values(&launches, &launches);
+        for ((key, _), value) in self.workload_values.iter().zip(joint) {
+            if let Some(Some(KnownOutcome::Measured(numbers))) = self.results.get_mut(key)
+                && let Some(reading) = numbers.values.first_mut()
+            {
+                reading.value = round(value);
+            }
+        }
+    }
+
+    /// Reads the final joint values of points that were predicted earlier.
+    pub(super) fn update(&self, points: &mut [(Config, KnownOutcome)]) {
+        for (config, known) in points {
+            let key = (self.read)(config).0.key();
+            if let Some(Some(latest)) = self.results.get(&key) {
+                known.clone_from(latest);
+            }
+        }
     }
 
     /// Adds the deviations caused by the uncertainty of the device, in quadrature to each point's own deviation. They
@@ -191,16 +223,31 @@ impl TwinRunner<'_> {
             Ok(forecast) => forecast,
             Err(error) => {
                 let problem = format!("are left out: {}", unnumbered(&error.to_string()));
-                return TwinRunResult { outcome: None, cost: LEAST_COST, problem: Some(problem) };
+                return TwinRunResult {
+                    outcome: None,
+                    workload_values: None,
+                    cost: LEAST_COST,
+                    problem: Some(problem),
+                };
             }
         };
         // A configuration that is not simulated takes time as well, and so do prompts.
         let cost = forecast.cost + LEAST_COST;
-        let failed = |problem| TwinRunResult { outcome: Some(KnownOutcome::Failed), cost, problem: Some(problem) };
+        let failed = |problem| TwinRunResult {
+            outcome: Some(KnownOutcome::Failed),
+            workload_values: None,
+            cost,
+            problem: Some(problem),
+        };
         match &forecast.outcome {
             Outcome::Measured(measurement) => {
                 let cost = cost + measurement.total_input_tokens / PROMPT_TOKENS;
-                TwinRunResult { outcome: Some(KnownOutcome::Measured(self.measured(measurement))), cost, problem: None }
+                TwinRunResult {
+                    outcome: Some(KnownOutcome::Measured(self.measured(measurement))),
+                    workload_values: self.question.job.objective.workload_values(0, &flags.key(), measurement),
+                    cost,
+                    problem: None,
+                }
             }
             Outcome::Rejected(rejection) => {
                 failed(format!("would not start ({}): {}", rejection.rule, unnumbered(&rejection.message)))
@@ -276,10 +323,10 @@ pub(super) fn round(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }
 
-/// Returns the load with few enough requests for a quick run.
-pub(super) fn shortened(load: &LoadJob, job: &Job) -> LoadJob {
-    let each = f64_to_u64(job.workload.mean_output()).max(1) + 4;
-    let most = (TOKENS / each).max(LEAST_REQUESTS);
+/// Returns the load with few enough requests for a quick run of as many loads as there are `workloads`.
+pub(super) fn shortened(load: &LoadJob, workload: &WorkloadJob, workloads: usize) -> LoadJob {
+    let each = f64_to_u64(workload.mean_output()).max(1) + 4;
+    let most = (TOKENS / each / workloads.max(1) as u64).max(LEAST_REQUESTS);
     let most = u32::try_from(most).unwrap_or(u32::MAX);
     LoadJob { requests: Some(load.requests.map_or(most, |requests| requests.min(most))), ..load.clone() }
 }

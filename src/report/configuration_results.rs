@@ -98,7 +98,7 @@ pub(crate) fn deployment_text(report: &StudyReport) -> Option<String> {
         (DeploymentOutcome::Failed(reason), _) => format!("failed, {reason}"),
         (_, Some(ranked)) => {
             let limits = if ranked.first.score.is_feasible() { "" } else { ", over a limit" };
-            format!("{}{limits}", value_text(report.metric(), ranked))
+            format!("{}{limits}", value_text(&report.value_name(), ranked))
         }
         (_, None) => "not launched yet".to_owned(),
     };

@@ -14,7 +14,7 @@ pub(crate) fn list_table(study: &Study, list: &TrialList) -> String {
     if !list.columns.is_empty() {
         return chosen_table(list);
     }
-    let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
+    let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.value_name());
     let header = ["trial", "state", &metric, "start s", "total s", "configuration or reason"];
     let rows = list.trials.iter().map(usual_row).collect();
     grid(&header, &[0, 2, 3, 4], rows)

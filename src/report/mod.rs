@@ -21,6 +21,7 @@ mod study;
 mod table;
 mod telemetry;
 mod terminal;
+mod workloads;
 
 pub(crate) use bench::{BENCH_FORMATS, BenchResult, BenchRuns, benchmark_json};
 pub(crate) use comparison::{comparison_csv, comparison_json, comparison_text};

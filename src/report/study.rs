@@ -8,6 +8,7 @@ use super::configuration_results::{deployment_gain_text, deployment_text, gain_t
 use super::json::{deployment_json, judgement_json, ranked_json, standing_json};
 use super::table::best_table;
 use super::terminal::short_duration;
+use super::workloads::{add_workloads, workload_lines};
 use crate::store::{EarlyEnds, Incident, RuleDisagreement, RuleTest, RuleVerdict};
 use crate::study_report::{RankReason, RankingPlace, StudyReport};
 use crate::tuner::remaining_gain_text;
@@ -24,6 +25,7 @@ pub(crate) fn best_text(report: &StudyReport) -> String {
         .into_iter()
         .chain(deployment_text(report))
         .chain(gain_lines(report))
+        .chain(workload_findings(report))
         .chain(early_ends_text(report));
     format!("{}\n{}", best_table(report), lines.collect::<Vec<_>>().join("\n"))
 }
@@ -50,7 +52,16 @@ pub(crate) fn best_json(report: &StudyReport) -> Json {
     json["gain_over_deployment_significant"] = gain.is_significant().into();
     json["deployment"] = report.deployment.as_ref().map_or(Json::Null, |ranked| ranked_json(study, ranked));
     json["deployment_status"] = report.deployment_status.as_ref().map_or(Json::Null, deployment_json);
+    if let Some(results) = &report.workloads {
+        add_workloads(&mut json, results);
+    }
     json
+}
+
+/// Returns the results on each of several workloads.
+fn workload_findings(report: &StudyReport) -> Vec<String> {
+    let metric = report.objective.as_ref().map_or("value", |objective| objective.metric.as_str());
+    report.workloads.as_ref().map_or_else(Vec::new, |results| workload_lines(results, metric))
 }
 
 /// Returns the findings at the end of a run: the best configuration, its gain, and remarks. Empty without a best
@@ -64,7 +75,7 @@ pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
             "study {}: {} measured, {} failed, {} rejected before launch",
             report.study.name, counts.measured, counts.failed, counts.rejected
         ),
-        format!("best: trial {}, {}", best.first.trial.proposal.number, value_text(report.metric(), best)),
+        format!("best: trial {}, {}", best.first.trial.proposal.number, value_text(&report.value_name(), best)),
         format!("  {}", best.first.trial.proposal.config),
     ];
     // The other reasons, the best expectation or the best mean, are the usual ones for a first place and get no line.
@@ -74,10 +85,11 @@ pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
     lines.extend(incidents_line(&report.incidents));
     if let Some(baseline) = &report.baseline {
         let limits = if baseline.first.score.is_feasible() { "" } else { ", over a limit" };
-        lines.push(format!("engine's defaults: {}{limits}", value_text(report.metric(), baseline)));
+        lines.push(format!("engine's defaults: {}{limits}", value_text(&report.value_name(), baseline)));
     }
     lines.extend(deployment_text(report));
     lines.extend(gain_lines(report));
+    lines.extend(workload_findings(report));
     lines.extend(difference_lines(&report.differences));
     lines.extend(report.rule_tests.iter().filter_map(rule_test_line));
     lines

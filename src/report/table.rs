@@ -5,6 +5,7 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
 
 use super::configuration_results::expectation;
+use super::workloads::trial_workloads;
 use crate::objective::{Objective, Score};
 use crate::space::SpaceFile;
 use crate::store::{Incident, ScoredTrial, Study, StudyCounts};
@@ -68,7 +69,7 @@ fn describe(objective: &Objective) -> String {
         crate::objective::Goal::Minimize => "minimize",
     };
     let limits = objective.constraints.iter().map(|constraint| format!(", {constraint}"));
-    format!("{goal} {}{}", objective.metric, limits.collect::<String>())
+    format!("{goal} {}{}", objective.value_name(), limits.collect::<String>())
 }
 
 /// Returns the best configurations with the means of all their measurements, and one word for the reason of each place.
@@ -78,7 +79,7 @@ pub(crate) fn best_table(report: &StudyReport) -> String {
     let ranking = &report.ranking;
     let header = [
         "trial",
-        report.metric(),
+        &report.value_name(),
         "measured",
         "expected",
         "order",
@@ -160,6 +161,9 @@ pub(crate) fn show_text(study: &Study, scored: &ScoredTrial) -> String {
         let others = measurement.reported.iter().filter(|(name, _)| is_other(name));
         for (name, value) in others.chain(measurement.server.iter().filter(|_| !measurement.reported.is_empty())) {
             line(name, number(*value));
+        }
+        for row in trial_workloads(measurement).lines() {
+            line("workload", row.to_owned());
         }
         for (class, count) in &measurement.errors {
             line("errors", format!("{class}: {count}"));

@@ -88,8 +88,12 @@ mod tests {
     #[tokio::test]
     async fn imported_trials_are_a_study_that_is_ranked_and_has_no_defaults() {
         let store = Store::in_memory().await.unwrap();
-        let objective =
-            Objective { metric: "output_throughput".to_owned(), goal: Goal::Maximize, constraints: Vec::new() };
+        let objective = Objective {
+            metric: "output_throughput".to_owned(),
+            goal: Goal::Maximize,
+            constraints: Vec::new(),
+            joint: None,
+        };
         assert_eq!(store.import("old", &objective, &[scored(3.0), scored(5.0)]).await.unwrap(), 2);
         assert_eq!(store.import("old", &objective, &[scored(5.0), scored(4.0)]).await.unwrap(), 1, "5.0 is stored");
         let study = store.study("old").await.unwrap().unwrap();

@@ -65,19 +65,29 @@ impl Store {
         Ok(trials)
     }
 
-    /// Returns the values of these metrics in the trials that were measured.
+    /// Returns the values of these metrics in the trials that were measured. In a study with several workloads
+    /// `WORKLOAD/METRIC` is a metric of one of them.
     ///
     /// # Errors
     /// If the file cannot be read, and for a database in memory.
     pub fn metric_values(&self, study: &Study, names: &[&str]) -> Result<MetricValues, StoreError> {
+        let joint = study.objective().and_then(|objective| objective.joint);
+        let workloads = joint.map_or_else(Vec::new, |joint| joint.workloads);
         let read = || -> rusqlite::Result<_> {
             let columns = ", json_extract(metrics, ?)".repeat(names.len());
             let query = format!("SELECT number{columns} FROM measurements WHERE study_id = ? AND kind = 'trial'");
             let connection = self.reader_connection()?;
             let mut statement = connection.prepare(&query)?;
             for (index, name) in (1..).zip(names) {
-                let place = if Measurement::NAMES.contains(name) { "$" } else { "$.server" };
-                statement.raw_bind_parameter(index, format!("{place}.{name}"))?;
+                let part = name.split_once('/').and_then(|(workload, metric)| {
+                    Some((workloads.iter().position(|known| known.name == workload)?, metric))
+                });
+                let (root, metric) = part.map_or(("$".to_owned(), *name), |(place, metric)| {
+                    // A measurement has its workloads in the order of the study file.
+                    (format!("$.workloads[{place}]"), metric)
+                });
+                let server = if Measurement::NAMES.contains(&metric) { "" } else { ".server" };
+                statement.raw_bind_parameter(index, format!("{root}{server}.{metric}"))?;
             }
             statement.raw_bind_parameter(names.len() + 1, study.id)?;
             let (mut rows, mut values) = (statement.raw_query(), MetricValues::new());

@@ -35,8 +35,12 @@ pub(crate) struct EarlyEnds {
 impl Store {
     /// Counts the loads of a study that ended early, over all of its runs.
     pub(crate) async fn early_ends(&self, study: &Study) -> Result<EarlyEnds, StoreError> {
-        let query = "SELECT count(saved_s), total(saved_s) FROM (SELECT json_extract(metrics, '$.window.saved_s') AS saved_s \
-                     FROM measurements WHERE study_id = ? AND kind = ?)";
+        // The loads of several workloads have windows of their own.
+        let query = "SELECT count(saved_s), total(saved_s) FROM ( \
+                     SELECT json_extract(metrics, '$.window.saved_s') AS saved_s FROM measurements \
+                     WHERE study_id = ?1 AND kind = ?2 \
+                     UNION ALL SELECT json_extract(part.value, '$.window.saved_s') \
+                     FROM measurements, json_each(metrics, '$.workloads') AS part WHERE study_id = ?1 AND kind = ?2)";
         let query = sqlx::query_as(query).bind(study.id).bind(TRIAL_KIND).fetch_one(&self.pool);
         let (loads, saved_s) = query.await.map_err(|error| self.error(error))?;
         Ok(EarlyEnds { loads, saved_s })
@@ -49,7 +53,10 @@ mod tests {
     use crate::facts::Host;
     use crate::objective::Score;
     use crate::store::Store;
-    use crate::trial::{LaunchRecords, MeasuredWindow, Measurement, Outcome, SampleFlaw, SetAsideMeasurement, Trial};
+    use crate::trial::{
+        LaunchRecords, MeasuredWindow, Measurement, Outcome, SampleFlaw, SetAsideMeasurement, Trial,
+        WorkloadMeasurement,
+    };
 
     #[tokio::test]
     async fn early_ends_are_counted_with_the_time_that_they_saved() {
@@ -64,6 +71,15 @@ mod tests {
             store.append(study.id, &trial, Score::Feasible { value: 1.0 }).await.unwrap();
         }
         assert_eq!(store.early_ends(&study).await.unwrap(), EarlyEnds { loads: 2, saved_s: 6.5 });
+        let part = |name: &str, saved_s| WorkloadMeasurement {
+            name: name.to_owned(),
+            measurement: Measurement { window: Some(window(saved_s)), ..Measurement::default() },
+        };
+        let joint = Measurement::joint(vec![part("a", Some(1.5)), part("b", None), part("c", Some(2.0))]);
+        assert_eq!(joint.saved_s(), Some(3.5));
+        let trial = Trial::example(9, "random", Outcome::Measured(joint));
+        store.append(study.id, &trial, Score::Feasible { value: 1.0 }).await.unwrap();
+        assert_eq!(store.early_ends(&study).await.unwrap(), EarlyEnds { loads: 4, saved_s: 10.0 });
     }
 
     #[tokio::test]

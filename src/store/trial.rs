@@ -33,6 +33,8 @@ pub struct TrialRecord<'a> {
     /// The model as given to the engine, the key of the start, and the observed start.
     pub start: Option<(&'a str, &'a StartKey, &'a StoredStart)>,
     pub records: &'a LaunchRecords,
+    /// Earlier trials whose joint value over several workloads changes by this outcome, with their new values.
+    pub rescored: &'a [(u32, f64)],
 }
 
 impl<'a> TrialRecord<'a> {
@@ -41,7 +43,7 @@ impl<'a> TrialRecord<'a> {
     pub fn new(trial: &'a Trial, score: Score) -> Self {
         static NO_RECORDS: LaunchRecords =
             LaunchRecords { startup: None, telemetry: None, replies: None, set_aside: Vec::new() };
-        Self { trial, score, context: None, start: None, records: &NO_RECORDS }
+        Self { trial, score, context: None, start: None, records: &NO_RECORDS, rescored: &[] }
     }
 }
 
@@ -89,7 +91,7 @@ pub(super) async fn write_record(
     study: i64,
     record: TrialRecord<'_>,
 ) -> sqlx::Result<()> {
-    let TrialRecord { trial, score, context, start, records } = record;
+    let TrialRecord { trial, score, context, start, records, rescored } = record;
     let number = trial.proposal.number;
     if let Some(context) = context {
         write_trial_context(connection, study, number, context).await?;
@@ -109,7 +111,17 @@ pub(super) async fn write_record(
     // Only a trial without an outcome gets one, together with its measurements.
     if write_outcome(connection, study, trial, score).await? {
         write_measurements(connection, study, record).await?;
+        for (number, value) in rescored {
+            write_value(connection, study, *number, *value).await?;
+        }
     }
+    Ok(())
+}
+
+/// Replaces the value of a measured trial. Its measurements and its violation stay.
+async fn write_value(connection: &mut SqliteConnection, study: i64, number: u32, value: f64) -> sqlx::Result<()> {
+    let query = "UPDATE trials SET value = ? WHERE study_id = ? AND number = ? AND state = 'measured'";
+    sqlx::query(query).bind(value).bind(study).bind(number).execute(connection).await?;
     Ok(())
 }
 

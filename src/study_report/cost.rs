@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::{Gain, StudyReport};
-use crate::objective::Goal;
+use crate::objective::{Goal, WorkloadAggregate};
 use crate::store::{ScoredTrial, Store, StoreError, Study};
 use crate::trial::Outcome;
 
@@ -59,8 +59,10 @@ impl StudyCost {
     pub(crate) fn payback_h(&self, report: &StudyReport, gain: Gain) -> Option<f64> {
         let objective = report.objective.as_ref()?;
         let is_throughput = objective.goal == Goal::Maximize && THROUGHPUTS.contains(&objective.metric.as_str());
+        // Ratios to the best of each workload are no throughput.
+        let is_regret = objective.joint.as_ref().is_some_and(|joint| joint.over == WorkloadAggregate::Regret);
         let factor = gain.factor().filter(|factor| *factor > 1.0 && gain.is_significant() == Some(true))?;
-        (is_throughput && !self.is_simulated).then(|| self.wall_s / 3600.0 / (factor - 1.0))
+        (is_throughput && !is_regret && !self.is_simulated).then(|| self.wall_s / 3600.0 / (factor - 1.0))
     }
 }
 
@@ -94,7 +96,7 @@ mod tests {
     }
 
     fn report(goal: Goal, metric: &str) -> StudyReport {
-        let objective = Objective { metric: metric.to_owned(), goal, constraints: Vec::new() };
+        let objective = Objective { metric: metric.to_owned(), goal, constraints: Vec::new(), joint: None };
         StudyReport { objective: Some(objective), ..StudyReport::example("s") }
     }
 

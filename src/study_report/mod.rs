@@ -12,6 +12,7 @@ mod no_winner;
 mod rank_reason;
 mod pareto;
 mod question;
+mod workloads;
 
 use crate::decision::{Decision, MeasuredNoise, Verdict, launch_noise};
 use crate::objective::{Constraint, Goal, Objective};
@@ -33,6 +34,7 @@ pub(crate) use no_winner::{FurthestPhase, NoWinner};
 pub(crate) use pareto::ParetoFront;
 pub(crate) use question::{MetricGoal, QuestionError, parse_limit};
 pub(crate) use rank_reason::RankReason;
+pub(crate) use workloads::{LoadCrossover, SplitGain, WorkloadResult, WorkloadResults};
 
 /// A configuration of a ranking, and the reason for its place.
 #[derive(Clone, Debug)]
@@ -66,7 +68,7 @@ pub(crate) struct StudyReport {
     /// The noise between launches by all repeated launches.
     pub noise: MeasuredNoise,
     /// The standard deviation of the objective within the first launch of the defaults, as a share of its value: from the
-    /// interval of its window.
+    /// interval of its window. `None` with several windows, of as many workloads.
     pub noise_within_launch: Option<f64>,
     /// Loads that ended early.
     pub early_ends: EarlyEnds,
@@ -75,6 +77,8 @@ pub(crate) struct StudyReport {
     /// Configurations on which rules and engine differ.
     pub differences: Vec<RuleDisagreement>,
     pub rule_tests: Vec<RuleTest>,
+    /// The results on each workload, if the study has several.
+    pub workloads: Option<WorkloadResults>,
 }
 
 impl StudyReport {
@@ -116,6 +120,8 @@ impl StudyReport {
             });
         }
         let (deployment_status, deployment) = deployment::read_deployment(store, &study).await?;
+        let winner = ranking.first().map(|place| &place.results.ranked);
+        let workloads = WorkloadResults::read(store, &study, objective.as_ref(), winner).await?;
         let noise = launch_noise(&store.launched_within(&study, &[]).await?, goal);
         let report = Self {
             noise: decision.as_ref().map_or(noise, |decision| decision.noise),
@@ -136,6 +142,7 @@ impl StudyReport {
             judgement,
             decision,
             noise_within_launch: None,
+            workloads,
         };
         Ok(Self { noise_within_launch: report.read_noise_within_launch(), ..report })
     }
@@ -143,8 +150,9 @@ impl StudyReport {
     /// Returns the noise within a launch: see [`noise_within_launch`](Self::noise_within_launch).
     fn read_noise_within_launch(&self) -> Option<f64> {
         let measurement = self.baseline.as_ref()?.first.trial.outcome.measurement()?;
-        let interval = measurement.confidence.get(self.metric())?;
-        let deviation = (interval.high? - interval.low?) / (2.0 * HALF_WIDTH) / measurement.metric(self.metric())?;
+        let metric = &self.objective.as_ref()?.metric;
+        let interval = measurement.confidence.get(metric)?;
+        let deviation = (interval.high? - interval.low?) / (2.0 * HALF_WIDTH) / measurement.metric(metric)?;
         deviation.is_finite().then_some(deviation)
     }
 
@@ -154,10 +162,10 @@ impl StudyReport {
         self.ranking.first()
     }
 
-    /// Returns the name of the objective's metric.
+    /// Returns the name of the objective's values.
     #[must_use]
-    pub(crate) fn metric(&self) -> &str {
-        self.objective.as_ref().map_or("value", |objective| objective.metric.as_str())
+    pub(crate) fn value_name(&self) -> String {
+        self.objective.as_ref().map_or_else(|| "value".to_owned(), Objective::value_name)
     }
 
     /// Returns the gain of a configuration over the engine's defaults.
@@ -221,6 +229,7 @@ impl StudyReport {
             incidents: Vec::new(),
             differences: Vec::new(),
             rule_tests: Vec::new(),
+            workloads: None,
         }
     }
 }

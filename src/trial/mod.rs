@@ -18,7 +18,9 @@ use crate::config::Config;
 
 pub use control::{for_terminal, is_control, json_for_terminal, without_controls};
 pub use launch::{CommandLine, CommandParts, LaunchCommand, LaunchWords};
-pub use measurement::{ClientReport, Distribution, Interval, MeasuredWindow, Measurement, MetricDirection, Speeds};
+pub use measurement::{
+    ClientReport, Distribution, Interval, MeasuredWindow, Measurement, MetricDirection, Speeds, WorkloadMeasurement,
+};
 pub use outcome::{Blame, Failure, FailureKind, Outcome, Rejection};
 pub use placement::Placement;
 pub use proposal::{Origin, Proposal};

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::cost::typical_start_s;
 use crate::execution::ExecutionEnvironment;
 use crate::facts::{Device, HostLimits};
-use crate::job::{Job, LoadJob};
+use crate::job::{Job, LoadJob, WorkloadPart};
 use crate::load::ArrivalPattern;
 use crate::predict::{ForecastSpan, JobForecaster, Knowledge, PredictedDevice, TwinQuestion};
 use crate::stats::median;
@@ -175,8 +175,12 @@ fn rounds(launches: u32, alone: u32, at_a_time: u32, crowd: bool) -> u32 {
 }
 
 fn requests_of(job: &Job) -> u32 {
+    job.parts().iter().map(|part| requests_under(part.load)).sum()
+}
+
+fn requests_under(load: &LoadJob) -> u32 {
     // A ramp, or a trace over a time, has no fixed number of requests. This number fills the concurrency many times.
-    job.load.total().unwrap_or(1000)
+    load.total().unwrap_or(1000)
 }
 
 fn costs(trials: &[ScoredTrial], scale: f64) -> Vec<Cost> {
@@ -207,25 +211,28 @@ fn simulate(job: &Job, installed: &ExecutionEnvironment) -> Option<(&'static str
     let device = installed.device;
     let preset = installed.preset(job).ok()?;
     let fixed = &job.search_space().fixed;
-    let whole = job.load.requests?;
-    let requests = whole.min(MAX_SIMULATED_REQUESTS);
-    let load = LoadJob { requests: Some(requests), ..job.load.clone() };
     let unknown = Calibration::none();
-    let question = TwinQuestion {
-        job,
-        load: &load,
-        config: fixed.clone(),
-        version,
-        device: PredictedDevice { preset, facts: device },
-        host,
-        knowledge: Knowledge::for_same_device(&unknown),
-        acceptance: None,
-        startup_model: StartupModel::default(),
-        warm: WarmState::default(),
-    };
-    let outcome = JobForecaster::new(job).forecast(&question, ForecastSpan::Own, None).ok()?.outcome;
-    let measured_s = outcome.measurement()?.duration_s;
-    let load_s = measured_s * f64::from(whole.saturating_add(load.warmup)) / f64::from(requests.max(1));
+    let mut load_s = 0.0;
+    for part in job.parts() {
+        let whole = part.load.requests?;
+        let requests = whole.min(MAX_SIMULATED_REQUESTS);
+        let load = LoadJob { requests: Some(requests), ..part.load.clone() };
+        let question = TwinQuestion {
+            job,
+            load: &load,
+            config: fixed.clone(),
+            version,
+            device: PredictedDevice { preset, facts: device },
+            host,
+            knowledge: Knowledge::for_same_device(&unknown),
+            acceptance: None,
+            startup_model: StartupModel::default(),
+            warm: WarmState::default(),
+        };
+        let outcome = JobForecaster::of_part(part).forecast(&question, ForecastSpan::Own, None).ok()?.outcome;
+        let measured_s = outcome.measurement()?.duration_s;
+        load_s += measured_s * f64::from(whole.saturating_add(load.warmup)) / f64::from(requests.max(1));
+    }
     let at = ExecutionEnvironment { version, host, ..installed.clone() };
     Some((preset.name, (startup_s(job, &at, fixed), load_s)))
 }
@@ -260,14 +267,19 @@ fn guess(job: &Job, device: Device) -> Cost {
     let given = job.engine.engine.simulated(&job.engine.args);
     let startup = given.map_or(startup, |given| given.startup_s);
     let token = token / given.map_or(1.0, |given| given.time_scale);
-    let requests = requests_of(job);
-    let rounds = requests.div_ceil(job.load.concurrency.unwrap_or(requests).max(1));
-    let arrivals = match job.load.arrival {
+    (startup, job.parts().into_iter().map(|part| guess_load_s(part, token)).sum())
+}
+
+/// Returns rough seconds of one workload's load, with these seconds per token.
+fn guess_load_s(WorkloadPart { workload, load, .. }: WorkloadPart<'_>, token: f64) -> f64 {
+    let requests = requests_under(load);
+    let rounds = requests.div_ceil(load.concurrency.unwrap_or(requests).max(1));
+    let arrivals = match load.arrival {
         ArrivalPattern::Rate { per_s, .. } => f64::from(requests) / per_s,
         _ => 0.0,
     };
-    let load = (f64::from(rounds) * job.workload.mean_output() * token).max(arrivals);
-    (startup, job.load.duration.map_or(load, |limit| load.min(limit.as_secs_f64())))
+    let taken = (f64::from(rounds) * workload.mean_output() * token).max(arrivals);
+    load.duration.map_or(taken, |limit| taken.min(limit.as_secs_f64()))
 }
 
 #[cfg(test)]

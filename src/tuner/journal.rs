@@ -65,8 +65,15 @@ impl<'r> Journal<'r> {
         }
     }
 
-    /// Stores a trial with its launch records and the memory figures of its start.
-    pub(super) async fn append(&self, trial: &Trial, score: Score, records: &LaunchRecords) -> Result<(), TuneError> {
+    /// Stores a trial with its launch records and the memory figures of its start. `rescored` has the earlier trials whose
+    /// value changes by it.
+    pub(super) async fn append(
+        &self,
+        trial: &Trial,
+        score: Score,
+        records: &LaunchRecords,
+        rescored: &[(u32, f64)],
+    ) -> Result<(), TuneError> {
         let run = self.run;
         let context = self.context.of_trial(trial);
         let config = run.with_engine_args(&trial.proposal.config);
@@ -79,6 +86,7 @@ impl<'r> Journal<'r> {
             context: Some(&context),
             start: start.as_ref().map(|start| (model, &key, start)),
             records,
+            rescored,
         };
         run.store.append_record(run.study.id, record).await.map_err(|source| unstored(source, trial))
     }

@@ -25,6 +25,8 @@ mod slots;
 mod steps;
 mod time;
 mod watchdog;
+#[cfg(test)]
+mod workload_tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;

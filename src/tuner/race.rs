@@ -19,7 +19,8 @@ const DEFAULT_FREEDOM: f64 = 2.0;
 const CONFIDENCE: f64 = 0.8;
 
 /// Returns the race of a trial of this origin. Trials that others are compared with cannot lose it. `None` for tests of
-/// rules and of the environment, and before a few trials are measured.
+/// rules and of the environment, and before a few trials are measured. The loads of several workloads never race, because
+/// none of them decides alone.
 ///
 /// # Errors
 /// If the database cannot be read.

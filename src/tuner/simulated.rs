@@ -129,7 +129,7 @@ impl<'l> PredictedLaunches<'l> {
         let proposal = order.pending.proposal.clone();
         let config = &proposal.config;
         let start_s = startup_s(run.job, &run.installed, config);
-        let race = order.pending.race.as_deref().cloned();
+        let race = order.pending.race.as_deref();
         let launch = match &self.speeds {
             None if race.is_none() => self.undisturbed(config)?,
             None => self.forecast(config, 1.0, race)?,
@@ -169,13 +169,12 @@ impl<'l> PredictedLaunches<'l> {
         Ok(launch)
     }
 
-    fn forecast(&self, config: &Config, slowness: f64, race: Option<RaceTarget>) -> Result<PredictedLoad, TuneError> {
+    fn forecast(&self, config: &Config, slowness: f64, race: Option<&RaceTarget>) -> Result<PredictedLoad, TuneError> {
         let job = self.run.job;
         let calibration = Calibration::none();
         let question = twin_question(job, &self.run.installed, config.clone(), &calibration);
         let question = question.map_err(TuneError::NoTwin)?;
-        let watch = job.load.watch_options(&job.objective, race);
-        let outcome = match self.forecaster.forecast_launch(&question, slowness, watch) {
+        let outcome = match self.forecaster.forecast_launch(&question, slowness, race) {
             Ok(ForecastResult { outcome: Outcome::Rejected(refused), .. }) => {
                 // A real engine does not reject a launch: it exits during its start.
                 failed(FailureKind::StartupExit, refused.message)
@@ -309,7 +308,7 @@ mod tests {
         job.budget.trials = Some(12);
         // Fewer sequences at a time wait less for each token, and the deployment has fewer than the space.
         let (metric, goal) = ("mean_tpot_ms".to_owned(), Goal::Minimize);
-        job.objective = Objective { metric, goal, constraints: Vec::new() };
+        job.objective = Objective { metric, goal, constraints: Vec::new(), joint: None };
         job.space.space.parameters.retain(|parameter| parameter.name == "max-num-seqs");
         job.space.space.parameters[0].domain = Domain::int(16, 1024, IntScale::PowerOfTwo, 1);
         let flags = Config::new().with("max-num-seqs", 4_i64);

@@ -5,11 +5,11 @@
 
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
-use crate::job::{Job, JobSearch, TWIN_PRIOR, known_outcome};
+use crate::job::{Job, JobSearch, TWIN_PRIOR, past_trial};
 use crate::predict::{Knowledge, PredictedDevice, TwinQuestion};
 use crate::prior::{PriorBelief, job_prior, study_prior};
 use crate::sampler::{KnownOutcome, SamplerPrior};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Study};
 use crate::trial::Origin;
 use crate::twin::{Calibration, StartupModel, WarmState};
 
@@ -83,6 +83,16 @@ pub(super) fn twin_question<'a>(
     })
 }
 
+/// Returns whether the values of an earlier study have the meaning of this one's. Any two studies of one workload have
+/// comparable metrics. Joint values need equal workloads, weights and metrics.
+fn has_same_workloads(study: &Study, job: &Job) -> bool {
+    let objective = study.objective();
+    let joint = objective.as_ref().and_then(|objective| objective.joint.as_ref());
+    let has_metric = objective.as_ref().is_some_and(|objective| objective.metric == job.objective.metric);
+    let (theirs, ours) = (study.definition.get("workloads"), job.definition());
+    joint == job.objective.joint.as_ref() && (joint.is_none() || has_metric && theirs == ours.get("workloads"))
+}
+
 /// Returns the measurements of an earlier study, rated by the objective and limits of this one.
 async fn earlier_study_prior(
     job: &Job,
@@ -93,11 +103,22 @@ async fn earlier_study_prior(
     let Some(study) = store.study(name).await? else {
         return Ok(Err("the database has no study of this name".to_owned()));
     };
-    let trials = store.present_trials(&study).await?.into_iter().map(|scored| scored.trial);
+    if !has_same_workloads(&study, job) {
+        return Ok(Err("the two studies have different workloads, weights, objective.over or metrics".to_owned()));
+    }
+    let trials = store.present_trials(&study).await?.into_iter();
     // Interference trials share the host, so the defaults perform differently in them.
-    let alone = trials.filter(|trial| trial.proposal.origin != Origin::Interference);
-    let trials: Vec<_> =
-        alone.map(|trial| (trial.proposal.config, known_outcome(&job.objective, &trial.outcome))).collect();
+    let alone = trials.filter(|scored| scored.trial.proposal.origin != Origin::Interference);
+    let past = alone.map(|scored| {
+        // A joint value depends on the other launches of its study. Any other is that of this study's metric.
+        let score = match job.objective.joint {
+            None => job.objective.score(&scored.trial.outcome),
+            Some(_) => scored.score,
+        };
+        let past = past_trial(&job.objective, scored.trial, score);
+        (past.config, past.outcome)
+    });
+    let trials: Vec<_> = past.collect();
     let prior = study_prior(name, &trials, &search.space);
     if !prior.points().iter().any(|(_, known)| matches!(known, KnownOutcome::Measured(_))) {
         return Ok(Err("none of its measured trials is a point of this space".to_owned()));

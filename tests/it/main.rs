@@ -62,4 +62,5 @@ mod twin_presets;
 mod views;
 mod vitals;
 mod warmup;
+mod workloads;
 mod wrappers;

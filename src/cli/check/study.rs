@@ -8,7 +8,7 @@ use super::render::{as_json, as_text};
 use crate::cli::output::{print, print_json};
 use crate::cli::{CommandFailure, GlobalOptions, OutputFormat};
 use crate::execution::{ExecutionEnvironment, detect};
-use crate::job::{Job, JobSearch, repetition_warning};
+use crate::job::{Job, JobSearch};
 use crate::memory::{LearnedMemory, MemoryPrediction};
 use crate::rule::{Finding, SpaceRemoval, list_unchecked};
 use crate::store::{Store, database_path};
@@ -73,8 +73,7 @@ pub(super) async fn check(
     let first_points = check_first_points(&job, &now);
     let preflight = engine::ask(&job, &installed, findings, &removal, global).await?;
     let unchecked = list_unchecked(&search.space, &search.facts);
-    let mut warnings: Vec<_> =
-        repetition_warning(&job.load.plan(job.seed), &*job.workload.source).into_iter().collect();
+    let mut warnings = job.repetition_warnings();
     warnings.extend(installed.gpu_notices.iter().cloned());
     let rule_tests = verdicts.planned(&now, &removal);
     let checked = CheckedStudy {

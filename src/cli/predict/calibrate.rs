@@ -43,6 +43,11 @@ pub(super) async fn calibrate(
             .with_hint("`setpoint studies` lists the studies of the database"));
     };
     check_same_engine(&study, question.job)?;
+    if study.objective().is_some_and(|objective| objective.joint.is_some()) {
+        let problem = format!("study {name} has several workloads, and its trials keep no times of single requests");
+        return Err(CommandFailure::new(INVALID, problem)
+            .with_hint("calibrate with a study of one workload; load and space may differ"));
+    }
     let (mut usable, mut launches, mut unusable) = (Vec::new(), Vec::new(), UnusableTrials::default());
     let mut measurements_by_config: BTreeMap<String, Vec<Measurement>> = BTreeMap::new();
     let mut startups = store.startups(&study).await?;

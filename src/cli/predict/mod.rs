@@ -11,7 +11,7 @@ use clap::builder::PossibleValuesParser;
 
 use self::calibrate::LearnedCalibration;
 use self::release::{ReleaseChoice, ReleaseOrigin};
-use super::failure::{CommandFailure, INVALID, NOTHING_FEASIBLE};
+use super::failure::{CommandFailure, INVALID, NOTHING_FEASIBLE, USAGE};
 use super::output::{note, print, print_json};
 use super::{GlobalOptions, OutputFormat};
 use crate::config::Config;
@@ -49,6 +49,9 @@ pub(super) struct PredictCommand {
     /// Number of users of a closed loop, instead of the study's load.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: Option<u32>,
+    /// The workload to predict, of a study with several.
+    #[arg(long, value_name = "NAME")]
+    workload: Option<String>,
     /// Acceptance rate of speculative tokens, 0 to 1. Default: no speculation; for the simulated engine its own rate.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     acceptance: Option<f64>,
@@ -73,7 +76,7 @@ fn engine_text(job: &Job, simulated: Option<SimulatedLaunch>, release: &ReleaseC
 
 impl PredictCommand {
     pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
-        let job = Job::read(&self.study)?;
+        let job = self.chosen_workload(Job::read(&self.study)?)?;
         self.check_twin(&job)?;
         let simulated = job.engine.engine.simulated(&job.engine.args);
         let release =
@@ -169,6 +172,23 @@ impl PredictCommand {
         }
         Err(CommandFailure::new(NOTHING_FEASIBLE, "none of the configurations can serve the load")
             .with_hint("the output contains the reason of each; `setpoint check` shows the removals of each rule"))
+    }
+
+    /// Returns the study with the workload of the command line, if it has several.
+    fn chosen_workload(&self, job: Job) -> Result<Job, CommandFailure> {
+        let names: Vec<_> = job.workloads.iter().map(|entry| entry.name.clone()).collect();
+        let list = names.join(", ");
+        match (&self.workload, names.is_empty()) {
+            (None, true) => Ok(job),
+            (None, false) => {
+                Err(CommandFailure::new(USAGE, "the study has several workloads, and a prediction has one")
+                    .with_hint(format!("choose one with --workload: {list}")))
+            }
+            (Some(_), true) => Err(CommandFailure::new(USAGE, "--workload needs a study with several workloads")),
+            (Some(name), false) => job.with_workload(name).ok_or_else(|| {
+                CommandFailure::new(USAGE, format!("the study has no workload {name:?}; it has {list}"))
+            }),
+        }
     }
 
     /// Fails if the twin does not simulate the study's engine.

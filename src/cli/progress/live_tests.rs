@@ -7,7 +7,12 @@ use crate::report::{ShortFlagNames, TrialRows};
 use crate::tuner::{BudgetPlan, FigureSource, StudyEstimate, TunerEvent};
 
 fn state(trials: Option<u32>) -> ProgressState {
-    let objective = Objective { metric: "output_throughput".to_owned(), goal: Goal::Maximize, constraints: Vec::new() };
+    let objective = Objective {
+        metric: "output_throughput".to_owned(),
+        goal: Goal::Maximize,
+        constraints: Vec::new(),
+        joint: None,
+    };
     let rows = TrialRows::new(objective, Config::new(), Config::new(), ShortFlagNames::default());
     ProgressState::new(rows, trials)
 }

@@ -99,7 +99,7 @@ impl ProgressLine {
         if let ProgressMode::Live(bar) = &mode {
             live::show_state(bar, &state);
         }
-        Self { mode, verbose: global.verbose, metric: job.objective.metric.clone(), fixed: space.fixed.clone(), state }
+        Self { mode, verbose: global.verbose, metric: job.objective.value_name(), fixed: space.fixed.clone(), state }
     }
 
     fn state(&self) -> MutexGuard<'_, ProgressState> {

@@ -21,8 +21,12 @@ fn long_times_are_rounded() {
 
 fn display(verbose: bool) -> ProgressLine {
     let limit = Constraint { metric: "p99_ttft_ms".to_owned(), limit: MetricLimit::AtMost(500.0) };
-    let objective =
-        Objective { metric: "output_throughput".to_owned(), goal: Goal::Maximize, constraints: vec![limit] };
+    let objective = Objective {
+        metric: "output_throughput".to_owned(),
+        goal: Goal::Maximize,
+        constraints: vec![limit],
+        joint: None,
+    };
     let names = ShortFlagNames::new(["max-num-seqs"].into_iter());
     let rows = TrialRows::new(objective, Config::new(), Config::new().with("max-num-seqs", 256_i64), names);
     ProgressLine {

@@ -88,7 +88,7 @@ impl<'a> StudyContent<'a> {
         ]);
         if let Some(objective) = &self.report.objective {
             let goal = if objective.goal == crate::objective::Goal::Maximize { "maximize" } else { "minimize" };
-            texts.insert("objective", clean(&format!("{goal} {}", objective.metric)));
+            texts.insert("objective", clean(&format!("{goal} {}", objective.value_name())));
             let limits: Vec<_> = objective.constraints.iter().map(ToString::to_string).collect();
             if !limits.is_empty() {
                 texts.insert("limits", clean(&limits.join(", ")));
@@ -103,7 +103,7 @@ impl<'a> StudyContent<'a> {
             Some(winner) => {
                 let ranked = &winner.results.ranked;
                 let trial = &ranked.first.trial;
-                let value = value_text(self.report.metric(), ranked);
+                let value = value_text(&self.report.value_name(), ranked);
                 texts.insert("winner", clean(&format!("trial {}: {value}", trial.proposal.number)));
                 texts.insert("winner_command", command_text(&trial.launch));
                 texts.insert("gain", clean(&gain_text(self.report.gain(ranked))));

@@ -85,7 +85,7 @@ fn change_text(objective: &Objective, factor: f64) -> String {
     // The factor is above 1 for an improvement, so the metric's own ratio depends on the goal.
     let ratio = if objective.goal == Goal::Maximize { factor } else { 1.0 / factor };
     let direction = if ratio < 1.0 { "lower" } else { "higher" };
-    format!("{:.1} % {direction} {}", 100.0 * (ratio - 1.0).abs(), objective.metric)
+    format!("{:.1} % {direction} {}", 100.0 * (ratio - 1.0).abs(), objective.value_name())
 }
 
 #[cfg(test)]

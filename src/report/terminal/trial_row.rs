@@ -232,6 +232,9 @@ impl TrialRows {
 
     fn objective_head(&self) -> String {
         let metric = &self.objective.metric;
+        if let Some(joint) = &self.objective.joint {
+            return format!("{} ratio", joint.over.name());
+        }
         let text = format!("{} {}", metric_title(metric), metric_unit(metric));
         text.trim_end().to_owned()
     }

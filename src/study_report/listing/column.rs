@@ -16,7 +16,8 @@ use crate::trial::Measurement;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TrialColumn {
     Field(TrialField),
-    Metric(&'static str),
+    /// A metric, or `WORKLOAD/METRIC` in a study with several workloads.
+    Metric(String),
     /// A flag of the configurations, by its name.
     Flag(String),
 }
@@ -77,12 +78,11 @@ impl TrialColumn {
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Field(field) => field.name,
-            Self::Metric(name) => name,
-            Self::Flag(name) => name,
+            Self::Metric(name) | Self::Flag(name) => name,
         }
     }
 
-    pub(super) fn metric(&self) -> Option<&'static str> {
+    pub(super) fn metric(&self) -> Option<&str> {
         if let Self::Metric(name) = self { Some(name) } else { None }
     }
 
@@ -156,10 +156,13 @@ impl From<Option<String>> for TrialCell {
 pub(super) struct KnownColumns {
     /// Each flag, and whether it has a number in at least one trial.
     flags: BTreeMap<String, bool>,
+    /// `WORKLOAD/METRIC`, for each of several workloads.
+    workload_metrics: Vec<String>,
 }
 
 impl KnownColumns {
-    pub(super) fn of(trials: &[ListedTrial]) -> Self {
+    /// `workloads` has the names of several workloads; empty for one.
+    pub(super) fn of(trials: &[ListedTrial], workloads: &[String]) -> Self {
         let mut flags: BTreeMap<String, bool> = BTreeMap::new();
         for (name, value) in trials.iter().flat_map(|trial| trial.config.iter()) {
             match flags.get_mut(name) {
@@ -167,13 +170,18 @@ impl KnownColumns {
                 None => _ = flags.insert(name.to_owned(), value.as_f64().is_some()),
             }
         }
-        Self { flags }
+        let mut workload_metrics = Vec::new();
+        for name in workloads {
+            workload_metrics.extend(Measurement::names().map(|metric| format!("{name}/{metric}")));
+        }
+        Self { flags, workload_metrics }
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {
         let fields = FIELDS.iter().map(|field| -> &str { field.name });
         let metrics = Measurement::names().map(|name| -> &str { name });
-        fields.chain(metrics).chain(self.flags.keys().map(String::as_str))
+        let workload_metrics = self.workload_metrics.iter().map(String::as_str);
+        fields.chain(metrics).chain(workload_metrics).chain(self.flags.keys().map(String::as_str))
     }
 
     /// Returns the column of this name.
@@ -198,8 +206,8 @@ impl KnownColumns {
         if let Some(field) = FIELDS.iter().find(|field| field.name == name) {
             return Some(TrialColumn::Field(*field));
         }
-        if let Some(metric) = Measurement::names().find(|metric| *metric == name) {
-            return Some(TrialColumn::Metric(metric));
+        if Measurement::is_known(name) || self.workload_metrics.iter().any(|metric| metric == name) {
+            return Some(TrialColumn::Metric(name.to_owned()));
         }
         self.flags.contains_key(name).then(|| TrialColumn::Flag(name.to_owned()))
     }

@@ -44,7 +44,7 @@ pub(crate) struct TrialList {
 /// Values of the metrics that a list needs.
 #[derive(Clone, Debug, Default)]
 struct ListedMetrics {
-    names: Vec<&'static str>,
+    names: Vec<String>,
     values: MetricValues,
 }
 
@@ -71,7 +71,10 @@ impl TrialList {
     /// Reads the trials of a study that have an outcome.
     pub(crate) fn read(store: &Store, study: &Study, options: &ListOptions) -> Result<Self, ListError> {
         let trials = store.list(study)?;
-        let known = KnownColumns::of(&trials);
+        let joint = study.objective().and_then(|objective| objective.joint);
+        let workloads = joint.map_or_else(Vec::new, |joint| joint.workloads);
+        let workloads: Vec<_> = workloads.into_iter().map(|workload| workload.name).collect();
+        let known = KnownColumns::of(&trials, &workloads);
         let filters = options.conditions.iter().map(|text| TrialFilter::parse(text, &known));
         let filters = filters.collect::<Result<Vec<_>, _>>()?;
         let sort = options.sort.as_deref().map(|text| sort_order(text, &known)).transpose()?;
@@ -81,7 +84,7 @@ impl TrialList {
         let names: BTreeSet<_> = used.filter_map(TrialColumn::metric).collect();
         let names: Vec<_> = names.into_iter().collect();
         let values = if names.is_empty() { MetricValues::new() } else { store.metric_values(study, &names)? };
-        let metrics = ListedMetrics { names, values };
+        let metrics = ListedMetrics { names: names.into_iter().map(str::to_owned).collect(), values };
         let total = trials.len();
         let mut list = Self { trials, columns, total, metrics };
         list.keep(options, &filters);
@@ -123,7 +126,7 @@ impl TrialList {
 
 impl ListedMetrics {
     fn value(&self, trial: u32, name: &str) -> Option<f64> {
-        let index = self.names.iter().position(|known| *known == name)?;
+        let index = self.names.iter().position(|known| known == name)?;
         self.values.get(&trial)?[index]
     }
 }

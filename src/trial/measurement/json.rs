@@ -54,6 +54,9 @@ impl Serialize for Measurement {
         if !self.reported.is_empty() {
             map.serialize_entry("reported", &self.reported)?;
         }
+        if !self.workloads.is_empty() {
+            map.serialize_entry("workloads", &self.workloads)?;
+        }
         map.end()
     }
 }
@@ -65,6 +68,9 @@ impl<'de> Deserialize<'de> for Measurement {
         let (errors, confidence) = (object(&mut json, "errors")?, object(&mut json, "confidence")?);
         let (window, client) = (object(&mut json, "window")?, object(&mut json, "client")?);
         let server = object(&mut json, "server")?;
+        if let Some(workloads) = json.remove("workloads") {
+            return serde_json::from_value(workloads).map(Self::joint).map_err(D::Error::custom);
+        }
         if let Some(reported) = object(&mut json, "reported")? {
             return Ok(Self::of_reported(reported, server.unwrap_or_default()));
         }
@@ -102,6 +108,7 @@ impl<'de> Deserialize<'de> for Measurement {
             disturbed: disturbed.unwrap_or_default(),
             approximate: json.get("exact") == Some(&Json::Bool(false)),
             reported: BTreeMap::new(),
+            workloads: Vec::new(),
         })
     }
 }

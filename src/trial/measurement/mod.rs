@@ -1,5 +1,6 @@
 //! Measurements of a trial's load: values, names, and directions of improvement.
 
+mod joint;
 mod json;
 mod part;
 mod reported;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use super::SERVER_NAMES;
 use crate::stats::to_f64;
 
+pub use joint::WorkloadMeasurement;
 pub use part::{ClientReport, Distribution, Interval, MeasuredWindow, Speeds};
 
 /// One measurement window. The definitions are those of `vllm bench serve`; `metrics` documents them.
@@ -66,6 +68,8 @@ pub struct Measurement {
     /// Metrics of an imported result, by name, as the other program reported them. If there are any, they and the
     /// server's values are all that is known: no throughput is computed from counts that the document may lack.
     pub reported: BTreeMap<String, f64>,
+    /// The measurement of each workload, if the trial has several: see [`Measurement::joint`].
+    pub workloads: Vec<WorkloadMeasurement>,
 }
 
 /// The direction of improvement of a metric.
@@ -100,10 +104,12 @@ impl Measurement {
         "p10_output_speed", "p5_output_speed", "p1_output_speed", "cached_prompt_tokens", "max_output_tokens_per_s",
         "max_concurrent_requests");
 
-    /// Returns the seconds of the planned load that an early end saved. `None` for a load that went to its end.
+    /// Returns the seconds of the planned load that an early end saved, summed over several workloads. `None` for a load
+    /// that went to its end.
     #[must_use]
     pub fn saved_s(&self) -> Option<f64> {
-        self.window.as_ref()?.saved_s
+        let of_workloads = self.workloads.iter().filter_map(|part| part.measurement.saved_s());
+        self.window.as_ref().and_then(|window| window.saved_s).into_iter().chain(of_workloads).reduce(|a, b| a + b)
     }
 
     /// Returns the metric of this name. Latencies are in milliseconds, the duration is in seconds, rates are per
@@ -111,6 +117,9 @@ impl Measurement {
     /// lacks the metric.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
+        if !self.workloads.is_empty() {
+            return joint::metric(&self.workloads, name);
+        }
         if !self.reported.is_empty() {
             return reported::value(&self.reported, name).or_else(|| self.server.get(name).copied());
         }

@@ -36,6 +36,7 @@ fn example() -> Measurement {
         disturbed: vec!["process 7 has come to GPU 0".to_owned()],
         approximate: true,
         reported: BTreeMap::new(),
+        workloads: Vec::new(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The load on a ready server. It is driven, monitored, ended early if its outcome is certain, and checked for flaws.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -8,9 +9,10 @@ use tokio::sync::watch;
 use super::attempt::LaunchReport;
 use super::devices::launch_devices;
 use super::failure::{alarm_failure, crash, failed};
+use super::joint_report::JointReport;
 use crate::config::Config;
 use crate::engine::MetricsPage;
-use crate::job::{repeated_prompts, start_after};
+use crate::job::{LoadJob, WorkloadPart, repeated_prompts, start_after};
 use crate::load::{self, LoadPlan, LoadTarget, RunFlow};
 use crate::metrics::{self, RaceTarget, RunPart, SummaryOptions, WindowRecorder, summarize};
 use crate::server::Server;
@@ -44,30 +46,58 @@ pub(super) struct LoadTest<'l> {
     pub(super) race: Option<&'l RaceTarget>,
 }
 
+/// One workload of a load test.
+struct WorkloadTest<'l> {
+    part: WorkloadPart<'l>,
+    plan: LoadPlan,
+}
+
 impl LoadTest<'_> {
-    /// Drives the load and reduces it to an outcome.
+    /// Drives the load of each workload in turn and reduces them to one outcome. The first one without a measurement ends
+    /// the test.
+    ///
+    /// # Errors
+    /// If a load cannot be driven.
+    pub(super) async fn run(&self, server: &mut Server, model: &str) -> Result<LaunchReport, TuneError> {
+        let (mut asked, mut joint) = (BTreeMap::new(), JointReport::default());
+        for part in self.run.job.parts_in_turn() {
+            // Sessions of an earlier workload with the same requests are in the server's cache.
+            let earlier = asked.entry(part.group).or_insert(0);
+            let report = self.run_part(server, model, part, earlier).await?;
+            let Some(name) = part.name else { return Ok(report) };
+            if let Some(failed) = joint.add(name, report) {
+                return Ok(failed);
+            }
+        }
+        Ok(joint.into_report(self.run.job))
+    }
+
+    /// Drives the load of one workload. `asked` is the number of sessions that the server has already served.
     ///
     /// A sample is void if the load generator was the bottleneck. It is disturbed if others used the engine's GPUs, or
     /// if the GPUs were slowed down. A flawed sample is repeated once with other prompts, if there are any. A second
     /// void sample is not used. A second disturbed sample is used, and stays marked as disturbed.
-    ///
-    /// # Errors
-    /// If the load cannot be driven.
-    pub(super) async fn run(&self, server: &mut Server, model: &str) -> Result<LaunchReport, TuneError> {
-        let job = self.run.job;
-        let workload = &*job.workload.source;
-        let mut plan = job.load.plan(job.seed);
-        let mut asked = start_after(&mut plan, workload, 0);
+    async fn run_part(
+        &self,
+        server: &mut Server,
+        model: &str,
+        part: WorkloadPart<'_>,
+        asked: &mut u64,
+    ) -> Result<LaunchReport, TuneError> {
+        let workload = &*part.workload.source;
+        let mut test = WorkloadTest { part, plan: part.load.plan(self.run.job.seed) };
+        *asked = start_after(&mut test.plan, workload, *asked);
         let (mut known, mut set_aside) = (Vec::new(), Vec::new());
         for again in 1.. {
-            let mut sample = self.sample(server, model, &plan, &mut known).await?;
+            let mut sample = self.sample(server, model, &test, &mut known).await?;
             let Some(FlawedSample { flaw, reasons }) = find_flaw(&sample.outcome) else {
                 sample.records.set_aside = set_aside;
                 return Ok(sample);
             };
-            asked = start_after(&mut plan, workload, asked);
             // Prompts in the server's cache would make the second sample incomparable.
-            let is_last = again == MAX_SAMPLES || repeated_prompts(&plan, workload).is_some();
+            let mut next = test.plan.clone();
+            let after = start_after(&mut next, workload, *asked);
+            let is_last = again == MAX_SAMPLES || repeated_prompts(&next, workload).is_some();
             let number = self.place.trial;
             match flaw {
                 SampleFlaw::ClientBound if is_last => {}
@@ -88,6 +118,7 @@ impl LoadTest<'_> {
                 let records = LaunchRecords { replies: None, set_aside, ..sample.records };
                 return Ok(LaunchReport::new(failed(FailureKind::ClientBound, reasons), records));
             }
+            (test.plan, *asked) = (next, after);
         }
         unreachable!("the loop ends by returning")
     }
@@ -97,15 +128,15 @@ impl LoadTest<'_> {
         &self,
         server: &mut Server,
         model: &str,
-        plan: &LoadPlan,
+        test: &WorkloadTest<'_>,
         known: &mut Vec<DeviceProcesses>,
     ) -> Result<LaunchReport, TuneError> {
         let (halt, halted) = watch::channel(false);
-        let job = self.run.job;
-        let target = self.target(server, model);
+        let WorkloadTest { part: WorkloadPart { workload, load, .. }, plan } = test;
+        let target = self.target(server, model, load);
         let telemetry = telemetry::ServerWatch::start(self.telemetry_scope(server, known));
         let seen = Arc::new(Mutex::new(LoadObservation::default()));
-        let follow = self.load_observer(&seen, telemetry.mark());
+        let follow = self.load_observer(&seen, telemetry.mark(), load);
         let run = tokio::select! {
             biased;
             status = server.wait_for_exit() => {
@@ -120,26 +151,26 @@ impl LoadTest<'_> {
                 let outcome = Outcome::Failed(alarm_failure(server, alarm, true).await);
                 return Ok(report(outcome, telemetry, None));
             }
-            run = load::drive(target, Arc::clone(&job.workload.source), plan.clone(), follow, halted) => run?,
+            run = load::drive(target, Arc::clone(&workload.source), plan.clone(), follow, halted) => run?,
         };
         let telemetry = telemetry.stop().await;
         known.clone_from(&telemetry.known);
         let LoadObservation { recorder, stop } =
             std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
         let options = SummaryOptions {
-            goodput: job.load.goodput.clone(),
+            goodput: load.goodput.clone(),
             // An early end aborts requests, and a window over the whole load would lack them.
-            window: if stop.is_some() { RunPart::Steady } else { job.load.window },
+            window: if stop.is_some() { RunPart::Steady } else { load.window },
             plan: Some(plan),
             recorder: Some(&recorder),
         };
         let mut measurement = summarize(&run, &options);
         if let (Some(stop), Some(window)) = (&stop, &mut measurement.window) {
             window.reason = format!("ended early: {stop}; {}", window.reason);
-            window.saved_s = job.load.saved_s(run.ended.duration_since(run.began), run.records.len());
+            window.saved_s = load.saved_s(run.ended.duration_since(run.began), run.records.len());
         }
         let tokens = measurement.total_output_tokens;
-        Ok(match metrics::outcome(measurement, &run, job.load.max_error_rate) {
+        Ok(match metrics::outcome(measurement, &run, load.max_error_rate) {
             Outcome::Measured(mut measurement) => {
                 // Clients and server are measured in the same part of the run: energy is divided by its tokens.
                 let part = LoadSpan::measured(run.began..run.ended, measurement.window.as_ref());
@@ -147,7 +178,7 @@ impl LoadTest<'_> {
                 measurement.server.clone_from(&record.summary);
                 measurement.disturbed.clone_from(&record.disturbed);
                 self.notice_absent(&measurement, &telemetry.notes);
-                let replies = Some(metrics::replies(&run, plan, &*job.workload.source));
+                let replies = Some(metrics::replies(&run, plan, &*workload.source));
                 report(Outcome::Measured(measurement), record, replies)
             }
             // The cause of a failure may have begun before the window.
@@ -155,10 +186,10 @@ impl LoadTest<'_> {
         })
     }
 
-    fn target(&self, server: &Server, model: &str) -> LoadTarget {
+    fn target(&self, server: &Server, model: &str, load: &LoadJob) -> LoadTarget {
         let job = self.run.job;
         let api_key = job.engine.api_key().map(|key| load::BearerKey(key.to_owned()));
-        let (api, dialect) = (job.load.api, job.engine.dialect);
+        let (api, dialect) = (load.api, job.engine.dialect);
         LoadTarget { api, dialect, api_key, own_server: true, ..LoadTarget::new(server.base_url(), model) }
     }
 
@@ -168,11 +199,12 @@ impl LoadTest<'_> {
         &self,
         seen: &Arc<Mutex<LoadObservation>>,
         mark: telemetry::WindowMark,
-    ) -> impl FnMut(load::LoadEvent<'_>) -> RunFlow + Send + 'static {
+        load: &LoadJob,
+    ) -> impl FnMut(load::LoadEvent<'_>) -> RunFlow + Send + use<> {
         let (observer, seen, pulse) =
             (Arc::clone(&self.run.observer), Arc::clone(seen), Arc::clone(&self.watchdog.reply_monitor));
         let (job, number) = (self.run.job, self.place.trial);
-        let mut watch = metrics::LoadWatch::new(job.load.watch_options(&job.objective, self.race.cloned()));
+        let mut watch = metrics::LoadWatch::new(load.watch_options(&job.objective, self.race.cloned()));
         let (mut done, mut of, mut rate) = (0, 0, load::OutputRate::default());
         move |event: load::LoadEvent<'_>| {
             let enter = |phase| observer(TunerEvent::Phase { number, phase });
@@ -217,6 +249,11 @@ impl LoadTest<'_> {
                 let text = format!("{name}, the objective or a constraint, cannot be measured: {notes}");
                 self.context.notice_once(text);
             }
+        }
+        let value = measurement.metric(&objective.metric).filter(|value| *value <= 0.0);
+        if let Some(value) = value.filter(|_| objective.joint.is_some()) {
+            let name = &objective.metric;
+            self.context.notice_once(format!("{name} is {value} on a workload, and its ratio needs a value above 0"));
         }
     }
 

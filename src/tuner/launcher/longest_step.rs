@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::config::Config;
+use crate::job::LoadJob;
 use crate::predict;
 use crate::stats::{median, to_f64};
 use crate::trial::Replies;
@@ -68,7 +69,9 @@ impl<'r> StepForecast<'r> {
     /// Estimates the longest step of a launch of this configuration: the longer of the twin's prediction and the
     /// estimate from measured launches.
     pub(super) fn longest_step(&self, config: &Config) -> StepEstimate {
-        let (longest, at_once) = (self.run.job.workload.source.longest(), self.requests_at_once());
+        let parts = self.run.job.parts();
+        let longest = parts.iter().map(|part| part.workload.source.longest()).max().unwrap_or(0);
+        let at_once = self.requests_at_once();
         let asked = self.run.with_engine_args(config);
         let budget = asked.get_i64("max-num-batched-tokens").and_then(|tokens| u64::try_from(tokens).ok());
         let calibration = Calibration::none();
@@ -79,9 +82,12 @@ impl<'r> StepForecast<'r> {
 
     /// Returns the most requests that are under way at once.
     fn requests_at_once(&self) -> u64 {
-        let plan = self.run.job.load.plan(self.run.job.seed);
-        let concurrency = plan.concurrency.and_then(|limit| u64::try_from(limit).ok());
-        concurrency.unwrap_or(u64::MAX).min(plan.requests.unwrap_or(u64::MAX))
+        let most = |load: &LoadJob| {
+            let [concurrency, requests] =
+                [load.concurrency, load.requests].map(|limit| limit.map_or(u64::MAX, u64::from));
+            concurrency.min(requests)
+        };
+        self.run.job.parts().iter().map(|part| most(part.load)).max().unwrap_or(u64::MAX)
     }
 }
 

@@ -5,6 +5,7 @@ mod command;
 mod devices;
 mod failure;
 mod gate;
+mod joint_report;
 mod load_test;
 mod longest_step;
 mod launches;

@@ -6,6 +6,7 @@ mod failed_starts;
 mod confirm;
 mod first_points;
 mod interference_trials;
+mod joint_values;
 mod judge;
 mod probe;
 mod propose;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use self::clock::RunClock;
 use self::failed_starts::{FailedStarts, MAX_FAILED_STARTS};
+use self::joint_values::JointValues;
 use self::launch_costs::LaunchCostHistory;
 use self::probe::Probe;
 pub(super) use self::slot_failures::FailureClass;
@@ -105,6 +107,8 @@ pub(super) struct Scheduler<'r> {
     plan: Option<BudgetPlan>,
     /// Every proposal, in the order of their numbers.
     history: Vec<PastTrial>,
+    /// The values of the launches on several workloads.
+    joint_values: JointValues,
     /// Priors from the twin and from earlier studies.
     priors: Vec<SamplerPrior>,
     /// Costs of the study's launches; `None` for the simulated engine, and if the twin cannot simulate this engine's
@@ -166,6 +170,7 @@ impl<'r> Scheduler<'r> {
         for trial in &launches {
             clock.learn(trial);
         }
+        let joint_values = JointValues::of(&job.objective, &launches);
         let (history, waiting) = propose::read(proposed, outcomes, &job.objective);
         let best = run.store.best(study, job.objective.goal, 1).await?.pop();
         let best_key = best.as_ref().map(|best| best.first.trial.proposal.config.key());
@@ -197,6 +202,7 @@ impl<'r> Scheduler<'r> {
             settled_winner: None,
             plan: None,
             history,
+            joint_values,
             priors,
             launch_costs: spent,
             noticed: BTreeSet::new(),
@@ -432,15 +438,17 @@ impl<'r> Scheduler<'r> {
     async fn record(&mut self, ended: EndedTrial) -> Result<ScoredTrial, TuneError> {
         let EndedTrial { trial, records, .. } = ended;
         let (run, goal) = (self.run, self.run.job.objective.goal);
-        let score = run.job.objective.score(&trial.outcome);
-        Box::pin(self.journal.append(&trial, score, &records)).await?;
+        let objective = &run.job.objective;
+        let (score, rescored) = self.joint_values.score(objective, &trial, &self.history);
+        Box::pin(self.journal.append(&trial, score, &records, &rescored)).await?;
+        joint_values::replace(&mut self.history, &rescored);
         // The outcome is read back from the database, so that the history equals that of a resumed run.
         let stored = run.store.trial(&self.run.study, trial.proposal.number).await?;
         if let (Some(stored), Some(known)) = (stored, self.history.get_mut(trial.proposal.number as usize)) {
             if let Some(spent) = &mut self.launch_costs {
                 spent.add(&stored.trial, run.store.startup(&self.run.study, trial.proposal.number).await?);
             }
-            *known = past_trial(&run.job.objective, stored.trial);
+            *known = past_trial(objective, stored.trial, stored.score);
         }
         self.clock.learn_now(&trial);
         if trial.log.is_some() {

@@ -390,7 +390,7 @@ impl Scheduler<'_> {
         if let Some(stored) = self.run.store.trial(&self.run.study, number).await?
             && let Some(past) = self.history.get_mut(number as usize)
         {
-            *past = crate::job::past_trial(&self.run.job.objective, stored.trial);
+            *past = crate::job::past_trial(&self.run.job.objective, stored.trial, stored.score);
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ pub(super) fn read(
 ) -> (Vec<PastTrial>, VecDeque<PendingTrial>) {
     let mut outcomes: BTreeMap<_, _> = outcomes
         .into_iter()
-        .map(|scored| (scored.trial.proposal.number, past_trial(objective, scored.trial)))
+        .map(|scored| (scored.trial.proposal.number, past_trial(objective, scored.trial, scored.score)))
         .collect();
     let (mut history, mut open) = (Vec::new(), VecDeque::new());
     for row in proposed {

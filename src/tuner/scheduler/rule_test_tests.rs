@@ -263,7 +263,7 @@ async fn an_earlier_start_that_failed_as_the_rule_predicts_spares_the_test() {
     let earlier = StudyRun { study, ..bench.study_run().await };
     let context = RunContext::new(&earlier, false, TrialContext::default());
     let (score, records) = (bench.job.objective.score(&trial.outcome), LaunchRecords::default());
-    Journal::new(&earlier, &context).append(&trial, score, &records).await.unwrap();
+    Journal::new(&earlier, &context).append(&trial, score, &records, &[]).await.unwrap();
     assert_eq!(run(&bench, right).await, StudyEnding::TrialsSpent);
     assert_eq!(tested(&bench).await, []);
     assert!(launches(&bench).await.iter().all(|(_, config)| !is_on_one(config)));

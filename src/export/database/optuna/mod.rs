@@ -58,7 +58,7 @@ fn study_rows(study: &StudyContent<'_>) -> Vec<TableRows> {
     directions.push([STUDY.into(), 0.into(), if is_maximized { "MAXIMIZE" } else { "MINIMIZE" }.into()]);
     let columns = &["study_id", "key", "value_json"];
     let mut system = TableRows::new("study_system_attributes", columns);
-    let names = json!([clean(study.report.metric())]);
+    let names = json!([clean(&study.report.value_name())]);
     system.push([STUDY.into(), "study:metric_names".into(), names.to_string().into()]);
     for (key, value) in note::attributes(study) {
         system.push([STUDY.into(), key.into(), value.to_string().into()]);
