@@ -41,6 +41,8 @@ struct FinishedStudy {
 struct Sums {
     right: u32,
     regret: f64,
+    /// The seeds of wrong winners, with their distance from the best as a share; 1 for an infeasible one.
+    wrong: Vec<(u64, f64)>,
     search_s: f64,
     all_s: f64,
     clock_s: f64,
@@ -61,7 +63,7 @@ async fn run(job: &Job) -> Result<FinishedStudy, Failure> {
     let judgement = store.judgement(&study).await?;
     let leaders = store.leading_configurations(&study, job.objective.goal, judgement.as_ref(), 1).await?;
     let decision = store.decision(&study).await?;
-    let winner = decision.filter(|decision| decision.is_settled).map(|decision| decision.winner);
+    let winner = decision.map(|decision| decision.winner);
     let winner = winner.or_else(|| leaders.first().map(|best| best.first.trial.proposal.config.key()));
     Ok(FinishedStudy { trials: store.trials(&study).await?, winner })
 }
@@ -103,12 +105,15 @@ fn is_lost(scored: &ScoredTrial) -> bool {
     window.is_some_and(|window| window.reason.contains("the best so far"))
 }
 
-fn add(sums: &mut Sums, study: &FinishedStudy, truth: &BTreeMap<String, f64>, goal: Goal) {
+fn add(sums: &mut Sums, study: &FinishedStudy, truth: &BTreeMap<String, f64>, goal: Goal, seed: u64) {
     let best = truth.values().copied().reduce(if goal == Goal::Maximize { f64::max } else { f64::min });
     let found = study.winner.as_ref().and_then(|key| truth.get(key)).zip(best);
     let off = found.map_or(1.0, |(value, best)| regret(*value, best, goal));
     sums.right += u32::from(off <= MAX_REGRET);
     sums.regret += off;
+    if off > MAX_REGRET {
+        sums.wrong.push((seed, off));
+    }
     for scored in &study.trials {
         sums.all_s += load_s(scored);
         sums.clock_s += scored.trial.elapsed_s;
@@ -153,7 +158,7 @@ async fn main() -> Result<(), Failure> {
                 let mut job = Job::read(Path::new(&file))?;
                 job.reseed(seed)?;
                 job.load.race = race;
-                add(sums, &run(&job).await?, &truth, goal);
+                add(sums, &run(&job).await?, &truth, goal, seed);
             }
         }
         let percent = |part: u32, all: u32| 100.0 * f64::from(part) / f64::from(all.max(1));
@@ -164,6 +169,9 @@ async fn main() -> Result<(), Failure> {
                 sums.right,
                 100.0 * sums.regret / to_f64(seeds)
             );
+            for (seed, off) in &sums.wrong {
+                println!("    seed {seed}: {:.1} % behind the best", 100.0 * off);
+            }
         }
         println!(
             "  measuring time with racing: {:.0} % in the search, {:.0} % with baselines and confirmation; whole clock {:.0} %",

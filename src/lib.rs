@@ -7,6 +7,7 @@
 // the host and its GPUs, and `private_files` creates files.
 pub mod stats;
 mod expression;
+mod guard;
 pub mod config;
 pub mod document;
 pub mod facts;

@@ -82,6 +82,7 @@ impl ShowCommand {
         let placement = store.placement(&study, self.trial).await?;
         let incidents = store.incidents(&study, Some(self.trial)).await?;
         let telemetry = store.telemetry(&study, self.trial).await?;
+        let answers = store.answers(&study, self.trial).await?;
         let context = store.context_of(&study, self.trial).await?;
         match self.format {
             OutputFormat::Table => {
@@ -91,7 +92,8 @@ impl ShowCommand {
                 let placement_text = placement.as_ref().map(report::placement_text).unwrap_or_default();
                 let context = context.as_ref().map(report::context_text).unwrap_or_default();
                 let trial = report::show_text(&study, &scored);
-                print(&format!("{trial}{context}{placement_text}{incidents}{start}{telemetry_text}"))
+                let replies = answers.as_ref().map(report::answers_text).unwrap_or_default();
+                print(&format!("{trial}{context}{placement_text}{incidents}{start}{telemetry_text}{replies}"))
             }
             OutputFormat::Json => {
                 let mut json = report::trial_json(&study, &scored);
@@ -99,6 +101,7 @@ impl ShowCommand {
                 json["startup"] = serde_json::to_value(&startup).unwrap_or_default();
                 json["placement"] = serde_json::to_value(&placement).unwrap_or_default();
                 json["telemetry"] = telemetry.as_ref().map_or(Json::Null, report::telemetry_json);
+                json["answers"] = serde_json::to_value(&answers).unwrap_or_default();
                 json["incidents"] = incidents.iter().map(report::incident_json).collect();
                 print_json(&json)
             }

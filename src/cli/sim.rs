@@ -47,6 +47,11 @@ Simulation:
                               deviation of its logarithm (0)
   --sim-drift-hours H         time after which the drift's autocorrelation is
                               1/e, in simulated hours (2)
+  --sim-greedy-noise P        share of the replies to the guard's prompts that
+                              diverge by chance, as by other batches (0)
+  --sim-lossy FLAG=VALUE:SHARE
+                              share of these replies that change if the
+                              configuration has this value, repeatable
   --sim-frontend none|vllm    delay of vLLM's API server for each request and
                               token, one after the other (vllm)
   --sim-schedule FILE         write one JSON line per step, with the due and

@@ -25,7 +25,7 @@ use crate::report::{CardCommands, card_text, incidents_line};
 use crate::sampler::{self, KnownOutcome, PastTrial, Suggestion};
 use crate::store::{Store, Study, database_path};
 use crate::study_report::{FurthestPhase, NoWinner, StudyCost, StudyReport};
-use crate::trial::redact;
+use crate::trial::{draft_bias, redact};
 use crate::tuner::{
     RuleVerdicts, Slots, StopRequest, StudyEnding, TuneError, Tuner, estimate, preflight_setup, read_priors,
 };
@@ -213,6 +213,9 @@ fn note_conditions(progress: &ProgressLine, job: &Job, installed: &ExecutionEnvi
         progress.note(&format!("the workload's file: left out {} {}", left_out.rows, left_out.reason));
     }
     for warning in job.repetition_warnings() {
+        progress.note(&format!("the workload: {warning}"));
+    }
+    if let Some(warning) = draft_bias(&job.definition(), None) {
         progress.note(&format!("the workload: {warning}"));
     }
     if installed.assumed {

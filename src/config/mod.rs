@@ -91,6 +91,17 @@ impl Config {
         self.0.iter().filter(|(name, value)| other.get(name) != Some(value)).cloned().collect()
     }
 
+    /// Returns this configuration with one flag as in `other`, which may lack it.
+    #[must_use]
+    pub fn with_flag_of(&self, other: &Self, name: &str) -> Self {
+        let mut config = self.clone();
+        match other.get(name) {
+            Some(value) => config.set(name, value.clone()),
+            None => config.remove(name),
+        }
+        config
+    }
+
     /// Removes a flag, so that the engine's default applies.
     pub fn remove(&mut self, name: &str) {
         self.0.retain(|(known, _)| known != name);

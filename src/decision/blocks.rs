@@ -37,11 +37,13 @@ impl<'a> StudyBlocks<'a> {
             let launch = BlockLaunch { config: &trial.config_key, score: score(trial, goal) };
             if trial.origin == Origin::Confirmation {
                 blocks.add_to_confirmation(trial.number, launch);
+            } else if trial.origin == Origin::Ablation {
+                // Its pairs are blocks of their own (`ablation`).
             } else if let Some(first) = before.filter(|first| first.config_key == trial.config_key) {
                 blocks.repeats.push(vec![BlockLaunch { config: &first.config_key, score: score(first, goal) }, launch]);
             }
             blocks.is_search_last |= trial.origin.is_search_trial() || trial.origin == Origin::Start;
-            before = (trial.origin != Origin::Confirmation).then_some(trial);
+            before = (!matches!(trial.origin, Origin::Confirmation | Origin::Ablation)).then_some(trial);
         }
         blocks
     }

@@ -39,14 +39,14 @@ pub enum ConfirmationStep<'a> {
 
 /// The rounds of one confirmation, split at the end of the selection.
 #[derive(Clone, Copy)]
-struct ConfirmationRounds<'r, 'a> {
+pub(super) struct ConfirmationRounds<'r, 'a> {
     all: &'r [LaunchBlock<'a>],
     selection: usize,
 }
 
 impl<'r, 'a> ConfirmationRounds<'r, 'a> {
     /// Returns the rounds that give the interval: those after the selection.
-    fn effective(self) -> &'r [LaunchBlock<'a>] {
+    pub(super) fn effective(self) -> &'r [LaunchBlock<'a>] {
         self.all.get(self.selection..).unwrap_or_default()
     }
 
@@ -91,7 +91,7 @@ impl<'a> Confirmation<'a> {
         self.decide_rounds(&blocks, blocks.present_rounds())
     }
 
-    fn split<'r>(&self, rounds: &'r [LaunchBlock<'a>]) -> ConfirmationRounds<'r, 'a> {
+    pub(super) fn split<'r>(&self, rounds: &'r [LaunchBlock<'a>]) -> ConfirmationRounds<'r, 'a> {
         ConfirmationRounds { all: rounds, selection: self.plan.selection_rounds as usize }
     }
 
@@ -231,18 +231,19 @@ impl<'a> Confirmation<'a> {
             launches: u32::try_from(rounds.launches()).unwrap_or(u32::MAX),
             rounds: u32::try_from(rounds.all.len()).unwrap_or(u32::MAX),
             is_settled: has_rounds && is_settled,
+            ablation: None,
         })
     }
 
     /// Returns the configurations that keep the limits, the best mean first.
-    fn feasible(&self) -> Vec<&'a str> {
+    pub(super) fn feasible(&self) -> Vec<&'a str> {
         let first = |number: u32| self.launches.iter().find(|trial| trial.number == number);
         let ranked = rank(self.launches, self.goal).into_iter();
         ranked.filter_map(|value| first(value.first)).map(|trial| trial.config_key.as_str()).collect()
     }
 
     /// Returns the probability that an interval of the present look misses the truth.
-    fn level(&self, rounds: ConfirmationRounds<'_, 'a>, leader: &str) -> f64 {
+    pub(super) fn level(&self, rounds: ConfirmationRounds<'_, 'a>, leader: &str) -> f64 {
         let of_leader = |round: &&LaunchBlock<'_>| round.iter().any(|launch| launch.config == leader);
         let looks = rounds.effective().iter().filter(of_leader).count();
         let looks = u32::try_from(looks).unwrap_or(u32::MAX).max(1);
@@ -317,7 +318,7 @@ fn noise_of(blocks: &[LaunchBlock<'_>]) -> MeasuredNoise {
 }
 
 /// Returns the interval of a difference that misses the truth with the probability `level`.
-fn interval(difference: FittedDifference, noise: MeasuredNoise, level: f64) -> GainInterval {
+pub(super) fn interval(difference: FittedDifference, noise: MeasuredNoise, level: f64) -> GainInterval {
     let half = noise.between_launches.map(|deviation| {
         student::two_sided_quantile(level, to_f64(noise.freedom)) * deviation * difference.unit_variance.sqrt()
     });

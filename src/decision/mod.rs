@@ -16,15 +16,20 @@
 //! by the same launches would make it too good. The interval is computed after each round, so its level is corrected for
 //! repeated looks (`boundary`).
 
+mod ablation;
 mod blocks;
 mod boundary;
 mod confirmation;
 mod least_squares;
 mod plan;
+mod reduced;
 #[cfg(test)]
 mod simulation_tests;
+mod standing;
 mod verdict;
 
+pub use ablation::{Ablation, AblationPlan, AblationResult, AblationStep, ChangedFlag, FlagEffect, FlagFinding};
 pub use confirmation::{Confirmation, ConfirmationStep, confirmation_begin, launch_noise};
 pub use plan::ConfirmationPlan;
+pub(crate) use standing::standing_decision;
 pub use verdict::{Decision, GainInterval, MeasuredNoise, Verdict, VerdictKind};

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::AblationResult;
+
 /// The confidence of every reported interval.
 pub(super) const CONFIDENCE: f64 = 0.98;
 
@@ -68,6 +70,10 @@ pub struct Decision {
     pub rounds: u32,
     /// Whether the verdict is final: more launches are not needed.
     pub is_settled: bool,
+    /// The findings about the winner's flags. `None` unless the winner is better than the defaults, and before the verdict
+    /// is final.
+    #[serde(default)]
+    pub ablation: Option<AblationResult>,
 }
 
 impl VerdictKind {

@@ -49,7 +49,7 @@ impl MetricsPage {
 }
 
 /// Quantities that the tuner reads from a metrics page.
-pub const QUANTITIES: [&str; 12] = [
+pub const QUANTITIES: [&str; 16] = [
     "requests_running",
     "requests_waiting",
     "requests_swapped",
@@ -61,6 +61,10 @@ pub const QUANTITIES: [&str; 12] = [
     "prompt_tokens",
     "generation_tokens",
     "engine_steps",
+    "drafts",
+    "draft_tokens",
+    "accepted_draft_tokens",
+    "mean_acceptance_length",
     "requests_finished",
 ];
 

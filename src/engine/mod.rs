@@ -239,6 +239,11 @@ pub trait Engine: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Returns the flags that may change the output of the model, such as number formats. Empty if they are not known.
+    fn lossy_flags(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Returns the simulation of this engine by the twin. Without it there are no predictions and no priors.
     fn twin(&self) -> Option<&'static dyn TwinModel> {
         None

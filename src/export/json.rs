@@ -1,7 +1,7 @@
 //! Exports a trial as one JSON object.
 
 use super::{ExportError, ExportedTrial, Exporter};
-use crate::report::{deployment_json, mean_metrics};
+use crate::report::{add_flags, deployment_json, mean_metrics};
 use crate::store::RankedConfiguration;
 use crate::study_report::Gain;
 use crate::trial::json_for_terminal;
@@ -27,7 +27,7 @@ impl Exporter for JsonExporter {
         let gain = ranked.map(|ranked| winner.report.gain(ranked));
         let gain_over_deployment = ranked.map(|ranked| winner.report.gain_over_deployment(ranked));
         // `metrics` are of the exported trial alone, `mean_metrics` of all its configuration's measurements.
-        let object = serde_json::json!({
+        let mut object = serde_json::json!({
             "study": winner.report.study.name,
             "trial": trial.proposal.number,
             "engine_version": trial.engine_version,
@@ -56,6 +56,9 @@ impl Exporter for JsonExporter {
             "deployment_status": winner.report.deployment_status.as_ref().map(deployment_json),
             "evidence": winner.evidence(),
         });
+        if let Some(ranked) = ranked {
+            add_flags(&mut object, winner.report, ranked);
+        }
         Ok(format!("{}\n", json_for_terminal(&format!("{object:#}"))))
     }
 }

@@ -19,9 +19,9 @@ use std::path::Path;
 use crate::engine::Engine;
 use crate::facts::{EngineVersion, TrialContext, parse_reported_release};
 use crate::import::GpuMemoryUse;
-use crate::report::{deployment_gain_text, deployment_text, expectation, gain_text, value_text};
+use crate::report::{deployment_gain_text, deployment_text, expectation, flag_lines, gain_text, value_text};
 use crate::store::{RankedConfiguration, ScoredTrial};
-use crate::study_report::{ConfigurationResults, StudyReport};
+use crate::study_report::{ConfigurationResults, GuardFindings, StudyReport};
 use crate::trial::{LaunchCommand, LaunchWords, REDACTED, without_controls};
 
 use container::ContainerError;
@@ -164,6 +164,11 @@ impl ExportedTrial<'_> {
             format!("engine version {}", trial.engine_version.as_deref().unwrap_or("unknown")),
         ];
         lines.extend(self.evidence());
+        let is_winner =
+            |number| self.report.winner().is_some_and(|place| place.results.ranked.trials.contains(&number));
+        if is_winner(trial.proposal.number) {
+            lines.extend(self.report.guard.as_ref().and_then(GuardFindings::warning));
+        }
         lines
     }
 
@@ -256,6 +261,7 @@ impl ExportedTrial<'_> {
             lines.push(text);
             lines.push(deployment_gain_text(self.report.gain_over_deployment(ranked)));
         }
+        lines.extend(flag_lines(self.report, ranked));
         lines
     }
 }

@@ -15,6 +15,9 @@ pub struct StudyBudget {
     /// The number of confirmation rounds. Each round measures the winner, the engine's defaults and today's deployment
     /// again. They are the last of `trials`, and end early once the verdict is final.
     pub confirm: Option<u32>,
+    /// The number of launches that find the flags of the winner without an effect. Launches that the confirmation does
+    /// not need are added.
+    pub ablation: Option<u32>,
     /// The number of search trials after which the defaults are measured again; 0 never measures them again.
     pub repeat_baseline: u32,
     /// The condition for an early end of the search, for samplers that report an expected gain.
@@ -41,6 +44,7 @@ impl Default for StudyBudget {
             trials: None,
             time: None,
             confirm: None,
+            ablation: None,
             repeat_baseline: DEFAULT_REPEAT_BASELINE,
             stop_rule: StopRule::default(),
         }
@@ -77,6 +81,20 @@ impl StudyBudget {
         (rounds.max(1 + u32::from(has_second)) * per_round).min(MAX_CONFIRMATION)
     }
 
+    /// Returns the number of launches of the ablation, in a study of `launches` launches in all. `None`: the number of
+    /// launches is not limited and not known yet.
+    #[must_use]
+    pub fn ablation_launches(&self, launches: Option<u32>) -> u32 {
+        if self.confirm == Some(0) {
+            return 0;
+        }
+        match (self.ablation, launches) {
+            (Some(own), Some(launches)) => own.min(launches / 2),
+            (Some(own), None) => own,
+            (None, _) => 0,
+        }
+    }
+
     /// Returns the number of launches of the defaults that are due after `searched` search trials, in a study of
     /// `launches` launches in all.
     #[must_use]
@@ -94,6 +112,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<StudyBudget, DocumentError> 
         trials: section.optional("trials")?,
         time: section.optional("time")?,
         confirm: section.optional("confirm")?,
+        ablation: section.optional("ablation")?,
         repeat_baseline: section.optional_or("repeat_baseline", DEFAULT_REPEAT_BASELINE)?,
         stop_rule: read_stop_rule(section)?,
     };
@@ -162,6 +181,17 @@ mod tests {
         assert_eq!(budget.confirmation_launches(None, 2), 40);
         let none = StudyBudget { confirm: Some(0), ..budget };
         assert_eq!(none.confirmation_launches(Some(60), 2), 0);
+    }
+
+    #[test]
+    fn an_ablation_takes_the_requested_launches_and_at_most_half() {
+        let budget = StudyBudget::default();
+        assert_eq!(budget.ablation_launches(Some(500)), 0, "none by default");
+        let own = |ablation, confirm| StudyBudget { ablation: Some(ablation), confirm, ..budget };
+        assert_eq!(own(30, None).ablation_launches(Some(100)), 30);
+        assert_eq!(own(30, None).ablation_launches(Some(40)), 20);
+        assert_eq!(own(30, Some(0)).ablation_launches(Some(100)), 0, "nothing is confirmed");
+        assert_eq!(own(0, None).ablation_launches(None), 0);
     }
 
     #[test]

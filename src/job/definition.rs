@@ -65,6 +65,9 @@ impl Job {
         if let Some(adapter) = &self.model.adapter {
             definition["adapter"] = adapter.as_str().into();
         }
+        if let Some(guard) = self.guard.definition() {
+            definition["guard"] = guard;
+        }
         if let Some(slots) = &self.slots {
             definition["slots"] = slots.definition();
         }

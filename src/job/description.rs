@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{EngineJob, Job, LoadJob, ModelJob, SpaceJob, StudyBudget, WorkloadJob};
+use super::{EngineJob, GuardJob, Job, LoadJob, ModelJob, SpaceJob, StudyBudget, WorkloadJob};
 use crate::engines::default_engine;
 use crate::facts::{Device, EngineVersion, ModelShape};
 use crate::load::Dialect;
@@ -62,6 +62,7 @@ impl Job {
             retry_after: Duration::from_secs(10),
         };
         Ok(Self {
+            guard: GuardJob::off(),
             file: PathBuf::new(),
             name: "described".to_owned(),
             seed,

@@ -35,7 +35,13 @@ fn known_outcome(objective: &Objective, outcome: &Outcome, value: Option<f64>, p
 #[must_use]
 pub fn past_trial(objective: &Objective, trial: Trial, score: Score) -> PastTrial {
     let cost = (!matches!(trial.outcome, Outcome::Rejected(_))).then_some(trial.elapsed_s);
-    let known = known_outcome(objective, &trial.outcome, score.value(), trial.probe);
+    // The guard's violation belongs to no limit of the objective. Samplers learn it as a property of the configuration.
+    let of_limits = objective.score_of(&trial.outcome, score.value());
+    let known = if of_limits.is_feasible() && !score.is_feasible() {
+        KnownOutcome::Failed
+    } else {
+        known_outcome(objective, &trial.outcome, score.value(), trial.probe)
+    };
     PastTrial { outcome: known, cost, ..PastTrial::pending(trial.proposal) }
 }
 

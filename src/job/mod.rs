@@ -7,6 +7,7 @@ mod description;
 mod device;
 mod engine;
 mod first_point;
+mod guard;
 mod installed;
 mod known_outcome;
 mod load;
@@ -44,6 +45,7 @@ pub use definition::differences;
 pub use description::JobDescription;
 pub use engine::EngineJob;
 pub use first_point::FirstPoint;
+pub use guard::GuardJob;
 pub use known_outcome::past_trial;
 pub use load::{LoadJob, repeated_prompts, repetition_warning, start_after};
 pub use model::ModelJob;
@@ -84,6 +86,8 @@ pub struct Job {
     pub deployment: Option<FirstPoint>,
     /// Further first points of the search, in their order.
     pub starts: Vec<FirstPoint>,
+    /// The guard for flags that may change the output.
+    pub guard: GuardJob,
 }
 
 impl std::fmt::Debug for dyn Sampler {
@@ -131,6 +135,8 @@ impl Job {
         let deployment = root
             .optional_section("deployment", |section| FirstPoint::read(section, Origin::Deployment, &engine, &space))?;
         let starts = root.sections("start", |section| FirstPoint::read(section, Origin::Start, &engine, &space))?;
+        let varied = guard::varied_flags(&space, deployment.iter().chain(&starts));
+        let guard = GuardJob::read(root, &engine, &varied, &objective)?;
         Ok(Self {
             file: file.to_owned(),
             name,
@@ -148,6 +154,7 @@ impl Job {
             slots,
             deployment,
             starts,
+            guard,
         })
     }
 

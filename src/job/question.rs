@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::search::JobSearch;
 use super::{Job, defaults};
-use crate::config::Config;
+use crate::config::{Config, Value};
 use crate::cost::LaunchCostData;
 use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use crate::memory::LearnedMemory;
@@ -152,6 +152,19 @@ impl SamplerQuestion {
     #[must_use]
     pub fn judge(&self) -> Option<Judgement> {
         self.ask(|ask| self.sampler.judge(ask))
+    }
+
+    /// Returns the expected value of the objective for each configuration. `None` for one that the sampler's model cannot
+    /// place, and from samplers without a model.
+    #[must_use]
+    pub fn expect(&self, configs: &[Config]) -> Vec<Option<f64>> {
+        self.ask(|ask| self.sampler.expect(ask, configs))
+    }
+
+    /// Returns the value of a flag that the engine uses if it is not set. `None` if it is not known.
+    #[must_use]
+    pub fn default_value(&self, flag: &str) -> Option<&Value> {
+        self.defaults.get(flag)
     }
 
     /// Returns the influence of each parameter according to the measurements so far; `None` if it cannot be estimated.

@@ -87,6 +87,21 @@ impl Study {
     }
 }
 
+/// Returns a study for each kind of parameter.
+fn parameter_studies() -> Vec<Study> {
+    let parameter = "when = { block-size = [16] }\nhelp = 'a'\nlow = 1\nhigh = 9";
+    let of_kind = |kind| {
+        let own = if kind == "categorical" { "choices = [1, 2]" } else { "" };
+        let range = if ["int", "float"].contains(&kind) { parameter } else { "" };
+        let text = format!(
+            "[space.parameters.block-size]\nkind = 'categorical'\nchoices = [16]\n[space.parameters.NAME]\n\
+             kind = '{kind}'\n{own}\n{range}"
+        );
+        Study::of_parameter(text.leak())
+    };
+    ["int", "float", "bool", "categorical"].map(of_kind).to_vec()
+}
+
 /// Returns the tables in the order of the document.
 fn tables() -> Vec<KeyTable> {
     let one = |title, path, study| KeyTable { title, path, studies: vec![study], beside: None };
@@ -98,16 +113,7 @@ fn tables() -> Vec<KeyTable> {
         studies: vec![Study::of_workload(study)],
         beside: Some("`[workload]`"),
     };
-    let parameter = "when = { block-size = [16] }\nhelp = 'a'\nlow = 1\nhigh = 9";
-    let parameters = ["int", "float", "bool", "categorical"].map(|kind| {
-        let own = if kind == "categorical" { "choices = [1, 2]" } else { "" };
-        let range = if ["int", "float"].contains(&kind) { parameter } else { "" };
-        let text = format!(
-            "[space.parameters.block-size]\nkind = 'categorical'\nchoices = [16]\n[space.parameters.NAME]\n\
-             kind = '{kind}'\n{own}\n{range}"
-        );
-        Study::of_parameter(text.leak())
-    });
+    let parameters = parameter_studies();
     vec![
         one("`[study]`", "study", plain),
         one("`[engine]`", "engine", plain),
@@ -125,7 +131,7 @@ fn tables() -> Vec<KeyTable> {
         KeyTable {
             title: "`[space.parameters.NAME]`",
             path: "space.parameters.NAME",
-            studies: parameters.to_vec(),
+            studies: parameters.clone(),
             beside: None,
         },
         one("`[space.parameters.NAME.when]`", "space.parameters.NAME.when", parameters[0]),
@@ -186,6 +192,7 @@ fn tables() -> Vec<KeyTable> {
         ),
         one("`[budget]`", "budget", plain),
         one("`[slots]`", "slots", Study { end: "[slots]", ..plain }),
+        one("`[guard]`", "guard", Study { end: "[guard]", ..plain }),
         one("`[deployment]`", "deployment", Study { end: "[deployment]\nsource = 'a'\nflags = {}", ..plain }),
         one("`[[start]]`", "start", Study { end: "[[start]]\nsource = 'a'\nflags = {}", ..plain }),
     ]

@@ -111,6 +111,11 @@ impl WorkloadJob {
         outputs.iter().sum::<f64>() / count
     }
 
+    /// Returns a value that is equal for workloads with common prompts: the data files, or the definition without them.
+    pub(super) fn prompt_source(&self) -> Json {
+        if self.files.is_empty() { self.definition() } else { json!(self.files) }
+    }
+
     /// Returns the part that decides which requests are sent; see [`Job::definition`](super::Job::definition).
     pub(super) fn definition(&self) -> Json {
         let mut definition = workload_definition(&self.spec, &mut self.files.iter());

@@ -16,7 +16,7 @@ pub struct NamedWorkload {
     pub weight: f64,
     pub workload: WorkloadJob,
     pub load: LoadJob,
-    /// Equal for entries with the same requests: they differ in their loads only. Counts from 0.
+    /// Equal for entries with the same requests, or with prompts of the same files. Counts from 0.
     pub group: u64,
 }
 
@@ -70,19 +70,20 @@ pub(super) fn read(
         return Err(root.error("workload", "[[workload]] needs at least two entries", Some(hint)));
     }
     set_groups(&mut entries);
-    for entry in &mut entries {
+    // Those of the first group were built with this seed.
+    for entry in entries.iter_mut().filter(|entry| entry.group > 0) {
         entry.reseed(seed).map_err(|error| root.error("workload", error.to_string(), None))?;
     }
     Ok(entries)
 }
 
-/// Numbers the entries by their requests.
+/// Numbers the entries by the source of their requests.
 fn set_groups(entries: &mut [NamedWorkload]) {
     let mut known = Vec::new();
     for entry in entries {
-        let definition = entry.workload.definition();
-        let index = known.iter().position(|other| *other == definition).unwrap_or_else(|| {
-            known.push(definition);
+        let source = entry.workload.prompt_source();
+        let index = known.iter().position(|other| *other == source).unwrap_or_else(|| {
+            known.push(source);
             known.len() - 1
         });
         entry.group = index as u64;
@@ -218,6 +219,21 @@ mod tests {
         let mut again = study(&entries(&[CHATS, &high, DOCUMENTS]), "", "").unwrap();
         again.reseed(9).unwrap();
         assert_eq!(again.parts()[2].workload.surroundings.seed, 10);
+    }
+
+    #[test]
+    fn entries_of_one_file_take_different_prompts_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("prompts.jsonl");
+        let lines: Vec<_> = (0..40).map(|line| format!("{{\"prompt\": [{line}, 7]}}")).collect();
+        std::fs::write(&file, lines.join("\n")).unwrap();
+        let entry = |name: &str, output_len: u32| {
+            format!("name = '{name}'\nkind = 'jsonl'\npath = '{}'\noutput_len = {output_len}\n", file.display())
+        };
+        let job = study(&[entry("short", 2), entry("long", 8)], "", "").unwrap();
+        let mut first: Vec<_> = job.plans_in_turn().iter().map(|(_, plan)| plan.first).collect();
+        first.sort_unstable();
+        assert_eq!((first, job.repetition_warnings()), (vec![0, 8], Vec::new()));
     }
 
     #[test]

@@ -47,7 +47,8 @@ pub struct PriorBelief {
 /// number of requests is limited, so that a run is computed quickly. `question` contains job, load, release, device and
 /// calibration; its configuration is not used. `allowed` is the sampler's: configurations that it refuses are left out.
 ///
-/// `aim` is that of the study's objective: one target, and its constraints in their order.
+/// `aim` is that of the study's objective: one target, and its constraints in their order. Without a known acceptance rate
+/// of drafts, those of [`context_prior`] are assumed.
 #[must_use]
 pub fn job_prior(
     question: &TwinQuestion<'_>,
@@ -64,16 +65,13 @@ pub fn job_prior(
     let twin = question.job.engine.engine.twin();
     let names = space.parameters.iter().map(|parameter| parameter.name.clone());
     let ignored: Vec<String> = names.filter(|name| !twin.is_some_and(|twin| twin.has_effect(name))).collect();
-    let mut notes = ignored_note(&ignored);
-    if question.acceptance.is_none() && space.parameters.iter().any(|parameter| parameter.name == "speculative-config")
-    {
-        notes.push(
-            "the twin predicts without speculative decoding: the acceptance rate of drafts is unknown".to_owned(),
-        );
-    }
+    let notes = ignored_note(&ignored);
     let load = twin_predictor::shortened(question.load, &question.job.workload, 1);
     let question = TwinQuestion { load: &load, ..question.clone() };
-    let mut view = TwinPredictor::new(question, ForecastSpan::Own, wanted, |config: &Config| (config.clone(), false));
+    let speculates = |config: &Config| parameter_reader::acceptance(config).is_some();
+    let read = |config: &Config| (config.clone(), speculates(config));
+    let view = TwinPredictor::new(question, ForecastSpan::Own, wanted, read);
+    let mut view = view.with_acceptance(parameter_reader::acceptance);
     let first = vec![space.fixed.clone()];
     let points = explore(space, aim, allowed, seed, first, &ignored, &mut |configs| view.predict_batch(configs));
     finish(&view, points, notes)

@@ -155,7 +155,13 @@ fn speculation(method: &str, drafts: i64) -> Option<String> {
 
 /// Returns the assumed acceptance rate of a configuration's drafts, or `None` without drafts.
 pub(super) fn acceptance(flags: &Config) -> Option<f64> {
-    let config: serde_json::Value = serde_json::from_str(flags.get_str("speculative-config")?).ok()?;
-    let by_prompt = config["method"].as_str().is_some_and(|method| method.contains("ngram") || method == "suffix");
+    let config = flags.get_str("speculative-config").filter(|config| *config != "None");
+    let config: Option<serde_json::Value> = config.and_then(|config| serde_json::from_str(config).ok());
+    let short = flags.get_str("spec-method").filter(|method| *method != "None");
+    if config.is_none() && short.is_none() {
+        return None;
+    }
+    let method = short.or_else(|| config.as_ref()?["method"].as_str());
+    let by_prompt = method.is_some_and(|method| method.contains("ngram") || method == "suffix");
     Some(if by_prompt { NGRAM } else { TRAINED })
 }

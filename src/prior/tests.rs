@@ -246,6 +246,8 @@ fn replicas_fill_the_devices_and_drafts_come_together_from_two_parameters() {
     assert_eq!(flags.get_str("speculative-config"), Some(r#"{"method":"ngram","num_speculative_tokens":2}"#));
     assert!(speculates && flags.get("data-parallel-size").is_none());
     assert_eq!(parameter_reader::acceptance(&flags), Some(0.4));
+    let short = |method: &str| parameter_reader::acceptance(&Config::new().with("spec-method", method));
+    assert_eq!((short("suffix"), short("eagle3"), short("None")), (Some(0.4), Some(0.7), None));
     // FlashAttention takes multiples of 16.
     let (flags, _) = reader.read(&Config::new().with("block_size", 8_i64));
     assert_eq!(flags.get_i64("block-size"), None, "it is no parameter of the space");

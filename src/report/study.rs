@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::{Value as Json, json};
 
 use super::configuration_results::{deployment_gain_text, deployment_text, gain_text, order_text, value_text};
+use super::guard::{guard_json, guard_lines};
 use super::json::{deployment_json, judgement_json, ranked_json, standing_json};
 use super::table::best_table;
 use super::terminal::short_duration;
+use super::winning_flags::{add_flags, flag_lines};
 use super::workloads::{add_workloads, workload_lines};
 use crate::store::{EarlyEnds, Incident, RuleDisagreement, RuleTest, RuleVerdict};
 use crate::study_report::{RankReason, RankingPlace, StudyReport};
@@ -41,9 +43,12 @@ pub(crate) fn best_json(report: &StudyReport) -> Json {
     json["gain"] = gain.factor().into();
     json["gain_significant"] = gain.is_significant().into();
     json["verdict"] = json!(report.verdict(&winner.results.ranked));
+    add_flags(&mut json, report, &winner.results.ranked);
     json["noise"] = json!(report.noise);
     json["noise"]["within_launch"] = report.noise_within_launch.into();
     json["early_ends"] = json!({"loads": report.early_ends.loads, "saved_s": report.early_ends.saved_s});
+    json["guard"] = report.guard.as_ref().map_or(Json::Null, guard_json);
+    json["draft_bias"] = report.draft_bias().into();
     json["judgement"] = report.judgement.as_ref().map_or(Json::Null, judgement_json);
     json["ranking"] = report.ranking.iter().map(|place| standing_json(study, place)).collect();
     json["baseline"] = report.baseline.as_ref().map_or(Json::Null, |ranked| ranked_json(study, ranked));
@@ -120,6 +125,9 @@ fn gain_lines(report: &StudyReport) -> Vec<String> {
     if report.deployment_status.is_some() {
         lines.push(deployment_gain_text(report.gain_over_deployment(&winner.results.ranked)));
     }
+    lines.extend(flag_lines(report, &winner.results.ranked));
+    lines.extend(report.draft_bias().map(|warning| format!("warning: {warning}")));
+    lines.extend(report.guard.iter().flat_map(guard_lines));
     lines.extend(noise_text(report));
     if let Some(remaining) = report.judgement.as_ref().and_then(|judgement| judgement.remaining) {
         lines.push(remaining_gain_text(remaining));

@@ -43,6 +43,10 @@ const TEXT_LINES: &[LineMetrics] = &[
         ],
     ),
     (
+        "speculation",
+        &[("draft_acceptance_rate", "accepted"), ("mean_acceptance_length", "tokens of a sequence and step")],
+    ),
+    (
         "server processes",
         &[
             ("server_cpu_s", "cpu"),

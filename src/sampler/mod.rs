@@ -25,6 +25,7 @@ pub use judgement::{Judgement, Pick};
 pub(crate) use modelled::is_modelled;
 pub use sobol::point as sobol_point;
 
+use crate::config::Config;
 use crate::trial::Origin;
 
 /// A method that proposes configurations. Some methods also assess the measurements (`judge`) and the parameters
@@ -48,6 +49,12 @@ pub trait Sampler: Sync {
     /// measurements.
     fn judge(&self, _ask: &SamplerAsk<'_>) -> Option<Judgement> {
         None
+    }
+
+    /// Returns the expected value of the first objective for each configuration, in the unit of the user. `None` for one
+    /// that the model cannot place, and from samplers without a model.
+    fn expect(&self, _ask: &SamplerAsk<'_>, configs: &[Config]) -> Vec<Option<f64>> {
+        vec![None; configs.len()]
     }
 
     /// Returns the importance of each parameter by the measurements so far. `None` if the sampler has no model of the

@@ -15,6 +15,7 @@ mod pending_stop;
 mod resource_holder;
 mod pipe;
 mod port;
+mod post;
 mod process;
 mod processes;
 mod ready;

@@ -198,7 +198,7 @@ impl Server {
     }
 
     /// Returns a client that sends the server's key with each request.
-    fn client(&self) -> reqwest::Result<reqwest::Client> {
+    pub(super) fn client(&self) -> reqwest::Result<reqwest::Client> {
         client(self.api_key.as_ref())
     }
 
@@ -380,7 +380,7 @@ async fn get_json(client: &reqwest::Client, url: &str) -> Result<Option<Json>, S
 ///
 /// # Errors
 /// If the body is larger than `LARGEST_BODY`.
-async fn json_of(response: reqwest::Response) -> Result<Option<Json>, String> {
+pub(super) async fn json_of(response: reqwest::Response) -> Result<Option<Json>, String> {
     let url = response.url().clone();
     match text_of(response).await {
         Ok(text) => Ok(serde_json::from_str(&text).ok()),

@@ -29,6 +29,7 @@ const BUILT_IN: &[(&str, &str)] = files![
     "search_spaces/vllm/moe.toml",
     "search_spaces/vllm/multi-gpu-0.8.toml",
     "search_spaces/vllm/multi-gpu.toml",
+    "search_spaces/vllm/speculative-0.32.toml",
     "search_spaces/vllm/speculative.toml",
     "search_spaces/vllm/v0-full.toml",
     "search_spaces/vllm/v0-multi-gpu.toml",

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Store, StoreError, Study, json};
-use crate::decision::{ConfirmationPlan, Decision};
+use crate::decision::{AblationPlan, ConfirmationPlan, Decision, standing_decision};
 
 /// A confirmation with its decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -11,6 +11,9 @@ pub struct StoredDecision {
     /// The number of the confirmation's first trial.
     pub began_at: u32,
     pub plan: ConfirmationPlan,
+    /// `None` unless the confirmed winner is better than the defaults.
+    #[serde(default)]
+    pub ablation: Option<AblationPlan>,
     /// `None` until a launch of the confirmation was measured.
     pub decision: Option<Decision>,
 }
@@ -36,11 +39,10 @@ impl Store {
         Ok(texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect())
     }
 
-    /// Returns the decision that counts: the last settled one, else the last one. `None` before a confirmation.
+    /// Returns the decision that counts (`decision::standing_decision`). `None` before a confirmation.
     pub async fn decision(&self, study: &Study) -> Result<Option<Decision>, StoreError> {
-        let decisions: Vec<_> =
-            self.confirmations(study).await?.into_iter().filter_map(|stored| stored.decision).collect();
-        let settled = decisions.iter().rev().find(|decision| decision.is_settled);
-        Ok(settled.or(decisions.last()).cloned())
+        let confirmations = self.confirmations(study).await?;
+        let decisions: Vec<_> = confirmations.into_iter().filter_map(|stored| stored.decision).collect();
+        Ok(standing_decision(&decisions).cloned())
     }
 }

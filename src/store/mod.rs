@@ -1,5 +1,6 @@
 //! Studies and trials in one `SQLite` file. Other programs may read it at any time.
 
+mod answers;
 mod check;
 mod context;
 mod decision;

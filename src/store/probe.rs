@@ -43,6 +43,7 @@ impl Store {
                 "DELETE FROM telemetry WHERE study_id = ? AND number = ?",
                 "DELETE FROM startups WHERE study_id = ? AND number = ?",
                 "DELETE FROM replies WHERE study_id = ? AND number = ?",
+                "DELETE FROM answers WHERE study_id = ? AND number = ?",
             ] {
                 let query = sqlx::query(query).bind(study).bind(incident.number);
                 query.execute(&mut *transaction).await.map_err(|error| self.error(error))?;
@@ -74,6 +75,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use crate::facts::Host;
+    use crate::guard::{CheckedReplies, GreedyReplies};
     use crate::objective::{Goal, Score};
     use crate::store::{Incident, Store, TrialRecord};
     use crate::trial::{
@@ -113,6 +115,7 @@ mod tests {
         let failed = Trial::example(0, "auto", Outcome::Failed(failure.clone()));
         let flawed = SetAsideMeasurement { flaw: SampleFlaw::ClientBound, measurement: Measurement::default() };
         let records = LaunchRecords {
+            answers: Some(CheckedReplies { replies: GreedyReplies::default(), is_reference: true, comparison: None }),
             set_aside: vec![flawed],
             telemetry: Some(ServerTelemetry::default()),
             startup: Some(Startup::default()),
@@ -122,7 +125,7 @@ mod tests {
         store.append_record(study.id, record).await.unwrap();
         let incident = Incident { number: 0, attempt: 1, at: crate::store::now(), failure, log: None, paused: true };
         store.withdraw(study.id, &[incident]).await.unwrap();
-        for table in ["measurements", "telemetry", "startups", "replies"] {
+        for table in ["measurements", "telemetry", "startups", "replies", "answers"] {
             let count: i64 =
                 sqlx::query_scalar(sqlx::AssertSqlSafe(format!("SELECT count(*) FROM {table} WHERE number = 0")))
                     .fetch_one(&store.pool)

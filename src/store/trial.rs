@@ -2,6 +2,7 @@
 
 use sqlx::SqliteConnection;
 
+use super::answers::write_answers;
 use super::context::write_trial_context;
 use super::measurement::write_measurements;
 use super::replies::write_replies;
@@ -42,7 +43,7 @@ impl<'a> TrialRecord<'a> {
     #[must_use]
     pub fn new(trial: &'a Trial, score: Score) -> Self {
         static NO_RECORDS: LaunchRecords =
-            LaunchRecords { startup: None, telemetry: None, replies: None, set_aside: Vec::new() };
+            LaunchRecords { startup: None, telemetry: None, replies: None, answers: None, set_aside: Vec::new() };
         Self { trial, score, context: None, start: None, records: &NO_RECORDS, rescored: &[] }
     }
 }
@@ -107,6 +108,9 @@ pub(super) async fn write_record(
     }
     if let Some(replies) = &records.replies {
         write_replies(connection, study, number, replies).await?;
+    }
+    if let Some(answers) = &records.answers {
+        write_answers(connection, study, number, answers).await?;
     }
     // Only a trial without an outcome gets one, together with its measurements.
     if write_outcome(connection, study, trial, score).await? {

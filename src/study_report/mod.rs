@@ -6,6 +6,7 @@ mod configuration_results;
 mod cost;
 mod deployment;
 mod gain;
+mod guard;
 mod listing;
 mod nearest;
 mod no_winner;
@@ -14,12 +15,13 @@ mod pareto;
 mod question;
 mod workloads;
 
-use crate::decision::{Decision, MeasuredNoise, Verdict, launch_noise};
+use crate::decision::{AblationResult, Decision, MeasuredNoise, Verdict, launch_noise};
 use crate::objective::{Constraint, Goal, Objective};
 use crate::store::{
     EarlyEnds, ExpectedConfiguration, Incident, LeaderOrder, RankedConfiguration, RuleDisagreement, RuleTest, Store,
     StoreError, StoredJudgement, Study, StudyCounts,
 };
+use crate::trial::draft_bias;
 
 pub(crate) use comparison::{ComparedMetric, ComparedSide, ConfigurationComparison, Significance};
 pub(crate) use configuration_results::{ConfigurationResults, MetricSpread};
@@ -28,6 +30,7 @@ pub(crate) use cost::StudyCost;
 pub(crate) use cost::StudyGpus;
 pub(crate) use deployment::{DeploymentOutcome, DeploymentStatus};
 pub(crate) use gain::{Gain, GainDoubt, GainRange};
+pub(crate) use guard::GuardFindings;
 pub(crate) use listing::{ListError, ListOptions, TrialCell, TrialColumn, TrialList};
 pub(crate) use nearest::{ExceededLimit, NearestConfiguration};
 pub(crate) use no_winner::{FurthestPhase, NoWinner};
@@ -79,6 +82,8 @@ pub(crate) struct StudyReport {
     pub rule_tests: Vec<RuleTest>,
     /// The results on each workload, if the study has several.
     pub workloads: Option<WorkloadResults>,
+    /// The guard's findings. `None` if no launch has replies to its prompts.
+    pub guard: Option<GuardFindings>,
 }
 
 impl StudyReport {
@@ -122,6 +127,7 @@ impl StudyReport {
         let (deployment_status, deployment) = deployment::read_deployment(store, &study).await?;
         let winner = ranking.first().map(|place| &place.results.ranked);
         let workloads = WorkloadResults::read(store, &study, objective.as_ref(), winner).await?;
+        let guard = GuardFindings::read(store, &study, winner).await?;
         let noise = launch_noise(&store.launched_within(&study, &[]).await?, goal);
         let report = Self {
             noise: decision.as_ref().map_or(noise, |decision| decision.noise),
@@ -143,6 +149,7 @@ impl StudyReport {
             decision,
             noise_within_launch: None,
             workloads,
+            guard,
         };
         Ok(Self { noise_within_launch: report.read_noise_within_launch(), ..report })
     }
@@ -160,6 +167,13 @@ impl StudyReport {
     #[must_use]
     pub(crate) fn winner(&self) -> Option<&RankingPlace> {
         self.ranking.first()
+    }
+
+    /// Returns a warning if the load flatters the drafts of the best configuration.
+    #[must_use]
+    pub(crate) fn draft_bias(&self) -> Option<String> {
+        let config = &self.winner()?.results.ranked.first.trial.proposal.config;
+        draft_bias(&self.study.definition, Some(config))
     }
 
     /// Returns the name of the objective's values.
@@ -180,6 +194,13 @@ impl StudyReport {
     pub(crate) fn verdict(&self, ranked: &RankedConfiguration) -> Option<Verdict> {
         let decision = self.decision.as_ref()?;
         (decision.winner == ranked.first.trial.proposal.config.key()).then_some(decision.verdict)
+    }
+
+    /// Returns the findings about the flags of a configuration; `None` unless it is the confirmed winner.
+    #[must_use]
+    pub(crate) fn ablation(&self, ranked: &RankedConfiguration) -> Option<&AblationResult> {
+        self.verdict(ranked)?;
+        self.decision.as_ref()?.ablation.as_ref()
     }
 
     /// Returns the gain of a configuration over today's deployment. It is unknown if the deployment was not measured.
@@ -230,6 +251,7 @@ impl StudyReport {
             differences: Vec::new(),
             rule_tests: Vec::new(),
             workloads: None,
+            guard: None,
         }
     }
 }

@@ -92,6 +92,11 @@ const SOURCES: &[SeriesSource] = &[
     ),
     // The count of the histogram of tokens per step.
     sum("engine_steps", &["vllm:iteration_tokens_total_count"]),
+    // A draft is the proposal of one step for one sequence, of several draft tokens.
+    sum("drafts", &["vllm:spec_decode_num_drafts_total"]),
+    sum("draft_tokens", &["vllm:spec_decode_num_draft_tokens_total"]),
+    sum("accepted_draft_tokens", &["vllm:spec_decode_num_accepted_tokens_total"]),
+    mean("mean_acceptance_length", &["sglang:spec_accept_length"]),
     sum("requests_finished", &["vllm:request_success_total", "sglang:num_requests_total", "tgi_request_success"]),
 ];
 

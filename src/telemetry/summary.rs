@@ -31,6 +31,15 @@ pub(crate) fn summarize(telemetry: &Telemetry, window: &LoadSpan, output_tokens:
         _ => mean(&server.within("prefix_cache_hit_rate", window)),
     };
     summary.add("prefix_cache_hit_rate", rate);
+    let accepted = server.increase("accepted_draft_tokens", window);
+    let drafted = server.increase("draft_tokens", window);
+    summary
+        .add("draft_acceptance_rate", accepted.zip(drafted).and_then(|(accepted, drafted)| share(accepted, drafted)));
+    let drafts = server.increase("drafts", window).filter(|drafts| *drafts > 0.0);
+    // Each step of a sequence yields one token of the model and the accepted ones of its draft.
+    let length = accepted.zip(drafts).map(|(accepted, drafts)| 1.0 + accepted / drafts);
+    let reported = || mean(&server.within("mean_acceptance_length", window)).filter(|length| *length >= 1.0);
+    summary.add("mean_acceptance_length", length.or_else(reported));
 
     summary.add("server_cpu_s", telemetry.process.increase("cpu_s", window));
     summary.add("server_rss_gib_max", max(telemetry.process.within("rss_gib", window)));
@@ -127,6 +136,9 @@ mod tests {
                     ("generation_tokens", 50.0 * n),
                     ("requests_finished", n),
                     ("engine_steps", 40.0 * n),
+                    ("drafts", 10.0 * n),
+                    ("draft_tokens", 40.0 * n),
+                    ("accepted_draft_tokens", 15.0 * n),
                 ],
             );
             telemetry.process.push(now, &vec![("cpu_s", 1.5 * n), ("rss_gib", gauge(3.0))]);
@@ -175,6 +187,8 @@ mod tests {
             ("server_generation_tokens", 300.0),
             ("server_requests_finished", 6.0),
             ("engine_steps", 240.0),
+            ("draft_acceptance_rate", 0.375),
+            ("mean_acceptance_length", 2.5),
             ("server_cpu_s", 9.0),
             ("server_rss_gib_max", 3.0),
             ("server_pss_gib", 2.5),

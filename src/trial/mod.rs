@@ -1,6 +1,7 @@
 //! Trials: a configuration, its launch and its outcome.
 
 mod control;
+mod draft_bias;
 mod launch;
 mod measurement;
 mod outcome;
@@ -15,8 +16,10 @@ use std::path::PathBuf;
 
 #[cfg(test)]
 use crate::config::Config;
+use crate::guard::CheckedReplies;
 
 pub use control::{for_terminal, is_control, json_for_terminal, without_controls};
+pub use draft_bias::draft_bias;
 pub use launch::{CommandLine, CommandParts, LaunchCommand, LaunchWords};
 pub use measurement::{
     ClientReport, Distribution, Interval, MeasuredWindow, Measurement, MetricDirection, Speeds, WorkloadMeasurement,
@@ -58,6 +61,8 @@ pub struct LaunchRecords {
     pub telemetry: Option<ServerTelemetry>,
     /// Times of the requests, if they were measured.
     pub replies: Option<Replies>,
+    /// Greedy replies to the bundled prompts, if the guard requested them.
+    pub answers: Option<CheckedReplies>,
     /// Measurements that the score does not use, in the order of measuring.
     pub set_aside: Vec<SetAsideMeasurement>,
 }

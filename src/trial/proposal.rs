@@ -30,6 +30,8 @@ pub enum Origin {
     Start,
     /// The winner, the defaults or the deployment, measured again at the end of a study.
     Confirmation,
+    /// The winner with some of its flags put back, or with all of them beside it.
+    Ablation,
     /// The defaults on all slots at once. They show how much trials slow each other down.
     Interference,
     /// A configuration that worked before, launched after failures in a row. It shows whether the environment still
@@ -57,6 +59,7 @@ impl Origin {
             Self::Deployment => "deployment",
             Self::Start => "start",
             Self::Confirmation => "confirmation",
+            Self::Ablation => "ablation",
             Self::Interference => "interference",
             Self::Probe => "probe",
             Self::RuleTest => "rule_test",
@@ -77,6 +80,7 @@ impl Origin {
             Self::Deployment,
             Self::Start,
             Self::Confirmation,
+            Self::Ablation,
             Self::Interference,
             Self::Probe,
             Self::RuleTest,
@@ -116,7 +120,15 @@ impl Origin {
     /// Returns whether the trial must run alone, because other trials are compared with it.
     #[must_use]
     pub fn runs_alone(&self) -> bool {
-        matches!(self, Self::Baseline | Self::BaselineRepeat | Self::Deployment | Self::Confirmation | Self::RuleTest)
+        matches!(
+            self,
+            Self::Baseline
+                | Self::BaselineRepeat
+                | Self::Deployment
+                | Self::Confirmation
+                | Self::Ablation
+                | Self::RuleTest
+        )
     }
 }
 
@@ -152,6 +164,7 @@ mod tests {
             "deployment",
             "start",
             "confirmation",
+            "ablation",
             "interference",
             "probe",
             "rule_test",
@@ -175,6 +188,7 @@ mod tests {
                 "deployment",
                 "start",
                 "confirmation",
+                "ablation",
                 "interference",
                 "probe",
                 "rule_test",
@@ -185,11 +199,21 @@ mod tests {
         assert_eq!(names(Origin::is_search_trial), ["auto", "caller"]);
         assert_eq!(names(|origin| !origin.counts_against_budget()), ["interference", "probe", "import"]);
         assert_eq!(names(|origin| !origin.is_ranked()), ["interference", "earlier context"]);
-        let blamed = ["baseline", "baseline_repeat", "deployment", "start", "confirmation", "auto", "caller", "import"];
+        let blamed = [
+            "baseline",
+            "baseline_repeat",
+            "deployment",
+            "start",
+            "confirmation",
+            "ablation",
+            "auto",
+            "caller",
+            "import",
+        ];
         assert_eq!(names(Origin::blames_configuration), blamed);
         assert_eq!(
             names(Origin::runs_alone),
-            ["baseline", "baseline_repeat", "deployment", "confirmation", "rule_test"]
+            ["baseline", "baseline_repeat", "deployment", "confirmation", "ablation", "rule_test"]
         );
     }
 }

@@ -45,6 +45,8 @@ names! {
     "server_generation_tokens", "tokens", Maximize;
     "server_requests_finished", "requests", Maximize;
     "engine_steps", "count", Minimize;
+    "draft_acceptance_rate", "share", Maximize;
+    "mean_acceptance_length", "tokens", Maximize;
     "server_cpu_s", "s", Minimize;
     "server_rss_gib_max", "GiB", Minimize;
     "server_pss_gib", "GiB", Minimize;

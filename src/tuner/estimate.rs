@@ -117,7 +117,8 @@ pub async fn estimate(
     // the baselines again.
     let search = job.search(installed.version, installed.device, installed.host);
     let first_points = search.first_points();
-    let confirmation = job.budget.confirmation_launches(job.budget.trials, search.launches_per_round());
+    let confirmation = job.budget.confirmation_launches(job.budget.trials, search.launches_per_round())
+        + job.budget.ablation_launches(job.budget.trials);
     let repeats = job.budget.baseline_launches(job.budget.trials, 0) - 1;
     let most = configurations.map(|count| u32::try_from(count + 1 + first_points.len()).unwrap_or(u32::MAX));
     let most = most.map(|count| count.saturating_add(confirmation + repeats));

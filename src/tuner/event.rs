@@ -151,6 +151,8 @@ pub struct BudgetPlan {
     pub baseline_repeats: u32,
     /// The largest number of launches of the confirmation at the end.
     pub confirmations: u32,
+    /// Launches of the ablation after it. Those that the confirmation does not need are added.
+    pub ablations: u32,
     /// Whether the confirmation has rounds with the baselines. A small budget measures only the winner again.
     pub has_rounds: bool,
     /// Whether the confirmation also measures today's deployment.
@@ -160,7 +162,7 @@ pub struct BudgetPlan {
     pub remaining_time: Option<Duration>,
     /// The expected duration of a launch; `None` if neither earlier trials nor the twin give one.
     pub launch: Option<Duration>,
-    /// The time that is kept for the confirmation.
+    /// The time that is kept for the confirmation and the ablation.
     pub reserve: Duration,
 }
 

@@ -26,6 +26,8 @@ mod steps;
 mod time;
 mod watchdog;
 #[cfg(test)]
+mod ablation_tests;
+#[cfg(test)]
 mod workload_tests;
 
 use std::path::PathBuf;

@@ -27,8 +27,10 @@ const CONFIDENCE: f64 = 0.8;
 pub(super) async fn race_target(run: &StudyRun<'_>, origin: &Origin) -> Result<Option<RaceTarget>, TuneError> {
     let (job, objective) = (run.job, &run.job.objective);
     let can_lose = matches!(origin, Origin::Sampler(_) | Origin::Start | Origin::Caller);
-    let is_reference =
-        matches!(origin, Origin::Baseline | Origin::BaselineRepeat | Origin::Deployment | Origin::Confirmation);
+    let is_reference = matches!(
+        origin,
+        Origin::Baseline | Origin::BaselineRepeat | Origin::Deployment | Origin::Confirmation | Origin::Ablation
+    );
     if !(can_lose || is_reference) || !job.load.race || !RaceTarget::is_raced(&objective.metric, &job.load.arrival) {
         return Ok(None);
     }

@@ -12,6 +12,7 @@ use crate::job::{Job, JobSearch};
 use crate::memory::{LearnedMemory, MemoryPrediction};
 use crate::rule::{Finding, SpaceRemoval, list_unchecked};
 use crate::store::{Store, database_path};
+use crate::trial::draft_bias;
 use crate::tuner::{PlannedRuleTest, RuleVerdicts, Slots, StudyEstimate, estimate, read_learned_memory};
 
 /// The results of `check` for one study. They are obtained without a launch.
@@ -74,6 +75,7 @@ pub(super) async fn check(
     let preflight = engine::ask(&job, &installed, findings, &removal, global).await?;
     let unchecked = list_unchecked(&search.space, &search.facts);
     let mut warnings = job.repetition_warnings();
+    warnings.extend(draft_bias(&job.definition(), None));
     warnings.extend(installed.gpu_notices.iter().cloned());
     let rule_tests = verdicts.planned(&now, &removal);
     let checked = CheckedStudy {

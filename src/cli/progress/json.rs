@@ -19,6 +19,7 @@ pub(super) fn event_json(event: &TunerEvent, verbose: bool) -> Option<Json> {
             "trials": plan.trials,
             "baseline_repeats": plan.baseline_repeats,
             "confirmations": plan.confirmations,
+            "ablations": plan.ablations,
             "confirms_deployment": plan.confirms_deployment,
             "time_s": plan.time.map(|time| time.as_secs_f64()),
             "left_s": plan.remaining_time.map(|left| left.as_secs_f64()),

@@ -128,6 +128,7 @@ fn a_budget_of_time_moves_the_bar_as_well() {
         trials: None,
         baseline_repeats: 0,
         confirmations: 2,
+        ablations: 0,
         has_rounds: true,
         confirms_deployment: false,
         time: hour,

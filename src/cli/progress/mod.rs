@@ -303,7 +303,11 @@ impl ProgressLine {
         if !self.verbose && !matches!(origin, Origin::Probe | Origin::RuleTest) {
             return None;
         }
-        let again = if *origin == Origin::Confirmation { " again, to confirm," } else { "" };
+        let again = match origin {
+            Origin::Confirmation => " again, to confirm,",
+            Origin::Ablation => " to find needless flags,",
+            _ => "",
+        };
         let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
         Some(format!("trial {number}: launching{again} {}{why}", config.without(&self.fixed)))
     }
@@ -359,6 +363,10 @@ fn plan_line(plan: &BudgetPlan) -> String {
         count if !plan.has_rounds => format!("the last {count} launches measure the best again{reserved}"),
         count => format!("up to {count} launches at the end measure {confirmed} again{reserved}"),
     };
+    let ablation = match plan.ablations {
+        0 => String::new(),
+        count => format!("; then up to {count} find flags without an effect"),
+    };
     let repeats = match plan.baseline_repeats {
         0 => String::new(),
         1 => "1 launch repeats the defaults; ".to_owned(),
@@ -367,7 +375,7 @@ fn plan_line(plan: &BudgetPlan) -> String {
     let left =
         plan.remaining_time.filter(|left| Some(*left) != plan.time && plan.time > Some(*left + Duration::from_secs(1)));
     let left = left.map(|left| format!(" ({} left)", coarse(left))).unwrap_or_default();
-    format!("plan: {}{left}; {repeats}{confirmation}{launch}", budget.join(" or "))
+    format!("plan: {}{left}; {repeats}{confirmation}{ablation}{launch}", budget.join(" or "))
 }
 
 /// Describes the measured interference, and the number of trials that run at a time from then on.

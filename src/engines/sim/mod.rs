@@ -99,6 +99,10 @@ impl Engine for SimEngine {
         VllmEngine.passes_config_file(command)
     }
 
+    fn lossy_flags(&self) -> &'static [&'static str] {
+        VllmEngine.lossy_flags()
+    }
+
     fn rules(&self) -> Option<&'static dyn EngineRules> {
         VllmEngine.rules()
     }

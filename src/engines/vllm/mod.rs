@@ -69,6 +69,24 @@ static STARTS: ServerStarts = ServerStarts {
     images: &["vllm-openai", "vllm-cpu", "vllm-rocm", "vllm-tpu", "vllm-xpu"],
 };
 
+/// Flags that may change the replies: number formats, the kernels of the attention, and speculation, which is exact only
+/// up to rounding. Parameters of search spaces that set a part of such a flag are among them.
+const LOSSY_FLAGS: [&str; 13] = [
+    "attention-backend",
+    "calculate-kv-scales",
+    "dtype",
+    "kv-cache-dtype",
+    "num-speculative-tokens",
+    "quantization",
+    "spec-method",
+    "spec-model",
+    "spec-tokens",
+    "speculative-config",
+    "speculative-disable-by-batch-size",
+    "speculative-model",
+    "quantization-param-path",
+];
+
 /// Wrappers that run the engine on this machine and in the same environment.
 const TRANSPARENT: [&str; 6] = ["chrt", "ionice", "nice", "numactl", "stdbuf", "taskset"];
 
@@ -112,6 +130,10 @@ impl Engine for VllmEngine {
 
     fn server_starts(&self) -> Option<&'static ServerStarts> {
         Some(&STARTS)
+    }
+
+    fn lossy_flags(&self) -> &'static [&'static str] {
+        &LOSSY_FLAGS
     }
 
     fn recipes(&self) -> Option<&'static RecipeFormat> {

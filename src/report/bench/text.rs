@@ -17,10 +17,12 @@ const BLOCK_WIDTH: usize = 50;
 const INTERVAL_METRICS: [&str; 4] = ["output_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms"];
 
 /// Metrics of the server that are shown, with their labels.
-const SERVER_METRICS: [(&str, &str); 7] = [
+const SERVER_METRICS: [(&str, &str); 9] = [
     ("kv_cache_usage_max", "KV cache at most"),
     ("preemptions", "preemptions"),
     ("prefix_cache_hit_rate", "prefix cache hits"),
+    ("draft_acceptance_rate", "accepted draft tokens"),
+    ("mean_acceptance_length", "acceptance length"),
     ("host_cpu_share_mean", "host CPU"),
     ("gpu_utilization_mean", "GPU"),
     ("gpu_power_w_mean", "power"),

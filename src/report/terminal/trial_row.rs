@@ -166,6 +166,7 @@ impl TrialRows {
         let name = self.configuration_name(proposal);
         let prefix = match proposal.origin {
             Origin::Confirmation | Origin::BaselineRepeat => "again: ",
+            Origin::Ablation => "fewer flags: ",
             Origin::Probe => "probe: ",
             Origin::Interference => "neighbours: ",
             Origin::RuleTest => "rule test: ",

@@ -11,6 +11,7 @@ use super::models::{Models, PRIOR_LIMIT_ERROR, PRIOR_VALUE_ERROR, PointOutlook};
 use super::prior_surrogates::PriorSurrogates;
 use super::remaining_gain::{self, RemainingGain};
 use super::table::HistoryTable;
+use crate::config::Config;
 use crate::sampler::{Judgement, KnownOutcome, Pick, SamplerAsk};
 use crate::stats::to_f64;
 use crate::surrogate::{Encoding, PosteriorBelief, front};
@@ -25,15 +26,9 @@ const MIN_USEFUL_CORRELATION: f64 = 0.3;
 
 pub(super) fn judge(ask: &SamplerAsk<'_>) -> Option<Judgement> {
     let encoding = Encoding::new(ask.space, ask.defaults);
-    // Pending trials have no measurement.
-    let table = HistoryTable { pending: Vec::new(), ..HistoryTable::of(ask, &encoding) };
-    if table.measured.is_empty() {
-        return None;
-    }
+    let table = measured_table(ask, &encoding)?;
     let opinions = PriorSurrogates::all(ask, &encoding);
-    let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
-    let ended = ask.history.iter().filter(|past| !matches!(past.outcome, KnownOutcome::Pending)).count();
-    rng.set_stream(u64::MAX - ended as u64);
+    let mut rng = rng_of(ask);
     let mut models = fit_model_sets(&mut rng, &encoding, &table, &opinions);
     let modelled = models[0].objectives.len();
     models.retain(|models| models.objectives.len() == modelled);
@@ -47,6 +42,35 @@ pub(super) fn judge(ask: &SamplerAsk<'_>) -> Option<Judgement> {
     };
     let RemainingGain { remaining, next_gain } = remaining_gain::of(ask, &encoding, &table, &models, best, &mut rng);
     Some(Judgement { pick, ranking, front: Vec::new(), remaining_gain: remaining, next_gain, notes })
+}
+
+/// Returns the expected value of the first objective for each configuration.
+pub(super) fn expect(ask: &SamplerAsk<'_>, configs: &[Config]) -> Vec<Option<f64>> {
+    let encoding = Encoding::new(ask.space, ask.defaults);
+    let Some(table) = measured_table(ask, &encoding) else { return vec![None; configs.len()] };
+    let opinions = PriorSurrogates::all(ask, &encoding);
+    let mut models = fit_model_sets(&mut rng_of(ask), &encoding, &table, &opinions);
+    let modelled = models[0].objectives.len();
+    models.retain(|models| models.objectives.len() == modelled);
+    let expected = |config: &Config| {
+        let (beliefs, _) = average_posterior(&models, &encoding.point(config)?);
+        models[0].objectives.first().filter(|model| model.index == 0)?;
+        Some(table.units.objectives[0].value(beliefs.first()?.mean))
+    };
+    configs.iter().map(expected).collect()
+}
+
+/// Returns the measured trials. Pending ones have no measurement. `None` if there are none.
+fn measured_table(ask: &SamplerAsk<'_>, encoding: &Encoding<'_>) -> Option<HistoryTable> {
+    let table = HistoryTable { pending: Vec::new(), ..HistoryTable::of(ask, encoding) };
+    (!table.measured.is_empty()).then_some(table)
+}
+
+fn rng_of(ask: &SamplerAsk<'_>) -> ChaCha8Rng {
+    let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
+    let ended = ask.history.iter().filter(|past| !matches!(past.outcome, KnownOutcome::Pending)).count();
+    rng.set_stream(u64::MAX - ended as u64);
+    rng
 }
 
 /// A configuration in the ranking.

@@ -42,6 +42,7 @@ use self::prior_surrogates::PriorSurrogates;
 use self::search::PointSearch;
 use self::table::HistoryTable;
 use super::{Explanation, Judgement, Sampler, SamplerAsk, Suggestion};
+use crate::config::Config;
 use crate::stats::normal;
 use crate::surrogate::Encoding;
 
@@ -147,6 +148,10 @@ impl Sampler for Auto {
 
     fn judge(&self, ask: &SamplerAsk<'_>) -> Option<Judgement> {
         judge::judge(ask)
+    }
+
+    fn expect(&self, ask: &SamplerAsk<'_>, configs: &[Config]) -> Vec<Option<f64>> {
+        judge::expect(ask, configs)
     }
 }
 

@@ -104,6 +104,10 @@ impl Measurement {
         "p10_output_speed", "p5_output_speed", "p1_output_speed", "cached_prompt_tokens", "max_output_tokens_per_s",
         "max_concurrent_requests");
 
+    /// The metric of the guard, among the values of the server: the agreement of greedy replies with the baseline's, as a
+    /// share of the baseline's own agreement, 0 to 1.
+    pub const GREEDY_AGREEMENT: &str = "greedy_agreement";
+
     /// Returns the seconds of the planned load that an early end saved, summed over several workloads. `None` for a load
     /// that went to its end.
     #[must_use]
@@ -163,7 +167,8 @@ impl Measurement {
 
     /// Returns every name that an objective or a constraint may use.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-        Self::NAMES.iter().copied().chain(SERVER_NAMES.iter().map(|(name, _)| *name))
+        let server = SERVER_NAMES.iter().map(|(name, _)| *name);
+        Self::NAMES.iter().copied().chain(server).chain([Self::GREEDY_AGREEMENT])
     }
 
     /// Returns whether an objective or a constraint may use this name.
@@ -180,7 +185,7 @@ impl Measurement {
         }
         let smaller = name.ends_with("_ms") || matches!(name, "failed" | "duration" | "std_output_speed");
         let direction = if smaller { MetricDirection::Minimize } else { MetricDirection::Maximize };
-        Self::NAMES.contains(&name).then_some(direction)
+        (Self::NAMES.contains(&name) || name == Self::GREEDY_AGREEMENT).then_some(direction)
     }
 
     /// Returns the known metric that resembles `name` most, for errors that suggest it.

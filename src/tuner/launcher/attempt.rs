@@ -10,6 +10,7 @@ use super::command::{first_request, served_names};
 use super::devices::{gpu_conditions, launch_devices};
 use super::failure::{DEATH_LIMIT, alarm_failure, crash, failed, prefer_exit, start_failure};
 use super::load_test::LoadTest;
+use super::reply_check::ReplyCheck;
 use crate::config::Config;
 use crate::engine::{LogReader, PhaseTimeline, PlaceholderValues, own_models};
 use crate::facts::MeasurementCondition;
@@ -255,6 +256,10 @@ impl LaunchAttempt<'_> {
                 Err(None) => watchdog.unanswered(failure),
             };
             report.outcome = failure.map_or(report.outcome, Outcome::Failed);
+        }
+        if let Outcome::Measured(measurement) = &mut report.outcome {
+            let check = ReplyCheck { run: launcher.run, config, number: place.trial, model: &ready.model };
+            report.records.answers = check.run(server, measurement).await?;
         }
         report.records.startup = Some(startup);
         Ok(LaunchReport { ready: Some(ready), ..report })

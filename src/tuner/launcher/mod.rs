@@ -11,6 +11,7 @@ mod longest_step;
 mod launches;
 mod launch_draw;
 mod remedy;
+mod reply_check;
 mod retry;
 
 use std::time::Instant;

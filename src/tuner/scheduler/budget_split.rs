@@ -8,12 +8,17 @@ use crate::stats::f64_to_u32;
 use crate::trial::Origin;
 use crate::tuner::{BudgetPlan, TunerEvent};
 
+/// Returns whether a trial belongs to the confirmation or the ablation.
+fn is_of_decision(past: &PastTrial) -> bool {
+    matches!(past.origin, Origin::Confirmation | Origin::Ablation)
+}
+
 /// Rounds that confirm another winner after a settled confirmation.
 const ROUNDS_OF_ANOTHER_WINNER: u32 = 2;
 
 impl Scheduler<'_> {
     /// Returns the expected number of launches of the study in all; `None` if it is not limited or not known yet.
-    fn total_launches(&self) -> Option<u32> {
+    pub(super) fn total_launches(&self) -> Option<u32> {
         let launch = self.clock.launch() + self.clock.expected_gap();
         let left = self.clock.time_left().filter(|_| !launch.is_zero());
         let by_time = left.map(|left| f64_to_u32(left.as_secs_f64() / launch.as_secs_f64()));
@@ -27,27 +32,36 @@ impl Scheduler<'_> {
         let launches = self.run.job.budget.confirmation_launches(self.total_launches(), per_round);
         match &self.settled_winner {
             None => launches,
-            Some(winner) if self.best_key.as_ref().is_none_or(|best| best == winner) => 0,
+            Some(winner)
+                if self.best_key.as_ref().is_none_or(|best| best == winner || self.beaten_winners.contains(best)) =>
+            {
+                0
+            }
             Some(_) => launches.min(ROUNDS_OF_ANOTHER_WINNER * per_round),
         }
+    }
+
+    /// Returns the number of launches of the next ablation. That of a settled confirmation is under way or finished.
+    pub(super) fn ablation_launches(&self) -> u32 {
+        let launches = self.run.job.budget.ablation_launches(self.total_launches());
+        if self.settled_winner.is_none() { launches } else { 0 }
     }
 
     /// Returns the number of launches left to the search. `None` without a limit on trials.
     pub(super) fn search_launches_left(&self) -> Option<u32> {
         let left = self.run.job.budget.trials?.saturating_sub(self.launches());
-        Some(left.saturating_sub(self.confirmation_launches()))
+        Some(left.saturating_sub(self.confirmation_launches() + self.ablation_launches()))
     }
 
-    /// Returns whether all launches that are left belong to the confirmation.
+    /// Returns whether the next launches belong to the confirmation or the ablation.
     pub(super) fn is_confirming(&self) -> bool {
-        self.search_launches_left() == Some(0) || self.unused_launches().is_some()
+        self.open_ablation.is_some() || self.search_launches_left() == Some(0) || self.unused_launches().is_some()
     }
 
     /// Returns the number of launches that are left directly after a settled confirmation, if they are too few for a
     /// further search with the confirmation of its winner.
     pub(super) fn unused_launches(&self) -> Option<u32> {
-        let is_settled = self.settled_winner.is_some()
-            && self.history.last().is_some_and(|past| past.origin == Origin::Confirmation);
+        let is_settled = self.settled_winner.is_some() && self.history.last().is_some_and(is_of_decision);
         let left = self.run.job.budget.trials?.saturating_sub(self.launches());
         (is_settled && left <= ROUNDS_OF_ANOTHER_WINNER * self.launches_per_round()).then_some(left)
     }
@@ -56,7 +70,7 @@ impl Scheduler<'_> {
     pub(super) fn next_baseline_repeat(&self) -> Option<Suggestion> {
         let defaults = self.defaults()?;
         // The rounds of a confirmation measure them in any case.
-        if self.history.last().is_some_and(|past| past.origin == Origin::Confirmation) {
+        if self.history.last().is_some_and(is_of_decision) {
             return None;
         }
         let launches = self.history.iter().filter(|past| past.config == defaults.config && past.origin.is_ranked());
@@ -84,13 +98,14 @@ impl Scheduler<'_> {
         let defaults = self.defaults().map(|past| past.config.key()).unwrap_or_default();
         // An empty key stands for a configuration that is not known yet. It takes the usual duration.
         let best = self.best_key.clone().filter(|best| *best != defaults).unwrap_or_default();
+        let ablation = self.clock.reserve(std::iter::once(best.as_str()), self.ablation_launches());
         if launches < self.launches_per_round() {
-            return self.clock.reserve(std::iter::once(best.as_str()), launches);
+            return self.clock.reserve(std::iter::once(best.as_str()), launches) + ablation;
         }
         let deployment = self.deployment_to_confirm().map(|config| config.key()).filter(|key| *key != best);
         let rounds = launches / self.launches_per_round();
         let keys: Vec<_> = [defaults, best].into_iter().chain(deployment).collect();
-        self.clock.reserve(keys.iter().map(String::as_str), rounds)
+        self.clock.reserve(keys.iter().map(String::as_str), rounds) + ablation
     }
 
     /// Returns whether a waiting trial fits into the time left, and leaves enough for the confirmation.
@@ -99,7 +114,12 @@ impl Scheduler<'_> {
         let origin = &waiting.proposal.origin;
         let is_search = !matches!(
             origin,
-            Origin::Baseline | Origin::BaselineRepeat | Origin::Deployment | Origin::Confirmation | Origin::Probe
+            Origin::Baseline
+                | Origin::BaselineRepeat
+                | Origin::Deployment
+                | Origin::Confirmation
+                | Origin::Ablation
+                | Origin::Probe
         );
         let reserve = if is_search { self.reserve() } else { Duration::ZERO };
         self.clock.has_time(own + reserve)
@@ -110,13 +130,16 @@ impl Scheduler<'_> {
         let budget = &self.run.job.budget;
         let launches = self.total_launches();
         let confirmations = budget.confirmation_launches(launches, self.launches_per_round());
-        let search = |baselines: u32| launches.map(|all| all.saturating_sub(confirmations).saturating_sub(baselines));
+        let ablations = budget.ablation_launches(launches);
+        let others = confirmations + ablations;
+        let search = |baselines: u32| launches.map(|all| all.saturating_sub(others).saturating_sub(baselines));
         let baselines = 1 + u32::from(self.deployment_to_confirm().is_some());
         let repeats = budget.baseline_launches(launches, search(baselines + 1).unwrap_or(0)) - 1;
         let plan = BudgetPlan {
             trials: budget.trials,
             baseline_repeats: repeats,
             confirmations,
+            ablations,
             has_rounds: confirmations >= self.launches_per_round(),
             confirms_deployment: self.deployment_to_confirm().is_some(),
             time: self.clock.limit(),

@@ -3,10 +3,13 @@
 
 use super::Scheduler;
 use crate::config::Config;
-use crate::decision::{Confirmation, ConfirmationPlan, ConfirmationStep, confirmation_begin, launch_noise};
-use crate::objective::LaunchedTrial;
+use crate::decision::{
+    Confirmation, ConfirmationPlan, ConfirmationStep, confirmation_begin, launch_noise, standing_decision,
+};
+use crate::objective::{Goal, LaunchedTrial};
 use crate::sampler::Suggestion;
 use crate::store::{RankedConfiguration, StoredDecision};
+use crate::trial::Origin;
 use crate::tuner::TuneError;
 
 /// The largest number of configurations that may compete.
@@ -14,6 +17,9 @@ const MAX_CANDIDATES: u32 = 20;
 
 /// The number of standard deviations of a difference within which two configurations count as rivals.
 const RIVAL_DEVIATIONS: f64 = 2.0;
+
+/// The probability of keeping the limits above which a configuration is no risk.
+const SURE_PROBABILITY: f64 = 0.95;
 
 /// The next step of the confirmation.
 pub(super) enum NextConfirmation {
@@ -27,12 +33,46 @@ pub(super) enum NextConfirmation {
 }
 
 /// The inputs of a confirmation.
-struct ConfirmationInputs {
-    launches: Vec<LaunchedTrial>,
-    defaults: Config,
+pub(super) struct ConfirmationInputs {
+    pub(super) launches: Vec<LaunchedTrial>,
+    pub(super) defaults: Config,
+    defaults_key: String,
     today: Option<Config>,
+    today_key: Option<String>,
     /// The best configurations besides the defaults.
     candidates: Vec<RankedConfiguration>,
+    pub(super) goal: Goal,
+}
+
+impl ConfirmationInputs {
+    pub(super) fn confirmation(&self, plan: ConfirmationPlan) -> Confirmation<'_> {
+        Confirmation {
+            launches: &self.launches,
+            goal: self.goal,
+            defaults: &self.defaults_key,
+            today: self.today_key.as_deref(),
+            plan,
+        }
+    }
+}
+
+/// Returns the candidates with those that may break a limit behind each one of a better prospect: the expected value times
+/// the probability that the configuration serves and keeps the limits. The others stay in the order of the ranking.
+fn by_prospect(candidates: Vec<RankedConfiguration>, goal: Goal) -> Vec<RankedConfiguration> {
+    let prospect = |ranked: &RankedConfiguration| {
+        ranked.expected.as_ref().map_or(f64::NEG_INFINITY, |expected| match goal {
+            Goal::Maximize => expected.value * expected.feasible,
+            Goal::Minimize => -expected.value / expected.feasible,
+        })
+    };
+    let is_sure =
+        |ranked: &RankedConfiguration| ranked.expected.is_some_and(|expected| expected.feasible >= SURE_PROBABILITY);
+    let (mut ordered, risky): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_sure);
+    for candidate in risky {
+        let place = ordered.iter().rposition(|other| prospect(other) >= prospect(&candidate));
+        ordered.insert(place.map_or(0, |place| place + 1), candidate);
+    }
+    ordered
 }
 
 impl Scheduler<'_> {
@@ -42,6 +82,9 @@ impl Scheduler<'_> {
         let keys: Vec<_> = inputs.candidates.iter().map(|best| best.first.trial.proposal.config.key()).collect();
         let candidates: Vec<&str> = keys.iter().map(String::as_str).collect();
         let stored = self.present_confirmation(&inputs.launches).await?;
+        if stored.as_ref().and_then(|stored| stored.ablation.as_ref()).is_some_and(|plan| plan.launches > 0) {
+            return Ok(NextConfirmation::Settled);
+        }
         if stored.is_none()
             && self.settled_winner.is_some()
             && candidates.first() == self.settled_winner.as_deref().as_ref()
@@ -49,25 +92,16 @@ impl Scheduler<'_> {
             return Ok(NextConfirmation::Settled);
         }
         let plan = stored.as_ref().map_or_else(|| self.plan_confirmation(&inputs), |stored| stored.plan);
-        let (defaults, today) = (inputs.defaults.key(), inputs.today.as_ref().map(Config::key));
-        let confirmation = Confirmation {
-            launches: &inputs.launches,
-            goal: self.run.job.objective.goal,
-            defaults: &defaults,
-            today: today.as_deref(),
-            plan,
-        };
-        let key = match confirmation.step(&candidates) {
+        let key = match inputs.confirmation(plan).step(&candidates) {
             ConfirmationStep::Launch(key) => key,
             ConfirmationStep::Settled => return Ok(NextConfirmation::Settled),
             ConfirmationStep::Spent => return Ok(NextConfirmation::Spent),
             ConfirmationStep::NoCandidate => return Ok(NextConfirmation::NoCandidate),
         };
-        let config = self.history.iter().map(|past| &past.config).find(|config| config.key() == key).cloned();
-        let Some(config) = config else { return Ok(NextConfirmation::NoCandidate) };
+        let Some(config) = self.known_config(key) else { return Ok(NextConfirmation::NoCandidate) };
         if stored.is_none() {
             let began_at = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
-            let stored = StoredDecision { began_at, plan, decision: None };
+            let stored = StoredDecision { began_at, plan, ablation: None, decision: None };
             self.run.store.store_decision(&self.run.study, &stored).await?;
         }
         let is_baseline = config == inputs.defaults || inputs.today.as_ref() == Some(&config);
@@ -79,31 +113,42 @@ impl Scheduler<'_> {
         Ok(NextConfirmation::Launch(Suggestion { config, why: why.to_owned() }))
     }
 
-    /// Computes the decision of the present confirmation and stores it.
+    /// Computes the decision of the present confirmation with its ablation, and stores it.
     pub(super) async fn decide(&mut self) -> Result<(), TuneError> {
-        let Some(inputs) = self.confirmation_inputs().await? else { return Ok(()) };
-        let Some(stored) = self.present_confirmation(&inputs.launches).await? else { return Ok(()) };
-        let (defaults, today) = (inputs.defaults.key(), inputs.today.as_ref().map(Config::key));
-        let confirmation = Confirmation {
-            launches: &inputs.launches,
-            goal: self.run.job.objective.goal,
-            defaults: &defaults,
-            today: today.as_deref(),
-            plan: stored.plan,
-        };
-        let stored = StoredDecision { decision: confirmation.decide(), ..stored };
-        self.run.store.store_decision(&self.run.study, &stored).await?;
+        self.open_ablation = None;
+        if let Some(inputs) = self.confirmation_inputs().await?
+            && let Some(mut stored) = self.present_confirmation(&inputs.launches).await?
+        {
+            let confirmation = inputs.confirmation(stored.plan);
+            stored.decision = confirmation.decide();
+            if let Some(full) = stored.decision.clone() {
+                self.reduce(&inputs, &mut stored, full).await?;
+            }
+            self.run.store.store_decision(&self.run.study, &stored).await?;
+        }
         self.read_settled_winner().await
     }
 
-    /// Reads the winner of the last settled confirmation.
-    pub(super) async fn read_settled_winner(&mut self) -> Result<(), TuneError> {
-        let decision = self.run.store.decision(&self.run.study).await?;
-        self.settled_winner = decision.filter(|decision| decision.is_settled).map(|decision| decision.winner);
+    /// Returns the configuration with this key among those of the study.
+    pub(super) fn known_config(&self, key: &str) -> Option<Config> {
+        self.history.iter().map(|past| &past.config).find(|config| config.key() == key).cloned()
+    }
+
+    /// Reads the winners of the settled confirmations. Configurations of an ablation that did not win are beaten.
+    async fn read_settled_winner(&mut self) -> Result<(), TuneError> {
+        let confirmations = self.run.store.confirmations(&self.run.study).await?;
+        let decisions: Vec<_> = confirmations.into_iter().filter_map(|stored| stored.decision).collect();
+        let settled = || decisions.iter().filter(|decision| decision.is_settled);
+        self.settled_winner = settled().next().and(standing_decision(&decisions)).map(|best| best.winner.clone());
+        let beaten =
+            settled().map(|decision| &decision.winner).filter(|winner| self.settled_winner.as_ref() != Some(*winner));
+        let tested = self.history.iter().filter(|past| past.origin == Origin::Ablation).map(|past| past.config.key());
+        let tested = tested.filter(|key| self.settled_winner.as_ref() != Some(key));
+        self.beaten_winners = beaten.cloned().chain(tested).collect();
         Ok(())
     }
 
-    async fn confirmation_inputs(&self) -> Result<Option<ConfirmationInputs>, TuneError> {
+    pub(super) async fn confirmation_inputs(&self) -> Result<Option<ConfirmationInputs>, TuneError> {
         let (store, study) = (self.run.store, &self.run.study);
         let Some(defaults) = self.defaults().map(|past| past.config.clone()) else { return Ok(None) };
         let mut launches = store.launched_within(study, &[]).await?;
@@ -111,12 +156,21 @@ impl Scheduler<'_> {
         let judgement = store.judgement(study).await?;
         let goal = self.run.job.objective.goal;
         let mut candidates = store.leading_configurations(study, goal, judgement.as_ref(), MAX_CANDIDATES).await?;
-        candidates.retain(|best| best.first.trial.proposal.config != defaults);
-        Ok(Some(ConfirmationInputs { launches, today: self.measured_deployment(), defaults, candidates }))
+        candidates.retain(|best| {
+            let config = &best.first.trial.proposal.config;
+            *config != defaults && !self.beaten_winners.contains(&config.key())
+        });
+        let candidates = by_prospect(candidates, goal);
+        let today = self.measured_deployment();
+        let (defaults_key, today_key) = (defaults.key(), today.as_ref().map(Config::key));
+        Ok(Some(ConfirmationInputs { launches, defaults, defaults_key, today, today_key, candidates, goal }))
     }
 
     /// Returns the stored confirmation that the last launches belong to.
-    async fn present_confirmation(&self, launches: &[LaunchedTrial]) -> Result<Option<StoredDecision>, TuneError> {
+    pub(super) async fn present_confirmation(
+        &self,
+        launches: &[LaunchedTrial],
+    ) -> Result<Option<StoredDecision>, TuneError> {
         let Some(first) = confirmation_begin(launches, self.run.job.objective.goal) else { return Ok(None) };
         let mut stored = self.run.store.confirmations(&self.run.study).await?;
         // The plan is stored before the first launch, which may have been rejected.

@@ -1,5 +1,6 @@
 //! The scheduler of a run: it chooses the next launch and its slots, learns from the outcomes, and ends the run.
 
+mod ablation;
 mod budget_split;
 mod clock;
 mod failed_starts;
@@ -101,8 +102,12 @@ pub(super) struct Scheduler<'r> {
     clock: RunClock,
     /// The key of the best feasible configuration.
     best_key: Option<String>,
-    /// The key of the winner of the last settled confirmation.
+    /// The key of the winner of the settled confirmations.
     settled_winner: Option<String>,
+    /// The keys of winners of other settled confirmations, whose gain was smaller.
+    beaten_winners: Vec<String>,
+    /// The first trial of the confirmation whose winner's ablation is under way.
+    open_ablation: Option<u32>,
     /// The plan that was last shown.
     plan: Option<BudgetPlan>,
     /// Every proposal, in the order of their numbers.
@@ -200,6 +205,8 @@ impl<'r> Scheduler<'r> {
             clock,
             best_key,
             settled_winner: None,
+            beaten_winners: Vec::new(),
+            open_ablation: None,
             plan: None,
             history,
             joint_values,
@@ -220,7 +227,8 @@ impl<'r> Scheduler<'r> {
             untestable: BTreeSet::new(),
         };
         scheduler.store_deployment().await?;
-        scheduler.read_settled_winner().await?;
+        // The last run may have ended between a launch and its decision.
+        Box::pin(scheduler.decide()).await?;
         scheduler.show_plan();
         scheduler.rebuild_failures(launches).await?;
         scheduler.limit_paused_retries().await?;
@@ -440,6 +448,8 @@ impl<'r> Scheduler<'r> {
         let (run, goal) = (self.run, self.run.job.objective.goal);
         let objective = &run.job.objective;
         let (score, rescored) = self.joint_values.score(objective, &trial, &self.history);
+        let lost = records.answers.as_ref().map_or(0.0, |answers| answers.violation(run.job.guard.min_agreement));
+        let score = score.with_further_violation(lost);
         Box::pin(self.journal.append(&trial, score, &records, &rescored)).await?;
         joint_values::replace(&mut self.history, &rescored);
         // The outcome is read back from the database, so that the history equals that of a resumed run.
@@ -460,7 +470,7 @@ impl<'r> Scheduler<'r> {
         let improves =
             best.as_ref().is_some_and(|best| best.first.trial.proposal.number == scored.trial.proposal.number);
         self.best_key = best.as_ref().map(|best| best.first.trial.proposal.config.key());
-        if scored.trial.proposal.origin == Origin::Confirmation {
+        if matches!(scored.trial.proposal.origin, Origin::Confirmation | Origin::Ablation) {
             Box::pin(self.decide()).await?;
         }
         let (best, launched) = (best.map(|best| best.value), self.launched);

@@ -144,6 +144,12 @@ impl Scheduler<'_> {
             }
             return Ok(self.proposal(Origin::Confirmation, suggestion, None));
         }
+        if let Some(suggestion) = self.next_ablation().await? {
+            if !self.clock.has_time(self.clock.expected_launch_of(&suggestion.config.key())) {
+                return Ok(end(StudyEnding::TimeSpent));
+            }
+            return Ok(self.proposal(Origin::Ablation, suggestion, None));
+        }
         if let Some(ending) = converged {
             return Ok(end(ending));
         }

@@ -53,6 +53,16 @@ struct ImageUrl {
     url: String,
 }
 
+impl ServedMessage {
+    /// Returns the content if it is one text.
+    pub(super) fn text(&self) -> Option<&str> {
+        match &self.content {
+            Some(Content::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+}
+
 /// Returns the prompt of a chat.
 pub(super) fn prompt(messages: &[ServedMessage], limits: &ServedLimits) -> Result<Vec<u32>, ErrorResponse> {
     let vocabulary = limits.vocab_size.max(1);

@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::client_link::DirectStream;
 use super::engine::{EngineCommand, QueuedPrompt};
 use super::fault::{ActiveFaults, RequestFaults};
+use super::greedy::GreedyModel;
 use super::outlet::{OutletHandle, TokenOutlet};
 use super::reply::ServedReply;
 use super::request::{ErrorResponse, ServedApi, ServedLimits, ServedRequest, ServedUsage};
@@ -37,6 +38,7 @@ const LARGEST_BODY: usize = 256 << 20;
 pub(super) struct FrontEnd {
     pub(super) limits: ServedLimits,
     pub(super) seed: u64,
+    pub(super) greedy: GreedyModel,
     pub(super) commands: Sender<EngineCommand>,
     /// The largest number of tokens that the engine's thread writes at once for one request.
     pub(super) max_tokens_per_write: usize,
@@ -192,6 +194,7 @@ impl FrontEnd {
         let first = self.next_id.load(Ordering::Relaxed);
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(first);
+        let text = ask.text().and_then(|text| self.greedy.reply(text, first));
         let orders = ask.orders(api, &self.limits, || rng.random())?;
         let outlet = outlet.filter(|_| stream.is_some_and(|usage| !usage.in_every_chunk));
         if let Some(outlet) = &outlet {
@@ -209,6 +212,7 @@ impl FrontEnd {
             updates,
             commands: self.commands.clone(),
             outlet,
+            text,
         };
         for (choice, order) in (0..).zip(orders) {
             let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));

@@ -11,6 +11,7 @@ mod chat_tests;
 mod clock;
 mod client_link;
 mod engine;
+mod greedy;
 mod fault;
 mod http;
 mod log;
@@ -151,6 +152,7 @@ async fn run(
             refuses_priority: started.settings.resolved.v0 && started.settings.scheduling.order == QueueOrder::Arrival,
         },
         seed: options.seed,
+        greedy: greedy::GreedyModel::new(&options),
         commands: commands.clone(),
         max_tokens_per_write: max_tokens_per_write(&started.settings),
         next_id: AtomicU64::new(0),

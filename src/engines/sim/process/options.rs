@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::fault::{FaultPlan, FaultSpec};
+use super::greedy::LossyValue;
 use super::refusal::Refusal;
 use super::study_launch::StudyLaunch;
 use crate::config::Config;
@@ -49,6 +50,10 @@ pub(crate) struct SimOptions {
     pub frontend: bool,
     /// The faults to simulate.
     pub faults: FaultPlan,
+    /// Share of the greedy replies, 0 to 1, that diverge by chance, as by another batch.
+    pub greedy_noise: f64,
+    /// Values of flags that change greedy replies.
+    pub lossy: Vec<LossyValue>,
 }
 
 /// The arguments that set the properties of a [`SimulatedLaunch`], without `--sim-`.
@@ -69,7 +74,7 @@ impl SimOptions {
     /// Parses the arguments after `sim serve`: the model, flags of the simulated release, and `--sim-vllm-version`,
     /// `--sim-device`, `--sim-devices`, `--sim-acceptance-rate`, `--sim-startup-s`, `--sim-time-scale`, `--sim-seed`,
     /// `--sim-noise`, `--sim-launch-noise`, `--sim-drift`, `--sim-drift-hours`, `--sim-schedule`, `--sim-priority`, `--sim-frontend`, `--sim-fault`, `--sim-fault-if`,
-    /// `--sim-fault-once`.
+    /// `--sim-fault-once`, `--sim-greedy-noise`, `--sim-lossy`.
     ///
     /// # Errors
     /// If argparse would refuse an argument, with its exit code 2. If a `--config` file cannot be read.
@@ -111,6 +116,8 @@ impl SimOptions {
             realtime: false,
             frontend: true,
             faults: FaultPlan::default(),
+            greedy_noise: 0.0,
+            lossy: Vec::new(),
         };
         let mut flags = Vec::new();
         let mut rest = arguments.iter();
@@ -188,6 +195,10 @@ impl SimOptions {
                 })?;
                 self.faults.conditions.push((flag.to_owned(), value.to_owned()));
             }
+            "greedy-noise" => self.greedy_noise = number(name, value, 0.0, 1.0)?,
+            "lossy" => self.lossy.push(
+                value.parse().map_err(|problem: String| Refusal::usage(format!("argument --sim-lossy: {problem}")))?,
+            ),
             "fault-once" => self.faults.once = Some(value.into()),
             _ => return Err(Refusal::usage(format!("unrecognized arguments: --sim-{name}"))),
         }

@@ -39,6 +39,8 @@ pub(super) struct ServedReply {
     pub(super) commands: Sender<EngineCommand>,
     /// Present if the engine's thread writes the tokens of a stream itself.
     pub(super) outlet: Option<Arc<TokenOutlet>>,
+    /// The text of a whole response. `None` for a prompt without known answer.
+    pub(super) text: Option<String>,
 }
 
 impl Drop for ServedReply {
@@ -133,7 +135,8 @@ impl ServedReply {
         let choices: Vec<_> = (0..)
             .zip(lengths.iter().zip(&finishes))
             .map(|(choice, (length, finish))| {
-                let text = TOKEN_TEXT.repeat(usize::try_from(*length).unwrap_or(0));
+                let tokens = || TOKEN_TEXT.repeat(usize::try_from(*length).unwrap_or(0));
+                let text = self.text.clone().unwrap_or_else(tokens);
                 self.choice(choice, &text, Some(*finish), true)
             })
             .collect();

@@ -119,6 +119,15 @@ impl ServedRequest {
         serde_json::from_slice(body).map_err(|error| ErrorResponse::bad(format!("1 validation error: {error}")))
     }
 
+    /// Returns the text of the prompt, or of the last message of a chat. `None` for other forms.
+    pub(super) fn text(&self) -> Option<&str> {
+        match (&self.prompt, &self.messages) {
+            (Some(Prompt::Text(text)), _) => Some(text),
+            (None, Some(messages)) => messages.last()?.text(),
+            _ => None,
+        }
+    }
+
     /// Returns the token counts that the client requests. vLLM has changed the defaults twice.
     pub(super) fn usage(&self, version: EngineVersion) -> ServedUsage {
         let Some(options) = &self.stream_options else { return ServedUsage::default() };

@@ -18,7 +18,7 @@ pub static TWIN: &dyn TwinModel = &VllmTwin;
 struct VllmTwin;
 
 /// Flags that change the twin's result. All others have no effect on it.
-const EFFECTIVE: [&str; 23] = [
+const EFFECTIVE: [&str; 26] = [
     "async-scheduling",
     "block-size",
     "cpu-offload-gb",
@@ -39,6 +39,9 @@ const EFFECTIVE: [&str; 23] = [
     "pipeline-parallel-size",
     "quantization",
     "scheduling-policy",
+    "spec-method",
+    "spec-model",
+    "spec-tokens",
     "speculative-config",
     "stream-interval",
     "tensor-parallel-size",

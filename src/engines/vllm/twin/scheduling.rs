@@ -64,14 +64,24 @@ struct Method {
 }
 
 impl Method {
-    /// Reads `--speculative-config`.
+    /// Reads `--speculative-config` and the short flags `--spec-method`, `--spec-model` and `--spec-tokens`.
     fn read(config: &Config) -> Option<Self> {
-        let text = config.get_str("speculative-config")?;
-        let json: serde_json::Value = serde_json::from_str(text).ok()?;
-        let tokens = json["num_speculative_tokens"].as_u64().and_then(|tokens| u32::try_from(tokens).ok())?;
-        // A model without a method is a draft model.
-        let method = json["method"].as_str().unwrap_or(if json["model"].is_string() { "draft_model" } else { "ngram" });
+        let json: serde_json::Value = match config.get_str("speculative-config").filter(|text| *text != "None") {
+            Some(text) => serde_json::from_str(text).ok()?,
+            None => serde_json::Value::Null,
+        };
+        let text = |flag: &str, field: &str| {
+            config.get_str(flag).filter(|value| *value != "None").or_else(|| json[field].as_str())
+        };
+        let tokens = config.get_i64("spec-tokens").or_else(|| json["num_speculative_tokens"].as_i64())?;
+        let method = match (text("spec-method", "method"), text("spec-model", "model")) {
+            (Some(method), _) => method,
+            // A model without a method is a draft model.
+            (None, Some(_)) => "draft_model",
+            (None, None) => return None,
+        };
         let host = matches!(method, "ngram" | "suffix" | "medusa" | "mlp_speculator");
+        let tokens = u32::try_from(tokens).ok()?;
         Some(Self { tokens, writes_cache: !host, on_device: !host, model: method == "draft_model" })
     }
 }
@@ -120,6 +130,13 @@ mod tests {
     fn drafters_differ_in_what_they_need_and_whether_steps_run_ahead() {
         let with = |text: &str| resolve(&Config::new().with("speculative-config", text), 32, false);
         let ngram = with(r#"{"method": "ngram", "num_speculative_tokens": 3}"#);
+        let short = Config::new().with("spec-method", "ngram").with("spec-tokens", 3);
+        let lookup = short.clone().with("speculative-config", r#"{"prompt_lookup_max": 3}"#);
+        for config in [&short, &lookup] {
+            assert_eq!(resolve(config, 32, false), ngram);
+        }
+        let off = Config::new().with("spec-method", "None").with("speculative-config", "None");
+        assert_eq!(resolve(&off, 32, false).speculation, None);
         let of = |scheduling: &Scheduling| {
             let speculation = scheduling.speculation.unwrap();
             (speculation.tokens, speculation.lookahead, speculation.draft_slots, scheduling.async_scheduling)
