@@ -24,6 +24,7 @@ pub mod memory;
 pub mod twin;
 pub mod sampler;
 pub mod decision;
+mod load_search;
 pub mod rule;
 mod cost;
 

@@ -6,7 +6,7 @@ use super::failure::{CommandFailure, NOTHING_FEASIBLE, USAGE};
 use super::output::{print, print_json};
 use super::query::{StudyChoice, no_winner};
 use super::{GlobalOptions, ListFormat};
-use crate::objective::Constraint;
+use crate::objective::{Constraint, Objective};
 use crate::report;
 use crate::store::{Store, Study};
 use crate::study_report::{
@@ -108,7 +108,7 @@ async fn nothing_within(
         // All measured trials kept the study's limits, and none the further ones.
         NoWinner::WithoutValue { .. } | NoWinner::Unmeasured { .. } => return Ok(no_winner(&report.study, &reason)),
     };
-    let own = report.objective.iter().flat_map(|objective| &objective.constraints);
+    let own = report.objective.iter().flat_map(Objective::limits);
     let limits: Vec<_> = own.chain(further).cloned().collect();
     let nearest = NearestConfiguration::read(store, &report.study, &limits).await?;
     let list: Vec<_> = limits.iter().map(ToString::to_string).collect();

@@ -166,7 +166,7 @@ pub fn main() -> ExitCode {
 async fn run(cli: Cli) -> Result<(), CommandFailure> {
     match cli.command {
         Command::Tune(tune) => Box::pin(tune.run(&cli.global)).await,
-        Command::Init(init) => init.run(&cli.global).await,
+        Command::Init(init) => Box::pin(init.run(&cli.global)).await,
         Command::Check(check) => check.run(&cli.global).await,
         Command::Bench(bench) => bench.run(&cli.global).await,
         Command::Predict(predict) => predict.run(&cli.global).await,

@@ -224,7 +224,7 @@ impl ExportedTrial<'_> {
     fn headline_metrics(&self, standing: &ConfigurationResults) -> Vec<String> {
         let mut names = vec!["output_throughput", "request_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms"];
         let objective = &self.report.objective;
-        let constraints = objective.iter().flat_map(|objective| objective.constraints.iter());
+        let constraints = objective.iter().flat_map(crate::objective::Objective::limits);
         let asked = objective.iter().map(|objective| objective.metric.as_str());
         for name in asked.chain(constraints.map(|constraint| constraint.metric.as_str())) {
             if !names.contains(&name) {

@@ -169,7 +169,13 @@ impl StudyRows {
         let count = names.map(|(_, _, json)| constraints(json).len()).max().unwrap_or(0);
         // Optuna counts a constraint as kept if its value is at most 0.
         let limit = |index| Constraint { metric: constraint(index), limit: MetricLimit::AtMost(0.0) };
-        Some(Objective { metric: self.metric(0), goal, constraints: (0..count).map(limit).collect(), joint: None })
+        Some(Objective {
+            metric: self.metric(0),
+            goal,
+            constraints: (0..count).map(limit).collect(),
+            joint: None,
+            load_goal: None,
+        })
     }
 
     /// Returns the name of an objective's metric.

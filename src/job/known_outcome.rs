@@ -116,7 +116,13 @@ mod tests {
 
     fn objective(limit: MetricLimit) -> Objective {
         let constraints = vec![Constraint { metric: "tokens_bought".to_owned(), limit }];
-        Objective { metric: "output_throughput".to_owned(), goal: Goal::Maximize, constraints, joint: None }
+        Objective {
+            metric: "output_throughput".to_owned(),
+            goal: Goal::Maximize,
+            constraints,
+            joint: None,
+            load_goal: None,
+        }
     }
 
     /// Creates a measurement of 100 tokens per second, and of `tokens_bought` as the server reports it.

@@ -12,13 +12,25 @@ impl LoadJob {
     /// Returns the conditions that end a load early. `race` is the value that it must be able to reach.
     #[must_use]
     pub(crate) fn watch_options(&self, objective: &Objective, race: Option<RaceTarget>) -> WatchOptions {
+        let limits = match &objective.load_goal {
+            // Tiers need the values of loads beyond the limits of the objective.
+            Some(goal) if goal.tiers.is_empty() => &goal.limits,
+            Some(_) => &Vec::new(),
+            None => &objective.constraints,
+        };
+        let open_loop = !matches!(self.arrival, ArrivalPattern::Closed | ArrivalPattern::AtOnce);
+        // Bursts of an open loop keep and break limits for a while.
+        let share = if open_loop { 2 } else { 4 };
         WatchOptions {
+            ends_if_kept: objective.load_goal.is_some(),
+            limits_after: self.duration.filter(|_| objective.load_goal.is_some()).unwrap_or_default() / share,
             until: self.target_precision.map(|relative| PrecisionTarget { metric: objective.metric.clone(), relative }),
-            race,
+            // The probes of a load search are compared with limits. Only the search can lose.
+            race: race.filter(|_| objective.load_goal.is_none()),
             error_rate_limit: Some(self.max_error_rate),
-            limits: objective.constraints.clone(),
+            limits: limits.clone(),
             goodput: self.goodput.clone(),
-            open_loop: !matches!(self.arrival, ArrivalPattern::Closed | ArrivalPattern::AtOnce),
+            open_loop,
             total: self.requests.map(u64::from),
             concurrency: self.concurrency.map(|concurrency| concurrency as usize),
             ..WatchOptions::default()

@@ -11,6 +11,8 @@ mod guard;
 mod installed;
 mod known_outcome;
 mod load;
+mod load_goal;
+mod load_level;
 mod load_watch;
 mod model;
 mod objective;

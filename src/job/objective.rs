@@ -1,6 +1,6 @@
 //! `[objective]`: the metric to optimize and its constraints.
 
-use super::{LoadJob, NamedWorkload};
+use super::{LoadJob, NamedWorkload, load_goal};
 use crate::document::{DocumentError, Section, nearest};
 use crate::metrics::PrecisionTarget;
 use crate::objective::{Constraint, Goal, JointObjective, MetricLimit, Objective, WeightedWorkload, WorkloadAggregate};
@@ -37,17 +37,26 @@ pub(super) fn read(
         let problem = format!("{values} values of {metric} are better");
         return Err(section.error(key, problem, Some(format!("did you mean `{other} = \"{metric}\"`?"))));
     }
-    let constraints = section.sections("constraint", |constraint| {
-        let metric: String = constraint.required("metric")?;
-        check_metric(constraint, "metric", &metric, load)?;
-        let limit = match (constraint.optional("at_most")?, constraint.optional("at_least")?) {
-            (Some(limit), None) => MetricLimit::AtMost(limit),
-            (None, Some(limit)) => MetricLimit::AtLeast(limit),
-            _ => return Err(constraint.error("at_most", "set either at_most or at_least", None)),
-        };
-        Ok(Constraint { metric, limit })
-    })?;
-    Ok(Objective { metric, goal, constraints, joint: read_joint(section, workloads)? })
+    let constraints = section.sections("constraint", |constraint| read_constraint(constraint, load))?;
+    let joint = read_joint(section, workloads)?;
+    let (load_goal, constraints) = load_goal::read(section, &metric, load, constraints, joint.is_some())?;
+    Ok(Objective { metric, goal, constraints, joint, load_goal })
+}
+
+/// Reads a limit.
+pub(super) fn read_constraint(section: &Section<'_>, load: &LoadJob) -> Result<Constraint, DocumentError> {
+    let metric: String = section.required("metric")?;
+    check_metric(section, "metric", &metric, load)?;
+    if metric == Measurement::LOAD_UNDER_SLO {
+        let hint = "set objective.maximize to it, and list the limits of the load as constraints".to_owned();
+        return Err(section.error("metric", format!("{metric} is an objective, and no limit"), Some(hint)));
+    }
+    let limit = match (section.optional("at_most")?, section.optional("at_least")?) {
+        (Some(limit), None) => MetricLimit::AtMost(limit),
+        (None, Some(limit)) => MetricLimit::AtLeast(limit),
+        _ => return Err(section.error("at_most", "set either at_most or at_least", None)),
+    };
+    Ok(Constraint { metric, limit })
 }
 
 /// Reads the rule for several workloads.

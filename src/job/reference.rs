@@ -44,6 +44,12 @@ struct Study {
 const SEVERAL: &str = "[[workload]]\nname = 'a'\nkind = 'mixture'\nload = { duration = '1m' }\n\
                        [[workload.part]]\nkind = 'random'\ninput_len = 16\noutput_len = 4";
 
+/// A search for the highest load, with its load.
+const SEARCH: &str = "maximize = 'load_under_slo'\n[[objective.constraint]]\nmetric = 'p99_ttft_ms'\nat_most = 9\n\
+                      [objective.search]\nprobes = 6\n[[objective.tier]]\nname = 'a'\n\
+                      [[objective.tier.constraint]]\nmetric = 'p99_ttft_ms'\nat_most = 99";
+const SEARCHED: &str = "concurrency = 4\nduration = '1m'";
+
 const RANDOM: &str = "kind = 'random'\ninput_len = 16\noutput_len = 4";
 
 impl Study {
@@ -190,6 +196,8 @@ fn tables() -> Vec<KeyTable> {
                 ..plain
             },
         ),
+        one("`[objective.search]`", "objective.search", Study { load: SEARCHED, objective: SEARCH, ..plain }),
+        one("`[[objective.tier]]`", "objective.tier", Study { load: SEARCHED, objective: SEARCH, ..plain }),
         one("`[budget]`", "budget", plain),
         one("`[slots]`", "slots", Study { end: "[slots]", ..plain }),
         one("`[guard]`", "guard", Study { end: "[guard]", ..plain }),

@@ -3,8 +3,10 @@
 //! **Percentiles** use order statistics, for any distribution (David and Nagaraja, Order Statistics, 2003, section
 //! 7.1). Let `B` be binomial of `n` and `p`. The interval from the `l`-th to the `u`-th smallest value has the largest
 //! `l` with `P(B <= l - 1) <= 2.5 %` and the smallest `u` with `P(B <= u - 1) >= 97.5 %`. Without such an `l` or `u`
-//! the bound is missing: the P99 of fewer than 368 values has no upper one. Requests count as independent, so the
-//! intervals are too narrow if a burst of requests suffers together.
+//! the bound is missing: the P99 of fewer than 368 values has no upper one. If bursts of requests suffer together, `n` is
+//! the number of independent requests with the same information: `n / f`. `f` is the variance of the share of requests
+//! beyond the percentile between batches in the order of time, divided by that of independent requests. It counts if it
+//! is significantly above 1 (5 %).
 //!
 //! **Means and throughputs** use non-overlapping batch means (Law, Simulation Modeling and Analysis, 2015, section
 //! 9.5.3). The observations form `k` batches in the order of time. In each, `y` is the counted quantity (milliseconds,
@@ -115,10 +117,36 @@ pub(super) fn bounds(n: usize, p: f64) -> (Option<usize>, Option<usize>) {
     (low, None)
 }
 
-/// Returns the interval of the `p`-th percentile of ascending values, or `None` if neither bound exists.
+/// The 95 % quantile of a chi-square distribution of 19 degrees of freedom, divided by them: the variance between 20
+/// batches of independent requests exceeds the expected one by this factor in 5 % of cases.
+const CHANCE_CLUSTERING: f64 = 1.587;
+
+/// Returns the loss of information on a percentile by neighbouring requests, as a factor: 1 if they are independent.
+/// `values` are in the order of time, and `at` is the percentile.
 #[must_use]
-pub(crate) fn percentile_interval(sorted: &[f64], p: f64) -> Option<Interval> {
-    let (low, high) = bounds(sorted.len(), p);
+pub(super) fn clustering(values: &[f64], at: f64) -> f64 {
+    let beyond = |value: &f64| (if *value > at { 1.0 } else { 0.0 }, 1.0);
+    let each: Vec<(f64, f64)> = values.iter().map(beyond).collect();
+    let Some(k) = batches(each.len()) else { return 1.0 };
+    let share = each.iter().map(|(bad, _)| bad).sum::<f64>() / to_f64(each.len());
+    let (independent, batches) = (share * (1.0 - share), to_f64(k));
+    if independent <= 0.0 {
+        return 1.0;
+    }
+    let squares: f64 = batched(&each, k).iter().map(|(bad, all)| (bad - share * all).powi(2) / all).sum();
+    let factor = squares / (batches - 1.0) / independent;
+    if factor > CHANCE_CLUSTERING { factor } else { 1.0 }
+}
+
+/// Returns the interval of the `p`-th percentile of ascending values, or `None` if neither bound exists. `clustering` is
+/// that of the values.
+#[must_use]
+pub(crate) fn percentile_interval(sorted: &[f64], p: f64, clustering: f64) -> Option<Interval> {
+    let independent = f64_to_usize((to_f64(sorted.len()) / clustering).floor()).max(1);
+    let (low, high) = bounds(independent, p);
+    let scale = to_f64(sorted.len()) / to_f64(independent);
+    let place = |place: usize| f64_to_usize(to_f64(place) * scale).min(sorted.len() - 1);
+    let (low, high) = if sorted.is_empty() { (None, None) } else { (low.map(place), high.map(place)) };
     let interval = Interval { low: low.map(|at| sorted[at]), high: high.map(|at| sorted[at]) };
     (interval != Interval::default()).then_some(interval)
 }
@@ -155,7 +183,7 @@ mod tests {
         assert_eq!(bounds(100, 99.0).1, None);
         assert_eq!((bounds(367, 99.0).1, bounds(368, 99.0).1), (None, Some(367)));
         assert_eq!(bounds(0, 50.0), (None, None));
-        assert_eq!(percentile_interval(&[1.0, 2.0], 50.0), None);
+        assert_eq!(percentile_interval(&[1.0, 2.0], 50.0, 1.0), None);
     }
 
     #[test]
@@ -163,6 +191,10 @@ mod tests {
         let (low, high) = bounds(1_000_000, 99.0);
         // 990,000 +- 1.96 * 99.5
         assert!(low.unwrap().abs_diff(989_805) < 3 && high.unwrap().abs_diff(990_195) < 3, "{low:?} {high:?}");
+    }
+
+    fn exponential(rng: &mut ChaCha8Rng) -> f64 {
+        -(1.0 - rng.random::<f64>()).ln()
     }
 
     /// Returns the number of samples, out of 400, with an interval that contains the truth.
@@ -173,11 +205,10 @@ mod tests {
 
     #[test]
     fn intervals_contain_the_true_value_at_their_confidence() {
-        let exponential = |rng: &mut ChaCha8Rng| -(1.0 - rng.random::<f64>()).ln();
         let percentile = covered(|rng| {
             let mut values: Vec<f64> = (0..500).map(|_| exponential(rng)).collect();
             values.sort_by(f64::total_cmp);
-            let interval = percentile_interval(&values, 90.0).unwrap();
+            let interval = percentile_interval(&values, 90.0, 1.0).unwrap();
             let truth = 10.0_f64.ln();
             interval.low.unwrap() <= truth && truth <= interval.high.unwrap()
         });
@@ -189,6 +220,24 @@ mod tests {
             (estimate.value - 1.0).abs() <= estimate.half
         });
         assert!((367..400).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn bursts_widen_the_interval_of_a_percentile() {
+        // Bursts of 25 requests with the same delay.
+        let covered = covered(|rng| {
+            let values: Vec<f64> = (0..1000).step_by(25).flat_map(|_| [exponential(rng); 25]).collect();
+            let mut sorted = values.clone();
+            sorted.sort_by(f64::total_cmp);
+            let factor = clustering(&values, crate::stats::percentile(&sorted, 80.0).unwrap());
+            let interval = percentile_interval(&sorted, 80.0, factor).unwrap();
+            let truth = 5.0_f64.ln();
+            interval.low.unwrap() <= truth && interval.high.is_none_or(|high| truth <= high)
+        });
+        assert!(covered > 360, "{covered} of 400");
+        let mut rng = ChaCha8Rng::seed_from_u64(7);
+        let independent: Vec<f64> = (0..1000).map(|_| exponential(&mut rng)).collect();
+        assert_eq!(clustering(&independent, 3.0).to_bits(), 1.0_f64.to_bits());
     }
 
     #[test]

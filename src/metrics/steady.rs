@@ -77,6 +77,7 @@ pub(crate) fn whole(run: &LoadRun) -> MeasuredWindow {
         steady: false,
         reason: "the whole run, from the first send to the last finish".to_owned(),
         saved_s: None,
+        overloaded: false,
     }
 }
 
@@ -133,7 +134,7 @@ fn find(run: &LoadRun, whole: &MeasuredWindow) -> Result<MeasuredWindow, String>
         begin - from,
         (whole.to_s - known).max(0.0)
     );
-    Ok(MeasuredWindow { from_s: begin, to_s: known, steady: true, reason, saved_s: None })
+    Ok(MeasuredWindow { from_s: begin, to_s: known, steady: true, reason, saved_s: None, overloaded: false })
 }
 
 /// Returns the number of values that MSER-5 cuts off at the beginning of a series. Returns `None` if a cut beyond the

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::load::{LoadRun, RequestRecord};
-use crate::stats::{f64_to_u64, to_f64};
+use crate::stats::{f64_to_u64, percentile, to_f64};
 use crate::trial::{Interval, MeasuredWindow, Measurement};
 
-use super::confidence::{RatioEstimate, batch_means, batched, batches, percentile_interval};
+use super::confidence::{RatioEstimate, batch_means, batched, batches, clustering, percentile_interval};
 use super::distribution::{distribution, speeds};
 use super::series::{TimeGrid, arrivals, peaks};
 use super::{Latency, RunPart, Slo, SummaryOptions, milliseconds, steady, tpot_ms, validity, whole};
@@ -153,7 +153,8 @@ fn add_intervals(
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     for (statistic, p) in percentiles {
-        if let Some(interval) = percentile_interval(&sorted, *p) {
+        let factor = percentile(&sorted, *p).map_or(1.0, |at| clustering(values, at));
+        if let Some(interval) = percentile_interval(&sorted, *p, factor) {
             confidence.insert(format!("{statistic}_{name}{unit}"), interval);
         }
     }

@@ -1,6 +1,7 @@
 //! The objective: one metric to maximise or minimise, and the constraints on others.
 
 mod joint;
+mod load_goal;
 mod ranking;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::trial::{Measurement, Outcome};
 
 pub use joint::{JointObjective, WeightedWorkload, WorkloadAggregate, WorkloadValues};
+pub use load_goal::{LoadGoal, SloTier};
 pub use ranking::{ConfigValue, LaunchResult, LaunchedTrial, config_value, rank};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +42,9 @@ pub struct Objective {
     /// The rule for several workloads. `None` for one workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joint: Option<JointObjective>,
+    /// The search for the highest load within limits, if that load is the metric.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_goal: Option<Box<LoadGoal>>,
 }
 
 /// The quality of a trial, from the worst to the best: failed, infeasible, feasible. A failure is never a number.
@@ -110,9 +115,16 @@ impl Objective {
         if violation > 0.0 { Score::Infeasible { violation, value } } else { Score::Feasible { value } }
     }
 
+    /// Returns all limits, among them those of the highest load.
+    pub fn limits(&self) -> impl Iterator<Item = &Constraint> {
+        self.constraints.iter().chain(self.load_goal.iter().flat_map(|goal| &goal.limits))
+    }
+
     /// Returns the sum of the relative excesses over the limits.
     fn violation(&self, measurement: &Measurement) -> f64 {
-        self.constraints.iter().map(|constraint| constraint.violation(measurement)).sum()
+        let of_limits = self.constraints.iter().map(|constraint| constraint.violation(measurement));
+        let of_load = self.load_goal.iter().map(|goal| goal.violation(measurement));
+        of_limits.chain(of_load).sum()
     }
 
     /// Returns the improvement of `value` over `reference` as a factor: above 1 is better for both goals.
@@ -175,7 +187,13 @@ mod tests {
 
     fn objective(goal: Goal) -> Objective {
         let limit = Constraint { metric: "p99_ttft_ms".to_owned(), limit: MetricLimit::AtMost(100.0) };
-        Objective { metric: "output_throughput".to_owned(), goal, constraints: vec![limit], joint: None }
+        Objective {
+            metric: "output_throughput".to_owned(),
+            goal,
+            constraints: vec![limit],
+            joint: None,
+            load_goal: None,
+        }
     }
 
     #[test]

@@ -3,13 +3,15 @@
 
 use std::time::Duration;
 
-use super::run::MeasuredSpan;
+use super::run::{MeasuredSpan, RunResult};
 use super::script::PromptScript;
 use super::setup::TwinSetup;
 use super::{PredictError, TwinQuestion, run};
 use crate::job::{Job, LoadJob, WorkloadPart};
 use crate::load::LoadRun;
+use crate::load_search::{LoadSearch, LoadSearchStep};
 use crate::metrics::RaceTarget;
+use crate::objective::LoadGoal;
 use crate::stats::to_f64;
 use crate::trial::{Failure, MeasuredWindow, Measurement, Outcome, WorkloadMeasurement};
 use crate::twin::Factors;
@@ -36,7 +38,7 @@ impl ForecastSpan {
         let is_long = from < to && (sent as u64).saturating_mul(2) >= users;
         let reason = format!("from the end of the first {users} sessions to the last send");
         let (from_s, to_s) = (from.as_secs_f64(), to.as_secs_f64());
-        is_long.then_some(MeasuredWindow { from_s, to_s, steady: true, reason, saved_s: None })
+        is_long.then_some(MeasuredWindow { from_s, to_s, steady: true, reason, saved_s: None, overloaded: false })
     }
 }
 
@@ -103,12 +105,13 @@ impl JobForecaster {
         draw: Option<u64>,
     ) -> Result<ForecastResult, PredictError> {
         let factors = draw.map_or_else(|| question.knowledge.expected(), |number| question.knowledge.draw(number));
-        self.run(question, |_| MeasuredSpan::Forecast(span), &factors, 1.0)
+        self.run(question, |_| MeasuredSpan::Forecast(span), &factors, 1.0, SearchHints::default())
     }
 
     /// Returns the outcome of one launch under the question's load, or those of all workloads, on a machine that takes
     /// `slowness` times as long as expected, for prompts, tokens and the front end alike. The watch of a load may end it
-    /// early. `race` is the value that the load must be able to reach.
+    /// early. `race` is the value that the load must be able to reach. `expected_load` is the highest load at which a
+    /// search begins.
     ///
     /// # Errors
     /// If a load cannot be driven, or one of its requests is longer than the engine accepts.
@@ -117,11 +120,27 @@ impl JobForecaster {
         question: &TwinQuestion<'_>,
         slowness: f64,
         race: Option<&RaceTarget>,
+        expected_load: Option<f64>,
     ) -> Result<ForecastResult, PredictError> {
         let watched = |load: &LoadJob| {
             MeasuredSpan::Watched(Box::new(load.watch_options(&question.job.objective, race.cloned())))
         };
-        self.run(question, watched, &question.knowledge.expected(), slowness)
+        let search = SearchHints { expected_load, floor: race.and_then(RaceTarget::floor) };
+        self.run(question, watched, &question.knowledge.expected(), slowness, search)
+    }
+
+    /// Like [`forecast`](Self::forecast), on a machine that takes `slowness` times as long as expected, and with the watch
+    /// of measured loads. A search for the highest load begins at `expected_load`, if it is given.
+    ///
+    /// # Errors
+    /// If a load cannot be driven, or one of its requests is longer than the engine accepts.
+    pub fn forecast_slowed(
+        &self,
+        question: &TwinQuestion<'_>,
+        slowness: f64,
+        expected_load: Option<f64>,
+    ) -> Result<ForecastResult, PredictError> {
+        self.forecast_launch(question, slowness, None, expected_load)
     }
 
     fn run(
@@ -130,6 +149,7 @@ impl JobForecaster {
         span: impl Fn(&LoadJob) -> MeasuredSpan,
         factors: &Factors,
         slowness: f64,
+        hints: SearchHints,
     ) -> Result<ForecastResult, PredictError> {
         let setup = match TwinSetup::resolve(question) {
             Ok(setup) => TwinSetup { prior: setup.prior.clone().slowed(slowness), ..setup },
@@ -137,14 +157,16 @@ impl JobForecaster {
                 return Ok(ForecastResult { outcome: Outcome::Rejected(rejection), cost: 0, load_s: 0.0 });
             }
         };
+        if let (Some(goal), [part]) = (&question.job.objective.load_goal, &self.parts[..]) {
+            let run = |load: &LoadJob, seed| run::run_over(span(load), &setup, &part.script, load, seed, factors);
+            return search_load(question, goal, hints, run);
+        }
         let (mut cost, mut load_s, mut workloads) = (0, 0.0, Vec::new());
         for part in &self.parts {
             let load = part.load.as_ref().unwrap_or(question.load);
             let ran = run::run_over(span(load), &setup, &part.script, load, question.job.seed, factors)?;
-            // The warm-up's requests take as long as the measured ones.
-            let warmed = 1.0 + f64::from(load.warmup) / to_f64(ran.ended.max(1));
             cost += ran.cost;
-            load_s += ran.length.as_secs_f64() * warmed;
+            load_s += whole_length_s(load, &ran);
             match (&part.name, ran.outcome) {
                 (Some(name), Outcome::Measured(measurement)) => {
                     workloads.push(WorkloadMeasurement { name: name.clone(), measurement });
@@ -158,4 +180,37 @@ impl JobForecaster {
         }
         Ok(ForecastResult { outcome: Outcome::Measured(Measurement::joint(workloads)), cost, load_s })
     }
+}
+
+/// The first load of a search for the highest one, and the value that the result must be able to reach.
+#[derive(Clone, Copy, Debug, Default)]
+struct SearchHints {
+    expected_load: Option<f64>,
+    floor: Option<f64>,
+}
+
+/// Runs loads until the highest one within the limits is known, each on a new engine.
+fn search_load(
+    question: &TwinQuestion<'_>,
+    goal: &LoadGoal,
+    hints: SearchHints,
+    run: impl Fn(&LoadJob, u64) -> Result<RunResult, PredictError>,
+) -> Result<ForecastResult, PredictError> {
+    let (own, mut cost, mut load_s) = (question.load, 0, 0.0);
+    let mut search = LoadSearch::new(goal, own.search_range(goal, hints.expected_load), hints.floor);
+    while let LoadSearchStep::Probe(level) = search.step() {
+        let seed = question.job.seed.wrapping_add(search.repetitions(level));
+        let load = own.at_level(level, u32::MAX);
+        let ran = run(&load, seed)?;
+        let seconds = whole_length_s(&load, &ran);
+        cost += ran.cost;
+        load_s += seconds;
+        search.record(level, seconds, ran.outcome);
+    }
+    Ok(ForecastResult { outcome: search.finish(), cost, load_s })
+}
+
+/// Returns the length of a load with its warm-up, whose requests take as long as the measured ones.
+fn whole_length_s(load: &LoadJob, ran: &RunResult) -> f64 {
+    ran.length.as_secs_f64() * (1.0 + f64::from(load.warmup) / to_f64(ran.ended.max(1)))
 }

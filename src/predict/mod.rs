@@ -34,13 +34,13 @@ use crate::config::{Config, ResolvedConfig};
 use crate::facts::{Device, EngineVersion, HostLimits};
 use crate::job::{Job, LoadJob};
 use crate::load::LoadError;
-use crate::objective::{Constraint, Objective, Score};
+use crate::objective::{Constraint, LoadGoal, Objective, Score};
 use crate::stats::percentile;
 use crate::trial::{Measurement, Outcome, Rejection};
 use crate::twin::{AddError, DevicePreset, SettingsError, StartForecast, StartupModel, WarmState};
 
 pub use forecast::{ForecastResult, ForecastSpan, JobForecaster};
-pub use highest_load::{LoadKnob, MIN_GOOD_SHARE, PredictedHighest};
+pub use highest_load::{MIN_GOOD_SHARE, PredictedHighest};
 pub use knowledge::Knowledge;
 pub use learn::{LearnError, MAX_TRIALS, MeasuredTrial, calibrate_from_trials};
 pub use limit::{LoadLimit, LoadLimits, wait_name, waits};
@@ -204,22 +204,29 @@ pub fn predict(question: &TwinQuestion<'_>) -> Result<TwinPrediction, PredictErr
         }
     }
     let (objective, unknown) = without_unpredicted_limits(&job.objective, &ran.outcome);
-    let highest = if objective.constraints.is_empty() && load.goodput.is_empty() {
+    let limits: Vec<Constraint> = objective.limits().cloned().collect();
+    let highest = if limits.is_empty() && load.goodput.is_empty() {
         None
     } else {
-        let search = highest_load::LoadSearch {
+        let search = highest_load::TwinLoadSearch {
             setup: &setup,
             script: &script,
             load,
             seed: job.seed,
-            limits: &objective.constraints,
+            limits: &limits,
             most_requests: effort.most_requests,
         };
         // Each draw represents another launch. The noise between launches scales all of its step times.
         Some(search.find(&central, (1..=effort.draws).map(|number| question.knowledge.launch(number)), &effort)?)
     };
-    let score = objective.score(&ran.outcome);
-    let measured = ran.outcome.measurement();
+    let outcome = match (ran.outcome, &highest) {
+        (Outcome::Measured(measurement), Some(highest)) if objective.load_goal.is_some() => {
+            Outcome::Measured(Measurement { load_curve: Some(highest.curve()), ..measurement })
+        }
+        (outcome, _) => outcome,
+    };
+    let score = objective.score(&outcome);
+    let measured = outcome.measurement();
     let intervals = drawn.into_iter().filter_map(|(name, values)| {
         let drawn = interval(values)?;
         let range = measured.and_then(|measured| measured.metric(name)).map_or(drawn, |value| {
@@ -228,7 +235,11 @@ pub fn predict(question: &TwinQuestion<'_>) -> Result<TwinPrediction, PredictErr
         });
         Some((name, range))
     });
-    let intervals = intervals.collect();
+    let mut intervals: BTreeMap<_, _> = intervals.collect();
+    if let Some(range) = highest.as_ref().filter(|_| objective.load_goal.is_some()).and_then(|highest| highest.interval)
+    {
+        intervals.insert(Measurement::LOAD_UNDER_SLO, range);
+    }
     let served = ServedLoad {
         intervals,
         draws: effort.draws,
@@ -241,7 +252,7 @@ pub fn predict(question: &TwinQuestion<'_>) -> Result<TwinPrediction, PredictErr
         replicas: setup.replicas as u64,
         startup: setup.start.as_ref().map(|start| question.startup_model.predict(start)),
     };
-    Ok(TwinPrediction { outcome: ran.outcome, score, served: Some(served) })
+    Ok(TwinPrediction { outcome, score, served: Some(served) })
 }
 
 fn rejected(rejection: Rejection) -> TwinPrediction {
@@ -252,11 +263,17 @@ fn rejected(rejection: Rejection) -> TwinPrediction {
 fn without_unpredicted_limits(objective: &Objective, outcome: &Outcome) -> (Objective, Vec<String>) {
     let Some(measurement) = outcome.measurement() else { return (objective.clone(), Vec::new()) };
     let is_known = |name: &str| measurement.metric(name).is_some() || Measurement::NAMES.contains(&name);
+    let load_goal = objective.load_goal.clone().map(|goal| {
+        let limits = goal.limits.iter().filter(|limit| is_known(&limit.metric)).cloned().collect();
+        Box::new(LoadGoal { limits, ..*goal })
+    });
+    let of_load = objective.load_goal.iter().flat_map(|goal| &goal.limits).map(|limit| &limit.metric);
+    let unknown_load: Vec<String> = of_load.filter(|name| !is_known(name)).cloned().collect();
     let (constraints, unknown): (Vec<Constraint>, Vec<Constraint>) =
         objective.constraints.iter().cloned().partition(|constraint| is_known(&constraint.metric));
     let unknown = unknown.into_iter().map(|constraint| constraint.metric);
     let own = Some(objective.metric.clone()).filter(|metric| !is_known(metric));
-    (Objective { constraints, ..objective.clone() }, unknown.chain(own).collect())
+    (Objective { constraints, load_goal, ..objective.clone() }, unknown.chain(unknown_load).chain(own).collect())
 }
 
 /// Returns the 10th and the 90th percentile, `None` for fewer than three values.

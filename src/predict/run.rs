@@ -116,6 +116,7 @@ pub(super) fn run_over(
     if let (Some(end), Some(window)) = (&early, &mut summary.window) {
         window.reason = format!("ended early: {}; {}", end.reason, window.reason);
         window.saved_s = load.saved_s(length, ended);
+        window.overloaded = end.reason.is_overload();
     }
     let measurement = Measurement { server: watch.server(window, &counted), ..summary };
     let good = measurement.good_requests.map(|good| share(good, measurement.completed));

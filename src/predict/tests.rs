@@ -6,6 +6,7 @@ use super::*;
 use crate::engines::vllm::FLAGS;
 use crate::load::ArrivalPattern;
 use crate::objective::MetricLimit as Bound;
+use crate::trial::LoadKnob;
 use crate::twin::Calibration;
 
 fn study() -> Job {

@@ -23,6 +23,7 @@ mod table;
 mod telemetry;
 mod terminal;
 mod winning_flags;
+mod load_curve;
 mod workloads;
 
 pub(crate) use bench::{BENCH_FORMATS, BenchResult, BenchRuns, benchmark_json};

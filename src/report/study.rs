@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use super::configuration_results::{deployment_gain_text, deployment_text, gain_text, order_text, value_text};
 use super::guard::{guard_json, guard_lines};
 use super::json::{deployment_json, judgement_json, ranked_json, standing_json};
+use super::load_curve::{add_load_curve, load_curve_lines};
 use super::table::best_table;
 use super::terminal::short_duration;
 use super::winning_flags::{add_flags, flag_lines};
@@ -28,6 +29,7 @@ pub(crate) fn best_text(report: &StudyReport) -> String {
         .chain(deployment_text(report))
         .chain(gain_lines(report))
         .chain(workload_findings(report))
+        .chain(load_curve_lines(report))
         .chain(early_ends_text(report));
     format!("{}\n{}", best_table(report), lines.collect::<Vec<_>>().join("\n"))
 }
@@ -60,6 +62,7 @@ pub(crate) fn best_json(report: &StudyReport) -> Json {
     if let Some(results) = &report.workloads {
         add_workloads(&mut json, results);
     }
+    add_load_curve(&mut json, report);
     json
 }
 
@@ -95,6 +98,7 @@ pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
     lines.extend(deployment_text(report));
     lines.extend(gain_lines(report));
     lines.extend(workload_findings(report));
+    lines.extend(load_curve_lines(report));
     lines.extend(difference_lines(&report.differences));
     lines.extend(report.rule_tests.iter().filter_map(rule_test_line));
     lines

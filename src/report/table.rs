@@ -5,6 +5,7 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
 
 use super::configuration_results::expectation;
+use super::load_curve::curve_lines;
 use super::workloads::trial_workloads;
 use crate::objective::{Objective, Score};
 use crate::space::SpaceFile;
@@ -68,7 +69,7 @@ fn describe(objective: &Objective) -> String {
         crate::objective::Goal::Maximize => "maximize",
         crate::objective::Goal::Minimize => "minimize",
     };
-    let limits = objective.constraints.iter().map(|constraint| format!(", {constraint}"));
+    let limits = objective.limits().map(|constraint| format!(", {constraint}"));
     format!("{goal} {}{}", objective.value_name(), limits.collect::<String>())
 }
 
@@ -164,6 +165,9 @@ pub(crate) fn show_text(study: &Study, scored: &ScoredTrial) -> String {
         }
         for row in trial_workloads(measurement).lines() {
             line("workload", row.to_owned());
+        }
+        for row in measurement.load_curve.iter().flat_map(|curve| curve_lines(curve, None)) {
+            line("load", row);
         }
         for (class, count) in &measurement.errors {
             line("errors", format!("{class}: {count}"));

@@ -35,9 +35,12 @@ pub(crate) struct EarlyEnds {
 impl Store {
     /// Counts the loads of a study that ended early, over all of its runs.
     pub(crate) async fn early_ends(&self, study: &Study) -> Result<EarlyEnds, StoreError> {
-        // The loads of several workloads have windows of their own.
+        // The loads of several workloads, and those of a search for the highest load, have windows of their own.
         let query = "SELECT count(saved_s), total(saved_s) FROM ( \
                      SELECT json_extract(metrics, '$.window.saved_s') AS saved_s FROM measurements \
+                     WHERE study_id = ?1 AND kind = ?2 AND json_extract(metrics, '$.load_curve') IS NULL \
+                     UNION ALL SELECT json_extract(part.value, '$.window.saved_s') \
+                     FROM measurements, json_each(metrics, '$.load_curve.probes') AS part \
                      WHERE study_id = ?1 AND kind = ?2 \
                      UNION ALL SELECT json_extract(part.value, '$.window.saved_s') \
                      FROM measurements, json_each(metrics, '$.workloads') AS part WHERE study_id = ?1 AND kind = ?2)";
@@ -62,7 +65,14 @@ mod tests {
     async fn early_ends_are_counted_with_the_time_that_they_saved() {
         let store = Store::in_memory().await.unwrap();
         let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
-        let window = |saved_s| MeasuredWindow { from_s: 0.0, to_s: 1.0, steady: true, reason: String::new(), saved_s };
+        let window = |saved_s| MeasuredWindow {
+            from_s: 0.0,
+            to_s: 1.0,
+            steady: true,
+            reason: String::new(),
+            saved_s,
+            overloaded: false,
+        };
         for (number, window) in
             [None, Some(window(None)), Some(window(Some(2.5))), Some(window(Some(4.0)))].into_iter().enumerate()
         {

@@ -96,7 +96,8 @@ mod tests {
     }
 
     fn report(goal: Goal, metric: &str) -> StudyReport {
-        let objective = Objective { metric: metric.to_owned(), goal, constraints: Vec::new(), joint: None };
+        let objective =
+            Objective { metric: metric.to_owned(), goal, constraints: Vec::new(), joint: None, load_goal: None };
         StudyReport { objective: Some(objective), ..StudyReport::example("s") }
     }
 

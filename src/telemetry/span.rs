@@ -32,7 +32,14 @@ mod tests {
     fn a_steady_window_ends_before_its_load() {
         let began = Instant::now();
         let load = began..began + Duration::from_secs(12);
-        let window = MeasuredWindow { from_s: 2.5, to_s: 10.0, steady: true, reason: String::new(), saved_s: None };
+        let window = MeasuredWindow {
+            from_s: 2.5,
+            to_s: 10.0,
+            steady: true,
+            reason: String::new(),
+            saved_s: None,
+            overloaded: false,
+        };
         let part = LoadSpan::measured(load.clone(), Some(&window));
         assert_eq!(part.range.start - began, Duration::from_millis(2500));
         assert_eq!(part.range.end - part.range.start, Duration::from_millis(7500));

@@ -22,7 +22,8 @@ pub use control::{for_terminal, is_control, json_for_terminal, without_controls}
 pub use draft_bias::draft_bias;
 pub use launch::{CommandLine, CommandParts, LaunchCommand, LaunchWords};
 pub use measurement::{
-    ClientReport, Distribution, Interval, MeasuredWindow, Measurement, MetricDirection, Speeds, WorkloadMeasurement,
+    ClientReport, Distribution, HighestMeasuredLoad, Interval, LoadBound, LoadCurve, LoadKnob, LoadProbe,
+    MeasuredWindow, Measurement, MetricDirection, Speeds, TierLoad, WorkloadMeasurement,
 };
 pub use outcome::{Blame, Failure, FailureKind, Outcome, Rejection};
 pub use placement::Placement;

@@ -6,7 +6,7 @@ use super::{Interference, RetryPause, WrongRule};
 use crate::config::Config;
 use crate::rule::SpaceRemoval;
 use crate::store::{Incident, RuleVerdict, ScoredTrial};
-use crate::trial::{FlagDifference, Proposal};
+use crate::trial::{FlagDifference, LoadKnob, Proposal};
 
 /// Callback for events. The tuner and the load's thread call it, so it must be quick and must not block.
 pub type EventObserver = dyn Fn(TunerEvent) + Send + Sync;
@@ -76,6 +76,14 @@ pub enum TunerEvent {
     Phase {
         number: u32,
         phase: TrialPhase,
+    },
+    /// A load of a search for the highest one was measured.
+    LoadProbed {
+        number: u32,
+        load: f64,
+        knob: LoadKnob,
+        /// Whether it keeps the limits.
+        kept: bool,
     },
     /// The interference between concurrent trials, if it was measured, and the number of trials that will run at a
     /// time.

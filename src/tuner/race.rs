@@ -31,7 +31,9 @@ pub(super) async fn race_target(run: &StudyRun<'_>, origin: &Origin) -> Result<O
         origin,
         Origin::Baseline | Origin::BaselineRepeat | Origin::Deployment | Origin::Confirmation | Origin::Ablation
     );
-    if !(can_lose || is_reference) || !job.load.race || !RaceTarget::is_raced(&objective.metric, &job.load.arrival) {
+    // A search for the highest load ends once that load is certainly too low.
+    let is_raced = objective.load_goal.is_some() || RaceTarget::is_raced(&objective.metric, &job.load.arrival);
+    if !(can_lose || is_reference) || !job.load.race || !is_raced {
         return Ok(None);
     }
     let launches = run.store.launched_within(&run.study, &[]).await?;

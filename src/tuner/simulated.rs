@@ -129,10 +129,10 @@ impl<'l> PredictedLaunches<'l> {
         let proposal = order.pending.proposal.clone();
         let config = &proposal.config;
         let start_s = startup_s(run.job, &run.installed, config);
-        let race = order.pending.race.as_deref();
+        let (race, expected) = (order.pending.race.as_deref(), order.pending.expected_load);
         let launch = match &self.speeds {
-            None if race.is_none() => self.undisturbed(config)?,
-            None => self.forecast(config, 1.0, race)?,
+            None if race.is_none() && expected.is_none() => self.undisturbed(config)?,
+            None => self.forecast(config, 1.0, race, expected)?,
             Some(_) => {
                 let undisturbed = self.undisturbed(config)?;
                 let slowness = self
@@ -140,7 +140,7 @@ impl<'l> PredictedLaunches<'l> {
                     .as_ref()
                     .zip(undisturbed.outcome.measurement())
                     .map(|(speeds, _)| speeds.slowness(run, proposal.number, start_s + undisturbed.load_s / 2.0));
-                slowness.map_or(Ok(undisturbed), |slowness| self.forecast(config, slowness, race))?
+                slowness.map_or(Ok(undisturbed), |slowness| self.forecast(config, slowness, race, expected))?
             }
         };
         let is_measured = launch.outcome.measurement().is_some();
@@ -164,17 +164,23 @@ impl<'l> PredictedLaunches<'l> {
         if let Some(known) = self.predicted.get(&key) {
             return Ok(known.clone());
         }
-        let launch = self.forecast(config, 1.0, None)?;
+        let launch = self.forecast(config, 1.0, None, None)?;
         self.predicted.insert(key, launch.clone());
         Ok(launch)
     }
 
-    fn forecast(&self, config: &Config, slowness: f64, race: Option<&RaceTarget>) -> Result<PredictedLoad, TuneError> {
+    fn forecast(
+        &self,
+        config: &Config,
+        slowness: f64,
+        race: Option<&RaceTarget>,
+        expected_load: Option<f64>,
+    ) -> Result<PredictedLoad, TuneError> {
         let job = self.run.job;
         let calibration = Calibration::none();
         let question = twin_question(job, &self.run.installed, config.clone(), &calibration);
         let question = question.map_err(TuneError::NoTwin)?;
-        let outcome = match self.forecaster.forecast_launch(&question, slowness, race) {
+        let outcome = match self.forecaster.forecast_launch(&question, slowness, race, expected_load) {
             Ok(ForecastResult { outcome: Outcome::Rejected(refused), .. }) => {
                 // A real engine does not reject a launch: it exits during its start.
                 failed(FailureKind::StartupExit, refused.message)
@@ -308,7 +314,7 @@ mod tests {
         job.budget.trials = Some(12);
         // Fewer sequences at a time wait less for each token, and the deployment has fewer than the space.
         let (metric, goal) = ("mean_tpot_ms".to_owned(), Goal::Minimize);
-        job.objective = Objective { metric, goal, constraints: Vec::new(), joint: None };
+        job.objective = Objective { metric, goal, constraints: Vec::new(), joint: None, load_goal: None };
         job.space.space.parameters.retain(|parameter| parameter.name == "max-num-seqs");
         job.space.space.parameters[0].domain = Domain::int(16, 1024, IntScale::PowerOfTwo, 1);
         let flags = Config::new().with("max-num-seqs", 4_i64);

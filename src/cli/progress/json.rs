@@ -72,6 +72,9 @@ pub(super) fn event_json(event: &TunerEvent, verbose: bool) -> Option<Json> {
         TunerEvent::Disturbed { number, reasons, is_repeated } => {
             json!({"event": "disturbed", "trial": number, "reasons": reasons, "repeated": is_repeated})
         }
+        TunerEvent::LoadProbed { number, load, knob, kept } => {
+            json!({"event": "load", "trial": number, "load": load, "of": knob.name(), "kept": kept})
+        }
         TunerEvent::SampleVoided { number, reasons } => json!({"event": "void", "trial": number, "reasons": reasons}),
         TunerEvent::Interference { found, at_a_time } => json!({
             "event": "interference",

@@ -260,6 +260,10 @@ impl ProgressLine {
             TunerEvent::Disturbed { number, reasons, is_repeated: false } => {
                 Some(format!("trial {number}: the measurement stays marked as disturbed: {reasons}"))
             }
+            TunerEvent::LoadProbed { number, load, knob, kept } => {
+                let limits = if *kept { "the limits are kept" } else { "a limit is broken" };
+                Some(format!("trial {number}: {}: {limits}", knob.describe(*load)))
+            }
             TunerEvent::SampleVoided { number, reasons } => {
                 Some(format!("trial {number}: measuring again, the load generator was the bottleneck: {reasons}"))
             }

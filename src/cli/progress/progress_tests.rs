@@ -26,6 +26,7 @@ fn display(verbose: bool) -> ProgressLine {
         goal: Goal::Maximize,
         constraints: vec![limit],
         joint: None,
+        load_goal: None,
     };
     let names = ShortFlagNames::new(["max-num-seqs"].into_iter());
     let rows = TrialRows::new(objective, Config::new(), Config::new().with("max-num-seqs", 256_i64), names);

@@ -89,7 +89,7 @@ impl<'a> StudyContent<'a> {
         if let Some(objective) = &self.report.objective {
             let goal = if objective.goal == crate::objective::Goal::Maximize { "maximize" } else { "minimize" };
             texts.insert("objective", clean(&format!("{goal} {}", objective.value_name())));
-            let limits: Vec<_> = objective.constraints.iter().map(ToString::to_string).collect();
+            let limits: Vec<_> = objective.limits().map(ToString::to_string).collect();
             if !limits.is_empty() {
                 texts.insert("limits", clean(&limits.join(", ")));
             }

@@ -15,6 +15,9 @@ const ALPHA: f64 = 0.001;
 /// because the test is repeated once a second.
 const MEAN_QUANTILE: f64 = 3.89;
 
+/// Quantile of the normal distribution for a limit that is clearly kept. Its probability of error is 1 in 2,000.
+const KEPT_QUANTILE: f64 = 3.29;
+
 /// Quantile of the normal distribution for an interval of 95 %.
 const SETTLED_QUANTILE: f64 = 1.96;
 
@@ -137,18 +140,31 @@ impl LimitEvidence {
 
     /// Returns whether the limit lies outside of the 95 % confidence interval of its metric, on either side.
     pub(super) fn is_settled(&self) -> bool {
-        let limit = match self.limit.limit {
-            MetricLimit::AtMost(limit) | MetricLimit::AtLeast(limit) => limit,
+        self.distance(SETTLED_QUANTILE).is_some_and(|excess| excess != 0.0)
+    }
+
+    /// Returns whether the limit is kept, with a confidence of 99.9 %.
+    pub(super) fn is_clearly_kept(&self) -> bool {
+        self.distance(KEPT_QUANTILE).is_some_and(|excess| excess < 0.0)
+    }
+
+    /// Returns -1 if the metric keeps the limit at the normal quantile `z`, 1 if it breaks it, and 0 if neither is clear.
+    /// `None` while the observations are too few.
+    fn distance(&self, z: f64) -> Option<f64> {
+        let (limit, sign) = match self.limit.limit {
+            MetricLimit::AtMost(limit) => (limit, 1.0),
+            MetricLimit::AtLeast(limit) => (limit, -1.0),
         };
-        let Some(p) = self.percentile else {
-            let mean = self.steady_mean(SETTLED_QUANTILE);
-            return mean.is_some_and(|mean| (mean.value - limit).abs() > mean.half);
+        let (excess, half) = if let Some(p) = self.percentile {
+            // The share of requests beyond the limit against the allowed one (the score interval of Wilson, 1927).
+            let allowed = if sign > 0.0 { 1.0 - p / 100.0 } else { p / 100.0 };
+            let requests = Some(to_f64(self.requests)).filter(|requests| *requests > 0.0)?;
+            (to_f64(self.bad) / requests - allowed, z * (allowed * (1.0 - allowed) / requests).sqrt())
+        } else {
+            let mean = self.steady_mean(z)?;
+            (sign * (mean.value - limit), mean.half)
         };
-        // The share of requests beyond the limit against the allowed one (the score interval of Wilson, 1927).
-        let allowed = if matches!(self.limit.limit, MetricLimit::AtMost(_)) { 1.0 - p / 100.0 } else { p / 100.0 };
-        let requests = to_f64(self.requests);
-        let error = (allowed * (1.0 - allowed) / requests).sqrt();
-        self.requests > 0 && (to_f64(self.bad) / requests - allowed).abs() > SETTLED_QUANTILE * error
+        Some(if excess.abs() > half { excess.signum() } else { 0.0 })
     }
 
     /// Estimates the mean without the warm-up, with an interval at the normal quantile `z`. `None` while the
@@ -199,6 +215,16 @@ mod tests {
         // With 100 requests the standard error of a share of 10 % is 3 %.
         assert!(!p90(0, 0) && !p90(0, 20) && p90(0, 100));
         assert!(p90(4, 100) && !p90(5, 100) && !p90(15, 100) && p90(16, 100));
+    }
+
+    #[test]
+    fn a_limit_is_clearly_kept_only_far_below_it() {
+        let p95 = |bad: u64, requests: u64| {
+            let limit = Constraint { metric: "p95_ttft_ms".to_owned(), limit: MetricLimit::AtMost(500.0) };
+            LimitEvidence { requests, bad, ..LimitEvidence::new(&limit).unwrap() }.is_clearly_kept()
+        };
+        // 5 % of 210 requests are 3.3 standard errors above none.
+        assert!(!p95(0, 200) && p95(0, 210) && !p95(4, 210) && !p95(50, 210) && p95(20, 1000));
     }
 
     #[test]

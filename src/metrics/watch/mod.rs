@@ -49,6 +49,10 @@ pub(crate) struct WatchOptions {
     pub error_rate_limit: Option<f64>,
     /// Limits of means and percentiles of TTFT, TPOT, E2EL and output speed. Other limits do not end a run.
     pub limits: Vec<Constraint>,
+    /// Whether the load ends once every limit is clearly kept.
+    pub ends_if_kept: bool,
+    /// The time before which limits end no load, unless one is broken by arithmetic.
+    pub limits_after: Duration,
     /// Limits of a good request. Used only if `until` requests a precision of the goodput.
     pub goodput: Vec<Slo>,
     /// Whether requests arrive independently of the server's replies. Only then can it fall behind.
@@ -69,6 +73,8 @@ impl Default for WatchOptions {
             min_time: Duration::from_secs(5),
             error_rate_limit: None,
             limits: Vec::new(),
+            ends_if_kept: false,
+            limits_after: Duration::ZERO,
             goodput: Vec::new(),
             open_loop: false,
             total: None,
@@ -88,8 +94,18 @@ pub(crate) enum StopReason {
     /// The server falls behind the offered load.
     Saturated(String),
     ServerGone(String),
+    /// Every limit is clearly kept, and nothing else is asked.
+    LimitsKept(String),
     /// The objective can no longer reach the best configuration's.
     CannotWin(String),
+}
+
+impl StopReason {
+    /// Returns whether the server falls behind the offered load.
+    #[must_use]
+    pub(crate) fn is_overload(&self) -> bool {
+        matches!(self, Self::Saturated(_))
+    }
 }
 
 impl fmt::Display for StopReason {
@@ -99,6 +115,7 @@ impl fmt::Display for StopReason {
         | Self::SloImpossible(text)
         | Self::Saturated(text)
         | Self::ServerGone(text)
+        | Self::LimitsKept(text)
         | Self::CannotWin(text)) = self;
         f.write_str(text)
     }
@@ -245,10 +262,23 @@ impl LoadWatch {
                 return Some(StopReason::Saturated(text));
             }
         }
+        let is_late = self.now >= self.options.limits_after;
         if self.options.total.is_none()
+            && is_late
             && let Some(text) = self.evidence.iter().find_map(LimitEvidence::likely_violation)
         {
             return Some(StopReason::SloImpossible(text));
+        }
+        if self.options.ends_if_kept
+            && is_late
+            && !self.evidence.is_empty()
+            && self.evidence.len() == self.options.limits.len()
+            && self.evidence.iter().all(LimitEvidence::is_clearly_kept)
+        {
+            return Some(StopReason::LimitsKept(format!(
+                "every limit is kept (99.9 % confidence): {} requests",
+                self.completed
+            )));
         }
         match self.race.as_mut().and_then(|race| race.verdict(self.now)) {
             Some(RaceVerdict::Lost(text)) => return Some(StopReason::CannotWin(text)),

@@ -74,6 +74,11 @@ impl RaceTarget {
         ObservedMetric::of(metric).is_some() && matches!(arrival, ArrivalPattern::Closed)
     }
 
+    /// Returns the value that a result must be able to reach, if it can lose.
+    pub(crate) fn floor(&self) -> Option<f64> {
+        self.can_lose.then(|| self.threshold())
+    }
+
     fn error(&self) -> f64 {
         (1.0 - self.confidence).clamp(1e-6, 0.5)
     }

@@ -4,9 +4,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{PredictedConfiguration, Predictions, describe_load};
 use crate::load::HighestLoad;
-use crate::predict::{
-    BatchSeries, LoadKnob, LoadLimit, LoadLimits, PredictedHighest, ServedLoad, StepTerm, wait_name, waits,
-};
+use crate::predict::{BatchSeries, LoadLimit, LoadLimits, PredictedHighest, ServedLoad, StepTerm, wait_name, waits};
 use crate::trial::Outcome;
 use crate::twin::{PhaseForecast, StartForecast};
 
@@ -104,13 +102,8 @@ fn limits_json(limits: &LoadLimits) -> Json {
 }
 
 fn highest_json(highest: &PredictedHighest) -> Json {
-    let knob = match highest.knob {
-        LoadKnob::Concurrency => "concurrency",
-        LoadKnob::Rate => "rate_per_s",
-        LoadKnob::Speed => "trace_speed",
-    };
     json!({
-        "of": knob,
+        "of": highest.knob.name(),
         "value": highest.value.value(),
         "bounded": matches!(highest.value, HighestLoad::At(_)),
         "tried_down_to": match highest.value { HighestLoad::Below(value) => Some(value), _ => None },

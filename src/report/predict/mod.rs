@@ -123,7 +123,7 @@ fn shown(objective: &Objective) -> Vec<&str> {
         "p99_itl_ms",
         "mean_e2el_ms",
     ];
-    let own = objective.constraints.iter().map(|constraint| constraint.metric.as_str());
+    let own = objective.limits().map(|constraint| constraint.metric.as_str());
     let mut names: Vec<&str> = std::iter::once(objective.metric.as_str()).chain(own).collect();
     names.extend(USUAL);
     let mut seen = Vec::new();

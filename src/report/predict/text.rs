@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use super::{PredictedConfiguration, Predictions, describe_load, shown};
 use crate::load::HighestLoad;
-use crate::predict::{LoadKnob, LoadLimit, LoadLimits, PredictedHighest, ServedLoad, StepTerm, wait_name, waits};
+use crate::predict::{LoadLimit, LoadLimits, PredictedHighest, ServedLoad, StepTerm, wait_name, waits};
 use crate::report::number;
 use crate::report::table::table;
+use crate::trial::LoadKnob;
 use crate::twin::StartForecast;
 
 /// Returns a ranked table and the details of each row.
@@ -15,7 +16,7 @@ pub(crate) fn predictions_text(predictions: &Predictions<'_>) -> String {
     let Predictions { study, objective, engine, load, all, .. } = predictions;
     let mut text = format!("study {study}, {engine}, {}\n\n", describe_load(load));
     let metric = objective.metric.as_str();
-    let limits: Vec<String> = objective.constraints.iter().map(ToString::to_string).collect();
+    let limits: Vec<String> = objective.limits().map(ToString::to_string).collect();
     let limits = if limits.is_empty() { "limits".to_owned() } else { limits.join(", ") };
     let mut rows = table(["", "device", metric, "10 % to 90 %", &limits, "limited by", "configuration"], &[0, 2, 3]);
     for (rank, predicted) in all.iter().enumerate() {
@@ -43,7 +44,7 @@ pub(crate) fn predictions_text(predictions: &Predictions<'_>) -> String {
 /// Returns the values of the limited metrics, or the state of a configuration that the twin could not measure.
 fn limited_values(predictions: &Predictions<'_>, predicted: &PredictedConfiguration) -> String {
     let Some(measurement) = predicted.prediction.outcome.measurement() else { return predicted.state().to_owned() };
-    let values = predictions.objective.constraints.iter().map(|limit| match measurement.metric(&limit.metric) {
+    let values = predictions.objective.limits().map(|limit| match measurement.metric(&limit.metric) {
         Some(value) if limit.violation(measurement) > 0.0 => format!("{} (over)", number(value)),
         Some(value) => number(value),
         None => "unknown".to_owned(),
@@ -144,7 +145,7 @@ fn highest(predictions: &Predictions<'_>, served: &ServedLoad) -> String {
     let Some(PredictedHighest { knob, value, interval, .. }) = &served.highest else {
         return "not predicted: the study has no constraint".to_owned();
     };
-    let limits = predictions.objective.constraints.iter().filter(|limit| !served.unknown.contains(&limit.metric));
+    let limits = predictions.objective.limits().filter(|limit| !served.unknown.contains(&limit.metric));
     let mut limits: Vec<String> = limits.map(ToString::to_string).collect();
     let goodput = predictions.load.goodput.iter().map(ToString::to_string);
     let good = goodput.map(|limit| format!("{limit} for {}", percent(crate::predict::MIN_GOOD_SHARE)));

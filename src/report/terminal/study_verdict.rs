@@ -49,7 +49,7 @@ pub(super) fn verdict_text(report: &StudyReport) -> String {
 }
 
 fn limits_text(report: &StudyReport) -> &'static str {
-    match report.objective.as_ref().map_or(0, |objective| objective.constraints.len()) {
+    match report.objective.as_ref().map_or(0, |objective| objective.limits().count()) {
         0 => "",
         1 => ", and keeps the limit",
         _ => ", and keeps the limits",

@@ -74,8 +74,13 @@ fn baselines_over_a_limit_and_missing_baselines_are_named() {
 
 #[test]
 fn a_lower_latency_is_a_gain() {
-    let objective =
-        Objective { metric: "p99_ttft_ms".to_owned(), goal: Goal::Minimize, constraints: Vec::new(), joint: None };
+    let objective = Objective {
+        metric: "p99_ttft_ms".to_owned(),
+        goal: Goal::Minimize,
+        constraints: Vec::new(),
+        joint: None,
+        load_goal: None,
+    };
     assert_eq!(change_text(&objective, 1.25), "20.0 % lower p99_ttft_ms");
     assert_eq!(change_text(&objective, 0.8), "25.0 % higher p99_ttft_ms");
 }

@@ -221,7 +221,7 @@ impl TrialRows {
     /// Describes the limits of a measurement: all kept, or the one that is exceeded most, and the number of the others.
     fn limits(&self, measurement: &Measurement, layout: TextLayout) -> String {
         let broken = |limit: &&Constraint| limit.violation(measurement) > 0.0;
-        let mut over: Vec<_> = self.objective.constraints.iter().filter(broken).collect();
+        let mut over: Vec<_> = self.objective.limits().filter(broken).collect();
         over.sort_by(|a, b| b.violation(measurement).total_cmp(&a.violation(measurement)));
         let Some(worst) = over.first() else { return "kept".to_owned() };
         if layout.width < NARROW {
@@ -247,7 +247,7 @@ impl TrialRows {
             NARROW.. => measure_text_width(&metric_title(&limit.metric)) + 7,
             _ => 6,
         };
-        let limits = self.objective.constraints.iter().map(name).max();
+        let limits = self.objective.limits().map(name).max();
         let limits = limits.map(|columns| columns.clamp(6, if layout.width >= WIDE { 40 } else { 18 }));
         let start = (layout.width >= WIDE).then_some(TIME_COLUMNS);
         let time = (layout.width >= NARROW).then_some(TIME_COLUMNS);

@@ -15,8 +15,13 @@ fn limit(metric: &str, limit: MetricLimit) -> Constraint {
 }
 
 fn rows(constraints: Vec<Constraint>) -> TrialRows {
-    let objective =
-        Objective { metric: "output_throughput".to_owned(), goal: Goal::Maximize, constraints, joint: None };
+    let objective = Objective {
+        metric: "output_throughput".to_owned(),
+        goal: Goal::Maximize,
+        constraints,
+        joint: None,
+        load_goal: None,
+    };
     let defaults = Config::new()
         .with("max-num-seqs", 256_i64)
         .with("max-num-batched-tokens", 2048_i64)
@@ -52,8 +57,13 @@ fn measured(number: u32, origin: &'static str, config: Config, tokens: u64, p95_
         ttft_ms: latency(p95_itl * 40.0, p95_itl * 48.5),
         ..Measurement::default()
     };
-    let objective =
-        Objective { metric: "output_throughput".to_owned(), goal: Goal::Maximize, constraints: limits(), joint: None };
+    let objective = Objective {
+        metric: "output_throughput".to_owned(),
+        goal: Goal::Maximize,
+        constraints: limits(),
+        joint: None,
+        load_goal: None,
+    };
     let outcome = Outcome::Measured(measurement);
     let score = objective.score(&outcome);
     ScoredTrial { score, ..trial(number, origin, config, outcome) }

@@ -57,6 +57,9 @@ impl Serialize for Measurement {
         if !self.workloads.is_empty() {
             map.serialize_entry("workloads", &self.workloads)?;
         }
+        if let Some(curve) = &self.load_curve {
+            map.serialize_entry("load_curve", curve)?;
+        }
         map.end()
     }
 }
@@ -67,7 +70,7 @@ impl<'de> Deserialize<'de> for Measurement {
         let mut json = BTreeMap::<String, Json>::deserialize(deserializer)?;
         let (errors, confidence) = (object(&mut json, "errors")?, object(&mut json, "confidence")?);
         let (window, client) = (object(&mut json, "window")?, object(&mut json, "client")?);
-        let server = object(&mut json, "server")?;
+        let (server, load_curve) = (object(&mut json, "server")?, object(&mut json, "load_curve")?);
         if let Some(workloads) = json.remove("workloads") {
             return serde_json::from_value(workloads).map(Self::joint).map_err(D::Error::custom);
         }
@@ -109,6 +112,7 @@ impl<'de> Deserialize<'de> for Measurement {
             approximate: json.get("exact") == Some(&Json::Bool(false)),
             reported: BTreeMap::new(),
             workloads: Vec::new(),
+            load_curve,
         })
     }
 }

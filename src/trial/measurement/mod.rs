@@ -2,6 +2,7 @@
 
 mod joint;
 mod json;
+mod load_curve;
 mod part;
 mod reported;
 #[cfg(test)]
@@ -13,6 +14,7 @@ use super::SERVER_NAMES;
 use crate::stats::to_f64;
 
 pub use joint::WorkloadMeasurement;
+pub use load_curve::{HighestMeasuredLoad, LoadBound, LoadCurve, LoadKnob, LoadProbe, TierLoad};
 pub use part::{ClientReport, Distribution, Interval, MeasuredWindow, Speeds};
 
 /// One measurement window. The definitions are those of `vllm bench serve`; `metrics` documents them.
@@ -70,6 +72,8 @@ pub struct Measurement {
     pub reported: BTreeMap<String, f64>,
     /// The measurement of each workload, if the trial has several: see [`Measurement::joint`].
     pub workloads: Vec<WorkloadMeasurement>,
+    /// The measured loads, if the trial has searched for the highest one. All other values are those of one of them.
+    pub load_curve: Option<LoadCurve>,
 }
 
 /// The direction of improvement of a metric.
@@ -102,18 +106,25 @@ impl Measurement {
         "output_throughput", "total_token_throughput"; "ttft", "tpot", "itl", "e2el", "lateness";
         "request_goodput", "mean_output_speed", "median_output_speed", "std_output_speed", "p50_output_speed",
         "p10_output_speed", "p5_output_speed", "p1_output_speed", "cached_prompt_tokens", "max_output_tokens_per_s",
-        "max_concurrent_requests");
+        "max_concurrent_requests", "load_under_slo");
 
     /// The metric of the guard, among the values of the server: the agreement of greedy replies with the baseline's, as a
     /// share of the baseline's own agreement, 0 to 1.
     pub const GREEDY_AGREEMENT: &str = "greedy_agreement";
 
-    /// Returns the seconds of the planned load that an early end saved, summed over several workloads. `None` for a load
+    /// The highest load within the limits, in users or requests per second.
+    pub const LOAD_UNDER_SLO: &str = "load_under_slo";
+
+    /// Returns the seconds of the planned load that an early end saved, summed over several workloads
+    /// and over the probes of a load search. `None` for a load
     /// that went to its end.
     #[must_use]
     pub fn saved_s(&self) -> Option<f64> {
-        let of_workloads = self.workloads.iter().filter_map(|part| part.measurement.saved_s());
-        self.window.as_ref().and_then(|window| window.saved_s).into_iter().chain(of_workloads).reduce(|a, b| a + b)
+        let of_workloads = self.workloads.iter().map(|part| &part.measurement);
+        // The measurement itself is that of one of the probes.
+        let of_probes = self.load_curve.iter().flat_map(|curve| &curve.probes).map(|probe| &probe.measurement);
+        let own = self.window.iter().filter(|_| self.load_curve.is_none()).filter_map(|window| window.saved_s);
+        own.chain(of_workloads.chain(of_probes).filter_map(Self::saved_s)).reduce(|a, b| a + b)
     }
 
     /// Returns the metric of this name. Latencies are in milliseconds, the duration is in seconds, rates are per
@@ -140,6 +151,7 @@ impl Measurement {
             "cached_prompt_tokens" => to_f64(self.cached_prompt_tokens?),
             "max_output_tokens_per_s" => self.max_output_tokens_per_s?,
             "max_concurrent_requests" => to_f64(self.max_concurrent_requests?),
+            Self::LOAD_UNDER_SLO => self.load_curve.as_ref()?.highest.value,
             _ => match self.server.get(name) {
                 Some(value) => *value,
                 None => self.statistic(name)?,

@@ -63,6 +63,9 @@ pub struct MeasuredWindow {
     /// that went to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved_s: Option<f64>,
+    /// Whether the load ended early because the server fell behind the offered load.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub overloaded: bool,
 }
 
 impl MeasuredWindow {

@@ -30,6 +30,7 @@ fn example() -> Measurement {
             steady: true,
             reason: "found".to_owned(),
             saved_s: None,
+            overloaded: true,
         }),
         client: Some(ClientReport { cpu_s: 1.5, p99_lag_ms: Some(0.5), valid: true, ..ClientReport::default() }),
         server: BTreeMap::from([("anything".to_owned(), 0.5)]),
@@ -37,6 +38,7 @@ fn example() -> Measurement {
         approximate: true,
         reported: BTreeMap::new(),
         workloads: Vec::new(),
+        load_curve: None,
     }
 }
 
@@ -79,7 +81,10 @@ fn nulls_and_keys_of_other_programs_are_read() {
 #[test]
 fn every_name_has_a_direction_and_a_value_in_a_full_measurement() {
     let full = Distribution::default();
-    let measurement = Measurement { tpot_ms: Some(full), itl_ms: Some(full), ..example() };
+    let highest = HighestMeasuredLoad { value: 9.0, low: None, high: None, bound: LoadBound::AtLeast, cliff: false };
+    let (knob, probes) = (LoadKnob::Concurrency, Vec::new());
+    let load_curve = Some(LoadCurve { knob, highest, lost_against: None, probes, tiers: Vec::new() });
+    let measurement = Measurement { tpot_ms: Some(full), itl_ms: Some(full), load_curve, ..example() };
     for name in Measurement::NAMES {
         assert!(measurement.metric(name).is_some(), "{name}");
         assert!(Measurement::direction(name).is_some(), "{name}");

@@ -66,6 +66,8 @@ pub(super) struct LaunchAttempt<'l> {
     pub(super) placeholders: &'l PlaceholderValues,
     /// The value that the load must be able to reach.
     pub(super) race: Option<&'l RaceTarget>,
+    /// The expected value of the highest load.
+    pub(super) expected_load: Option<f64>,
 }
 
 impl LaunchAttempt<'_> {
@@ -235,8 +237,9 @@ impl LaunchAttempt<'_> {
         watchdog.mark_ready();
         // The preflight must not use the engine's processors during the measurement.
         self.launcher.preflighter.wait_for_import().await;
-        let Self { launcher, config, place, race, .. } = *self;
-        let test = LoadTest { run: launcher.run, context: launcher.context, config, place, watchdog, race };
+        let Self { launcher, config, place, race, expected_load, .. } = *self;
+        let Launcher { run, context, .. } = *launcher;
+        let test = LoadTest { run, context, config, place, watchdog, race, expected_load };
         let mut report = test.run(server, &ready.model).await?;
         // Requests to a dead engine fail at once, before the watchdog notices the death. Its last process may take
         // seconds to end.

@@ -44,6 +44,8 @@ pub(super) struct LoadTest<'l> {
     pub(super) place: &'l SlotPlace,
     pub(super) watchdog: &'l Watchdog,
     pub(super) race: Option<&'l RaceTarget>,
+    /// The expected value of the highest load.
+    pub(super) expected_load: Option<f64>,
 }
 
 /// One workload of a load test.
@@ -59,11 +61,14 @@ impl LoadTest<'_> {
     /// # Errors
     /// If a load cannot be driven.
     pub(super) async fn run(&self, server: &mut Server, model: &str) -> Result<LaunchReport, TuneError> {
+        if let Some(goal) = &self.run.job.objective.load_goal {
+            return self.search_load(server, model, goal).await;
+        }
         let (mut asked, mut joint) = (BTreeMap::new(), JointReport::default());
         for part in self.run.job.parts_in_turn() {
             // Sessions of an earlier workload with the same requests are in the server's cache.
             let earlier = asked.entry(part.group).or_insert(0);
-            let report = self.run_part(server, model, part, earlier).await?;
+            let report = self.run_part(server, model, part, self.run.job.seed, earlier).await?;
             let Some(name) = part.name else { return Ok(report) };
             if let Some(failed) = joint.add(name, report) {
                 return Ok(failed);
@@ -72,20 +77,21 @@ impl LoadTest<'_> {
         Ok(joint.into_report(self.run.job))
     }
 
-    /// Drives the load of one workload. `asked` is the number of sessions that the server has already served.
+    /// Drives the load of one workload. `arrival_seed` is that of the arrivals, and `asked` is the number of sessions that the server has already served.
     ///
     /// A sample is void if the load generator was the bottleneck. It is disturbed if others used the engine's GPUs, or
     /// if the GPUs were slowed down. A flawed sample is repeated once with other prompts, if there are any. A second
     /// void sample is not used. A second disturbed sample is used, and stays marked as disturbed.
-    async fn run_part(
+    pub(super) async fn run_part(
         &self,
         server: &mut Server,
         model: &str,
         part: WorkloadPart<'_>,
+        arrival_seed: u64,
         asked: &mut u64,
     ) -> Result<LaunchReport, TuneError> {
         let workload = &*part.workload.source;
-        let mut test = WorkloadTest { part, plan: part.load.plan(self.run.job.seed) };
+        let mut test = WorkloadTest { part, plan: part.load.plan(arrival_seed) };
         *asked = start_after(&mut test.plan, workload, *asked);
         let (mut known, mut set_aside) = (Vec::new(), Vec::new());
         for again in 1.. {
@@ -168,6 +174,7 @@ impl LoadTest<'_> {
         if let (Some(stop), Some(window)) = (&stop, &mut measurement.window) {
             window.reason = format!("ended early: {stop}; {}", window.reason);
             window.saved_s = load.saved_s(run.ended.duration_since(run.began), run.records.len());
+            window.overloaded = stop.is_overload();
         }
         let tokens = measurement.total_output_tokens;
         Ok(match metrics::outcome(measurement, &run, load.max_error_rate) {
@@ -242,8 +249,9 @@ impl LoadTest<'_> {
     /// Reports why a value is missing that the objective or a limit needs.
     fn notice_absent(&self, measurement: &Measurement, notes: &[String]) {
         let objective = &self.run.job.objective;
-        let limits = objective.constraints.iter().map(|constraint| constraint.metric.as_str());
-        for name in std::iter::once(objective.metric.as_str()).chain(limits) {
+        // The highest load is no metric of a single probe.
+        let own = Some(objective.metric.as_str()).filter(|_| objective.load_goal.is_none());
+        for name in own.into_iter().chain(objective.limits().map(|limit| limit.metric.as_str())) {
             if measurement.metric(name).is_none() {
                 let notes = if notes.is_empty() { "no source reports it".to_owned() } else { notes.join("; ") };
                 let text = format!("{name}, the objective or a constraint, cannot be measured: {notes}");

@@ -6,6 +6,7 @@ mod devices;
 mod failure;
 mod gate;
 mod joint_report;
+mod load_search;
 mod load_test;
 mod longest_step;
 mod launches;
@@ -151,6 +152,7 @@ impl<'r> Launcher<'r> {
                 place: &*place,
                 placeholders: &filling,
                 race: pending.race.as_deref(),
+                expected_load: pending.expected_load,
             };
             let Some(report) = attempt.run(command.words, variables).await? else {
                 return Ok(LaunchEnd::RunEnded(StudyEnding::Interrupted));

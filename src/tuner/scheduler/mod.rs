@@ -3,6 +3,7 @@
 mod ablation;
 mod budget_split;
 mod clock;
+mod expected_load;
 mod failed_starts;
 mod confirm;
 mod first_points;
@@ -67,6 +68,8 @@ pub(super) struct PendingTrial {
     needs_isolation: bool,
     /// The value that its load must be able to reach, if it races.
     pub(super) race: Option<Box<RaceTarget>>,
+    /// The expected value of the highest load, in a study that searches for it.
+    pub(super) expected_load: Option<f64>,
 }
 
 /// The next step of a run.
@@ -347,6 +350,7 @@ impl<'r> Scheduler<'r> {
         self.rejected_in_row = 0;
         pending.own_failures = self.slot_failures.own_failures();
         pending.race = race_target(self.run, &pending.proposal.origin).await?.map(Box::new);
+        pending.expected_load = self.expected_load(&pending.proposal.config).await;
         let proposal = &pending.proposal;
         self.journal.reserve(proposal).await?;
         let running = RunningTrial { alone: place.alone, is_paid: proposal.origin.counts_against_budget() };

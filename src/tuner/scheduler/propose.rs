@@ -59,6 +59,7 @@ impl PendingTrial {
             own_failures: Arc::default(),
             needs_isolation: false,
             race: None,
+            expected_load: None,
         }
     }
 }
