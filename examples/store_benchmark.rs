@@ -114,6 +114,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         goal: Goal::Maximize,
         constraints: Vec::new(),
         joint: None,
+        price_per_hour: None,
         load_goal: None,
     };
     let definition = json!({ "objective": objective });

@@ -87,7 +87,14 @@ impl ImportCommand {
             let hint = format!("did you mean {}?", Measurement::nearest(metric));
             return Err(CommandFailure::new(super::failure::USAGE, message).with_hint(hint));
         }
-        Ok(Some(Objective { metric: metric.clone(), goal, constraints: Vec::new(), joint: None, load_goal: None }))
+        Ok(Some(Objective {
+            metric: metric.clone(),
+            goal,
+            constraints: Vec::new(),
+            joint: None,
+            price_per_hour: None,
+            load_goal: None,
+        }))
     }
 }
 

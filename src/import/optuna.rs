@@ -174,6 +174,7 @@ impl StudyRows {
             goal,
             constraints: (0..count).map(limit).collect(),
             joint: None,
+            price_per_hour: None,
             load_goal: None,
         })
     }

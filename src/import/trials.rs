@@ -59,7 +59,14 @@ impl ImportedStudy {
 fn usual(results: &[&ImportedResult]) -> Objective {
     let has = |metric: &str| results.iter().any(|result| result.metrics.contains_key(metric));
     let (metric, goal) = OBJECTIVES.into_iter().find(|(metric, _)| has(metric)).unwrap_or(OBJECTIVES[0]);
-    Objective { metric: metric.to_owned(), goal, constraints: Vec::new(), joint: None, load_goal: None }
+    Objective {
+        metric: metric.to_owned(),
+        goal,
+        constraints: Vec::new(),
+        joint: None,
+        price_per_hour: None,
+        load_goal: None,
+    }
 }
 
 fn trial(result: &ImportedResult) -> Trial {

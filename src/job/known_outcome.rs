@@ -121,6 +121,7 @@ mod tests {
             goal: Goal::Maximize,
             constraints,
             joint: None,
+            price_per_hour: None,
             load_goal: None,
         }
     }

@@ -40,7 +40,14 @@ pub(super) fn read(
     let constraints = section.sections("constraint", |constraint| read_constraint(constraint, load))?;
     let joint = read_joint(section, workloads)?;
     let (load_goal, constraints) = load_goal::read(section, &metric, load, constraints, joint.is_some())?;
-    Ok(Objective { metric, goal, constraints, joint, load_goal })
+    let price_per_hour = read_price(section)?;
+    let objective = Objective { metric, goal, constraints, joint, price_per_hour, load_goal };
+    if price_per_hour.is_none() && objective.metrics().any(|name| name == Measurement::COST_PER_MILLION_TOKENS) {
+        let problem = format!("is missing, and {} needs it", Measurement::COST_PER_MILLION_TOKENS);
+        let hint = "set it to the price of one device for an hour, such as 2.5".to_owned();
+        return Err(section.error("price_per_hour", problem, Some(hint)));
+    }
+    Ok(objective)
 }
 
 /// Reads a limit.
@@ -57,6 +64,15 @@ pub(super) fn read_constraint(section: &Section<'_>, load: &LoadJob) -> Result<C
         _ => return Err(section.error("at_most", "set either at_most or at_least", None)),
     };
     Ok(Constraint { metric, limit })
+}
+
+fn read_price(section: &Section<'_>) -> Result<Option<f64>, DocumentError> {
+    let price = section.optional::<f64>("price_per_hour")?;
+    if let Some(price) = price.filter(|price| !(price.is_finite() && *price > 0.0)) {
+        let hint = "it is the price of one device for an hour, such as 2.5".to_owned();
+        return Err(section.error("price_per_hour", format!("{price} is not above 0"), Some(hint)));
+    }
+    Ok(price)
 }
 
 /// Reads the rule for several workloads.
@@ -89,4 +105,31 @@ fn check_metric(section: &Section<'_>, key: &str, name: &str, load: &LoadJob) ->
         return Err(section.error(key, "request_goodput needs the latency limits of load.goodput", Some(hint)));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Document;
+
+    fn read_objective(text: &str) -> Result<Objective, DocumentError> {
+        let load = LoadJob::closed(8, 100);
+        Document::from_text("study.toml", text).parse(|section| read(section, &load, &[]))
+    }
+
+    #[test]
+    fn a_cost_needs_the_price_of_a_device() {
+        let cost = "minimize = 'cost_per_million_tokens'";
+        assert_eq!(read_objective(&format!("{cost}\nprice_per_hour = 2.5")).unwrap().price_per_hour, Some(2.5));
+        let limit = "maximize = 'output_throughput'\n[[constraint]]\nmetric = 'cost_per_million_tokens'\nat_most = 1";
+        for text in [cost, limit] {
+            let error = read_objective(text).unwrap_err();
+            assert_eq!(
+                (error.key.as_str(), error.problem.as_str()),
+                ("price_per_hour", "is missing, and cost_per_million_tokens needs it")
+            );
+        }
+        let error = read_objective(&format!("{cost}\nprice_per_hour = 0")).unwrap_err();
+        assert_eq!((error.key.as_str(), error.problem.as_str()), ("price_per_hour", "0 is not above 0"));
+    }
 }

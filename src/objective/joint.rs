@@ -211,7 +211,14 @@ mod tests {
         let workloads = [("a", weights[0]), ("b", weights[1])].map(workload).to_vec();
         let metric = if goal == Goal::Maximize { "output_throughput" } else { "mean_ttft_ms" };
         let joint = Some(JointObjective { over, workloads });
-        Objective { metric: metric.to_owned(), goal, constraints: Vec::new(), joint, load_goal: None }
+        Objective {
+            metric: metric.to_owned(),
+            goal,
+            constraints: Vec::new(),
+            joint,
+            price_per_hour: None,
+            load_goal: None,
+        }
     }
 
     fn launch(number: u32, values: [f64; 2]) -> WorkloadValues {

@@ -42,6 +42,9 @@ pub struct Objective {
     /// The rule for several workloads. `None` for one workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joint: Option<JointObjective>,
+    /// The price of one device for an hour, in any currency. `None`: costs are not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_per_hour: Option<f64>,
     /// The search for the highest load within limits, if that load is the metric.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_goal: Option<Box<LoadGoal>>,
@@ -120,6 +123,12 @@ impl Objective {
         self.constraints.iter().chain(self.load_goal.iter().flat_map(|goal| &goal.limits))
     }
 
+    /// Returns the names of all metrics: the objective's own, and those of all limits.
+    pub(crate) fn metrics(&self) -> impl Iterator<Item = &str> {
+        let tiers = self.load_goal.iter().flat_map(|goal| &goal.tiers).flat_map(|tier| &tier.limits);
+        std::iter::once(self.metric.as_str()).chain(self.limits().chain(tiers).map(|limit| limit.metric.as_str()))
+    }
+
     /// Returns the sum of the relative excesses over the limits.
     fn violation(&self, measurement: &Measurement) -> f64 {
         let of_limits = self.constraints.iter().map(|constraint| constraint.violation(measurement));
@@ -192,6 +201,7 @@ mod tests {
             goal,
             constraints: vec![limit],
             joint: None,
+            price_per_hour: None,
             load_goal: None,
         }
     }

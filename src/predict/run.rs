@@ -118,7 +118,10 @@ pub(super) fn run_over(
         window.saved_s = load.saved_s(length, ended);
         window.overloaded = end.reason.is_overload();
     }
-    let measurement = Measurement { server: watch.server(window, &counted), ..summary };
+    let mut measurement = Measurement { server: watch.server(window, &counted), ..summary };
+    if let Some(price) = setup.price_per_hour {
+        measurement.add_cost(price);
+    }
     let good = measurement.good_requests.map(|good| share(good, measurement.completed));
     let seen = VirtualRun {
         shares: watch.shares(window),

@@ -6,6 +6,7 @@ use super::TwinQuestion;
 use super::client::WireTime;
 use crate::engine::SimulatedLaunch;
 use crate::rule;
+use crate::stats::to_f64;
 use crate::trial::Rejection;
 use crate::twin::{
     MemoryPlan, Parallel, Scheduling, Settings, SettingsError, Speculation, StartConditions, StepTime, TwinEngine,
@@ -30,6 +31,8 @@ pub(super) struct TwinSetup {
     pub(super) time_scale: f64,
     /// Properties of the start. `None` for the simulated engine, and if the start cannot be estimated.
     pub(super) start: Option<StartConditions>,
+    /// The price of all devices of the launch for an hour, if the study has prices.
+    pub(super) price_per_hour: Option<f64>,
 }
 
 impl TwinSetup {
@@ -82,6 +85,7 @@ impl TwinSetup {
             wire: wire(simulated),
             time_scale: pace,
             start,
+            price_per_hour: job.objective.price_per_hour.map(|price| price * to_f64(facts.devices_needed(config))),
         })
     }
 }

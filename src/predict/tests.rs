@@ -317,13 +317,21 @@ fn data_parallel_engines_and_other_devices_share_a_load() {
     let mut job = asked(text, "concurrency = 64\nrequests = 128\nwarmup = 0");
     job.engine.engine = crate::engines::default_engine();
     job.engine.args.clear();
+    job.objective.price_per_hour = Some(2.0);
     let calibration = Calibration::none();
     let throughput = |flag: &str, value: i64| {
         let question = question(&job, &job.load, &calibration);
         let (config, device) =
             (question.config.clone().with(flag, value), PredictedDevice::preset(DevicePreset::find("l4").unwrap()));
         let prediction = predict(&TwinQuestion { config, device, ..question }).unwrap();
-        metric(&prediction, "output_throughput")
+        let rate = metric(&prediction, "output_throughput");
+        let price = if value == 2 { 4.0 } else { 2.0 };
+        let cost = metric(&prediction, Measurement::COST_PER_MILLION_TOKENS);
+        assert!(
+            (cost - price / 3600.0 * 1e6 / rate).abs() < 1e-9,
+            "{flag} {value}: {cost} at {rate} tokens per second"
+        );
+        rate
     };
     let one = throughput("data-parallel-size", 1);
     for (flag, least) in [("data-parallel-size", 1.4), ("tensor-parallel-size", 1.2), ("pipeline-parallel-size", 1.1)] {

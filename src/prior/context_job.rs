@@ -119,6 +119,7 @@ impl ContextJob {
             goal: aim.objectives.first().map_or(Goal::Maximize, |target| target.goal),
             constraints: wanted.constraints.iter().flatten().cloned().collect(),
             joint: None,
+            price_per_hour: None,
             load_goal: None,
         };
         let mut job = Job::from_description(JobDescription {

@@ -93,6 +93,7 @@ mod tests {
             goal: Goal::Maximize,
             constraints: Vec::new(),
             joint: None,
+            price_per_hour: None,
             load_goal: None,
         };
         assert_eq!(store.import("old", &objective, &[scored(3.0), scored(5.0)]).await.unwrap(), 2);

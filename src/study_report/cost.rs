@@ -96,8 +96,14 @@ mod tests {
     }
 
     fn report(goal: Goal, metric: &str) -> StudyReport {
-        let objective =
-            Objective { metric: metric.to_owned(), goal, constraints: Vec::new(), joint: None, load_goal: None };
+        let objective = Objective {
+            metric: metric.to_owned(),
+            goal,
+            constraints: Vec::new(),
+            joint: None,
+            price_per_hour: None,
+            load_goal: None,
+        };
         StudyReport { objective: Some(objective), ..StudyReport::example("s") }
     }
 

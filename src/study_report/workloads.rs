@@ -309,7 +309,14 @@ mod tests {
     fn results(all: &[WorkloadLaunches], winner: &str) -> WorkloadResults {
         let joint = Some(JointObjective { over: WorkloadAggregate::Mean, workloads: workloads() });
         let metric = "output_throughput".to_owned();
-        let objective = Objective { metric, goal: Goal::Maximize, constraints: Vec::new(), joint, load_goal: None };
+        let objective = Objective {
+            metric,
+            goal: Goal::Maximize,
+            constraints: Vec::new(),
+            joint,
+            price_per_hour: None,
+            load_goal: None,
+        };
         WorkloadResults::of(&objective, &workloads(), all, winner, Some("d")).unwrap()
     }
 

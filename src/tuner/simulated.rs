@@ -314,7 +314,8 @@ mod tests {
         job.budget.trials = Some(12);
         // Fewer sequences at a time wait less for each token, and the deployment has fewer than the space.
         let (metric, goal) = ("mean_tpot_ms".to_owned(), Goal::Minimize);
-        job.objective = Objective { metric, goal, constraints: Vec::new(), joint: None, load_goal: None };
+        job.objective =
+            Objective { metric, goal, constraints: Vec::new(), joint: None, price_per_hour: None, load_goal: None };
         job.space.space.parameters.retain(|parameter| parameter.name == "max-num-seqs");
         job.space.space.parameters[0].domain = Domain::int(16, 1024, IntScale::PowerOfTwo, 1);
         let flags = Config::new().with("max-num-seqs", 4_i64);

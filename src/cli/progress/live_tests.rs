@@ -12,6 +12,7 @@ fn state(trials: Option<u32>) -> ProgressState {
         goal: Goal::Maximize,
         constraints: Vec::new(),
         joint: None,
+        price_per_hour: None,
         load_goal: None,
     };
     let rows = TrialRows::new(objective, Config::new(), Config::new(), ShortFlagNames::default());

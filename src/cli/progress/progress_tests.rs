@@ -26,6 +26,7 @@ fn display(verbose: bool) -> ProgressLine {
         goal: Goal::Maximize,
         constraints: vec![limit],
         joint: None,
+        price_per_hour: None,
         load_goal: None,
     };
     let names = ShortFlagNames::new(["max-num-seqs"].into_iter());

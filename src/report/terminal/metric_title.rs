@@ -31,6 +31,7 @@ pub(crate) fn metric_title(metric: &str) -> String {
         "max_output_tokens_per_s" => "peak output",
         "request_throughput" => "requests",
         "request_goodput" => "goodput",
+        "cost_per_million_tokens" => "cost per M tokens",
         _ => "",
     };
     if !fixed.is_empty() {

@@ -79,6 +79,7 @@ fn a_lower_latency_is_a_gain() {
         goal: Goal::Minimize,
         constraints: Vec::new(),
         joint: None,
+        price_per_hour: None,
         load_goal: None,
     };
     assert_eq!(change_text(&objective, 1.25), "20.0 % lower p99_ttft_ms");

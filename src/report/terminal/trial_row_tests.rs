@@ -20,6 +20,7 @@ fn rows(constraints: Vec<Constraint>) -> TrialRows {
         goal: Goal::Maximize,
         constraints,
         joint: None,
+        price_per_hour: None,
         load_goal: None,
     };
     let defaults = Config::new()
@@ -62,6 +63,7 @@ fn measured(number: u32, origin: &'static str, config: Config, tokens: u64, p95_
         goal: Goal::Maximize,
         constraints: limits(),
         joint: None,
+        price_per_hour: None,
         load_goal: None,
     };
     let outcome = Outcome::Measured(measurement);

@@ -112,6 +112,9 @@ impl Measurement {
     /// share of the baseline's own agreement, 0 to 1.
     pub const GREEDY_AGREEMENT: &str = "greedy_agreement";
 
+    /// The price of the launch's devices for the time of a million output tokens, among the values of the server.
+    pub const COST_PER_MILLION_TOKENS: &str = "cost_per_million_tokens";
+
     /// The highest load within the limits, in users or requests per second.
     pub const LOAD_UNDER_SLO: &str = "load_under_slo";
 
@@ -160,6 +163,19 @@ impl Measurement {
         value.is_finite().then_some(value)
     }
 
+    /// Adds the cost of a million output tokens to the values of the server. `price_per_hour` is that of all devices of
+    /// the launch. A load without output tokens has no cost.
+    pub(crate) fn add_cost(&mut self, price_per_hour: f64) {
+        let cost_at = |rate: f64| price_per_hour / 3600.0 * 1e6 / rate;
+        let Some(rate) = self.metric("output_throughput").filter(|rate| *rate > 0.0) else { return };
+        if let Some(Interval { low, high }) = self.confidence.get("output_throughput") {
+            let bound = |rate: Option<f64>| rate.filter(|rate| *rate > 0.0).map(cost_at);
+            let interval = Interval { low: bound(*high), high: bound(*low) };
+            self.confidence.insert(Self::COST_PER_MILLION_TOKENS.to_owned(), interval);
+        }
+        self.server.insert(Self::COST_PER_MILLION_TOKENS.to_owned(), cost_at(rate));
+    }
+
     /// Returns a statistic of a distribution.
     fn statistic(&self, name: &str) -> Option<f64> {
         if let Some(statistic) = name.strip_suffix("_output_speed") {
@@ -180,7 +196,7 @@ impl Measurement {
     /// Returns every name that an objective or a constraint may use.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         let server = SERVER_NAMES.iter().map(|(name, _)| *name);
-        Self::NAMES.iter().copied().chain(server).chain([Self::GREEDY_AGREEMENT])
+        Self::NAMES.iter().copied().chain(server).chain([Self::GREEDY_AGREEMENT, Self::COST_PER_MILLION_TOKENS])
     }
 
     /// Returns whether an objective or a constraint may use this name.
@@ -195,9 +211,10 @@ impl Measurement {
         if let Some((_, direction)) = SERVER_NAMES.iter().find(|(known, _)| *known == name) {
             return Some(*direction);
         }
-        let smaller = name.ends_with("_ms") || matches!(name, "failed" | "duration" | "std_output_speed");
+        let smaller = name.ends_with("_ms")
+            || matches!(name, "failed" | "duration" | "std_output_speed" | Self::COST_PER_MILLION_TOKENS);
         let direction = if smaller { MetricDirection::Minimize } else { MetricDirection::Maximize };
-        (Self::NAMES.contains(&name) || name == Self::GREEDY_AGREEMENT).then_some(direction)
+        Self::is_known(name).then_some(direction)
     }
 
     /// Returns the known metric that resembles `name` most, for errors that suggest it.

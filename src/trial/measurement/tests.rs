@@ -113,3 +113,21 @@ fn a_measurement_of_an_earlier_release_is_read() {
     assert_eq!(measurement, Measurement { completed: 1, duration_s: 2.0, ..Measurement::default() });
     assert!(serde_json::to_value(&measurement).unwrap().get("exact").is_none());
 }
+
+#[test]
+fn a_cost_is_the_price_of_the_time_for_a_million_output_tokens() {
+    let mut measurement = example();
+    let interval = Interval { low: Some(10.0), high: None };
+    measurement.confidence.insert("output_throughput".to_owned(), interval);
+    // 20 tokens per second: a million takes 50,000 s.
+    measurement.add_cost(7.2);
+    let name = Measurement::COST_PER_MILLION_TOKENS;
+    assert!((measurement.metric(name).unwrap() - 100.0).abs() < 1e-9);
+    let Interval { low, high } = measurement.confidence[name];
+    assert!(low.is_none() && (high.unwrap() - 200.0).abs() < 1e-9);
+    assert_eq!(Measurement::direction(name), Some(MetricDirection::Minimize));
+
+    let mut silent = Measurement { total_output_tokens: 0, ..example() };
+    silent.add_cost(7.2);
+    assert_eq!(silent.metric(name), None);
+}

@@ -16,6 +16,7 @@ use crate::job::{LoadJob, WorkloadPart, repeated_prompts, start_after};
 use crate::load::{self, LoadPlan, LoadTarget, RunFlow};
 use crate::metrics::{self, RaceTarget, RunPart, SummaryOptions, WindowRecorder, summarize};
 use crate::server::Server;
+use crate::stats::to_f64;
 use crate::telemetry::{self, DeviceProcesses, LoadSpan, TelemetryScope, WatchedDevices};
 use crate::trial::{
     FailureKind, LaunchRecords, Measurement, Outcome, Replies, SampleFlaw, ServerTelemetry, SetAsideMeasurement,
@@ -184,6 +185,9 @@ impl LoadTest<'_> {
                 let record = telemetry.record(Some(part), tokens);
                 measurement.server.clone_from(&record.summary);
                 measurement.disturbed.clone_from(&record.disturbed);
+                if let Some(price) = self.price_per_hour() {
+                    measurement.add_cost(price);
+                }
                 self.notice_absent(&measurement, &telemetry.notes);
                 let replies = Some(metrics::replies(&run, plan, &*workload.source));
                 report(Outcome::Measured(measurement), record, replies)
@@ -191,6 +195,13 @@ impl LoadTest<'_> {
             // The cause of a failure may have begun before the window.
             outcome => report(outcome, telemetry.record(None, tokens), None),
         })
+    }
+
+    /// Returns the price of all devices of the launch for an hour.
+    fn price_per_hour(&self) -> Option<f64> {
+        let run = self.run;
+        let devices = || run.facts().devices_needed(&run.with_engine_args(self.config));
+        run.job.objective.price_per_hour.map(|price| price * to_f64(devices()))
     }
 
     fn target(&self, server: &Server, model: &str, load: &LoadJob) -> LoadTarget {

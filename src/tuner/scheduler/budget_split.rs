@@ -32,19 +32,20 @@ impl Scheduler<'_> {
         let launches = self.run.job.budget.confirmation_launches(self.total_launches(), per_round);
         match &self.settled_winner {
             None => launches,
-            Some(winner)
-                if self.best_key.as_ref().is_none_or(|best| best == winner || self.beaten_winners.contains(best)) =>
-            {
-                0
-            }
-            Some(_) => launches.min(ROUNDS_OF_ANOTHER_WINNER * per_round),
+            Some(winner) if self.is_challenged(winner) => launches.min(ROUNDS_OF_ANOTHER_WINNER * per_round),
+            Some(_) => 0,
         }
     }
 
     /// Returns the number of launches of the next ablation. That of a settled confirmation is under way or finished.
     pub(super) fn ablation_launches(&self) -> u32 {
-        let launches = self.run.job.budget.ablation_launches(self.total_launches());
-        if self.settled_winner.is_none() { launches } else { 0 }
+        let is_due = self.settled_winner.as_ref().is_none_or(|winner| self.is_challenged(winner));
+        if is_due { self.run.job.budget.ablation_launches(self.total_launches()) } else { 0 }
+    }
+
+    /// Returns whether another configuration looks better than the confirmed winner, and has not been beaten.
+    fn is_challenged(&self, winner: &String) -> bool {
+        self.best_key.as_ref().is_some_and(|best| best != winner && !self.beaten_winners.contains(best))
     }
 
     /// Returns the number of launches left to the search. `None` without a limit on trials.
@@ -63,7 +64,8 @@ impl Scheduler<'_> {
     pub(super) fn unused_launches(&self) -> Option<u32> {
         let is_settled = self.settled_winner.is_some() && self.history.last().is_some_and(is_of_decision);
         let left = self.run.job.budget.trials?.saturating_sub(self.launches());
-        (is_settled && left <= ROUNDS_OF_ANOTHER_WINNER * self.launches_per_round()).then_some(left)
+        let ablation = self.run.job.budget.ablation_launches(self.total_launches());
+        (is_settled && left <= ROUNDS_OF_ANOTHER_WINNER * self.launches_per_round() + ablation).then_some(left)
     }
 
     /// Returns the defaults if it is time to measure them again: directly after their first launch, and at intervals.

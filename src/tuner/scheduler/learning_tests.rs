@@ -156,7 +156,9 @@ async fn a_search_that_no_longer_pays_ends_with_its_confirmation_and_stays_ended
     let leaders = bench.store.leading_configurations(&bench.study, goal, verdict.as_ref(), 1).await.unwrap();
     let best = bench.store.best(&bench.study, goal, 1).await.unwrap();
     assert_ne!(leaders[0].first.trial.proposal.config, best[0].first.trial.proposal.config);
-    assert!(confirmed.iter().any(|row| row.proposal.config == leaders[0].first.trial.proposal.config));
+    let is_of_decision = |origin: &Origin| matches!(origin, Origin::Confirmation | Origin::Ablation);
+    let decided = || rows.iter().filter(|row| is_of_decision(&row.proposal.origin));
+    assert!(decided().any(|row| row.proposal.config == leaders[0].first.trial.proposal.config));
     assert_eq!(leaders[0].measurements, 4);
 
     let before = bench.decided().await;
