@@ -156,7 +156,9 @@ fn judge_ablation(
     for flag in &result.flags {
         let effect = full_value / truth.of(&full.with_flag_of(fixed, &flag.name))? - 1.0;
         if flag.is_kept() && effect.abs() < NO_EFFECT || !flag.is_kept() && effect > LARGE_EFFECT {
-            wrong.push(format!("{} {:?} of {:.1} %", flag.name, flag.finding, 100.0 * effect));
+            let measured = flag.effect.map_or(f64::NAN, |effect| 100.0 * effect);
+            let (effect, pairs) = (100.0 * effect, flag.pairs);
+            wrong.push(format!("{} {:?}, {effect:.1} %, {measured:.1} % in {pairs} pairs", flag.name, flag.finding));
         }
     }
     let kept = result.flags.iter().filter(|flag| flag.is_kept()).count();

@@ -30,6 +30,9 @@ const LEAST_EFFECT: f64 = 0.005;
 /// back together.
 const SMALL_EFFECT: f64 = 0.02;
 
+/// An effect that must not be lost. After the last pair flags stay out if the measured effect is nearer to none than to it.
+const LARGE_EFFECT: f64 = 0.05;
+
 /// The smallest number of pairs before flags stay out, and the one-sided error of the bound that is below
 /// `SMALL_EFFECT` then.
 const MIN_PAIRS: u32 = 2;
@@ -90,7 +93,7 @@ pub enum FlagFinding {
     Required,
     /// No effect is proven. The flag is left out.
     NoEffect,
-    /// The launches have ended before a result. The flag stays.
+    /// No result: the launches have ended, or the last pair proves neither. The flag stays.
     Unsettled,
 }
 
@@ -219,8 +222,9 @@ impl Ablation<'_> {
             let pairs = u32::try_from(test.scores.len()).unwrap_or(u32::MAX);
             progress.noise = with_pairs(progress.noise, &test.scores);
             progress.pairs.extend(test.scores.iter().map(|scores| (present.clone(), other.clone(), *scores)));
+            let is_decided = matches!(test.end, TestEnd::Decided(_));
             let finding = match test.end {
-                TestEnd::Decided(FlagFinding::Proven | FlagFinding::Required) if group.len() > 1 => {
+                TestEnd::Decided(finding) if finding != FlagFinding::NoEffect && group.len() > 1 => {
                     let (first, second) = group.split_at(group.len() / 2);
                     queue.push_front(second.to_vec());
                     queue.push_front(first.to_vec());
@@ -253,7 +257,7 @@ impl Ablation<'_> {
             }
             if finding == FlagFinding::NoEffect {
                 progress.config = without;
-            } else if finding == FlagFinding::Unsettled {
+            } else if !is_decided {
                 let rest = queue.drain(..).flatten();
                 progress.result.flags.extend(rest.map(|flag| untested(self.winner, &self.plan.flags[flag].name)));
             }
@@ -335,7 +339,8 @@ impl Ablation<'_> {
             }
         }
         let is_enough = pairs >= MAX_PAIRS || is_default;
-        is_enough.then_some(if effect.is_some() { FlagFinding::NoEffect } else { FlagFinding::Unsettled })
+        let is_small = effect.is_some_and(|effect| is_default || effect < LARGE_EFFECT / 2.0);
+        is_enough.then_some(if is_small { FlagFinding::NoEffect } else { FlagFinding::Unsettled })
     }
 }
 

@@ -15,8 +15,8 @@ pub struct StudyBudget {
     /// The number of confirmation rounds. Each round measures the winner, the engine's defaults and today's deployment
     /// again. They are the last of `trials`, and end early once the verdict is final.
     pub confirm: Option<u32>,
-    /// The number of launches that find the flags of the winner without an effect; `None`: about 10 %. Launches that the
-    /// confirmation does not need are added. 0 switches it off.
+    /// The number of launches that find the flags of the winner without an effect. Launches that the confirmation does
+    /// not need are added. `None`: no ablation, because those launches find better winners if they go to the search.
     pub ablation: Option<u32>,
     /// The number of search trials after which the defaults are measured again; 0 never measures them again.
     pub repeat_baseline: u32,
@@ -63,15 +63,6 @@ const MAX_CONFIRMATION_SHARE: f64 = 0.4;
 /// The largest number of launches of a confirmation, unless the study file requests more rounds.
 const MAX_CONFIRMATION: u32 = 40;
 
-/// The ablation takes this share of the launches, and at most this number. Smaller studies only give it the launches that
-/// the confirmation does not need.
-const ABLATION_SHARE: f64 = 0.1;
-const MAX_ABLATION: u32 = 20;
-const MIN_LAUNCHES_OF_ABLATION: u32 = 40;
-
-/// The ablation's launches if their number in all is not limited.
-const UNLIMITED_ABLATION: u32 = 8;
-
 impl StudyBudget {
     /// Returns the number of launches of the confirmation, in a study of `launches` launches in all. A round has
     /// `per_round` launches. `None`: the number of launches is not limited and not known yet.
@@ -100,9 +91,7 @@ impl StudyBudget {
         match (self.ablation, launches) {
             (Some(own), Some(launches)) => own.min(launches / 2),
             (Some(own), None) => own,
-            (None, Some(launches)) if launches < MIN_LAUNCHES_OF_ABLATION => 0,
-            (None, Some(launches)) => f64_to_u32((ABLATION_SHARE * f64::from(launches)).round()).min(MAX_ABLATION),
-            (None, None) => UNLIMITED_ABLATION,
+            (None, _) => 0,
         }
     }
 
@@ -195,15 +184,9 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_of_the_launches_tests_the_flags() {
-        let launches = |launches| StudyBudget::default().ablation_launches(launches);
-        assert_eq!([9, 39, 40, 60, 500].map(|all| launches(Some(all))), [0, 0, 4, 6, 20]);
-        assert_eq!(launches(None), 8);
-    }
-
-    #[test]
     fn an_ablation_takes_the_requested_launches_and_at_most_half() {
         let budget = StudyBudget::default();
+        assert_eq!(budget.ablation_launches(Some(500)), 0, "none by default");
         let own = |ablation, confirm| StudyBudget { ablation: Some(ablation), confirm, ..budget };
         assert_eq!(own(30, None).ablation_launches(Some(100)), 30);
         assert_eq!(own(30, None).ablation_launches(Some(40)), 20);

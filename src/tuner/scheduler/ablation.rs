@@ -68,7 +68,7 @@ impl Scheduler<'_> {
         let changed: Vec<_> = winner.iter().filter(is_changed).collect();
         let left = budget.trials.map_or(u32::MAX, |trials| trials.saturating_sub(self.launches()));
         let launches = match budget.ablation {
-            Some(0) => 0,
+            None | Some(0) => 0,
             _ => left.min(budget.ablation_launches(self.total_launches()) + unused),
         };
         let launches = if changed.len() < 2 || launches < MIN_LAUNCHES { 0 } else { launches };

@@ -13,8 +13,9 @@ fn is_of_decision(past: &PastTrial) -> bool {
     matches!(past.origin, Origin::Confirmation | Origin::Ablation)
 }
 
-/// Rounds that confirm another winner after a settled confirmation.
+/// Rounds that confirm another winner after a settled confirmation, and launches of its ablation.
 const ROUNDS_OF_ANOTHER_WINNER: u32 = 2;
+const ABLATION_OF_ANOTHER_WINNER: u32 = 24;
 
 impl Scheduler<'_> {
     /// Returns the expected number of launches of the study in all; `None` if it is not limited or not known yet.
@@ -39,8 +40,12 @@ impl Scheduler<'_> {
 
     /// Returns the number of launches of the next ablation. That of a settled confirmation is under way or finished.
     pub(super) fn ablation_launches(&self) -> u32 {
-        let is_due = self.settled_winner.as_ref().is_none_or(|winner| self.is_challenged(winner));
-        if is_due { self.run.job.budget.ablation_launches(self.total_launches()) } else { 0 }
+        let launches = self.run.job.budget.ablation_launches(self.total_launches());
+        match &self.settled_winner {
+            None => launches,
+            Some(winner) if self.is_challenged(winner) => launches.min(ABLATION_OF_ANOTHER_WINNER),
+            Some(_) => 0,
+        }
     }
 
     /// Returns whether another configuration looks better than the confirmed winner, and has not been beaten.
@@ -64,7 +69,7 @@ impl Scheduler<'_> {
     pub(super) fn unused_launches(&self) -> Option<u32> {
         let is_settled = self.settled_winner.is_some() && self.history.last().is_some_and(is_of_decision);
         let left = self.run.job.budget.trials?.saturating_sub(self.launches());
-        let ablation = self.run.job.budget.ablation_launches(self.total_launches());
+        let ablation = self.run.job.budget.ablation_launches(self.total_launches()).min(ABLATION_OF_ANOTHER_WINNER);
         (is_settled && left <= ROUNDS_OF_ANOTHER_WINNER * self.launches_per_round() + ablation).then_some(left)
     }
 
