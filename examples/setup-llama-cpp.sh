@@ -25,7 +25,7 @@ case "$(uname -m)" in
 x86_64)
     cmake_sha256=85625a9b6d5e88ff99c7eb79123d85570844e77ac076366cf75c609cc0b1b579
     ninja_sha256=65a24341b5ac09fcadcc37082660be40a94174e51a937fabf6e2cae26225fa2c
-    # Some virtual machines announce AMX and end a program that uses it with SIGILL.
+    # This release's AMX kernel for 4-bit weights ends with SIGILL on processors that have AMX (seen at a `tilezero`).
     compiler_flags="-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
     ;;
 aarch64)
