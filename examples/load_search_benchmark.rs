@@ -1,8 +1,10 @@
 //! Benchmark of the search for the highest load within limits, against the truth by brute force.
 //!
 //! ```text
-//! cargo run --release --example load_search_benchmark -- [SEEDS]
+//! cargo run --release --example load_search_benchmark -- [SEEDS] [CASE]
 //! ```
+//!
+//! `CASE` is a part of the name of the only case.
 //!
 //! Each seed has requests, arrivals and a launch of its own: the machine is slower or faster by 3 % (one standard
 //! deviation). The truth is found by bisection on the same launch: the highest load at which the limited metric keeps its
@@ -202,9 +204,10 @@ impl Tally {
 #[expect(clippy::print_stdout, reason = "the output of the benchmark")]
 fn main() -> Result<(), Failure> {
     let seeds: u64 = std::env::args().nth(1).map_or(Ok(20), |seeds| seeds.parse())?;
+    let chosen = std::env::args().nth(2).unwrap_or_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     println!("case             within  covered  probes    most    median     worst   cliffs  seconds");
-    for case in &CASES {
+    for case in CASES.iter().filter(|case| case.name.contains(&chosen)) {
         let installed = runtime.block_on(detect(&job(case, 0, true)?));
         let mut tally = Tally::default();
         for seed in 0..seeds {

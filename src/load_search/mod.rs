@@ -98,13 +98,11 @@ impl<'a> LoadSearch<'a> {
         LoadSearchStep::Done
     }
 
-    /// Returns the number of earlier measurements of a load. A repeated load gets other arrivals. All others have the same
-    /// ones, so that launches can be compared in pairs.
+    /// Returns the number of measured loads. Each one gets other arrivals, because those of one seed would move all
+    /// loads near the capacity to the same side. Launches with equal numbers have equal arrivals.
     #[must_use]
-    pub(crate) fn repetitions(&self, load: f64) -> u64 {
-        let measured = self.probes.iter().map(|probe| probe.load);
-        let earlier = measured.chain(self.failed.iter().map(|(load, _)| *load));
-        earlier.filter(|earlier| (earlier / load - 1.0).abs() < 1e-9).count() as u64
+    pub(crate) fn measured(&self) -> u64 {
+        (self.probes.len() + self.failed.len()) as u64
     }
 
     /// Records the outcome of a load, and returns whether it keeps the limits. A load whose requests failed exceeds every

@@ -199,7 +199,7 @@ fn search_load(
     let (own, mut cost, mut load_s) = (question.load, 0, 0.0);
     let mut search = LoadSearch::new(goal, own.search_range(goal, hints.expected_load), hints.floor);
     while let LoadSearchStep::Probe(level) = search.step() {
-        let seed = question.job.seed.wrapping_add(search.repetitions(level));
+        let seed = question.job.seed.wrapping_add(search.measured());
         let load = own.at_level(level, u32::MAX);
         let ran = run(&load, seed)?;
         let seconds = whole_length_s(&load, &ran);

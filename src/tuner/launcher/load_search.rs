@@ -43,7 +43,7 @@ impl LoadTest<'_> {
         let mut search = LoadSearch::new(goal, range, self.race.and_then(RaceTarget::floor));
         let (mut asked, mut gathered) = (0, ProbeRecords::default());
         while let LoadSearchStep::Probe(load) = search.step() {
-            let seed = self.run.job.seed.wrapping_add(search.repetitions(load));
+            let seed = self.run.job.seed.wrapping_add(search.measured());
             let mut level = own.load.at_level(load, u32::MAX);
             level.warmup = level.warmup.max(1);
             let begin = Instant::now();
