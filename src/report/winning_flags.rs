@@ -6,11 +6,15 @@ use crate::decision::{AblationResult, FlagEffect, FlagFinding};
 use crate::store::RankedConfiguration;
 use crate::study_report::StudyReport;
 
-/// Returns a line for each flag of a configuration that changes the value, and one for the flags that were left out.
-/// Empty unless it is the confirmed winner.
+/// Returns a line for each flag of a configuration that changes the value, and one for the flags that were left out. One
+/// line if no flag was tested. Empty unless it is the confirmed winner.
 #[must_use]
 pub(crate) fn flag_lines(report: &StudyReport, ranked: &RankedConfiguration) -> Vec<String> {
     let Some(result) = report.ablation(ranked) else { return Vec::new() };
+    let is_untested = |flag: &FlagEffect| flag.finding == FlagFinding::Unsettled && flag.effect.is_none();
+    if !result.flags.is_empty() && result.flags.iter().all(is_untested) && result.is_complete {
+        return vec!["effects of single flags: not measured; budget.ablation reserves launches for them".to_owned()];
+    }
     let mut lines: Vec<String> =
         kept(result).map(|flag| format!("flag {}: {}", named(flag), finding_text(flag))).collect();
     let dropped: Vec<String> = dropped(result).map(named).collect();
