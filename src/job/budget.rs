@@ -16,7 +16,7 @@ pub struct StudyBudget {
     /// again. They are the last of `trials`, and end early once the verdict is final.
     pub confirm: Option<u32>,
     /// The number of launches that find the flags of the winner without an effect. Launches that the confirmation does
-    /// not need are added. `None`: no ablation, because those launches find better winners if they go to the search.
+    /// not need are added. `None`: those that are left after a search that expects too little of further trials.
     pub ablation: Option<u32>,
     /// The number of search trials after which the defaults are measured again; 0 never measures them again.
     pub repeat_baseline: u32,

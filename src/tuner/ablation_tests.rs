@@ -9,6 +9,7 @@ use crate::decision::{AblationResult, Decision, FlagFinding, VerdictKind};
 use crate::document::Document;
 use crate::execution::detect;
 use crate::job::Job;
+use crate::sampler;
 use crate::store::{ScoredTrial, Store};
 use crate::trial::Origin;
 
@@ -82,4 +83,18 @@ async fn without_launches_for_it_the_winner_keeps_its_flags() {
     let result = decision.ablation.unwrap();
     assert_eq!((ablation_count(&trials), decision.winner), (0, result.full_winner.clone()));
     assert!(result.is_complete && result.flags.iter().all(|flag| flag.finding == FlagFinding::Unsettled), "{result:?}");
+}
+
+#[tokio::test]
+async fn launches_that_are_left_after_a_converged_search_test_the_flags() {
+    let mut job = study("trials = 60, confirm = 4, stop_below = 0.5, stop_after = 1");
+    job.sampler = sampler::find("auto").unwrap();
+    job.priors.clear();
+    // All of these many values are 5 % better than the default.
+    job.space.space.parameters[0].domain = crate::space::Domain::int(700, 800, crate::space::IntScale::Log, 1);
+    let (trials, decision) = run(&job, &Store::in_memory().await.unwrap()).await;
+    assert_eq!(decision.verdict.over_defaults.kind, VerdictKind::Better);
+    let (tested, result) = (ablation_count(&trials), decision.ablation.unwrap());
+    assert!((4..=40).contains(&tested) && result.is_complete, "{tested} launches: {result:?}");
+    assert_eq!(findings(&result).first(), Some(&("block-size", FlagFinding::NoEffect)), "{result:?}");
 }

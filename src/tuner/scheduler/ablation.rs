@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Scheduler;
 use super::confirm::ConfirmationInputs;
+use super::judge::ask_on_thread;
 use crate::config::Config;
 use crate::decision::{Ablation, AblationPlan, AblationStep, ChangedFlag, Decision, MeasuredNoise, VerdictKind};
 use crate::job::SamplerQuestion;
@@ -15,6 +16,9 @@ use crate::tuner::TuneError;
 
 /// The number of launches of the shortest test.
 const MIN_LAUNCHES: u32 = 4;
+
+/// The largest number of launches of an ablation that the study does not request.
+const MAX_LEFT_LAUNCHES: u32 = 40;
 
 impl Scheduler<'_> {
     /// Returns the next launch of the ablation of the confirmed winner. `None` if none is under way.
@@ -61,6 +65,9 @@ impl Scheduler<'_> {
 
     /// Plans an ablation of `winner`. `unused` is the number of launches that the confirmation did not need. A single
     /// changed flag needs no launches, because its effect is the gain over the defaults.
+    ///
+    /// An ablation that the study does not request has the launches that are left after a search that expects too little of
+    /// further trials. Before that, they find better winners in the search.
     async fn plan_ablation(&self, inputs: &ConfirmationInputs, winner: &Config, unused: u32) -> AblationPlan {
         let budget = &self.run.job.budget;
         let began_at = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
@@ -68,8 +75,9 @@ impl Scheduler<'_> {
         let changed: Vec<_> = winner.iter().filter(is_changed).collect();
         let left = budget.trials.map_or(u32::MAX, |trials| trials.saturating_sub(self.launches()));
         let launches = match budget.ablation {
+            None if self.has_search_converged().await => left.min(MAX_LEFT_LAUNCHES),
             None | Some(0) => 0,
-            _ => left.min(budget.ablation_launches(self.total_launches()) + unused),
+            Some(_) => left.min(budget.ablation_launches(self.total_launches()) + unused),
         };
         let launches = if changed.len() < 2 || launches < MIN_LAUNCHES { 0 } else { launches };
         let question = self.question().await;
@@ -85,6 +93,14 @@ impl Scheduler<'_> {
             is_default: question.default_value(flag) == Some(value),
         });
         AblationPlan::new(began_at, winner.key(), launches, flags.collect())
+    }
+
+    /// Returns whether the model expects too little of further trials.
+    async fn has_search_converged(&self) -> bool {
+        let question = self.question().await;
+        let judgement = ask_on_thread(&question, SamplerQuestion::judge).await;
+        let judgement = judgement.map(|judgement| self.judgement(question.sampler_name(), &judgement));
+        judgement.is_some_and(|judgement| self.converged(&judgement).is_some())
     }
 
     /// Returns the keys of tested configurations that rules or engine have rejected.

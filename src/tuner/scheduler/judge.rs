@@ -81,7 +81,7 @@ impl Scheduler<'_> {
     }
 
     /// Converts a judgement for the database. Indices in the sampler's history become numbers of trials.
-    fn judgement(&self, sampler: &str, judgement: &Judgement) -> StoredJudgement {
+    pub(super) fn judgement(&self, sampler: &str, judgement: &Judgement) -> StoredJudgement {
         let shown = self.history.iter().enumerate().filter(|(_, past)| is_in_history(past));
         let numbers: Vec<_> = shown.map(|(number, _)| u32::try_from(number).unwrap_or(u32::MAX)).collect();
         let expected = |pick: &crate::sampler::Pick| {
