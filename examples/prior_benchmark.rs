@@ -19,6 +19,7 @@ use setpoint::sampler::{ObjectiveTarget, SamplerPrior, SearchAim};
 use setpoint::space::{Domain, IntScale, Parameter, Space};
 use setpoint::stats::to_f64;
 use setpoint::tuner::read_priors;
+use setpoint::twin::Calibration;
 
 /// Returns the processor time of this process so far.
 fn processor_s() -> Result<f64, Box<dyn std::error::Error>> {
@@ -45,7 +46,7 @@ fn study(file: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let installed = runtime.block_on(detect(&job));
     let search = job.search(installed.version, installed.device, installed.host);
     told(&file.display().to_string(), || {
-        let (priors, notes) = runtime.block_on(read_priors(&job, &installed, None, &search))?;
+        let (priors, notes) = runtime.block_on(read_priors(&job, &installed, None, &search, &Calibration::none()))?;
         priors.into_iter().next().ok_or_else(|| notes.join("\n").into())
     })
 }

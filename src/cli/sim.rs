@@ -47,6 +47,9 @@ Simulation:
                               deviation of its logarithm (0)
   --sim-drift-hours H         time after which the drift's autocorrelation is
                               1/e, in simulated hours (2)
+  --sim-physics TERM=X,...    factors on the terms of the step time: weights,
+                              compute, attention, launch, host, frontend;
+                              predictions do not know them (1)
   --sim-greedy-noise P        share of the replies to the guard's prompts that
                               diverge by chance, as by other batches (0)
   --sim-lossy FLAG=VALUE:SHARE

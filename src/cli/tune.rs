@@ -29,6 +29,7 @@ use crate::trial::{draft_bias, redact};
 use crate::tuner::{
     RuleVerdicts, Slots, StopRequest, StudyEnding, TuneError, Tuner, estimate, preflight_setup, read_priors,
 };
+use crate::twin::Calibration;
 
 #[derive(Debug, Args)]
 pub(super) struct TuneCommand {
@@ -340,7 +341,7 @@ async fn dry_run(job: &Job, installed: &ExecutionEnvironment, global: &GlobalOpt
         return Err(CommandFailure::new(NOTHING_FEASIBLE, message).with_hint(SEE_CHECK_HINT));
     }
     // A dry run creates no files, not even a database.
-    let (priors, _) = read_priors(job, installed, None, &search).await?;
+    let (priors, _) = read_priors(job, installed, None, &search, &Calibration::none()).await?;
     let mut history: Vec<PastTrial> = Vec::new();
     let mut shown = 0;
     // A rule that allows the defaults is tested after the first measurement, so its test is omitted here. In an empty

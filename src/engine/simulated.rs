@@ -1,7 +1,7 @@
 //! The simulated launch of an engine that computes nothing.
 
 use crate::facts::EngineVersion;
-use crate::twin::{DevicePreset, SpeedVariation};
+use crate::twin::{DevicePreset, Factors, SpeedVariation};
 
 /// The settings of the simulated engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,4 +21,6 @@ pub struct SimulatedLaunch {
     pub version: EngineVersion,
     /// The variation of its speed between launches and over the time of a study.
     pub variation: SpeedVariation,
+    /// Factors on the terms of its step time. Predictions do not know them. A calibration finds them.
+    pub physics: Factors,
 }

@@ -5,10 +5,12 @@
 //! (`prediction_device`).
 
 mod device_preset;
+mod measured_trials;
 
 use std::time::Duration;
 
 pub(crate) use device_preset::{PresetError, prediction_device, preset_named, with_stated_count};
+pub use measured_trials::{UnusableTrials, measured_trial};
 
 use crate::facts::{Device, EngineVersion, GpuError, GpuReport, GpuSelection, HostLimits, parse_reported_release};
 use crate::job::Job;

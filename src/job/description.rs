@@ -68,6 +68,7 @@ impl Job {
             seed,
             sampler: SAMPLERS[0],
             priors: Vec::new(),
+            calibrate_prior: false,
             engine,
             model: ModelJob {
                 written: String::new(),

@@ -71,6 +71,8 @@ pub struct Job {
     pub sampler: &'static dyn Sampler,
     /// Sources of the sampler's prior: [`TWIN_PRIOR`] or names of earlier studies, the most trusted first.
     pub priors: Vec<String>,
+    /// Whether the study's trials calibrate the twin, and its prior is computed anew.
+    pub calibrate_prior: bool,
     pub engine: EngineJob,
     pub model: ModelJob,
     pub space: SpaceJob,
@@ -112,7 +114,7 @@ impl Job {
     /// # Errors
     /// If a key is missing or has an invalid value.
     pub fn resolve(root: &Section<'_>, file: &Path) -> Result<Self, DocumentError> {
-        let (name, seed, sampler, priors) = root.section("study", read_study)?;
+        let StudyHead { name, seed, sampler, priors, calibrate_prior } = root.section("study", StudyHead::read)?;
         let paths = paths::StudyPaths::of(file);
         let engine = root.section("engine", |section| EngineJob::read(section, &paths))?;
         let model = root.section("model", |section| ModelJob::read(section, &paths, &engine))?;
@@ -145,6 +147,7 @@ impl Job {
             seed,
             sampler,
             priors,
+            calibrate_prior,
             engine,
             model,
             space,
@@ -325,26 +328,36 @@ fn redacted(env: BTreeMap<String, String>) -> BTreeMap<String, String> {
 /// The name of the prior that the simulated engine provides.
 pub const TWIN_PRIOR: &str = "twin";
 
-/// Name, seed, sampler and priors of a study.
-type StudyHead = (String, u64, &'static dyn Sampler, Vec<String>);
+/// The section `[study]`.
+struct StudyHead {
+    name: String,
+    seed: u64,
+    sampler: &'static dyn Sampler,
+    priors: Vec<String>,
+    calibrate_prior: bool,
+}
 
-fn read_study(section: &Section<'_>) -> Result<StudyHead, DocumentError> {
-    let name: String = section.required("name")?;
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    if name.is_empty() || !name.chars().all(allowed) || name.starts_with('.') {
-        let hint =
-            "use letters, digits, '.', '_' and '-', and no '.' at the start: it also names the folder of the logs"
-                .to_owned();
-        return Err(section.error("name", format!("{name:?} is not a study name"), Some(hint)));
+impl StudyHead {
+    fn read(section: &Section<'_>) -> Result<Self, DocumentError> {
+        let name: String = section.required("name")?;
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if name.is_empty() || !name.chars().all(allowed) || name.starts_with('.') {
+            let hint =
+                "use letters, digits, '.', '_' and '-', and no '.' at the start: it also names the folder of the logs"
+                    .to_owned();
+            return Err(section.error("name", format!("{name:?} is not a study name"), Some(hint)));
+        }
+        let sampler = section.optional_or("sampler", SAMPLERS[0].name().to_owned())?;
+        let sampler =
+            sampler::find(&sampler).ok_or_else(|| section.error("sampler", unknown_sampler(&sampler), None))?;
+        let priors = section.optional_or("prior", vec![TWIN_PRIOR.to_owned()])?;
+        if name != TWIN_PRIOR && priors.contains(&name) {
+            let hint = "name earlier studies, or \"twin\"; a study always uses its own trials".to_owned();
+            return Err(section.error("prior", format!("{name:?} is this study itself"), Some(hint)));
+        }
+        let calibrate_prior = section.optional_or("calibrate_prior", true)?;
+        Ok(Self { name, seed: section.optional_or("seed", 0)?, sampler, priors, calibrate_prior })
     }
-    let sampler = section.optional_or("sampler", SAMPLERS[0].name().to_owned())?;
-    let sampler = sampler::find(&sampler).ok_or_else(|| section.error("sampler", unknown_sampler(&sampler), None))?;
-    let priors = section.optional_or("prior", vec![TWIN_PRIOR.to_owned()])?;
-    if name != TWIN_PRIOR && priors.contains(&name) {
-        let hint = "name earlier studies, or \"twin\"; a study always uses its own trials".to_owned();
-        return Err(section.error("prior", format!("{name:?} is this study itself"), Some(hint)));
-    }
-    Ok((name, section.optional_or("seed", 0)?, sampler, priors))
 }
 
 /// Returns the error message for a sampler that does not exist.
@@ -369,7 +382,7 @@ mod tests {
 
     #[test]
     fn priors_are_the_twin_or_other_studies() {
-        let read = |text: &str| Document::from_text("study.toml", text).parse(read_study).map(|(.., priors)| priors);
+        let read = |text: &str| Document::from_text("study.toml", text).parse(StudyHead::read).map(|head| head.priors);
         assert_eq!(read("name = \"a\"").unwrap(), [TWIN_PRIOR]);
         assert_eq!(read("name = \"twin\"").unwrap(), [TWIN_PRIOR], "a study may have this name as well");
         assert_eq!(read("name = \"a\"\nprior = [\"b\", \"twin\"]").unwrap(), ["b", TWIN_PRIOR]);

@@ -13,7 +13,7 @@ use crate::load_search::{LoadSearch, LoadSearchStep};
 use crate::metrics::RaceTarget;
 use crate::objective::LoadGoal;
 use crate::stats::to_f64;
-use crate::trial::{Failure, MeasuredWindow, Measurement, Outcome, WorkloadMeasurement};
+use crate::trial::{Failure, MeasuredWindow, Measurement, Outcome, Replies, WorkloadMeasurement};
 use crate::twin::Factors;
 
 /// The measured part of a virtual run.
@@ -50,6 +50,8 @@ pub struct ForecastResult {
     pub cost: u64,
     /// The duration of the load with its warm-up, in seconds. 0 for a rejection.
     pub load_s: f64,
+    /// The times of the requests of a launch on one workload at one load.
+    pub replies: Option<Replies>,
 }
 
 /// Runs forecasts of one job. Its prompts are generated once for all runs.
@@ -122,8 +124,9 @@ impl JobForecaster {
         race: Option<&RaceTarget>,
         expected_load: Option<f64>,
     ) -> Result<ForecastResult, PredictError> {
-        let watched = |load: &LoadJob| {
-            MeasuredSpan::Watched(Box::new(load.watch_options(&question.job.objective, race.cloned())))
+        let watched = |load: &LoadJob| MeasuredSpan::Watched {
+            watch: Box::new(load.watch_options(&question.job.objective, race.cloned())),
+            keeps_replies: question.job.calibrate_prior,
         };
         let search = SearchHints { expected_load, floor: race.and_then(RaceTarget::floor) };
         self.run(question, watched, &question.knowledge.expected(), slowness, search)
@@ -154,7 +157,8 @@ impl JobForecaster {
         let setup = match TwinSetup::resolve(question) {
             Ok(setup) => TwinSetup { prior: setup.prior.clone().slowed(slowness), ..setup },
             Err(rejection) => {
-                return Ok(ForecastResult { outcome: Outcome::Rejected(rejection), cost: 0, load_s: 0.0 });
+                let outcome = Outcome::Rejected(rejection);
+                return Ok(ForecastResult { outcome, cost: 0, load_s: 0.0, replies: None });
             }
         };
         if let (Some(goal), [part]) = (&question.job.objective.load_goal, &self.parts[..]) {
@@ -173,12 +177,13 @@ impl JobForecaster {
                 }
                 (Some(name), Outcome::Failed(Failure { kind, message })) => {
                     let failure = Failure { kind, message: format!("workload {name}: {message}") };
-                    return Ok(ForecastResult { outcome: Outcome::Failed(failure), cost, load_s });
+                    return Ok(ForecastResult { outcome: Outcome::Failed(failure), cost, load_s, replies: None });
                 }
-                (_, outcome) => return Ok(ForecastResult { outcome, cost, load_s }),
+                (_, outcome) => return Ok(ForecastResult { outcome, cost, load_s, replies: ran.replies }),
             }
         }
-        Ok(ForecastResult { outcome: Outcome::Measured(Measurement::joint(workloads)), cost, load_s })
+        let outcome = Outcome::Measured(Measurement::joint(workloads));
+        Ok(ForecastResult { outcome, cost, load_s, replies: None })
     }
 }
 
@@ -207,7 +212,7 @@ fn search_load(
         load_s += seconds;
         search.record(level, seconds, ran.outcome);
     }
-    Ok(ForecastResult { outcome: search.finish(), cost, load_s })
+    Ok(ForecastResult { outcome: search.finish(), cost, load_s, replies: None })
 }
 
 /// Returns the length of a load with its warm-up, whose requests take as long as the measured ones.

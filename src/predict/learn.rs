@@ -31,19 +31,23 @@ pub enum LearnError {
     Rejected(Rejection),
 }
 
-/// Largest number of trials in a calibration. They are evenly spaced among all trials. More trials make it slower and
-/// hardly more accurate.
+/// Usual largest number of trials in a calibration. More trials make it slower and hardly more accurate.
 pub const MAX_TRIALS: usize = 6;
 /// Largest number of requests of one trial after its warm-up, for the same reason.
 const MAX_REQUESTS: usize = 400;
 
 /// Calibrates the twin from measured trials on the model, engine and device of `question`. The load and the
-/// configuration of `question` are ignored. This takes one or two seconds per trial.
+/// configuration of `question` are ignored. At most `most` trials count, evenly spaced among all. This takes one or two
+/// seconds per trial.
 ///
 /// # Errors
 /// If the trials have too few replies, or the twin cannot run their configurations.
-pub fn calibrate_from_trials(question: &TwinQuestion<'_>, tried: &[MeasuredTrial]) -> Result<Calibration, LearnError> {
-    let runs = evenly(tried, MAX_TRIALS).map(|tried| observed_run(question, tried)).collect::<Result<Vec<_>, _>>()?;
+pub fn calibrate_from_trials(
+    question: &TwinQuestion<'_>,
+    tried: &[MeasuredTrial],
+    most: usize,
+) -> Result<Calibration, LearnError> {
+    let runs = evenly(tried, most).map(|tried| observed_run(question, tried)).collect::<Result<Vec<_>, _>>()?;
     Ok(twin::calibrate(&runs)?)
 }
 

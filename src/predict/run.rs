@@ -15,7 +15,7 @@ use crate::job::LoadJob;
 use crate::load::{self, ArrivalPattern, LoadRun, WarmupSummary, check, due, measured, warmup, warmup_places};
 use crate::metrics::{self, RunPart, SummaryOptions, WatchOptions, summarize, summarize_within};
 use crate::stats::to_f64;
-use crate::trial::{Measurement, Outcome};
+use crate::trial::{Measurement, Outcome, Replies};
 use crate::twin::{Counters, Drive, DriveObserver, Factors, Frontend, StepTime, TwinEngine};
 
 /// One virtual run.
@@ -30,13 +30,19 @@ pub(super) struct RunResult {
     /// The length of the load without its warm-up, and the number of its requests that ended.
     pub(super) length: Duration,
     pub(super) ended: usize,
+    /// The times of the requests, if the span keeps them.
+    pub(super) replies: Option<Replies>,
 }
 
 /// The part of a run that the metrics cover.
 pub(super) enum MeasuredSpan {
     Forecast(ForecastSpan),
     /// The load's own window. The watch may end the run before.
-    Watched(Box<WatchOptions>),
+    Watched {
+        watch: Box<WatchOptions>,
+        /// Whether the times of the requests are returned.
+        keeps_replies: bool,
+    },
 }
 
 /// An observer that ignores everything.
@@ -99,9 +105,9 @@ pub(super) fn run_over(
         engines.iter().zip(before).map(|(engine, before)| counter_increase(engine.counters(), before)).collect();
     // The server's metrics and the shares of the time remain those of the whole load.
     let (front_end, own_part) = (front_end(setup, &step_time, &run, watch.mean_samples()), load.window);
-    let (settled, early) = match span {
-        MeasuredSpan::Forecast(span) => (span.window(&run), None),
-        MeasuredSpan::Watched(watch) => (None, find_early_end(&run.records, *watch)),
+    let (settled, early, keeps_replies) = match span {
+        MeasuredSpan::Forecast(span) => (span.window(&run), None, false),
+        MeasuredSpan::Watched { watch, keeps_replies } => (None, find_early_end(&run.records, *watch), keeps_replies),
     };
     if let Some(end) = &early {
         recorder = cut_off(&mut run, end);
@@ -137,6 +143,7 @@ pub(super) fn run_over(
         cost,
         length,
         ended,
+        replies: keeps_replies.then(|| metrics::replies(&run, &plan, &*script.workload)),
     })
 }
 

@@ -5,6 +5,7 @@
 //! `launcher` starts and measures it. `watchdog` monitors its processes meanwhile. `journal` stores the result. Each
 //! part refers to the run (`run::StudyRun`) and to the parts that it needs. No part refers to the loop (`steps`).
 
+mod study_calibration;
 mod study_priors;
 mod context;
 mod estimate;

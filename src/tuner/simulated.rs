@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::context::RunContext;
 use super::estimate::startup_s;
 use super::journal::Journal;
-use super::launcher::{EndedOrder, LaunchEnd, LaunchOrder, Launches, command_line, failed};
+use super::launcher::{EndedOrder, EndedTrial, LaunchEnd, LaunchOrder, Launches, command_line, failed};
 use super::preflighter::Preflighter;
 use super::run::StudyRun;
 use super::scheduler::Scheduler;
@@ -25,8 +25,8 @@ use crate::job::Job;
 use crate::metrics::RaceTarget;
 use crate::predict::{ForecastResult, JobForecaster, PredictError};
 use crate::store::{Store, StoreError};
-use crate::trial::{FailureKind, LaunchCommand, Outcome, Trial};
-use crate::twin::Calibration;
+use crate::trial::{FailureKind, LaunchCommand, LaunchRecords, Outcome, Replies, Trial};
+use crate::twin::{Calibration, Factors};
 
 /// A study whose launches the twin predicts.
 ///
@@ -88,7 +88,7 @@ impl SimulatedStudy<'_> {
 struct PredictedLaunch {
     order: LaunchOrder,
     end: Duration,
-    result: Result<Trial, TuneError>,
+    result: Result<EndedTrial, TuneError>,
 }
 
 /// The outcome of a predicted load.
@@ -97,6 +97,8 @@ struct PredictedLoad {
     outcome: Outcome,
     /// Seconds of the load, with its warm-up.
     load_s: f64,
+    /// The times of its requests, if they can calibrate the twin.
+    replies: Option<Replies>,
 }
 
 /// Launches whose outcomes are predicted when they start.
@@ -124,7 +126,7 @@ impl<'l> PredictedLaunches<'l> {
     }
 
     /// Returns the trial that a launch would produce. It has no log and no processes.
-    fn predict(&mut self, order: &LaunchOrder) -> Result<Trial, TuneError> {
+    fn predict(&mut self, order: &LaunchOrder) -> Result<EndedTrial, TuneError> {
         let run = self.run;
         let proposal = order.pending.proposal.clone();
         let config = &proposal.config;
@@ -145,7 +147,7 @@ impl<'l> PredictedLaunches<'l> {
         };
         let is_measured = launch.outcome.measurement().is_some();
         let command = command_line(run.job, &run.installed, config, None)?;
-        Ok(Trial {
+        let trial = Trial {
             launch: LaunchCommand::redacted(&command, run.job.launch_env(run.installed.device, config)),
             started_at: run.time.timestamp(),
             startup_s: is_measured.then_some(start_s),
@@ -155,7 +157,9 @@ impl<'l> PredictedLaunches<'l> {
             outcome: launch.outcome,
             probe: None,
             proposal,
-        })
+        };
+        let records = LaunchRecords { replies: launch.replies, ..LaunchRecords::default() };
+        Ok(EndedTrial { records, ..EndedTrial::from(trial) })
     }
 
     /// Returns the outcome of a configuration at the undisturbed speed.
@@ -177,7 +181,9 @@ impl<'l> PredictedLaunches<'l> {
         expected_load: Option<f64>,
     ) -> Result<PredictedLoad, TuneError> {
         let job = self.run.job;
-        let calibration = Calibration::none();
+        let engine = &job.engine;
+        let physics = engine.engine.simulated(&engine.args).map_or(Factors::ONE, |simulated| simulated.physics);
+        let calibration = Calibration::none().with_factors(physics);
         let question = twin_question(job, &self.run.installed, config.clone(), &calibration);
         let question = question.map_err(TuneError::NoTwin)?;
         let outcome = match self.forecaster.forecast_launch(&question, slowness, race, expected_load) {
@@ -185,19 +191,21 @@ impl<'l> PredictedLaunches<'l> {
                 // A real engine does not reject a launch: it exits during its start.
                 failed(FailureKind::StartupExit, refused.message)
             }
-            Ok(ForecastResult { outcome, load_s, .. }) => return Ok(PredictedLoad { outcome, load_s }),
+            Ok(ForecastResult { outcome, load_s, replies, .. }) => {
+                return Ok(PredictedLoad { outcome, load_s, replies });
+            }
             Err(PredictError::Load(error)) => return Err(error.into()),
             Err(error @ PredictError::Settings(_)) => failed(FailureKind::StartupExit, error.to_string()),
             Err(error @ PredictError::Request(_)) => failed(FailureKind::RequestErrors, error.to_string()),
         };
-        Ok(PredictedLoad { outcome, load_s: 0.0 })
+        Ok(PredictedLoad { outcome, load_s: 0.0, replies: None })
     }
 }
 
 impl Launches for PredictedLaunches<'_> {
     fn start(&mut self, order: LaunchOrder) {
         let result = self.predict(&order);
-        let taken = result.as_ref().map_or(0.0, |trial| trial.elapsed_s);
+        let taken = result.as_ref().map_or(0.0, |ended| ended.trial.elapsed_s);
         let end = self.run.time.elapsed() + Duration::from_secs_f64(taken);
         self.running.push(PredictedLaunch { order, end, result });
     }
@@ -218,12 +226,12 @@ impl Launches for PredictedLaunches<'_> {
         let PredictedLaunch { order, end, result } = self.running.swap_remove(first);
         let limit = self.run.job.budget.time.unwrap_or(Duration::MAX);
         self.run.time.advance_to(end.min(limit));
-        let result = result.map(|trial| {
+        let result = result.map(|ended| {
             if end > limit {
                 self.stop.send_replace(StopRequest::Graceful);
                 return LaunchEnd::RunEnded(StudyEnding::Interrupted);
             }
-            LaunchEnd::Outcome(trial.into())
+            LaunchEnd::Outcome(ended)
         });
         self.ended.push_back(EndedOrder { order, result });
         true
@@ -240,12 +248,14 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::execution::detect;
+    use crate::execution::{UnusableTrials, detect, measured_trial};
     use crate::job::FirstPoint;
     use crate::objective::{Goal, Objective};
+    use crate::predict::calibrate_from_trials;
     use crate::sampler;
     use crate::space::{Domain, IntScale};
     use crate::trial::Origin;
+    use crate::twin::TermFactor;
 
     fn quickstart() -> Job {
         let mut job = Job::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/quickstart.toml")).unwrap();
@@ -304,6 +314,69 @@ mod tests {
             assert!(difference.abs() < 1e-6, "{resumed:?} {whole:?}");
         }
         assert_ne!(whole[0], None);
+    }
+
+    /// Returns a small study on a machine that reads weights more slowly than its preset.
+    fn slow_machine() -> Job {
+        let mut job = quickstart();
+        job.sampler = sampler::find("auto").unwrap();
+        job.engine.args.extend(["--sim-physics", "weights=1.3,compute=1.3,attention=1.3"].map(str::to_owned));
+        (job.budget.confirm, job.budget.repeat_baseline) = (Some(0), 0);
+        (job.load.requests, job.load.concurrency, job.load.warmup) = (Some(24), Some(8), 0);
+        job.space.space.parameters.retain(|parameter| parameter.name == "max-num-seqs");
+        // Launches that take no time of the simulated clock would not be worth a calibration.
+        job.engine.args.extend(["--sim-time-scale", "0.5"].map(str::to_owned));
+        job.load.request_timeout = Duration::from_hours(1);
+        job
+    }
+
+    #[tokio::test]
+    async fn the_trials_of_a_study_calibrate_the_twin() {
+        let mut job = slow_machine();
+        job.budget.trials = Some(3);
+        let store = Store::in_memory().await.unwrap();
+        let (sender, notices) = std::sync::mpsc::channel();
+        let observer: Arc<EventObserver> = Arc::new(move |event| {
+            if let TunerEvent::Notice { text } = event {
+                // The receiver may be gone after the test.
+                let _ = sender.send(text);
+            }
+        });
+        let mut installed = detect(&job).await;
+        let slots = Slots::resolve(&job, &mut installed).unwrap();
+        let study = SimulatedStudy { job: &job, store: &store, installed, slots, observer };
+        let study = study.run().await.unwrap().summary.study;
+        let notices: Vec<_> = notices.try_iter().collect();
+        assert!(notices.iter().any(|text| text.contains("calibrated by the trials of this study")), "{notices:?}");
+        let (mut tried, mut unusable) = (Vec::new(), UnusableTrials::default());
+        for scored in store.trials(&study).await.unwrap() {
+            tried.extend(measured_trial(&store, &study, &scored.trial, None, &mut unusable).await.unwrap());
+        }
+        assert_eq!((tried.len(), unusable), (3, UnusableTrials::default()));
+        let (installed, unknown) = (detect(&job).await, Calibration::none());
+        let question = twin_question(&job, &installed, Config::new(), &unknown).unwrap();
+        let calibrated = calibrate_from_trials(&question, &tried, 3).unwrap().factors;
+        let weights = calibrated[TermFactor::Weights];
+        assert!((1.2..1.4).contains(&weights), "{calibrated:?}");
+    }
+
+    #[tokio::test]
+    async fn a_resumed_study_has_the_same_calibrated_prior() {
+        let mut job = slow_machine();
+        job.budget.trials = Some(5);
+        let (_, whole) = simulate(&job).await;
+        let store = Store::in_memory().await.unwrap();
+        for trials in [2, 5] {
+            job.budget.trials = Some(trials);
+            let mut installed = detect(&job).await;
+            let slots = Slots::resolve(&job, &mut installed).unwrap();
+            let study = SimulatedStudy { job: &job, store: &store, installed, slots, observer: Arc::new(|_| {}) };
+            study.run().await.unwrap();
+        }
+        let study = store.study(&job.name).await.unwrap().unwrap();
+        let trials = store.trials(&study).await.unwrap();
+        let resumed: Vec<_> = trials.iter().map(|scored| scored.trial.proposal.config.key()).collect();
+        assert_eq!(resumed, whole.into_iter().map(|(_, key, ..)| key).collect::<Vec<_>>());
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
-//! Priors of a study's space before its first measurement: from the twin, and from earlier studies.
+//! Priors of a study's space: from the twin, and from earlier studies.
 //!
-//! They depend on the study file, the installed engine and finished studies, but not on the study's own trials. A
-//! resumed run therefore begins with equal priors, and makes equal suggestions.
+//! They depend on the study file, the installed engine, finished studies, and the twin's calibration by the study's own
+//! trials. All of these are stored, so that a resumed run begins with equal priors, and makes equal suggestions.
 
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
@@ -13,8 +13,8 @@ use crate::store::{Store, StoreError, Study};
 use crate::trial::Origin;
 use crate::twin::{Calibration, StartupModel, WarmState};
 
-/// Returns the priors that a study requests, the most trusted first, with notices about them. Unavailable priors are
-/// left out with a notice, for example those of earlier studies if there is no database. The list is empty for samplers
+/// Returns the priors that a study requests, the most trusted first, with notices about them. `calibration` is that of the
+/// twin. Unavailable priors are left out with a notice, for example those of earlier studies if there is no database. The list is empty for samplers
 /// that use no priors. The computation takes some seconds, so callers run it while nothing else runs.
 ///
 /// # Errors
@@ -24,6 +24,7 @@ pub async fn read_priors(
     installed: &ExecutionEnvironment,
     store: Option<&Store>,
     search: &JobSearch<'_>,
+    calibration: &Calibration,
 ) -> Result<(Vec<SamplerPrior>, Vec<String>), StoreError> {
     let (mut priors, mut told) = (Vec::new(), Vec::new());
     if !job.sampler.uses_priors() {
@@ -31,7 +32,7 @@ pub async fn read_priors(
     }
     for name in &job.priors {
         let belief = match store {
-            _ if name == TWIN_PRIOR => twin(job, installed, search),
+            _ if name == TWIN_PRIOR => twin(job, installed, search, calibration),
             Some(store) => earlier_study_prior(job, store, name, search).await?,
             None => Err("earlier studies are not read without a database".to_owned()),
         };
@@ -47,9 +48,13 @@ pub async fn read_priors(
 }
 
 /// Returns the twin's predictions under the study's own load.
-fn twin(job: &Job, installed: &ExecutionEnvironment, search: &JobSearch<'_>) -> Result<PriorBelief, String> {
-    let unknown = Calibration::none();
-    let question = twin_question(job, installed, search.space.fixed.clone(), &unknown)?;
+fn twin(
+    job: &Job,
+    installed: &ExecutionEnvironment,
+    search: &JobSearch<'_>,
+    calibration: &Calibration,
+) -> Result<PriorBelief, String> {
+    let question = twin_question(job, installed, search.space.fixed.clone(), calibration)?;
     let allowed = |config: &Config| search.rejection(config).is_none();
     let belief = job_prior(&question, &search.space, &job.aim(), &allowed, job.seed);
     if belief.prior.points().is_empty() {

@@ -11,7 +11,9 @@ use serde_json::Value as Json;
 use setpoint::config::Config;
 use setpoint::facts::HostLimits;
 use setpoint::job::Job;
-use setpoint::predict::{Knowledge, MeasuredTrial, PredictedDevice, TwinQuestion, calibrate_from_trials, predict};
+use setpoint::predict::{
+    Knowledge, MAX_TRIALS, MeasuredTrial, PredictedDevice, TwinQuestion, calibrate_from_trials, predict,
+};
 use setpoint::twin::{Calibration, DevicePreset, StartupModel, TermFactor, WarmState};
 
 use super::support::root;
@@ -165,7 +167,8 @@ fn two_trials_on_the_real_engine_are_enough_to_predict_others_and_their_order() 
         blocks: None,
     });
     let calibration =
-        calibrate_from_trials(&question(&job, Config::new(), &unknown), &tried.collect::<Vec<_>>()).unwrap();
+        calibrate_from_trials(&question(&job, Config::new(), &unknown), &tried.collect::<Vec<_>>(), MAX_TRIALS)
+            .unwrap();
     for factor in TermFactor::ALL {
         let (value, spread) = (calibration.factors[factor], calibration.spread[factor] * 100.0);
         show(&format!("  {:<9} {value:.3} +- {spread:.0} %", factor.name()));

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::cli::failure::{CommandFailure, INVALID};
 use crate::cost::{LaunchContext, ObservedLaunch, StartHistory};
+use crate::execution::{UnusableTrials, measured_trial};
 use crate::job::Job;
-use crate::predict::{LaunchNoise, MAX_TRIALS, MeasuredTrial, TwinQuestion, calibrate_from_trials};
-use crate::stats::f64_to_u64;
-use crate::store::{ScoredTrial, Store, Study};
-use crate::trial::{Measurement, Outcome, Startup};
-use crate::twin::{Calibration, TermFactor};
+use crate::predict::{LaunchNoise, MAX_TRIALS, TwinQuestion, calibrate_from_trials};
+use crate::store::{Store, Study};
+use crate::trial::Measurement;
+use crate::twin::Calibration;
 
 /// The knowledge that a prediction takes from the trials of a study.
 pub(super) struct LearnedCalibration {
@@ -57,15 +57,15 @@ pub(super) async fn calibrate(
         launches.extend(startup.clone().map(|startup| ObservedLaunch::new(&scored.trial, startup)));
         let measurement = scored.trial.outcome.measurement().cloned();
         let key = scored.trial.proposal.config.key();
-        if let Some(trial) = measured_trial(store, &study, scored, startup, &mut unusable).await? {
+        if let Some(trial) = measured_trial(store, &study, &scored.trial, startup.as_ref(), &mut unusable).await? {
             measurements_by_config.entry(key).or_default().extend(measurement);
             usable.push(trial);
         }
     }
     if usable.is_empty() {
-        return Err(unusable.failure(name));
+        return Err(no_usable_trial(unusable, name));
     }
-    let calibration = calibrate_from_trials(question, &usable).map_err(|error| {
+    let calibration = calibrate_from_trials(question, &usable, MAX_TRIALS).map_err(|error| {
         CommandFailure::new(INVALID, format!("study {name} cannot calibrate the prediction: {error}"))
             .with_hint("omit --calibrate; the ranges are then as wide as for an unknown machine")
     })?;
@@ -88,15 +88,10 @@ pub(super) fn launch_context<'a>(question: &TwinQuestion<'a>) -> LaunchContext<'
 /// Describes the calibration in one line: each factor with its standard deviation in percent.
 pub(super) fn calibration_text(learned: &LearnedCalibration, study: &str) -> String {
     let LearnedCalibration { calibration, trials, .. } = learned;
-    let factor = |factor: TermFactor| {
-        let (value, spread) = (calibration.factors[factor], calibration.spread[factor] * 100.0);
-        format!("{} {value:.2} +- {spread:.0} %", factor.name())
-    };
-    let factors: Vec<_> = TermFactor::ALL.into_iter().map(factor).collect();
     let trials = if *trials == 1 { "one trial".to_owned() } else { format!("{trials} trials") };
     format!(
         "calibrated on {trials} of study {study}; measured step times relative to the device's default: {}",
-        factors.join(", ")
+        calibration.factors_text()
     )
 }
 
@@ -122,72 +117,34 @@ fn check_same_engine(study: &Study, job: &Job) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// Trials that cannot calibrate, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct UnusableTrials {
-    not_measured: usize,
-    /// Trials that ran beside others, so their step times are not those of the configuration alone.
-    not_alone: usize,
-    without_replies: usize,
-}
-
-impl UnusableTrials {
-    /// Returns the failure of a calibration without a usable trial.
-    fn failure(self, study: &str) -> CommandFailure {
-        let Self { not_measured, not_alone, without_replies } = self;
-        let problem = format!(
-            "no trial of study {study} can calibrate: {not_measured} not measured, {not_alone} measured beside other \
-             trials, {without_replies} without stored reply times"
-        );
-        let hint = if not_alone > 0 {
-            "run the study further with `setpoint tune --parallel 1`: a calibration needs trials that ran alone"
-        } else {
-            "run the study further: `setpoint tune` stores the reply times of every new trial"
-        };
-        CommandFailure::new(INVALID, problem).with_hint(hint)
-    }
-}
-
-/// Returns a trial for the calibration. `None` if it was not measured, was not alone on the host, or has no stored
-/// replies. It is then counted in `unusable`.
-async fn measured_trial(
-    store: &Store,
-    study: &Study,
-    scored: ScoredTrial,
-    startup: Option<Startup>,
-    unusable: &mut UnusableTrials,
-) -> Result<Option<MeasuredTrial>, CommandFailure> {
-    let trial = scored.trial;
-    let Outcome::Measured(measurement) = &trial.outcome else {
-        unusable.not_measured += 1;
-        return Ok(None);
+/// Returns the failure of a calibration without a usable trial.
+fn no_usable_trial(unusable: UnusableTrials, study: &str) -> CommandFailure {
+    let UnusableTrials { not_measured, not_alone, without_replies } = unusable;
+    let problem = format!(
+        "no trial of study {study} can calibrate: {not_measured} not measured, {not_alone} measured beside other \
+         trials, {without_replies} without stored reply times"
+    );
+    let hint = if not_alone > 0 {
+        "run the study further with `setpoint tune --parallel 1`: a calibration needs trials that ran alone"
+    } else {
+        "run the study further: `setpoint tune` stores the reply times of every new trial"
     };
-    if store.placement(study, trial.proposal.number).await?.is_some_and(|placement| !placement.alone) {
-        unusable.not_alone += 1;
-        return Ok(None);
-    }
-    let Some(replies) = store.replies(study, trial.proposal.number).await? else {
-        unusable.without_replies += 1;
-        return Ok(None);
-    };
-    let blocks = startup.as_ref().and_then(|startup| startup.resolved.get("num-gpu-blocks"));
-    let steps = measurement.server.get("engine_steps").map(|steps| f64_to_u64(steps.round()));
-    let blocks = blocks.and_then(|blocks| blocks.parse().ok());
-    Ok(Some(MeasuredTrial { config: trial.proposal.config, replies, steps, blocks }))
+    CommandFailure::new(INVALID, problem).with_hint(hint)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::UnusableTrials;
+    use super::{UnusableTrials, no_usable_trial};
 
     #[test]
     fn trials_that_ran_beside_others_are_named_as_the_reason_and_not_missing_reply_times() {
-        let beside = UnusableTrials { not_measured: 1, not_alone: 4, without_replies: 0 }.failure("night");
+        let beside = UnusableTrials { not_measured: 1, not_alone: 4, without_replies: 0 };
+        let beside = no_usable_trial(beside, "night");
         let problem = "no trial of study night can calibrate: 1 not measured, 4 measured beside other trials, 0 without \
                        stored reply times";
         let beside = format!("{beside:?}");
         assert!(beside.contains(problem) && beside.contains("--parallel 1"), "{beside}");
-        let old = UnusableTrials { without_replies: 2, ..UnusableTrials::default() }.failure("night");
+        let old = no_usable_trial(UnusableTrials { without_replies: 2, ..UnusableTrials::default() }, "night");
         assert!(format!("{old:?}").contains("stores the reply times of every new trial"), "{old:?}");
     }
 }

@@ -10,6 +10,7 @@ mod first_points;
 mod interference_trials;
 mod joint_values;
 mod judge;
+mod prior;
 mod probe;
 mod propose;
 mod rule_test;
@@ -36,9 +37,8 @@ use super::preflighter::Preflighter;
 use super::race::race_target;
 use super::run::StudyRun;
 use super::slots::{SlotPlace, SlotPool};
-use super::{
-    BudgetPlan, StopRequest, StudyEnding, TrialPhase, TuneError, TunerEvent, read_learned_memory, read_priors,
-};
+use super::study_calibration::may_calibrate;
+use super::{BudgetPlan, StopRequest, StudyEnding, TrialPhase, TuneError, TunerEvent, read_learned_memory};
 use crate::job::{JobSearch, past_trial};
 use crate::memory::LearnedMemory;
 use crate::metrics::RaceTarget;
@@ -119,6 +119,10 @@ pub(super) struct Scheduler<'r> {
     joint_values: JointValues,
     /// Priors from the twin and from earlier studies.
     priors: Vec<SamplerPrior>,
+    /// The number of trials that calibrated the twin's prior.
+    calibrated_trials: usize,
+    /// The durations in seconds of the trials that may calibrate it, in the order of their ends.
+    calibrating_s: Vec<f64>,
     /// Costs of the study's launches; `None` for the simulated engine, and if the twin cannot simulate this engine's
     /// start.
     launch_costs: Option<LaunchCostHistory>,
@@ -189,7 +193,11 @@ impl<'r> Scheduler<'r> {
         let scope = scope(run, Box::pin(rule_test::set_refuted_rules_aside(run, search)).await?);
         // Priors take seconds to compute, and nothing runs yet that would have to wait. They are computed before memory
         // observations are read, so that a resumed run begins with equal priors.
-        let priors = priors(run, &scope.search).await?;
+        let calibrating_s: Vec<f64> =
+            launches.iter().filter(|trial| may_calibrate(trial)).map(|trial| trial.elapsed_s).collect();
+        let mut noticed = BTreeSet::new();
+        let calibrated_trials = prior::calibrated_trials(run, &calibrating_s);
+        let priors = prior::read(run, &scope.search, calibrated_trials, &mut noticed).await?;
         let known = read_learned_memory(job, installed, run.store).await?;
         let scope = match preflighter.contradicted_before(&scope.removal).await? {
             [] => scope,
@@ -214,8 +222,10 @@ impl<'r> Scheduler<'r> {
             history,
             joint_values,
             priors,
+            calibrated_trials,
+            calibrating_s,
             launch_costs: spent,
-            noticed: BTreeSet::new(),
+            noticed,
             waiting,
             at_a_time: (run.slots.parallel() == 1).then_some(1),
             pool: SlotPool::new(run.slots.clone()),
@@ -465,6 +475,9 @@ impl<'r> Scheduler<'r> {
             *known = past_trial(objective, stored.trial, stored.score);
         }
         self.clock.learn_now(&trial);
+        if may_calibrate(&trial) {
+            self.calibrating_s.push(trial.elapsed_s);
+        }
         if trial.log.is_some() {
             self.learned_memory = read_learned_memory(run.job, &run.installed, run.store).await?;
         }
@@ -492,15 +505,6 @@ impl<'r> Scheduler<'r> {
             Outcome::Measured(_) => self.measured_any = true,
         }
     }
-}
-
-/// Returns the priors that the study requests, and reports their notices.
-async fn priors(run: &StudyRun<'_>, search: &JobSearch<'_>) -> Result<Vec<SamplerPrior>, TuneError> {
-    let (priors, notes) = read_priors(run.job, &run.installed, Some(run.store), search).await?;
-    for text in notes {
-        run.notice(text);
-    }
-    Ok(priors)
 }
 
 /// Returns the expected duration of a launch, from earlier trials or the twin. Returns `None` without a time limit, or

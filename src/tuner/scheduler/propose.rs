@@ -126,6 +126,9 @@ impl Scheduler<'_> {
         if let Some(suggestion) = self.defaults_after_refutation() {
             return Ok(self.proposal(Origin::Baseline, suggestion, None));
         }
+        if idle {
+            self.calibrate_prior().await?;
+        }
         let question = self.question().await;
         let verdict = self.judge_by(&question).await?;
         let gain = verdict.as_ref().and_then(|verdict| verdict.next_gain);

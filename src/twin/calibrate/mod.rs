@@ -104,6 +104,21 @@ impl Calibration {
         calibration
     }
 
+    /// Replaces the factors, and keeps their uncertainty.
+    #[must_use]
+    pub(crate) fn with_factors(self, factors: Factors) -> Self {
+        Self { factors, ..self }
+    }
+
+    /// Describes the factors in one line, each with its standard deviation in percent.
+    #[must_use]
+    pub fn factors_text(&self) -> String {
+        let text = |factor: TermFactor| {
+            format!("{} {:.2} +- {:.0} %", factor.name(), self.factors[factor], self.spread[factor] * 100.0)
+        };
+        TermFactor::ALL.map(text).join(", ")
+    }
+
     /// Returns the prior with a negligible uncertainty of the draws.
     #[cfg(test)]
     pub(crate) fn certain() -> Self {

@@ -13,7 +13,7 @@ use crate::engine::{ADAPTERS_FLAG, Engine, SimulatedLaunch, adapter_names};
 use crate::engines::vllm::API_KEY_VARIABLE;
 use crate::engines::vllm::{FLAGS, VllmEngine};
 use crate::facts::{Device, EngineVersion, Gpu};
-use crate::twin::{DevicePreset, SpeedVariation};
+use crate::twin::{DevicePreset, Factors, SpeedVariation};
 
 /// All settings of the simulated engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +40,8 @@ pub(crate) struct SimOptions {
     pub noise: f64,
     /// The variation of the speed between launches and over the time of a study.
     pub variation: SpeedVariation,
+    /// Factors on the terms of the step time.
+    pub physics: Factors,
     /// The launch of a study that this process is. `None` after parsing; `serve` fills it in.
     pub study_launch: Option<StudyLaunch>,
     /// The file for a record of each step, with due and actual times of its tokens.
@@ -57,7 +59,7 @@ pub(crate) struct SimOptions {
 }
 
 /// The arguments that set the properties of a [`SimulatedLaunch`], without `--sim-`.
-const PROPERTIES: [&str; 10] = [
+const PROPERTIES: [&str; 11] = [
     "acceptance-rate",
     "device",
     "devices",
@@ -65,6 +67,7 @@ const PROPERTIES: [&str; 10] = [
     "drift-hours",
     "frontend",
     "launch-noise",
+    "physics",
     "startup-s",
     "time-scale",
     "vllm-version",
@@ -73,7 +76,8 @@ const PROPERTIES: [&str; 10] = [
 impl SimOptions {
     /// Parses the arguments after `sim serve`: the model, flags of the simulated release, and `--sim-vllm-version`,
     /// `--sim-device`, `--sim-devices`, `--sim-acceptance-rate`, `--sim-startup-s`, `--sim-time-scale`, `--sim-seed`,
-    /// `--sim-noise`, `--sim-launch-noise`, `--sim-drift`, `--sim-drift-hours`, `--sim-schedule`, `--sim-priority`, `--sim-frontend`, `--sim-fault`, `--sim-fault-if`,
+    /// `--sim-noise`, `--sim-launch-noise`, `--sim-drift`, `--sim-drift-hours`, `--sim-physics`, `--sim-schedule`,
+    /// `--sim-priority`, `--sim-frontend`, `--sim-fault`, `--sim-fault-if`,
     /// `--sim-fault-once`, `--sim-greedy-noise`, `--sim-lossy`.
     ///
     /// # Errors
@@ -111,6 +115,7 @@ impl SimOptions {
             seed: 0,
             noise: 0.02,
             variation: SpeedVariation::NONE,
+            physics: Factors::ONE,
             study_launch: None,
             schedule: None,
             realtime: false,
@@ -154,6 +159,7 @@ impl SimOptions {
             startup_s: options.startup.as_secs_f64(),
             version: options.version,
             variation: options.variation,
+            physics: options.physics,
         })
     }
 
@@ -175,6 +181,10 @@ impl SimOptions {
             "drift" => self.variation.drift = number(name, value, 0.0, 2.0)?,
             "drift-hours" => {
                 self.variation.correlation_time = Duration::from_secs_f64(number(name, value, 0.01, 1000.0)? * 3600.0);
+            }
+            "physics" => {
+                self.physics =
+                    value.parse().map_err(|problem| Refusal::usage(format!("argument --sim-physics: {problem}")))?;
             }
             "seed" => {
                 self.seed = value

@@ -214,6 +214,7 @@ pub(super) fn build(
     let engines = engines.map_err(|error| Refusal::engine(version, &format!("AssertionError: {error}")))?;
     let step_time = StepTime::on_devices(model, options.device, settings, Parallel::of(effective))
         .map_err(|error| Refusal::engine(version, &format!("KeyError: '{error}'")))?;
+    let step_time = step_time.scaled(options.physics);
     Ok((engines, step_time))
 }
 
