@@ -10,7 +10,7 @@ use crate::store::StoreError;
 use crate::trial::{Origin, Trial};
 use crate::twin::Calibration;
 
-/// Least seconds of launches between two calibrations. A calibration and the prior that follows take about 4 s.
+/// Least seconds of launches between two calibrations. A calibration and the prior that follows take some seconds.
 const LEAST_BETWEEN_S: f64 = 40.0;
 /// Maximum number of trials in one calibration.
 const MAX_TRIALS: usize = 3;
