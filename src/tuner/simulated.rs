@@ -291,22 +291,28 @@ mod tests {
         assert_eq!((again.0.elapsed, again.1), (run.elapsed, trials));
     }
 
+    /// Runs a study up to each of these numbers of trials, and returns all trials.
+    async fn run_in_parts(job: &mut Job, parts: [u32; 2]) -> Vec<crate::store::ScoredTrial> {
+        let store = Store::in_memory().await.unwrap();
+        for trials in parts {
+            job.budget.trials = Some(trials);
+            let mut installed = detect(job).await;
+            let slots = Slots::resolve(job, &mut installed).unwrap();
+            let study = SimulatedStudy { job, store: &store, installed, slots, observer: Arc::new(|_| {}) };
+            study.run().await.unwrap();
+        }
+        let study = store.study(&job.name).await.unwrap().unwrap();
+        store.trials(&study).await.unwrap()
+    }
+
     #[tokio::test]
     async fn a_resumed_study_continues_the_drift_of_its_machine() {
         let mut job = quickstart();
         job.engine.args.extend(["--sim-launch-noise", "0.03", "--sim-drift", "0.1"].map(str::to_owned));
         (job.budget.trials, job.budget.confirm, job.budget.repeat_baseline) = (Some(6), Some(0), 0);
         let (_, whole) = simulate(&job).await;
-        let store = Store::in_memory().await.unwrap();
-        for trials in [3, 6] {
-            job.budget.trials = Some(trials);
-            let mut installed = detect(&job).await;
-            let slots = Slots::resolve(&job, &mut installed).unwrap();
-            let study = SimulatedStudy { job: &job, store: &store, installed, slots, observer: Arc::new(|_| {}) };
-            study.run().await.unwrap();
-        }
-        let study = store.study(&job.name).await.unwrap().unwrap();
-        let values = store.trials(&study).await.unwrap().into_iter().map(|scored| scored.score.value());
+        let trials = run_in_parts(&mut job, [3, 6]).await;
+        let values = trials.into_iter().map(|scored| scored.score.value());
         let whole: Vec<_> = whole.into_iter().map(|(.., value, _)| value).collect();
         for (resumed, whole) in values.zip(&whole) {
             // The sums of the launches' durations are rounded differently.
@@ -365,16 +371,7 @@ mod tests {
         let mut job = slow_machine();
         job.budget.trials = Some(5);
         let (_, whole) = simulate(&job).await;
-        let store = Store::in_memory().await.unwrap();
-        for trials in [2, 5] {
-            job.budget.trials = Some(trials);
-            let mut installed = detect(&job).await;
-            let slots = Slots::resolve(&job, &mut installed).unwrap();
-            let study = SimulatedStudy { job: &job, store: &store, installed, slots, observer: Arc::new(|_| {}) };
-            study.run().await.unwrap();
-        }
-        let study = store.study(&job.name).await.unwrap().unwrap();
-        let trials = store.trials(&study).await.unwrap();
+        let trials = run_in_parts(&mut job, [2, 5]).await;
         let resumed: Vec<_> = trials.iter().map(|scored| scored.trial.proposal.config.key()).collect();
         assert_eq!(resumed, whole.into_iter().map(|(_, key, ..)| key).collect::<Vec<_>>());
     }
