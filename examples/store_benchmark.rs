@@ -67,12 +67,15 @@ fn trial(number: u32) -> Trial {
         })
     };
     Trial {
-        proposal: Proposal { number, origin: Origin::from_name("sobol"), why: None, expected_gain: None, config },
-        launch: LaunchCommand {
-            command: words.split(' ').map(str::to_owned).collect(),
-            parts: None,
-            env: BTreeMap::new(),
+        proposal: Proposal {
+            number,
+            origin: Origin::from_name("sobol"),
+            why: None,
+            expected_gain: None,
+            config,
+            server_of: None,
         },
+        launch: LaunchCommand { command: words.split(' ').map(str::to_owned).collect(), ..LaunchCommand::default() },
         started_at: now(),
         startup_s: Some(42.0),
         elapsed_s: 90.0,

@@ -249,7 +249,7 @@ impl InitCommand {
         if self.request.model.is_none() && self.request.from.is_none() {
             self.ask()?;
         }
-        let Some(request) = self.request.request(global, self.trials, self.time).await? else {
+        let Some(request) = Box::pin(self.request.request(global, self.trials, self.time)).await? else {
             return Err(CommandFailure::new(USAGE, "--model is missing").with_hint(
                 "name a directory that holds config.json, a model in the local hub cache, or a deployment with --from",
             ));

@@ -84,7 +84,7 @@ impl TuneCommand {
         let mut job = if let Some(file) = &self.study {
             Job::read(file)?
         } else {
-            match self.request.request(global, self.trials, self.time).await? {
+            match Box::pin(self.request.request(global, self.trials, self.time)).await? {
                 Some(request) if self.dry_run => compose(&request, global).await?.0.job,
                 Some(request) => prepare(&request, global).await?,
                 None => return Err(CommandFailure::new(USAGE, "neither a study file nor --model is given")),

@@ -6,6 +6,7 @@ mod adapters;
 mod capability;
 mod environment;
 mod evidence;
+mod live;
 mod own_flags;
 mod own_models;
 mod phases;
@@ -43,6 +44,7 @@ pub use capability::{
 pub use environment::{environment, is_variable};
 pub(crate) use evidence::EXTERNAL_SIGNALS;
 pub use evidence::{EngineEvidence, ProcessExit};
+pub use live::{LIVE_SETTINGS, LIVE_STATE, LiveHelper};
 pub use normalized_message::normalized_message;
 pub use own_flags::{LAUNCH_FLAGS, is_connection_flag};
 pub use own_models::own_models;
@@ -298,6 +300,17 @@ pub trait Engine: Send + Sync + fmt::Debug {
 
     /// Returns the Python interpreter on this machine that runs the engine of the command, if it is known.
     fn preflight_python(&self, _command: &[String]) -> Option<String> {
+        None
+    }
+
+    /// Returns the helper that sets live knobs in a server of this release, which `command` starts with `arguments`. `None`
+    /// if there is none, or if the server runs elsewhere.
+    fn live_helper(
+        &self,
+        _command: &[String],
+        _arguments: &[String],
+        _version: EngineVersion,
+    ) -> Option<&'static LiveHelper> {
         None
     }
 

@@ -23,4 +23,6 @@ pub struct SimulatedLaunch {
     pub variation: SpeedVariation,
     /// Factors on the terms of its step time. Predictions do not know them. A calibration finds them.
     pub physics: Factors,
+    /// The excess of all times of a live look over those of a launch, as a share.
+    pub live_bias: f64,
 }

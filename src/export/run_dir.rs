@@ -166,8 +166,8 @@ mod tests {
         let env = [("OMP_NUM_THREADS", "8"), ("HF_TOKEN", REDACTED)];
         trial.launch = LaunchCommand {
             command: shlex::split(command).unwrap(),
-            parts: None,
             env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            ..LaunchCommand::default()
         };
         ScoredTrial { trial, score: Score::Feasible { value: 1000.0 } }
     }

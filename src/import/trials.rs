@@ -80,6 +80,7 @@ fn trial(result: &ImportedResult) -> Trial {
             why: Some(without_controls(&source(result)).into_owned()),
             expected_gain: None,
             config,
+            server_of: None,
         },
         launch: launch.map_or_else(LaunchCommand::default, |launch| {
             LaunchCommand::redacted(&CommandLine::from_words(launch.command.clone()), launch.env.clone())

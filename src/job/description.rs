@@ -69,6 +69,7 @@ impl Job {
             sampler: SAMPLERS[0],
             priors: Vec::new(),
             calibrate_prior: false,
+            live_looks: false,
             engine,
             model: ModelJob {
                 written: String::new(),

@@ -73,6 +73,8 @@ pub struct Job {
     pub priors: Vec<String>,
     /// Whether the study's trials calibrate the twin, and its prior is computed anew.
     pub calibrate_prior: bool,
+    /// Whether the servers of the search take live looks, if the engine offers them.
+    pub live_looks: bool,
     pub engine: EngineJob,
     pub model: ModelJob,
     pub space: SpaceJob,
@@ -114,7 +116,8 @@ impl Job {
     /// # Errors
     /// If a key is missing or has an invalid value.
     pub fn resolve(root: &Section<'_>, file: &Path) -> Result<Self, DocumentError> {
-        let StudyHead { name, seed, sampler, priors, calibrate_prior } = root.section("study", StudyHead::read)?;
+        let StudyHead { name, seed, sampler, priors, calibrate_prior, live_looks } =
+            root.section("study", StudyHead::read)?;
         let paths = paths::StudyPaths::of(file);
         let engine = root.section("engine", |section| EngineJob::read(section, &paths))?;
         let model = root.section("model", |section| ModelJob::read(section, &paths, &engine))?;
@@ -148,6 +151,7 @@ impl Job {
             sampler,
             priors,
             calibrate_prior,
+            live_looks,
             engine,
             model,
             space,
@@ -335,6 +339,7 @@ struct StudyHead {
     sampler: &'static dyn Sampler,
     priors: Vec<String>,
     calibrate_prior: bool,
+    live_looks: bool,
 }
 
 impl StudyHead {
@@ -356,7 +361,8 @@ impl StudyHead {
             return Err(section.error("prior", format!("{name:?} is this study itself"), Some(hint)));
         }
         let calibrate_prior = section.optional_or("calibrate_prior", true)?;
-        Ok(Self { name, seed: section.optional_or("seed", 0)?, sampler, priors, calibrate_prior })
+        let live_looks = section.optional_or("live_looks", true)?;
+        Ok(Self { name, seed: section.optional_or("seed", 0)?, sampler, priors, calibrate_prior, live_looks })
     }
 }
 

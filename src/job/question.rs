@@ -11,8 +11,8 @@ use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use crate::memory::LearnedMemory;
 use crate::rule::{self, EngineRules, Facts};
 use crate::sampler::{
-    self, Explanation, Judgement, KnownOutcome, ObjectiveTarget, PastTrial, Sampler, SamplerAsk, SamplerPrior,
-    SearchAim, Suggestion, is_modelled,
+    self, Explanation, Judgement, KnobBias, KnownOutcome, LiveLooks, ObjectiveTarget, PastTrial, Sampler, SamplerAsk,
+    SamplerPrior, SearchAim, Suggestion, is_modelled,
 };
 use crate::space::Space;
 use crate::trial::Origin;
@@ -36,6 +36,10 @@ pub struct SamplerQuestion {
     unmodelled: BTreeSet<String>,
     /// The costs of earlier launches, if the twin models the start-up of this engine.
     launches: Option<LaunchCostData>,
+    /// The live looks of the study; `None` if its engine or its sampler has none.
+    live: Option<LiveLooks>,
+    /// The configuration that the running server was launched with.
+    server: Option<Config>,
 }
 
 /// [`Facts`] without borrows.
@@ -123,6 +127,8 @@ impl SamplerQuestion {
             unmodelled,
             owned_facts: OwnedFacts::new(&search.facts),
             launches: None,
+            live: None,
+            server: None,
         }
     }
 
@@ -131,6 +137,34 @@ impl SamplerQuestion {
     #[must_use]
     pub(crate) fn with_launch_costs(self, launches: Option<LaunchCostData>) -> Self {
         Self { launches, ..self }
+    }
+
+    /// Sets the live looks of the study, if its sampler uses them. Knobs whose measured difference from launches is too
+    /// large are left out.
+    #[must_use]
+    pub(crate) fn with_live_looks(self, live: Option<LiveLooks>) -> Self {
+        let live = live.filter(|_| self.sampler.uses_live_looks());
+        let live = live.map(|live| live.without_refuted(&self.defaults, &self.history));
+        Self { live, ..self }
+    }
+
+    /// Sets the configuration that the running server was launched with.
+    #[must_use]
+    pub(crate) fn with_server(self, server: Config) -> Self {
+        Self { server: Some(server), ..self }
+    }
+
+    /// Returns the measured difference between these live looks and launches for each knob.
+    #[must_use]
+    pub(crate) fn biases(&self, live: &LiveLooks) -> Vec<KnobBias> {
+        live.biases(&self.defaults, &self.history)
+    }
+
+    /// Returns the next configuration to look at on the running server. `None` if a launch is worth more for its cost.
+    #[must_use]
+    pub(crate) fn look(&self) -> Option<Suggestion> {
+        let server = self.server.as_ref()?;
+        self.with_cost(|ask| self.sampler.look(ask, server))
     }
 
     /// Sets the number of trials left to the search.
@@ -143,9 +177,14 @@ impl SamplerQuestion {
     /// engine's defaults, pass the rules.
     #[must_use]
     pub fn next(&self) -> Option<(Origin, Suggestion)> {
+        self.with_cost(|ask| sampler::next(self.sampler, ask))
+    }
+
+    /// Asks with the costs of launches.
+    fn with_cost<T>(&self, then: impl FnOnce(&SamplerAsk<'_>) -> T) -> T {
         let cost = self.launches.as_ref().and_then(|launches| launches.cost(self.owned_facts.facts(), &self.arguments));
         let cost = cost.as_ref().map(|cost| cost as &dyn Fn(&Config) -> f64);
-        self.ask(|ask| sampler::next(self.sampler, &SamplerAsk { cost, ..*ask }))
+        self.ask(|ask| then(&SamplerAsk { cost, ..*ask }))
     }
 
     /// Returns the judgement of the measurements so far; `None` if the sampler has no model of them.
@@ -192,6 +231,7 @@ impl SamplerQuestion {
             defaults: &self.defaults,
             priors: &self.priors,
             trials_left: self.trials_left,
+            live: self.live.as_ref(),
             ..SamplerAsk::new(&self.space, &self.aim, &self.history, self.seed, &allowed)
         };
         then(&ask)

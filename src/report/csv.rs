@@ -72,6 +72,7 @@ fn with_columns<'a, const N: usize>(
     let fixed = ["trial", "state", "reason", "value", "feasible", "startup_s", "elapsed_s"];
     // Newer columns come last, so that the others keep their places.
     let header = fixed.iter().chain(&parameters).chain(Measurement::NAMES).chain(&["proposed_by"]).chain(&further);
+    let header = header.chain(&["measured_by"]);
     writer.write_record(header)?;
     for (scored, further) in rows {
         let trial = &scored.trial;
@@ -92,6 +93,7 @@ fn with_columns<'a, const N: usize>(
         // Readers need the origin: an interference trial is no measurement of the defaults alone.
         cells.push(trial.proposal.origin.to_string());
         cells.extend(further);
+        cells.push(trial.measured_by().name().to_owned());
         writer.write_record(cells)?;
     }
     text_of(writer)
@@ -121,10 +123,11 @@ mod tests {
             trials_csv(&[ScoredTrial { trial, score: Score::Feasible { value: 7.0 } }], |number| number == 3).unwrap();
         let [header, row] = csv.lines().collect::<Vec<_>>()[..] else { panic!("{csv}") };
         assert!(
-            header.starts_with("trial,state,") && header.ends_with(",proposed_by,earlier_context,disturbed"),
+            header.starts_with("trial,state,")
+                && header.ends_with(",proposed_by,earlier_context,disturbed,measured_by"),
             "{header}"
         );
-        assert!(row.starts_with("3,measured,") && row.ends_with(",interference,true,false"), "{row}");
+        assert!(row.starts_with("3,measured,") && row.ends_with(",interference,true,false,plain_launch"), "{row}");
         assert_eq!(header.matches(',').count(), row.matches(',').count());
     }
 

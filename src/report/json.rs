@@ -21,6 +21,7 @@ pub(crate) fn study_json(study: &Study, counts: StudyCounts) -> Json {
         "failed": counts.failed,
         "rejected": counts.rejected,
         "running": counts.running,
+        "live_looks": counts.live_looks,
         "definition": study.definition,
         "host": study.host,
     })
@@ -41,6 +42,8 @@ pub(crate) fn trial_json(study: &Study, scored: &ScoredTrial) -> Json {
         "trial": trial.proposal.number,
         "state": trial.outcome.name(),
         "proposed_by": trial.proposal.origin.name(),
+        "measured_by": trial.measured_by().name(),
+        "server_of": trial.proposal.server_of,
         "why": trial.proposal.why,
         "expected_gain": trial.proposal.expected_gain,
         "config": trial.proposal.config,

@@ -80,8 +80,12 @@ pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
     let (counts, best) = (report.counts, &winner.results.ranked);
     let mut lines = vec![
         format!(
-            "study {}: {} measured, {} failed, {} rejected before launch",
-            report.study.name, counts.measured, counts.failed, counts.rejected
+            "study {}: {} measured, {} failed, {} rejected before launch{}",
+            report.study.name,
+            counts.measured,
+            counts.failed,
+            counts.rejected,
+            if counts.live_looks > 0 { format!("; live looks: {}", counts.live_looks) } else { String::new() }
         ),
         format!("best: trial {}, {}", best.first.trial.proposal.number, value_text(&report.value_name(), best)),
         format!("  {}", best.first.trial.proposal.config),

@@ -132,6 +132,7 @@ pub(crate) fn show_text(study: &Study, scored: &ScoredTrial) -> String {
     }
     line("configuration", trial.proposal.config.to_string());
     line("proposed by", trial.proposal.origin.to_string());
+    line("measured by", trial.measured_by().to_string());
     if let Some(why) = &trial.proposal.why {
         line("why", why.clone());
     }

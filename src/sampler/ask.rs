@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use super::LiveLooks;
 use super::auto::PriorSurrogateCache;
 use crate::config::Config;
 use crate::objective::Goal;
@@ -29,6 +30,8 @@ pub struct SamplerAsk<'a> {
     /// Expected cost of a trial of a configuration, in any one unit. Without it the cost is learnt from the earlier
     /// trials.
     pub cost: Option<&'a dyn Fn(&Config) -> f64>,
+    /// The live looks of the study; `None` if its engine has none.
+    pub live: Option<&'a LiveLooks>,
 }
 
 impl std::fmt::Debug for SamplerAsk<'_> {
@@ -63,6 +66,8 @@ pub struct PastTrial {
     pub outcome: KnownOutcome,
     /// Cost of the trial, in any one unit, if it is known.
     pub cost: Option<f64>,
+    /// The configuration that the server of a live look was launched with; `None` for a launch.
+    pub server: Option<Config>,
 }
 
 /// The outcome of a proposal.
@@ -169,7 +174,7 @@ impl PastTrial {
     /// Creates an entry without an expected gain and of unknown cost.
     #[must_use]
     pub fn new(origin: impl Into<Origin>, config: Config, known: KnownOutcome) -> Self {
-        Self { origin: origin.into(), config, expected_gain: None, outcome: known, cost: None }
+        Self { origin: origin.into(), config, expected_gain: None, outcome: known, cost: None, server: None }
     }
 
     /// Creates an entry for a proposal that has no outcome yet.
@@ -206,12 +211,24 @@ impl<'a> SamplerAsk<'a> {
         allowed: &'a dyn Fn(&Config) -> bool,
     ) -> Self {
         static NOTHING: Config = Config::new();
-        Self { space, aim, history, seed, allowed, defaults: &NOTHING, priors: &[], trials_left: None, cost: None }
+        Self {
+            space,
+            aim,
+            history,
+            seed,
+            allowed,
+            defaults: &NOTHING,
+            priors: &[],
+            trials_left: None,
+            cost: None,
+            live: None,
+        }
     }
 
-    /// Returns the keys of all configurations of the history.
+    /// Returns the keys of the configurations that were launched or rejected. One that was only looked at may still be
+    /// launched.
     pub(super) fn history_keys(&self) -> HashSet<String> {
-        self.history.iter().map(|past| past.config.key()).collect()
+        self.history.iter().filter(|past| past.server.is_none()).map(|past| past.config.key()).collect()
     }
 
     /// Returns the number of configurations that this sampler has proposed. The sampler has consumed at least as many

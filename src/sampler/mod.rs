@@ -8,6 +8,7 @@ mod auto;
 mod explanation;
 mod grid;
 mod judgement;
+mod live;
 mod modelled;
 mod random;
 mod sequence;
@@ -22,6 +23,7 @@ pub use explanation::{
     Expectation, ExplainedNumber, Explanation, Interaction, NumberKind, ParameterImportance, VarianceShare,
 };
 pub use judgement::{Judgement, Pick};
+pub use live::{KnobBias, LiveLooks};
 pub(crate) use modelled::is_modelled;
 pub use sobol::point as sobol_point;
 
@@ -43,6 +45,17 @@ pub trait Sampler: Sync {
     /// Returns whether this sampler uses [`SamplerAsk::priors`], which take some seconds to compute.
     fn uses_priors(&self) -> bool {
         false
+    }
+
+    /// Returns whether this sampler proposes live looks.
+    fn uses_live_looks(&self) -> bool {
+        false
+    }
+
+    /// Returns the next configuration to look at on a running server that was launched with `server`. `None` if a launch
+    /// is worth more for its cost, or if the server accepts no further configuration.
+    fn look(&self, _ask: &SamplerAsk<'_>, _server: &Config) -> Option<Suggestion> {
+        None
     }
 
     /// Returns the best measured configuration and the remaining gain. `None` if the sampler has no model of the

@@ -6,6 +6,7 @@
 //! to a launch, and `reap` which ones a killed tuner left behind. No other process is ever signalled.
 
 mod launch_members;
+mod live;
 mod memory_gate;
 mod launch_monitor;
 mod log;
@@ -41,6 +42,7 @@ use crate::facts::{OomKills, Processors};
 use crate::trial::Failure;
 use launch_members::LaunchMembers;
 use launch_monitor::LaunchMonitor;
+pub use live::{LIVE_EXTENSION, LiveControl, LiveError, remove_left_folders};
 use log::LogFile;
 pub use log::read_log;
 pub use log_tail::LogTail;

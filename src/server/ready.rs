@@ -69,14 +69,14 @@ pub enum FirstRequest {
 }
 
 impl FirstRequest {
-    fn path(self) -> &'static str {
+    pub(super) fn path(self) -> &'static str {
         match self {
             Self::Tokens | Self::Text => "/v1/completions",
             Self::Chat => "/v1/chat/completions",
         }
     }
 
-    fn body(self, model: &str) -> Json {
+    pub(super) fn body(self, model: &str) -> Json {
         match self {
             Self::Tokens => json!({"model": model, "prompt": PROMPT_TOKENS, "max_tokens": 1, "temperature": 0}),
             Self::Text => json!({"model": model, "prompt": GREETING, "max_tokens": 1, "temperature": 0}),

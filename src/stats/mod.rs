@@ -17,4 +17,4 @@ pub use convert::{Integer, f64_to_i32, f64_to_i64, f64_to_u32, f64_to_u64, f64_t
 pub use gib::{GIB, gib, gib_text, gib_to_bytes};
 pub use hash::Fnv1a;
 pub use sample::percentile;
-pub(crate) use sample::{mean, median};
+pub(crate) use sample::{log_sum_exp, mean, median};

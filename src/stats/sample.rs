@@ -26,6 +26,15 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     percentile(&values, 50.0)
 }
 
+/// Returns `ln(sum(exp(values)))` without overflow; minus infinity without values.
+pub(crate) fn log_sum_exp(values: &[f64]) -> f64 {
+    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if most.is_infinite() {
+        return most;
+    }
+    most + libm::log(values.iter().map(|value| libm::exp(value - most)).sum::<f64>())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OpenFlags, Row};
 use super::{ScoredTrial, Store, StoreError, StoredContext, Study};
 use crate::config::Config;
 use crate::objective::Score;
-use crate::trial::{Measurement, Origin};
+use crate::trial::{MeasuredBy, Measurement, Origin};
 
 /// The part of a trial that lists filter, sort and show.
 #[derive(Clone, Debug)]
@@ -28,6 +28,7 @@ pub struct ListedTrial {
     pub is_earlier: bool,
     /// Whether other processes or a slowed device have disturbed its measurement.
     pub is_disturbed: bool,
+    pub measured_by: MeasuredBy,
 }
 
 /// The values of some metrics, by the number of the trial and in the order of the names.
@@ -37,7 +38,8 @@ pub type MetricValues = BTreeMap<u32, Vec<Option<f64>>>;
 const LISTED: &str = "
     SELECT trials.number, state, proposed_by, config, reason_code, reason, value, violation, started_at, startup_s,
            elapsed_s, engine_version, trials.accepted_changes <> studies.accepted_changes,
-           CASE WHEN instr(metrics, '\"disturbed\"') THEN json_array_length(metrics, '$.disturbed') > 0 ELSE 0 END
+           CASE WHEN instr(metrics, '\"disturbed\"') THEN json_array_length(metrics, '$.disturbed') > 0 ELSE 0 END,
+           server_of, prepared
     FROM trials
     JOIN studies ON studies.id = trials.study_id
     LEFT JOIN measurements
@@ -161,6 +163,7 @@ fn listed(row: &Row<'_>) -> rusqlite::Result<ListedTrial> {
         engine_version: row.get(11)?,
         is_earlier: row.get(12)?,
         is_disturbed: row.get::<_, Option<bool>>(13)?.unwrap_or_default(),
+        measured_by: MeasuredBy::new(row.get(14)?, row.get(15)?),
     })
 }
 

@@ -135,6 +135,8 @@ pub struct StudyCounts {
     pub failed: i64,
     pub rejected: i64,
     pub running: i64,
+    /// Live looks with any outcome. The other counts are those of launches and of rejected configurations.
+    pub live_looks: i64,
 }
 
 /// A trial and its score.
@@ -198,7 +200,8 @@ impl Store {
 
     /// Returns the number of a study's trials in each state.
     pub async fn counts(&self, study: i64) -> Result<StudyCounts, StoreError> {
-        let query = "SELECT state, count(*) FROM trials WHERE study_id = ? GROUP BY state";
+        let query = "SELECT iif(server_of IS NULL, state, 'live_look') AS kind, count(*) FROM trials WHERE study_id = ? \
+                     GROUP BY kind";
         let rows: Vec<(String, i64)> =
             sqlx::query_as(query).bind(study).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
         let of = |state: &str| rows.iter().find(|(name, _)| name == state).map_or(0, |(_, count)| *count);
@@ -207,6 +210,7 @@ impl Store {
             failed: of("failed"),
             rejected: of("rejected"),
             running: of("running"),
+            live_looks: of("live_look"),
         })
     }
 

@@ -72,7 +72,7 @@ macro_rules! launched {
         concat!(
             "SELECT number, proposed_by, config, ",
             $columns,
-            " FROM trials WHERE study_id = ? AND accepted_changes = ? AND state = '",
+            " FROM trials WHERE study_id = ? AND accepted_changes = ? AND server_of IS NULL AND state = '",
             $state,
             "'"
         )

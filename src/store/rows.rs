@@ -52,6 +52,8 @@ pub(super) struct TrialRow {
     why: Option<String>,
     expected_gain: Option<f64>,
     probe: Option<u32>,
+    server_of: Option<u32>,
+    prepared: bool,
 }
 
 impl TrialRow {
@@ -78,12 +80,14 @@ impl TrialRow {
                 why: self.why,
                 expected_gain: self.expected_gain,
                 config: serde_json::from_str(&self.config)?,
+                server_of: self.server_of,
             },
             // Earlier versions stored values that look like secrets.
             launch: LaunchCommand::redacted(
                 &CommandLine {
                     words: serde_json::from_str(&self.command)?,
                     parts: self.command_parts.as_deref().map(serde_json::from_str).transpose()?,
+                    is_prepared: self.prepared,
                 },
                 serde_json::from_str(&self.env)?,
             ),
@@ -128,17 +132,17 @@ impl Store {
 
     /// Returns the proposals of all trials so far, also of those without an outcome, ordered by number.
     pub async fn proposals(&self, study: &Study) -> Result<Vec<StoredProposal>, StoreError> {
-        type Row = (u32, String, Option<String>, Option<f64>, String, String, bool);
-        let query = "SELECT number, proposed_by, why, expected_gain, config, state, \
+        type Row = (u32, String, Option<String>, Option<f64>, String, Option<u32>, String, bool);
+        let query = "SELECT number, proposed_by, why, expected_gain, config, server_of, state, \
                      trials.accepted_changes <> studies.accepted_changes \
                      FROM trials JOIN studies ON studies.id = study_id WHERE study_id = ? ORDER BY number";
         let rows: Vec<Row> =
             sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
-        let proposed = |(number, origin, why, expected_gain, config, state, is_earlier): Row| {
+        let proposed = |(number, origin, why, expected_gain, config, server_of, state, is_earlier): Row| {
             let config = serde_json::from_str(&config);
             let config = config.map_err(|error| self.corrupt(&study.name, i64::from(number), &error))?;
             let origin = Origin::from_name(origin);
-            let proposal = Proposal { number, origin, why, expected_gain, config };
+            let proposal = Proposal { number, origin, why, expected_gain, config, server_of };
             Ok(StoredProposal { proposal, state, is_earlier })
         };
         rows.into_iter().map(proposed).collect()

@@ -25,7 +25,9 @@ impl Store {
             let config = serde_json::from_str(&config).map_err(corrupt)?;
             let command = CommandLine::from_words(serde_json::from_str(&command).map_err(corrupt)?);
             let launch = LaunchCommand::redacted(&command, serde_json::from_str(&env).map_err(corrupt)?);
-            let proposal = Proposal { number, origin: Origin::from_name(origin), why, expected_gain, config };
+            let origin = Origin::from_name(origin);
+            // A live look is stored when it has ended.
+            let proposal = Proposal { number, origin, why, expected_gain, config, server_of: None };
             Ok(UnfinishedTrial { proposal, launch, started_at })
         };
         rows.into_iter().map(read).collect()

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::{Gain, StudyReport};
 use crate::objective::{Goal, WorkloadAggregate};
+use crate::stats::{median, to_f64};
 use crate::store::{ScoredTrial, Store, StoreError, Study};
 use crate::trial::Outcome;
 
@@ -15,7 +16,11 @@ const THROUGHPUTS: [&str; 4] = ["output_throughput", "total_token_throughput", "
 pub(crate) struct StudyCost {
     /// Launches with an outcome. Attempts that were repeated because the environment failed are not counted.
     pub launches: usize,
-    /// Seconds during which at least one of these launches ran. The time between launches and between runs is not
+    /// Live looks with an outcome.
+    pub live_looks: usize,
+    /// The seconds that the live looks have saved: as many median starts as there were looks.
+    pub saved_by_looks_s: f64,
+    /// Seconds during which at least one of these launches or looks ran. The time between launches and between runs is not
     /// counted: the database does not record whether the tuner ran.
     pub wall_s: f64,
     /// Whether the engine is simulated, so that its launches used no device.
@@ -41,7 +46,12 @@ impl StudyCost {
             Some(StudyGpus { count: device.count.filter(|count| *count > 0)?, name })
         });
         let launched = trials.iter().filter(|scored| !matches!(scored.trial.outcome, Outcome::Rejected(_)));
-        Ok(Self { launches: launched.clone().count(), wall_s: wall_s(launched), is_simulated, gpus })
+        let looks = launched.clone().filter(|scored| scored.trial.proposal.server_of.is_some());
+        let live_looks = looks.filter(|scored| scored.trial.outcome.measurement().is_some()).count();
+        let start_s = median(launched.clone().filter_map(|scored| scored.trial.startup_s)).unwrap_or_default();
+        let launches = launched.clone().filter(|scored| scored.trial.proposal.server_of.is_none()).count();
+        let saved_by_looks_s = to_f64(live_looks) * start_s;
+        Ok(Self { launches, live_looks, saved_by_looks_s, wall_s: wall_s(launched), is_simulated, gpus })
     }
 
     /// Returns the GPU hours; `None` without known GPUs.

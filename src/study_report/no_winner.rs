@@ -38,7 +38,9 @@ pub(crate) enum FurthestPhase {
 impl NoWinner {
     /// Reads the reason from the trials of a study without a winner.
     pub(crate) async fn read(store: &Store, report: &StudyReport) -> Result<Self, StoreError> {
-        let trials = store.trials(&report.study).await?;
+        let mut trials = store.trials(&report.study).await?;
+        // Live looks rank no configuration.
+        trials.retain(|scored| scored.trial.proposal.server_of.is_none());
         let measured: Vec<_> = trials.iter().filter(|scored| scored.trial.outcome.measurement().is_some()).collect();
         let Some(first) = measured.first() else {
             let failed: Vec<_> =

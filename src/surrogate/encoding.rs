@@ -19,6 +19,9 @@ pub(crate) enum EncodedAxis {
     Choice { count: usize },
     /// A prior's prediction at the point, in units of its spread. The values follow it as far as the data confirm.
     Trend,
+    /// 0 for the way of measuring that predictions are for. Otherwise the size of a difference from it, whose effect is
+    /// linear.
+    Difference,
 }
 
 /// Conversion of a configuration of a space to a point and back.

@@ -70,7 +70,7 @@ pub(super) fn fit(
     expected: &HyperPriors,
     moved: &[f64],
 ) -> HyperParameters {
-    let start = prior_means(axes, expected, moved);
+    let start = prior_means(axes, scale, expected, moved);
     if data.points.len() < 2 {
         return hyper(&start, axes.len());
     }
@@ -91,11 +91,14 @@ fn search(likelihood: &Likelihood<'_>, start: Vec<f64>) -> Option<Vec<f64>> {
 
 /// Returns the prior means of the logarithms, moved by `moved` standard deviations. The order is: lengths and smooth
 /// parts by axis, rough part, noise, noise factor.
-fn prior_means(axes: &[EncodedAxis], expected: &HyperPriors, moved: &[f64]) -> Vec<f64> {
+fn prior_means(axes: &[EncodedAxis], scale: TargetScale, expected: &HyperPriors, moved: &[f64]) -> Vec<f64> {
     let mut means = vec![libm::log(expected.length); axes.len()];
-    let smooth =
-        |axis: &EncodedAxis| libm::log(if *axis == EncodedAxis::Trend { expected.trend } else { expected.smooth });
-    means.extend(axes.iter().map(smooth));
+    let smooth = |axis: &EncodedAxis| match axis {
+        EncodedAxis::Trend => expected.trend,
+        EncodedAxis::Difference => expected.difference / scale.spread,
+        EncodedAxis::Number { .. } | EncodedAxis::Choice { .. } => expected.smooth,
+    };
+    means.extend(axes.iter().map(|axis| libm::log(smooth(axis))));
     means.extend([libm::log(expected.rough), libm::log(expected.noise), 0.0]);
     for (index, (mean, moved)) in means.iter_mut().zip(moved).enumerate() {
         *mean += moved * deviation(index, axes.len(), expected);

@@ -8,11 +8,11 @@
 //! | number | squared difference | the first two Legendre polynomials of `2 x - 1` | `1 / d` |
 //! | choice of two | squared difference | `2 x - 1` | `1 / d` |
 //! | choice of more | 1 if they differ, 1/2 if one is not active | the indicators | `1 / d` |
-//! | trend | 0 | `x` | 1 |
+//! | trend, difference | 0 | `x` | 1 |
 //! | choice of one | 0 | none | |
 //!
 //! `d` is the number of axes of the first three kinds. The coordinate on a trend axis is a prior's prediction, and its
-//! effect is linear. The smooth part carries effects that hold in the whole space. They are learnt from a few points
+//! effect is linear. So is that of a difference between ways of measuring. The smooth part carries effects that hold in the whole space. They are learnt from a few points
 //! and extrapolated, with a weight for each axis. The rough part carries local effects.
 //!
 //! Source of the rough part: C. Rasmussen and C. Williams, "Gaussian processes for machine learning", 2006, formula
@@ -77,11 +77,12 @@ impl Kernel {
         &self.axes
     }
 
-    /// Computes the covariances of a point with others, and returns the largest correlation of the rough part (0
-    /// without other points). The others are given as one column for each axis, so that each pass reads contiguous
+    /// Computes the covariances of a point with others, and returns the largest correlation of the rough part with those
+    /// that were measured in the same way (0 without any). The others are given as one column for each axis, so that each pass reads contiguous
     /// numbers.
     pub(super) fn fill_covariances(&self, point: &[f64], columns: &[Vec<f64>], covariances: &mut [f64]) -> f64 {
         let mut squared = vec![0.0; covariances.len()];
+        let mut differ = vec![false; if self.axes.contains(&EncodedAxis::Difference) { covariances.len() } else { 0 }];
         covariances.fill(LEVEL);
         for (index, column) in columns.iter().enumerate() {
             let x = point[index];
@@ -98,12 +99,17 @@ impl Kernel {
                     accumulate(column, &mut squared, covariances, |y| scaled(choices(x, y), narrow, smooth));
                 }
                 EncodedAxis::Trend => accumulate(column, &mut squared, covariances, |y| (0.0, smooth * (x * y))),
+                EncodedAxis::Difference => {
+                    accumulate(column, &mut squared, covariances, |y| (0.0, smooth * (x * y)));
+                    differ.iter_mut().zip(column).for_each(|(differ, y)| *differ |= (x - y).abs() > 0.0);
+                }
             }
         }
         for (covariance, squared) in covariances.iter_mut().zip(&squared) {
             *covariance += self.rough * matern(*squared).0;
         }
-        squared.into_iter().reduce(f64::min).map_or(0.0, |nearest| matern(nearest).0)
+        let alike = squared.into_iter().enumerate().filter(|(at, _)| !differ.get(*at).copied().unwrap_or(false));
+        alike.map(|(_, squared)| squared).reduce(f64::min).map_or(0.0, |nearest| matern(nearest).0)
     }
 
     /// Returns the prior variance at a point.
@@ -136,7 +142,7 @@ impl Kernel {
                     rough.extend((0..*count).map(|choice| narrow * std::f64::consts::FRAC_1_SQRT_2 * is(choice)));
                     smooth.extend((0..*count).map(|choice| weight * is(choice)));
                 }
-                EncodedAxis::Trend => smooth.push(weight * x),
+                EncodedAxis::Trend | EncodedAxis::Difference => smooth.push(weight * x),
             }
         }
         (rough, smooth)
@@ -145,10 +151,11 @@ impl Kernel {
 
 /// Returns `w` of each axis.
 pub(super) fn shares(axes: &[EncodedAxis]) -> impl Iterator<Item = f64> {
+    let is_linear = |axis: &EncodedAxis| matches!(axis, EncodedAxis::Trend | EncodedAxis::Difference);
     let varying =
-        axes.iter().filter(|axis| !matches!(axis, EncodedAxis::Trend | EncodedAxis::Choice { count: 0 | 1 })).count();
+        axes.iter().filter(|axis| !is_linear(axis) && !matches!(axis, EncodedAxis::Choice { count: 0 | 1 })).count();
     let share = 1.0 / to_f64(varying.max(1));
-    axes.iter().map(move |axis| if *axis == EncodedAxis::Trend { 1.0 } else { share })
+    axes.iter().map(move |axis| if is_linear(axis) { 1.0 } else { share })
 }
 
 /// Returns `a` and `p . p` of two coordinates on an axis.
@@ -158,7 +165,7 @@ pub(super) fn compare(axis: EncodedAxis, x: f64, y: f64) -> (f64, f64) {
         EncodedAxis::Choice { count: 0 | 1 } => (0.0, 0.0),
         EncodedAxis::Choice { count: 2 } => pairs(x, y),
         EncodedAxis::Choice { .. } => choices(x, y),
-        EncodedAxis::Trend => (0.0, x * y),
+        EncodedAxis::Trend | EncodedAxis::Difference => (0.0, x * y),
     }
 }
 

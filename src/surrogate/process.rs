@@ -38,6 +38,8 @@ pub(crate) struct HyperPriors {
     pub size_deviation: f64,
     /// Size of the slope of the values in each [`EncodedAxis::Trend`], in units of the targets' spread.
     pub trend: f64,
+    /// Size of the effect of each [`EncodedAxis::Difference`] for a coordinate of 1, in the targets' own units.
+    pub difference: f64,
     /// Expected value of the targets far from all data. Used only with `spread`; otherwise it is the data's mean.
     pub level: f64,
     /// The targets' spread. `None` takes mean and spread of the data.

@@ -81,6 +81,7 @@ pub(super) fn expected() -> HyperPriors {
         smooth: 0.7,
         size_deviation: 1.0,
         trend: 1.0,
+        difference: 0.05,
         level: 0.0,
         spread: None,
     }
@@ -114,7 +115,7 @@ impl Numbers {
             EncodedAxis::Number { .. } => self.uniform(),
             EncodedAxis::Choice { count } if self.uniform() < 0.9 => (self.uniform() * to_f64(*count)).floor(),
             EncodedAxis::Choice { .. } => 0.5,
-            EncodedAxis::Trend => self.normal(),
+            EncodedAxis::Trend | EncodedAxis::Difference => self.normal(),
         };
         axes.iter().map(coordinate).collect()
     }

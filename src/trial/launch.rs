@@ -11,6 +11,8 @@ use super::{REDACTED, is_secret, redact};
 pub struct CommandLine {
     pub words: Vec<String>,
     pub parts: Option<CommandParts>,
+    /// Whether the last words are those of the engine's helper for live looks.
+    pub is_prepared: bool,
 }
 
 /// The number of words of each part of a command line, in the order of the line. One word, the model, follows the
@@ -23,7 +25,7 @@ pub struct CommandParts {
     pub flags: usize,
     /// The study's own arguments.
     pub arguments: usize,
-    /// The address that a launch adds: `--host` and `--port` with their values.
+    /// The words that a launch adds: `--host` and `--port` with their values, and those of a helper for live looks.
     pub address: usize,
 }
 
@@ -48,6 +50,8 @@ pub struct LaunchCommand {
     /// `None` for engines whose command lines have other parts, and in databases of older releases.
     pub parts: Option<CommandParts>,
     pub env: BTreeMap<String, String>,
+    /// Whether the launch had the engine's helper for live looks. Its words are part of the address.
+    pub is_prepared: bool,
 }
 
 impl CommandLine {
@@ -69,13 +73,23 @@ impl CommandLine {
         let mut words = program;
         words.push(model.to_owned());
         words.extend(flags.into_iter().chain(arguments).chain(address));
-        Self { words, parts: Some(parts) }
+        Self { words, parts: Some(parts), is_prepared: false }
+    }
+
+    /// Adds the words of the engine's helper for live looks.
+    #[must_use]
+    pub fn with_helper(mut self, words: Vec<String>) -> Self {
+        if let Some(parts) = &mut self.parts {
+            parts.address += words.len();
+        }
+        self.words.extend(words);
+        Self { is_prepared: true, ..self }
     }
 
     /// Creates a command line without parts.
     #[must_use]
     pub fn from_words(words: Vec<String>) -> Self {
-        Self { words, parts: None }
+        Self { words, parts: None, is_prepared: false }
     }
 }
 
@@ -99,7 +113,12 @@ impl LaunchCommand {
             let value = if is_secret(&name) { REDACTED.to_owned() } else { redact(&value).into_owned() };
             (name, value)
         });
-        Self { command: redacted_words(&line.words), parts: line.parts, env: env.collect() }
+        Self {
+            command: redacted_words(&line.words),
+            parts: line.parts,
+            env: env.collect(),
+            is_prepared: line.is_prepared,
+        }
     }
 
     /// Returns the parts of the command line; `None` if they are unknown.

@@ -3,6 +3,7 @@
 mod control;
 mod draft_bias;
 mod launch;
+mod live_knob;
 mod measurement;
 mod outcome;
 mod placement;
@@ -21,6 +22,7 @@ use crate::guard::CheckedReplies;
 pub use control::{for_terminal, is_control, json_for_terminal, without_controls};
 pub use draft_bias::draft_bias;
 pub use launch::{CommandLine, CommandParts, LaunchCommand, LaunchWords};
+pub use live_knob::{LiveKnob, LiveRange, moved_knobs};
 pub use measurement::{
     ClientReport, Distribution, HighestMeasuredLoad, Interval, LoadBound, LoadCurve, LoadKnob, LoadProbe,
     MeasuredWindow, Measurement, MetricDirection, Speeds, TierLoad, WorkloadMeasurement,
@@ -95,11 +97,62 @@ impl SampleFlaw {
     }
 }
 
+/// How a trial was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MeasuredBy {
+    /// A launch of exactly the configuration's command.
+    PlainLaunch,
+    /// A launch with the engine's helper for live looks.
+    PreparedLaunch,
+    /// A live look on the server of this trial.
+    LiveLook(u32),
+}
+
+impl MeasuredBy {
+    /// Returns the way of a trial that is measured on the server of `server_of`, or else by a launch.
+    #[must_use]
+    pub fn new(server_of: Option<u32>, is_prepared: bool) -> Self {
+        match server_of {
+            Some(server_of) => Self::LiveLook(server_of),
+            None if is_prepared => Self::PreparedLaunch,
+            None => Self::PlainLaunch,
+        }
+    }
+
+    /// Returns the name in the database and in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PlainLaunch => "plain_launch",
+            Self::PreparedLaunch => "prepared_launch",
+            Self::LiveLook(_) => "live_look",
+        }
+    }
+}
+
+impl std::fmt::Display for MeasuredBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::PlainLaunch => f.write_str("a plain launch"),
+            Self::PreparedLaunch => f.write_str("a launch with the engine's helper for live looks"),
+            Self::LiveLook(server_of) => write!(f, "a live look on the server of trial {server_of}"),
+        }
+    }
+}
+
 /// Returns whether the configuration counts as the cause of a failure of this kind. If `probe` is a trial that started
 /// nevertheless, that is proven for every kind.
 #[must_use]
 pub fn is_configuration_failure(kind: FailureKind, probe: Option<u32>) -> bool {
     probe.is_some() || kind.is_configuration_failure()
+}
+
+impl Trial {
+    /// Returns how this trial was measured, or would have been.
+    #[must_use]
+    pub fn measured_by(&self) -> MeasuredBy {
+        MeasuredBy::new(self.proposal.server_of, self.launch.is_prepared)
+    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub struct Proposal {
     /// Expected gain at the time of the proposal, as a share of the best value; `None` from samplers without a model.
     pub expected_gain: Option<f64>,
     pub config: Config,
+    /// The trial whose server measures a live look; `None` for a launch.
+    pub server_of: Option<u32>,
 }
 
 /// The part of the program that proposed a trial.
@@ -39,6 +41,8 @@ pub enum Origin {
     Probe,
     /// A configuration that a rule rejects, launched because only a launch can refute the rule.
     RuleTest,
+    /// A measurement on the server of another trial, after its live knobs were set.
+    LiveLook,
     /// The sampler of this name.
     Sampler(Cow<'static, str>),
     /// Another program, which reported a trial that it had not requested.
@@ -63,6 +67,7 @@ impl Origin {
             Self::Interference => "interference",
             Self::Probe => "probe",
             Self::RuleTest => "rule_test",
+            Self::LiveLook => "live_look",
             Self::Sampler(name) => name,
             Self::Caller => "caller",
             Self::Import => "import",
@@ -84,6 +89,7 @@ impl Origin {
             Self::Interference,
             Self::Probe,
             Self::RuleTest,
+            Self::LiveLook,
             Self::Caller,
             Self::Import,
             Self::EarlierContext,
@@ -91,10 +97,10 @@ impl Origin {
         fixed.into_iter().find(|origin| origin.name() == name).unwrap_or(Self::Sampler(name))
     }
 
-    /// Returns whether a launch counts against the budget. Interference, probes and imported results do not.
+    /// Returns whether a trial counts against the budget. Interference, probes, live looks and imported results do not.
     #[must_use]
     pub fn counts_against_budget(&self) -> bool {
-        !matches!(self, Self::Interference | Self::Probe | Self::Import)
+        !matches!(self, Self::Interference | Self::Probe | Self::LiveLook | Self::Import)
     }
 
     /// Returns whether the trial belongs to the search. The tuner's own trials do not.
@@ -103,11 +109,11 @@ impl Origin {
         matches!(self, Self::Sampler(_) | Self::Caller)
     }
 
-    /// Returns whether a measurement ranks its configuration. Interference trials do not, because they share the host,
-    /// nor do trials of an earlier context.
+    /// Returns whether a measurement ranks its configuration. Interference trials do not, because they share the host.
+    /// Nor do live looks, because only launches of the exported command do, and trials of an earlier context.
     #[must_use]
     pub fn is_ranked(&self) -> bool {
-        !matches!(self, Self::Interference | Self::EarlierContext)
+        !matches!(self, Self::Interference | Self::LiveLook | Self::EarlierContext)
     }
 
     /// Returns whether the configuration may be the cause of a failure. The failure of a rule's test is predicted, and
@@ -148,7 +154,7 @@ impl std::fmt::Display for Origin {
 impl Proposal {
     /// Creates a minimal proposal.
     pub(crate) fn example(number: u32, origin: impl Into<Origin>) -> Self {
-        Self { number, origin: origin.into(), why: None, expected_gain: None, config: Config::new() }
+        Self { number, origin: origin.into(), why: None, expected_gain: None, config: Config::new(), server_of: None }
     }
 }
 
@@ -168,6 +174,7 @@ mod tests {
             "interference",
             "probe",
             "rule_test",
+            "live_look",
             "caller",
             "import",
             "earlier context",
@@ -192,13 +199,14 @@ mod tests {
                 "interference",
                 "probe",
                 "rule_test",
+                "live_look",
             ];
             let all = own.into_iter().chain(["auto", "caller", "import", "earlier context"]);
             all.filter(|name| is(&Origin::from(*name))).collect()
         };
         assert_eq!(names(Origin::is_search_trial), ["auto", "caller"]);
-        assert_eq!(names(|origin| !origin.counts_against_budget()), ["interference", "probe", "import"]);
-        assert_eq!(names(|origin| !origin.is_ranked()), ["interference", "earlier context"]);
+        assert_eq!(names(|origin| !origin.counts_against_budget()), ["interference", "probe", "live_look", "import"]);
+        assert_eq!(names(|origin| !origin.is_ranked()), ["interference", "live_look", "earlier context"]);
         let blamed = [
             "baseline",
             "baseline_repeat",

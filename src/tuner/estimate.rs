@@ -149,7 +149,7 @@ impl FinishedCounts {
         let launched = trials.iter().map(|scored| &scored.trial);
         let launched = launched.filter(|trial| !matches!(trial.outcome, Outcome::Rejected(_)));
         launched.fold(Self::default(), |done, trial| match trial.proposal.origin {
-            Origin::Probe => done,
+            Origin::Probe | Origin::LiveLook => done,
             Origin::Interference => Self { interference: done.interference + 1, ..done },
             _ => Self { budgeted: done.budgeted + 1, ..done },
         })
@@ -161,7 +161,7 @@ impl FinishedLaunches {
         let launched = trials.iter().map(|scored| &scored.trial);
         let launched = launched.filter(|trial| !matches!(trial.outcome, Outcome::Rejected(_)));
         launched.fold(Self::default(), |taken, trial| Self {
-            launches: taken.launches + 1,
+            launches: taken.launches + u32::from(trial.proposal.server_of.is_none()),
             total_s: taken.total_s + trial.elapsed_s,
         })
     }

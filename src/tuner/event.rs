@@ -39,6 +39,11 @@ pub enum TunerEvent {
     },
     /// A proposal has passed its checks, has its slots, and is about to be launched.
     Launch(Proposal),
+    /// The waiting server of a trial is about to take a live look.
+    Look {
+        server_of: u32,
+        proposal: Proposal,
+    },
     /// A notice for the user. Each is reported once.
     Notice {
         text: String,

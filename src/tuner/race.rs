@@ -26,7 +26,7 @@ const CONFIDENCE: f64 = 0.8;
 /// If the database cannot be read.
 pub(super) async fn race_target(run: &StudyRun<'_>, origin: &Origin) -> Result<Option<RaceTarget>, TuneError> {
     let (job, objective) = (run.job, &run.job.objective);
-    let can_lose = matches!(origin, Origin::Sampler(_) | Origin::Start | Origin::Caller);
+    let can_lose = matches!(origin, Origin::Sampler(_) | Origin::Start | Origin::Caller | Origin::LiveLook);
     let is_reference = matches!(
         origin,
         Origin::Baseline | Origin::BaselineRepeat | Origin::Deployment | Origin::Confirmation | Origin::Ablation

@@ -131,5 +131,8 @@ pub(super) async fn end_leftovers(run: &StudyRun<'_>) -> Result<(), TuneError> {
     if processes > 0 {
         run.emit(TunerEvent::LeftoversEnded { processes });
     }
+    if let Err(error) = server::remove_left_folders(&run.log_directory()) {
+        run.notice(format!("left by a killed run: {error}"));
+    }
     Ok(())
 }

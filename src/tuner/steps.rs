@@ -17,8 +17,8 @@ pub(super) async fn execute_steps(
     let mut end = None;
     let mut is_told = false;
     loop {
-        if let Some(ended) = launches.ended() {
-            let settled = launches.alongside(Box::pin(scheduler.process_end(ended))).await;
+        if let Some(event) = launches.event() {
+            let settled = launches.alongside(Box::pin(scheduler.process(event))).await;
             match (settled, &end) {
                 (Ok(None), _) | (Ok(Some(_)), Some(_)) => {}
                 (Ok(Some(ending)), None) => end = Some(Ok(ending)),
@@ -26,6 +26,7 @@ pub(super) async fn execute_steps(
                 (Err(error), Some(_)) => run.emit(TunerEvent::FurtherError { error: error.to_string() }),
             }
         } else if end.is_some() {
+            launches.release_all();
             // Running launches are measured to their end, unless the user has requested a stop.
             if !std::mem::replace(&mut is_told, true) {
                 report_last(run, end.as_ref(), launches.count());
@@ -36,6 +37,8 @@ pub(super) async fn execute_steps(
         } else {
             match launches.alongside(Box::pin(scheduler.next())).await {
                 Ok(NextAction::Launch(order)) => launches.start(order),
+                Ok(NextAction::Look { server_of, order }) => launches.look(server_of, *order),
+                Ok(NextAction::Release { server_of }) => launches.release(server_of),
                 Ok(NextAction::Wait) => {
                     assert!(launches.wait().await, "the scheduler waits, but no launch runs");
                 }

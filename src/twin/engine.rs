@@ -13,7 +13,7 @@ use super::block::{BlockId, BlockPool};
 use super::queue::Queue;
 use super::schedule_v0::PromptDelay;
 use super::sequence::{RequestId, Sequence};
-use super::settings::{QueueOrder, Settings, SettingsError};
+use super::settings::{LiveLimits, QueueOrder, Settings, SettingsError};
 
 /// Output of one step for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,6 +241,12 @@ impl TwinEngine {
     /// Forgets the contents of all cache blocks that no request uses.
     pub fn reset_prefix_cache(&mut self) {
         self.pool.forget_contents();
+    }
+
+    /// Sets limits of the scheduler, and forgets the contents of the cache. No request is present.
+    pub(crate) fn set_live_limits(&mut self, limits: LiveLimits) {
+        self.settings.set_live_limits(limits);
+        self.reset_prefix_cache();
     }
 
     #[must_use]

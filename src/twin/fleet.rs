@@ -13,6 +13,7 @@ use super::batch::BatchWork;
 use super::engine::{StepEvent, TwinEngine};
 use super::replica::{Balancer, Replica, StepFlight};
 use super::sequence::RequestId;
+use super::settings::LiveLimits;
 
 /// One engine, or one per data-parallel replica, and the balancer between them.
 #[derive(Debug)]
@@ -62,6 +63,16 @@ impl<E: BorrowMut<TwinEngine>> Fleet<E> {
             self.balancer.ended(at);
         }
         there
+    }
+
+    /// Returns whether no engine has a request or a step.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.next_step_end().is_none() && self.engines().all(TwinEngine::is_idle)
+    }
+
+    /// Sets limits of all schedulers while the engines are idle.
+    pub(crate) fn set_live_limits(&mut self, limits: LiveLimits) {
+        self.replicas.iter_mut().for_each(|replica| replica.engine_mut().set_live_limits(limits));
     }
 
     pub(crate) fn reset_prefix_caches(&mut self) {

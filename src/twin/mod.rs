@@ -54,7 +54,7 @@ pub use profile::{LayerProfile, ProfileError};
 pub use replica::ScheduledStep;
 pub(crate) use replica::StepFlight;
 pub use sequence::RequestId;
-pub use settings::{QueueOrder, Scheduling, Settings, SettingsError, Speculation};
+pub use settings::{LiveLimits, QueueOrder, Scheduling, Settings, SettingsError, Speculation};
 pub use source::{NextArrival, RequestSource, SentRequest, TwinArrival, tokens};
 pub use speed_variation::{LaunchDraw, LaunchSpeed, SpeedVariation};
 pub use start_failure::PredictedStartFailure;

@@ -142,7 +142,37 @@ impl Default for Settings {
     }
 }
 
+/// The limits that a running engine can change while it is idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveLimits {
+    pub max_num_seqs: u32,
+    pub max_num_batched_tokens: u32,
+    /// As in [`Scheduling`].
+    pub long_prefill_token_threshold: u32,
+    pub prefix_caching: bool,
+}
+
 impl Settings {
+    /// Returns the limits of the scheduler in use.
+    #[must_use]
+    pub fn live_limits(&self) -> LiveLimits {
+        let tokens = self.scheduling.max_num_scheduled_tokens.unwrap_or_else(|| self.max_num_batched_tokens());
+        LiveLimits {
+            max_num_seqs: u32::try_from(self.max_running()).unwrap_or(u32::MAX),
+            max_num_batched_tokens: tokens.min(self.max_num_batched_tokens()),
+            long_prefill_token_threshold: self.scheduling.long_prefill_token_threshold,
+            prefix_caching: self.resolved.prefix_caching,
+        }
+    }
+
+    /// Sets limits that are at most those of the launch. The buffers and blocks keep their sizes.
+    pub(super) fn set_live_limits(&mut self, limits: LiveLimits) {
+        self.scheduling.max_num_active_seqs = Some(limits.max_num_seqs);
+        self.scheduling.max_num_scheduled_tokens = Some(limits.max_num_batched_tokens);
+        self.scheduling.long_prefill_token_threshold = limits.long_prefill_token_threshold;
+        self.resolved.prefix_caching = limits.prefix_caching;
+    }
+
     /// Returns the largest length of a request, prompt plus output, in tokens.
     #[must_use]
     pub fn max_model_len(&self) -> u32 {

@@ -26,6 +26,7 @@ mod importance;
 mod incidents;
 mod killed;
 mod late_starts;
+mod live_looks;
 mod load_search;
 mod memory_model;
 mod model_shapes;

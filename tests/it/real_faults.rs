@@ -23,6 +23,7 @@ fn study(directory: &Path, warmup: u32) -> String {
         r#"
 [study]
 name = "real"
+live_looks = false
 
 {engine}
 

@@ -47,6 +47,7 @@ fn study(directory: &std::path::Path) -> String {
         r#"
 [study]
 name = "real"
+live_looks = false
 
 {engine}
 [space.parameters.max-num-seqs]

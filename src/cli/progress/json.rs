@@ -65,6 +65,9 @@ pub(super) fn event_json(event: &TunerEvent, verbose: bool) -> Option<Json> {
         TunerEvent::Launch(Proposal { number, origin, why, config, .. }) => {
             json!({"event": "launch", "trial": number, "proposed_by": origin.name(), "config": config, "why": why})
         }
+        TunerEvent::Look { server_of, proposal: Proposal { number, why, config, .. } } => {
+            json!({"event": "look", "trial": number, "server_of": server_of, "config": config, "why": why})
+        }
         TunerEvent::Phase { number, phase } => json!({"event": "phase", "trial": number, "phase": phase.to_string()}),
         TunerEvent::ResolvedValuesDiffer { number, differences } => {
             json!({"event": "differs", "trial": number, "differences": differences})

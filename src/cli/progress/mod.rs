@@ -249,6 +249,7 @@ impl ProgressLine {
                 "rule {rule} is set aside: trial {number} of study {study} served a configuration that it rejects"
             )),
             TunerEvent::Launch(proposal) => self.launch_line(proposal),
+            TunerEvent::Look { server_of, proposal } => self.look_line(*server_of, proposal),
             TunerEvent::Notice { text } => Some(text.clone()),
             TunerEvent::ResolvedValuesDiffer { number, differences } => {
                 let told: Vec<_> = differences.iter().map(ToString::to_string).collect();
@@ -314,6 +315,13 @@ impl ProgressLine {
         };
         let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
         Some(format!("trial {number}: launching{again} {}{why}", config.without(&self.fixed)))
+    }
+
+    /// Describes a live look and its reason, if `--verbose` is set.
+    fn look_line(&self, server_of: u32, Proposal { number, why, config, .. }: &Proposal) -> Option<String> {
+        let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        let config = config.without(&self.fixed);
+        self.verbose.then(|| format!("trial {number}: a live look on the server of trial {server_of}, {config}{why}"))
     }
 
     /// Returns the whole cause of a failure or rejection that its row has cut, if `--verbose` is set or users look for

@@ -11,13 +11,13 @@ use super::EngineKind;
 use super::vllm::VllmEngine;
 use crate::config::Config;
 use crate::engine::{
-    ConfigFileEntries, ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, LaunchSpec, LogReader, MetricsPage,
-    Readiness, RecipeFormat, ServerStarts, ServingProjects, SimulatedLaunch, TwinModel,
+    ConfigFileEntries, ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, LaunchSpec, LiveHelper, LogReader,
+    MetricsPage, Readiness, RecipeFormat, ServerStarts, ServingProjects, SimulatedLaunch, TwinModel,
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
 use crate::rule::EngineRules;
-use crate::trial::{CommandLine, Failure};
+use crate::trial::{CommandLine, Failure, LiveKnob, LiveRange};
 use crate::twin::LaunchDraw;
 
 /// The name in study files.
@@ -26,6 +26,20 @@ const KIND: &str = "sim";
 /// The registry entry of the simulated engine.
 pub(super) static ENGINE: EngineKind =
     EngineKind { name: KIND, variables: &[], read: |_| Ok(engine()), built_in: Some(engine) };
+
+/// The simulated engine reads the files of live knobs itself.
+static LIVE_HELPER: LiveHelper = LiveHelper {
+    knobs: &[
+        LiveKnob { flag: "max-num-seqs", range: LiveRange::UpToLaunched },
+        LiveKnob { flag: "max-num-batched-tokens", range: LiveRange::UpToLaunched },
+        LiveKnob { flag: "long-prefill-token-threshold", range: LiveRange::Any },
+        LiveKnob { flag: "enable-prefix-caching", range: LiveRange::Off },
+    ],
+    files: &[],
+    arguments: &["--sim-live-folder", "{folder}"],
+    search_path: None,
+    accepts: |config| config.get_i64("data-parallel-size").unwrap_or(1) <= 1,
+};
 
 #[derive(Debug)]
 pub(super) struct SimEngine;
@@ -145,6 +159,12 @@ impl Engine for SimEngine {
 
     fn version_args(&self, version: EngineVersion) -> Vec<String> {
         vec!["--sim-vllm-version".to_owned(), version.to_string()]
+    }
+
+    /// Returns the helper if the study's arguments have `--sim-live-looks yes`.
+    fn live_helper(&self, _: &[String], arguments: &[String], _: EngineVersion) -> Option<&'static LiveHelper> {
+        let is_on = |pair: &[String]| pair[0] == "--sim-live-looks" && pair[1] == "yes";
+        arguments.windows(2).any(is_on).then_some(&LIVE_HELPER)
     }
 
     fn port_variable(&self, config: &Config) -> Option<&'static str> {

@@ -75,10 +75,17 @@ pub fn resolve_config(config: &Config, facts: &Facts<'_>) -> ResolvedConfig {
 #[must_use]
 pub(super) fn constant_default(flag: &str) -> Option<Value> {
     Some(match flag {
-        "enforce-eager" | "enable-expert-parallel" | "enable-eplb" | "enable-dbo" | "disable-custom-all-reduce" => {
-            false.into()
+        "enforce-eager"
+        | "enable-expert-parallel"
+        | "enable-eplb"
+        | "enable-dbo"
+        | "disable-custom-all-reduce"
+        | "long-prefill-token-threshold-adaptive" => false.into(),
+        "scheduler-reserve-full-isl" => true.into(),
+        "data-parallel-size" | "decode-context-parallel-size" | "num-scheduler-steps" | "stream-interval" => {
+            1_i64.into()
         }
-        "data-parallel-size" | "decode-context-parallel-size" | "num-scheduler-steps" => 1_i64.into(),
+        "watermark" => 0.0.into(),
         "long-prefill-token-threshold" => 0_i64.into(),
         "kv-cache-dtype" => "auto".into(),
         _ => return None,

@@ -6,6 +6,7 @@ mod config_file_entries;
 mod container;
 mod defaults;
 mod flags;
+mod live;
 mod log;
 mod memory_launch;
 mod recipe_format;
@@ -27,8 +28,9 @@ pub use self::twin::TWIN;
 use super::EngineKind;
 use crate::config::Config;
 use crate::engine::{
-    ConfigFileEntries, ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, LaunchSpec, LogReader, MetricsPage,
-    ModelNameCheck, PreflightProgram, Readiness, RecipeFormat, ServerStarts, ServingProjects, TwinModel, python_of,
+    ConfigFileEntries, ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, LaunchSpec, LiveHelper, LogReader,
+    MetricsPage, ModelNameCheck, PreflightProgram, Readiness, RecipeFormat, ServerStarts, ServingProjects, TwinModel,
+    python_of,
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
@@ -231,6 +233,17 @@ impl Engine for VllmEngine {
         let direct =
             is_python(first) || name(first).is_some_and(|name| name == "vllm" || TRANSPARENT.contains(&&*name));
         python_of(command, "vllm").filter(|python| direct && is_python(python))
+    }
+
+    /// Returns the helper for a direct command only, because its files must be where the server runs.
+    fn live_helper(
+        &self,
+        command: &[String],
+        arguments: &[String],
+        version: EngineVersion,
+    ) -> Option<&'static LiveHelper> {
+        self.preflight_python(command)?;
+        live::helper(arguments, version)
     }
 
     /// Returns `VLLM_PORT`, or `None` for several data-parallel engines. `get_open_port` of

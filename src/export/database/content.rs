@@ -14,7 +14,7 @@ use crate::report::{gain_text, value_text};
 use crate::store::{ScoredTrial, Store, StoreError, StoredContext, UnfinishedTrial};
 use crate::study_report::StudyReport;
 use crate::trial::{
-    CommandLine, LaunchCommand, Measurement, Outcome, Proposal, REDACTED, SERVER_NAMES, is_secret, redact,
+    CommandLine, LaunchCommand, MeasuredBy, Measurement, Outcome, Proposal, REDACTED, SERVER_NAMES, is_secret, redact,
     without_controls,
 };
 
@@ -185,6 +185,8 @@ impl TrialContent {
         texts.extend(proposal.why.as_ref().map(|why| ("why", clean(why))));
         if !launch.command.is_empty() {
             texts.insert("command", command_text(launch));
+            let measured_by = MeasuredBy::new(proposal.server_of, launch.is_prepared);
+            texts.insert("measured_by", measured_by.name().to_owned());
         }
         if !launch.env.is_empty() {
             texts.insert("env", environment_text(launch));
@@ -251,6 +253,7 @@ impl TrialContent {
         let reason = match self.texts.get("proposed_by").map(String::as_str) {
             _ if context.is_some_and(|stored| stored.is_earlier) => "not comparable: measured in an earlier context",
             Some("interference") => "not comparable: measured while other trials ran",
+            Some("live_look") => "not ranked: measured by a live look on a running server",
             _ => return ContentState::Ranked,
         };
         self.texts.insert("reason", reason.to_owned());

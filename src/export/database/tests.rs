@@ -68,7 +68,7 @@ fn trial(number: u32, origin: &'static str, outcome: Outcome) -> Trial {
     let env = [("OMP_NUM_THREADS", "8"), ("HF_TOKEN", "an-old-secret")];
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let mut trial = Trial::example(number, origin, outcome).with_config(config);
-    trial.launch = LaunchCommand { command, parts: None, env };
+    trial.launch = LaunchCommand { command, env, ..LaunchCommand::default() };
     trial.elapsed_s = 1.5;
     trial
 }

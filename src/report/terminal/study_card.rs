@@ -79,7 +79,16 @@ fn cost_text(report: &StudyReport, cost: &StudyCost) -> String {
         None => String::new(),
     };
     let saved = early_ends_text(report).map(|text| format!("; {text}")).unwrap_or_default();
-    format!("cost of the study: {} {launches} in {}{devices}{saved}", cost.launches, short_duration(cost.wall_s))
+    let looks = looks_text(cost);
+    let (count, time) = (cost.launches, short_duration(cost.wall_s));
+    format!("cost of the study: {count} {launches}{looks} in {time}{devices}{saved}")
+}
+
+/// Returns the number of live looks and the starts that they have saved. Empty without looks.
+fn looks_text(cost: &StudyCost) -> String {
+    let (count, noun) = (cost.live_looks, if cost.live_looks == 1 { "look" } else { "looks" });
+    let saved = short_duration(cost.saved_by_looks_s);
+    if count == 0 { String::new() } else { format!(" and {count} live {noun} (which saved {saved} of starts)") }
 }
 
 /// Returns the time after which the winner has paid for the study, against today's deployment if it was measured.

@@ -36,7 +36,7 @@ pub(in crate::report::terminal) fn report(baseline: Option<RankedConfiguration>)
         let limit = MetricLimit::AtMost(10.0);
         objective.constraints.push(Constraint { metric: "p95_itl_ms".to_owned(), limit });
     }
-    let counts = StudyCounts { measured: 17, failed: 1, rejected: 0, running: 0 };
+    let counts = StudyCounts { measured: 17, failed: 1, rejected: 0, running: 0, live_looks: 0 };
     StudyReport { ranking: vec![RankingPlace { results, rank_reason: RankReason::Mean }], baseline, counts, ..report }
 }
 

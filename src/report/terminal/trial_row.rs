@@ -170,6 +170,7 @@ impl TrialRows {
             Origin::Probe => "probe: ",
             Origin::Interference => "neighbours: ",
             Origin::RuleTest => "rule test: ",
+            Origin::LiveLook => "live: ",
             _ if scored.trial.outcome.measurement().is_some_and(|found| found.saved_s().is_some()) => "early end: ",
             _ => "",
         };

@@ -61,11 +61,22 @@ pub(super) struct Acquisition<'a> {
 }
 
 impl<'a> Acquisition<'a> {
-    /// Creates the acquisition. `weights` are those of the objectives, used with three or more. With `doubts` the
-    /// models' deviations are taken to be larger.
+    /// Creates the acquisition of a launch, which is to improve on the launches so far. `weights` are those of the
+    /// objectives, used with three or more. With `doubts` the models' deviations are taken to be larger.
     pub(super) fn new(models: &'a Models<'a>, table: &HistoryTable, weights: &[f64], doubts: bool) -> Self {
         // A pending trial counts as its expected value. Otherwise its neighbours would promise the same gain again.
         let points = table.measured.iter().map(|(_, point)| point).chain(&table.pending);
+        Self::among(models, table, weights, doubts, points)
+    }
+
+    /// Creates an acquisition that is to improve on these points.
+    pub(super) fn among<'p>(
+        models: &'a Models<'a>,
+        table: &HistoryTable,
+        weights: &[f64],
+        doubts: bool,
+        points: impl Iterator<Item = &'p Vec<f64>>,
+    ) -> Self {
         let probable: Vec<_> = points
             .map(|point| models.at(point))
             .filter(|outlook| outlook.log_feasible >= libm::log(MIN_FEASIBLE_PROBABILITY))
@@ -78,9 +89,23 @@ impl<'a> Acquisition<'a> {
 
     /// Returns the acquisition of a point, as a logarithm and without its cost.
     pub(super) fn score(&self, point: &[f64]) -> f64 {
-        let outlook = self.models.at_widened(point, self.deviation_factor);
+        self.score_of(&self.models.at_widened(point, self.deviation_factor))
+    }
+
+    /// Returns the acquisition of a live look. `looked` is its point with the moves of the knobs. The expectations are those
+    /// of a launch. The deviations are those of the look, because a look does not show its own bias.
+    pub(super) fn look_score(&self, point: &[f64], looked: &[f64]) -> f64 {
+        let mut outlook = self.models.at_widened(point, self.deviation_factor);
+        let of_look = self.models.at_widened(looked, self.deviation_factor);
+        for (belief, look) in outlook.objectives.iter_mut().zip(of_look.objectives) {
+            belief.deviation = look.deviation;
+        }
+        self.score_of(&outlook)
+    }
+
+    fn score_of(&self, outlook: &PointOutlook) -> f64 {
         let mut score = outlook.log_feasible + SERVING_WEIGHT * libm::log(outlook.serving_probability.max(1e-300));
-        score += self.incumbent.log_gain(&outlook);
+        score += self.incumbent.log_gain(outlook);
         if outlook.serving_probability < LEAST_SERVING {
             score -= PENALTY * (1.0 + LEAST_SERVING - outlook.serving_probability);
         }

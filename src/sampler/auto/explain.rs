@@ -21,7 +21,7 @@ use self::effects::effects;
 use self::sample::{Region, SobolSample};
 use self::support::Support;
 use super::models::{of_crashes, of_values};
-use super::table::{HistoryTable, TargetColumn};
+use super::table::{HistoryTable, TableEntry, TargetColumn};
 use super::units::Units;
 use crate::config::Config;
 use crate::sampler::explanation::{
@@ -46,8 +46,10 @@ const LEAST_PAIR: f64 = 0.005;
 /// configuration is allowed.
 pub(super) fn explain(ask: &SamplerAsk<'_>) -> Option<Explanation> {
     let encoding = Encoding::new(ask.space, ask.defaults);
-    let known = ask.history.iter().enumerate().map(|(place, past)| (place, &past.config, &past.outcome));
-    let table = HistoryTable::new(&encoding, &Units::of(ask), known);
+    let entries = ask.history.iter().enumerate();
+    // Live looks count as launches: their bias is small beside the effects of the parameters.
+    let entries = entries.map(|(place, past)| TableEntry::launch(place, &past.config, &past.outcome));
+    let table = HistoryTable::new(&encoding, &Units::of(ask), 0, entries);
     if table.measured.is_empty() || ask.space.dimensions() == 0 {
         return None;
     }

@@ -23,6 +23,8 @@ use crate::surrogate::{EncodedAxis, Encoding, front};
 
 /// Number of points spread over the space if no prior has a feasible point.
 pub(super) const SPREAD: usize = 5;
+/// The same if live looks have been taken, which spread over the values of some parameters.
+pub(super) const SPREAD_WITH_LOOKS: usize = 3;
 /// Share of each range for these points: extreme configurations are least likely to serve.
 const INNER: f64 = 0.8;
 /// Maximum number of first trials at the priors' best points.
@@ -193,19 +195,29 @@ pub(super) fn distance(axes: &[EncodedAxis], a: &[f64], b: &[f64]) -> f64 {
     let coordinates = axes.iter().zip(a.iter().zip(b));
     let differences = coordinates.map(|(axis, (a, b))| match axis {
         EncodedAxis::Choice { .. } => f64::from(!is_same(*a, *b)),
-        EncodedAxis::Number { .. } | EncodedAxis::Trend => (a - b).abs(),
+        EncodedAxis::Number { .. } | EncodedAxis::Trend | EncodedAxis::Difference => (a - b).abs(),
     });
     differences.sum()
 }
 
 /// Returns the next point of an even sequence. The first `SPREAD + refuted` points lie in the inner part of the space,
-/// where `refuted` is the number of trials that refuted priors. `reason` explains to users why no model is used.
-pub(super) fn spread_suggestion(ask: &SamplerAsk<'_>, refuted: usize, reason: &str) -> Option<Suggestion> {
+/// where `refuted` is the number of trials that refuted priors. `known` are unit coordinates of axes that do not vary: those
+/// of the best live look. `reason` explains to users why no model is used.
+pub(super) fn spread_suggestion(
+    ask: &SamplerAsk<'_>,
+    refuted: usize,
+    known: &[(usize, f64)],
+    reason: &str,
+) -> Option<Suggestion> {
     let dimensions = ask.space.dimensions();
     let inner = |index: usize| {
         let point = sobol::point(index, dimensions, ask.seed);
         let few = index < SPREAD + refuted;
-        point.into_iter().map(|at| if few { 0.5 + INNER * (at - 0.5) } else { at }).collect()
+        let mut point: Vec<f64> = point.into_iter().map(|at| if few { 0.5 + INNER * (at - 0.5) } else { at }).collect();
+        for (axis, value) in known {
+            point[*axis] = *value;
+        }
+        point
     };
     let config = sequence::first_unseen(ask, "auto", inner)?;
     Some(Suggestion { config, why: format!("spread evenly over the space: {reason}") })

@@ -170,6 +170,7 @@ fn prefer_most_measured(ranked: &mut [RankedPick]) {
 
 /// Returns a note for each prediction of a prior that the measurements contradict.
 fn notes(ask: &SamplerAsk<'_>, table: &HistoryTable, opinions: &[Arc<PriorSurrogates>]) -> Vec<String> {
+    let dimensions = ask.space.dimensions();
     let mut notes = Vec::new();
     for (prior, opinion) in ask.priors.iter().zip(opinions) {
         let objectives = ask.aim.objectives.iter().map(|target| &target.name);
@@ -181,7 +182,7 @@ fn notes(ask: &SamplerAsk<'_>, table: &HistoryTable, opinions: &[Arc<PriorSurrog
             if count < MIN_PRIOR_MEASUREMENTS {
                 continue;
             }
-            let said: Vec<_> = column.data.points.iter().map(|point| trend.at(point)).collect();
+            let said: Vec<_> = column.data.points.iter().map(|point| trend.at(&point[..dimensions])).collect();
             let agreement = rank_correlation(&said, &column.data.targets);
             // The order of measurements that hardly differ is chance.
             if agreement < MIN_USEFUL_CORRELATION && prior_error(&said, &column.data.targets) > usual {

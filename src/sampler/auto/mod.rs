@@ -18,6 +18,7 @@ mod first_trials;
 mod judge;
 mod remaining_gain;
 mod limit_unit;
+mod looks;
 mod models;
 mod neglected;
 mod objective;
@@ -35,15 +36,16 @@ use rand_chacha::ChaCha8Rng;
 use self::acquisition::Acquisition;
 use self::cost::ExpectedCost;
 use self::first_trials::PredictedPoints;
+use self::looks::{LiveAxes, LookQuestion};
 use self::models::Models;
 use self::neglected::neglected;
 pub(super) use self::prior_surrogates::PriorSurrogateCache;
 use self::prior_surrogates::PriorSurrogates;
-use self::search::PointSearch;
+use self::search::{PointSearch, ScoredPoint};
 use self::table::HistoryTable;
 use super::{Explanation, Judgement, Sampler, SamplerAsk, Suggestion};
 use crate::config::Config;
-use crate::stats::normal;
+use crate::stats::{log_sum_exp, normal};
 use crate::surrogate::Encoding;
 
 pub(super) struct Auto;
@@ -62,6 +64,8 @@ enum SuggestionPurpose<'a> {
     Exploration,
     /// The best configuration so far with another value of this parameter.
     Neglected(&'a str),
+    /// The highest acquisition on a running server.
+    Look,
 }
 
 /// Length of a cycle of suggestions, and the places in it that do not take the highest acquisition. The length of the
@@ -92,25 +96,33 @@ impl Sampler for Auto {
     fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         let encoding = Encoding::new(ask.space, ask.defaults);
         let table = HistoryTable::of(ask, &encoding);
-        let asked = table.points().count();
-        if asked < first_trials::MAX_PRIOR_TRIALS + first_trials::SPREAD {
+        let asked = table.launches;
+        let opinions = PriorSurrogates::all(ask, &encoding);
+        let mut best_knobs = Vec::new();
+        if !table.looked.is_empty() {
+            let (_, weights, models) = model(ask, &encoding, &table, &opinions);
+            let question = LookQuestion { ask, encoding: &encoding, table: &table, models: &models, weights: &weights };
+            if let Some(pair) = question.first_pair() {
+                return Some(pair);
+            }
+            best_knobs = question.best_knobs();
+        }
+        let spread = if table.looked.is_empty() { first_trials::SPREAD } else { first_trials::SPREAD_WITH_LOOKS };
+        if asked < first_trials::MAX_PRIOR_TRIALS + spread {
             let beliefs = PredictedPoints::of(ask, &encoding);
             if asked < first_trials::MAX_PRIOR_TRIALS
                 && let Some(suggestion) = first_trials::next_prior_suggestion(ask, &encoding, &table, &beliefs.trusted)
             {
                 return Some(suggestion);
             }
-            if asked == 0 || (beliefs.trusted.is_empty() && asked < first_trials::SPREAD + beliefs.refuting_trials) {
+            if asked == 0 || (beliefs.trusted.is_empty() && asked < spread + beliefs.refuting_trials) {
                 let refuted = beliefs.refuting_trials > 0;
                 let reason = if refuted { "the trials refute the predictions" } else { "too few trials for a model" };
-                return first_trials::spread_suggestion(ask, beliefs.refuting_trials, reason);
+                return first_trials::spread_suggestion(ask, beliefs.refuting_trials, &best_knobs, reason);
             }
         }
-        let opinions = PriorSurrogates::all(ask, &encoding);
-        let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
-        rng.set_stream(ask.history.len() as u64);
-        let weights: Vec<f64> = weights(&mut rng, ask.aim.objectives.len());
-        let models = fit_model_sets(&mut rng, &encoding, &table, &opinions);
+        let (mut rng, weights, models) = model(ask, &encoding, &table, &opinions);
+        let questioned = LookQuestion { ask, encoding: &encoding, table: &table, models: &models, weights: &weights };
         let place =
             if ask.trials_left.is_some_and(|left| left <= FINAL_TRIALS) { 0 } else { ask.history.len() % CYCLE_LENGTH };
         let acquisitions: Vec<_> = models
@@ -130,12 +142,16 @@ impl Sampler for Auto {
         let first = |point: &[f64]| acquisitions[0].score(point);
         let all = |point: &[f64]| {
             let scores: Vec<_> = acquisitions.iter().map(|acquisition| acquisition.score(point)).collect();
-            let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            most + libm::log(scores.iter().map(|score| libm::exp(score - most)).sum::<f64>())
+            log_sum_exp(&scores)
         };
-        let Some((point, config)) = search.best(&mut rng, &around, &first, &all) else {
+        let launches = search.several(&mut rng, &around, &first, &all);
+        let best = match LiveAxes::of(ask) {
+            Some(live) => questioned.best_launch(&live, &search, launches, &all, &mut rng),
+            None => launches.into_iter().next(),
+        };
+        let Some(ScoredPoint { point, config, .. }) = best else {
             // Nearly every configuration is refused or known: the remaining ones are found in order.
-            return first_trials::spread_suggestion(ask, 0, "the model found no new allowed configuration");
+            return first_trials::spread_suggestion(ask, 0, &[], "the model found no new allowed configuration");
         };
         let turn = if place == EXPLORATION_POSITION {
             SuggestionPurpose::Exploration
@@ -146,6 +162,40 @@ impl Sampler for Auto {
         Some(Suggestion { config, why })
     }
 
+    fn uses_live_looks(&self) -> bool {
+        true
+    }
+
+    fn look(&self, ask: &SamplerAsk<'_>, server: &Config) -> Option<Suggestion> {
+        let live = LiveAxes::of(ask)?;
+        let encoding = Encoding::new(ask.space, ask.defaults);
+        let table = HistoryTable::of(ask, &encoding);
+        let opinions = PriorSurrogates::all(ask, &encoding);
+        let (mut rng, weights, models) = model(ask, &encoding, &table, &opinions);
+        let search = PointSearch::new(ask, &encoding, ExpectedCost::of(ask, &encoding));
+        let question = LookQuestion { ask, encoding: &encoding, table: &table, models: &models, weights: &weights };
+        if let Some(spread) = question.spread_look(&live, server) {
+            return Some(spread);
+        }
+        let cost = libm::log(ask.live?.cost) + search.cost.log(&encoding.point(server)?, server);
+        let look = question.best_look(&live, server, cost, &mut rng)?;
+        let acquisitions: Vec<_> =
+            models.iter().map(|models| Acquisition::new(models, &table, &weights, false)).collect();
+        let first = |point: &[f64]| acquisitions[0].score(point);
+        let all = |point: &[f64]| {
+            let scores: Vec<_> = acquisitions.iter().map(|acquisition| acquisition.score(point)).collect();
+            log_sum_exp(&scores)
+        };
+        let around = search_starts(ask, &encoding, &table, &models[0]);
+        let launches = search.several(&mut rng, &around, &first, &all);
+        let launch = question.best_launch(&live, &search, launches, &all, &mut rng);
+        if launch.is_some_and(|launch| launch.score > look.score) {
+            return None;
+        }
+        let why = reason::describe(ask, &table, &models[0], &look.point, &SuggestionPurpose::Look);
+        Some(Suggestion { config: look.config, why })
+    }
+
     fn judge(&self, ask: &SamplerAsk<'_>) -> Option<Judgement> {
         judge::judge(ask)
     }
@@ -153,6 +203,20 @@ impl Sampler for Auto {
     fn expect(&self, ask: &SamplerAsk<'_>, configs: &[Config]) -> Vec<Option<f64>> {
         judge::expect(ask, configs)
     }
+}
+
+/// Returns the random numbers of a question, its weights of the objectives, and its models.
+fn model<'a>(
+    ask: &SamplerAsk<'_>,
+    encoding: &Encoding<'_>,
+    table: &HistoryTable,
+    opinions: &'a [Arc<PriorSurrogates>],
+) -> (ChaCha8Rng, Vec<f64>, Vec<Models<'a>>) {
+    let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
+    rng.set_stream(ask.history.len() as u64);
+    let weights: Vec<f64> = weights(&mut rng, ask.aim.objectives.len());
+    let models = fit_model_sets(&mut rng, encoding, table, opinions);
+    (rng, weights, models)
 }
 
 /// Fits the models: the most likely ones first, then others that the priors of the hyper-parameters allow. The most
@@ -169,7 +233,7 @@ fn fit_model_sets<'a>(
     let count = if table.points().count() < MANY_TRIALS { HYPER_PARAMETER_SETS } else { 1 };
     let doubted = |opinion: &&Arc<PriorSurrogates>| opinion.uncertainties.iter().any(Option::is_some);
     let trends = opinions.len() + opinions.iter().filter(doubted).count();
-    let hyper_parameters = 2 * (encoding.axes.len() + trends) + 2;
+    let hyper_parameters = 2 * (encoding.axes.len() + table.knobs + trends) + 2;
     let mut models = vec![Models::fit(&encoding.axes, table, opinions, &[])];
     models.extend((1..count).map(|_| {
         let moved: Vec<f64> = (0..hyper_parameters).map(|_| normal::draw(rng)).collect();
@@ -197,7 +261,8 @@ fn search_starts(
         let value = outlook.objectives.first().map_or(0.0, |belief| belief.mean);
         (10.0 * outlook.log_feasible.max(-20.0) + value, point.clone())
     };
-    let mut ranked: Vec<_> = table.measured.iter().map(|(_, point)| rank(point)).collect();
+    let known = table.measured.iter().map(|(_, point)| point).chain(&table.looked);
+    let mut ranked: Vec<_> = known.map(rank).collect();
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
     let measured = ranked.into_iter().take(SEARCH_STARTS).map(|(_, point)| point);
     measured

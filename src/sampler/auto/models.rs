@@ -38,6 +38,8 @@ pub(super) struct Model<'a> {
     /// Index of the objective or constraint in the aim.
     pub(super) index: usize,
     process: Process,
+    /// Number of coordinates of the space, and of live knobs.
+    dimensions: [usize; 2],
     trends: Vec<&'a PriorTrend>,
 }
 
@@ -64,6 +66,8 @@ impl PointOutlook {
 #[derive(Clone, Copy)]
 struct SharedInputs<'t> {
     axes: &'t [EncodedAxis],
+    /// Number of live knobs.
+    knobs: usize,
     pending: &'t [Vec<f64>],
     /// Assumed excess of a pending trial over its expectation, in deviations.
     caution: f64,
@@ -82,11 +86,13 @@ impl<'a> Model<'a> {
         expected: HyperPriors,
         wrong: Option<f64>,
     ) -> Option<Self> {
+        let dimensions = [common.axes.len(), common.knobs];
         let mut axes = common.axes.to_vec();
+        axes.extend((0..common.knobs).map(|_| EncodedAxis::Difference));
         axes.extend(trends.iter().map(|_| EncodedAxis::Trend));
         let mut data = ProcessData { variances: column.data.variances.clone(), ..ProcessData::default() };
         for (point, target) in column.data.points.iter().zip(&column.data.targets) {
-            let (point, said) = extend_with_trends(&trends, point);
+            let (point, said) = extend(dimensions, &trends, point);
             data.points.push(point);
             data.targets.push(target - said);
         }
@@ -102,7 +108,7 @@ impl<'a> Model<'a> {
         if !common.pending.is_empty() {
             // A pending trial counts as measured, so that it is not proposed again.
             for point in common.pending {
-                let (point, _) = extend_with_trends(&trends, point);
+                let (point, _) = extend(dimensions, &trends, point);
                 let belief = process.at(&point);
                 data.targets.push(belief.mean + common.caution * belief.deviation);
                 data.points.push(point);
@@ -110,12 +116,13 @@ impl<'a> Model<'a> {
             }
             process = process.conditioned_on(&data)?;
         }
-        Some(Self { index, process, trends })
+        Some(Self { index, process, dimensions, trends })
     }
 
-    /// Returns the distribution at a point, and the largest correlation with a known point.
+    /// Returns the distribution at a point, and the largest correlation with a known point that was measured in the same
+    /// way. A point without coordinates of live knobs is a launch.
     pub(super) fn predict_with_correlation(&self, point: &[f64]) -> (PosteriorBelief, f64) {
-        let (point, said) = extend_with_trends(&self.trends, point);
+        let (point, said) = extend(self.dimensions, &self.trends, point);
         let (belief, alike) = self.process.posterior_with_correlation(&point);
         (PosteriorBelief { mean: belief.mean + said, ..belief }, alike)
     }
@@ -126,7 +133,7 @@ impl Model<'_> {
     pub(super) fn draws(&self, points: &[Vec<f64>], count: usize, seed: u64) -> Vec<Vec<f64>> {
         let draws = self.process.draws(count, seed);
         let drawn = |point: &Vec<f64>| {
-            let (point, said) = extend_with_trends(&self.trends, point);
+            let (point, said) = extend(self.dimensions, &self.trends, point);
             // The first is the mean.
             draws.at(&point).into_iter().skip(1).map(|value| value + said).collect()
         };
@@ -144,11 +151,14 @@ fn with_prior_error(expected: HyperPriors, data: &ProcessData, wrong: f64) -> Hy
     HyperPriors { spread: Some(variance.sqrt()), level: mean * count / (count + 0.5), ..expected }
 }
 
-/// Returns a point extended by the priors' predictions for it, in units of their spread. Also returns the first
-/// prediction in its own unit, or 0 without priors.
-fn extend_with_trends(trends: &[&PriorTrend], point: &[f64]) -> (Vec<f64>, f64) {
+/// Returns a point with all coordinates of a model: those of the space, of the live knobs, which are 0 if they are
+/// absent, and the priors' predictions in units of their spread. Also returns the first prediction in its own unit, or 0
+/// without priors.
+fn extend([space, knobs]: [usize; 2], trends: &[&PriorTrend], point: &[f64]) -> (Vec<f64>, f64) {
+    let of_space = &point[..space];
     let mut all = point.to_vec();
-    let said: Vec<_> = trends.iter().map(|trend| trend.at(point)).collect();
+    all.resize(space + knobs, 0.0);
+    let said: Vec<_> = trends.iter().map(|trend| trend.at(of_space)).collect();
     all.extend(trends.iter().zip(&said).map(|(trend, said)| trend.units(*said)));
     (all, said.first().copied().unwrap_or(0.0))
 }
@@ -162,7 +172,8 @@ impl<'a> Models<'a> {
         opinions: &'a [Arc<PriorSurrogates>],
         moved: &[f64],
     ) -> Self {
-        let common = SharedInputs { axes, pending: &table.pending, caution: 0.0, prior_offsets: moved };
+        let common =
+            SharedInputs { axes, knobs: table.knobs, pending: &table.pending, caution: 0.0, prior_offsets: moved };
         // A constraint that may well be missed must not count as measured at its expected value. The models would be
         // certain that it is kept nearby, and all concurrent trials would take the same risk.
         let of_limits = SharedInputs { caution: CAUTION, ..common };
@@ -238,6 +249,7 @@ pub(super) fn of_values() -> HyperPriors {
         smooth: 0.7,
         size_deviation: 1.0,
         trend: 1.0,
+        difference: 0.05,
         level: 0.0,
         spread: None,
     }

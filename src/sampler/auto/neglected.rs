@@ -72,7 +72,7 @@ fn coordinates(axis: EncodedAxis) -> Vec<f64> {
             .map(|index| f64::from(index) * step)
             .take_while(|at| *at < 1.0 + COORDINATE_TOLERANCE)
             .collect(),
-        EncodedAxis::Number { .. } | EncodedAxis::Trend => Vec::new(),
+        EncodedAxis::Number { .. } | EncodedAxis::Trend | EncodedAxis::Difference => Vec::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::models::of_values;
-use super::table::{HistoryTable, TargetColumn};
+use super::table::{HistoryTable, TableEntry, TargetColumn};
 use super::units::Units;
 use crate::config::Config;
 use crate::objective::Goal;
@@ -112,8 +112,8 @@ impl PriorSurrogates {
 
     fn new(prior: &SamplerPrior, encoding: &Encoding<'_>, units: &Units) -> Self {
         let points = prior.points().iter().enumerate();
-        let known = points.map(|(place, (config, known))| (place, config, known));
-        let table = HistoryTable::new(encoding, units, known);
+        let entries = points.map(|(place, (config, known))| TableEntry::launch(place, config, known));
+        let table = HistoryTable::new(encoding, units, 0, entries);
         let trends = |columns: &[TargetColumn]| {
             columns.iter().map(|column| PriorTrend::new(&encoding.axes, &column.data)).collect()
         };

@@ -33,6 +33,7 @@ pub(super) fn describe(
     let purpose = match turn {
         SuggestionPurpose::Exploration => "exploration where the models are uncertain".to_owned(),
         SuggestionPurpose::Neglected(parameter) => format!("the incumbent with the least tried value of {parameter}"),
+        SuggestionPurpose::Look => "highest expected improvement on this server".to_owned(),
         SuggestionPurpose::Exploitation if outlook.nearest_correlation < 0.3 => {
             "highest expected improvement, far from all earlier trials".to_owned()
         }

@@ -33,7 +33,7 @@ const MOVE_LENGTHS: [f64; 3] = [0.02, 0.08, 0.25];
 pub(super) struct PointSearch<'a, 's> {
     pub(super) ask: &'a SamplerAsk<'a>,
     pub(super) encoding: &'a Encoding<'s>,
-    cost: ExpectedCost<'a>,
+    pub(super) cost: ExpectedCost<'a>,
     seen: HashSet<String>,
     /// All configurations, if they are at most `FEW`.
     all_configs: OnceCell<Option<Vec<Config>>>,
@@ -41,10 +41,10 @@ pub(super) struct PointSearch<'a, 's> {
 
 /// A configuration that is allowed and was not proposed before. `score` includes the cost.
 #[derive(Clone)]
-struct Candidate {
-    score: f64,
-    point: Vec<f64>,
-    config: Config,
+pub(super) struct ScoredPoint {
+    pub(super) score: f64,
+    pub(super) point: Vec<f64>,
+    pub(super) config: Config,
 }
 
 impl<'a, 's> PointSearch<'a, 's> {
@@ -61,6 +61,18 @@ impl<'a, 's> PointSearch<'a, 's> {
         quick: &dyn Fn(&[f64]) -> f64,
         score: &dyn Fn(&[f64]) -> f64,
     ) -> Option<(Vec<f64>, Config)> {
+        let best = self.several(rng, around, quick, score).into_iter().next()?;
+        Some((best.point, best.config))
+    }
+
+    /// Like `best`, but returns several configurations, the best one first.
+    pub(super) fn several(
+        &self,
+        rng: &mut ChaCha8Rng,
+        around: &[Vec<f64>],
+        quick: &dyn Fn(&[f64]) -> f64,
+        score: &dyn Fn(&[f64]) -> f64,
+    ) -> Vec<ScoredPoint> {
         let mut candidates = self.candidates(rng, around, quick);
         candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
         candidates.truncate(FULLY_SCORED);
@@ -68,10 +80,15 @@ impl<'a, 's> PointSearch<'a, 's> {
             candidate.score = self.score_less_cost(score(&candidate.point), &candidate.point, &candidate.config);
         }
         candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
-        candidates.truncate(CLIMBS);
-        let climbed = candidates.into_iter().map(|start| self.climb(start, score));
-        let best = climbed.max_by(|a, b| a.score.total_cmp(&b.score))?;
-        Some((best.point, best.config))
+        let mut climbed: Vec<_> =
+            candidates.iter().take(CLIMBS).map(|start| self.climb(start.clone(), score)).collect();
+        // Of equal ones the last is taken.
+        climbed.reverse();
+        climbed.extend(candidates);
+        climbed.sort_by(|a, b| b.score.total_cmp(&a.score));
+        let mut known = HashSet::new();
+        climbed.retain(|candidate| known.insert(candidate.config.key()));
+        climbed
     }
 
     /// Returns many usable points, spread over the space and near known points.
@@ -79,12 +96,12 @@ impl<'a, 's> PointSearch<'a, 's> {
         self.candidates(rng, around, &|_| 0.0).into_iter().map(|candidate| candidate.point).collect()
     }
 
-    fn candidates(&self, rng: &mut ChaCha8Rng, around: &[Vec<f64>], quick: &dyn Fn(&[f64]) -> f64) -> Vec<Candidate> {
+    fn candidates(&self, rng: &mut ChaCha8Rng, around: &[Vec<f64>], quick: &dyn Fn(&[f64]) -> f64) -> Vec<ScoredPoint> {
         let mut known = HashSet::new();
         let mut candidates = Vec::new();
         let mut consider = |point: Vec<f64>, config: Config| {
             if known.insert(config.key()) {
-                candidates.push(Candidate {
+                candidates.push(ScoredPoint {
                     score: self.score_less_cost(quick(&point), &point, &config),
                     point,
                     config,
@@ -114,7 +131,7 @@ impl<'a, 's> PointSearch<'a, 's> {
     }
 
     /// Returns the score for the gain, less the cost. Both are logarithms.
-    fn score_less_cost(&self, score: f64, point: &[f64], config: &Config) -> f64 {
+    pub(super) fn score_less_cost(&self, score: f64, point: &[f64], config: &Config) -> f64 {
         score - self.cost.log(point, config)
     }
 
@@ -132,7 +149,7 @@ impl<'a, 's> PointSearch<'a, 's> {
         let coordinate = |axis: &EncodedAxis| match axis {
             EncodedAxis::Number { .. } => rng.random::<f64>(),
             EncodedAxis::Choice { count } => choice(rng, *count),
-            EncodedAxis::Trend => 0.0,
+            EncodedAxis::Trend | EncodedAxis::Difference => 0.0,
         };
         self.encoding.axes.iter().map(coordinate).collect()
     }
@@ -151,7 +168,7 @@ impl<'a, 's> PointSearch<'a, 's> {
                         (*coordinate + 2.0 * sum * reach.max(*step)).clamp(0.0, 1.0)
                     }
                     EncodedAxis::Choice { count } => choice(rng, *count),
-                    EncodedAxis::Trend => *coordinate,
+                    EncodedAxis::Trend | EncodedAxis::Difference => *coordinate,
                 };
             }
         }
@@ -159,9 +176,9 @@ impl<'a, 's> PointSearch<'a, 's> {
     }
 
     /// Moves to the best neighbour until no neighbour is better.
-    fn climb(&self, mut at: Candidate, score: &dyn Fn(&[f64]) -> f64) -> Candidate {
+    fn climb(&self, mut at: ScoredPoint, score: &dyn Fn(&[f64]) -> f64) -> ScoredPoint {
         for _ in 0..STEPS {
-            let mut better: Option<Candidate> = None;
+            let mut better: Option<ScoredPoint> = None;
             for mut point in self.neighbours(&at.point) {
                 self.encoding.snap(&mut point);
                 let most = better.as_ref().map_or(at.score, |better| better.score);
@@ -176,7 +193,7 @@ impl<'a, 's> PointSearch<'a, 's> {
                 let score = self.score_less_cost(gain, &point, &config);
                 // The check comes last: it is needed only for a better configuration.
                 if score > most + 1e-9 && self.is_usable(&config) {
-                    better = Some(Candidate { score, point, config });
+                    better = Some(ScoredPoint { score, point, config });
                 }
             }
             match better {
@@ -196,7 +213,7 @@ impl<'a, 's> PointSearch<'a, 's> {
         };
         for (index, axis) in self.encoding.axes.iter().enumerate() {
             match axis {
-                EncodedAxis::Trend => {}
+                EncodedAxis::Trend | EncodedAxis::Difference => {}
                 EncodedAxis::Choice { count } => (0..*count).for_each(|choice| with(index, to_f64(choice))),
                 EncodedAxis::Number { step } => {
                     let reaches = if *step > 0.0 { vec![*step, 2.0 * step] } else { MOVE_LENGTHS.to_vec() };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::units::Units;
 use crate::config::Config;
 use crate::objective::Goal;
-use crate::sampler::{KnownOutcome, SamplerAsk};
+use crate::sampler::{KnownOutcome, PastTrial, SamplerAsk};
 use crate::stats::to_f64;
 use crate::surrogate::{Encoding, ProcessData};
 
@@ -21,8 +21,40 @@ pub(super) struct HistoryTable {
     pub(super) crashes: TargetColumn,
     /// Points of the pending trials.
     pub(super) pending: Vec<Vec<f64>>,
-    /// Points of the measured trials, each with its index in the history.
+    /// Points of the measured launches, each with its index in the history.
     pub(super) measured: Vec<(usize, Vec<f64>)>,
+    /// Points of the measured live looks.
+    pub(super) looked: Vec<Vec<f64>>,
+    /// Number of launches, pending and failed ones included.
+    pub(super) launches: usize,
+    /// Number of live knobs. The points of the columns have a coordinate for each of them after those of the space: the
+    /// size of its move, 0 at a launch.
+    pub(super) knobs: usize,
+}
+
+/// A configuration with its outcome, as input of a table.
+pub(super) struct TableEntry<'k> {
+    /// Its index in the history.
+    pub(super) place: usize,
+    pub(super) config: &'k Config,
+    pub(super) outcome: &'k KnownOutcome,
+    /// For a live look the sizes of the knobs' moves.
+    pub(super) moves: Option<Vec<f64>>,
+}
+
+impl<'k> TableEntry<'k> {
+    pub(super) fn launch(place: usize, config: &'k Config, outcome: &'k KnownOutcome) -> Self {
+        Self { place, config, outcome, moves: None }
+    }
+
+    /// Returns the entry of a trial. `None` for a live look that moved a knob which the question does not have.
+    fn of(ask: &SamplerAsk<'_>, place: usize, past: &'k PastTrial) -> Option<Self> {
+        let launch = Self::launch(place, &past.config, &past.outcome);
+        match &past.server {
+            None => Some(launch),
+            Some(server) => Some(Self { moves: Some(ask.live?.moves(ask.defaults, server, &past.config)?), ..launch }),
+        }
+    }
 }
 
 /// The targets of one model.
@@ -67,20 +99,22 @@ impl HistoryTable {
     /// Builds the table of a question's history.
     pub(super) fn of(ask: &SamplerAsk<'_>, encoding: &Encoding<'_>) -> Self {
         let places = select_trials(ask);
-        let known = places.iter().map(|place| (*place, &ask.history[*place].config, &ask.history[*place].outcome));
-        Self::new(encoding, &Units::of(ask), known)
+        let entries = places.into_iter().filter_map(|place| TableEntry::of(ask, place, &ask.history[place]));
+        Self::new(encoding, &Units::of(ask), ask.live.map_or(0, |live| live.knobs.len()), entries)
     }
 
-    /// Iterates over the points of all trials, pending ones included.
+    /// Iterates over the points of all trials, pending ones and live looks included. Those of the latter have further
+    /// coordinates.
     pub(super) fn points(&self) -> impl Iterator<Item = &Vec<f64>> {
         self.crashes.data.points.iter().chain(&self.pending)
     }
 
-    /// Builds a table of configurations with their outcomes, each with its index. Those without a point are left out.
+    /// Builds a table of configurations with their outcomes. Those without a point are left out.
     pub(super) fn new<'k>(
         encoding: &Encoding<'_>,
         units: &Units,
-        known: impl Iterator<Item = (usize, &'k Config, &'k KnownOutcome)>,
+        knobs: usize,
+        entries: impl Iterator<Item = TableEntry<'k>>,
     ) -> Self {
         let mut table = Self {
             objectives: vec![TargetColumn::default(); units.objectives.len()],
@@ -89,11 +123,18 @@ impl HistoryTable {
             crashes: TargetColumn::default(),
             pending: Vec::new(),
             measured: Vec::new(),
+            looked: Vec::new(),
+            launches: 0,
+            knobs,
         };
-        for (place, config, known) in known {
-            let Some(point) = encoding.point(config) else { continue };
-            match known {
-                KnownOutcome::Pending => table.pending.push(point),
+        for TableEntry { place, config, outcome, moves } in entries {
+            let Some(of_space) = encoding.point(config) else { continue };
+            let is_look = moves.is_some();
+            table.launches += usize::from(!is_look && !matches!(outcome, KnownOutcome::Inconclusive));
+            let mut point = of_space.clone();
+            point.extend(moves.unwrap_or_else(|| vec![0.0; knobs]));
+            match outcome {
+                KnownOutcome::Pending => table.pending.push(of_space),
                 KnownOutcome::Inconclusive => {}
                 KnownOutcome::Rejected | KnownOutcome::Failed => table.crashes.push(place, &point, 1.0, None),
                 KnownOutcome::Measured(measured) => {
@@ -113,7 +154,11 @@ impl HistoryTable {
                             column.push(place, &point, unit.to_modelled(reading.value), deviation);
                         }
                     }
-                    table.measured.push((place, point));
+                    if is_look {
+                        table.looked.push(of_space);
+                    } else {
+                        table.measured.push((place, of_space));
+                    }
                 }
             }
         }

@@ -51,7 +51,7 @@ const fn field(name: &'static str, is_numeric: bool, read: fn(&ListedTrial) -> T
 }
 
 /// The fields, with the names of `setpoint trials --format json`.
-const FIELDS: [TrialField; 15] = [
+const FIELDS: [TrialField; 16] = [
     field("trial", true, |trial| TrialCell::Number(f64::from(trial.number))),
     field("state", false, |trial| TrialCell::Text(trial.state.clone())),
     field("proposed_by", false, |trial| TrialCell::Text(trial.origin.name().to_owned())),
@@ -71,6 +71,7 @@ const FIELDS: [TrialField; 15] = [
     field("engine_version", false, |trial| trial.engine_version.clone().into()),
     field("earlier_context", false, |trial| TrialCell::Bool(trial.is_earlier)),
     field("disturbed", false, |trial| TrialCell::Bool(trial.is_disturbed)),
+    field("measured_by", false, |trial| TrialCell::Text(trial.measured_by.name().to_owned())),
 ];
 
 impl TrialColumn {

@@ -59,7 +59,7 @@ fn defaults(space: &Space, at: f64) -> Config {
 fn searched(encoding: &Encoding<'_>, at: &[f64]) -> Vec<f64> {
     let coordinate = |(axis, at): (&EncodedAxis, &f64)| match axis {
         EncodedAxis::Choice { count } => (at * to_f64(*count)).floor(),
-        EncodedAxis::Number { .. } | EncodedAxis::Trend => *at,
+        EncodedAxis::Number { .. } | EncodedAxis::Trend | EncodedAxis::Difference => *at,
     };
     encoding.axes.iter().zip(at).map(coordinate).collect()
 }
@@ -78,7 +78,7 @@ proptest! {
             let is_inside = match axis {
                 EncodedAxis::Choice { count } => *coordinate == NOT_ACTIVE || (coordinate.fract() == 0.0 && *coordinate < to_f64(*count)),
                 EncodedAxis::Number { .. } => (0.0..=1.0).contains(coordinate),
-                EncodedAxis::Trend => false,
+                EncodedAxis::Trend | EncodedAxis::Difference => false,
             };
             prop_assert!(is_inside, "{:?} of {:?}", coordinate, axis);
         }

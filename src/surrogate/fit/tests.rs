@@ -52,6 +52,8 @@ fn random_data(numbers: &mut Numbers, axes: &[EncodedAxis], count: usize) -> Pro
     ProcessData { points, targets, variances }
 }
 
+const SCALE: TargetScale = TargetScale { level: 0.3, spread: 0.8 };
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
@@ -59,8 +61,8 @@ proptest! {
     fn the_gradient_is_that_of_central_differences(seed: u64, count in 2..16_usize) {
         let (axes, expected, mut numbers) = (axes(), expected(), Numbers::new(seed));
         let data = random_data(&mut numbers, &axes, count);
-        let means = prior_means(&axes, &expected, &[]);
-        let likelihood = Likelihood::new(&axes, &data, TargetScale { level: 0.3, spread: 0.8 }, &expected, means.clone());
+        let means = prior_means(&axes, SCALE, &expected, &[]);
+        let likelihood = Likelihood::new(&axes, &data, SCALE, &expected, means.clone());
         let at: Vec<_> = means.iter().map(|mean| mean + 0.7 * numbers.normal()).collect();
         let (_, gradient) = likelihood.evaluate(&at);
         let step = 1e-5;
@@ -81,10 +83,10 @@ proptest! {
         let (axes, expected, mut numbers) = (axes(), expected(), Numbers::new(seed));
         let data = random_data(&mut numbers, &axes, count);
         let moved: Vec<_> = (0..2 * axes.len() + 2).map(|_| if moved { numbers.normal() } else { 0.0 }).collect();
-        let start = prior_means(&axes, &expected, &moved);
-        let likelihood = Likelihood::new(&axes, &data, TargetScale { level: 0.3, spread: 0.8 }, &expected, start.clone());
+        let start = prior_means(&axes, SCALE, &expected, &moved);
+        let likelihood = Likelihood::new(&axes, &data, SCALE, &expected, start.clone());
         let (before, slopes) = likelihood.evaluate(&start);
-        let found = fit(&axes, &data, TargetScale { level: 0.3, spread: 0.8 }, &expected, &moved);
+        let found = fit(&axes, &data, SCALE, &expected, &moved);
         let after = likelihood.evaluate(&logs(&found)).0;
         let steepness = dot(&slopes, &slopes).sqrt();
         prop_assert!(after <= before + 1e-9, "{after} after {before}");

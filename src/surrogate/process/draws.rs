@@ -148,6 +148,7 @@ mod tests {
         smooth: 0.7,
         size_deviation: 0.5,
         trend: 1.0,
+        difference: 0.05,
         level: 0.0,
         spread: None,
     };

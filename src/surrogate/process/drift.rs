@@ -111,6 +111,7 @@ mod tests {
         smooth: 0.7,
         size_deviation: 1.0,
         trend: 0.5,
+        difference: 0.05,
         level: 0.0,
         spread: None,
     };

@@ -5,19 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Launcher;
 use super::command::{first_request, served_names};
 use super::devices::{gpu_conditions, launch_devices};
 use super::failure::{DEATH_LIMIT, alarm_failure, crash, failed, prefer_exit, start_failure};
 use super::load_test::LoadTest;
+use super::look::{LookServer, ServerLink};
 use super::reply_check::ReplyCheck;
+use super::{EndedTrial, Launcher};
 use crate::config::Config;
 use crate::engine::{LogReader, PhaseTimeline, PlaceholderValues, own_models};
 use crate::facts::MeasurementCondition;
 use crate::metrics::RaceTarget;
 use crate::server::{
-    self, LeftBehind, Marker, PendingStop, ReadyCheck, ReadyServer, Server, SpawnError, SpawnParameters, StartError,
-    run_to_success,
+    self, LeftBehind, LiveControl, Marker, PendingStop, ReadyCheck, ReadyServer, Server, SpawnError, SpawnParameters,
+    StartError, run_to_success,
 };
 use crate::trial::{FailureKind, LaunchRecords, Outcome, PhaseTime, Startup};
 use crate::tuner::run::StudyRun;
@@ -57,6 +58,24 @@ enum StartFailure {
     Alarm(WatchdogAlarm),
 }
 
+/// The end of a launch.
+#[expect(clippy::large_enum_variant, reason = "one for each launch")]
+pub(super) enum AttemptEnd {
+    Report(LaunchReport),
+    /// The measurement and the live looks were reported while the server ran.
+    Reported {
+        left_behind: Option<LeftBehind>,
+    },
+}
+
+/// The live looks that a launch offers once it is measured.
+pub(super) struct LookOffer<'l> {
+    pub(super) control: LiveControl,
+    pub(super) link: &'l mut ServerLink,
+    /// Builds the trial of the launch from its report.
+    pub(super) to_trial: &'l (dyn Fn(LaunchReport) -> EndedTrial + Sync),
+}
+
 /// One launch of a configuration.
 pub(super) struct LaunchAttempt<'l> {
     pub(super) launcher: &'l Launcher<'l>,
@@ -79,7 +98,8 @@ impl LaunchAttempt<'_> {
         self.study().emit(TunerEvent::Phase { number: self.place.trial, phase });
     }
 
-    /// Starts the server, measures it, and ends it. Returns `None` if the user requests a stop meanwhile.
+    /// Starts the server, measures it, lets it take live looks if it offers them, and ends it. Returns `None` if the user
+    /// requests a stop meanwhile.
     ///
     /// # Errors
     /// If the log cannot be written, the server reports another release, the load cannot be driven, or an interrupted
@@ -88,7 +108,8 @@ impl LaunchAttempt<'_> {
         &self,
         command: Vec<String>,
         variables: BTreeMap<String, String>,
-    ) -> Result<Option<LaunchReport>, TuneError> {
+        mut offer: Option<LookOffer<'_>>,
+    ) -> Result<Option<AttemptEnd>, TuneError> {
         let run = self.study();
         let (engine, filling) = (&run.job.engine, self.placeholders);
         let stop_command = engine.stop_command.as_ref().map(|words| filling.fill_words(words));
@@ -101,7 +122,7 @@ impl LaunchAttempt<'_> {
             Err(error) => {
                 owed.into_iter().for_each(PendingStop::remove);
                 let outcome = failed(FailureKind::Spawn, error.to_string());
-                return Ok(Some(LaunchReport::new(outcome, LaunchRecords::default())));
+                return Ok(Some(AttemptEnd::Report(LaunchReport::new(outcome, LaunchRecords::default()))));
             }
         };
         if engine.engine.log_reader().is_some() {
@@ -113,7 +134,7 @@ impl LaunchAttempt<'_> {
         let measured = tokio::select! {
             biased;
             () = run.wait_for_stop(StopRequest::Graceful) => None,
-            measured = self.measure(&mut server, &watchdog) => Some(measured),
+            measured = self.measure_and_look(&mut server, &watchdog, offer.as_mut()) => Some(measured),
         };
         self.enter(TrialPhase::Stopping);
         let grace = if measured.is_some() { engine.stop_timeout } else { INTERRUPTED_GRACE };
@@ -139,7 +160,10 @@ impl LaunchAttempt<'_> {
             owed.remove();
         }
         match (measured, stopped) {
-            (Some(measured), left_behind) => Ok(Some(LaunchReport { left_behind, ..measured? })),
+            (Some(measured), left_behind) => Ok(Some(match measured? {
+                Some(report) => AttemptEnd::Report(LaunchReport { left_behind, ..report }),
+                None => AttemptEnd::Reported { left_behind },
+            })),
             (None, Some(left_behind)) => Err(left_behind.into()),
             (None, None) => Ok(None),
         }
@@ -191,6 +215,31 @@ impl LaunchAttempt<'_> {
         }
     }
 
+    /// Starts the server and measures it. A measured server takes live looks, if it offers them. Then the report is
+    /// passed on at once, and `None` is returned.
+    async fn measure_and_look(
+        &self,
+        server: &mut Server,
+        watchdog: &Watchdog,
+        offer: Option<&mut LookOffer<'_>>,
+    ) -> Result<Option<LaunchReport>, TuneError> {
+        let report = self.measure(server, watchdog).await?;
+        let (Some(offer), Some(ready), Outcome::Measured(_)) = (offer, report.ready.clone(), &report.outcome) else {
+            return Ok(Some(report));
+        };
+        let knobs = match offer.control.knobs() {
+            Ok(knobs) => knobs,
+            Err(error) => {
+                self.launcher.refuse_live_looks(&error.to_string());
+                return Ok(Some(report));
+            }
+        };
+        let ended = (offer.to_trial)(report);
+        let looks = LookServer { attempt: self, server, watchdog, control: &mut offer.control, knobs };
+        looks.serve(ended, &ready, offer.link).await?;
+        Ok(None)
+    }
+
     /// Starts the server and measures it. The report has the measurement, or the reason why there is none.
     async fn measure(&self, server: &mut Server, watchdog: &Watchdog) -> Result<LaunchReport, TuneError> {
         let run = self.study();
@@ -239,7 +288,7 @@ impl LaunchAttempt<'_> {
         self.launcher.preflighter.wait_for_import().await;
         let Self { launcher, config, place, race, expected_load, .. } = *self;
         let Launcher { run, context, .. } = *launcher;
-        let test = LoadTest { run, context, config, place, watchdog, race, expected_load };
+        let test = LoadTest { run, context, config, number: place.trial, place, watchdog, race, expected_load };
         let mut report = test.run(server, &ready.model).await?;
         // Requests to a dead engine fail at once, before the watchdog notices the death. Its last process may take
         // seconds to end.

@@ -58,7 +58,7 @@ impl LoadTest<'_> {
             };
             gathered.add(load, &outcome, records);
             let kept = search.record(load, begin.elapsed().as_secs_f64(), outcome);
-            self.run.emit(TunerEvent::LoadProbed { number: self.place.trial, load, knob: range.knob, kept });
+            self.run.emit(TunerEvent::LoadProbed { number: self.number, load, knob: range.knob, kept });
         }
         Ok(gathered.into_report(search.finish()))
     }

@@ -42,6 +42,8 @@ pub(super) struct LoadTest<'l> {
     pub(super) run: &'l StudyRun<'l>,
     pub(super) context: &'l RunContext<'l>,
     pub(super) config: &'l Config,
+    /// The trial's number.
+    pub(super) number: u32,
     pub(super) place: &'l SlotPlace,
     pub(super) watchdog: &'l Watchdog,
     pub(super) race: Option<&'l RaceTarget>,
@@ -105,7 +107,7 @@ impl LoadTest<'_> {
             let mut next = test.plan.clone();
             let after = start_after(&mut next, workload, *asked);
             let is_last = again == MAX_SAMPLES || repeated_prompts(&next, workload).is_some();
-            let number = self.place.trial;
+            let number = self.number;
             match flaw {
                 SampleFlaw::ClientBound if is_last => {}
                 SampleFlaw::ClientBound => self.run.emit(TunerEvent::SampleVoided { number, reasons: reasons.clone() }),
@@ -221,7 +223,7 @@ impl LoadTest<'_> {
     ) -> impl FnMut(load::LoadEvent<'_>) -> RunFlow + Send + use<> {
         let (observer, seen, pulse) =
             (Arc::clone(&self.run.observer), Arc::clone(seen), Arc::clone(&self.watchdog.reply_monitor));
-        let (job, number) = (self.run.job, self.place.trial);
+        let (job, number) = (self.run.job, self.number);
         let mut watch = metrics::LoadWatch::new(load.watch_options(&job.objective, self.race.cloned()));
         let (mut done, mut of, mut rate) = (0, 0, load::OutputRate::default());
         move |event: load::LoadEvent<'_>| {

@@ -38,7 +38,8 @@ impl RunClock {
 
     /// Learns from a launch. Failures are left out: a start-up timeout is no evidence about a working launch.
     pub(super) fn learn(&mut self, trial: &Trial) {
-        if matches!(trial.outcome, Outcome::Measured(_)) && trial.proposal.origin != Origin::Interference {
+        let is_launch = !matches!(trial.proposal.origin, Origin::Interference | Origin::LiveLook);
+        if matches!(trial.outcome, Outcome::Measured(_)) && is_launch {
             self.launches.push((trial.proposal.config.key(), Duration::from_secs_f64(trial.elapsed_s.max(0.0))));
         }
     }
@@ -48,7 +49,7 @@ impl RunClock {
     pub(super) fn learn_now(&mut self, trial: &Trial) {
         self.learn(trial);
         let Ok(began) = trial.started_at.parse::<Timestamp>() else { return };
-        if let Some(last) = self.last_end {
+        if let Some(last) = self.last_end.filter(|_| trial.proposal.server_of.is_none()) {
             self.gaps_s.push(began.duration_since(last).as_secs_f64().max(0.0));
         }
         self.last_end = began.checked_add(Duration::from_secs_f64(trial.elapsed_s.max(0.0))).ok();

@@ -84,7 +84,7 @@ async fn a_deployment_that_wins_is_confirmed_beside_the_defaults_alone() {
                 assert_eq!(settle(&mut scheduler, LaunchOrder { pending, place }, trial).await, None);
             }
             NextAction::AskAgain => {}
-            NextAction::Wait => panic!("one launch at a time"),
+            NextAction::Look { .. } | NextAction::Release { .. } | NextAction::Wait => panic!("one launch at a time"),
             NextAction::End(ending) => break assert_eq!(ending, StudyEnding::Settled { unused: 2 }),
         }
     }

@@ -27,6 +27,7 @@ pub(super) async fn ask_on_thread<T: Send + 'static>(
 fn is_in_history(past: &PastTrial) -> bool {
     match past.origin {
         Origin::Probe | Origin::RuleTest => past.measured().is_some(),
+        Origin::LiveLook => true,
         _ => past.origin.is_ranked(),
     }
 }
@@ -50,7 +51,8 @@ impl Scheduler<'_> {
         let shown = self.history.iter().filter(|past| is_in_history(past)).cloned().collect();
         let launches = self.launch_costs.as_ref().map(LaunchCostHistory::launches);
         let left = self.search_launches_left();
-        search.question(shown, self.priors.clone()).with_launch_costs(launches).with_trials_left(left).into()
+        let question = search.question(shown, self.priors.clone()).with_launch_costs(launches).with_trials_left(left);
+        question.with_live_looks(self.live_looks()).into()
     }
 
     /// Judges all measurements, stores the judgement, and reports its new notices.

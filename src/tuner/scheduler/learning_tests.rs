@@ -187,7 +187,7 @@ async fn notes_of_the_sampler_are_reported_once() {
                 assert_eq!(settle(&mut scheduler, LaunchOrder { pending, place }, result).await, None);
             }
             NextAction::AskAgain => {}
-            NextAction::Wait => panic!("nothing runs"),
+            NextAction::Look { .. } | NextAction::Release { .. } | NextAction::Wait => panic!("nothing runs"),
             NextAction::End(ending) => break assert_eq!(ending, StudyEnding::TrialsSpent),
         }
     }
@@ -352,7 +352,7 @@ async fn expected_launch_costs_follow_from_stored_trials() {
                     );
                 }
                 NextAction::AskAgain => {}
-                NextAction::Wait => panic!("nothing runs"),
+                NextAction::Look { .. } | NextAction::Release { .. } | NextAction::Wait => panic!("nothing runs"),
                 NextAction::End(ending) => break assert_eq!(ending, StudyEnding::TrialsSpent),
             }
             if is_interrupted {

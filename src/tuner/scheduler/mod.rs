@@ -10,6 +10,7 @@ mod first_points;
 mod interference_trials;
 mod joint_values;
 mod judge;
+mod looks;
 mod prior;
 mod probe;
 mod propose;
@@ -27,18 +28,20 @@ use self::clock::RunClock;
 use self::failed_starts::{FailedStarts, MAX_FAILED_STARTS};
 use self::joint_values::JointValues;
 use self::launch_costs::LaunchCostHistory;
+use self::looks::WaitingServer;
 use self::probe::Probe;
 pub(super) use self::slot_failures::FailureClass;
 use self::slot_failures::SlotFailures;
 use super::estimate::{FigureSource, estimate};
 use super::journal::Journal;
-use super::launcher::{EndedOrder, EndedTrial, LaunchEnd, LaunchOrder};
+use super::launcher::{EndedOrder, EndedTrial, LaunchEnd, LaunchEvent, LaunchOrder, LookOrder};
 use super::preflighter::Preflighter;
 use super::race::race_target;
 use super::run::StudyRun;
 use super::slots::{SlotPlace, SlotPool};
 use super::study_calibration::may_calibrate;
 use super::{BudgetPlan, StopRequest, StudyEnding, TrialPhase, TuneError, TunerEvent, read_learned_memory};
+use crate::engine::LiveHelper;
 use crate::job::{JobSearch, past_trial};
 use crate::memory::LearnedMemory;
 use crate::metrics::RaceTarget;
@@ -46,7 +49,7 @@ use crate::rule::{Finding, SpaceRemoval};
 use crate::sampler::{PastTrial, SamplerPrior};
 use crate::server::LeftBehind;
 use crate::store::{ScoredTrial, StoredProposal};
-use crate::trial::{FailureKind, Origin, Outcome, Proposal, Rejection, Trial};
+use crate::trial::{FailureKind, LiveKnob, Origin, Outcome, Proposal, Rejection, Trial};
 
 /// The number of rejected configurations in a row after which the space counts as having no valid one.
 const MAX_REJECTED_IN_ROW: usize = 1000;
@@ -70,11 +73,23 @@ pub(super) struct PendingTrial {
     pub(super) race: Option<Box<RaceTarget>>,
     /// The expected value of the highest load, in a study that searches for it.
     pub(super) expected_load: Option<f64>,
+    /// The helper for live looks on its server.
+    pub(super) live_helper: Option<&'static LiveHelper>,
 }
 
 /// The next step of a run.
+#[expect(clippy::large_enum_variant, reason = "one for each launch and look")]
 pub(super) enum NextAction {
     Launch(LaunchOrder),
+    /// The waiting server of a trial takes a live look.
+    Look {
+        server_of: u32,
+        order: Box<LookOrder>,
+    },
+    /// The waiting server of a trial ends.
+    Release {
+        server_of: u32,
+    },
     /// A proposal was rejected before its launch. The caller asks for the next step again.
     AskAgain,
     /// Nothing, until one of the running launches has ended.
@@ -147,6 +162,14 @@ pub(super) struct Scheduler<'r> {
     paused: bool,
     /// Rules that no configuration can test.
     untestable: BTreeSet<&'static str>,
+    /// The helper for live looks; `None` if the study has none.
+    live_helper: Option<&'static LiveHelper>,
+    /// The knobs of the last server that offered live looks.
+    live_knobs: Option<Vec<LiveKnob>>,
+    /// The seconds of the load of the first such server. A look takes about as long.
+    first_look_s: Option<f64>,
+    /// The measured server that waits for live looks.
+    server: Option<WaitingServer>,
 }
 
 /// A running launch.
@@ -238,6 +261,10 @@ impl<'r> Scheduler<'r> {
             probes: Vec::new(),
             paused: false,
             untestable: BTreeSet::new(),
+            live_helper: looks::live_helper(run),
+            live_knobs: None,
+            first_look_s: None,
+            server: None,
         };
         scheduler.store_deployment().await?;
         // The last run may have ended between a launch and its decision.
@@ -253,6 +280,9 @@ impl<'r> Scheduler<'r> {
     pub(super) async fn next(&mut self) -> Result<NextAction, TuneError> {
         if self.run.stop() > StopRequest::No {
             return Ok(NextAction::End(StudyEnding::Interrupted));
+        }
+        if let Some(step) = self.next_server_step().await? {
+            return Ok(step);
         }
         let most = self.at_a_time.unwrap_or_else(|| self.run.slots.parallel());
         if self.running.len() >= most || self.running.values().any(|running| running.alone) {
@@ -361,6 +391,7 @@ impl<'r> Scheduler<'r> {
         pending.own_failures = self.slot_failures.own_failures();
         pending.race = race_target(self.run, &pending.proposal.origin).await?.map(Box::new);
         pending.expected_load = self.expected_load(&pending.proposal.config).await;
+        pending.live_helper = self.helper_for(&pending.proposal.origin);
         let proposal = &pending.proposal;
         self.journal.reserve(proposal).await?;
         let running = RunningTrial { alone: place.alone, is_paid: proposal.origin.counts_against_budget() };
@@ -378,17 +409,29 @@ impl<'r> Scheduler<'r> {
         Ok((rejected >= MAX_REJECTED_IN_ROW).then_some(StudyEnding::NothingValid { rejected, last }))
     }
 
+    /// Processes an event of a launch. Returns an ending if the run is to end.
+    pub(super) async fn process(&mut self, event: LaunchEvent) -> Result<Option<StudyEnding>, TuneError> {
+        match event {
+            LaunchEvent::Measured { ended, knobs } => self.process_measured(*ended, knobs).await.map(|()| None),
+            LaunchEvent::Looked { ended, is_usable } => self.process_look(*ended, is_usable).await.map(|()| None),
+            LaunchEvent::Ended(ended) => self.process_end(ended).await,
+        }
+    }
+
     /// Processes the end of a launch. Returns an ending if the run is to end.
-    pub(super) async fn process_end(&mut self, ended: EndedOrder) -> Result<Option<StudyEnding>, TuneError> {
+    async fn process_end(&mut self, ended: EndedOrder) -> Result<Option<StudyEnding>, TuneError> {
         let EndedOrder { order: LaunchOrder { pending, place }, result } = ended;
         let number = pending.proposal.number;
         self.running.remove(&number);
         let (slots, was_alone) = (place.slots.clone(), place.alone || self.at_a_time == Some(1));
         self.pool.give_back(place);
+        let is_recorded = self.forget_server(number).await?;
         let end = match result {
             Ok(end) => end,
             Err(TuneError::LeftBehind(left_behind)) => {
-                self.waiting.push_front(pending);
+                if !is_recorded {
+                    self.waiting.push_front(pending);
+                }
                 return self.remove_slots(number, slots, left_behind).map(|()| None);
             }
             Err(error) => return Err(error),
@@ -399,6 +442,10 @@ impl<'r> Scheduler<'r> {
         let (mut ended, launches) = match end {
             LaunchEnd::Outcome(ended) => (ended, 1),
             LaunchEnd::RunEnded(ending) => return Ok(Some(ending)),
+            LaunchEnd::Reported { left_behind: None } => return Ok(None),
+            LaunchEnd::Reported { left_behind: Some(left_behind) } => {
+                return self.remove_slots(number, slots, left_behind).map(|()| None);
+            }
             // No second pause: the trial has already had one, or a probe has started in spite of such failures.
             LaunchEnd::Unresolved(unresolved)
                 if pending.max_failures == 1 || self.slot_failures.is_own(&unresolved.last.failure) =>
@@ -468,11 +515,14 @@ impl<'r> Scheduler<'r> {
         joint_values::replace(&mut self.history, &rescored);
         // The outcome is read back from the database, so that the history equals that of a resumed run.
         let stored = run.store.trial(&self.run.study, trial.proposal.number).await?;
-        if let (Some(stored), Some(known)) = (stored, self.history.get_mut(trial.proposal.number as usize)) {
+        if let Some(stored) = stored.filter(|_| (trial.proposal.number as usize) < self.history.len()) {
             if let Some(spent) = &mut self.launch_costs {
                 spent.add(&stored.trial, run.store.startup(&self.run.study, trial.proposal.number).await?);
             }
-            *known = past_trial(objective, stored.trial, stored.score);
+            let server_of = stored.trial.proposal.server_of;
+            let past = past_trial(objective, stored.trial, stored.score);
+            let past = looks::with_server(past, server_of, &self.history);
+            self.history[trial.proposal.number as usize] = past;
         }
         self.clock.learn_now(&trial);
         if may_calibrate(&trial) {
@@ -500,7 +550,7 @@ impl<'r> Scheduler<'r> {
     fn count(&mut self, trial: &Trial) {
         match &trial.outcome {
             Outcome::Rejected(_) => {}
-            Outcome::Failed(_) if trial.proposal.origin == Origin::RuleTest => {}
+            Outcome::Failed(_) if matches!(trial.proposal.origin, Origin::RuleTest | Origin::LiveLook) => {}
             Outcome::Failed(failure) => self.failed_starts.add(failure),
             Outcome::Measured(_) => self.measured_any = true,
         }

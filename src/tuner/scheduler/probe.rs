@@ -245,6 +245,8 @@ impl Scheduler<'_> {
         let probe = at.map(|at| self.probes.remove(at));
         match end {
             LaunchEnd::RunEnded(ending) => Ok(Some(ending)),
+            // A probe offers no live looks.
+            LaunchEnd::Reported { .. } => Ok(None),
             LaunchEnd::Unresolved(unresolved) => {
                 let probe = probe.unwrap_or_else(|| without_alarm(&unresolved.last));
                 self.blame_environment(probe, unresolved.last, Some(pending)).await

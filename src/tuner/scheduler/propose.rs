@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::confirm::NextConfirmation;
-use super::{NextAction, PendingTrial, Scheduler};
+use super::{NextAction, PendingTrial, Scheduler, looks};
 use crate::config::Config;
 use crate::job::{SamplerQuestion, past_trial};
 use crate::objective::Objective;
@@ -38,7 +38,9 @@ pub(super) fn read(
             history.push(PastTrial::new(Origin::EarlierContext, proposal.config, KnownOutcome::Inconclusive));
             continue;
         }
-        history.push(outcomes.remove(&proposal.number).unwrap_or_else(|| PastTrial::pending(proposal.clone())));
+        let past = outcomes.remove(&proposal.number).unwrap_or_else(|| PastTrial::pending(proposal.clone()));
+        let past = looks::with_server(past, proposal.server_of, &history);
+        history.push(past);
         if state == "running" {
             open.push_back(PendingTrial::new(proposal));
         }
@@ -60,6 +62,7 @@ impl PendingTrial {
             needs_isolation: false,
             race: None,
             expected_load: None,
+            live_helper: None,
         }
     }
 }
@@ -130,6 +133,7 @@ impl Scheduler<'_> {
             self.calibrate_prior().await?;
         }
         let question = self.question().await;
+        self.report_refuted_knobs(&question);
         let verdict = self.judge_by(&question).await?;
         let gain = verdict.as_ref().and_then(|verdict| verdict.next_gain);
         let converged = verdict.as_ref().and_then(|verdict| self.converged(verdict));
@@ -227,7 +231,7 @@ impl Scheduler<'_> {
         let number = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
         let Suggestion { config, why } = suggestion;
         let why = Some(why).filter(|why| !why.is_empty());
-        let proposal = Proposal { number, origin, why, expected_gain, config };
+        let proposal = Proposal { number, origin, why, expected_gain, config, server_of: None };
         self.history.push(PastTrial::pending(proposal.clone()));
         proposal
     }

@@ -49,7 +49,7 @@ async fn run(bench: &SchedulerBench, outcome: impl Fn(&Proposal) -> Outcome) -> 
                 }
             }
             NextAction::End(ending) => return ending,
-            NextAction::Wait => panic!("it waits for nothing"),
+            NextAction::Look { .. } | NextAction::Release { .. } | NextAction::Wait => panic!("it waits for nothing"),
             NextAction::AskAgain => {}
         }
     }
@@ -211,7 +211,9 @@ async fn a_run_that_is_killed_takes_its_test_up_again_and_a_verdict_that_was_not
             match scheduler.next().await.unwrap() {
                 NextAction::Launch(LaunchOrder { pending, .. }) => break pending.proposal,
                 NextAction::AskAgain => {}
-                NextAction::Wait | NextAction::End(_) => panic!("a test comes first"),
+                NextAction::Look { .. } | NextAction::Release { .. } | NextAction::Wait | NextAction::End(_) => {
+                    panic!("a test comes first")
+                }
             }
         };
         assert_eq!(proposal.origin, Origin::RuleTest);

@@ -186,6 +186,7 @@ async fn run(bench: &SchedulerBench, random: &mut ChaCha8Rng, chances: EndOrder)
             }
             NextAction::End(ending) => end = Some(ending),
             NextAction::Wait | NextAction::AskAgain => {}
+            NextAction::Look { .. } | NextAction::Release { .. } => panic!("no server waits"),
         }
         if running.is_empty() && end.is_some() {
             return end;
@@ -323,6 +324,7 @@ async fn a_trial_that_waits_for_slots_does_not_begin_after_the_time_limit() {
                 assert_eq!(settle(&mut scheduler, launch, result).await, None);
             }
             NextAction::Wait | NextAction::AskAgain => {}
+            NextAction::Look { .. } | NextAction::Release { .. } => panic!("no server waits"),
             NextAction::End(ending) => panic!("{ending}"),
         }
     }
@@ -351,6 +353,7 @@ async fn a_trial_that_waits_for_slots_is_stored_under_its_number_and_a_missing_n
                 assert_eq!(settle(&mut scheduler, launch, result).await, None);
             }
             NextAction::Wait | NextAction::AskAgain => {}
+            NextAction::Look { .. } | NextAction::Release { .. } => panic!("no server waits"),
             NextAction::End(ending) => panic!("{ending}"),
         }
     }
@@ -379,6 +382,7 @@ async fn a_slot_with_permanent_leftovers_is_lost_and_the_others_finish_the_study
                 NextAction::Launch(order) => running.push(order),
                 NextAction::AskAgain => {}
                 NextAction::Wait => break None,
+                NextAction::Look { .. } | NextAction::Release { .. } => panic!("no server waits"),
                 NextAction::End(ending) => break Some(ending),
             }
         };
@@ -415,7 +419,9 @@ async fn a_slot_with_permanent_leftovers_is_lost_and_the_others_finish_the_study
                 assert_eq!(settle(&mut scheduler, LaunchOrder { pending, place }, result).await, None);
             }
             Ok(NextAction::AskAgain) => {}
-            Ok(NextAction::Wait | NextAction::End(_)) => panic!("four devices are asked for some time"),
+            Ok(NextAction::Look { .. } | NextAction::Release { .. } | NextAction::Wait | NextAction::End(_)) => {
+                panic!("four devices are asked for some time")
+            }
             Err(error) => break error,
         }
     };

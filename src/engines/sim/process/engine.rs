@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::client_link::{ClientLink, DirectStream};
 use super::clock::ServedClock;
 use super::fault::StepFault;
+use super::live::LiveFolder;
 use super::metrics::RequestFinish;
 use super::stats::StatsLine;
 use crate::load::request_realtime_priority;
@@ -98,6 +99,8 @@ pub(super) struct EngineLoop {
     pause_waiters: Vec<oneshot::Sender<()>>,
     /// Whether the thread asks for a real-time priority.
     realtime: bool,
+    /// The files of live knobs, if the launch has them.
+    live: Option<LiveFolder>,
 }
 
 impl EngineLoop {
@@ -124,6 +127,23 @@ impl EngineLoop {
             pending_stall: None,
             pause_waiters: Vec::new(),
             realtime,
+            live: None,
+        }
+    }
+
+    /// Sets the files of live knobs.
+    pub(super) fn with_live(self, live: Option<LiveFolder>) -> Self {
+        Self { live, ..self }
+    }
+
+    /// Reads new limits if no request is present.
+    fn poll_live_knobs(&mut self) {
+        let is_idle = self.pending.is_empty() && self.client_link.has_read_all() && self.fleet.is_idle();
+        let Some(live) = self.live.as_mut().filter(|_| is_idle) else { return };
+        match live.poll() {
+            Ok(Some(limits)) => self.fleet.set_live_limits(limits),
+            Ok(None) => {}
+            Err(error) => self.stats.warn(&format!("live knobs: {error}")),
         }
     }
 
@@ -196,7 +216,7 @@ impl EngineLoop {
     fn advance_to(&mut self, event: Duration, due: Instant) {
         self.now = event;
         let (desk, clock, fleet) = (&mut self.client_link, &mut self.clock, &mut self.fleet);
-        let slowness = clock.slowness(event);
+        let slowness = clock.slowness(event) * self.live.as_ref().map_or(1.0, |live| live.slowness);
         desk.set_slowness(slowness);
         fleet.finish_ended_steps(event, |flight, engine, events| desk.process_step_end(clock, flight, engine, events));
         desk.send(event, clock);
@@ -235,7 +255,10 @@ impl EngineLoop {
     /// Executes a command. A break ends the loop.
     fn execute(&mut self, command: EngineCommand) -> ControlFlow<()> {
         match command {
-            EngineCommand::Add(job) => self.pending.push_back(*job),
+            EngineCommand::Add(job) => {
+                self.poll_live_knobs();
+                self.pending.push_back(*job);
+            }
             EngineCommand::Abort(id) => {
                 self.pending.retain(|job| job.id != id);
                 if let Some(at) = self.client_link.abort(id) {

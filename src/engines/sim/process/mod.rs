@@ -14,6 +14,7 @@ mod engine;
 mod greedy;
 mod fault;
 mod http;
+mod live;
 mod log;
 mod memory;
 mod metrics;
@@ -258,7 +259,9 @@ fn engine(
     let step_time = started.step_time.clone();
     let frontend = if options.frontend { step_time.frontend() } else { Frontend::default() };
     let desk = client_link::ClientLink::new(metrics, schedule, frontend);
-    Ok(engine::EngineLoop::new(engines, step_time, clock, desk, stats, options.realtime, commands))
+    let live = options.live_folder.clone();
+    let live = live.map(|folder| live::LiveFolder::open(folder, &started.settings, options.live_bias)).transpose()?;
+    Ok(engine::EngineLoop::new(engines, step_time, clock, desk, stats, options.realtime, commands).with_live(live))
 }
 
 /// Returns the largest number of tokens that the engine's thread writes at once for one request. This is the stream

@@ -42,6 +42,10 @@ pub(crate) struct SimOptions {
     pub variation: SpeedVariation,
     /// Factors on the terms of the step time.
     pub physics: Factors,
+    /// The folder of the files through which live knobs are set.
+    pub live_folder: Option<PathBuf>,
+    /// The excess of all times while a live knob differs from its launched value, as a share.
+    pub live_bias: f64,
     /// The launch of a study that this process is. `None` after parsing; `serve` fills it in.
     pub study_launch: Option<StudyLaunch>,
     /// The file for a record of each step, with due and actual times of its tokens.
@@ -59,7 +63,7 @@ pub(crate) struct SimOptions {
 }
 
 /// The arguments that set the properties of a [`SimulatedLaunch`], without `--sim-`.
-const PROPERTIES: [&str; 11] = [
+const PROPERTIES: [&str; 13] = [
     "acceptance-rate",
     "device",
     "devices",
@@ -67,6 +71,8 @@ const PROPERTIES: [&str; 11] = [
     "drift-hours",
     "frontend",
     "launch-noise",
+    "live-bias",
+    "live-looks",
     "physics",
     "startup-s",
     "time-scale",
@@ -76,7 +82,8 @@ const PROPERTIES: [&str; 11] = [
 impl SimOptions {
     /// Parses the arguments after `sim serve`: the model, flags of the simulated release, and `--sim-vllm-version`,
     /// `--sim-device`, `--sim-devices`, `--sim-acceptance-rate`, `--sim-startup-s`, `--sim-time-scale`, `--sim-seed`,
-    /// `--sim-noise`, `--sim-launch-noise`, `--sim-drift`, `--sim-drift-hours`, `--sim-physics`, `--sim-schedule`,
+    /// `--sim-noise`, `--sim-launch-noise`, `--sim-drift`, `--sim-drift-hours`, `--sim-physics`, `--sim-live-looks`,
+    /// `--sim-live-bias`, `--sim-live-folder`, `--sim-schedule`,
     /// `--sim-priority`, `--sim-frontend`, `--sim-fault`, `--sim-fault-if`,
     /// `--sim-fault-once`, `--sim-greedy-noise`, `--sim-lossy`.
     ///
@@ -116,6 +123,8 @@ impl SimOptions {
             noise: 0.02,
             variation: SpeedVariation::NONE,
             physics: Factors::ONE,
+            live_folder: None,
+            live_bias: 0.0,
             study_launch: None,
             schedule: None,
             realtime: false,
@@ -160,6 +169,7 @@ impl SimOptions {
             version: options.version,
             variation: options.variation,
             physics: options.physics,
+            live_bias: options.live_bias,
         })
     }
 
@@ -186,6 +196,10 @@ impl SimOptions {
                 self.physics =
                     value.parse().map_err(|problem| Refusal::usage(format!("argument --sim-physics: {problem}")))?;
             }
+            // A property of studies: whether the tuner uses live looks.
+            "live-looks" => drop(choice(name, value, ["no", "yes"])?),
+            "live-bias" => self.live_bias = number(name, value, -0.9, 10.0)?,
+            "live-folder" => self.live_folder = Some(value.into()),
             "seed" => {
                 self.seed = value
                     .parse()
