@@ -24,9 +24,13 @@ const LARGE_RATIO: f64 = 16.0;
 const ASSUMED_NOISE: f64 = 0.03;
 const ASSUMED_NOISE_WEIGHT: f64 = 4.0;
 
-/// A knob whose live looks differ from launches by more than this factor, beyond the noise, is launched from then on. The
-/// models learn a smaller difference.
-const MAX_RATIO: f64 = 1.11;
+/// The models learn a difference between live looks and launches that is the same for all configurations. A knob is
+/// launched from then on if the differences of several configurations vary more than noise does, or if their mean is
+/// surely beyond this factor.
+const MAX_RATIO: f64 = 1.5;
+
+/// The normal quantile of the test that the differences vary by noise alone, for one side at 0.1 %.
+const VARIATION_QUANTILE: f64 = 3.09;
 
 /// The quantile of the normal distribution for one side at 5 %, and for both.
 const ONE_SIDED: f64 = 1.645;
@@ -41,7 +45,7 @@ pub struct KnobBias {
     /// The objective of the live looks divided by that of the launches: the geometric mean, and its 95 % interval.
     pub ratio: f64,
     pub interval: [f64; 2],
-    /// Whether the difference is too large for live looks.
+    /// Whether the difference is too large, or too different between configurations, for live looks.
     pub is_refuted: bool,
 }
 
@@ -91,7 +95,7 @@ impl LiveLooks {
                 pairs: pairs.len(),
                 ratio: libm::exp(mean),
                 interval: ends,
-                is_refuted: mean.abs() - ONE_SIDED * deviation > libm::log(MAX_RATIO),
+                is_refuted: mean.abs() - ONE_SIDED * deviation > libm::log(MAX_RATIO) || varies(&pairs, mean),
             })
         };
         self.knobs.iter().filter_map(bias).collect()
@@ -103,6 +107,22 @@ impl LiveLooks {
         let is_refuted = |knob: &LiveKnob| biases.iter().any(|bias| bias.flag == knob.flag && bias.is_refuted);
         Self { knobs: self.knobs.iter().filter(|knob| !is_refuted(knob)).copied().collect(), cost: self.cost }
     }
+}
+
+/// Returns whether differences with these variances vary around their mean by more than noise. The sum of the squares,
+/// each divided by its variance, has the chi-squared distribution.
+///
+/// Source of the normal approximation: E. Wilson and M. Hilferty, "The distribution of chi-square", 1931.
+fn varies(pairs: &[(f64, f64)], mean: f64) -> bool {
+    let freedom = to_f64(pairs.len().saturating_sub(1));
+    if freedom < 1.0 {
+        return false;
+    }
+    let squares: f64 =
+        pairs.iter().map(|(difference, variance)| (difference - mean) * (difference - mean) / variance).sum();
+    let scale = 2.0 / (9.0 * freedom);
+    let limit = freedom * libm::pow(1.0 - scale + VARIATION_QUANTILE * scale.sqrt(), 3.0);
+    squares > limit
 }
 
 /// The logarithms of the first objective, by configuration.
@@ -191,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_knob_with_a_large_difference_is_given_up() {
-        for (live, is_refuted) in [(130.0, true), (70.0, true), (108.0, false), (93.0, false)] {
+        for (live, is_refuted) in [(180.0, true), (55.0, true), (130.0, false), (93.0, false)] {
             let history = [
                 measured(config(64, 512), live, Some(config(256, 512))),
                 measured(config(64, 512), 100.0, None),
@@ -200,6 +220,21 @@ mod tests {
             let kept = looks().without_refuted(&Config::new(), &history).knobs;
             assert_eq!(kept.contains(&SEQS), !is_refuted, "{live}");
             assert!(kept.contains(&TOKENS), "it has no pair");
+        }
+    }
+
+    #[test]
+    fn a_knob_whose_difference_is_another_for_each_configuration_is_given_up() {
+        for (second, is_refuted) in [(122.0, false), (90.0, true)] {
+            let server = || Some(config(256, 512));
+            let history = [
+                measured(config(64, 512), 125.0, server()),
+                measured(config(64, 512), 100.0, None),
+                measured(config(32, 512), second, server()),
+                measured(config(32, 512), 100.0, None),
+            ];
+            let kept = looks().without_refuted(&Config::new(), &history).knobs;
+            assert_eq!(kept.contains(&SEQS), !is_refuted, "{second}");
         }
     }
 }

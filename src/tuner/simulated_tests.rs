@@ -289,7 +289,7 @@ async fn servers_take_live_looks_that_cost_no_launch() {
     assert!(launches[0].launch.is_prepared, "the defaults take looks");
     let confirmation = launches.iter().find(|trial| trial.proposal.origin == Origin::Confirmation).unwrap();
     assert!(!confirmation.launch.is_prepared, "a launch that decides is plain");
-    assert!(!notices.iter().any(|text| text.contains("live looks differ")), "{notices:?}");
+    assert!(!notices.iter().any(|text| text.contains("live looks disagree")), "{notices:?}");
     let (again, _) = run_with_notices(&job).await;
     let keys = |trials: &[crate::store::ScoredTrial]| -> Vec<String> {
         trials.iter().map(|scored| scored.trial.proposal.config.key()).collect()
@@ -299,7 +299,7 @@ async fn servers_take_live_looks_that_cost_no_launch() {
 
 #[tokio::test]
 async fn a_knob_whose_looks_differ_from_launches_is_launched_from_then_on() {
-    let mut job = with_live_looks("0.5");
+    let mut job = with_live_looks("1");
     job.budget.trials = Some(12);
     let (trials, notices) = run_with_notices(&job).await;
     let refuted: Vec<_> = notices.iter().filter(|text| text.contains("is launched from here on")).collect();

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::acquisition::Acquisition;
 use super::models::{Models, PointOutlook};
-use super::search::{PointSearch, ScoredPoint};
+use super::search::ScoredPoint;
 use super::table::HistoryTable;
 use crate::config::Config;
 use crate::sampler::{LiveLooks, SamplerAsk, Suggestion, sobol};
@@ -24,19 +24,20 @@ const LEVELS: usize = 9;
 /// Probability that a random configuration keeps the launched value of a knob.
 const KEPT_SHARE: f64 = 0.4;
 /// Number of looks that count for a launch. Each counts half as much as the one before, because their gains are alike. The
-/// first counts half: its gain needs a launch of its own.
+/// first counts a quarter: its gain needs a launch of its own.
 const COUNTED_LOOKS: usize = 3;
-/// Number of the best launches whose limits are also tried at larger values.
-const RAISED_LAUNCHES: usize = 8;
+/// Number of the best launches that are compared with their looks.
+const COMPARED_LAUNCHES: usize = 8;
 /// Least probability of keeping the constraints for a look to be launched as the first pair.
 const MIN_FEASIBLE_PROBABILITY: f64 = 0.5;
 /// Without a prior, the first looks on the first servers are spread over the upper part of the knobs' ranges: the number
 /// of these servers and of looks on each, and the lowest value as a share of the launched one.
-const SPREAD_SERVERS: usize = 2;
-const SPREAD_LOOKS: usize = 5;
+const SPREAD_SERVERS: usize = 1;
+const SPREAD_LOOKS: usize = 6;
 const LEAST_SPREAD: f64 = 0.4;
-/// The expected gain over the best launch, in modelled units, above which a look is launched as the first pair. Without one
-/// the best look is launched after these numbers of looks and launches.
+/// The expected gain over the best launch, in modelled units, above which a look is launched as the first pair. If no launch
+/// keeps the limits, a look that does is enough. Otherwise the best look is launched after these numbers of looks and
+/// launches.
 const PROMISING_GAIN: f64 = 0.05;
 const ENOUGH_LOOKS: usize = 6;
 const ENOUGH_LAUNCHES: usize = 3;
@@ -99,22 +100,6 @@ impl<'a> LiveAxes<'a> {
             })
         };
         (0..most).map(drawn).collect()
-    }
-
-    /// Returns the points of launches that allow more looks: each limit alone at its largest value, and all of them.
-    fn raised(&self, encoding: &Encoding<'_>, point: &[f64]) -> Vec<Vec<f64>> {
-        let limits: Vec<usize> =
-            self.axes.iter().filter(|(_, range)| *range == LiveRange::UpToLaunched).map(|(axis, _)| *axis).collect();
-        let each = limits.iter().map(std::slice::from_ref).chain([limits.as_slice()]);
-        let raise = |axes: &[usize]| {
-            let mut raised = point.to_vec();
-            for axis in axes {
-                raised[*axis] = 1.0;
-            }
-            encoding.snap(&mut raised);
-            raised
-        };
-        each.map(raise).collect()
     }
 }
 
@@ -242,37 +227,23 @@ impl LookQuestion<'_> {
         points.into_iter().filter_map(candidate).max_by(|a, b| a.score.total_cmp(&b.score))
     }
 
-    /// Returns the best of some launches and of launches with larger limits: by its own acquisition and those of the best
-    /// looks on its server. The scores include costs.
+    /// Returns the best of some launches: by its own acquisition and those of the best looks on its server. The scores
+    /// include costs.
     pub(super) fn best_launch(
         &self,
         live: &LiveAxes<'_>,
-        search: &PointSearch<'_, '_>,
         mut launches: Vec<ScoredPoint>,
         score: &dyn Fn(&[f64]) -> f64,
         rng: &mut ChaCha8Rng,
     ) -> Option<ScoredPoint> {
-        launches.truncate(RAISED_LAUNCHES);
-        let raised: Vec<_> = launches.iter().flat_map(|launch| live.raised(self.encoding, &launch.point)).collect();
-        let mut known: HashSet<String> = launches.iter().map(|launch| launch.config.key()).collect();
-        for point in raised {
-            if let Some(config) = search.usable_config(&point)
-                && known.insert(config.key())
-            {
-                launches.push(ScoredPoint {
-                    score: search.score_less_cost(score(&point), &point, &config),
-                    point,
-                    config,
-                });
-            }
-        }
+        launches.truncate(COMPARED_LAUNCHES);
         let with_looks = |launch: ScoredPoint| {
             let points = live.points(self.encoding, &launch.point, MAX_LOOKS_OF_LAUNCH, || rng.random());
             let cost = score(&launch.point) - launch.score;
             let mut looks: Vec<f64> = points.iter().map(|point| score(point) - cost).collect();
             looks.sort_by(|a, b| b.total_cmp(a));
             looks.truncate(COUNTED_LOOKS);
-            let counted = looks.iter().zip(1..).map(|(look, rank)| look - f64::from(rank) * std::f64::consts::LN_2);
+            let counted = looks.iter().zip(2..).map(|(look, rank)| look - f64::from(rank) * std::f64::consts::LN_2);
             let all: Vec<f64> = std::iter::once(launch.score).chain(counted).collect();
             ScoredPoint { score: log_sum_exp(&all), ..launch }
         };
@@ -289,18 +260,23 @@ impl LookQuestion<'_> {
         if looks.iter().any(|look| launched.contains(&look.config.key())) {
             return None;
         }
+        let outlook = |config: &Config| Some(self.models[0].at(&self.encoding.point(config)?));
         let value = |config: &Config| {
-            let outlook = self.models[0].at(&self.encoding.point(config)?);
-            let is_feasible = outlook.log_feasible >= libm::log(MIN_FEASIBLE_PROBABILITY);
-            Some(outlook.objectives.first()?.mean).filter(|_| is_feasible && (ask.allowed)(config))
+            let outlook = outlook(config).filter(|_| (ask.allowed)(config))?;
+            Some(outlook.objectives.first()?.mean + outlook.log_feasible)
         };
         let valued = looks.iter().filter_map(|look| Some((value(&look.config)?, &look.config)));
         let (expected, best) = valued.max_by(|a, b| a.0.total_cmp(&b.0))?;
         let launches = self.table.measured.iter().map(|(_, point)| self.models[0].at(point));
         let is_feasible = |outlook: &PointOutlook| outlook.log_feasible >= libm::log(MIN_FEASIBLE_PROBABILITY);
         let values = launches.filter(is_feasible).filter_map(|outlook| Some(outlook.objectives.first()?.mean));
+        let is_promising = match values.max_by(f64::total_cmp) {
+            Some(incumbent) => expected - incumbent >= PROMISING_GAIN,
+            // No launch keeps the limits.
+            None => outlook(best).is_some_and(|best| is_feasible(&best)),
+        };
         let is_due = looks.len() >= ENOUGH_LOOKS && self.table.launches >= ENOUGH_LAUNCHES;
-        if !is_due && values.into_iter().any(|value| expected - value < PROMISING_GAIN) {
+        if !is_due && !is_promising {
             return None;
         }
         let why = "the best live look, launched: the two measurements show the difference between looks and launches";

@@ -146,7 +146,7 @@ impl Sampler for Auto {
         };
         let launches = search.several(&mut rng, &around, &first, &all);
         let best = match LiveAxes::of(ask) {
-            Some(live) => questioned.best_launch(&live, &search, launches, &all, &mut rng),
+            Some(live) => questioned.best_launch(&live, launches, &all, &mut rng),
             None => launches.into_iter().next(),
         };
         let Some(ScoredPoint { point, config, .. }) = best else {
@@ -188,7 +188,7 @@ impl Sampler for Auto {
         };
         let around = search_starts(ask, &encoding, &table, &models[0]);
         let launches = search.several(&mut rng, &around, &first, &all);
-        let launch = question.best_launch(&live, &search, launches, &all, &mut rng);
+        let launch = question.best_launch(&live, launches, &all, &mut rng);
         if launch.is_some_and(|launch| launch.score > look.score) {
             return None;
         }

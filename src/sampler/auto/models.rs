@@ -249,7 +249,7 @@ pub(super) fn of_values() -> HyperPriors {
         smooth: 0.7,
         size_deviation: 1.0,
         trend: 1.0,
-        difference: 0.05,
+        difference: 0.1,
         level: 0.0,
         spread: None,
     }

@@ -96,10 +96,10 @@ impl Scheduler<'_> {
         let Some(live) = self.live_looks() else { return };
         for bias in question.biases(&live).into_iter().filter(|bias| bias.is_refuted) {
             let [low, high] = bias.interval;
-            let text = format!("{} is launched from here on: live looks differ from launches too much", bias.flag);
+            let text = format!("{} is launched from here on: its live looks disagree with launches", bias.flag);
             if self.noticed.insert(text.clone()) {
                 self.run.notice(format!(
-                    "{text}, {:.2} of their {} ({low:.2} to {high:.2}, configurations measured in both ways: {})",
+                    "{text}, {:.2} of their {} ({low:.2} to {high:.2}; configurations measured in both ways: {})",
                     bias.ratio,
                     self.run.job.objective.value_name(),
                     bias.pairs
@@ -142,11 +142,11 @@ impl Scheduler<'_> {
         Box::pin(self.record(ended)).await.map(drop)
     }
 
-    /// Forgets the server of a trial, which has ended. A live look that it has not finished has failed. Returns whether
-    /// the server had waited, so that its trial is recorded.
-    pub(super) async fn forget_server(&mut self, number: u32) -> Result<bool, TuneError> {
+    /// Forgets the server of a trial, which has ended. A live look that it has not finished has failed, unless the run was
+    /// interrupted: then nothing is stored. Returns whether the server had waited, so that its trial is recorded.
+    pub(super) async fn forget_server(&mut self, number: u32, is_interrupted: bool) -> Result<bool, TuneError> {
         let Some(server) = self.server.take_if(|server| server.number == number) else { return Ok(false) };
-        if let ServerState::Looks(look) = server.state {
+        if let (ServerState::Looks(look), false) = (server.state, is_interrupted) {
             let (proposal, launch) = *look;
             let message = "the server ended during the live look".to_owned();
             let trial = Trial {

@@ -425,7 +425,8 @@ impl<'r> Scheduler<'r> {
         self.running.remove(&number);
         let (slots, was_alone) = (place.slots.clone(), place.alone || self.at_a_time == Some(1));
         self.pool.give_back(place);
-        let is_recorded = self.forget_server(number).await?;
+        let is_interrupted = matches!(result, Ok(LaunchEnd::RunEnded(_)));
+        let is_recorded = self.forget_server(number, is_interrupted).await?;
         let end = match result {
             Ok(end) => end,
             Err(TuneError::LeftBehind(left_behind)) => {
