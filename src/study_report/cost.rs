@@ -16,7 +16,7 @@ const THROUGHPUTS: [&str; 4] = ["output_throughput", "total_token_throughput", "
 pub(crate) struct StudyCost {
     /// Launches with an outcome. Attempts that were repeated because the environment failed are not counted.
     pub launches: usize,
-    /// Live looks with an outcome.
+    /// Live looks that were measured.
     pub live_looks: usize,
     /// The seconds that the live looks have saved: as many median starts as there were looks.
     pub saved_by_looks_s: f64,
