@@ -16,6 +16,8 @@
 //! Sources: White, An effective truncation heuristic for bias reduction in simulation output, Simulation 69, 1997.
 //! White, Cobb and Spratt, A comparison of five steady-state truncation heuristics for simulation, WSC 2000.
 //!
+//! A standard deviation of the means below 1 % counts as 1 %, so that gaps of a millisecond decide nothing.
+//!
 //! If a `d` beyond the middle makes the expression less than half as large, there is no steady state yet. (The rule as
 //! published requires only a smaller value, and rejects one of twelve steady runs of random arrivals by chance.) The
 //! last five means are no candidates: five means may be alike by chance.
@@ -38,6 +40,11 @@ const BATCH_INTERVALS: usize = 5;
 
 /// Means at the end that are no candidates for the beginning.
 const EXCLUDED_MEANS: usize = 5;
+
+/// Standard deviation of the means, as a share of their mean, below which a series counts as constant. Users in
+/// lockstep send their next requests within a millisecond, and without this limit such gaps decide where the warm-up
+/// ends.
+const IRRELEVANT_DEVIATION: f64 = 0.01;
 
 /// Required advantage, as a factor, of a cut beyond the middle over the best one before it. A smaller one may be
 /// chance.
@@ -152,9 +159,7 @@ pub(crate) fn mser5(series: &[f64]) -> Option<usize> {
         let n = to_f64(left.len());
         let mean = left.iter().sum::<f64>() / n;
         let squares: f64 = left.iter().map(|value| (value - mean).powi(2)).sum();
-        // A series that is constant except for rounding counts as constant. Otherwise rounding would decide the end of
-        // the warm-up.
-        if squares <= n * (mean * 1e-9).powi(2) { 0.0 } else { squares / (n * n) }
+        squares.max(n * (mean * IRRELEVANT_DEVIATION).powi(2)) / (n * n)
     };
     let least = |cuts: std::ops::Range<usize>| cuts.map(|cut| (cut, error(cut))).min_by(|a, b| a.1.total_cmp(&b.1));
     let middle = means.len() / 2;
@@ -203,6 +208,13 @@ mod tests {
             assert!((ramp - 15.0..=ramp + 30.0).contains(&cut), "{cut} of a ramp of {ramp}");
         }
         assert_eq!(mser5(&[7.3; 100]), Some(0));
+    }
+
+    #[test]
+    fn deviations_far_below_the_mean_decide_nothing() {
+        // Users in lockstep: gaps of a millisecond between requests, which end in the second half by chance.
+        let series: Vec<f64> = (0..200).map(|i| if i < 150 && i % 17 == 0 { 7.99 } else { 8.0 }).collect();
+        assert_eq!(mser5(&series), Some(0));
     }
 
     #[test]
