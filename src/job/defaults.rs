@@ -25,7 +25,8 @@ pub(super) fn resolve(space: &Space, arguments: &Config, facts: &Facts<'_>) -> C
     let resolved = engine.resolve(&always, facts);
     let free = space.parameters.iter().filter(|parameter| always.get(&parameter.name).is_none());
     let known = free.filter_map(|parameter| {
-        let value = resolved.value(&parameter.name).or_else(|| engine.constant_default(&parameter.name))?;
+        let value =
+            resolved.value(&parameter.name).or_else(|| engine.default_value(&parameter.name, &always, facts))?;
         Some((parameter.name.clone(), typed(&parameter.domain, value)?))
     });
     known.collect()
@@ -65,6 +66,7 @@ mod tests {
             parameter("block-size", Domain::Categorical(vec![Value::Float(16.0), Value::Int(32)])),
             parameter("kv-cache-dtype", Domain::Categorical(vec!["fp8".into(), "auto".into()])),
             parameter("tensor-parallel-size", int()),
+            parameter("async-scheduling", Domain::Bool),
             parameter("moe-backend", Domain::Categorical(vec!["triton".into()])),
         ];
         let space = Space { parameters, fixed: Config::new().with("max-num-batched-tokens", 512_i64) };
@@ -77,7 +79,10 @@ mod tests {
             .with("gpu-memory-utilization", 0.92)
             .with("enable-prefix-caching", true)
             .with("block-size", 16.0)
-            .with("kv-cache-dtype", "auto");
+            .with("kv-cache-dtype", "auto")
+            .with("async-scheduling", true);
         assert_eq!(resolve(&space, &arguments, &facts), expected);
+        let on_cpu = Facts { device: Device::Cpu, ..facts };
+        assert_eq!(resolve(&space, &arguments, &on_cpu).get_bool("async-scheduling"), Some(false));
     }
 }

@@ -19,8 +19,8 @@ pub trait EngineRules: Sync + fmt::Debug {
     /// Returns the values that the engine works with: those of `config`, and defaults for the other flags.
     fn resolve(&self, config: &Config, facts: &Facts<'_>) -> ResolvedConfig;
 
-    /// Returns the default of a flag if it does not depend on the release, the model and the device.
-    fn constant_default(&self, flag: &str) -> Option<Value>;
+    /// Returns the value of a flag that `config` leaves to the engine, if it is not among the resolved ones and is known.
+    fn default_value(&self, flag: &str, config: &Config, facts: &Facts<'_>) -> Option<Value>;
 
     /// Returns the number of devices that a launch computes on.
     fn devices_needed(&self, config: &Config) -> u64;

@@ -35,8 +35,9 @@ mod tests;
 
 use super::compile_key::compile_key;
 use super::defaults::{constant_default, resolve_config};
+use super::twin::schedules_ahead;
 use crate::config::{Config, ResolvedConfig, Value};
-use crate::facts::EngineVersion;
+use crate::facts::{Device, EngineVersion};
 use crate::memory::{MemoryLaunch, MemoryPrediction};
 use crate::rule::{Candidate, EngineRules, Facts, ReleaseRange, Rule, RuleSubject, Severity, Violation};
 use crate::space::Space;
@@ -64,7 +65,10 @@ impl EngineRules for VllmRules {
         resolve_config(config, facts)
     }
 
-    fn constant_default(&self, flag: &str) -> Option<Value> {
+    fn default_value(&self, flag: &str, config: &Config, facts: &Facts<'_>) -> Option<Value> {
+        if flag == "async-scheduling" {
+            return Some(schedules_ahead(config, facts.version, facts.device == Device::Cpu).into());
+        }
         constant_default(flag)
     }
 

@@ -4,6 +4,7 @@ mod allocate;
 mod scheduling;
 
 use self::allocate::allocate;
+pub(super) use self::scheduling::schedules_ahead;
 use self::scheduling::scheduling;
 use crate::config::{Config, ResolvedConfig};
 use crate::engine::TwinModel;

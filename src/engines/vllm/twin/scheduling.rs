@@ -21,9 +21,6 @@ pub(super) fn scheduling(
     let modern = version >= EngineVersion::V0_20;
     let pipeline_stages = number("pipeline-parallel-size").unwrap_or(1).max(1);
     let method = Method::read(config);
-    // By default, steps are not scheduled ahead in two cases. A drafter on the host needs the tokens of the step
-    // before, and several pipeline stages need a newer worker.
-    let ahead = pipeline_stages == 1 && method.as_ref().is_none_or(|method| method.on_device);
     let scheduling = Scheduling {
         order: if config.get_str("scheduling-policy") == Some("priority") {
             QueueOrder::Priority
@@ -36,7 +33,7 @@ pub(super) fn scheduling(
         max_num_scheduled_tokens: number("max-num-scheduled-tokens"),
         reserve_full_isl: config.get_bool("scheduler-reserve-full-isl").unwrap_or(modern),
         watermark: config.get_f64("watermark").unwrap_or(0.0),
-        async_scheduling: !cpu && config.get_bool("async-scheduling").unwrap_or(modern && ahead),
+        async_scheduling: schedules_ahead(config, version, cpu),
         pipeline_stages,
         stream_interval: number("stream-interval").unwrap_or(1).max(1),
         speculation: method.zip(acceptance).map(|(method, acceptance)| Speculation {
@@ -49,6 +46,17 @@ pub(super) fn scheduling(
     };
     // The twin does not simulate pipelines and speculation of the V0 engine.
     if resolved.v0 { Scheduling { pipeline_stages: 1, speculation: None, ..scheduling } } else { scheduling }
+}
+
+/// Returns whether steps are scheduled ahead (`async_scheduling` in `vllm/config/vllm.py`; never on a CPU, by
+/// `vllm/platforms/cpu.py`).
+pub(in crate::engines::vllm) fn schedules_ahead(config: &Config, version: EngineVersion, cpu: bool) -> bool {
+    // By default, steps are not scheduled ahead in two cases. A drafter on the host needs the tokens of the step
+    // before, and several pipeline stages need a newer worker.
+    let has_stages = config.get_i64("pipeline-parallel-size").is_some_and(|stages| stages > 1);
+    let by_default =
+        || version >= EngineVersion::V0_20 && !has_stages && Method::read(config).is_none_or(|method| method.on_device);
+    !cpu && config.get_bool("async-scheduling").unwrap_or_else(by_default)
 }
 
 /// The drafting method and its number of draft tokens per step.
