@@ -6,6 +6,7 @@ mod adapters;
 mod capability;
 mod environment;
 mod evidence;
+mod fast_start;
 mod live;
 mod own_flags;
 mod own_models;
@@ -44,6 +45,7 @@ pub use capability::{
 pub use environment::{environment, is_variable};
 pub(crate) use evidence::EXTERNAL_SIGNALS;
 pub use evidence::{EngineEvidence, ProcessExit};
+pub use fast_start::FastStart;
 pub use live::{LIVE_SETTINGS, LIVE_STATE, LiveHelper};
 pub use normalized_message::normalized_message;
 pub use own_flags::{LAUNCH_FLAGS, is_connection_flag};
@@ -311,6 +313,12 @@ pub trait Engine: Send + Sync + fmt::Debug {
         _arguments: &[String],
         _version: EngineVersion,
     ) -> Option<&'static LiveHelper> {
+        None
+    }
+
+    /// Returns the fast start of a launch with this command line. `None` if the engine is not in Python, or if a wrapper
+    /// starts it.
+    fn fast_start(&self, _command: &[String]) -> Option<FastStart> {
         None
     }
 

@@ -345,6 +345,7 @@ mod tests {
                 parts: Some(CommandParts { program: 2, flags: 3, arguments: 0, address: 4 }),
                 env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
                 is_prepared: false,
+                is_fast: false,
             },
             started_at: "2030-01-02T03:04:05.678Z".to_owned(),
             startup_s: Some(31.5),

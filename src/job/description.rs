@@ -70,6 +70,7 @@ impl Job {
             priors: Vec::new(),
             calibrate_prior: false,
             live_looks: false,
+            fast_starts: false,
             engine,
             model: ModelJob {
                 written: String::new(),

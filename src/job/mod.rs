@@ -75,6 +75,8 @@ pub struct Job {
     pub calibrate_prior: bool,
     /// Whether the servers of the search take live looks, if the engine offers them.
     pub live_looks: bool,
+    /// Whether launches of the search are forks of a process that has imported the engine.
+    pub fast_starts: bool,
     pub engine: EngineJob,
     pub model: ModelJob,
     pub space: SpaceJob,
@@ -116,7 +118,7 @@ impl Job {
     /// # Errors
     /// If a key is missing or has an invalid value.
     pub fn resolve(root: &Section<'_>, file: &Path) -> Result<Self, DocumentError> {
-        let StudyHead { name, seed, sampler, priors, calibrate_prior, live_looks } =
+        let StudyHead { name, seed, sampler, priors, calibrate_prior, live_looks, fast_starts } =
             root.section("study", StudyHead::read)?;
         let paths = paths::StudyPaths::of(file);
         let engine = root.section("engine", |section| EngineJob::read(section, &paths))?;
@@ -152,6 +154,7 @@ impl Job {
             priors,
             calibrate_prior,
             live_looks,
+            fast_starts,
             engine,
             model,
             space,
@@ -340,6 +343,7 @@ struct StudyHead {
     priors: Vec<String>,
     calibrate_prior: bool,
     live_looks: bool,
+    fast_starts: bool,
 }
 
 impl StudyHead {
@@ -362,7 +366,9 @@ impl StudyHead {
         }
         let calibrate_prior = section.optional_or("calibrate_prior", true)?;
         let live_looks = section.optional_or("live_looks", true)?;
-        Ok(Self { name, seed: section.optional_or("seed", 0)?, sampler, priors, calibrate_prior, live_looks })
+        let fast_starts = section.optional_or("fast_starts", true)?;
+        let seed = section.optional_or("seed", 0)?;
+        Ok(Self { name, seed, sampler, priors, calibrate_prior, live_looks, fast_starts })
     }
 }
 

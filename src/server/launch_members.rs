@@ -4,6 +4,7 @@
 //!
 //! - It is in the session of the launch's first process.
 //! - The marker in its environment is the launch's.
+//! - Its standard output or error is the launch's log. A waiting process of [`super::starter`] forks such processes.
 //! - It was started by a process of the launch, directly or through others.
 //! - It was orphaned to the tuner, and [`super::orphan`] assigns it to the launch.
 //!
@@ -32,8 +33,11 @@ pub(super) struct LaunchMembers {
 struct EarlierReadings {
     /// Members.
     members: BTreeMap<i32, u64>,
-    /// Processes whose environment was read and lacks the marker.
-    unmarked: BTreeMap<i32, u64>,
+    /// Processes that lack the marker and do not write to the log.
+    foreign: BTreeMap<i32, u64>,
+    /// Those among them that lacked both in the reading before as well. A process that was forked a moment ago gets both
+    /// within milliseconds.
+    surely_foreign: BTreeMap<i32, u64>,
 }
 
 fn is_in(known: &BTreeMap<i32, u64>, entry: &ProcessEntry) -> bool {
@@ -67,16 +71,22 @@ impl LaunchMembers {
         let entries = process::all();
         let orphans = orphan::orphans_of_launch(&entries, self);
         let mut seen = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
-        let EarlierReadings { members: earlier, unmarked: earlier_unmarked } = &mut *seen;
-        let mut unmarked = BTreeMap::new();
+        let EarlierReadings { members: earlier, foreign: earlier_foreign, surely_foreign } = &mut *seen;
+        let (mut foreign, mut now_surely_foreign) = (BTreeMap::new(), BTreeMap::new());
         let value = self.marker.value();
         let mut is_marked = |entry: &ProcessEntry| {
-            let marked = (thorough || !is_in(earlier_unmarked, entry))
-                && entry.marker().is_some_and(|marker| marker == value.as_bytes());
-            if !marked {
-                unmarked.insert(entry.pid, entry.started);
+            let has_evidence = || {
+                entry.marker().is_some_and(|marker| marker == value.as_bytes())
+                    || self.log.is_some_and(|log| entry.writes_to(log))
+            };
+            let is_marked = (thorough || !is_in(surely_foreign, entry)) && has_evidence();
+            if !is_marked {
+                if is_in(earlier_foreign, entry) {
+                    now_surely_foreign.insert(entry.pid, entry.started);
+                }
+                foreign.insert(entry.pid, entry.started);
             }
-            marked
+            is_marked
         };
         // The kernel may reuse the session's number once all of its processes have ended.
         let reused = entries.iter().any(|entry| entry.pid == self.leader.pid && entry.started != self.leader.started);
@@ -95,7 +105,8 @@ impl LaunchMembers {
             .collect();
         let members = process::living_descendants(&entries, |entry| is_in(&roots, entry));
         *earlier = members.iter().map(|entry| (entry.pid, entry.started)).collect();
-        *earlier_unmarked = unmarked;
+        *earlier_foreign = foreign;
+        *surely_foreign = now_surely_foreign;
         members
     }
 }

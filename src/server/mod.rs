@@ -6,6 +6,7 @@
 //! to a launch, and `reap` which ones a killed tuner left behind. No other process is ever signalled.
 
 mod launch_members;
+mod leader;
 mod live;
 mod memory_gate;
 mod launch_monitor;
@@ -23,6 +24,7 @@ mod ready;
 mod reap;
 mod short_command;
 mod sock_diag;
+mod starter;
 mod stop;
 mod log_tail;
 mod tunnel;
@@ -42,6 +44,7 @@ use crate::facts::{OomKills, Processors};
 use crate::trial::Failure;
 use launch_members::LaunchMembers;
 use launch_monitor::LaunchMonitor;
+use leader::{ForkedProcess, Leader};
 pub use live::{LIVE_EXTENSION, LiveControl, LiveError, remove_left_folders};
 use log::LogFile;
 pub use log::read_log;
@@ -57,6 +60,7 @@ pub use ready::{FirstRequest, OnLine, ReadyCheck, ReadyServer, StartError};
 pub use reap::{Leftover, LeftoverProof, ProcessOrigin, end_processes, leftovers, log_directory};
 pub use resource_holder::ResourceHolder;
 pub use short_command::{output_of, run_to_success};
+pub use starter::{FastOrder, Starter, StarterError};
 pub use stop::LeftBehind;
 use tunnel::TlsTunnel;
 pub use tunnel::own_server_tls;
@@ -99,6 +103,8 @@ pub struct SpawnParameters {
     pub api_key: Option<ServerKey>,
     /// Whether the server speaks TLS.
     pub tls: bool,
+    /// The waiting process that forks instead of a start of the program. Its environment is that of this launch.
+    pub fast: Option<FastOrder>,
     /// The engine that the program runs: its readiness checks and its diagnosis of failures.
     pub engine: Arc<dyn Engine>,
 }
@@ -118,6 +124,7 @@ impl SpawnParameters {
             forwarded: false,
             api_key: None,
             tls: false,
+            fast: None,
             engine: crate::engine::testing::engine(),
         }
     }
@@ -129,6 +136,8 @@ pub enum SpawnError {
     Log { path: PathBuf, source: std::io::Error },
     #[error("cannot start {program:?}: {source}")]
     Program { program: String, source: std::io::Error },
+    #[error("cannot start {program:?} by a fork: {source}")]
+    Fork { program: String, source: Box<StarterError> },
     #[error("the launch command is empty")]
     NoProgram,
 }
@@ -136,7 +145,7 @@ pub enum SpawnError {
 /// A started engine. Dropping it ends its processes at once; [`Server::stop`] ends them gently.
 #[derive(Debug)]
 pub struct Server {
-    child: Child,
+    leader: Leader,
     marker: Marker,
     port: u16,
     log: Arc<LogFile>,
@@ -169,23 +178,26 @@ impl Server {
     pub fn spawn(spawn: &SpawnParameters) -> Result<Self, SpawnError> {
         let log_failed = |source| SpawnError::Log { path: spawn.log.clone(), source };
         let log = LogFile::create(&spawn.log).map_err(log_failed)?;
-        let out = log.writer().map_err(log_failed)?;
-        let err = log.writer().map_err(log_failed)?;
-        let [program, arguments @ ..] = spawn.command.as_slice() else { return Err(SpawnError::NoProgram) };
-        let oom_kills = OomKills::read();
-        let mut command = Command::new(program);
-        command.args(arguments).envs(&spawn.env);
-        command.stdin(Stdio::null()).stdout(out).stderr(err);
+        let program = spawn.command.first().ok_or(SpawnError::NoProgram)?;
         let failed = |source| SpawnError::Program { program: program.clone(), source };
-        if let Some(processors) = &spawn.processors {
-            keep_to(&mut command, processors).map_err(|error| failed(error.into()))?;
-        }
+        let oom_kills = OomKills::read();
         let stale = port::listening_inodes(spawn.port);
         let tunnel = spawn.tls.then(|| TlsTunnel::start(spawn.port)).transpose().map_err(failed)?;
-        let (child, family) = start(&mut command, spawn.marker.clone(), log.id()).map_err(failed)?;
+        let started = spawn.fast.as_ref().map_or_else(Instant::now, |fast| fast.began);
+        let (leader, family) = if let Some(fast) = &spawn.fast {
+            let forked = fast.fork(&spawn.log);
+            let forked =
+                forked.map_err(|source| SpawnError::Fork { program: program.clone(), source: source.into() })?;
+            register_fork(forked, spawn, &log)
+        } else {
+            let outputs = log.writer().and_then(|out| Ok((out, log.writer()?))).map_err(log_failed)?;
+            let mut command = plain_command(spawn, outputs).map_err(failed)?;
+            let (child, family) = start(&mut command, spawn.marker.clone(), log.id()).map_err(failed)?;
+            (Leader::Child(child), family)
+        };
         let log = Arc::new(log);
         Ok(Self {
-            child,
+            leader,
             marker: spawn.marker.clone(),
             port: spawn.port,
             _monitor: LaunchMonitor::start(Arc::clone(&log), Arc::clone(&family)),
@@ -196,7 +208,7 @@ impl Server {
             api_key: spawn.api_key.clone(),
             tunnel,
             stale_sockets: stale,
-            started: Instant::now(),
+            started,
             exit_status: None,
             stopped: false,
             oom_kills,
@@ -224,13 +236,18 @@ impl Server {
         self.exit_status.is_some()
     }
 
+    /// Returns whether a waiting process forked the leader.
+    #[must_use]
+    pub fn is_fast(&self) -> bool {
+        matches!(self.leader, Leader::Forked(_))
+    }
+
     /// Waits for the leader to end, without a limit. Safe to cancel.
     pub async fn wait_for_exit(&mut self) -> ExitStatus {
         if let Some(status) = self.exit_status {
             return status;
         }
-        // `wait` fails only if another party has already collected the child; the child has ended then, too.
-        let status = self.child.wait().await.unwrap_or_default();
+        let status = self.leader.wait().await;
         self.exit_status = Some(status);
         status
     }
@@ -261,6 +278,24 @@ impl Server {
     pub fn tail(&self) -> LogTail {
         LogTail::new(self.log.path())
     }
+}
+
+/// Returns the command of a plain start, with its two outputs.
+fn plain_command(spawn: &SpawnParameters, (out, err): (std::fs::File, std::fs::File)) -> std::io::Result<Command> {
+    let mut command = Command::new(&spawn.command[0]);
+    command.args(&spawn.command[1..]).envs(&spawn.env);
+    command.stdin(Stdio::null()).stdout(out).stderr(err);
+    if let Some(processors) = &spawn.processors {
+        keep_to(&mut command, processors)?;
+    }
+    Ok(command)
+}
+
+/// Registers a forked process as the leader of a launch.
+fn register_fork(process: ForkedProcess, spawn: &SpawnParameters, log: &LogFile) -> (Leader, Arc<LaunchMembers>) {
+    let family = LaunchMembers::new(process.entry(), spawn.marker.clone(), log.id());
+    orphan::children().register(&family);
+    (Leader::Forked(process), family)
 }
 
 /// Restricts the program and its descendants to these processors.

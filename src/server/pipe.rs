@@ -105,8 +105,8 @@ impl HelperPipe {
         PipeError::Ended { status, errors: self.errors() }
     }
 
-    /// Returns the end of its standard error.
-    fn errors(&self) -> String {
+    /// Returns the end of its standard error, or `nothing`.
+    pub(super) fn errors(&self) -> String {
         // A panic while the lock was held leaves the bytes usable.
         let kept = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes: Vec<u8> = kept.iter().copied().collect();

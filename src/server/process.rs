@@ -51,6 +51,14 @@ impl ProcessEntry {
         })
     }
 
+    /// Returns whether its standard output or error is this file (device and inode).
+    pub(super) fn writes_to(&self, file: (u64, u64)) -> bool {
+        [1, 2].into_iter().any(|output| {
+            let found = std::fs::metadata(format!("/proc/{}/fd/{output}", self.pid));
+            found.is_ok_and(|found| (found.dev(), found.ino()) == file)
+        })
+    }
+
     /// Signals the process, unless another one has its number by now.
     pub(super) fn signal(&self, signal: Signal) {
         if Self::read(self.pid).is_some_and(|now| now.started == self.started) {

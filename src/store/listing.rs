@@ -39,7 +39,7 @@ const LISTED: &str = "
     SELECT trials.number, state, proposed_by, config, reason_code, reason, value, violation, started_at, startup_s,
            elapsed_s, engine_version, trials.accepted_changes <> studies.accepted_changes,
            CASE WHEN instr(metrics, '\"disturbed\"') THEN json_array_length(metrics, '$.disturbed') > 0 ELSE 0 END,
-           server_of, prepared
+           server_of, prepared, fast
     FROM trials
     JOIN studies ON studies.id = trials.study_id
     LEFT JOIN measurements
@@ -163,7 +163,7 @@ fn listed(row: &Row<'_>) -> rusqlite::Result<ListedTrial> {
         engine_version: row.get(11)?,
         is_earlier: row.get(12)?,
         is_disturbed: row.get::<_, Option<bool>>(13)?.unwrap_or_default(),
-        measured_by: MeasuredBy::new(row.get(14)?, row.get(15)?),
+        measured_by: MeasuredBy::new(row.get(14)?, row.get(15)?, row.get(16)?),
     })
 }
 

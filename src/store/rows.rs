@@ -54,6 +54,7 @@ pub(super) struct TrialRow {
     probe: Option<u32>,
     server_of: Option<u32>,
     prepared: bool,
+    fast: bool,
 }
 
 impl TrialRow {
@@ -83,14 +84,17 @@ impl TrialRow {
                 server_of: self.server_of,
             },
             // Earlier versions stored values that look like secrets.
-            launch: LaunchCommand::redacted(
-                &CommandLine {
-                    words: serde_json::from_str(&self.command)?,
-                    parts: self.command_parts.as_deref().map(serde_json::from_str).transpose()?,
-                    is_prepared: self.prepared,
-                },
-                serde_json::from_str(&self.env)?,
-            ),
+            launch: LaunchCommand {
+                is_fast: self.fast,
+                ..LaunchCommand::redacted(
+                    &CommandLine {
+                        words: serde_json::from_str(&self.command)?,
+                        parts: self.command_parts.as_deref().map(serde_json::from_str).transpose()?,
+                        is_prepared: self.prepared,
+                    },
+                    serde_json::from_str(&self.env)?,
+                )
+            },
             started_at: self.started_at,
             startup_s: self.startup_s,
             elapsed_s: self.elapsed_s.unwrap_or_default(),

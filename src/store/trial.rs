@@ -52,13 +52,13 @@ impl Store {
     /// Stores a trial before its launch. An interrupted trial of the same number is replaced.
     pub async fn begin_trial(&self, study: i64, begin: &TrialBegin<'_>) -> Result<(), StoreError> {
         let query = sqlx::query(
-            "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, command_parts, server_of, prepared, state, \
-             started_at, log, context, accepted_changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, \
+            "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, command_parts, server_of, prepared, fast, state, \
+             started_at, log, context, accepted_changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, \
              (SELECT context FROM studies WHERE id = ?), (SELECT accepted_changes FROM studies WHERE id = ?)) \
              ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
              expected_gain = excluded.expected_gain, config = excluded.config, command = excluded.command, \
              env = excluded.env, command_parts = excluded.command_parts, server_of = excluded.server_of, \
-             prepared = excluded.prepared, started_at = excluded.started_at, log = excluded.log WHERE state = 'running'",
+             prepared = excluded.prepared, fast = excluded.fast, started_at = excluded.started_at, log = excluded.log WHERE state = 'running'",
         );
         bind_launch(query, study, begin.proposal, begin.launch)
             .bind(begin.started_at)
@@ -132,7 +132,7 @@ async fn write_value(connection: &mut SqliteConnection, study: i64, number: u32,
 
 type Insert<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
 
-/// Binds the columns from `study_id` to `prepared`, the first columns of both statements.
+/// Binds the columns from `study_id` to `fast`, the first columns of both statements.
 fn bind_launch<'q>(query: Insert<'q>, study: i64, proposal: &'q Proposal, launch: &LaunchCommand) -> Insert<'q> {
     query
         .bind(study)
@@ -146,6 +146,7 @@ fn bind_launch<'q>(query: Insert<'q>, study: i64, proposal: &'q Proposal, launch
         .bind(launch.parts.as_ref().map(json))
         .bind(proposal.server_of)
         .bind(launch.is_prepared)
+        .bind(launch.is_fast)
 }
 
 /// Stores the outcome unless the trial has one. Returns whether it was stored.
@@ -166,15 +167,15 @@ async fn write_outcome(
         Score::Feasible { .. } => Some(0.0),
     };
     let query = sqlx::query(
-        "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, command_parts, server_of, prepared, state, \
+        "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, command_parts, server_of, prepared, fast, state, \
          reason_code, reason, started_at, startup_s, elapsed_s, engine_version, log, value, violation, probe, \
          context, accepted_changes) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
          (SELECT context FROM studies WHERE id = ?), (SELECT accepted_changes FROM studies WHERE id = ?)) \
          ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
          expected_gain = excluded.expected_gain, \
          config = excluded.config, command = excluded.command, env = excluded.env, command_parts = excluded.command_parts, \
-         server_of = excluded.server_of, prepared = excluded.prepared, state = excluded.state, \
+         server_of = excluded.server_of, prepared = excluded.prepared, fast = excluded.fast, state = excluded.state, \
          reason_code = excluded.reason_code, reason = excluded.reason, started_at = excluded.started_at, \
          startup_s = excluded.startup_s, elapsed_s = excluded.elapsed_s, \
          engine_version = excluded.engine_version, log = excluded.log, \

@@ -20,6 +20,10 @@ pub(crate) struct StudyCost {
     pub live_looks: usize,
     /// The seconds that the live looks have saved: as many median starts as there were looks.
     pub saved_by_looks_s: f64,
+    /// Launches that a waiting process forked.
+    pub fast_starts: usize,
+    /// The seconds that fast starts have saved against the median plain start.
+    pub saved_by_fast_starts_s: f64,
     /// Seconds during which at least one of these launches or looks ran. The time between launches and between runs is not
     /// counted: the database does not record whether the tuner ran.
     pub wall_s: f64,
@@ -51,7 +55,18 @@ impl StudyCost {
         let start_s = median(launched.clone().filter_map(|scored| scored.trial.startup_s)).unwrap_or_default();
         let launches = launched.clone().filter(|scored| scored.trial.proposal.server_of.is_none()).count();
         let saved_by_looks_s = to_f64(live_looks) * start_s;
-        Ok(Self { launches, live_looks, saved_by_looks_s, wall_s: wall_s(launched), is_simulated, gpus })
+        let (fast_starts, saved_by_fast_starts_s) = fast_starts(launched.clone());
+        let wall_s = wall_s(launched);
+        Ok(Self {
+            launches,
+            live_looks,
+            saved_by_looks_s,
+            fast_starts,
+            saved_by_fast_starts_s,
+            wall_s,
+            is_simulated,
+            gpus,
+        })
     }
 
     /// Returns the GPU hours; `None` without known GPUs.
@@ -74,6 +89,18 @@ impl StudyCost {
         let factor = gain.factor().filter(|factor| *factor > 1.0 && gain.is_significant() == Some(true))?;
         (is_throughput && !is_regret && !self.is_simulated).then(|| self.wall_s / 3600.0 / (factor - 1.0))
     }
+}
+
+/// Returns the number of fast starts, and the seconds that they have saved. Without a plain start, the longest fast one
+/// counts as plain, because it imports the engine.
+fn fast_starts<'t>(launched: impl Iterator<Item = &'t ScoredTrial> + Clone) -> (usize, f64) {
+    let launches = launched.filter(|scored| scored.trial.proposal.server_of.is_none());
+    let starts = |fast: bool| {
+        let of = launches.clone().filter(move |scored| scored.trial.launch.is_fast == fast);
+        of.filter_map(|scored| scored.trial.startup_s)
+    };
+    let Some(plain_s) = median(starts(false)).or_else(|| starts(true).max_by(f64::total_cmp)) else { return (0, 0.0) };
+    (starts(true).count(), starts(true).map(|fast_s| plain_s - fast_s).sum::<f64>().max(0.0))
 }
 
 /// Returns the seconds during which at least one launch ran.

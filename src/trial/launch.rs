@@ -52,6 +52,8 @@ pub struct LaunchCommand {
     pub env: BTreeMap<String, String>,
     /// Whether the launch had the engine's helper for live looks. Its words are part of the address.
     pub is_prepared: bool,
+    /// Whether a process that had imported the engine forked the launch.
+    pub is_fast: bool,
 }
 
 impl CommandLine {
@@ -118,6 +120,7 @@ impl LaunchCommand {
             parts: line.parts,
             env: env.collect(),
             is_prepared: line.is_prepared,
+            is_fast: false,
         }
     }
 

@@ -102,8 +102,12 @@ impl SampleFlaw {
 pub enum MeasuredBy {
     /// A launch of exactly the configuration's command.
     PlainLaunch,
+    /// A launch of this command that a waiting process forked.
+    FastLaunch,
     /// A launch with the engine's helper for live looks.
     PreparedLaunch,
+    /// Both of them.
+    PreparedFastLaunch,
     /// A live look on the server of this trial.
     LiveLook(u32),
 }
@@ -111,11 +115,13 @@ pub enum MeasuredBy {
 impl MeasuredBy {
     /// Returns the way of a trial that is measured on the server of `server_of`, or else by a launch.
     #[must_use]
-    pub fn new(server_of: Option<u32>, is_prepared: bool) -> Self {
-        match server_of {
-            Some(server_of) => Self::LiveLook(server_of),
-            None if is_prepared => Self::PreparedLaunch,
-            None => Self::PlainLaunch,
+    pub fn new(server_of: Option<u32>, is_prepared: bool, is_fast: bool) -> Self {
+        match (server_of, is_prepared, is_fast) {
+            (Some(server_of), ..) => Self::LiveLook(server_of),
+            (None, true, true) => Self::PreparedFastLaunch,
+            (None, true, false) => Self::PreparedLaunch,
+            (None, false, true) => Self::FastLaunch,
+            (None, false, false) => Self::PlainLaunch,
         }
     }
 
@@ -124,7 +130,9 @@ impl MeasuredBy {
     pub fn name(self) -> &'static str {
         match self {
             Self::PlainLaunch => "plain_launch",
+            Self::FastLaunch => "fast_launch",
             Self::PreparedLaunch => "prepared_launch",
+            Self::PreparedFastLaunch => "prepared_fast_launch",
             Self::LiveLook(_) => "live_look",
         }
     }
@@ -134,7 +142,9 @@ impl std::fmt::Display for MeasuredBy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::PlainLaunch => f.write_str("a plain launch"),
+            Self::FastLaunch => f.write_str("a fast start"),
             Self::PreparedLaunch => f.write_str("a launch with the engine's helper for live looks"),
+            Self::PreparedFastLaunch => f.write_str("a fast start with the engine's helper for live looks"),
             Self::LiveLook(server_of) => write!(f, "a live look on the server of trial {server_of}"),
         }
     }
@@ -151,7 +161,7 @@ impl Trial {
     /// Returns how this trial was measured, or would have been.
     #[must_use]
     pub fn measured_by(&self) -> MeasuredBy {
-        MeasuredBy::new(self.proposal.server_of, self.launch.is_prepared)
+        MeasuredBy::new(self.proposal.server_of, self.launch.is_prepared, self.launch.is_fast)
     }
 }
 

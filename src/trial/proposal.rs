@@ -54,6 +54,13 @@ pub enum Origin {
 }
 
 impl Origin {
+    /// Returns whether launches of this origin only guide the search. Other launches decide about the winner, or test a
+    /// launch itself.
+    #[must_use]
+    pub fn is_of_search(&self) -> bool {
+        matches!(self, Self::Baseline | Self::BaselineRepeat | Self::Deployment | Self::Start | Self::Sampler(_))
+    }
+
     /// Returns the name in the database and in reports.
     #[must_use]
     pub fn name(&self) -> &str {

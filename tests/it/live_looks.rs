@@ -22,13 +22,14 @@ fn split(trials: &[Json]) -> (Vec<&Json>, Vec<&Json>) {
     trials.iter().partition(|trial| trial["server_of"].is_null())
 }
 
-/// Checks that each look belongs to an earlier launch with the helper, and that nothing of the helper is left.
-fn check(workplace: &Workplace, trials: &[Json], helper: &str) {
+/// Checks that each look belongs to an earlier launch with the helper, and that nothing of the helper is left. `way` is the
+/// way of these launches.
+fn check(workplace: &Workplace, trials: &[Json], (way, helper): (&str, &str)) {
     let (launches, looks) = split(trials);
     for look in &looks {
         let server = &trials[usize::try_from(look["server_of"].as_u64().unwrap()).unwrap()];
         assert_eq!((&look["measured_by"], &look["proposed_by"]), (&json!("live_look"), &json!("live_look")));
-        assert_eq!(server["measured_by"], "prepared_launch");
+        assert_eq!(server["measured_by"], way);
         assert!(server["command"].to_string().contains(helper), "{server}");
         assert!(!look["command"].to_string().contains(helper), "a look has the command of a launch: {look}");
         let number = look["trial"].to_string();
@@ -57,7 +58,7 @@ fn servers_take_looks_that_rank_no_configuration() {
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
     assert_eq!(workplace.processes_left(), [] as [i32; 0]);
     let trials = workplace.trials();
-    check(&workplace, &trials, "--sim-live-folder");
+    check(&workplace, &trials, ("prepared_launch", "--sim-live-folder"));
     let (launches, looks) = split(&trials);
     assert!(launches.len() == 5 && looks.len() > 1, "{trials:#?}");
     let cost = format!("5 launches and {} live look", looks.len());
@@ -84,7 +85,7 @@ fn a_killed_run_leaves_no_look_behind_and_the_study_goes_on() {
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
     let trials = workplace.trials();
-    check(&workplace, &trials, "--sim-live-folder");
+    check(&workplace, &trials, ("prepared_launch", "--sim-live-folder"));
     // A server that goes on may take no further look.
     assert_eq!(split(&trials).0.len(), 5);
     let numbers: Vec<_> = trials.iter().map(|trial| trial["trial"].as_u64().unwrap()).collect();
@@ -166,7 +167,7 @@ repeat_baseline = 0
     println!("{}", stderr());
     assert_eq!(workplace.processes_left(), [] as [i32; 0]);
     let trials = workplace.trials();
-    check(&workplace, &trials, "setpoint_live.LiveScheduler");
+    check(&workplace, &trials, ("prepared_fast_launch", "setpoint_live.LiveScheduler"));
     let (_, looks) = split(&trials);
     assert!(looks.len() > 1 && looks.iter().all(|look| look["state"] == "measured"), "{looks:#?}");
     // One sequence at a time instead of sixteen.

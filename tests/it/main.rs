@@ -16,6 +16,7 @@ mod documentation;
 mod earlier_databases;
 mod exercise;
 mod fake_nvml;
+mod fast_starts;
 mod faults;
 mod gpus;
 mod guard;

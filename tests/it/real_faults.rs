@@ -24,6 +24,7 @@ fn study(directory: &Path, warmup: u32) -> String {
 [study]
 name = "real"
 live_looks = false
+fast_starts = false
 
 {engine}
 

@@ -28,9 +28,9 @@ pub use self::twin::TWIN;
 use super::EngineKind;
 use crate::config::Config;
 use crate::engine::{
-    ConfigFileEntries, ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, LaunchSpec, LiveHelper, LogReader,
-    MetricsPage, ModelNameCheck, PreflightProgram, Readiness, RecipeFormat, ServerStarts, ServingProjects, TwinModel,
-    python_of,
+    ConfigFileEntries, ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, FastStart, LaunchSpec, LiveHelper,
+    LogReader, MetricsPage, ModelNameCheck, PreflightProgram, Readiness, RecipeFormat, ServerStarts, ServingProjects,
+    TwinModel, python_of,
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
@@ -87,6 +87,25 @@ const LOSSY_FLAGS: [&str; 13] = [
     "speculative-disable-by-batch-size",
     "speculative-model",
     "quantization-param-path",
+];
+
+/// Modules that the API server, the engine's process and the workers import, at their places since 0.10.
+const IMPORTED_MODULES: [&str; 15] = [
+    "setproctitle",
+    "vllm.entrypoints.cli.main",
+    "vllm.entrypoints.cli.benchmark.main",
+    "vllm.entrypoints.cli.openai",
+    "vllm.entrypoints.cli.run_batch",
+    "vllm.entrypoints.cli.serve",
+    "vllm.entrypoints.openai.api_server",
+    "vllm.v1.engine.async_llm",
+    "vllm.v1.engine.core",
+    "vllm.v1.executor.multiproc_executor",
+    "vllm.v1.worker.gpu_model_runner",
+    "vllm.v1.worker.gpu_worker",
+    "vllm.v1.core.sched.async_scheduler",
+    "torch._inductor.compile_fx",
+    "uvicorn.protocols.http.httptools_impl",
 ];
 
 /// Wrappers that run the engine on this machine and in the same environment.
@@ -244,6 +263,10 @@ impl Engine for VllmEngine {
     ) -> Option<&'static LiveHelper> {
         self.preflight_python(command)?;
         live::helper(arguments, version)
+    }
+
+    fn fast_start(&self, command: &[String]) -> Option<FastStart> {
+        FastStart::of_command(command, "vllm", &IMPORTED_MODULES)
     }
 
     /// Returns `VLLM_PORT`, or `None` for several data-parallel engines. `get_open_port` of

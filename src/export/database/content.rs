@@ -185,7 +185,7 @@ impl TrialContent {
         texts.extend(proposal.why.as_ref().map(|why| ("why", clean(why))));
         if !launch.command.is_empty() {
             texts.insert("command", command_text(launch));
-            let measured_by = MeasuredBy::new(proposal.server_of, launch.is_prepared);
+            let measured_by = MeasuredBy::new(proposal.server_of, launch.is_prepared, launch.is_fast);
             texts.insert("measured_by", measured_by.name().to_owned());
         }
         if !launch.env.is_empty() {

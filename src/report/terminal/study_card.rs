@@ -79,7 +79,7 @@ fn cost_text(report: &StudyReport, cost: &StudyCost) -> String {
         None => String::new(),
     };
     let saved = early_ends_text(report).map(|text| format!("; {text}")).unwrap_or_default();
-    let looks = looks_text(cost);
+    let looks = looks_text(cost) + &fast_starts_text(cost);
     let (count, time) = (cost.launches, short_duration(cost.wall_s));
     format!("cost of the study: {count} {launches}{looks} in {time}{devices}{saved}")
 }
@@ -89,6 +89,13 @@ fn looks_text(cost: &StudyCost) -> String {
     let (count, noun) = (cost.live_looks, if cost.live_looks == 1 { "look" } else { "looks" });
     let saved = short_duration(cost.saved_by_looks_s);
     if count == 0 { String::new() } else { format!(" and {count} live {noun} (which saved {saved} of starts)") }
+}
+
+/// Returns the number of fast starts and the time that they have saved. Empty without any.
+fn fast_starts_text(cost: &StudyCost) -> String {
+    let (count, noun) = (cost.fast_starts, if cost.fast_starts == 1 { "start" } else { "starts" });
+    let saved = short_duration(cost.saved_by_fast_starts_s);
+    if count == 0 { String::new() } else { format!(", {count} fast {noun} (which saved {saved})") }
 }
 
 /// Returns the time after which the winner has paid for the study, against today's deployment if it was measured.

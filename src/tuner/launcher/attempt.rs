@@ -20,7 +20,7 @@ use crate::server::{
     self, LeftBehind, LiveControl, Marker, PendingStop, ReadyCheck, ReadyServer, Server, SpawnError, SpawnParameters,
     StartError, run_to_success,
 };
-use crate::trial::{FailureKind, LaunchRecords, Outcome, PhaseTime, Startup};
+use crate::trial::{FailureKind, LaunchRecords, Origin, Outcome, PhaseTime, Startup};
 use crate::tuner::run::StudyRun;
 use crate::tuner::slots::SlotPlace;
 use crate::tuner::watchdog::{
@@ -37,6 +37,8 @@ pub(super) struct LaunchReport {
     /// Data of the server, if it became ready.
     pub(super) ready: Option<ReadyServer>,
     pub(super) records: LaunchRecords,
+    /// Whether a waiting process forked the server.
+    pub(super) is_fast: bool,
     /// Processes that could not be ended. The trial is stored first.
     pub(super) left_behind: Option<LeftBehind>,
 }
@@ -44,7 +46,7 @@ pub(super) struct LaunchReport {
 impl LaunchReport {
     /// Creates a report without a server that became ready.
     pub(super) fn new(outcome: Outcome, records: LaunchRecords) -> Self {
-        Self { outcome, ready: None, records, left_behind: None }
+        Self { outcome, ready: None, records, is_fast: false, left_behind: None }
     }
 
     pub(super) fn failed_with(&self, kind: FailureKind) -> bool {
@@ -79,6 +81,7 @@ pub(super) struct LookOffer<'l> {
 /// One launch of a configuration.
 pub(super) struct LaunchAttempt<'l> {
     pub(super) launcher: &'l Launcher<'l>,
+    pub(super) origin: &'l Origin,
     pub(super) config: &'l Config,
     pub(super) place: &'l SlotPlace,
     /// Values for the placeholders in the study's words.
@@ -116,7 +119,21 @@ impl LaunchAttempt<'_> {
         // The stop command is written down first, so that the next tuner runs it if this one is killed.
         let owed = stop_command.as_deref().map(|command| PendingStop::write(&filling.log, command)).transpose();
         let owed = owed.map_err(|source| TuneError::Log { path: filling.log.clone(), source })?;
-        let mut server = match Server::spawn(&self.spawn(command, variables, stop_command)) {
+        let mut spawn = self.spawn(command, variables, stop_command);
+        let fast_starts = &self.launcher.fast_starts;
+        spawn.fast = tokio::select! {
+            biased;
+            // A command that can start fast has no stop command that would have to run.
+            () = run.wait_for_stop(StopRequest::Graceful) => return Ok(None),
+            order = fast_starts.order(run, self.launcher.context, self.origin, &spawn) => order,
+        };
+        let mut spawned = Server::spawn(&spawn);
+        if let Err(error @ SpawnError::Fork { .. }) = &spawned {
+            fast_starts.refuse(self.launcher.context, &error.to_string());
+            spawn.fast = None;
+            spawned = Server::spawn(&spawn);
+        }
+        let mut server = match spawned {
             Ok(server) => server,
             Err(SpawnError::Log { path, source }) => return Err(TuneError::Log { path, source }),
             Err(error) => {
@@ -190,6 +207,7 @@ impl LaunchAttempt<'_> {
             forwarded: engine.has_forwarded_port,
             api_key: engine.api_key().map(|key| server::ServerKey(key.to_owned())),
             tls: run.job.speaks_tls(run.installed.version),
+            fast: None,
             engine: Arc::clone(&engine.engine),
         }
     }
@@ -223,7 +241,7 @@ impl LaunchAttempt<'_> {
         watchdog: &Watchdog,
         offer: Option<&mut LookOffer<'_>>,
     ) -> Result<Option<LaunchReport>, TuneError> {
-        let report = self.measure(server, watchdog).await?;
+        let report = LaunchReport { is_fast: server.is_fast(), ..self.measure(server, watchdog).await? };
         let (Some(offer), Some(ready), Outcome::Measured(_)) = (offer, report.ready.clone(), &report.outcome) else {
             return Ok(Some(report));
         };

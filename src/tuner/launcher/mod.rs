@@ -4,6 +4,7 @@ mod attempt;
 mod command;
 mod devices;
 mod failure;
+mod fast_starts;
 mod gate;
 mod joint_report;
 mod load_search;
@@ -21,6 +22,7 @@ use std::time::Instant;
 
 use self::attempt::{AttemptEnd, LaunchAttempt, LaunchReport, LookOffer};
 use self::command::{placeholder_values, variables};
+use self::fast_starts::FastStarts;
 use self::gate::MemoryGate;
 use self::launch_draw::draw_variables;
 use self::longest_step::StepForecast;
@@ -109,6 +111,7 @@ pub(super) struct Launcher<'r> {
     preflighter: &'r Preflighter<'r>,
     gate: MemoryGate<'r>,
     step_forecast: StepForecast<'r>,
+    fast_starts: FastStarts,
     /// Whether a launch with the helper for live looks became ready.
     has_live_server: AtomicBool,
     /// Whether the helper refuses this engine, so that further launches are plain.
@@ -129,13 +132,22 @@ impl<'r> Launcher<'r> {
         let steps = StepForecast::recall(run).await?;
         let gate = MemoryGate::new(run, context);
         let [has_live_server, refuses_live_looks] = [false, false].map(AtomicBool::new);
-        let step_forecast = steps;
-        Ok(Self { run, journal, context, preflighter, gate, step_forecast, has_live_server, refuses_live_looks })
+        Ok(Self {
+            run,
+            journal,
+            context,
+            preflighter,
+            gate,
+            step_forecast: steps,
+            fast_starts: FastStarts::new(run.job.fast_starts),
+            has_live_server,
+            refuses_live_looks,
+        })
     }
 
     /// Executes an order, with all of its launches. `link` passes live looks to its server.
     pub(super) async fn execute(&self, mut order: LaunchOrder, mut link: ServerLink) -> EndedOrder {
-        let result = self.launch(&order.pending, &mut order.place, &mut link).await;
+        let result = Box::pin(self.launch(&order.pending, &mut order.place, &mut link)).await;
         EndedOrder { order, result }
     }
 
@@ -187,19 +199,25 @@ impl<'r> Launcher<'r> {
             let baselines = self.gate.levels_before(place, config).await;
             let attempt = LaunchAttempt {
                 launcher: self,
+                origin: &proposal.origin,
                 config,
                 place: &*place,
                 placeholders: &filling,
                 race: pending.race.as_deref(),
                 expected_load: pending.expected_load,
             };
+            let is_prepared = control.is_some();
             let to_trial = |report: LaunchReport| {
+                if report.ready.is_some() {
+                    self.has_live_server.fetch_or(is_prepared, Ordering::Relaxed);
+                    self.fast_starts.learn_ready(report.is_fast);
+                }
                 if let Some(replies) = &report.records.replies {
                     self.step_forecast.learn(config, replies);
                 }
                 let trial = Trial {
                     proposal: proposal.clone(),
-                    launch: launch.clone(),
+                    launch: LaunchCommand { is_fast: report.is_fast, ..launch.clone() },
                     started_at: started_at.clone(),
                     startup_s: report.ready.as_ref().map(|ready| ready.startup.as_secs_f64()),
                     elapsed_s: begin.elapsed().as_secs_f64(),
@@ -210,7 +228,6 @@ impl<'r> Launcher<'r> {
                 };
                 EndedTrial { trial, records: report.records, left_behind: report.left_behind }
             };
-            let is_prepared = control.is_some();
             let offer = control.map(|control| LookOffer { control, link: &mut *link, to_trial: &to_trial });
             let report = match attempt.run(command.words, variables, offer).await? {
                 Some(AttemptEnd::Report(report)) => report,
@@ -224,6 +241,9 @@ impl<'r> Launcher<'r> {
             };
             if report.left_behind.is_none() {
                 self.gate.wait_for_release(place, baselines).await;
+            }
+            if self.fast_starts.may_have_failed(&report, self.context) {
+                continue;
             }
             if is_prepared && self.may_have_failed_by_helper(&report) {
                 continue;
@@ -264,9 +284,6 @@ impl<'r> Launcher<'r> {
     /// Returns whether a prepared launch failed during its start, and none has become ready so far. The helper may be the
     /// cause, so that the same trial is launched again without it.
     fn may_have_failed_by_helper(&self, report: &LaunchReport) -> bool {
-        if report.ready.is_some() {
-            self.has_live_server.store(true, Ordering::Relaxed);
-        }
         let kinds = [FailureKind::StartupExit, FailureKind::InvalidArgument, FailureKind::Unsupported];
         let is_suspect = report.ready.is_none()
             && report.left_behind.is_none()

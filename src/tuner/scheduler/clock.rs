@@ -22,13 +22,21 @@ pub(super) struct RunClock {
     limit: Option<Duration>,
     /// The expected duration of a launch before any is measured; `None` if it is not known.
     expected: Option<Duration>,
-    /// The measured launches of the study: the key of the configuration, and the duration including the stop and the
-    /// release of the memory.
-    launches: Vec<(String, Duration)>,
+    /// The measured launches of the study.
+    launches: Vec<ClockedLaunch>,
     /// Seconds from the end of a launch of this run to the next one. They include the suggestion, the storage of the
     /// trial, and a wait for memory that is still in use.
     gaps_s: Vec<f64>,
     last_end: Option<Timestamp>,
+}
+
+/// A measured launch.
+#[derive(Debug)]
+struct ClockedLaunch {
+    config_key: String,
+    /// The duration, including the stop and the release of the memory.
+    duration: Duration,
+    is_fast: bool,
 }
 
 impl RunClock {
@@ -40,7 +48,11 @@ impl RunClock {
     pub(super) fn learn(&mut self, trial: &Trial) {
         let is_launch = !matches!(trial.proposal.origin, Origin::Interference | Origin::LiveLook);
         if matches!(trial.outcome, Outcome::Measured(_)) && is_launch {
-            self.launches.push((trial.proposal.config.key(), Duration::from_secs_f64(trial.elapsed_s.max(0.0))));
+            self.launches.push(ClockedLaunch {
+                config_key: trial.proposal.config.key(),
+                duration: Duration::from_secs_f64(trial.elapsed_s.max(0.0)),
+                is_fast: trial.launch.is_fast,
+            });
         }
     }
 
@@ -80,17 +92,19 @@ impl RunClock {
     /// Returns the expected duration of a launch, from its spawn until its memory is released. Zero if nothing is
     /// known.
     pub(super) fn launch(&self) -> Duration {
-        let mut seconds: Vec<_> = self.launches.iter().map(|(_, duration)| duration.as_secs_f64()).collect();
-        seconds.sort_by(f64::total_cmp);
-        let usual = percentile(&seconds, EXPECTED_PERCENTILE).map(Duration::from_secs_f64);
-        usual.or(self.expected).unwrap_or_default()
+        usual(self.launches.iter()).or(self.expected).unwrap_or_default()
     }
 
-    /// Returns the expected duration of a configuration's launch, by its key: the longest of its own launches, if it
-    /// has any.
+    /// Returns the expected duration of a plain launch of a configuration, by its key: the longest of its own plain
+    /// launches, if it has any. Without any plain launch in the study, the longest fast start shows the time of one,
+    /// because the first of them imports the engine.
     pub(super) fn expected_launch_of(&self, config_key: &str) -> Duration {
-        let own = self.launches.iter().filter(|(key, _)| key == config_key).map(|(_, duration)| *duration);
-        own.max().unwrap_or_else(|| self.launch())
+        let own = self.launches.iter().filter(|launch| launch.config_key == config_key);
+        let plain = self.launches.iter().filter(|launch| !launch.is_fast);
+        let longest = |launches: &mut dyn Iterator<Item = &ClockedLaunch>| launches.map(|launch| launch.duration).max();
+        let own_plain = longest(&mut own.filter(|launch| !launch.is_fast));
+        let fast = longest(&mut self.launches.iter().filter(|launch| launch.is_fast));
+        own_plain.or_else(|| usual(plain)).or(fast).unwrap_or_else(|| self.launch())
     }
 
     /// Returns the time for the confirmation: `rounds` launches of each of these configurations.
@@ -100,11 +114,17 @@ impl RunClock {
     }
 }
 
+fn usual<'l>(launches: impl Iterator<Item = &'l ClockedLaunch>) -> Option<Duration> {
+    let mut seconds: Vec<_> = launches.map(|launch| launch.duration.as_secs_f64()).collect();
+    seconds.sort_by(f64::total_cmp);
+    percentile(&seconds, EXPECTED_PERCENTILE).map(Duration::from_secs_f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::trial::{Failure, FailureKind, Measurement};
+    use crate::trial::{Failure, FailureKind, LaunchCommand, Measurement};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -132,6 +152,25 @@ mod tests {
         assert_eq!(clock.expected_launch_of(&key(9)), clock.launch());
         let reserve = clock.reserve([&*key(2), &*key(1)].into_iter(), 2);
         assert!((reserve.as_secs_f64() - 2.0 * 1.1 * 32.0).abs() < 1e-9, "{reserve:?}");
+    }
+
+    #[test]
+    fn a_fast_start_is_no_evidence_for_the_time_of_a_plain_one() {
+        let mut clock = RunClock::new(RunTime::machine(), None, None);
+        let fast = |seqs, elapsed_s| {
+            let trial = launch(seqs, elapsed_s);
+            Trial { launch: LaunchCommand { is_fast: true, ..trial.launch.clone() }, ..trial }
+        };
+        let key = |seqs: i64| launch(seqs, 0.0).proposal.config.key();
+        // The first one imports the engine.
+        for (seqs, elapsed_s) in [(1, 40.0), (2, 8.0), (3, 8.0), (4, 8.0), (5, 8.0)] {
+            clock.learn(&fast(seqs, elapsed_s));
+        }
+        assert_eq!(clock.launch(), 8 * SECOND);
+        assert_eq!(clock.expected_launch_of(&key(2)), 40 * SECOND);
+        clock.learn(&launch(2, 33.0));
+        assert_eq!(clock.expected_launch_of(&key(2)), 33 * SECOND);
+        assert_eq!(clock.expected_launch_of(&key(3)), 33 * SECOND, "as long as the plain ones");
     }
 
     #[test]
