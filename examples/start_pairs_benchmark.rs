@@ -8,8 +8,9 @@
 //!
 //! Without `--looks`, each pair is a plain start and a fast start of the same command, in alternating order. With `--looks`,
 //! one server with the default limits takes each setting as a live look, and a launch with the setting is measured right
-//! before or after it, while the other server is idle. These launches start fast. Each server gets a warm-up and three
-//! loads, and counts with the median of each metric. The interval is that of the median ratio, by order statistics.
+//! before or after it, while the other server is idle. These launches start fast. Each load has a warm-up. A start counts with
+//! the medians of three loads, and a look and its launch with one, as in a study. The interval is that of the median ratio,
+//! by order statistics.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,9 @@ type Failure = Box<dyn std::error::Error>;
 
 const VERSION: EngineVersion = EngineVersion::new(0, 32, 0);
 const METRICS: [&str; 3] = ["output_throughput", "median_ttft_ms", "median_tpot_ms"];
-const LOADS: usize = 3;
+/// The loads of a start, and those of a look and its launch.
+const START_LOADS: usize = 3;
+const LOOK_LOADS: usize = 1;
 const START_LIMIT: Duration = Duration::from_mins(5);
 
 /// The environment of the engine: no network, and 1 GiB of KV cache.
@@ -110,9 +113,9 @@ impl Bench {
     }
 
     /// Starts a server, measures it and stops it. Returns its readiness in seconds, and the metrics.
-    async fn launch(&self, config: &Config, is_fast: bool) -> Result<(f64, Values), Failure> {
+    async fn launch(&self, config: &Config, is_fast: bool, loads: usize) -> Result<(f64, Values), Failure> {
         let running = self.start(config, is_fast, None).await?;
-        let values = measure(running.port)?;
+        let values = measure(running.port, loads)?;
         let startup = running.ready.startup.as_secs_f64();
         running.server.stop(Duration::from_secs(20)).await?;
         Ok((startup, values))
@@ -124,7 +127,7 @@ fn absolute(path: &str) -> Result<String, Failure> {
 }
 
 /// Drives the loads with `setpoint bench` of the same build.
-fn measure(port: u16) -> Result<Values, Failure> {
+fn measure(port: u16, loads: usize) -> Result<Values, Failure> {
     let program = std::env::current_exe()?.with_file_name("").join("../setpoint");
     let line = "--input-len 64 --output-len 64 --concurrency 16 --num-requests 160 --warmup 16 --format json";
     let load = || -> Result<Values, Failure> {
@@ -138,7 +141,7 @@ fn measure(port: u16) -> Result<Values, Failure> {
         let metrics: serde_json::Value = serde_json::from_slice(&output.stdout)?;
         Ok(METRICS.map(|name| metrics[name].as_f64().unwrap_or(f64::NAN)))
     };
-    let loads = (0..LOADS).map(|_| load()).collect::<Result<Vec<_>, _>>()?;
+    let loads = (0..loads).map(|_| load()).collect::<Result<Vec<_>, _>>()?;
     Ok([0, 1, 2].map(|metric| median(loads.iter().map(|values| values[metric]).collect())))
 }
 
@@ -178,7 +181,7 @@ async fn starts(bench: &Bench, pairs: u32) -> Result<(), Failure> {
     for pair in 0..pairs {
         let mut both = [None, None];
         for index in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
-            let (startup, metrics) = bench.launch(&config, index == 1).await?;
+            let (startup, metrics) = bench.launch(&config, index == 1, START_LOADS).await?;
             readiness[index].push(startup);
             both[index] = Some(metrics);
         }
@@ -195,7 +198,7 @@ async fn starts(bench: &Bench, pairs: u32) -> Result<(), Failure> {
 
 /// Settings of the live knobs, all within the launched limits.
 fn settings() -> Vec<Vec<(&'static str, Value)>> {
-    let mut settings: Vec<_> = [1, 2, 4, 8, 32].map(|seqs| vec![("max-num-seqs", Value::Int(seqs))]).into();
+    let mut settings: Vec<_> = [4, 8, 12, 32].map(|seqs| vec![("max-num-seqs", Value::Int(seqs))]).into();
     settings.extend([128, 512].map(|tokens| vec![("max-num-batched-tokens", Value::Int(tokens))]));
     settings.push(vec![("long-prefill-token-threshold", Value::Int(32))]);
     settings.push(vec![("enable-prefix-caching", Value::Bool(false))]);
@@ -221,9 +224,9 @@ async fn looks(bench: &Bench, pairs: u32) -> Result<(), Failure> {
             for is_look in if pair % 2 == 0 { [true, false] } else { [false, true] } {
                 if is_look {
                     control.set(&host.server, &live, (FirstRequest::Tokens, &host.ready.model)).await?;
-                    look = Some(measure(host.port)?);
+                    look = Some(measure(host.port, LOOK_LOADS)?);
                 } else {
-                    launch = Some(bench.launch(&config, true).await?.1);
+                    launch = Some(bench.launch(&config, true, LOOK_LOADS).await?.1);
                 }
             }
             values.extend(look.zip(launch));
