@@ -1,10 +1,13 @@
 //! Live looks: studies whose servers take further configurations, with processes of the simulated engine and with the
 //! real vLLM.
 
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
 use serde_json::{Value as Json, json};
 
 use super::real_vllm::{engine, installation};
-use super::support::{Workplace, query, study_with};
+use super::support::{Workplace, query, signal, study_with, wait_until};
 
 /// A study by the default sampler whose servers start for a second and take looks.
 fn study(lines: &str) -> String {
@@ -15,6 +18,17 @@ fn study(lines: &str) -> String {
             "kind = \"int\"\nscale = \"pow2\"\nlow = 16\nhigh = 2048",
         )
         .replace("\"--sim-startup-s\", \"0.02\"", "\"--sim-startup-s\", \"1\", \"--sim-live-looks\", \"yes\"")
+}
+
+fn stderr(workplace: &Workplace) -> String {
+    std::fs::read_to_string(workplace.path("stderr.txt")).unwrap_or_default()
+}
+
+/// Starts a tuner, and waits until its standard error contains this text or it has ended.
+fn tune_until(workplace: &Workplace, limit: Duration, text: &str) -> std::process::Child {
+    let mut tuner = workplace.start(&["tune", "study.toml", "--verbose"]);
+    wait_until(limit, text, || stderr(workplace).contains(text) || tuner.try_wait().unwrap().is_some());
+    tuner
 }
 
 /// Splits the trials of a study into launches and live looks.
@@ -75,12 +89,8 @@ fn servers_take_looks_that_rank_no_configuration() {
 #[test]
 fn a_killed_run_leaves_no_look_behind_and_the_study_goes_on() {
     let workplace = Workplace::with_study(&study(""));
-    let mut tuner = workplace.start(&["tune", "study.toml", "--verbose"]);
-    let stderr = || std::fs::read_to_string(workplace.path("stderr.txt")).unwrap_or_default();
-    super::support::wait_until(std::time::Duration::from_mins(1), "a live look", || {
-        stderr().contains("a live look on the server of trial") || tuner.try_wait().unwrap().is_some()
-    });
-    super::support::signal(&tuner, nix::sys::signal::Signal::SIGKILL);
+    let mut tuner = tune_until(&workplace, Duration::from_mins(1), "a live look on the server of trial");
+    signal(&tuner, Signal::SIGKILL);
     tuner.wait().unwrap();
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
@@ -95,19 +105,15 @@ fn a_killed_run_leaves_no_look_behind_and_the_study_goes_on() {
 #[test]
 fn an_interrupted_look_is_not_stored() {
     let workplace = Workplace::with_study(&study("").replace("requests = 16", "requests = 4000"));
-    let mut tuner = workplace.start(&["tune", "study.toml", "--verbose"]);
-    let stderr = || std::fs::read_to_string(workplace.path("stderr.txt")).unwrap_or_default();
-    super::support::wait_until(std::time::Duration::from_mins(1), "a live look", || {
-        stderr().contains("a live look on the server of trial") || tuner.try_wait().unwrap().is_some()
-    });
-    super::support::signal(&tuner, nix::sys::signal::Signal::SIGTERM);
-    assert_eq!(tuner.wait().unwrap().code(), Some(130), "{}", stderr());
+    let mut tuner = tune_until(&workplace, Duration::from_mins(1), "a live look on the server of trial");
+    signal(&tuner, Signal::SIGTERM);
+    assert_eq!(tuner.wait().unwrap().code(), Some(130), "{}", stderr(&workplace));
     assert_eq!(workplace.processes_left(), [] as [i32; 0]);
     let (launches, looks) = (
         workplace.trials().len(),
         query::<(i64,)>(&workplace, "SELECT 1 FROM v_trials WHERE server_of IS NOT NULL").len(),
     );
-    assert_eq!((launches, looks), (1, 0), "{}", stderr());
+    assert_eq!((launches, looks), (1, 0), "{}", stderr(&workplace));
 }
 
 #[test]
@@ -156,15 +162,11 @@ confirm = 0
 repeat_baseline = 0
 "#
     ));
-    // The looks of one server are enough. A second launch would take half a minute.
-    let mut tuner = workplace.start(&["tune", "study.toml", "--verbose"]);
-    let stderr = || std::fs::read_to_string(workplace.path("stderr.txt")).unwrap_or_default();
-    super::support::wait_until(std::time::Duration::from_mins(4), "the looks of the first server", || {
-        stderr().contains("trial 0: stopping") || tuner.try_wait().unwrap().is_some()
-    });
-    super::support::signal(&tuner, nix::sys::signal::Signal::SIGTERM);
-    assert_eq!(tuner.wait().unwrap().code(), Some(130), "{}", stderr());
-    println!("{}", stderr());
+    // The looks of one server are enough.
+    let mut tuner = tune_until(&workplace, Duration::from_mins(4), "trial 0: stopping");
+    signal(&tuner, Signal::SIGTERM);
+    assert_eq!(tuner.wait().unwrap().code(), Some(130), "{}", stderr(&workplace));
+    println!("{}", stderr(&workplace));
     assert_eq!(workplace.processes_left(), [] as [i32; 0]);
     let trials = workplace.trials();
     check(&workplace, &trials, ("prepared_fast_launch", "setpoint_live.LiveScheduler"));

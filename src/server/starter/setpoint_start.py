@@ -131,7 +131,7 @@ class Hub:
             raise RuntimeError("%d environments have waiting processes already" % MAX_WAITING)
         if os.path.exists(address):
             os.unlink(address)
-        # Its own marker. Those of the started processes are written over it, and are no longer.
+        # The hub's marker. Markers of started processes are written over it, and need no more bytes.
         own = {**environment, MARKER: os.environ.get(MARKER, "")}
         # All waiting processes have the same command line, so that those of one launch are recognised as one program.
         command = [sys.executable, os.path.abspath(__file__), "wait", self.folder, *self.modules]
