@@ -7,7 +7,7 @@ use crate::server::{Server, SpawnParameters, process};
 /// The program prints its arguments and variables, and starts a child with a variable of its own. The child ends with an
 /// exit code if it is asked to.
 const PROGRAM: &str = r#"
-import json, multiprocessing, os, sys, time
+import atexit, json, multiprocessing, os, sys, time
 
 def child(queue):
     print("child", os.environ["ROLE"], json.__name__, flush=True)
@@ -20,6 +20,12 @@ def child(queue):
 
 if __name__ == "__main__":
     print("arguments", *sys.argv[1:], "color", os.environ.get("COLOR"), flush=True)
+    # It stays in the buffer until the stream is flushed.
+    atexit.register(print, "at exit")
+    if "raise" in sys.argv:
+        raise ValueError("wrong")
+    if "text" in sys.argv:
+        sys.exit("a text")
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     os.environ["ROLE"] = "worker"
@@ -122,6 +128,14 @@ async fn exit_codes_and_signals_are_those_of_plain_launches() {
     assert_eq!(server.wait_for_exit().await.code(), Some(3));
     assert_eq!(line(&server, "exit code").await, "7", "the exit code of the child");
     server.stop(Duration::ZERO).await.unwrap();
+
+    for (trial, argument, text) in [(3, "raise", "ValueError: wrong"), (4, "text", "a text")] {
+        let mut server = engine.launch(trial, "red", argument).await;
+        assert_eq!(server.wait_for_exit().await.code(), Some(1));
+        let log = server.log_text();
+        assert!(log.contains(text) && log.contains("at exit\n"), "{log}");
+        server.stop(Duration::ZERO).await.unwrap();
+    }
 
     let mut server = engine.launch(2, "red", "serve").await;
     let child: i32 = line(&server, "pid").await.parse().unwrap();
