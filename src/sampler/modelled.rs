@@ -57,11 +57,11 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_without_a_known_value_is_not_modelled() {
-        let parameters =
-            vec![Parameter { name: "a".to_owned(), domain: Domain::Bool, conditions: Vec::new(), help: None }];
+    fn a_configuration_without_a_known_number_is_not_modelled() {
+        let domain = Domain::int(1, 8, IntScale::Linear, 1);
+        let parameters = vec![Parameter { name: "a".to_owned(), domain, conditions: Vec::new(), help: None }];
         let space = Space { parameters, fixed: Config::new() };
         assert!(!is_modelled(&space, &Config::new(), &Config::new()));
-        assert!(is_modelled(&space, &Config::new(), &Config::new().with("a", true)));
+        assert!(is_modelled(&space, &Config::new(), &Config::new().with("a", 2_i64)));
     }
 }

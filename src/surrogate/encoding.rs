@@ -49,20 +49,20 @@ impl<'a> Encoding<'a> {
         Self { space, defaults, axes, parents: parents.collect() }
     }
 
-    /// Returns the point of a configuration. `None` if an active parameter is not set and has no known default, or if a
-    /// value has no coordinate.
+    /// Returns the point of a configuration. A choice that is not known, or is none of the parameter's, lies in the middle:
+    /// many engines do not document every default, and a space may leave a default out. `None` if an active number is not
+    /// set and has no known default, or is not finite.
     #[must_use]
     pub(crate) fn point(&self, config: &Config) -> Option<Vec<f64>> {
         let with_defaults = self.defaults.merged(config);
         let mut active: Vec<Option<&Value>> = Vec::with_capacity(self.axes.len());
         let mut point = Vec::with_capacity(self.axes.len());
         for (index, parameter) in self.space.parameters.iter().enumerate() {
-            let value = if self.is_active(index, &active, &with_defaults) {
-                Some(with_defaults.get(&parameter.name)?)
-            } else {
-                None
-            };
-            point.push(value.map_or(Some(NOT_ACTIVE), |value| coordinate(&parameter.domain, value))?);
+            let is_active = self.is_active(index, &active, &with_defaults);
+            let value = with_defaults.get(&parameter.name).filter(|_| is_active);
+            let is_choice = matches!(parameter.domain, Domain::Bool | Domain::Categorical(_));
+            let known = value.and_then(|value| coordinate(&parameter.domain, value));
+            point.push(known.or_else(|| (!is_active || is_choice).then_some(NOT_ACTIVE))?);
             active.push(value);
         }
         Some(point)

@@ -87,7 +87,7 @@ async fn without_launches_for_it_the_winner_keeps_its_flags() {
 
 #[tokio::test]
 async fn launches_that_are_left_after_a_converged_search_test_the_flags() {
-    let mut job = study("trials = 60, confirm = 4, stop_below = 0.5, stop_after = 1");
+    let mut job = study("trials = 60, confirm = 4, stop_below = 0.5, stop_after = 5");
     job.sampler = sampler::find("auto").unwrap();
     job.priors.clear();
     // All of these many values are 5 % better than the default.

@@ -88,6 +88,7 @@ pub(super) fn constant_default(flag: &str) -> Option<Value> {
         "watermark" => 0.0.into(),
         "long-prefill-token-threshold" => 0_i64.into(),
         "kv-cache-dtype" => "auto".into(),
+        "scheduling-policy" => "fcfs".into(),
         _ => return None,
     })
 }

@@ -125,13 +125,16 @@ fn inactive_parameters_and_their_children_lie_in_the_middle() {
 }
 
 #[test]
-fn a_configuration_without_a_parameter_that_has_no_default_has_no_point() {
+fn an_unknown_choice_lies_in_the_middle_and_an_unknown_number_has_no_point() {
     let (space, nothing) = (nested(), Config::new());
-    let encoding = Encoding::new(&space, &nothing);
-    assert_eq!(encoding.point(&nothing), None);
-    assert_eq!(encoding.point(&Config::new().with("switch", true).with("mode", "b")), None);
-    assert_eq!(encoding.point(&Config::new().with("switch", false)), Some(vec![0.0, 0.5, 0.5]), "nothing is missing");
-    assert_eq!(encoding.point(&Config::new().with("switch", true).with("mode", "c")), None, "no such choice");
+    let point = |config: &Config| Encoding::new(&space, &nothing).point(config);
+    let on = nothing.clone().with("switch", true);
+    // The children of a parameter without a known value are not active.
+    assert_eq!(point(&nothing), Some(vec![0.5, 0.5, 0.5]));
+    assert_eq!(point(&on), Some(vec![1.0, 0.5, 0.5]));
+    assert_eq!(point(&on.clone().with("mode", "c")), Some(vec![1.0, 0.5, 0.5]), "none of the choices");
+    assert_eq!(point(&on.with("mode", "b")), None, "the size is not known");
+    assert_eq!(point(&nothing.clone().with("switch", false)), Some(vec![0.0, 0.5, 0.5]), "nothing is missing");
 }
 
 #[test]

@@ -66,10 +66,13 @@ impl EngineRules for VllmRules {
     }
 
     fn default_value(&self, flag: &str, config: &Config, facts: &Facts<'_>) -> Option<Value> {
-        if flag == "async-scheduling" {
-            return Some(schedules_ahead(config, facts.version, facts.device == Device::Cpu).into());
+        match flag {
+            "async-scheduling" => Some(schedules_ahead(config, facts.version, facts.device == Device::Cpu).into()),
+            // `PrefixCachingHashAlgo` in `vllm/config/cache.py`.
+            "prefix-caching-hash-algo" if facts.version < EngineVersion::new(0, 10, 2) => Some("builtin".into()),
+            "prefix-caching-hash-algo" => Some("sha256".into()),
+            _ => constant_default(flag),
         }
-        constant_default(flag)
     }
 
     fn devices_needed(&self, config: &Config) -> u64 {
