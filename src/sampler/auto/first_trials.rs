@@ -16,15 +16,18 @@ use super::units::Units;
 use crate::config::Config;
 use crate::objective::Goal;
 use crate::sampler::{
-    KnownOutcome, MeasuredNumbers, ObjectiveTarget, SamplerAsk, SamplerPrior, Suggestion, sequence, sobol,
+    KnownOutcome, MeasuredNumbers, ObjectiveTarget, PastTrial, SamplerAsk, SamplerPrior, Suggestion, sequence, sobol,
 };
 use crate::stats::to_f64;
 use crate::surrogate::{EncodedAxis, Encoding, front};
 
 /// Number of points spread over the space if no prior has a feasible point.
-pub(super) const SPREAD: usize = 5;
+const SPREAD: usize = 5;
 /// The same if live looks have been taken, which spread over the values of some parameters.
-pub(super) const SPREAD_WITH_LOOKS: usize = 3;
+const SPREAD_WITH_LOOKS: usize = 3;
+/// The same while trials were measured and none of them keeps the limits. The models of the limits then find a feasible
+/// configuration sooner than an even spread.
+const SPREAD_WHILE_INFEASIBLE: usize = 3;
 /// Share of each range for these points: extreme configurations are least likely to serve.
 const INNER: f64 = 0.8;
 /// Maximum number of first trials at the priors' best points.
@@ -71,6 +74,18 @@ impl<'a> PredictedPoints<'a> {
             }
         }
         beliefs
+    }
+}
+
+/// Returns the number of points that are spread over the space before the models are used.
+pub(super) fn spread(ask: &SamplerAsk<'_>, table: &HistoryTable) -> usize {
+    let mut measured = ask.history.iter().filter_map(PastTrial::measured).peekable();
+    if !table.looked.is_empty() {
+        SPREAD_WITH_LOOKS
+    } else if measured.peek().is_some() && !measured.any(MeasuredNumbers::is_feasible) {
+        SPREAD_WHILE_INFEASIBLE
+    } else {
+        SPREAD
     }
 }
 

@@ -107,7 +107,7 @@ impl Sampler for Auto {
             }
             best_knobs = question.best_knobs();
         }
-        let spread = if table.looked.is_empty() { first_trials::SPREAD } else { first_trials::SPREAD_WITH_LOOKS };
+        let spread = first_trials::spread(ask, &table);
         if asked < first_trials::MAX_PRIOR_TRIALS + spread {
             let beliefs = PredictedPoints::of(ask, &encoding);
             if asked < first_trials::MAX_PRIOR_TRIALS
