@@ -7,7 +7,8 @@
 //!
 //! Each study runs three times with the same seed. The searches by launches alone have the budget of the file. The search
 //! with looks has a time limit: the shorter one of a third of the time with plain launches and two thirds of the time with
-//! fast starts. The limit includes the confirmation. Afterwards the three winners are launched in turn, with fast
+//! fast starts. The limit includes the confirmation. It fixes the time, so that the questions are whether the study has
+//! confirmed a winner within it, and how good this winner is. The three winners are therefore launched in turn, with fast
 //! starts. The values of a round are compared with each other, so that the drift of the machine does not matter.
 
 use std::path::Path;
@@ -39,7 +40,9 @@ const LAUNCH_FLAG: &str = "seed";
 struct Ended {
     seconds: f64,
     trials: Vec<ScoredTrial>,
+    /// The confirmed winner, or the best configuration of a study that ended without a confirmation.
     winner: Config,
+    is_confirmed: bool,
 }
 
 /// Runs a study, and stores it in a database of its own.
@@ -62,9 +65,10 @@ async fn run(job: &Job, database: &Path) -> Result<Ended, Failure> {
     let decided = store.decision(&study).await?.and_then(|decision| of_key(&decision.winner).cloned());
     let best = store.best(&study, job.objective.goal, 1).await?;
     let best = best.first().map(|best| best.first.trial.proposal.config.clone());
+    let is_confirmed = decided.is_some();
     let winner = decided.or(best).ok_or_else(|| format!("{}: nothing is feasible", job.name))?;
     store.close().await;
-    Ok(Ended { seconds, trials, winner })
+    Ok(Ended { seconds, trials, winner, is_confirmed })
 }
 
 /// Launches the winners in turn. Returns the feasible values of each winner by round.
@@ -88,12 +92,13 @@ async fn compare(job: &Job, winners: &[Config], database: &Path) -> Result<Vec<V
     job.budget.trials = Some(u32::try_from(job.starts.len())? + 1);
     let ended = run(&job, database).await?;
     let mut values = vec![vec![None; ROUNDS]; winners.len()];
-    let order =
-        (0..ROUNDS).flat_map(|round| (0..winners.len()).map(move |place| (round, (place + round) % winners.len())));
-    let launched = ended.trials.iter().filter(|scored| scored.trial.proposal.origin == Origin::Start);
-    for ((round, index), scored) in order.zip(launched) {
+    for scored in ended.trials.iter().filter(|scored| scored.trial.proposal.origin == Origin::Start) {
+        let launch =
+            scored.trial.proposal.config.get_i64(LAUNCH_FLAG).ok_or("a launch of a winner without its number")?;
+        let (round, place) =
+            (usize::try_from(launch - 1)? / winners.len(), usize::try_from(launch - 1)? % winners.len());
         if let Score::Feasible { value } = scored.score {
-            values[index][round] = Some(value);
+            values[(place + round) % winners.len()][round] = Some(value);
         }
     }
     Ok(values)
@@ -110,7 +115,8 @@ fn line(name: &str, ended: &Ended) -> String {
     let is_look = |scored: &&ScoredTrial| scored.trial.proposal.server_of.is_some();
     let looks = ended.trials.iter().filter(is_look).count();
     let launches = ended.trials.len() - looks;
-    format!("  {name:<16}{:>7.0} s {launches:>4} launches {looks:>4} looks   {}", ended.seconds, ended.winner)
+    let state = if ended.is_confirmed { "confirmed" } else { "NOT CONFIRMED" };
+    format!("  {name:<16}{:>7.0} s {launches:>4} launches {looks:>4} looks   {state} {}", ended.seconds, ended.winner)
 }
 
 #[expect(clippy::print_stdout, reason = "the output of the benchmark")]
@@ -129,11 +135,15 @@ async fn study(file: &str, seed: u64, directory: &Path) -> Result<(), Failure> {
         println!("{}", line(name, &done));
         ended.push(done);
     }
-    println!(
-        "  time with live looks: {:.2} of plain launches, {:.2} of fast starts",
-        ended[2].seconds / ended[0].seconds,
-        ended[2].seconds / ended[1].seconds
-    );
+    if ended.iter().all(|ended| ended.is_confirmed) {
+        println!(
+            "  time with live looks: {:.2} of plain launches, {:.2} of fast starts",
+            ended[2].seconds / ended[0].seconds,
+            ended[2].seconds / ended[1].seconds
+        );
+    } else {
+        println!("  the times cannot be compared: a study ended without a confirmed winner");
+    }
     let job = Job::read(Path::new(file))?;
     let winners: Vec<Config> = ended.into_iter().map(|ended| ended.winner).collect();
     let values = compare(&job, &winners, &directory.join(format!("{}-{seed}-comparison.db", job.name))).await?;
