@@ -54,6 +54,18 @@ impl<'a> Encoding<'a> {
     /// set and has no known default, or is not finite.
     #[must_use]
     pub(crate) fn point(&self, config: &Config) -> Option<Vec<f64>> {
+        self.point_with(config, Some(NOT_ACTIVE))
+    }
+
+    /// Returns whether a configuration lies in the space: each active parameter has a known value, and each choice is one
+    /// of the parameter's.
+    #[must_use]
+    pub(crate) fn contains(&self, config: &Config) -> bool {
+        self.point_with(config, None).is_some()
+    }
+
+    /// Returns the point of a configuration. `unknown` is the coordinate of a choice without one.
+    fn point_with(&self, config: &Config, unknown: Option<f64>) -> Option<Vec<f64>> {
         let with_defaults = self.defaults.merged(config);
         let mut active: Vec<Option<&Value>> = Vec::with_capacity(self.axes.len());
         let mut point = Vec::with_capacity(self.axes.len());
@@ -62,7 +74,13 @@ impl<'a> Encoding<'a> {
             let value = with_defaults.get(&parameter.name).filter(|_| is_active);
             let is_choice = matches!(parameter.domain, Domain::Bool | Domain::Categorical(_));
             let known = value.and_then(|value| coordinate(&parameter.domain, value));
-            point.push(known.or_else(|| (!is_active || is_choice).then_some(NOT_ACTIVE))?);
+            point.push(if !is_active {
+                NOT_ACTIVE
+            } else if is_choice {
+                known.or(unknown)?
+            } else {
+                known?
+            });
             active.push(value);
         }
         Some(point)

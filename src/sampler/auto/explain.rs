@@ -46,7 +46,8 @@ const LEAST_PAIR: f64 = 0.005;
 /// configuration is allowed.
 pub(super) fn explain(ask: &SamplerAsk<'_>) -> Option<Explanation> {
     let encoding = Encoding::new(ask.space, ask.defaults);
-    let entries = ask.history.iter().enumerate();
+    // A choice outside of the space does not show the effect of the parameter's own values.
+    let entries = ask.history.iter().enumerate().filter(|(_, past)| encoding.contains(&past.config));
     // Live looks count as launches: their bias is small beside the effects of the parameters.
     let entries = entries.map(|(place, past)| TableEntry::launch(place, &past.config, &past.outcome));
     let table = HistoryTable::new(&encoding, &Units::of(ask), 0, entries);

@@ -133,6 +133,9 @@ fn an_unknown_choice_lies_in_the_middle_and_an_unknown_number_has_no_point() {
     assert_eq!(point(&nothing), Some(vec![0.5, 0.5, 0.5]));
     assert_eq!(point(&on), Some(vec![1.0, 0.5, 0.5]));
     assert_eq!(point(&on.clone().with("mode", "c")), Some(vec![1.0, 0.5, 0.5]), "none of the choices");
+    let contains = |config: &Config| Encoding::new(&space, &nothing).contains(config);
+    assert!(contains(&on.clone().with("mode", "a")) && contains(&nothing.clone().with("switch", false)));
+    assert!(!contains(&nothing) && !contains(&on.clone().with("mode", "c")));
     assert_eq!(point(&on.with("mode", "b")), None, "the size is not known");
     assert_eq!(point(&nothing.clone().with("switch", false)), Some(vec![0.0, 0.5, 0.5]), "nothing is missing");
 }
