@@ -18,9 +18,10 @@ const ROUNDS_OF_ANOTHER_WINNER: u32 = 2;
 const ABLATION_OF_ANOTHER_WINNER: u32 = 24;
 
 impl Scheduler<'_> {
-    /// Returns the expected number of launches of the study in all; `None` if it is not limited or not known yet.
+    /// Returns the expected number of launches of the study in all; `None` if it is not limited or not known yet. The time
+    /// left counts as plain launches: a number of fast starts would give the confirmation more than its share of the time.
     pub(super) fn total_launches(&self) -> Option<u32> {
-        let launch = self.clock.launch() + self.clock.expected_gap();
+        let launch = self.clock.plain_launch_of("") + self.clock.expected_gap();
         let left = self.clock.time_left().filter(|_| !launch.is_zero());
         let by_time = left.map(|left| f64_to_u32(left.as_secs_f64() / launch.as_secs_f64()));
         let by_time = by_time.map(|left| self.launches().saturating_add(left));
@@ -117,8 +118,9 @@ impl Scheduler<'_> {
 
     /// Returns whether a waiting trial fits into the time left, and leaves enough for the confirmation.
     pub(super) fn has_time_for(&self, waiting: &PendingTrial) -> bool {
-        let own = self.clock.expected_launch_of(&waiting.proposal.config.key());
-        let origin = &waiting.proposal.origin;
+        let (origin, key) = (&waiting.proposal.origin, waiting.proposal.config.key());
+        let own =
+            if origin.is_of_search() { self.clock.search_launch_of(&key) } else { self.clock.plain_launch_of(&key) };
         let is_search = !matches!(
             origin,
             Origin::Baseline
@@ -151,7 +153,7 @@ impl Scheduler<'_> {
             confirms_deployment: self.deployment_to_confirm().is_some(),
             time: self.clock.limit(),
             remaining_time: self.clock.time_left(),
-            launch: Some(self.clock.launch()).filter(|launch| !launch.is_zero()),
+            launch: Some(self.clock.search_launch()).filter(|launch| !launch.is_zero()),
             reserve: self.reserve(),
         };
         if self.plan.as_ref().is_none_or(|shown| plan.differs_from(shown)) {

@@ -189,7 +189,7 @@ impl Scheduler<'_> {
         let look = Duration::from_secs_f64(self.first_look_s.unwrap_or_default());
         let is_over = self.is_time_spent()
             || self.is_confirming()
-            || !self.clock.has_time(look + self.clock.launch() + self.reserve());
+            || !self.clock.has_time(look + self.clock.search_launch() + self.reserve());
         if server.looks >= MAX_LOOKS || is_over {
             return Ok(None);
         }

@@ -202,8 +202,9 @@ impl<'r> Scheduler<'r> {
         let spent = LaunchCostHistory::read(run, &outcomes).await?;
         let launches: Vec<Trial> = outcomes.iter().map(|scored| scored.trial.clone()).collect();
         let mut clock = RunClock::new(run.time.clone(), job.budget.time, expected_launch(run).await?);
+        let startups = run.store.startups(study).await?;
         for trial in &launches {
-            clock.learn(trial);
+            clock.learn(trial, startups.get(&trial.proposal.number));
         }
         let joint_values = JointValues::of(&job.objective, &launches);
         let (history, waiting) = propose::read(proposed, outcomes, &job.objective);
@@ -525,7 +526,7 @@ impl<'r> Scheduler<'r> {
             let past = looks::with_server(past, server_of, &self.history);
             self.history[trial.proposal.number as usize] = past;
         }
-        self.clock.learn_now(&trial);
+        self.clock.learn_now(&trial, records.startup.as_ref());
         if may_calibrate(&trial) {
             self.calibrating_s.push(trial.elapsed_s);
         }

@@ -89,7 +89,7 @@ impl Scheduler<'_> {
             return Ok(end(StudyEnding::TimeSpent));
         }
         // The defaults are launched with any time left: without them there is nothing to compare with.
-        let is_short = !self.history.is_empty() && !self.clock.has_time(self.clock.launch() + self.reserve());
+        let is_short = !self.history.is_empty() && !self.clock.has_time(self.clock.search_launch() + self.reserve());
         if is_short && !self.has_challenger() {
             return Ok(end(StudyEnding::TimeSpent));
         }
@@ -147,13 +147,13 @@ impl Scheduler<'_> {
         }
         let confirmation = Box::pin(self.next_confirmation()).await?;
         if let NextConfirmation::Launch(suggestion) = confirmation {
-            if !self.clock.has_time(self.clock.expected_launch_of(&suggestion.config.key())) {
+            if !self.clock.has_time(self.clock.plain_launch_of(&suggestion.config.key())) {
                 return Ok(end(StudyEnding::TimeSpent));
             }
             return Ok(self.proposal(Origin::Confirmation, suggestion, None));
         }
         if let Some(suggestion) = self.next_ablation().await? {
-            if !self.clock.has_time(self.clock.expected_launch_of(&suggestion.config.key())) {
+            if !self.clock.has_time(self.clock.plain_launch_of(&suggestion.config.key())) {
                 return Ok(end(StudyEnding::TimeSpent));
             }
             return Ok(self.proposal(Origin::Ablation, suggestion, None));
@@ -162,7 +162,7 @@ impl Scheduler<'_> {
             return Ok(end(ending));
         }
         // A further trial may become the best, and then has to be confirmed as well.
-        if !self.clock.has_time(self.clock.launch() + self.reserve()) {
+        if !self.clock.has_time(self.clock.search_launch() + self.reserve()) {
             return Ok(end(self.ending_without_time(&confirmation)));
         }
         match (confirmation, self.unused_launches()) {
@@ -181,7 +181,7 @@ impl Scheduler<'_> {
 
     /// Returns the ending of a run whose time is too short for a further trial and its confirmation.
     fn ending_without_time(&self, confirmation: &NextConfirmation) -> StudyEnding {
-        match self.clock.time_left().filter(|_| self.clock.has_time(self.clock.launch())) {
+        match self.clock.time_left().filter(|_| self.clock.has_time(self.clock.search_launch())) {
             Some(unused) if matches!(confirmation, NextConfirmation::Settled) => StudyEnding::SettledEarly { unused },
             _ => StudyEnding::TimeSpent,
         }
