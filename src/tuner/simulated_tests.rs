@@ -5,7 +5,7 @@ use std::path::Path;
 use super::*;
 use crate::execution::{UnusableTrials, detect, measured_trial};
 use crate::job::FirstPoint;
-use crate::objective::{Goal, Objective};
+use crate::objective::{Goal, MetricLimit, Objective};
 use crate::predict::calibrate_from_trials;
 use crate::sampler;
 use crate::space::{Domain, IntScale};
@@ -44,6 +44,17 @@ async fn a_simulated_study_spends_its_trials_and_is_the_same_each_time() {
     assert!(trials.windows(2).all(|pair| pair[0].3 < pair[1].3), "one after the other: {trials:?}");
     let again = simulate(&job).await;
     assert_eq!((again.0.elapsed, again.1), (run.elapsed, trials));
+}
+
+#[tokio::test]
+async fn without_a_feasible_configuration_the_search_takes_the_time_of_the_confirmation() {
+    let mut job = quickstart();
+    (job.budget.trials, job.budget.time) = (None, Some(Duration::from_mins(2)));
+    job.objective.constraints[0].limit = MetricLimit::AtMost(0.001);
+    let (run, trials) = simulate(&job).await;
+    assert_eq!(run.summary.ending, StudyEnding::TimeSpent);
+    let longest = run.elapsed.div_f64(crate::stats::to_f64(trials.len())).mul_f64(2.0);
+    assert!(run.elapsed + longest > Duration::from_mins(2), "{:?} for {} trials", run.elapsed, trials.len());
 }
 
 /// Runs a study up to each of these numbers of trials, and returns all trials.

@@ -97,10 +97,11 @@ impl Scheduler<'_> {
         (launched < due as usize).then(|| Suggestion { config: defaults.config.clone(), why: why.to_owned() })
     }
 
-    /// Returns the time of the next confirmation; zero before there is anything to confirm.
+    /// Returns the time of the next confirmation; zero before there is anything to confirm, and thus until a configuration
+    /// keeps every limit.
     pub(super) fn reserve(&self) -> Duration {
         let launches = self.confirmation_launches();
-        if self.clock.limit().is_none() || !self.has_challenger() || launches == 0 {
+        if self.clock.limit().is_none() || self.best_key.is_none() || !self.has_challenger() || launches == 0 {
             return Duration::ZERO;
         }
         let defaults = self.defaults().map(|past| past.config.key()).unwrap_or_default();
