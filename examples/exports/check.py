@@ -35,7 +35,11 @@ HERE = Path(__file__).resolve().parent
 KUBERNETES = ["1.29", "1.37"]
 
 # Formats that another script checks.
-ELSEWHERE = {"optuna": "examples/dashboards/check.py", "mlflow": "examples/dashboards/check.py"}
+ELSEWHERE = {
+    "optuna": "examples/dashboards/check.py",
+    "mlflow": "examples/dashboards/check.py",
+    "llama-preset": "tests/it/real_llama_cpp.rs",
+}
 
 # A program that prints its words, each with a NUL byte behind it, and its variables.
 WORDS = "#!/bin/sh\nfor word in \"$(basename \"$0\")\" \"$@\"; do printf '%s\\0' \"$word\"; done\n"

@@ -90,7 +90,7 @@ impl CheckCommand {
         let given: BTreeMap<_, _> = self.variables.iter().cloned().collect();
         let env = if self.preflight.is_some() { environment(&given, &variable_prefixes()) } else { given.clone() };
         let program = engine.preflight().zip(self.preflight.clone());
-        let preflight = program.map(|(program, python)| engine::start(program, python, &name, given));
+        let preflight = program.map(|(program, executable)| engine::start(program, executable, &name, given));
         let installed = match &preflight {
             Some(preflight) => Some(preflight.wait_until_ready().await.map_err(|error| engine::no_preflight(&error))?),
             None => None,

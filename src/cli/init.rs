@@ -41,7 +41,7 @@ pub(super) struct RequestOptions {
     /// The adapter of the deployment (--lora-modules) that requests address. Default: its base model.
     #[arg(long, value_name = "NAME", requires = "from")]
     adapter: Option<String>,
-    /// The engine. Default: vllm, if it is installed.
+    /// The engine. Default: llama.cpp for a GGUF file, else vllm. It has to be installed.
     #[arg(long, value_name = "ENGINE", requires = "target",
         value_parser = clap::builder::PossibleValuesParser::new(engine_names()))]
     engine: Option<String>,

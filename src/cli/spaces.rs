@@ -8,10 +8,10 @@ use serde_json::json;
 use super::failure::{CommandFailure, INVALID};
 use super::output::{print, print_json};
 use super::{GlobalOptions, OutputFormat};
-use crate::document::{Document, nearest};
-use crate::facts::{EngineVersion, ModelShape};
+use crate::document::nearest;
+use crate::facts::EngineVersion;
 use crate::report::spaces_table;
-use crate::space::{SpaceFile, built_in, built_in_paths};
+use crate::space::{SpaceFile, built_in, built_in_paths, read_built_in};
 
 #[derive(Debug, Args)]
 pub(super) struct SpacesCommand {
@@ -33,12 +33,8 @@ impl SpacesCommand {
                 },
             };
         }
-        // Ranges may depend on the model. The listed fields do not.
-        let model = ModelShape::from_json(&json!({}));
-        let read = |path: &str| Document::from_text(path, built_in(Path::new(path)).unwrap_or_default());
-        let spaces: Vec<_> = built_in_paths()
-            .map(|path| Ok((path, read(path).parse(|root| SpaceFile::read(root, &model))?)))
-            .collect::<Result<_, CommandFailure>>()?;
+        let spaces: Vec<_> =
+            built_in_paths().map(|path| Ok((path, read_built_in(path)?))).collect::<Result<_, CommandFailure>>()?;
         match self.format {
             OutputFormat::Table => print(&spaces_table(&spaces)),
             OutputFormat::Json => {
@@ -60,9 +56,14 @@ fn unknown(path: &Path) -> CommandFailure {
     let name = path.display().to_string();
     let failure = CommandFailure::new(INVALID, format!("{name} is not a space that ships with setpoint"));
     let end = path.file_name().map(|name| format!("/{}", name.to_string_lossy()));
-    let same_end = end.and_then(|end| built_in_paths().find(|known| known.ends_with(&end)));
-    match same_end.or_else(|| nearest(&name, built_in_paths())) {
-        Some(near) => failure.with_hint(format!("did you mean {near}? `setpoint spaces` lists them")),
-        None => failure.with_hint("`setpoint spaces` lists them"),
+    // Spaces of several engines may have the same name.
+    let mut near: Vec<_> =
+        built_in_paths().filter(|known| end.as_ref().is_some_and(|end| known.ends_with(end))).collect();
+    if near.is_empty() {
+        near.extend(nearest(&name, built_in_paths()));
+    }
+    match near.as_slice() {
+        [] => failure.with_hint("`setpoint spaces` lists them"),
+        near => failure.with_hint(format!("did you mean {}? `setpoint spaces` lists them", near.join(" or "))),
     }
 }

@@ -1,9 +1,11 @@
 //! Parts of the [`Engine`](super::Engine) interface: readiness, metrics page, preflight, simulation and log reader.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
 use regex::Regex;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use super::{PhaseTimeline, ReportedConfig};
 use crate::config::{Config, ResolvedConfig};
@@ -19,6 +21,20 @@ pub struct Readiness {
     /// Pattern of a log line. `health` is first requested after a line has matched.
     pub log: Option<Regex>,
     pub model_name: ModelNameCheck,
+    pub release: ReleasePage,
+}
+
+/// The page on which a server reports its release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReleasePage {
+    pub path: &'static str,
+    /// The key of the release in the page's JSON object.
+    pub key: &'static str,
+}
+
+impl ReleasePage {
+    /// The page of vLLM. A server without it reports no release.
+    pub const USUAL: Self = Self { path: "/version", key: "version" };
 }
 
 /// Check of the model's name in the server's list `/v1/models`.
@@ -94,10 +110,67 @@ pub struct ConfigFileProblem {
     pub problem: String,
 }
 
-/// Helper program that runs in the engine's Python installation. It reports whether the engine accepts a command line,
-/// without a start of the server (module `preflight`).
+/// The means that report whether an installed engine accepts a command line, without a start of the server (module
+/// `preflight`).
 #[derive(Clone, Debug)]
-pub struct PreflightProgram {
+pub enum PreflightProgram {
+    Python(PythonPreflight),
+    Commands(Arc<dyn PreflightCommands>),
+}
+
+impl PreflightProgram {
+    /// Returns the engine's name in messages.
+    #[must_use]
+    pub fn engine(&self) -> &'static str {
+        match self {
+            Self::Python(helper) => helper.engine,
+            Self::Commands(commands) => commands.engine(),
+        }
+    }
+
+    /// Returns a notice for a person who waits for the first answer.
+    #[must_use]
+    pub fn notice(&self) -> String {
+        let duration = match self {
+            Self::Python(_) => "; its import takes about 10 s",
+            Self::Commands(_) => "",
+        };
+        format!("asking the installed {}{duration}", self.engine())
+    }
+}
+
+/// The engine's own programs. They run once for each command line, and need milliseconds.
+pub trait PreflightCommands: Send + Sync + fmt::Debug {
+    /// Returns the engine's name in messages.
+    fn engine(&self) -> &'static str;
+
+    /// Returns the command that describes the installed engine. `program` is the path of its server.
+    fn describe(&self, program: &str) -> Vec<String>;
+
+    /// Reads the release and the kind of device (`cpu`, `cuda`) in the output of `describe`. `None` if it is not from
+    /// this engine.
+    fn read_description(&self, output: &str) -> Option<(String, String)>;
+
+    /// Returns the command that only parses the arguments of a launch. It fails if the engine refuses them.
+    fn parser(&self, program: &str, arguments: &[String]) -> Vec<String>;
+
+    /// Returns the command that computes the memory of a launch. It fails if the engine refuses the configuration. `None`
+    /// if the program for it is not installed.
+    fn allocator(&self, program: &str, arguments: &[String]) -> Option<Vec<String>>;
+
+    /// Returns the resolved values in the output of `allocator`.
+    ///
+    /// # Errors
+    /// The reason why this host cannot run the launch.
+    fn read_allocation(&self, output: &str) -> Result<Map<String, Json>, String>;
+
+    /// Returns the reason in the output of a command that failed.
+    fn reason(&self, output: &str) -> String;
+}
+
+/// Helper that runs in the engine's Python installation.
+#[derive(Clone, Debug)]
+pub struct PythonPreflight {
     /// The engine's name in messages.
     pub engine: &'static str,
     /// The source text in Python.

@@ -30,7 +30,7 @@ use std::time::Duration;
 use serde_json::Value as Json;
 
 use crate::config::Config;
-use crate::facts::{Device, EngineVersion};
+use crate::facts::{Device, EngineVersion, parse_reported_release};
 use crate::flag::{FlagBook, FlagError, FlagTable};
 use crate::rule::EngineRules;
 use crate::trial::{CommandLine, Failure};
@@ -39,8 +39,8 @@ use crate::twin::LaunchDraw;
 pub use access::take_api_keys;
 pub use adapters::{ADAPTERS_FLAG, adapter_names};
 pub use capability::{
-    ConfigFileEntries, ConfigFileFlags, ConfigFileProblem, LogReader, MetricsPage, ModelNameCheck, PreflightProgram,
-    QUANTITIES, Readiness, TwinModel,
+    ConfigFileEntries, ConfigFileFlags, ConfigFileProblem, LogReader, MetricsPage, ModelNameCheck, PreflightCommands,
+    PreflightProgram, PythonPreflight, QUANTITIES, Readiness, ReleasePage, TwinModel,
 };
 pub use environment::{environment, is_variable};
 pub(crate) use evidence::EXTERNAL_SIGNALS;
@@ -217,8 +217,23 @@ pub trait Engine: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Returns the container image with the release that the server `reported`. `None` if no image is known.
-    fn container_image(&self, _reported: &str) -> Option<String> {
+    /// Returns the entries of a preset with these arguments, in the engine's own file of presets. `None` if it has no such
+    /// file.
+    ///
+    /// # Errors
+    /// The argument that such a file cannot contain, with the reason.
+    fn preset(&self, _arguments: &[String], _version: EngineVersion) -> Option<Result<Vec<(String, String)>, String>> {
+        None
+    }
+
+    /// Returns the word before the model on the command line. `None` if the model is the first argument.
+    fn model_flag(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Returns the container image with the release that the server `reported`. `has_gpu` is whether it computes on GPUs.
+    /// `None` if no image is known.
+    fn container_image(&self, _reported: &str, _has_gpu: bool) -> Option<String> {
         None
     }
 
@@ -295,13 +310,25 @@ pub trait Engine: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Reads the release in the output of `version_probe`, or in a server's report. An engine that learns its flags from
+    /// this output keeps them.
+    fn read_release(&self, reported: &str) -> Option<EngineVersion> {
+        parse_reported_release(reported)
+    }
+
+    /// Returns whether the engine serves GGUF files, which contain a model's shape.
+    fn reads_gguf(&self) -> bool {
+        false
+    }
+
     /// Returns the program that requests an installed engine's verdict on a command line.
     fn preflight(&self) -> Option<PreflightProgram> {
         None
     }
 
-    /// Returns the Python interpreter on this machine that runs the engine of the command, if it is known.
-    fn preflight_python(&self, _command: &[String]) -> Option<String> {
+    /// Returns the executable on this machine that the preflight of the command needs: the Python interpreter that runs the
+    /// engine, or the engine's own program. `None` if the command runs it elsewhere.
+    fn preflight_executable(&self, _command: &[String]) -> Option<String> {
         None
     }
 

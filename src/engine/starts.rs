@@ -8,6 +8,10 @@ use std::path::Path;
 pub struct ServerStarts {
     /// The usual program with its subcommand. It takes the model as its first argument or in `--model`.
     pub program: &'static [&'static str],
+    /// The program with its subcommand in the engine's container image.
+    pub in_image: &'static [&'static str],
+    /// The command in this image that requests a page and fails if there is none. `{url}` is the page's address.
+    pub request: &'static [&'static str],
     /// The arguments of a Python interpreter behind `-m`: a module, and its subcommand if it needs one.
     pub modules: &'static [&'static [&'static str]],
     /// Beginnings of image names whose entry point is the server. The registry, the owner and the tag do not count.
@@ -77,6 +81,8 @@ mod tests {
 
     const STARTS: ServerStarts = ServerStarts {
         program: &["engine", "serve"],
+        in_image: &["engine", "serve"],
+        request: &[],
         modules: &[&["engine.api.server"], &["engine.main", "serve"]],
         images: &["engine-server"],
     };

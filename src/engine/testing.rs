@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Engine, EngineEvidence, LaunchSpec, MetricsPage, ModelNameCheck, Readiness};
+use super::{Engine, EngineEvidence, LaunchSpec, MetricsPage, ModelNameCheck, Readiness, ReleasePage};
 use crate::flag::FlagError;
 use crate::trial::{CommandLine, Failure};
 
@@ -28,7 +28,12 @@ impl Engine for PlainEngine {
     }
 
     fn readiness(&self) -> Readiness {
-        Readiness { health: Some("/health".to_owned()), log: None, model_name: ModelNameCheck::Required }
+        Readiness {
+            health: Some("/health".to_owned()),
+            log: None,
+            model_name: ModelNameCheck::Required,
+            release: ReleasePage::USUAL,
+        }
     }
 
     fn dialect(&self) -> &'static str {

@@ -1,6 +1,7 @@
 //! Every engine, a folder each, and the registry of their names. One line in [`ENGINES`] adds an engine.
 
 mod command;
+mod llama_cpp;
 pub mod sim;
 pub mod vllm;
 
@@ -38,7 +39,7 @@ impl EngineKind {
 }
 
 /// The registry: every kind of engine.
-pub static ENGINES: &[&EngineKind] = &[&vllm::ENGINE, &sim::ENGINE, &command::ENGINE];
+pub static ENGINES: &[&EngineKind] = &[&vllm::ENGINE, &sim::ENGINE, &llama_cpp::ENGINE, &command::ENGINE];
 
 /// Returns the prefixes of the environment variables of all engines. The kind of an engine does not restrict them,
 /// because an engine that only the study file describes may be any of these.

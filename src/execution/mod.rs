@@ -82,7 +82,7 @@ pub async fn detect(job: &Job) -> ExecutionEnvironment {
         (None, Some(probe)) => server::output_of(&probe, PROBE_LIMIT).await,
         _ => None,
     };
-    let parsed = reported.as_deref().and_then(parse_reported_release);
+    let parsed = reported.as_deref().and_then(|text| engine.engine.read_release(text));
     let known = engine.version.or(parsed);
     let computes = engine.engine.runs_model();
     let has_releases = engine.engine.flags().is_some();

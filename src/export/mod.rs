@@ -7,6 +7,7 @@ mod csv;
 mod database;
 mod env;
 mod json;
+mod preset;
 mod recipe;
 mod run_dir;
 mod shell;
@@ -126,9 +127,10 @@ pub(crate) struct ExportedFile {
 }
 
 /// Every format.
-pub(crate) const EXPORTERS: [&dyn Exporter; 15] = [
+pub(crate) const EXPORTERS: [&dyn Exporter; 16] = [
     &shell::ShellExporter,
     &config_file::ConfigFileExporter,
+    &preset::PresetExporter,
     &env::EnvExporter,
     &systemd::SystemdExporter,
     &container::DockerExporter,
@@ -428,7 +430,9 @@ mod tests {
             ..ExportedTrial::without_results(&report, &scored)
         };
         for exporter in EXPORTERS {
-            insta::assert_snapshot!(exporter.name(), exporter.export(&winner).unwrap());
+            // The presets of another engine are refused.
+            let text = exporter.export(&winner).unwrap_or_else(|error| error.to_string());
+            insta::assert_snapshot!(exporter.name(), text);
         }
     }
 
@@ -482,7 +486,11 @@ mod tests {
                 let exported = match exported {
                     Ok(exported) => exported,
                     // A format without a spelling of the text writes nothing.
-                    Err(ExportError::Unsuitable { .. }) if ["env", "systemd"].contains(&exporter.name()) => continue,
+                    Err(ExportError::Unsuitable { .. })
+                        if ["env", "systemd", "llama-preset"].contains(&exporter.name()) =>
+                    {
+                        continue;
+                    }
                     Err(error) => panic!("{}: {error}", exporter.name()),
                 };
                 assert!(!exported.contains(|c| crate::trial::is_control(c) && c != '\n'), "{end:?}: {exported:?}");

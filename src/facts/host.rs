@@ -4,6 +4,8 @@ use procfs::Current;
 use serde::{Deserialize, Serialize};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
+use super::processors::Core;
+
 /// A description of the host, stored with a study to keep results of different machines apart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
@@ -47,6 +49,8 @@ pub struct HostLimits {
     pub numa_nodes: Option<u32>,
     /// Whether the processors multiply matrices in tiles (AMX), which decides between kernels.
     pub amx: Option<bool>,
+    /// The number of physical cores that a process may use.
+    pub cores: Option<u32>,
 }
 
 impl HostLimits {
@@ -69,7 +73,8 @@ impl HostLimits {
             let flags = info.flags(0);
             flags.is_some_and(|flags| flags.contains(&"amx_tile"))
         });
-        Self { memory: memory.filter(|bytes| *bytes > 0), numa_nodes: nodes.filter(|nodes| *nodes > 0), amx }
+        let cores = u32::try_from(Core::all().len()).ok().filter(|cores| *cores > 0);
+        Self { memory: memory.filter(|bytes| *bytes > 0), numa_nodes: nodes.filter(|nodes| *nodes > 0), amx, cores }
     }
 }
 
@@ -85,6 +90,6 @@ mod tests {
         let limits = HostLimits::detect();
         assert!(limits.memory.is_some_and(|memory| memory <= host.memory), "{limits:?}");
         assert!(limits.numa_nodes.is_some_and(|nodes| nodes >= 1), "{limits:?}");
-        assert!(limits.amx.is_some(), "{limits:?}");
+        assert!(limits.amx.is_some() && limits.cores.is_some(), "{limits:?}");
     }
 }

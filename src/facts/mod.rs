@@ -29,7 +29,7 @@ pub use gpu_list::{GpuId, GpuSelection, listed_gpus, with_device};
 pub use host::{Host, HostLimits};
 pub use host_use::{HostSensor, HostUse, ProcessUse};
 pub use hub::hub_cache;
-pub use model::{ContextLengths, ExpertLayers, LatentAttention, ModelError, ModelShape, UncheckedFact};
+pub use model::{ContextLengths, ExpertLayers, LatentAttention, ModelError, ModelShape, UncheckedFact, is_gguf};
 pub use nvml::{GpuError, NVML_LIBRARY, NVML_TIMEOUT, call_nvml, call_nvml_async};
 pub use oom::OomKills;
 pub use processors::{Core, Processors, ProcessorsError, divide};

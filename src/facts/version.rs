@@ -1,4 +1,6 @@
 //! An engine's release number, as far as rules and flags depend on it.
+//!
+//! llama.cpp counts its builds: `b11434` is [`EngineVersion::build`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,6 +33,17 @@ impl EngineVersion {
         Self { major, minor, patch }
     }
 
+    /// Returns the version of a build that has only a number.
+    #[must_use]
+    pub const fn build(number: u32) -> Self {
+        Self::new(number, 0, 0)
+    }
+
+    /// Returns the number of a version by [`build`](Self::build). Releases have had smaller first numbers so far.
+    fn build_number(self) -> Option<u32> {
+        ((self.minor, self.patch) == (0, 0) && (SMALLEST_BUILD..u32::MAX).contains(&self.major)).then_some(self.major)
+    }
+
     /// Returns whether both have the same flags and defaults: patch releases change neither.
     #[must_use]
     pub fn is_same_minor(self, other: Self) -> bool {
@@ -44,8 +57,11 @@ impl EngineVersion {
     }
 }
 
+/// The first build of llama.cpp with a tag is older.
+const SMALLEST_BUILD: u32 = 1000;
+
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{0:?} is not an engine version such as 0.32.0")]
+#[error("{0:?} is not an engine version such as 0.32.0, or a build such as b11434")]
 pub struct VersionError(String);
 
 impl FromStr for EngineVersion {
@@ -55,6 +71,11 @@ impl FromStr for EngineVersion {
         let error = || VersionError(text.to_owned());
         let mut numbers = [0_u32; 3];
         let trimmed = text.trim().trim_start_matches('v');
+        if let Some(rest) = trimmed.strip_prefix('b') {
+            // The commit may follow, as in `b11434-3f5a7c1`.
+            let number: u32 = rest.split('-').next().unwrap_or(rest).parse().map_err(|_| error())?;
+            return if (SMALLEST_BUILD..u32::MAX).contains(&number) { Ok(Self::build(number)) } else { Err(error()) };
+        }
         for (index, part) in trimmed.split(['.', '+']).take(3).enumerate() {
             let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
             match digits.parse() {
@@ -81,7 +102,10 @@ pub fn parse_reported_release(reported: &str) -> Option<EngineVersion> {
 
 impl fmt::Display for EngineVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+        match self.build_number() {
+            Some(number) => write!(f, "b{number}"),
+            None => write!(f, "{}.{}.{}", self.major, self.minor, self.patch),
+        }
     }
 }
 
@@ -103,8 +127,17 @@ mod tests {
     }
 
     #[test]
+    fn a_build_has_only_a_number() {
+        for text in ["b11434", "b11434-3f5a7c1", " b11434-unknown\n"] {
+            assert_eq!(text.parse(), Ok(EngineVersion::build(11_434)), "{text}");
+        }
+        assert_eq!(EngineVersion::build(11_434).to_string(), "b11434");
+        assert_eq!(EngineVersion::new(1, 0, 0).to_string(), "1.0.0");
+    }
+
+    #[test]
     fn an_invalid_version_is_refused() {
-        for text in ["", "latest", "7", ".1", "x.y"] {
+        for text in ["", "latest", "7", ".1", "x.y", "b", "b12", "bx", "b4294967295"] {
             assert!(text.parse::<EngineVersion>().is_err(), "{text}");
         }
     }

@@ -20,7 +20,7 @@ use crate::document::{Document, DocumentError, nearest};
 use crate::engine::{Engine, resolve_program};
 use crate::engines::{ENGINES, built_in, default_engine};
 use crate::execution::ExecutionEnvironment;
-use crate::facts::Device;
+use crate::facts::{Device, is_gguf};
 use crate::job::Job;
 use crate::space::built_in_for;
 
@@ -120,7 +120,7 @@ impl StudyRequest {
             };
             return Ok((engine.ok_or_else(problem)?, None));
         }
-        let engine = default_engine();
+        let engine = self.usual_engine();
         let deployed = self.deployment.as_ref().map(|deployment| DeployedProcess::of(deployment, &*engine));
         if deployed.is_some_and(|process| process.command.is_some()) {
             return Ok((engine, None));
@@ -139,6 +139,16 @@ impl StudyRequest {
         };
         let text = format!("engine: {}, found as {}", engine.display_name(), found.display());
         Ok((engine, Some(text)))
+    }
+
+    /// Returns the engine that usually serves the model: a GGUF file has one of its own.
+    fn usual_engine(&self) -> Arc<dyn Engine> {
+        let of_gguf = if is_gguf(Path::new(&self.model)) {
+            engine_names().filter_map(built_in).find(|engine| engine.reads_gguf())
+        } else {
+            None
+        };
+        of_gguf.unwrap_or_else(default_engine)
     }
 
     /// Composes the study in two steps. The first one, without `environment`, is for the detection of the engine's

@@ -16,6 +16,9 @@ impl Job {
     /// The error names the missing flag, the last release with it, and the nearest flag. For a value that is not among
     /// the choices it names the value.
     pub fn check_installed(&self, installed: &InstalledEngine) -> Result<(), DocumentError> {
+        if installed.flags.is_none() {
+            return Ok(());
+        }
         let space = self.search_space();
         for (name, value) in space.fixed.iter() {
             let flag = self.installed_flag(installed, "fixed", name)?;
@@ -49,7 +52,12 @@ impl Job {
                 Some(table) => table.unknown(name),
                 None => FlagError::Unknown { name: name.to_owned(), hint: None },
             };
-            let known = installed.flags.iter().flat_map(|flag| &flag.names).filter_map(|name| name.strip_prefix("--"));
+            let known = installed
+                .flags
+                .iter()
+                .flatten()
+                .flat_map(|flag| &flag.names)
+                .filter_map(|name| name.strip_prefix("--"));
             let hint = nearest(name, known).map(|near| format!("did you mean `{near}`?"));
             self.mismatch(section, name, format!("{problem} ({})", self.as_installed(installed)), hint)
         })

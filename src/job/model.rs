@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::EngineJob;
 use super::paths::StudyPaths;
 use crate::document::{DocumentError, Section};
-use crate::facts::{ModelShape, hub_cache};
+use crate::facts::{ModelShape, hub_cache, is_gguf};
 
 /// The model of a study.
 #[derive(Clone, Debug)]
@@ -30,13 +30,22 @@ impl ModelJob {
         if adapter.as_ref().is_some_and(|name| name.trim().is_empty()) {
             return Err(section.error("adapter", "is empty", Some("name an adapter of lora-modules".to_owned())));
         }
-        if engine.engine.rules().is_none() {
-            let found = paths.find(&path);
-            if found.as_ref().is_none_or(|found| !found.join("config.json").exists()) {
-                return Ok(Self { adapter, ..Self::without_shape(section, path, found)? });
-            }
+        let found = paths.find(&path);
+        if let Some(file) = found.as_ref().filter(|file| engine.engine.reads_gguf() && is_gguf(file)) {
+            let shape = ModelShape::read(file).map_err(|error| section.error("path", error.to_string(), None))?;
+            let directory = file.parent().map(Path::to_owned).unwrap_or_default();
+            let argument = file.to_string_lossy().into_owned();
+            return Ok(Self { written: path, argument, directory, shape, adapter, has_shape: true });
         }
-        let (argument, directory) = if let Some(directory) = paths.find(&path) {
+        if engine.engine.reads_gguf() {
+            let hint = "name the model's .gguf file; of a divided model, its first part".to_owned();
+            return Err(section.error("path", format!("{path:?} is not a GGUF file"), Some(hint)));
+        }
+        let has_config = found.as_ref().is_some_and(|found| found.join("config.json").exists());
+        if engine.engine.rules().is_none() && !has_config {
+            return Ok(Self { adapter, ..Self::without_shape(section, path, found)? });
+        }
+        let (argument, directory) = if let Some(directory) = found {
             (directory.to_string_lossy().into_owned(), directory)
         } else {
             // Like the engine, prefer the study's variables to those of the tuner's own environment.

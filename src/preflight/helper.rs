@@ -8,6 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use tokio::time::{Instant, timeout_at};
 
 use super::{InstalledEngine, InstalledFlag, PreflightError, PreflightSetup, PreflightVerdict, RefusalStage};
+use crate::engine::PythonPreflight;
 use crate::server::{HelperPipe, PipeError};
 
 /// The maximum length of a foreign line's quotation in a message, in characters.
@@ -64,18 +65,21 @@ enum VerdictMessage {
 impl HelperProcess {
     /// Starts the helper, imports the engine, and runs the warm-up. Afterwards an answer takes milliseconds. The
     /// boolean is whether the helper already holds a GPU.
-    pub(super) async fn start(setup: &PreflightSetup) -> Result<(Self, InstalledEngine, bool), PreflightError> {
-        let mut command = vec![setup.python.clone(), "-c".to_owned(), setup.program.source.to_owned()];
-        command.extend(setup.program.packages.iter().map(|name| (*name).to_owned()));
+    pub(super) async fn start(
+        program: &PythonPreflight,
+        setup: &PreflightSetup,
+    ) -> Result<(Self, InstalledEngine, bool), PreflightError> {
+        let mut command = vec![setup.executable.clone(), "-c".to_owned(), program.source.to_owned()];
+        command.extend(program.packages.iter().map(|name| (*name).to_owned()));
         let mut env = setup.env.clone();
-        let variables = setup.program.variables.iter();
+        let variables = program.variables.iter();
         env.extend(variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         let spawned = HelperPipe::spawn(&command, &env, setup.marker.clone());
         let pipe = spawned.map_err(|error| PreflightError::Start(error.to_string()))?;
         let mut helper = Self { pipe, asked: 0 };
         let hello = helper.next(setup.limits.import, "import the engine", |line| serde_json::from_str(line).ok()).await;
         let import = |error| {
-            let (engine, python) = (setup.program.engine, setup.python.clone());
+            let (engine, python) = (program.engine, setup.executable.clone());
             PreflightError::Import { engine, python, error }
         };
         let (version, device, flags, absent) = match hello {
@@ -90,7 +94,7 @@ impl HelperProcess {
         let answer = helper.ask(&setup.warm_up, &BTreeMap::new(), setup.limits.warm_up).await?;
         Ok((
             helper,
-            InstalledEngine { version, device, flags, missing_packages: absent, warm_up: answer.verdict },
+            InstalledEngine { version, device, flags: Some(flags), missing_packages: absent, warm_up: answer.verdict },
             answer.device,
         ))
     }

@@ -9,9 +9,12 @@ use serde_json::{Map, Value as Json};
 #[derive(Clone, Debug, PartialEq)]
 pub struct InstalledEngine {
     pub version: String,
-    /// `cpu`, `cuda` and so on, as `vllm.platforms.current_platform` names it.
+    /// `cpu`, `cuda` and so on, as `vllm.platforms.current_platform` names it in vLLM.
     pub device: String,
-    pub flags: Vec<InstalledFlag>,
+    /// `None` if the engine describes its flags in another way, which [`Engine::read_release`] reads.
+    ///
+    /// [`Engine::read_release`]: crate::engine::Engine::read_release
+    pub flags: Option<Vec<InstalledFlag>>,
     /// The optional packages that the engine's Python lacks. Some flags need them.
     pub missing_packages: BTreeSet<String>,
     /// The verdict on the arguments of the warm-up.
@@ -84,6 +87,6 @@ impl InstalledEngine {
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&InstalledFlag> {
         let name = format!("--{}", name.trim_start_matches('-').replace('_', "-"));
-        self.flags.iter().find(|flag| flag.names.contains(&name))
+        self.flags.iter().flatten().find(|flag| flag.names.contains(&name))
     }
 }

@@ -1,10 +1,11 @@
-//! The engine's own verdict on a command line, from a helper process that runs in the engine's Python. A verdict takes
-//! milliseconds and no launch.
+//! The engine's own verdict on a command line, from a helper process that runs in the engine's Python, or from the
+//! engine's own programs. A verdict takes milliseconds and no launch.
 //!
-//! A helper imports the installed engine once, in the background. An idle helper waits on its pipe. If a helper holds a
+//! A helper in Python imports the installed engine once, in the background. An idle helper waits on its pipe. If a helper holds a
 //! GPU after an answer, it is ended at once, so that the GPU is free for a launch. The next question then starts a new
 //! helper. Each question gets an answer or an error within a time limit.
 
+mod commands;
 mod helper;
 mod installed;
 mod verdict;
@@ -21,6 +22,7 @@ use tokio::task::JoinHandle;
 use crate::engine::PreflightProgram;
 use crate::server::Marker;
 
+use commands::CommandHelper;
 use helper::{HelperAnswer, HelperProcess};
 pub use installed::{InstalledEngine, InstalledFlag, PreflightVerdict, RefusalStage};
 pub use verdict::{Disagreement, ENGINE_FINDING, decide_finding};
@@ -30,8 +32,8 @@ pub use verdict::{Disagreement, ENGINE_FINDING, decide_finding};
 pub struct PreflightSetup {
     /// The helper's program.
     pub program: PreflightProgram,
-    /// The Python that has the engine installed.
-    pub python: String,
+    /// The Python that has the engine installed, or the engine's own program.
+    pub executable: String,
     /// The launch's own variables, added to the tuner's environment.
     pub env: BTreeMap<String, String>,
     /// The marker in the helper's environment. It identifies the helper's processes.
@@ -102,6 +104,44 @@ struct PendingQuestion {
     args: Vec<String>,
     env: BTreeMap<String, String>,
     answer: oneshot::Sender<Result<PreflightVerdict, PreflightError>>,
+}
+
+/// The source of the answers.
+#[derive(Debug)]
+enum PreflightHelper {
+    Process(Box<HelperProcess>),
+    Commands(CommandHelper),
+}
+
+impl PreflightHelper {
+    /// Starts and warms up the helper. The boolean is whether it already holds a GPU.
+    async fn start(setup: &PreflightSetup) -> Result<(Self, InstalledEngine, bool), PreflightError> {
+        match &setup.program {
+            PreflightProgram::Python(program) => {
+                let (helper, installed, device) = HelperProcess::start(program, setup).await?;
+                Ok((Self::Process(Box::new(helper)), installed, device))
+            }
+            PreflightProgram::Commands(commands) => {
+                let (helper, installed) = CommandHelper::start(commands, setup).await?;
+                Ok((Self::Commands(helper), installed, false))
+            }
+        }
+    }
+
+    async fn ask(
+        &mut self,
+        args: &[String],
+        env: &BTreeMap<String, String>,
+        limit: Duration,
+    ) -> Result<HelperAnswer, PreflightError> {
+        match self {
+            Self::Process(helper) => helper.ask(args, env, limit).await,
+            Self::Commands(helper) => {
+                let verdict = helper.ask(args, env, limit).await?;
+                Ok(HelperAnswer { verdict, device: false })
+            }
+        }
+    }
 }
 
 /// A started preflight. After a drop, the helper ends soon. [`Preflight::stop`] waits for that end.
@@ -177,7 +217,7 @@ struct Worker {
     state: watch::Sender<HelperState>,
     /// `None` after a failure, or if the last helper held a GPU. The next question starts a new helper. Until then
     /// none runs.
-    helper: Option<HelperProcess>,
+    helper: Option<PreflightHelper>,
     failures: u32,
 }
 
@@ -216,12 +256,12 @@ impl Worker {
     }
 
     /// Starts and warms up a helper. Returns it, and whether it already holds a GPU.
-    async fn start(&mut self) -> Result<(HelperProcess, bool), PreflightError> {
+    async fn start(&mut self) -> Result<(PreflightHelper, bool), PreflightError> {
         loop {
             if let HelperState::Failed(error) = &*self.state.borrow() {
                 return Err(error.clone());
             }
-            match HelperProcess::start(&self.setup).await {
+            match PreflightHelper::start(&self.setup).await {
                 Ok((helper, installed, device)) => {
                     self.state.send_replace(HelperState::Ready(Arc::new(installed)));
                     return Ok((helper, device));

@@ -139,7 +139,7 @@ fn start(python: String, directory: &Path, limits: PreflightLimits) -> Preflight
     let env = [("PYTHONPATH", directory.to_string_lossy().into_owned()), ("PYTHONDONTWRITEBYTECODE", "1".to_owned())];
     Preflight::start(PreflightSetup {
         program: crate::engines::default_engine().preflight().unwrap(),
-        python,
+        executable: python,
         env: env.map(|(name, value)| (name.to_owned(), value)).into(),
         marker: Marker::helper(directory, "test", "preflight"),
         warm_up: vec!["model".to_owned()],

@@ -59,7 +59,7 @@ pub use processes::LaunchProcesses;
 pub use ready::{FirstRequest, OnLine, ReadyCheck, ReadyServer, StartError};
 pub use reap::{Leftover, LeftoverProof, ProcessOrigin, end_processes, leftovers, log_directory};
 pub use resource_holder::ResourceHolder;
-pub use short_command::{output_of, run_to_success};
+pub use short_command::{CommandEnd, end_of, output_of, run_to_success};
 pub use starter::{FastOrder, Starter, StarterError};
 pub use stop::LeftBehind;
 use tunnel::TlsTunnel;

@@ -149,9 +149,9 @@ impl Server {
         let deadline = self.started + timeout;
         let base_url = self.plain_url();
         let client = self.client().map_err(StartError::Client)?;
-        let health = self.engine.readiness().health;
+        let readiness = self.engine.readiness();
         while !announced.load(Ordering::Relaxed)
-            || !self.while_alive(log, on_line, is_healthy(&client, &base_url, health.as_deref())).await?
+            || !self.while_alive(log, on_line, is_healthy(&client, &base_url, readiness.health.as_deref())).await?
         {
             if Instant::now() >= deadline {
                 return Err(StartError::Timeout(timeout));
@@ -161,10 +161,10 @@ impl Server {
         self.check_listener().map_err(StartError::WrongServer)?;
         let engine = Arc::clone(&self.engine);
         let model = self.while_alive(log, on_line, check_model(&client, &base_url, check.names, &*engine)).await??;
-        let version = format!("{base_url}/version");
+        let page = format!("{base_url}{}", readiness.release.path);
         let version =
-            self.while_alive(log, on_line, get_json(&client, &version)).await?.map_err(StartError::WrongServer)?;
-        let version = version.and_then(|json| json.get("version")?.as_str().map(release_text));
+            self.while_alive(log, on_line, get_json(&client, &page)).await?.map_err(StartError::WrongServer)?;
+        let version = version.and_then(|json| json.get(readiness.release.key)?.as_str().map(release_text));
 
         let asked = Instant::now();
         let left = deadline.saturating_duration_since(asked);

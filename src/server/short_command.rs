@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -38,6 +38,23 @@ pub(super) async fn run_short(
     env: &BTreeMap<String, String>,
     limit: Duration,
 ) -> Result<String, CommandError> {
+    let program = command.first().ok_or(CommandError::Empty)?.clone();
+    let output = run_to_its_end(command, env, limit).await?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let errors =
+        errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no error output").trim().to_owned();
+    Err(CommandError::Failed { program, status: describe_exit(output.status), errors })
+}
+
+/// Runs a command to its end within `limit`, as [`run_short`] does.
+async fn run_to_its_end(
+    command: &[String],
+    env: &BTreeMap<String, String>,
+    limit: Duration,
+) -> Result<Output, CommandError> {
     let [program, arguments @ ..] = command else { return Err(CommandError::Empty) };
     let program = program.clone();
     let failed = |source| CommandError::Program { program: program.clone(), source };
@@ -49,13 +66,7 @@ pub(super) async fn run_short(
     let output = tokio::time::timeout(limit, child.wait_with_output()).await;
     let output = output.map_err(|_| CommandError::TooLong { program: program.clone(), limit })?.map_err(failed)?;
     running.ended = true;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    }
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let errors =
-        errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no error output").trim().to_owned();
-    Err(CommandError::Failed { program, status: describe_exit(output.status), errors })
+    Ok(output)
 }
 
 /// A short command in progress.
@@ -76,6 +87,24 @@ impl Drop for RunningCommand {
 /// Returns the standard output of a short command, or `None` if it does not succeed within `limit`.
 pub async fn output_of(command: &[String], limit: Duration) -> Option<String> {
     run_short(command, &BTreeMap::new(), limit).await.ok()
+}
+
+/// The end of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandEnd {
+    pub succeeded: bool,
+    /// The standard output, and the standard error after it.
+    pub output: String,
+}
+
+/// Returns the end of a short command. The variables in `env` are added to the tuner's own environment.
+///
+/// # Errors
+/// If it cannot be run, or takes longer than `limit`.
+pub async fn end_of(command: &[String], env: &BTreeMap<String, String>, limit: Duration) -> Result<CommandEnd, String> {
+    let ended = run_to_its_end(command, env, limit).await.map_err(|error| error.to_string())?;
+    let text = [ended.stdout, ended.stderr].concat();
+    Ok(CommandEnd { succeeded: ended.status.success(), output: String::from_utf8_lossy(&text).into_owned() })
 }
 
 /// Runs a command that has to succeed within `limit`. At the limit it is killed with everything that it started. Safe

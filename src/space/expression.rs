@@ -1,16 +1,20 @@
-//! Bounds that depend on the model: `model.max_len`, `4 * model.max_len`, `min(model.max_len, 8192)`.
+//! Bounds that depend on the model or on this machine: `model.max_len`, `min(model.max_len, 8192)`, `host.cores`.
 
 use crate::expression::{Expression, NameMatch, NameResolver, is_word_character};
-use crate::facts::{EngineVersion, ModelShape};
+use crate::facts::{Core, EngineVersion, ModelShape};
 use crate::stats::to_f64;
 
-/// Evaluates a bound. Its names are facts of the model, and its numbers are all that Rust parses, including `inf`.
+/// Evaluates a bound. Its names are facts of the model and of this machine, and its numbers are all that Rust parses,
+/// including `inf`.
 ///
 /// # Errors
 /// The error names the part that could not be read, the fact that is unknown for this model, or the facts that exist.
 pub(super) fn evaluate(text: &str, model: &ModelShape) -> Result<f64, String> {
-    let bound = Expression::parse(text, &ModelFacts).map_err(|reason| format!("{reason} in {text:?}"))?;
-    bound.value(&|fact: &ModelFact| fact.value(model))
+    let bound = Expression::parse(text, &BoundFacts).map_err(|reason| format!("{reason} in {text:?}"))?;
+    bound.value(&|fact: &BoundFact| match fact {
+        BoundFact::Model(fact) => fact.value(model),
+        BoundFact::Cores => Ok(to_f64(Core::all().len().max(1))),
+    })
 }
 
 /// A number from a model's `config.json`.
@@ -37,22 +41,36 @@ impl ModelFact {
     }
 }
 
-/// The names of [`FACTS`].
-struct ModelFacts;
+/// A number that a bound may name.
+#[derive(Clone, Copy, Debug)]
+enum BoundFact {
+    Model(ModelFact),
+    /// The physical cores that this process may use.
+    Cores,
+}
 
-impl NameResolver for ModelFacts {
-    type Name = ModelFact;
+/// The name of [`BoundFact::Cores`].
+const CORES: &str = "host.cores";
+
+/// The names of [`FACTS`], and [`CORES`].
+struct BoundFacts;
+
+impl NameResolver for BoundFacts {
+    type Name = BoundFact;
 
     const EXPECTED: &'static str = "a property of the model";
 
-    fn name(&self, text: &str) -> Result<Option<NameMatch<ModelFact>>, String> {
+    fn name(&self, text: &str) -> Result<Option<NameMatch<BoundFact>>, String> {
         let word = text.split(|c| !is_word_character(c)).next().unwrap_or_default();
+        if word == CORES {
+            return Ok(Some(NameMatch { name: BoundFact::Cores, length: word.len() }));
+        }
         let Some(name) = word.strip_prefix("model.") else { return Ok(None) };
         let fact = FACTS.into_iter().find(|fact| fact.name == name).ok_or_else(|| {
             let known: Vec<_> = FACTS.iter().map(|fact| format!("model.{}", fact.name)).collect();
             format!("model.{name} is not one of {}", known.join(", "))
         })?;
-        Ok(Some(NameMatch { name: fact, length: word.len() }))
+        Ok(Some(NameMatch { name: BoundFact::Model(fact), length: word.len() }))
     }
 
     fn number(&self, word: &str) -> Option<f64> {

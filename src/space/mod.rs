@@ -13,7 +13,7 @@ use crate::config::{Config, Value};
 pub use domain::{Domain, IntScale};
 pub(crate) use domain::{geometric, short};
 pub(crate) use file::read_parameters;
-pub use file::{SpaceFile, built_in, built_in_for, built_in_paths};
+pub use file::{SpaceFile, built_in, built_in_for, built_in_paths, read_built_in};
 
 /// A condition for a parameter: another parameter has one of these values.
 #[derive(Clone, Debug, PartialEq)]

@@ -88,6 +88,16 @@ impl CommandLine {
         Self { is_prepared: true, ..self }
     }
 
+    /// Adds a word behind the address.
+    #[must_use]
+    pub fn with_address_word(mut self, word: &str) -> Self {
+        if let Some(parts) = &mut self.parts {
+            parts.address += 1;
+        }
+        self.words.push(word.to_owned());
+        self
+    }
+
     /// Creates a command line without parts.
     #[must_use]
     pub fn from_words(words: Vec<String>) -> Self {

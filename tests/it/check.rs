@@ -100,7 +100,7 @@ fn the_spaces_that_ship_are_listed_and_can_be_printed() {
     assert!(listed.stdout.lines().all(|line| line.chars().count() <= 80), "{}", listed.stdout);
     let json = workplace.json(&["spaces", "--format", "json"]);
     assert!(json.as_array().unwrap().len() >= 19);
-    assert_eq!(json[0]["file"], "search_spaces/sim/core.toml");
+    assert_eq!(json[0]["file"], "search_spaces/llama.cpp/cpu-full.toml");
     let printed = workplace.run(&["spaces", "search_spaces/vllm/v0.toml"]);
     assert_eq!(printed.stdout, std::fs::read_to_string(root().join("search_spaces/vllm/v0.toml")).unwrap());
     let wrong = workplace.run(&["spaces", "search_spaces/vllm/mo.toml"]);

@@ -41,6 +41,8 @@ mod queries;
 mod real_bench;
 mod real_faults;
 mod real_exports;
+mod real_llama_cpp;
+mod real_llama_cpp_studies;
 mod real_vllm;
 mod reap;
 mod recorded_cases;

@@ -364,7 +364,7 @@ fn the_real_engine_says_what_it_has_and_a_study_with_a_flag_that_is_gone_is_refu
     runtime.block_on(async {
         let preflight = setpoint::preflight::Preflight::start(setpoint::preflight::PreflightSetup {
             program: setpoint::engines::default_engine().preflight().unwrap(),
-            python: directory.join("bin/python").to_string_lossy().into_owned(),
+            executable: directory.join("bin/python").to_string_lossy().into_owned(),
             env: [("HF_HUB_OFFLINE".to_owned(), "1".to_owned())].into(),
             marker: setpoint::server::Marker::helper(&workplace.path("a.db"), "real", "preflight"),
             warm_up: vec![directory.join("model").to_string_lossy().into_owned()],

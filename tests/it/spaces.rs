@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use setpoint::config::{Config, Value};
 use setpoint::document::Document;
-use setpoint::engines::vllm::FLAGS;
+use setpoint::engine::Engine;
+use setpoint::engines;
 use setpoint::facts::{Device, ModelShape};
 use setpoint::flag::FlagKind;
 use setpoint::job::Job;
@@ -33,13 +35,20 @@ fn spaces() -> Vec<(String, SpaceFile)> {
     paths.into_iter().map(read).collect()
 }
 
+/// Returns the engine that a space is for.
+fn engine_of(file: &SpaceFile) -> Arc<dyn Engine> {
+    engines::built_in(&file.engine).unwrap()
+}
+
 #[test]
 fn every_parameter_exists_in_all_releases_of_its_space_has_a_help_line_and_values_that_they_take() {
     for (path, file) in spaces() {
-        let releases: Vec<_> = FLAGS.releases(file.first_version, file.last_version).collect();
+        let engine = engine_of(&file);
+        let book = engine.flags().unwrap();
+        let releases: Vec<_> = book.releases(file.first_version, file.last_version).collect();
         assert!(!releases.is_empty() && file.first_version.is_some() && !file.description.is_empty(), "{path}");
         for version in releases {
-            let table = FLAGS.for_version(version);
+            let table = book.for_version(version);
             for parameter in &file.space.parameters {
                 let place = format!("{path}: {} in {version}", parameter.name);
                 let flag = table.find(&parameter.name);
@@ -82,14 +91,17 @@ fn corners(space: &Space) -> Vec<Config> {
 #[test]
 fn corners_of_every_space_are_arguments_that_its_releases_parse_to_the_same_configuration() {
     for (path, file) in spaces() {
-        for version in FLAGS.releases(file.first_version, file.last_version) {
-            let table = FLAGS.for_version(version);
+        let engine = engine_of(&file);
+        let book = engine.flags().unwrap();
+        for version in book.releases(file.first_version, file.last_version) {
+            let table = book.for_version(version);
             for config in corners(&file.space) {
                 let arguments = table.render(&config).unwrap_or_else(|error| panic!("{path} in {version}: {error}"));
                 let parsed = table.parse(&arguments).unwrap_or_else(|error| panic!("{path} in {version}: {error}"));
                 // A release that can only switch a flag on omits it if it is off. No other value may be missing.
-                let said = config.without(&parsed).iter().all(|(_, value)| *value == Value::Bool(false));
-                assert!(said, "{path} in {version}: {config}");
+                let missing = config.without(&parsed);
+                let is_complete = missing.iter().all(|(_, value)| *value == Value::Bool(false));
+                assert!(is_complete, "{path} in {version}: {missing} of {config}");
             }
         }
     }
@@ -101,7 +113,7 @@ fn every_space_has_configurations_that_work_and_loses_none_of_them_when_it_is_na
     for (path, file) in spaces() {
         let on_cpu = path.ends_with("cpu.toml");
         let device = if on_cpu { Device::Cpu } else { Device::UNKNOWN_GPU };
-        let facts = Facts::new(setpoint::engines::vllm::VLLM_RULES, &model, file.first_version.unwrap(), device);
+        let facts = Facts::new(engine_of(&file).rules(), &model, file.first_version.unwrap(), device);
         let (narrowed, _) = narrow(&file.space, &Config::new(), &facts);
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let mut valid = 0;
@@ -146,10 +158,12 @@ fn example_studies_are_valid() {
     for path in studies {
         match Job::read(&path) {
             Ok(job) => assert!(!job.search_space().parameters.is_empty(), "{}", path.display()),
-            // A script creates the model of these studies.
+            // A script creates the models of these studies.
             Err(error) => {
-                let is_real = path.ends_with("vllm-cpu.toml") || path.parent().unwrap().ends_with("real_studies");
-                assert!(error.key == "model.path" && is_real, "{error}");
+                let folder = path.parent().unwrap();
+                let is_real = path.ends_with("vllm-cpu.toml")
+                    || ["real_studies", "llama-cpp"].iter().any(|real| folder.ends_with(real));
+                assert!(error.key.ends_with("model.path") && is_real, "{error}");
             }
         }
     }
@@ -185,5 +199,9 @@ fn a_space_is_found_without_the_folder_of_all_spaces() {
     let whole = workplace.run(&["spaces", "search_spaces/vllm/cpu.toml"]);
     assert_eq!((whole.code, workplace.run(&["spaces", "vllm/cpu.toml"]).stdout), (Some(0), whole.stdout));
     let refused = workplace.run(&["spaces", "cpu.toml"]);
-    assert!(refused.stderr.contains("did you mean search_spaces/vllm/cpu.toml?"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("did you mean search_spaces/llama.cpp/cpu.toml or search_spaces/vllm/cpu.toml?"),
+        "{}",
+        refused.stderr
+    );
 }

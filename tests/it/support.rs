@@ -74,6 +74,15 @@ impl Workplace {
         self.command(arguments).stdout(Stdio::null()).stderr(stderr).spawn().unwrap()
     }
 
+    /// Starts another program in the workplace. Its output goes to `stderr.txt`.
+    #[expect(clippy::disallowed_methods, reason = "a program of the test")]
+    pub(crate) fn start_other(&self, program: &Path, arguments: &[&str]) -> Child {
+        let output = std::fs::File::create(self.path("stderr.txt")).unwrap();
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
+        command.stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap()
+    }
+
     /// Starts a run and kills it after the time `after`, if any. Returns `None` if it was killed, else its exit status.
     pub(crate) fn run_or_kill(&self, arguments: &[&str], after: Option<Duration>) -> Option<ExitStatus> {
         let mut started = self.start(arguments);

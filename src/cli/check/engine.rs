@@ -22,12 +22,12 @@ fn marker() -> Marker {
 /// Starts the preflight for arguments of `model`. The variables in `env` are added to the environment of this process.
 pub(super) fn start(
     program: PreflightProgram,
-    python: String,
+    executable: String,
     model: &str,
     env: BTreeMap<String, String>,
 ) -> Preflight {
     let (warm_up, limits) = (vec![model.to_owned()], PreflightLimits::default());
-    Preflight::start(PreflightSetup { program, python, env, marker: marker(), warm_up, limits })
+    Preflight::start(PreflightSetup { program, executable, env, marker: marker(), warm_up, limits })
 }
 
 /// Returns the failure of a check whose engine cannot be asked.
@@ -64,8 +64,8 @@ pub(super) async fn ask(
         Ok(None) => return Ok(None),
         Err(reason) => return silent(reason),
     };
-    let product = setup.program.engine;
-    note(global, &format!("asking the installed {product}; its import takes about 10 s"));
+    let product = setup.program.engine();
+    note(global, &setup.program.notice());
     let preflight = Preflight::start(setup);
     let ready = preflight.wait_until_ready().await;
     let wrong = match &ready {

@@ -24,8 +24,7 @@ pub(super) async fn check(study: Option<(&Job, &ExecutionEnvironment)>, global: 
         None => of_path().await,
     };
     if let Some(setup) = setup {
-        let product = setup.program.engine;
-        note(global, &format!("asking the installed {product}; its import takes about 10 s"));
+        note(global, &setup.program.notice());
         findings.push(check_preflight(setup).await);
     }
     findings
@@ -81,12 +80,12 @@ async fn of_path() -> (Vec<CheckResult>, Option<PreflightSetup>) {
             format!("its Python has no package `{name}`, or is not on this machine"),
         ),
     };
-    let preflight = engine.preflight().zip(engine.preflight_python(&command));
+    let preflight = engine.preflight().zip(engine.preflight_executable(&command));
     // The model is a path that does not exist. The engine refuses it without the network. For this check, a refusal is
     // an answer, too.
-    let setup = |(program, python)| PreflightSetup {
+    let setup = |(program, executable)| PreflightSetup {
         program,
-        python,
+        executable,
         env: BTreeMap::new(),
         marker: marker(),
         warm_up: vec!["/nonexistent".to_owned()],
@@ -96,7 +95,7 @@ async fn of_path() -> (Vec<CheckResult>, Option<PreflightSetup>) {
 }
 
 async fn check_preflight(setup: PreflightSetup) -> CheckResult {
-    let (engine, python, begin) = (setup.program.engine, setup.python.clone(), Instant::now());
+    let (engine, executable, begin) = (setup.program.engine(), setup.executable.clone(), Instant::now());
     let preflight = Preflight::start(setup);
     let ready = preflight.wait_until_ready().await;
     preflight.stop().await;
@@ -105,7 +104,7 @@ async fn check_preflight(setup: PreflightSetup) -> CheckResult {
             let (version, device, seconds) = (&installed.version, &installed.device, begin.elapsed().as_secs());
             CheckResult::ok(
                 "preflight",
-                format!("{python} has {engine} {version} for {device}; it answered after {seconds} s"),
+                format!("{executable} has {engine} {version} for {device}; it answered after {seconds} s"),
             )
         }
         Err(error) => CheckResult::warn(

@@ -54,7 +54,7 @@ impl ReleaseChoice {
             Some(probe) => server::output_of(&probe, PROBE_LIMIT).await,
             None => None,
         };
-        Ok(match reported.and_then(|text| text.parse().ok()) {
+        Ok(match reported.and_then(|text| job.engine.engine.read_release(&text)) {
             Some(version) => Self { version, origin: ReleaseOrigin::Installed },
             None => Self { version: job.engine.engine.newest_release(), origin: ReleaseOrigin::Assumed },
         })

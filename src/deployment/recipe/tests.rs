@@ -221,7 +221,7 @@ fn a_file_that_is_no_recipe_or_is_cut_off_is_an_error_with_line_key_and_hint() {
             format!("{head}  min_vllm_version: soon\nvariants: {{}}\n"),
             Some(3),
             "model.min_vllm_version",
-            "\"soon\" is not an engine version such as 0.32.0",
+            "\"soon\" is not an engine version such as 0.32.0, or a build such as b11434",
         ),
     ] {
         let error = read_text(&text).unwrap_err();

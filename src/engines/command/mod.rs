@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::document::{DocumentError, Section, nearest};
 use crate::engine::{
     Engine, EngineEvidence, LaunchSpec, MetricsPage, ModelNameCheck, PlaceholderError, QUANTITIES, Readiness,
-    check_command_word, has_placeholder, is_variable, substitute,
+    ReleasePage, check_command_word, has_placeholder, is_variable, substitute,
 };
 use crate::flag::FlagError;
 use crate::trial::{CommandLine, Failure};
@@ -96,7 +96,7 @@ fn read(section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
         style,
         spellings: spellings.unwrap_or_default(),
         dialect: section.optional_or("dialect", DIALECT.to_owned())?,
-        readiness: Readiness { health, log, model_name: ModelNameCheck::IfListed },
+        readiness: Readiness { health, log, model_name: ModelNameCheck::IfListed, release: ReleasePage::USUAL },
         metrics,
         failures: section.sections("failures", FailurePattern::read)?,
         api_key_variable,

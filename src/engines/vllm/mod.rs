@@ -29,8 +29,8 @@ use super::EngineKind;
 use crate::config::Config;
 use crate::engine::{
     ConfigFileEntries, ConfigFileFlags, ConfigFileProblem, Engine, EngineEvidence, FastStart, LaunchSpec, LiveHelper,
-    LogReader, MetricsPage, ModelNameCheck, PreflightProgram, Readiness, RecipeFormat, ServerStarts, ServingProjects,
-    TwinModel, python_of,
+    LogReader, MetricsPage, ModelNameCheck, PreflightProgram, PythonPreflight, Readiness, RecipeFormat, ReleasePage,
+    ServerStarts, ServingProjects, TwinModel, python_of,
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
@@ -62,6 +62,9 @@ const PRINT_VERSION: &str = "import importlib.metadata; print(importlib.metadata
 /// `vllm.entrypoints.openai.api_server` first, and is `vllm serve` now (`docker/Dockerfile`). Both have the same flags.
 static STARTS: ServerStarts = ServerStarts {
     program: &["vllm", "serve"],
+    in_image: &["vllm", "serve"],
+    // The image need not have another program for it.
+    request: &["python3", "-c", "import urllib.request; urllib.request.urlopen('{url}', timeout=10)"],
     modules: &[
         &["vllm.entrypoints.openai.api_server"],
         &["vllm.entrypoints.cli.main", "serve"],
@@ -161,7 +164,7 @@ impl Engine for VllmEngine {
         Some(&recipe_format::RECIPES)
     }
 
-    fn container_image(&self, reported: &str) -> Option<String> {
+    fn container_image(&self, reported: &str, _has_gpu: bool) -> Option<String> {
         container_image(reported)
     }
 
@@ -191,7 +194,12 @@ impl Engine for VllmEngine {
 
     /// Returns `/health`, which answers as soon as the HTTP server is up.
     fn readiness(&self) -> Readiness {
-        Readiness { health: Some("/health".to_owned()), log: None, model_name: ModelNameCheck::Required }
+        Readiness {
+            health: Some("/health".to_owned()),
+            log: None,
+            model_name: ModelNameCheck::Required,
+            release: ReleasePage::USUAL,
+        }
     }
 
     fn dialect(&self) -> &'static str {
@@ -234,18 +242,18 @@ impl Engine for VllmEngine {
     }
 
     fn preflight(&self) -> Option<PreflightProgram> {
-        Some(PreflightProgram {
+        Some(PreflightProgram::Python(PythonPreflight {
             engine: "vLLM",
             source: include_str!("preflight.py"),
             packages: optional_packages().collect(),
             // Otherwise the engine would send a usage report for each configuration that it creates.
             variables: &[("VLLM_NO_USAGE_STATS", "1"), ("DO_NOT_TRACK", "1")],
-        })
+        }))
     }
 
     /// Returns the Python of a direct command only. Other wrappers may run the engine elsewhere, or in another
     /// environment.
-    fn preflight_python(&self, command: &[String]) -> Option<String> {
+    fn preflight_executable(&self, command: &[String]) -> Option<String> {
         let name = |word: &str| Path::new(word).file_name()?.to_str().map(str::to_owned);
         let is_python = |word: &str| name(word).is_some_and(|name| name.starts_with("python"));
         let first = command.first()?;
@@ -261,7 +269,7 @@ impl Engine for VllmEngine {
         arguments: &[String],
         version: EngineVersion,
     ) -> Option<&'static LiveHelper> {
-        self.preflight_python(command)?;
+        self.preflight_executable(command)?;
         live::helper(arguments, version)
     }
 
@@ -312,7 +320,7 @@ mod tests {
             ("docker run image".to_owned(), None),
         ] {
             let words: Vec<_> = command.split(' ').map(str::to_owned).collect();
-            assert_eq!(VllmEngine.preflight_python(&words).as_deref(), expected, "{command}");
+            assert_eq!(VllmEngine.preflight_executable(&words).as_deref(), expected, "{command}");
         }
     }
 }

@@ -28,7 +28,7 @@ impl Exporter for ComposeExporter {
         let words: Vec<_> = server.words().iter().map(word).collect();
         let mut service = json!({
             "image": doubled_dollars(&server.image),
-            "entrypoint": server.program,
+            "entrypoint": server.starts.in_image,
             "command": words,
             "ports": [format!("${{PORT:-{PORT}}}:{PORT}")],
             "volumes": [volume(&server)],
@@ -88,11 +88,13 @@ fn volume(server: &ExportedServer) -> Json {
     }
 }
 
-/// Returns a check in the engine's own Python, because an image need not have another program for it.
+/// Returns a check by a program of the image.
 fn health_check(server: &ExportedServer, path: &str) -> Json {
-    let request = format!("import urllib.request; urllib.request.urlopen('http://127.0.0.1:{PORT}{path}', timeout=10)");
+    let url = format!("http://127.0.0.1:{PORT}{path}");
+    let request = server.starts.request.iter().map(|word| doubled_dollars(&word.replace("{url}", &url)));
+    let test: Vec<_> = std::iter::once("CMD".to_owned()).chain(request).collect();
     json!({
-        "test": ["CMD", "python3", "-c", doubled_dollars(&request)],
+        "test": test,
         "interval": "10s",
         "timeout": "15s",
         "retries": 6,

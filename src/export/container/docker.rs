@@ -61,7 +61,7 @@ fn words(server: &ExportedServer) -> Vec<String> {
     for (name, value) in &server.env {
         words.extend(["--env".to_owned(), quote(&format!("{name}={value}"))]);
     }
-    let (program, subcommands) = server.program.split_first().unwrap_or((&"", &[]));
+    let (program, subcommands) = server.starts.in_image.split_first().unwrap_or((&"", &[]));
     words.extend(["--entrypoint".to_owned(), quote(program), quote(&server.image)]);
     words.extend(subcommands.iter().map(|word| quote(word)));
     words.extend(server.words().iter().map(|word| word.render(quote, |name| format!("\"${name}\""))));

@@ -23,7 +23,7 @@ pub(super) fn container(server: &ExportedServer, name: &str, port: u16) -> Json 
     let mut container = json!({
         "name": name,
         "image": server.image,
-        "command": server.program,
+        "command": server.starts.in_image,
         "args": args,
         "ports": [{"name": "http", "containerPort": port}],
         "volumeMounts": volume_mounts(server),

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::PORT;
 use super::word::ServerWord;
 use crate::config::Config;
-use crate::engine::{Engine, is_variable};
+use crate::engine::{Engine, ServerStarts, is_variable};
 use crate::engines;
 use crate::export::ExportedTrial;
-use crate::facts::{Device, EngineVersion, parse_reported_release};
+use crate::facts::{Device, EngineVersion};
 use crate::stats::f64_to_u64;
 use crate::trial::{LaunchWords, REDACTED};
 
@@ -79,8 +79,8 @@ pub(super) struct ExportedServer {
     /// A DNS label.
     pub name: String,
     pub image: String,
-    /// The program in the image with its subcommand.
-    pub program: &'static [&'static str],
+    /// The commands of the engine.
+    pub starts: &'static ServerStarts,
     pub model: ModelPlace,
     /// The flags of the configuration, as words.
     pub flags: Vec<ServerWord>,
@@ -119,8 +119,7 @@ impl ExportedServer {
         let engine = engines::built_in(kind).ok_or_else(no_parts)?;
         let starts = engine.server_starts().ok_or_else(no_parts)?;
         let reported = trial.engine_version.as_deref().unwrap_or_default();
-        let image = image(winner, &*engine, words.program, reported)?;
-        let version = parse_reported_release(reported).unwrap_or_else(|| engine.newest_release());
+        let version = engine.read_release(reported).unwrap_or_else(|| engine.newest_release());
         let (flags, arguments) = (words.flags, without_address(engine.deployed_arguments(words.arguments)));
         let all: Vec<_> = flags.iter().chain(&arguments).cloned().collect();
         let effective = engine.flag_table(version).map(|table| table.parse_lenient(&all).0).unwrap_or_default();
@@ -128,6 +127,7 @@ impl ExportedServer {
         let arguments = read.split_off(flags.len());
         let env = environment(&trial.launch.env, &mut secrets);
         let gpus = gpus(winner, &*engine, &words, &effective);
+        let image = image(winner, &*engine, words.program, reported, gpus > 0)?;
         let model = match words.model.replace('\0', "") {
             path if is_path(&path) => ModelPlace::Local(path),
             name => ModelPlace::Hub(name),
@@ -136,7 +136,7 @@ impl ExportedServer {
         let mut server = Self {
             name: dns_label(&winner.report.study.name),
             image,
-            program: starts.program,
+            starts,
             flags: read,
             arguments,
             config: without_imported(&trial.proposal.config),
@@ -187,7 +187,7 @@ impl ExportedServer {
     pub(super) fn words_at(&self, port: u16) -> Vec<ServerWord> {
         let port = port.to_string();
         let address = ["--host", "0.0.0.0", "--port", &port].map(ServerWord::from);
-        let model = std::iter::once(ServerWord::from(self.model_word()));
+        let model = self.engine.model_flag().into_iter().chain([self.model_word()]).map(ServerWord::from);
         model.chain(self.flags.iter().cloned()).chain(self.arguments.iter().cloned()).chain(address).collect()
     }
 
@@ -207,13 +207,14 @@ fn image(
     engine: &dyn Engine,
     program: &[String],
     reported: &str,
+    has_gpu: bool,
 ) -> Result<String, ContainerError> {
     let starts = engine.server_starts();
     let is_image =
         |word: &&String| !word.starts_with(['-', '/', '.']) && starts.is_some_and(|starts| starts.runs_in_image(word));
     let measured = program.iter().find(is_image).cloned();
     let named = winner.image.map(str::to_owned);
-    named.or(measured).or_else(|| engine.container_image(reported)).ok_or_else(|| {
+    named.or(measured).or_else(|| engine.container_image(reported, has_gpu)).ok_or_else(|| {
         let version = if reported.is_empty() { "unknown" } else { reported };
         ContainerError::NoImage { kind: engine.kind().to_owned(), version: version.to_owned() }
     })

@@ -1,6 +1,7 @@
-//! A model's shape, read from the `config.json` that lies beside its weights.
+//! A model's shape, read from the `config.json` that lies beside its weights, or from the metadata of a GGUF file.
 
 mod attention;
+mod gguf;
 mod json;
 mod length;
 mod quantization;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value as Json;
 
 use crate::facts::EngineVersion;
+pub use gguf::is_gguf;
 use json::ShapeKeys;
 pub use length::ContextLengths;
 use quantization::Quantization;
@@ -134,19 +136,24 @@ pub enum ModelError {
     NotJson { path: PathBuf, source: serde_json::Error },
     #[error("{} is not a JSON object", .0.display())]
     NotAnObject(PathBuf),
+    #[error("cannot read the GGUF file {}: {source}", path.display())]
+    Gguf { path: PathBuf, source: std::io::Error },
 }
 
 impl ModelShape {
-    /// Reads `directory/config.json` and, if they are there, the weights' sizes.
+    /// Reads `model/config.json` and, if they are there, the weights' sizes. Of a GGUF file, reads the metadata.
     ///
     /// # Errors
-    /// If the file is absent, unreadable or not a JSON object.
-    pub fn read(directory: &Path) -> Result<Self, ModelError> {
-        let path = directory.join("config.json");
+    /// If the file is absent or unreadable, or not a JSON object.
+    pub fn read(model: &Path) -> Result<Self, ModelError> {
+        if model.is_file() {
+            return Self::read_gguf(model);
+        }
+        let path = model.join("config.json");
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(ModelError::NoConfig(directory.to_owned()));
+                return Err(ModelError::NoConfig(model.to_owned()));
             }
             Err(source) => return Err(ModelError::Unreadable { path, source }),
         };
@@ -156,9 +163,14 @@ impl ModelShape {
             return Err(ModelError::NotAnObject(path));
         }
         let mut shape = Self::from_json(&json);
-        shape.checkpoint_bytes = weights::checkpoint_bytes(directory);
-        shape.weight_files = weights::files(directory);
+        shape.checkpoint_bytes = weights::checkpoint_bytes(model);
+        shape.weight_files = weights::files(model);
         Ok(shape)
+    }
+
+    fn read_gguf(path: &Path) -> Result<Self, ModelError> {
+        let config = gguf::read_config(path).map_err(|source| ModelError::Gguf { path: path.to_owned(), source })?;
+        Ok(Self { checkpoint_bytes: gguf::model_bytes(path), ..Self::from_json(&config) })
     }
 
     /// Returns the shape that a parsed `config.json` describes. Multimodal models nest the language model's keys.

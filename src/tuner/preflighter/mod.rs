@@ -10,7 +10,7 @@ use tokio::sync::RwLock;
 use super::run::StudyRun;
 use super::{TuneError, TunerEvent, command_line};
 use crate::config::Config;
-use crate::engine::PlaceholderValues;
+use crate::engine::{PlaceholderValues, PreflightProgram};
 use crate::execution::ExecutionEnvironment;
 use crate::flag::FlagError;
 use crate::job::{Job, JobSearch};
@@ -37,14 +37,18 @@ pub fn preflight_setup(
     if !engine.preflight {
         return Err("engine.preflight is false in the study file".to_owned());
     }
-    let Some(python) = engine.engine.preflight_python(&engine.command) else {
-        return Err(format!("{:?} does not run with a Python of this machine", engine.command.join(" ")));
+    let Some(executable) = engine.engine.preflight_executable(&engine.command) else {
+        let with = match program {
+            PreflightProgram::Python(_) => "with a Python of this machine".to_owned(),
+            PreflightProgram::Commands(_) => format!("{} of this machine directly", program.engine()),
+        };
+        return Err(format!("{:?} does not run {with}", engine.command.join(" ")));
     };
     let warm_up = preflight_arguments(job, installed, &job.search_space().fixed).map_err(|error| error.to_string())?;
     let marker = Marker::helper(database, &job.name, "preflight");
     let mut env = engine.env.clone();
     env.extend(job.device_order(installed.device));
-    Ok(Some(PreflightSetup { program, python, env, marker, warm_up, limits: PreflightLimits::default() }))
+    Ok(Some(PreflightSetup { program, executable, env, marker, warm_up, limits: PreflightLimits::default() }))
 }
 
 /// Returns the arguments of a launch that follow `vllm serve`.

@@ -216,7 +216,7 @@ mod tests {
         let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         let config = FLAGS.for_version(version).parse(&words).unwrap();
         let env: BTreeMap<_, _> = env.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        let host = HostLimits { memory: Some(16 << 30), numa_nodes: Some(1), amx: None };
+        let host = HostLimits { memory: Some(16 << 30), numa_nodes: Some(1), amx: None, cores: None };
         let facts =
             Facts { env: &env, host, ..Facts::new(crate::engines::vllm::VLLM_RULES, &model, version, Device::Cpu) };
         (check(&config, &facts).first().map(|finding| finding.rule), repair(&config, &facts))

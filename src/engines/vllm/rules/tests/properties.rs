@@ -69,7 +69,7 @@ fn the_defaults_of_every_release_are_accepted_for_every_model_on_every_device() 
         for model in models() {
             for device in devices {
                 let facts = Facts {
-                    host: HostLimits { memory: Some(64 << 30), numa_nodes: Some(1), amx: Some(false) },
+                    host: HostLimits { memory: Some(64 << 30), numa_nodes: Some(1), amx: Some(false), cores: None },
                     ..Facts::new(VLLM_RULES, &model, version, device)
                 };
                 // A model may be too large for a device, or its length may not fit the remaining memory.
@@ -226,7 +226,7 @@ impl Case {
         Facts {
             env: &self.env,
             longest_request: self.longest_request,
-            host: HostLimits { memory: self.host_memory, numa_nodes: self.numa_nodes, amx: None },
+            host: HostLimits { memory: self.host_memory, numa_nodes: self.numa_nodes, amx: None, cores: None },
             ..Facts::new(VLLM_RULES, &self.model, self.version, self.device)
         }
     }
