@@ -1,17 +1,21 @@
-//! `tune`: runs or resumes a study.
+//! `tune`: runs or resumes a study, or a comparison of engines.
+
+mod comparison;
+mod runnable;
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
+use tokio::sync::watch;
+
+use self::runnable::RunnableStudy;
 
 use super::failure::{
     CommandFailure, ENGINE_NEVER_HEALTHY, INTERRUPTED, NO_VALID_MEASUREMENT, NOTHING_FEASIBLE, USAGE,
 };
 use super::init::{RequestOptions, compose, prepare};
 use super::output::{layout_of, note, print, print_styled};
-use super::progress::ProgressLine;
 use super::query::no_winner;
 use super::{GlobalOptions, LogFormat, parse_duration, signal};
 use crate::config::Config;
@@ -20,15 +24,13 @@ use crate::execution::{ExecutionEnvironment, ReleaseSource, detect};
 use crate::export::{deployed_command, quote};
 use crate::facts::EngineVersion;
 use crate::init::{DeployedFlags, InitError};
-use crate::job::{Job, unknown_sampler};
+use crate::job::{Job, StudyFile, unknown_sampler};
 use crate::report::{CardCommands, card_text, incidents_line};
 use crate::sampler::{self, KnownOutcome, PastTrial, Suggestion};
 use crate::store::{Store, Study, database_path};
 use crate::study_report::{FurthestPhase, NoWinner, StudyCost, StudyReport};
-use crate::trial::{draft_bias, redact};
-use crate::tuner::{
-    RuleVerdicts, Slots, StopRequest, StudyEnding, TuneError, Tuner, estimate, preflight_setup, read_priors,
-};
+use crate::trial::redact;
+use crate::tuner::{RuleVerdicts, Slots, StopRequest, StudyEnding, TuneError, read_priors};
 use crate::twin::Calibration;
 
 #[derive(Debug, Args)]
@@ -79,10 +81,10 @@ const SEE_CHECK_HINT: &str = "`setpoint check STUDY.toml` shows the removals of 
                          fixed flags or the workload that it names";
 
 impl TuneCommand {
-    /// Reads or composes the study, and applies the options that override it.
-    async fn job(&self, global: &GlobalOptions) -> Result<Job, CommandFailure> {
-        let mut job = if let Some(file) = &self.study {
-            Job::read(file)?
+    /// Applies the options that override a study file. Without one, composes the study.
+    async fn job(&self, read: Option<Job>, global: &GlobalOptions) -> Result<Job, CommandFailure> {
+        let mut job = if let Some(job) = read {
+            job
         } else {
             match Box::pin(self.request.request(global, self.trials, self.time)).await? {
                 Some(request) if self.dry_run => compose(&request, global).await?.0.job,
@@ -90,6 +92,11 @@ impl TuneCommand {
                 None => return Err(CommandFailure::new(USAGE, "neither a study file nor --model is given")),
             }
         };
+        self.override_job(&mut job)?;
+        Ok(job)
+    }
+
+    fn override_job(&self, job: &mut Job) -> Result<(), CommandFailure> {
         job.budget.trials = self.trials.or(job.budget.trials);
         job.budget.time = self.time.or(job.budget.time);
         if let Some(seed) = self.seed {
@@ -101,7 +108,7 @@ impl TuneCommand {
         if self.parallel.is_some() {
             job.slots.get_or_insert_default().parallel = self.parallel;
         }
-        Ok(job)
+        Ok(())
     }
 
     /// Returns the deployment that is added to a study file. That of a study without a file is part of the study.
@@ -111,7 +118,14 @@ impl TuneCommand {
     }
 
     pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
-        let mut job = Box::pin(self.job(global)).await?;
+        let read = match self.study.as_deref().map(StudyFile::read).transpose()? {
+            Some(StudyFile::Comparison(comparison)) => {
+                return Box::pin(comparison::run(&self, comparison, global)).await;
+            }
+            Some(StudyFile::Single(job)) => Some(*job),
+            None => None,
+        };
+        let mut job = Box::pin(self.job(read, global)).await?;
         let deployment = self.deployment_of_file()?;
         let mut installed = detect(&job).await;
         adopt_deployment(&mut job, deployment.as_ref(), installed.version)?;
@@ -132,51 +146,13 @@ impl TuneCommand {
         installed.recall_release(&store, &job.name).await?;
         let notes = adopt_deployment(&mut job, deployment.as_ref(), installed.version)?;
         job.check_release(installed.version)?;
-        let progress = Arc::new(ProgressLine::new(global, &job));
-        show_baselines(&progress, &job, &installed);
-        prepare_progress(&progress, &job, &installed, &slots, &store).await?;
+        let time = job.budget.time;
+        let mut study = RunnableStudy::new(job, installed, slots, &store, global).await?;
         for text in &notes {
-            progress.note(text);
+            study.progress.note(text);
         }
-        note_conditions(&progress, &job, &installed, &slots);
-        // The first signal ends the study in order, the second one at once.
-        let stop = signal::watch_signals(StopRequest::No, |stop| {
-            *stop = if *stop == StopRequest::No { StopRequest::Graceful } else { StopRequest::Immediate }
-        })?;
-        let (begin, time) = (Instant::now(), job.budget.time);
-        let result = loop {
-            let setup = preflight_setup(&job, &installed, store.path()).unwrap_or_else(|reason| {
-                progress.note(&format!("no preflight: {reason}"));
-                None
-            });
-            let watcher = Arc::clone(&progress);
-            let tuner = Tuner {
-                job: &job,
-                store: &store,
-                installed: installed.clone(),
-                slots: slots.clone(),
-                accepts_change: self.accept_change,
-                preflight: setup,
-                observer: Arc::new(move |event| watcher.on(&event)),
-                stop: stop.clone(),
-            };
-            match tuner.run().await {
-                Err(TuneError::ReleaseAdopted { version, reported }) => {
-                    progress.note(&format!(
-                        "the server reports release {reported} instead of the assumed {}: rules, memory model and \
-                         priors are computed again for {version}",
-                        installed.version
-                    ));
-                    installed.adopt(version, ReleaseSource::FirstServer);
-                    show_baselines(&progress, &job, &installed);
-                    job.check_release(version)?;
-                    job.budget.time = time.map(|time| time.saturating_sub(begin.elapsed()));
-                }
-                result => break result,
-            }
-        };
-        progress.finish();
-        let summary = result?;
+        study.note_conditions();
+        let summary = study.run(&store, &stops()?, self.accept_change).await?;
         if let ending @ StudyEnding::NothingAllowed(_) = &summary.ending {
             store.close().await;
             return Err(CommandFailure::new(NOTHING_FEASIBLE, ending.to_string()).with_hint(SEE_CHECK_HINT));
@@ -186,12 +162,19 @@ impl TuneCommand {
             _ => Ok(()),
         };
         let conclusion = match conclusion {
-            Ok(()) => print_findings(global, &store, &summary.study, &job).await,
+            Ok(()) => print_findings(global, &store, &summary.study, &study.job).await,
             untried => untried,
         };
         store.close().await;
         finish(summary.ending, conclusion)
     }
+}
+
+/// Returns the user's requests to stop: the first signal ends a study in order, the second one at once.
+fn stops() -> Result<watch::Receiver<StopRequest>, CommandFailure> {
+    signal::watch_signals(StopRequest::No, |stop| {
+        *stop = if *stop == StopRequest::No { StopRequest::Graceful } else { StopRequest::Immediate }
+    })
 }
 
 /// Replaces the deployment of a study file, and returns notes for the user. The study keeps its own command, variables
@@ -206,59 +189,6 @@ fn adopt_deployment(
     job.deployment = Some(flags.first_point(deployment));
     let notes = deployment.notes.iter().chain(&flags.notes).map(|note| format!("deployment: {note}"));
     Ok(std::iter::once(format!("today's deployment: {}", deployment.source)).chain(notes).collect())
-}
-
-/// Notes the properties of the workload and of the machine that the user should know before the run.
-fn note_conditions(progress: &ProgressLine, job: &Job, installed: &ExecutionEnvironment, slots: &Slots) {
-    for left_out in job.parts().iter().flat_map(|part| part.workload.source.left_out()) {
-        progress.note(&format!("the workload's file: left out {} {}", left_out.rows, left_out.reason));
-    }
-    for warning in job.repetition_warnings() {
-        progress.note(&format!("the workload: {warning}"));
-    }
-    if let Some(warning) = draft_bias(&job.definition(), None) {
-        progress.note(&format!("the workload: {warning}"));
-    }
-    if installed.assumed {
-        progress.note(&format!(
-            "the engine's release is unknown, flags are checked as for {}; set engine.version if it differs",
-            installed.version
-        ));
-    }
-    slots.describe().iter().for_each(|slots| progress.note(slots));
-    if let Some(reason) = &installed.detection_error {
-        progress.note(&format!("the GPUs are unknown, so rules about them are skipped: {reason}"));
-    }
-    for notice in &installed.gpu_notices {
-        progress.note(notice);
-    }
-}
-
-/// Gives the display the baselines of its rows: the engine's defaults and today's deployment. They depend on the
-/// engine's release.
-fn show_baselines(progress: &ProgressLine, job: &Job, installed: &ExecutionEnvironment) {
-    let search = job.search(installed.version, installed.device, installed.host);
-    let defaults = job.default_values(installed.version, installed.device, installed.host);
-    progress.set_baselines(defaults, search.deployment());
-}
-
-/// Gives the display the results of earlier runs and, for a live line, the expected times of a launch.
-async fn prepare_progress(
-    progress: &ProgressLine,
-    job: &Job,
-    installed: &ExecutionEnvironment,
-    slots: &Slots,
-    store: &Store,
-) -> Result<(), CommandFailure> {
-    if let Some(study) = store.study(&job.name).await?
-        && let Some(baseline) = store.baseline(&study).await?
-    {
-        progress.set_baseline(baseline.value);
-    }
-    if progress.is_live() {
-        progress.set_estimate(&estimate(job, installed, slots, None, Some(store)).await?);
-    }
-    Ok(())
 }
 
 /// Returns the command's result. `conclusion` is the result of printing the findings.

@@ -20,6 +20,7 @@ mod ablation;
 mod blocks;
 mod boundary;
 mod confirmation;
+mod engines;
 mod least_squares;
 mod plan;
 mod reduced;
@@ -30,6 +31,7 @@ mod verdict;
 
 pub use ablation::{Ablation, AblationPlan, AblationResult, AblationStep, ChangedFlag, FlagEffect, FlagFinding};
 pub use confirmation::{Confirmation, ConfirmationStep, confirmation_begin, launch_noise};
+pub use engines::{EngineStanding, compare_engines};
 pub use plan::ConfirmationPlan;
 pub(crate) use standing::standing_decision;
 pub use verdict::{Decision, GainInterval, MeasuredNoise, Verdict, VerdictKind};

@@ -8,7 +8,7 @@ use super::AblationResult;
 pub(super) const CONFIDENCE: f64 = 0.98;
 
 /// The largest half-width of an interval around 0 that counts as equality, unless launches are noisier.
-const EQUAL_HALF_WIDTH: f64 = 0.03;
+pub(super) const EQUAL_HALF_WIDTH: f64 = 0.03;
 
 /// The kind of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

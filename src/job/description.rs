@@ -63,6 +63,7 @@ impl Job {
         };
         Ok(Self {
             guard: GuardJob::off(),
+            repeat: None,
             file: PathBuf::new(),
             name: "described".to_owned(),
             seed,

@@ -1,6 +1,7 @@
 //! The study file, resolved and validated: the input of `setpoint tune STUDY.toml`.
 
 mod budget;
+mod comparison;
 mod defaults;
 mod definition;
 mod description;
@@ -43,6 +44,7 @@ use crate::space::Space;
 use crate::trial::{CommandLine, LaunchCommand, Origin};
 
 pub use budget::{StopRule, StudyBudget};
+pub use comparison::{EngineComparison, Entrant, StudyFile};
 pub use definition::differences;
 pub use description::JobDescription;
 pub use engine::EngineJob;
@@ -96,6 +98,9 @@ pub struct Job {
     pub starts: Vec<FirstPoint>,
     /// The guard for flags that may change the output.
     pub guard: GuardJob,
+    /// A configuration that the next run launches once, in place of the search. The file does not set it: a comparison of
+    /// engines measures its winners in turn.
+    pub repeat: Option<Config>,
 }
 
 impl std::fmt::Debug for dyn Sampler {
@@ -116,14 +121,24 @@ impl Job {
     /// Resolves a parsed study file. `file` is its path, which need not exist yet.
     ///
     /// # Errors
-    /// If a key is missing or has an invalid value.
+    /// If a key is missing or has an invalid value, or if the study compares engines.
     pub fn resolve(root: &Section<'_>, file: &Path) -> Result<Self, DocumentError> {
+        if root.is_array(comparison::ENGINES) {
+            let hint = "`setpoint tune` and `setpoint check` read it; name one of its studies elsewhere".to_owned();
+            return Err(root.error(comparison::ENGINES, "the file compares several engines", Some(hint)));
+        }
+        Self::resolve_parts(root, root, file)
+    }
+
+    /// Resolves a study whose engine, model, space, first points and guard are sections of `own`. All other sections are
+    /// in `root`.
+    fn resolve_parts(root: &Section<'_>, own: &Section<'_>, file: &Path) -> Result<Self, DocumentError> {
         let StudyHead { name, seed, sampler, priors, calibrate_prior, live_looks, fast_starts } =
             root.section("study", StudyHead::read)?;
         let paths = paths::StudyPaths::of(file);
-        let engine = root.section("engine", |section| EngineJob::read(section, &paths))?;
-        let model = root.section("model", |section| ModelJob::read(section, &paths, &engine))?;
-        let space = root.section("space", |section| SpaceJob::read(section, &paths, &engine, &model.shape))?;
+        let engine = own.section("engine", |section| EngineJob::read(section, &paths))?;
+        let model = own.section("model", |section| ModelJob::read(section, &paths, &engine))?;
+        let space = own.section("space", |section| SpaceJob::read(section, &paths, &engine, &model.shape))?;
         let mut workloads = Vec::new();
         if root.is_array("workload") {
             workloads = workloads::read(root, &paths, seed, &model, &engine)?;
@@ -141,11 +156,11 @@ impl Job {
         let objective = root.section("objective", |section| objective::read(section, &load, &workloads))?;
         let budget = root.section("budget", budget::read)?;
         let slots = root.optional_section("slots", SlotsJob::read)?;
-        let deployment = root
+        let deployment = own
             .optional_section("deployment", |section| FirstPoint::read(section, Origin::Deployment, &engine, &space))?;
-        let starts = root.sections("start", |section| FirstPoint::read(section, Origin::Start, &engine, &space))?;
+        let starts = own.sections("start", |section| FirstPoint::read(section, Origin::Start, &engine, &space))?;
         let varied = guard::varied_flags(&space, deployment.iter().chain(&starts));
-        let guard = GuardJob::read(root, &engine, &varied, &objective)?;
+        let guard = GuardJob::read(own, &engine, &varied, &objective)?;
         Ok(Self {
             file: file.to_owned(),
             name,
@@ -167,6 +182,7 @@ impl Job {
             deployment,
             starts,
             guard,
+            repeat: None,
         })
     }
 

@@ -5,6 +5,7 @@ mod comparison;
 mod configuration_results;
 mod context;
 mod csv;
+mod engines;
 mod explanation;
 mod front;
 mod grid;
@@ -33,6 +34,7 @@ pub(crate) use configuration_results::{
 };
 pub(crate) use context::{add_context, context_text};
 pub(crate) use csv::{ranking_csv, trials_csv};
+pub(crate) use engines::{ComparedEngine, engine_comparison_text};
 pub(crate) use explanation::{explanation_csv, explanation_text};
 pub(crate) use front::{front_csv, front_json, front_text, nearest_text};
 pub(crate) use guard::answers_text;

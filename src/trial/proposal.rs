@@ -32,6 +32,8 @@ pub enum Origin {
     Start,
     /// The winner, the defaults or the deployment, measured again at the end of a study.
     Confirmation,
+    /// The winner of an engine, measured in turn with the winner of another engine.
+    Turn,
     /// The winner with some of its flags put back, or with all of them beside it.
     Ablation,
     /// The defaults on all slots at once. They show how much trials slow each other down.
@@ -70,6 +72,7 @@ impl Origin {
             Self::Deployment => "deployment",
             Self::Start => "start",
             Self::Confirmation => "confirmation",
+            Self::Turn => "turn",
             Self::Ablation => "ablation",
             Self::Interference => "interference",
             Self::Probe => "probe",
@@ -92,6 +95,7 @@ impl Origin {
             Self::Deployment,
             Self::Start,
             Self::Confirmation,
+            Self::Turn,
             Self::Ablation,
             Self::Interference,
             Self::Probe,
@@ -139,6 +143,7 @@ impl Origin {
                 | Self::BaselineRepeat
                 | Self::Deployment
                 | Self::Confirmation
+                | Self::Turn
                 | Self::Ablation
                 | Self::RuleTest
         )

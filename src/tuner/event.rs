@@ -226,6 +226,8 @@ pub enum StudyEnding {
         /// The estimated remaining gain in all: the 5th, 50th and 95th percentile.
         remaining: Option<[f64; 3]>,
     },
+    /// The configuration of [`Job::repeat`](crate::job::Job) was launched once more.
+    Repeated,
     /// Every configuration of the space was tried or rejected.
     SpaceExhausted,
     /// The rules reject every configuration of the space.
@@ -292,6 +294,7 @@ impl std::fmt::Display for StudyEnding {
                 )?;
                 remaining.map_or(Ok(()), |remaining| write!(f, "; {}", remaining_gain_text(remaining)))
             }
+            Self::Repeated => f.write_str("the configuration was launched again"),
             Self::SpaceExhausted => f.write_str("every configuration of the space has been tried"),
             Self::NothingAllowed(removal) => {
                 write!(f, "no configuration of the space passes the rules: {}", removal.by_rule())?;

@@ -29,7 +29,12 @@ pub(super) async fn race_target(run: &StudyRun<'_>, origin: &Origin) -> Result<O
     let can_lose = matches!(origin, Origin::Sampler(_) | Origin::Start | Origin::Caller | Origin::LiveLook);
     let is_reference = matches!(
         origin,
-        Origin::Baseline | Origin::BaselineRepeat | Origin::Deployment | Origin::Confirmation | Origin::Ablation
+        Origin::Baseline
+            | Origin::BaselineRepeat
+            | Origin::Deployment
+            | Origin::Confirmation
+            | Origin::Turn
+            | Origin::Ablation
     );
     // A search for the highest load ends once that load is certainly too low.
     let is_raced = objective.load_goal.is_some() || RaceTarget::is_raced(&objective.metric, &job.load.arrival);

@@ -19,7 +19,7 @@ const MAX_TRIALS: usize = 3;
 pub(super) fn may_calibrate(trial: &Trial) -> bool {
     trial.outcome.measurement().is_some()
         && trial.proposal.origin.is_ranked()
-        && !matches!(trial.proposal.origin, Origin::Confirmation | Origin::Ablation)
+        && !matches!(trial.proposal.origin, Origin::Confirmation | Origin::Turn | Origin::Ablation)
 }
 
 /// Returns the number of trials that the latest calibration uses: the first ones of those with these durations in

@@ -14,6 +14,7 @@ mod counters;
 mod doctor;
 mod documentation;
 mod earlier_databases;
+mod engine_comparison;
 mod exercise;
 mod fake_nvml;
 mod fast_starts;

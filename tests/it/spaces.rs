@@ -12,7 +12,7 @@ use setpoint::engine::Engine;
 use setpoint::engines;
 use setpoint::facts::{Device, ModelShape};
 use setpoint::flag::FlagKind;
-use setpoint::job::Job;
+use setpoint::job::StudyFile;
 use setpoint::rule::{Facts, narrow, rejection};
 use setpoint::space::{Domain, Space, SpaceFile, built_in};
 
@@ -156,12 +156,13 @@ fn example_studies_are_valid() {
         .collect();
     assert!(studies.len() >= 2);
     for path in studies {
-        match Job::read(&path) {
-            Ok(job) => assert!(!job.search_space().parameters.is_empty(), "{}", path.display()),
+        match StudyFile::read(&path) {
+            Ok(StudyFile::Single(job)) => assert!(!job.search_space().parameters.is_empty(), "{}", path.display()),
+            Ok(StudyFile::Comparison(comparison)) => assert!(comparison.entrants.len() > 1, "{}", path.display()),
             // A script creates the models of these studies.
             Err(error) => {
                 let folder = path.parent().unwrap();
-                let is_real = path.ends_with("vllm-cpu.toml")
+                let is_real = ["vllm-cpu.toml", "engines.toml"].iter().any(|name| path.ends_with(name))
                     || ["real_studies", "llama-cpp"].iter().any(|real| folder.ends_with(real));
                 assert!(error.key.ends_with("model.path") && is_real, "{error}");
             }

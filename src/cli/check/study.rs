@@ -8,7 +8,7 @@ use super::render::{as_json, as_text};
 use crate::cli::output::{print, print_json};
 use crate::cli::{CommandFailure, GlobalOptions, OutputFormat};
 use crate::execution::{ExecutionEnvironment, detect};
-use crate::job::{Job, JobSearch};
+use crate::job::{Job, JobSearch, StudyFile};
 use crate::memory::{LearnedMemory, MemoryPrediction};
 use crate::rule::{Finding, SpaceRemoval, list_unchecked};
 use crate::store::{Store, database_path};
@@ -48,14 +48,54 @@ pub(super) async fn check(
     format: OutputFormat,
     global: &GlobalOptions,
 ) -> Result<(), CommandFailure> {
-    let job = Job::read(file)?;
-    let mut installed = detect(&job).await;
-    let slots = Slots::resolve(&job, &mut installed)?;
+    let missing = match StudyFile::read(file)? {
+        StudyFile::Single(job) => {
+            match check_job(&job, explain, format, global).await? {
+                CheckedText::Table(text) => print(&text)?,
+                CheckedText::Json(json) => print_json(&json)?,
+            }
+            job.engine.missing_program(file)
+        }
+        StudyFile::Comparison(comparison) => {
+            let mut all = serde_json::Map::new();
+            for entrant in &comparison.entrants {
+                match check_job(&entrant.job, explain, format, global).await? {
+                    CheckedText::Table(text) => print(&format!("engine {}\n\n{text}", entrant.name))?,
+                    CheckedText::Json(json) => drop(all.insert(entrant.name.clone(), json)),
+                }
+            }
+            if format == OutputFormat::Json {
+                print_json(&serde_json::json!({"engines": all}))?;
+            }
+            comparison.entrants.iter().find_map(|entrant| entrant.job.engine.missing_program(file))
+        }
+    };
+    // A missing program fails the command after the output: the checks by rules do not need it.
+    match missing {
+        Some(error) => Err(error.into()),
+        None => Ok(()),
+    }
+}
+
+/// The output of one study's check.
+enum CheckedText {
+    Table(String),
+    Json(serde_json::Value),
+}
+
+async fn check_job(
+    job: &Job,
+    explain: bool,
+    format: OutputFormat,
+    global: &GlobalOptions,
+) -> Result<CheckedText, CommandFailure> {
+    let mut installed = detect(job).await;
+    let slots = Slots::resolve(job, &mut installed)?;
     job.check_release(installed.version)?;
     let store = if database_path(&global.db).exists() { Some(Store::open(&global.db, false).await?) } else { None };
     let (known, verdicts) = match &store {
         Some(store) => {
-            (read_learned_memory(&job, &installed, store).await?, RuleVerdicts::read(&job, &installed, store).await?)
+            (read_learned_memory(job, &installed, store).await?, RuleVerdicts::read(job, &installed, store).await?)
         }
         None => (LearnedMemory::default(), RuleVerdicts::default()),
     };
@@ -64,22 +104,22 @@ pub(super) async fn check(
     let now = search.with_learned(&known, None);
     let removal = now.removal();
     let possible = removal.complete.then_some(removal.remaining);
-    let estimate = estimate(&job, &installed, &slots, possible, store.as_ref()).await?;
+    let estimate = estimate(job, &installed, &slots, possible, store.as_ref()).await?;
     if let Some(store) = store {
         store.close().await;
     }
     let findings = now.findings(&search.space.fixed);
     let memory = now.predict_memory(&search.space.fixed);
     let defaults = findings.first().cloned();
-    let first_points = check_first_points(&job, &now);
-    let preflight = engine::ask(&job, &installed, findings, &removal, global).await?;
+    let first_points = check_first_points(job, &now);
+    let preflight = engine::ask(job, &installed, findings, &removal, global).await?;
     let unchecked = list_unchecked(&search.space, &search.facts);
     let mut warnings = job.repetition_warnings();
     warnings.extend(draft_bias(&job.definition(), None));
     warnings.extend(installed.gpu_notices.iter().cloned());
     let rule_tests = verdicts.planned(&now, &removal);
     let checked = CheckedStudy {
-        job: &job,
+        job,
         installed,
         search,
         removal,
@@ -94,13 +134,8 @@ pub(super) async fn check(
         estimate,
         slots,
     };
-    match format {
-        OutputFormat::Table => print(&as_text(&checked, explain))?,
-        OutputFormat::Json => print_json(&as_json(&checked))?,
-    }
-    // A missing program fails the command after the output: the checks by rules do not need it.
-    match job.engine.missing_program(file) {
-        Some(error) => Err(error.into()),
-        None => Ok(()),
-    }
+    Ok(match format {
+        OutputFormat::Table => CheckedText::Table(as_text(&checked, explain)),
+        OutputFormat::Json => CheckedText::Json(as_json(&checked)),
+    })
 }

@@ -165,7 +165,7 @@ impl TrialRows {
         let own = proposal.config.without(&self.fixed);
         let name = self.configuration_name(proposal);
         let prefix = match proposal.origin {
-            Origin::Confirmation | Origin::BaselineRepeat => "again: ",
+            Origin::Confirmation | Origin::Turn | Origin::BaselineRepeat => "again: ",
             Origin::Ablation => "fewer flags: ",
             Origin::Probe => "probe: ",
             Origin::Interference => "neighbours: ",
@@ -209,7 +209,7 @@ impl TrialRows {
                 let source = without_controls(&redact(source)).into_owned();
                 [source.clone(), source]
             }
-            (false, false) if matches!(proposal.origin, Origin::Confirmation | Origin::Probe) => {
+            (false, false) if matches!(proposal.origin, Origin::Confirmation | Origin::Turn | Origin::Probe) => {
                 let first = self.first_trials.get(&proposal.config.key());
                 let name = format!("trial {}", first.filter(|first| **first != proposal.number)?);
                 [name.clone(), name]

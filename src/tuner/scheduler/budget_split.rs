@@ -128,6 +128,7 @@ impl Scheduler<'_> {
                 | Origin::BaselineRepeat
                 | Origin::Deployment
                 | Origin::Confirmation
+                | Origin::Turn
                 | Origin::Ablation
                 | Origin::Probe
         );
@@ -137,6 +138,10 @@ impl Scheduler<'_> {
 
     /// Shows the plan of the budget, at first and when it has changed enough.
     pub(super) fn show_plan(&mut self) {
+        // One launch needs no plan.
+        if self.run.job.repeat.is_some() {
+            return;
+        }
         let budget = &self.run.job.budget;
         let launches = self.total_launches();
         let confirmations = budget.confirmation_launches(launches, self.launches_per_round());

@@ -41,6 +41,7 @@ use super::run::StudyRun;
 use super::slots::{SlotPlace, SlotPool};
 use super::study_calibration::may_calibrate;
 use super::{BudgetPlan, StopRequest, StudyEnding, TrialPhase, TuneError, TunerEvent, read_learned_memory};
+use crate::config::Config;
 use crate::engine::LiveHelper;
 use crate::job::{JobSearch, past_trial};
 use crate::memory::LearnedMemory;
@@ -114,6 +115,8 @@ pub(super) struct Scheduler<'r> {
     preflighter: &'r Preflighter<'r>,
     /// Whether the installed engine was already asked about wrong rules.
     rules_checked: bool,
+    /// The configuration of [`Job::repeat`](crate::job::Job), until this run has proposed it.
+    repeat: Option<Config>,
     scope: SearchScope<'r>,
     /// The memory model's observations of earlier starts.
     learned_memory: LearnedMemory,
@@ -235,6 +238,7 @@ impl<'r> Scheduler<'r> {
             journal,
             preflighter,
             rules_checked: false,
+            repeat: job.repeat.clone(),
             scope,
             learned_memory: known,
             clock,

@@ -82,6 +82,9 @@ impl Scheduler<'_> {
         let end =
             |ending: StudyEnding| ControlFlow::Break(if idle { NextAction::End(ending) } else { NextAction::Wait });
         let launched = self.launches();
+        if job.repeat.is_some() {
+            return Ok(self.propose_repeat().unwrap_or_else(|| end(StudyEnding::Repeated)));
+        }
         if job.budget.trials.is_some_and(|trials| launched >= trials) {
             return Ok(end(StudyEnding::TrialsSpent));
         }
@@ -177,6 +180,13 @@ impl Scheduler<'_> {
         }
         let removal = self.scope.removal.clone();
         Ok(end(if self.scope.empty { StudyEnding::NothingAllowed(removal) } else { StudyEnding::SpaceExhausted }))
+    }
+
+    /// Returns the proposal of the configuration that the run repeats; `None` if it was already proposed.
+    fn propose_repeat(&mut self) -> Option<ControlFlow<NextAction, PendingTrial>> {
+        let config = self.repeat.take()?;
+        let why = "the winner again, in turn with the winner of another engine".to_owned();
+        Some(self.proposal(Origin::Turn, Suggestion { config, why }, None))
     }
 
     /// Returns the ending of a run whose time is too short for a further trial and its confirmation.
