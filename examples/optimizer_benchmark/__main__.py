@@ -79,7 +79,8 @@ def print_report(given):
     if on_tables:
         of_tables = Figures({name: problem.optimum() for name, problem in tables.load().items()})
         lines += table("Replayed tables", on_tables, of_tables, ats=tables.BUDGETS)
-        found += checks.on_tables(on_tables, of_tables, tables.BUDGETS)
+        lines += table(f"The sweep {tables.SWEEP}", on_tables, of_tables, tables.SWEEP, tables.BUDGETS)
+        found += checks.on_tables(on_tables, of_tables, tables.BUDGETS) + checks.on_sweep(on_tables, of_tables, tables.SWEEP)
     measured = given.out / "speed.json"
     found += checks.in_time(json.loads(measured.read_text()) if measured.exists() else None)
     print("\n".join(lines + checks.show(found)))

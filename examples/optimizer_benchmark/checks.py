@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from figures import AT, SEED, by_problem, common, count, interval, paired, quantile, shown, trials_to
-from rows import CONTEXT, GP, OWN, PARALLEL, RANDOM, TPE, WRONG_ROWS
+from rows import CONTEXT, GP, OWN, PARALLEL, RANDOM, TABLE_PEERS, TPE, WRONG_ROWS
 
 # Trials of the sequential run whose regret the parallel run must reach. The regret of later trials could not be reached
 # within 60 trials at the allowed ratio.
@@ -15,6 +15,8 @@ RUN_LEVELS = (0.3, 0.2, 0.1, 0.05, 0.02)
 MOST_PARALLEL, MOST_BEHIND = 1.3, 5
 # Number of resampled sets of seeds, for the interval of the mean ratio.
 RESAMPLED = 2000
+# Launches of a short study, at which the regrets on the sweep are compared.
+SWEEP_AT = (8, 15)
 MOST_MS = {50: 100, 500: 1000}
 LONGEST_HISTORY = 10_000
 
@@ -190,6 +192,21 @@ def on_tables(rows, figures, budgets):
 
     return (measured("tables: never behind random at any budget", rows, (OWN, RANDOM), judge(RANDOM, lambda means: max(means) <= 0))
             + measured("tables: ahead of Optuna's GP on average", rows, (OWN, "optuna_gp"), judge("optuna_gp", lambda means: sum(means) < 0)))
+
+
+def on_sweep(rows, figures, sweep):
+    """Regrets on the table of a whole sweep, after the launches of a short study."""
+    of_sweep = {label: [run for run in runs if run["problem"] == sweep] for label, runs in rows.items()}
+
+    def judge(peer):
+        def of(what, rows):
+            found = {at: interval(paired(rows[OWN], rows[peer], figures.regret_at(at))) for at in SWEEP_AT}
+            yield Check(what, all(mean <= 0 for mean, _, _ in found.values()), "; ".join(f"@{at} {difference(of)}" for at, of in found.items()))
+
+        return of
+
+    return [check for peer in TABLE_PEERS
+            for check in measured(f"{sweep}: not behind {peer}", of_sweep, (OWN, peer), judge(peer))]
 
 
 def in_time(speed):

@@ -116,6 +116,7 @@ def suggested(trial, name, distribution):
 
 PEERS = {
     "random": Random,
+    "optuna_tpe": lambda message: Optuna(message, "tpe", excludes=False),
     "optuna_gp": lambda message: Optuna(message, "gp", excludes=False),
     "optuna_tpe_known": lambda message: Optuna(message, "tpe", excludes=True),
     "optuna_gp_known": lambda message: Optuna(message, "gp", excludes=True),

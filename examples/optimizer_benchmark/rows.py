@@ -74,4 +74,5 @@ ROWS = {
     ]
 }
 # The replayed tables come without prior knowledge, so the peers receive none.
-TABLE_ROWS = {row.label: row for row in [Row(RANDOM, peer=RANDOM), Row("optuna_gp", peer="optuna_gp"), Row(OWN)]}
+TABLE_PEERS = (RANDOM, "optuna_tpe", "optuna_gp")
+TABLE_ROWS = {row.label: row for row in [*(Row(name, peer=name) for name in TABLE_PEERS), Row(OWN)]}

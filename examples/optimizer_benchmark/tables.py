@@ -1,6 +1,6 @@
-"""Measured tables as finite problems: the best configuration of an engine by measurements of others.
+"""Measured tables as finite problems: the best configuration of an engine by recorded measurements.
 
-A table has one workload and load. Most of its rows vary one factor at a time, so many combinations were not measured.
+A table has one workload and load. Most rows of the tables by others vary one factor at a time, so many combinations were not measured.
 The protocol cannot exclude single configurations. So every combination of the factors exists. One that was not measured
 gets the nearest measured row (by the number of factors that differ, then by the order of the table), times the measured
 ratio of each factor that differs. A ratio is the geometric mean over all pairs of rows that differ in that factor alone.
@@ -16,10 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-# Tables by others, each with its origin and licence.
+# The tables, each with its origin and licence.
 DATA = Path(__file__).parent / "data"
 
-BUDGETS = (5, 10, 15, 20, 30)
+BUDGETS = (5, 8, 10, 15, 20, 30)
+# The table of which every combination was measured.
+SWEEP = "llama_cpp_smollm2"
 # Each limit is the same quantile of the running configurations' values. The lowest of these quantiles is used at which
 # this share of all configurations keeps both limits.
 LIMIT_QUANTILES = tuple(0.05 * step for step in range(4, 20))
@@ -180,7 +182,16 @@ def dstack(path):
         yield f"dstack_405b_rate{rate}", factors, measured(of, levels, ("output_throughput", "p99_ttft_ms", "p99_tpot_ms")), (), ()
 
 
-READERS = {"vllm-optimization-bench-l40s/rows.csv": l40s, "dstack-405b/sweep.csv": dstack}
+def llama_cpp(path):
+    """The sweep of `llama_cpp_sweep_benchmark.rs`: every combination was measured once, with 8 users."""
+    rows = read(path)
+    names = ("threads", "threads-batch", "parallel", "poll", "ubatch-size")
+    factors = tuple(Factor(name.replace("-", "_"), tuple(sorted({int(row[name]) for row in rows})), ordered=True) for name in names)
+    levels = lambda row: tuple(int(row[name]) for name in names)
+    yield SWEEP, factors, measured(rows, levels, ("output_throughput", "p99_ttft_ms", "p99_tpot_ms")), (), ()
+
+
+READERS = {"llama-cpp-smollm2/sweep.csv": llama_cpp, "vllm-optimization-bench-l40s/rows.csv": l40s, "dstack-405b/sweep.csv": dstack}
 
 
 def load(directory=DATA):
