@@ -88,8 +88,9 @@ fn a_study_of_the_real_server_ends_with_a_winner_and_its_preset_is_served() {
     assert!(trials.iter().filter(|trial| trial["state"] == "measured").count() >= 8, "{}", tuned.stderr);
     assert_eq!(workplace.processes_left(), [] as [i32; 0]);
     // Counters of the metrics page, under the common names.
-    let shown = workplace.run(&["show", "0"]);
-    assert!(shown.stdout.contains("b11434"), "{}", shown.stdout);
+    let shown = workplace.json(&["show", "0", "--format", "json"]);
+    let tokens = shown["telemetry"]["summary"]["server_generation_tokens"].as_f64();
+    assert!(tokens.is_some_and(|tokens| tokens > 0.0), "{}", shown["telemetry"]["summary"]);
 
     let exported = workplace.run(&["export", "--format", "llama-preset", "-o", "models.ini"]);
     assert_eq!(exported.code, Some(0), "{}", exported.stderr);

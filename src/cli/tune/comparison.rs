@@ -33,7 +33,7 @@ const TURNS_SHARE: f64 = 0.2;
 /// The fewest launches of an engine's first part: its defaults and two others.
 const FIRST_PART: u32 = 3;
 
-/// The most rounds in that the winners are launched in turn, and the fewest if the budget allows them.
+/// The largest number of rounds in turn, and the smallest one before a clear difference ends them.
 const MAX_ROUNDS: usize = 6;
 const MIN_ROUNDS: usize = 2;
 
