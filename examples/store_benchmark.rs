@@ -72,6 +72,7 @@ fn trial(number: u32) -> Trial {
             origin: Origin::from_name("sobol"),
             why: None,
             expected_gain: None,
+            expected: None,
             config,
             server_of: None,
         },

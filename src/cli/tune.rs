@@ -287,7 +287,7 @@ async fn dry_run(job: &Job, installed: &ExecutionEnvironment, global: &GlobalOpt
         let first_point = if history.is_empty() { None } else { first_points.next() };
         let is_named = first_point.is_some();
         let next = first_point.or_else(|| search.question(history.clone(), priors.clone()).next());
-        let Some((origin, Suggestion { config, why })) = next else {
+        let Some((origin, Suggestion { config, why, .. })) = next else {
             break;
         };
         match search.rejection(&config) {

@@ -79,6 +79,7 @@ fn trial(result: &ImportedResult) -> Trial {
             origin: Origin::Import,
             why: Some(without_controls(&source(result)).into_owned()),
             expected_gain: None,
+            expected: None,
             config,
             server_of: None,
         },

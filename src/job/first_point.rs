@@ -146,7 +146,7 @@ impl JobSearch<'_> {
         for (_, point) in self.job.keyed_first_points() {
             let config = self.config_of(point);
             if config != self.space.fixed && points.iter().all(|(_, known)| known.config != config) {
-                points.push((point.origin.clone(), Suggestion { config, why: point.why() }));
+                points.push((point.origin.clone(), Suggestion::new(config, point.why())));
             }
         }
         points
@@ -201,7 +201,7 @@ mod tests {
             (Origin::Deployment, fixed().with("max-num-seqs", 4096_i64), "today's deployment: serve.sh, line 12"),
             (Origin::Start, fixed().with("max-num-batched-tokens", 8192_i64), "start: recipe A"),
         ];
-        let expected = expected.map(|(origin, config, why)| (origin, Suggestion { config, why: why.to_owned() }));
+        let expected = expected.map(|(origin, config, why)| (origin, Suggestion::new(config, why)));
         assert_eq!(points, expected, "B equals the deployment, C the defaults, and every launch has the argument");
         assert_eq!(job.definition(), read("").unwrap().definition(), "they do not change measurements");
     }

@@ -35,7 +35,7 @@ impl Sampler for InOrder {
         let configs = ask.space.enumerate(1000).unwrap();
         let new = |config: &Config| !ask.history.iter().any(|past| past.config == *config);
         let config = configs.into_iter().find(|config| new(config) && (ask.allowed)(config))?;
-        Some(Suggestion { config, why: "the next one".to_owned() })
+        Some(Suggestion::new(config, "the next one"))
     }
 
     fn judge(&self, ask: &SamplerAsk<'_>) -> Option<Judgement> {

@@ -46,6 +46,7 @@ pub(crate) fn trial_json(study: &Study, scored: &ScoredTrial) -> Json {
         "server_of": trial.proposal.server_of,
         "why": trial.proposal.why,
         "expected_gain": trial.proposal.expected_gain,
+        "expected": trial.proposal.expected,
         "config": trial.proposal.config,
         "command": trial.launch.command,
         "env": trial.launch.env,

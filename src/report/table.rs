@@ -139,6 +139,10 @@ pub(crate) fn show_text(study: &Study, scored: &ScoredTrial) -> String {
     if let Some(gain) = trial.proposal.expected_gain {
         line("expected gain", format!("{:.2} % of the best value at that time", 100.0 * gain));
     }
+    if let Some(expected) = trial.proposal.expected {
+        let [mean, low, high] = [expected.mean, expected.low, expected.high].map(number);
+        line("expected value", format!("{mean} (90 % interval {low} to {high})"));
+    }
     line("command", shlex::try_join(trial.launch.command.iter().map(String::as_str)).unwrap_or_default());
     for (name, value) in &trial.launch.env {
         line("environment", format!("{name}={value}"));

@@ -8,7 +8,7 @@ use super::auto::PriorSurrogateCache;
 use crate::config::Config;
 use crate::objective::Goal;
 use crate::space::Space;
-use crate::trial::{Origin, Proposal};
+use crate::trial::{ExpectedValue, Origin, Proposal};
 
 /// A question for the next configuration. It contains everything that the answer depends on.
 #[derive(Clone, Copy)]
@@ -153,6 +153,16 @@ pub struct Suggestion {
     pub config: Config,
     /// The reason for this configuration, in one line.
     pub why: String,
+    /// The first objective's value that the sampler's model expects. `None` without a model of it.
+    pub expected: Option<ExpectedValue>,
+}
+
+impl Suggestion {
+    /// Creates a suggestion without an expectation.
+    #[must_use]
+    pub fn new(config: Config, why: impl Into<String>) -> Self {
+        Self { config, why: why.into(), expected: None }
+    }
 }
 
 impl NumberReading {

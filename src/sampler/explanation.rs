@@ -1,11 +1,11 @@
 //! Importance of the parameters by the measurements, with its uncertainty.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::config::Value;
 
 /// A model's account of the parameters.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// One for each objective and each constraint that was measured.
     #[serde(rename = "about")]
@@ -15,7 +15,7 @@ pub struct Explanation {
 /// Effects of the parameters on one number. Shares are of the variance over the configurations that are allowed and
 /// probably serve, 0 to 1. If every value is positive, the variance is that of the logarithms, so that differences are
 /// relative.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExplainedNumber {
     /// Name of the objective or constraint.
     pub name: String,
@@ -37,7 +37,7 @@ pub struct ExplainedNumber {
 }
 
 /// The kind of an explained number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NumberKind {
     Objective,
@@ -46,7 +46,7 @@ pub enum NumberKind {
 
 /// A share of the variance, 0 to 1. `share` is computed from the model's mean. The interval from `low` to `high`
 /// contains the shares of nine of ten posterior samples, which fit the measurements equally well.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VarianceShare {
     pub share: f64,
     pub low: f64,
@@ -54,7 +54,7 @@ pub struct VarianceShare {
 }
 
 /// One parameter.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ParameterImportance {
     pub parameter: String,
     /// Share explained by the parameter by itself, averaged over the others: Sobol's first-order index.
@@ -71,7 +71,7 @@ pub struct ParameterImportance {
 /// Expected result of the configurations with one value of a parameter. `mean` is the mean over the other parameters;
 /// `low` and `high` are the 5th and 95th percentile of its posterior. The unit is the objective's own. If logarithms
 /// are modelled, the mean is geometric. For a constraint the unit is that of the excess, as in `MeasuredNumbers`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Expectation {
     pub value: Value,
     pub mean: f64,
@@ -80,7 +80,7 @@ pub struct Expectation {
 }
 
 /// Two parameters and the variance of all effects that depend on both at once.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interaction {
     pub parameters: [String; 2],
     pub share: VarianceShare,

@@ -117,7 +117,7 @@ impl Walk<'_> {
         if !self.seen.contains(&key) && (self.ask.allowed)(&config) {
             let most = levels.iter().map(|levels| levels.values.len()).max().unwrap_or(1);
             let why = format!("next combination of a grid with at most {most} levels of each parameter");
-            return Step::Found(Suggestion { config, why });
+            return Step::Found(Suggestion::new(config, why));
         }
         if self.since_last_known > MAX_REFUSED { Step::GivenUp } else { Step::UsedUp }
     }

@@ -93,7 +93,7 @@ pub fn find(name: &str) -> Option<&'static dyn Sampler> {
 pub fn next(sampler: &dyn Sampler, ask: &SamplerAsk<'_>) -> Option<(Origin, Suggestion)> {
     if ask.history.is_empty() {
         let why = "the baseline of all comparisons".to_owned();
-        return Some((Origin::Baseline, Suggestion { config: ask.space.fixed.clone(), why }));
+        return Some((Origin::Baseline, Suggestion::new(ask.space.fixed.clone(), why)));
     }
     sampler.ask(ask).map(|suggestion| (Origin::Sampler(sampler.name().into()), suggestion))
 }

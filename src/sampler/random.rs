@@ -18,7 +18,7 @@ impl Sampler for RandomSampler {
 
     fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         let config = sequence::first_unseen(ask, self.name(), |index| point(ask, index))?;
-        Some(Suggestion { config, why: "uniform random point".to_owned() })
+        Some(Suggestion::new(config, "uniform random point"))
     }
 }
 

@@ -23,7 +23,7 @@ impl Sampler for Sobol {
     fn ask(&self, ask: &SamplerAsk<'_>) -> Option<Suggestion> {
         let dimensions = ask.space.dimensions();
         let config = sequence::first_unseen(ask, self.name(), |index| point(index, dimensions, ask.seed))?;
-        Some(Suggestion { config, why: "next point of the Sobol sequence".to_owned() })
+        Some(Suggestion::new(config, "next point of the Sobol sequence"))
     }
 }
 

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use super::{ScoredTrial, Store, StoreError, StoredProposal, Study};
 use crate::objective::Score;
-use crate::trial::{CommandLine, Failure, FailureKind, LaunchCommand, Origin, Outcome, Proposal, Rejection, Trial};
+use crate::trial::{
+    CommandLine, ExpectedValue, Failure, FailureKind, LaunchCommand, Origin, Outcome, Proposal, Rejection, Trial,
+};
 
 #[derive(sqlx::FromRow)]
 pub(super) struct StudyRow {
@@ -51,10 +53,58 @@ pub(super) struct TrialRow {
     violation: Option<f64>,
     why: Option<String>,
     expected_gain: Option<f64>,
+    #[sqlx(flatten)]
+    expected: ExpectedColumns,
     probe: Option<u32>,
     server_of: Option<u32>,
     prepared: bool,
     fast: bool,
+}
+
+/// The columns of a model's expectation.
+#[derive(Clone, Copy, sqlx::FromRow)]
+pub(super) struct ExpectedColumns {
+    #[sqlx(rename = "expected_mean")]
+    mean: Option<f64>,
+    #[sqlx(rename = "expected_low")]
+    low: Option<f64>,
+    #[sqlx(rename = "expected_high")]
+    high: Option<f64>,
+}
+
+impl ExpectedColumns {
+    fn value(self) -> Option<ExpectedValue> {
+        Some(ExpectedValue { mean: self.mean?, low: self.low?, high: self.high? })
+    }
+}
+
+/// The columns of a proposal.
+#[derive(sqlx::FromRow)]
+pub(super) struct ProposalRow {
+    pub(super) number: u32,
+    proposed_by: String,
+    why: Option<String>,
+    expected_gain: Option<f64>,
+    #[sqlx(flatten)]
+    expected: ExpectedColumns,
+    config: String,
+    server_of: Option<u32>,
+}
+
+impl ProposalRow {
+    /// # Errors
+    /// If the configuration cannot be read.
+    pub(super) fn proposal(self) -> Result<Proposal, serde_json::Error> {
+        Ok(Proposal {
+            number: self.number,
+            origin: Origin::from_name(self.proposed_by),
+            why: self.why,
+            expected_gain: self.expected_gain,
+            expected: self.expected.value(),
+            config: serde_json::from_str(&self.config)?,
+            server_of: self.server_of,
+        })
+    }
 }
 
 impl TrialRow {
@@ -80,6 +130,7 @@ impl TrialRow {
                 origin: Origin::from_name(self.proposed_by),
                 why: self.why,
                 expected_gain: self.expected_gain,
+                expected: self.expected.value(),
                 config: serde_json::from_str(&self.config)?,
                 server_of: self.server_of,
             },
@@ -136,17 +187,20 @@ impl Store {
 
     /// Returns the proposals of all trials so far, also of those without an outcome, ordered by number.
     pub async fn proposals(&self, study: &Study) -> Result<Vec<StoredProposal>, StoreError> {
-        type Row = (u32, String, Option<String>, Option<f64>, String, Option<u32>, String, bool);
-        let query = "SELECT number, proposed_by, why, expected_gain, config, server_of, state, \
-                     trials.accepted_changes <> studies.accepted_changes \
-                     FROM trials JOIN studies ON studies.id = study_id WHERE study_id = ? ORDER BY number";
+        #[derive(sqlx::FromRow)]
+        struct Row {
+            #[sqlx(flatten)]
+            proposal: ProposalRow,
+            state: String,
+            is_earlier: bool,
+        }
+        let query = "SELECT number, proposed_by, why, expected_gain, expected_mean, expected_low, expected_high, config, \
+                     server_of, state, trials.accepted_changes <> studies.accepted_changes AS is_earlier FROM trials JOIN studies ON studies.id = study_id WHERE study_id = ? ORDER BY number";
         let rows: Vec<Row> =
             sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
-        let proposed = |(number, origin, why, expected_gain, config, server_of, state, is_earlier): Row| {
-            let config = serde_json::from_str(&config);
-            let config = config.map_err(|error| self.corrupt(&study.name, i64::from(number), &error))?;
-            let origin = Origin::from_name(origin);
-            let proposal = Proposal { number, origin, why, expected_gain, config, server_of };
+        let proposed = |Row { proposal, state, is_earlier }: Row| {
+            let number = i64::from(proposal.number);
+            let proposal = proposal.proposal().map_err(|error| self.corrupt(&study.name, number, &error))?;
             Ok(StoredProposal { proposal, state, is_earlier })
         };
         rows.into_iter().map(proposed).collect()

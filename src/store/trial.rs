@@ -52,11 +52,13 @@ impl Store {
     /// Stores a trial before its launch. An interrupted trial of the same number is replaced.
     pub async fn begin_trial(&self, study: i64, begin: &TrialBegin<'_>) -> Result<(), StoreError> {
         let query = sqlx::query(
-            "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, command_parts, server_of, prepared, fast, state, \
-             started_at, log, context, accepted_changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, \
+            "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, expected_mean, expected_low, \
+             expected_high, config, command, env, command_parts, server_of, prepared, fast, state, \
+             started_at, log, context, accepted_changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, \
              (SELECT context FROM studies WHERE id = ?), (SELECT accepted_changes FROM studies WHERE id = ?)) \
              ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
-             expected_gain = excluded.expected_gain, config = excluded.config, command = excluded.command, \
+             expected_gain = excluded.expected_gain, expected_mean = excluded.expected_mean, \
+             expected_low = excluded.expected_low, expected_high = excluded.expected_high, config = excluded.config, command = excluded.command, \
              env = excluded.env, command_parts = excluded.command_parts, server_of = excluded.server_of, \
              prepared = excluded.prepared, fast = excluded.fast, started_at = excluded.started_at, log = excluded.log WHERE state = 'running'",
         );
@@ -140,6 +142,9 @@ fn bind_launch<'q>(query: Insert<'q>, study: i64, proposal: &'q Proposal, launch
         .bind(proposal.origin.name())
         .bind(&proposal.why)
         .bind(proposal.expected_gain)
+        .bind(proposal.expected.map(|expected| expected.mean))
+        .bind(proposal.expected.map(|expected| expected.low))
+        .bind(proposal.expected.map(|expected| expected.high))
         .bind(proposal.config.key())
         .bind(json(&launch.command))
         .bind(json(&launch.env))
@@ -167,13 +172,15 @@ async fn write_outcome(
         Score::Feasible { .. } => Some(0.0),
     };
     let query = sqlx::query(
-        "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, command_parts, server_of, prepared, fast, state, \
+        "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, expected_mean, expected_low, \
+             expected_high, config, command, env, command_parts, server_of, prepared, fast, state, \
          reason_code, reason, started_at, startup_s, elapsed_s, engine_version, log, value, violation, probe, \
          context, accepted_changes) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
          (SELECT context FROM studies WHERE id = ?), (SELECT accepted_changes FROM studies WHERE id = ?)) \
          ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
-         expected_gain = excluded.expected_gain, \
+         expected_gain = excluded.expected_gain, expected_mean = excluded.expected_mean, \
+         expected_low = excluded.expected_low, expected_high = excluded.expected_high, \
          config = excluded.config, command = excluded.command, env = excluded.env, command_parts = excluded.command_parts, \
          server_of = excluded.server_of, prepared = excluded.prepared, fast = excluded.fast, state = excluded.state, \
          reason_code = excluded.reason_code, reason = excluded.reason, started_at = excluded.started_at, \

@@ -1,7 +1,8 @@
 //! Trials without an outcome: launched or waiting for a slot, or interrupted.
 
+use super::rows::ProposalRow;
 use super::{Store, StoreError, Study};
-use crate::trial::{CommandLine, LaunchCommand, Origin, Proposal};
+use crate::trial::{CommandLine, LaunchCommand, Proposal};
 
 /// A trial without an outcome.
 #[derive(Clone, Debug)]
@@ -15,19 +16,25 @@ pub struct UnfinishedTrial {
 impl Store {
     /// Returns the trials of a study that have no outcome, ordered by number.
     pub async fn unfinished_trials(&self, study: &Study) -> Result<Vec<UnfinishedTrial>, StoreError> {
-        type Row = (u32, String, Option<String>, Option<f64>, String, String, String, String);
-        let query = "SELECT number, proposed_by, why, expected_gain, config, command, env, started_at FROM trials \
-                     WHERE study_id = ? AND state = 'running' ORDER BY number";
+        #[derive(sqlx::FromRow)]
+        struct Row {
+            #[sqlx(flatten)]
+            proposal: ProposalRow,
+            command: String,
+            env: String,
+            started_at: String,
+        }
+        // A live look is stored when it has ended.
+        let query = "SELECT number, proposed_by, why, expected_gain, expected_mean, expected_low, expected_high, config, \
+                     NULL AS server_of, command, env, started_at FROM trials WHERE study_id = ? AND state = 'running' ORDER BY number";
         let rows: Vec<Row> =
             sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
-        let read = |(number, origin, why, expected_gain, config, command, env, started_at): Row| {
-            let corrupt = |error| self.corrupt(&study.name, i64::from(number), &error);
-            let config = serde_json::from_str(&config).map_err(corrupt)?;
+        let read = |Row { proposal, command, env, started_at }: Row| {
+            let number = i64::from(proposal.number);
+            let corrupt = |error| self.corrupt(&study.name, number, &error);
+            let proposal = proposal.proposal().map_err(corrupt)?;
             let command = CommandLine::from_words(serde_json::from_str(&command).map_err(corrupt)?);
             let launch = LaunchCommand::redacted(&command, serde_json::from_str(&env).map_err(corrupt)?);
-            let origin = Origin::from_name(origin);
-            // A live look is stored when it has ended.
-            let proposal = Proposal { number, origin, why, expected_gain, config, server_of: None };
             Ok(UnfinishedTrial { proposal, launch, started_at })
         };
         rows.into_iter().map(read).collect()

@@ -29,7 +29,7 @@ pub use measurement::{
 };
 pub use outcome::{Blame, Failure, FailureKind, Outcome, Rejection};
 pub use placement::Placement;
-pub use proposal::{Origin, Proposal};
+pub use proposal::{ExpectedValue, Origin, Proposal};
 pub use replies::Replies;
 pub use secret::{REDACTED, is_secret, redact};
 pub use startup::{FlagDifference, MemoryObservation, PhaseTime, Startup};

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use serde::Serialize;
+
 use crate::config::Config;
 
 /// A configuration that has a number in its study: the content of a trial before its launch.
@@ -14,9 +16,20 @@ pub struct Proposal {
     pub why: Option<String>,
     /// Expected gain at the time of the proposal, as a share of the best value; `None` from samplers without a model.
     pub expected_gain: Option<f64>,
+    /// The objective's value that the sampler's model expected; `None` from samplers without a model.
+    pub expected: Option<ExpectedValue>,
     pub config: Config,
     /// The trial whose server measures a live look; `None` for a launch.
     pub server_of: Option<u32>,
+}
+
+/// A model's expectation of a value that is not measured yet, in the value's own unit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ExpectedValue {
+    pub mean: f64,
+    /// The 5th and the 95th percentile of one measurement, its noise included.
+    pub low: f64,
+    pub high: f64,
 }
 
 /// The part of the program that proposed a trial.
@@ -166,7 +179,15 @@ impl std::fmt::Display for Origin {
 impl Proposal {
     /// Creates a minimal proposal.
     pub(crate) fn example(number: u32, origin: impl Into<Origin>) -> Self {
-        Self { number, origin: origin.into(), why: None, expected_gain: None, config: Config::new(), server_of: None }
+        Self {
+            number,
+            origin: origin.into(),
+            why: None,
+            expected_gain: None,
+            expected: None,
+            config: Config::new(),
+            server_of: None,
+        }
     }
 }
 

@@ -185,7 +185,7 @@ pub(super) fn next_prior_suggestion(
         _ => "ranks it among the best, and it differs most from the tried configurations",
     };
     let why = format!("{} {reason}{}", one.prior.name, describe_shortfall(one, trusted, target));
-    Some(Suggestion { config: one.config.clone(), why })
+    Some(Suggestion::new(one.config.clone(), why))
 }
 
 /// Describes how far a prediction is from the best one of the same prior. The values themselves are left out: no
@@ -235,5 +235,5 @@ pub(super) fn spread_suggestion(
         point
     };
     let config = sequence::first_unseen(ask, "auto", inner)?;
-    Some(Suggestion { config, why: format!("spread evenly over the space: {reason}") })
+    Some(Suggestion::new(config, format!("spread evenly over the space: {reason}")))
 }

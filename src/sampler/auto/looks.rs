@@ -191,7 +191,7 @@ impl LookQuestion<'_> {
                 && (ask.allowed)(config)
         };
         let config = points.find(is_new)?;
-        Some(Suggestion { config, why: "spread evenly over the values that this server accepts".to_owned() })
+        Some(Suggestion::new(config, "spread evenly over the values that this server accepts"))
     }
 
     /// Returns the new configuration on a server with the highest acquisition for its cost. `cost` is the logarithm of a
@@ -280,6 +280,6 @@ impl LookQuestion<'_> {
             return None;
         }
         let why = "the best live look, launched: the two measurements show the difference between looks and launches";
-        Some(Suggestion { config: best.clone(), why: why.to_owned() })
+        Some(Suggestion::new(best.clone(), why))
     }
 }

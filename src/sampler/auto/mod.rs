@@ -137,7 +137,8 @@ impl Sampler for Auto {
         {
             let turn = SuggestionPurpose::Neglected(&ask.space.parameters[found.axis].name);
             let why = reason::describe(ask, &table, &models[0], &found.point, &turn);
-            return Some(Suggestion { config: found.config, why });
+            let expected = reason::expected_value(&table, &models[0], &found.point);
+            return Some(Suggestion { config: found.config, why, expected });
         }
         let first = |point: &[f64]| acquisitions[0].score(point);
         let all = |point: &[f64]| {
@@ -159,7 +160,8 @@ impl Sampler for Auto {
             SuggestionPurpose::Exploitation
         };
         let why = reason::describe(ask, &table, &models[0], &point, &turn);
-        Some(Suggestion { config, why })
+        let expected = reason::expected_value(&table, &models[0], &point);
+        Some(Suggestion { config, why, expected })
     }
 
     fn uses_live_looks(&self) -> bool {
@@ -193,7 +195,8 @@ impl Sampler for Auto {
             return None;
         }
         let why = reason::describe(ask, &table, &models[0], &look.point, &SuggestionPurpose::Look);
-        Some(Suggestion { config: look.config, why })
+        let expected = reason::expected_value(&table, &models[0], &look.point);
+        Some(Suggestion { config: look.config, why, expected })
     }
 
     fn judge(&self, ask: &SamplerAsk<'_>) -> Option<Judgement> {

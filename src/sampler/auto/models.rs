@@ -119,6 +119,11 @@ impl<'a> Model<'a> {
         Some(Self { index, process, dimensions, trends })
     }
 
+    /// Returns the standard deviation of the noise between measurements of one point.
+    pub(super) fn noise(&self) -> f64 {
+        self.process.noise()
+    }
+
     /// Returns the distribution at a point, and the largest correlation with a known point that was measured in the same
     /// way. A point without coordinates of live knobs is a launch.
     pub(super) fn predict_with_correlation(&self, point: &[f64]) -> (PosteriorBelief, f64) {

@@ -4,6 +4,10 @@ use super::SuggestionPurpose;
 use super::models::Models;
 use super::table::HistoryTable;
 use crate::sampler::SamplerAsk;
+use crate::trial::ExpectedValue;
+
+/// The 95th percentile of the standard normal distribution.
+const NORMAL_95: f64 = 1.644_853_626_951_472_7;
 
 /// Describes the expectation at a chosen point and the purpose of its trial.
 pub(super) fn describe(
@@ -40,6 +44,18 @@ pub(super) fn describe(
         SuggestionPurpose::Exploitation => "highest expected improvement".to_owned(),
     };
     if parts.is_empty() { purpose } else { format!("{purpose}: {}", parts.join(", ")) }
+}
+
+/// Returns the first objective's expected value for one measurement at a chosen point. `None` without a model of it.
+pub(super) fn expected_value(table: &HistoryTable, models: &Models<'_>, point: &[f64]) -> Option<ExpectedValue> {
+    let model = models.objectives.iter().find(|model| model.index == 0)?;
+    let (belief, _) = model.predict_with_correlation(point);
+    let deviation = libm::hypot(belief.deviation, model.noise());
+    let unit = table.units.objectives[0];
+    let mut ends = [-1.0, 1.0].map(|sign| unit.value(belief.mean + sign * NORMAL_95 * deviation));
+    ends.sort_by(f64::total_cmp);
+    let expected = ExpectedValue { mean: unit.value(belief.mean), low: ends[0], high: ends[1] };
+    [expected.mean, expected.low, expected.high].iter().all(|value| value.is_finite()).then_some(expected)
 }
 
 fn percent(probability: f64) -> String {

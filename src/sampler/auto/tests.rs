@@ -326,7 +326,7 @@ fn the_last_six_trials_do_not_explore() {
     let mut explored = Vec::new();
     for left in (1..=2 * FINAL_TRIALS).rev() {
         let ask = SamplerAsk { trials_left: Some(left), ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) };
-        let Suggestion { config, why } = Auto.ask(&ask).unwrap();
+        let Suggestion { config, why, .. } = Auto.ask(&ask).unwrap();
         if ["exploration where the models are uncertain", "the incumbent with the least tried value of "]
             .iter()
             .any(|turn| why.starts_with(turn))

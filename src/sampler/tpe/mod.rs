@@ -44,7 +44,7 @@ impl Sampler for Tpe {
         model(ask).or_else(|| {
             let config = sequence::first_unseen(ask, self.name(), |index| random::point(ask, index))?;
             let why = "uniform random point: too few trials for a model, or it found no new allowed configuration";
-            Some(Suggestion { config, why: why.to_owned() })
+            Some(Suggestion::new(config, why))
         })
     }
 }
@@ -71,7 +71,7 @@ fn model(ask: &SamplerAsk<'_>) -> Option<Suggestion> {
                 parts.good.len(),
                 parts.trials_with_outcome
             );
-            best = Some((gain, Suggestion { config, why }));
+            best = Some((gain, Suggestion::new(config, why)));
         }
     }
     best.map(|(_, suggestion)| suggestion)

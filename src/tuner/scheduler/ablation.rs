@@ -32,7 +32,7 @@ impl Scheduler<'_> {
         let (Some(plan), rejected) = (&stored.ablation, self.rejected_by_ablation()) else { return Ok(None) };
         let Some(winner) = self.known_config(&plan.winner) else { return Ok(None) };
         match ablation(&inputs, plan, &winner, &rejected, full.noise).step() {
-            AblationStep::Launch(config, flags) => Ok(Some(Suggestion { config, why: why(&flags) })),
+            AblationStep::Launch(config, flags) => Ok(Some(Suggestion::new(config, why(&flags)))),
             AblationStep::Done => Ok(None),
         }
     }

@@ -94,7 +94,7 @@ impl Scheduler<'_> {
         let why = "the defaults again: the difference shows the noise between launches and the drift of the machine";
         let launched = |past: &&PastTrial| matches!(past.origin, Origin::Baseline | Origin::BaselineRepeat);
         let launched = self.history.iter().filter(launched).count();
-        (launched < due as usize).then(|| Suggestion { config: defaults.config.clone(), why: why.to_owned() })
+        (launched < due as usize).then(|| Suggestion::new(defaults.config.clone(), why))
     }
 
     /// Returns the time of the next confirmation; zero before there is anything to confirm, and thus until a configuration

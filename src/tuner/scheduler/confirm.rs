@@ -110,7 +110,7 @@ impl Scheduler<'_> {
         } else {
             "measured again: the best of many noisy measurements is partly lucky"
         };
-        Ok(NextConfirmation::Launch(Suggestion { config, why: why.to_owned() }))
+        Ok(NextConfirmation::Launch(Suggestion::new(config, why)))
     }
 
     /// Computes the decision of the present confirmation with its ablation, and stores it.

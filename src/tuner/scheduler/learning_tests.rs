@@ -51,7 +51,7 @@ impl Sampler for Learner {
         free.retain(|config| !seen.contains(&config.key()) && (ask.allowed)(config));
         let count = u64::try_from(free.len()).ok().filter(|count| *count > 0)?;
         let config = free.swap_remove(usize::try_from(sum % count).ok()?);
-        Some(Suggestion { config, why: format!("{:?} are left", ask.trials_left) })
+        Some(Suggestion::new(config, format!("{:?} are left", ask.trials_left)))
     }
 
     /// Ranks the second best measurement first.
@@ -313,7 +313,7 @@ impl Sampler for Thrifty {
         let free =
             free.filter(|config| !ask.history.iter().any(|past| past.config == *config) && (ask.allowed)(config));
         let (seconds, config) = free.map(|config| (cost(&config), config)).min_by(|a, b| a.0.total_cmp(&b.0))?;
-        Some(Suggestion { config, why: format!("{seconds} s") })
+        Some(Suggestion::new(config, format!("{seconds} s")))
     }
 }
 

@@ -221,7 +221,7 @@ impl Scheduler<'_> {
             failure.kind,
             failure.message
         );
-        let proposal = self.add_proposal(Origin::Probe, Suggestion { config, why }, None);
+        let proposal = self.add_proposal(Origin::Probe, Suggestion::new(config, why), None);
         let pending = PendingTrial { checked: true, max_failures: 1, ..PendingTrial::new(proposal) };
         self.begin(pending, place).await.map(Some)
     }

@@ -119,7 +119,7 @@ impl Scheduler<'_> {
         }
         if let Some(config) = crowd {
             let why = "the defaults on all slots at once, to measure the interference of concurrent trials".to_owned();
-            return Ok(self.proposal(Origin::Interference, Suggestion { config, why }, None));
+            return Ok(self.proposal(Origin::Interference, Suggestion::new(config, why), None));
         }
         if Box::pin(self.is_rule_test_due()).await? {
             if !idle {
@@ -186,7 +186,7 @@ impl Scheduler<'_> {
     fn propose_repeat(&mut self) -> Option<ControlFlow<NextAction, PendingTrial>> {
         let config = self.repeat.take()?;
         let why = "the winner again, in turn with the winner of another engine".to_owned();
-        Some(self.proposal(Origin::Turn, Suggestion { config, why }, None))
+        Some(self.proposal(Origin::Turn, Suggestion::new(config, why), None))
     }
 
     /// Returns the ending of a run whose time is too short for a further trial and its confirmation.
@@ -209,7 +209,7 @@ impl Scheduler<'_> {
         }
         let config = self.scope.search.space.fixed.clone();
         let why = "the context has changed: the defaults in the new context are the new baseline".to_owned();
-        if let ControlFlow::Continue(baseline) = self.proposal(Origin::Baseline, Suggestion { config, why }, None) {
+        if let ControlFlow::Continue(baseline) = self.proposal(Origin::Baseline, Suggestion::new(config, why), None) {
             self.waiting.push_front(baseline);
         }
     }
@@ -239,9 +239,9 @@ impl Scheduler<'_> {
         expected_gain: Option<f64>,
     ) -> Proposal {
         let number = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
-        let Suggestion { config, why } = suggestion;
+        let Suggestion { config, why, expected } = suggestion;
         let why = Some(why).filter(|why| !why.is_empty());
-        let proposal = Proposal { number, origin, why, expected_gain, config, server_of: None };
+        let proposal = Proposal { number, origin, why, expected_gain, expected, config, server_of: None };
         self.history.push(PastTrial::pending(proposal.clone()));
         proposal
     }

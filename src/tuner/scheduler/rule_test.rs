@@ -145,7 +145,7 @@ impl Scheduler<'_> {
         let key = rule_test_key(self.run.job, &self.run.installed);
         self.run.store.begin_rule_test(self.run.study.id, number, &key, rule, &message).await?;
         let why = format!("tests rule {rule}, which {reason} and which only a start can refute: {message}");
-        Ok(Some(Suggestion { config, why }))
+        Ok(Some(Suggestion::new(config, why)))
     }
 
     /// Returns the rule that a proposal tests.
@@ -186,9 +186,7 @@ impl Scheduler<'_> {
             matches!(first.outcome, KnownOutcome::Rejected) && search.facts.contradicted_rules.iter().any(is_late);
         let is_known = later.iter().any(|past| past.origin == Origin::Baseline || past.config == first.config);
         let absent_rejection = || search.with_learned(&self.learned_memory, None).rejection(&first.config).is_none();
-        (is_freed && !is_known && absent_rejection()).then(|| Suggestion {
-            config: first.config.clone(),
-            why: "the engine's defaults, which a refuted rule had rejected: the baseline of all comparisons".to_owned(),
-        })
+        let why = "the engine's defaults, which a refuted rule had rejected: the baseline of all comparisons";
+        (is_freed && !is_known && absent_rejection()).then(|| Suggestion::new(first.config.clone(), why))
     }
 }
