@@ -55,6 +55,7 @@ mod import;
 mod study_report;
 mod report;
 mod export;
+mod pages;
 
 // The simulated engine runs as a separate process. Its code is in `engines::sim::process`.
 

@@ -64,6 +64,18 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "setpoint trials --last 5 --columns trial,state,max-num-seqs --format csv",
         ],
     ),
+    (
+        "setpoint report",
+        &[AFTER_QUICKSTART, "setpoint report -o report.html", "setpoint report --format md > report.md"],
+    ),
+    (
+        "setpoint serve",
+        &[
+            "# until Ctrl-C:",
+            "setpoint serve --port 8650",
+            "SETPOINT_TOKEN=$(openssl rand -hex 16) setpoint serve --listen 0.0.0.0",
+        ],
+    ),
     ("setpoint show", &[AFTER_QUICKSTART, "setpoint show 3", "setpoint show 3 --format json"]),
     (
         "setpoint best",

@@ -7,10 +7,10 @@ use clap::Args;
 use super::failure::{CommandFailure, INVALID, NOTHING_FEASIBLE};
 use super::output::{note, print, print_json};
 use super::{GlobalOptions, ListFormat};
-use crate::execution::detect;
+use crate::execution::{ExecutionEnvironment, detect};
 use crate::job::{Job, differences, past_trial};
 use crate::report::{explanation_csv, explanation_text};
-use crate::sampler::PastTrial;
+use crate::sampler::{Explanation, PastTrial};
 use crate::store::{Store, Study};
 use crate::trial::Origin;
 use crate::tuner::{Slots, TuneError, read_learned_memory};
@@ -40,12 +40,9 @@ impl ImportanceCommand {
         let mut installed = detect(&job).await;
         Slots::resolve(&job, &mut installed)?;
         job.check_release(installed.version)?;
-        let learned_memory = read_learned_memory(&job, &installed, &store).await?;
-        let history = history(&store, &study, &job).await?;
+        let explanation = store_importance(&job, &installed, &store, &study).await?;
         store.close().await;
-        let search = job.search(installed.version, installed.device, installed.host);
-        let explanation = search.with_learned(&learned_memory, None).question(history, Vec::new()).explain();
-        let Some(explanation) = explanation.filter(|explanation| !explanation.numbers.is_empty()) else {
+        let Some(explanation) = explanation else {
             let message = format!("study {:?} has no measurements in its search space to explain", job.name);
             return Err(CommandFailure::new(NOTHING_FEASIBLE, message).with_hint(
                 "`setpoint trials` shows the outcome of each trial, `setpoint check` the space that the rules leave",
@@ -67,6 +64,23 @@ impl ImportanceCommand {
             }
         }
     }
+}
+
+/// Computes the importance of the parameters by all trials of a study, and stores it for reports. `None` without
+/// measurements to explain.
+pub(super) async fn store_importance(
+    job: &Job,
+    installed: &ExecutionEnvironment,
+    store: &Store,
+    study: &Study,
+) -> Result<Option<Explanation>, CommandFailure> {
+    let learned_memory = read_learned_memory(job, installed, store).await?;
+    let history = history(store, study, job).await?;
+    let search = job.search(installed.version, installed.device, installed.host);
+    let explanation = search.with_learned(&learned_memory, None).question(history, Vec::new()).explain();
+    let Some(explanation) = explanation.filter(|explanation| !explanation.numbers.is_empty()) else { return Ok(None) };
+    store.store_explanation(study.id, &serde_json::to_value(&explanation)?).await?;
+    Ok(Some(explanation))
 }
 
 /// Returns the study's trials as the sampler's history, including those that another sampler or program proposed.

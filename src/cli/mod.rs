@@ -20,6 +20,8 @@ mod predict;
 mod progress;
 mod query;
 mod reap;
+mod report;
+mod serve;
 mod signal;
 mod sim;
 mod spaces;
@@ -34,14 +36,19 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use failure::CommandFailure;
 
+use crate::report::EMBEDDED_LICENSES;
+
 /// Finds the best launch parameters of an LLM inference engine on your own hardware.
 #[derive(Debug, Parser)]
-#[command(name = "setpoint", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "setpoint", version, propagate_version = true, max_term_width = 100, arg_required_else_help = true)]
 struct Cli {
     #[command(flatten)]
     global: GlobalOptions,
+    /// Print the licences of the scripts that reports and live pages contain.
+    #[arg(long, exclusive = true)]
+    licenses: bool,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Debug, Args)]
@@ -120,6 +127,10 @@ enum Command {
     Importance(importance::ImportanceCommand),
     /// Store results of earlier measurements as a study of imported trials.
     Import(import::ImportCommand),
+    /// Write the report of a study: one HTML file, Markdown or JSON.
+    Report(report::ReportCommand),
+    /// Show the studies as live web pages. Only reads the database.
+    Serve(serve::ServeCommand),
     /// Export the winning configuration, for instance as a script.
     Export(export::ExportCommand),
     /// Check this machine for problems that would stop a study.
@@ -164,7 +175,8 @@ pub fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> Result<(), CommandFailure> {
-    match cli.command {
+    let Some(command) = cli.command else { return without_command(cli.licenses) };
+    match command {
         Command::Tune(tune) => Box::pin(tune.run(&cli.global)).await,
         Command::Init(init) => Box::pin(init.run(&cli.global)).await,
         Command::Check(check) => check.run(&cli.global).await,
@@ -180,6 +192,8 @@ async fn run(cli: Cli) -> Result<(), CommandFailure> {
         Command::Sql(sql) => sql.run(&cli.global).await,
         Command::Importance(importance) => importance.run(&cli.global).await,
         Command::Import(import) => import.run(&cli.global).await,
+        Command::Report(report) => Box::pin(report.run(&cli.global)).await,
+        Command::Serve(serve) => Box::pin(serve.run(&cli.global)).await,
         Command::Export(export) => Box::pin(export.run(&cli.global)).await,
         Command::Doctor(doctor) => doctor.run(&cli.global).await,
         Command::Reap(reap) => reap.run(&cli.global).await,
@@ -187,6 +201,16 @@ async fn run(cli: Cli) -> Result<(), CommandFailure> {
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run(&cli.global),
     }
+}
+
+/// Runs the program without a subcommand: only `--licenses` needs none.
+fn without_command(licenses: bool) -> Result<(), CommandFailure> {
+    if !licenses {
+        command().error(clap::error::ErrorKind::MissingSubcommand, "a command is missing").exit();
+    }
+    let texts = EMBEDDED_LICENSES.iter();
+    let texts = texts.map(|it| format!("{} {}, {}\n\n{}", it.name, it.version, it.license, it.notice.trim_end()));
+    output::print(&texts.collect::<Vec<_>>().join("\n\n----\n\n"))
 }
 
 /// Parses a duration such as `90s` or `8h`.

@@ -14,18 +14,20 @@ use self::runnable::RunnableStudy;
 use super::failure::{
     CommandFailure, ENGINE_NEVER_HEALTHY, INTERRUPTED, NO_VALID_MEASUREMENT, NOTHING_FEASIBLE, USAGE,
 };
+use super::importance::store_importance;
 use super::init::{RequestOptions, compose, prepare};
 use super::output::{layout_of, note, print, print_styled};
 use super::query::no_winner;
+use super::report::command_names;
 use super::{GlobalOptions, LogFormat, parse_duration, signal};
 use crate::config::Config;
 use crate::deployment::{Deployment, read_deployment};
 use crate::execution::{ExecutionEnvironment, ReleaseSource, detect};
-use crate::export::{deployed_command, quote};
+use crate::export::quote;
 use crate::facts::EngineVersion;
 use crate::init::{DeployedFlags, InitError};
 use crate::job::{Job, StudyFile, unknown_sampler};
-use crate::report::{CardCommands, card_text, incidents_line};
+use crate::report::{card_text, incidents_line};
 use crate::sampler::{self, KnownOutcome, PastTrial, Suggestion};
 use crate::store::{Store, Study, database_path};
 use crate::study_report::{FurthestPhase, NoWinner, StudyCost, StudyReport};
@@ -153,6 +155,7 @@ impl TuneCommand {
         }
         study.note_conditions();
         let summary = study.run(&store, &stops()?, self.accept_change).await?;
+        store_importance(&study.job, &study.installed, &store, &summary.study).await?;
         if let ending @ StudyEnding::NothingAllowed(_) = &summary.ending {
             store.close().await;
             return Err(CommandFailure::new(NOTHING_FEASIBLE, ending.to_string()).with_hint(SEE_CHECK_HINT));
@@ -227,26 +230,15 @@ async fn untried(store: &Store, study: &Study, time: Duration) -> Result<Option<
 /// Prints the card of the study. Fails if there is no best configuration.
 async fn print_findings(global: &GlobalOptions, store: &Store, study: &Study, job: &Job) -> Result<(), CommandFailure> {
     let report = StudyReport::read(store, study.clone(), 1).await?;
-    let Some(winner) = report.winner() else {
+    if report.winner().is_none() {
         return Err(match NoWinner::read(store, &report).await? {
             NoWinner::Unmeasured { failed, furthest } if failed > 0 => nothing_measured(study, failed, furthest),
             reason => no_winner(study, &reason),
         });
-    };
-    let program = std::env::args().next().unwrap_or_else(|| "setpoint".to_owned());
-    let mut export = vec![quote(&program)];
-    export.extend(["export", "--format", "sh", "--study"].map(str::to_owned));
-    export.push(quote(&study.name));
-    if global.db != "setpoint.db" {
-        export.extend(["--db".to_owned(), quote(&global.db)]);
     }
-    export.extend(["-o", "serve.sh"].map(str::to_owned));
-    let launch = &winner.results.ranked.first.trial.launch;
-    // A shell treats `NAME=value` as a variable only if the name is not quoted.
-    let variables = launch.env.iter().map(|(name, value)| format!("{name}={}", quote(value)));
-    let launch = variables.chain(deployed_command(launch).iter().map(|word| quote(word))).collect();
+    let commands = command_names(global).of_winner(&report);
     let cost = StudyCost::read(store, study, !job.engine.engine.runs_model()).await?;
-    print_styled(&card_text(&report, &cost, &CardCommands { launch, export }, layout_of(&console::Term::stdout())))
+    print_styled(&card_text(&report, &cost, &commands, layout_of(&console::Term::stdout())))
 }
 
 /// Returns the failure of a study whose launches all failed. `failed` is their number.

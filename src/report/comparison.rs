@@ -56,11 +56,11 @@ fn flags(comparison: &ConfigurationComparison) -> String {
     format!("{}\n({equal})", grid(&["flag", "A", "B"], &[1, 2], rows.collect()))
 }
 
-fn value_text(value: Option<&Value>) -> String {
+pub(super) fn value_text(value: Option<&Value>) -> String {
     value.map_or_else(|| "(default)".to_owned(), ToString::to_string)
 }
 
-fn metric_row(metric: &ComparedMetric) -> Vec<String> {
+pub(super) fn metric_row(metric: &ComparedMetric) -> Vec<String> {
     let [first, second] = metric.spreads.map(|spread| spread.map_or_else(|| "absent".to_owned(), spread_text));
     let change = metric.change_percent().map(|change| format!("{change:+.1} %")).unwrap_or_default();
     let better = match metric.is_better() {

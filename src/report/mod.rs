@@ -13,6 +13,7 @@ mod guard;
 mod json;
 mod startup;
 mod leftover;
+mod page;
 mod listing;
 mod placement;
 mod predict;
@@ -42,6 +43,10 @@ pub(crate) use json::deployment_json;
 pub(crate) use json::{incident_json, study_json, trial_json};
 pub(crate) use leftover::{leftovers_json, leftovers_table};
 pub(crate) use listing::{list_csv, list_json, list_table};
+pub(crate) use page::{
+    EMBEDDED_LICENSES, PROMETHEUS_TYPE, PageError, PageOptions, StudyDocument, Timeline, comparison_page, live_page,
+    page_assets, page_fronts, prometheus_text, report_html, report_markdown, studies_comparison, studies_page,
+};
 pub(crate) use placement::placement_text;
 pub(crate) use predict::{PredictedConfiguration, Predictions, predictions_json, predictions_page, predictions_text};
 pub(crate) use sql::{sql_csv, sql_json, sql_table};

@@ -134,6 +134,27 @@ fn gain_lines(report: &StudyReport) -> Vec<String> {
         lines.push(deployment_gain_text(report.gain_over_deployment(&winner.results.ranked)));
     }
     lines.extend(flag_lines(report, &winner.results.ranked));
+    lines.extend(certainty_lines(report));
+    lines
+}
+
+/// Returns the findings that are neither gains nor flags, one sentence each.
+#[must_use]
+pub(super) fn remark_lines(report: &StudyReport) -> Vec<String> {
+    let mut lines = certainty_lines(report);
+    lines.extend(deployment_text(report));
+    lines.extend(incidents_line(&report.incidents));
+    lines.extend(workload_findings(report));
+    lines.extend(difference_lines(&report.differences));
+    lines.extend(report.rule_tests.iter().filter_map(rule_test_line));
+    lines
+}
+
+/// Returns the noise, the estimated remaining gain, and the reasons to doubt the measurements.
+fn certainty_lines(report: &StudyReport) -> Vec<String> {
+    let Some(winner) = report.winner() else { return Vec::new() };
+    let gain = report.gain(&winner.results.ranked);
+    let mut lines = Vec::new();
     lines.extend(report.draft_bias().map(|warning| format!("warning: {warning}")));
     lines.extend(report.guard.iter().flat_map(guard_lines));
     lines.extend(noise_text(report));

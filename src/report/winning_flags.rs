@@ -11,9 +11,8 @@ use crate::study_report::StudyReport;
 #[must_use]
 pub(crate) fn flag_lines(report: &StudyReport, ranked: &RankedConfiguration) -> Vec<String> {
     let Some(result) = report.ablation(ranked) else { return Vec::new() };
-    let is_untested = |flag: &FlagEffect| flag.finding == FlagFinding::Unsettled && flag.effect.is_none();
-    if !result.flags.is_empty() && result.flags.iter().all(is_untested) && result.is_complete {
-        return vec!["effects of single flags: not measured; budget.ablation reserves launches for them".to_owned()];
+    if is_untested(result) {
+        return flags_note(result).into_iter().collect();
     }
     let mut lines: Vec<String> =
         kept(result).map(|flag| format!("flag {}: {}", named(flag), finding_text(flag))).collect();
@@ -21,10 +20,24 @@ pub(crate) fn flag_lines(report: &StudyReport, ranked: &RankedConfiguration) -> 
     if !dropped.is_empty() {
         lines.push(format!("left out, because no effect is proven: {}", dropped.join(", ")));
     }
-    if !result.is_complete {
-        lines.push("the effects of the flags are not all measured: continue the study".to_owned());
-    }
+    lines.extend(flags_note(result));
     lines
+}
+
+/// Returns whether no launch tested a flag.
+fn is_untested(result: &AblationResult) -> bool {
+    let is_untested = |flag: &FlagEffect| flag.finding == FlagFinding::Unsettled && flag.effect.is_none();
+    !result.flags.is_empty() && result.flags.iter().all(is_untested) && result.is_complete
+}
+
+/// Returns a note about effects that were not measured.
+pub(super) fn flags_note(result: &AblationResult) -> Option<String> {
+    let note = match (is_untested(result), result.is_complete) {
+        (true, _) => "effects of single flags: not measured; budget.ablation reserves launches for them",
+        (false, false) => "the effects of the flags are not all measured: continue the study",
+        (false, true) => return None,
+    };
+    Some(note.to_owned())
 }
 
 /// Adds the flags of a configuration with their effects, and those that were left out. Both are null unless it is the
@@ -49,7 +62,7 @@ fn named(flag: &FlagEffect) -> String {
 }
 
 /// Returns a text such as `+8.1 % (95 % interval +6.9 to +9.4 %, 6 pairs)`.
-fn finding_text(flag: &FlagEffect) -> String {
+pub(super) fn finding_text(flag: &FlagEffect) -> String {
     let effect = flag.effect.map(|effect| {
         let interval = flag.low.zip(flag.high).map(|(low, high)| {
             format!("{:.0} % interval {:+.1} to {:+.1} %, ", 100.0 * FlagEffect::CONFIDENCE, 100.0 * low, 100.0 * high)

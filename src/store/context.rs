@@ -66,9 +66,10 @@ impl Store {
             "UPDATE studies SET context = ?1, accepted_changes = accepted_changes + 1 WHERE id = ?2",
             "UPDATE trials SET context = ?1, accepted_changes = (SELECT accepted_changes FROM studies WHERE id = ?2) \
              WHERE study_id = ?2 AND state = 'running'",
-            // The judgement ranks trials of the earlier context. `?1 = ?1` is always true: all three queries are bound
+            // The judgement and the importance use trials of the earlier context. `?1 = ?1` is always true: all queries are bound
             // to the same two parameters.
             "DELETE FROM judgements WHERE study_id = ?2 AND ?1 = ?1",
+            "DELETE FROM explanations WHERE study_id = ?2 AND ?1 = ?1",
         ] {
             let query = sqlx::query(query).bind(id).bind(study);
             query.execute(&mut *transaction).await.map_err(|error| self.error(error))?;

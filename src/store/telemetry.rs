@@ -1,5 +1,8 @@
 //! Telemetry of the server in a trial: summary and series.
 
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
 use sqlx::SqliteConnection;
 
 use super::{Store, StoreError, Study, json, write_row};
@@ -24,6 +27,17 @@ impl Store {
             })
         };
         row.map(read).transpose().map_err(|error| self.corrupt(&study.name, i64::from(number), &error))
+    }
+}
+
+impl Store {
+    /// Returns the samples over time of every trial that has some, by number. One that cannot be read is left out.
+    pub async fn telemetry_series(&self, study: &Study) -> Result<BTreeMap<u32, Json>, StoreError> {
+        let query = "SELECT number, series FROM telemetry WHERE study_id = ?";
+        let rows: Vec<(u32, String)> =
+            sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
+        let read = |(number, text): (u32, String)| Some((number, serde_json::from_str(&text).ok()?));
+        Ok(rows.into_iter().filter_map(read).collect())
     }
 }
 

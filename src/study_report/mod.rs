@@ -5,6 +5,7 @@ mod comparison;
 mod configuration_results;
 mod cost;
 mod deployment;
+mod details;
 mod gain;
 mod guard;
 mod listing;
@@ -29,6 +30,7 @@ pub(crate) use cost::StudyCost;
 #[cfg(test)]
 pub(crate) use cost::StudyGpus;
 pub(crate) use deployment::{DeploymentOutcome, DeploymentStatus};
+pub(crate) use details::{StudyDetails, TrialFront};
 pub(crate) use gain::{Gain, GainDoubt, GainRange};
 pub(crate) use guard::GuardFindings;
 pub(crate) use listing::{ListError, ListOptions, TrialCell, TrialColumn, TrialList};
@@ -89,7 +91,7 @@ pub(crate) struct StudyReport {
 impl StudyReport {
     /// Reads a study with at most `most` configurations of its ranking.
     pub(crate) async fn read(store: &Store, study: Study, most: u32) -> Result<Self, StoreError> {
-        Self::read_within(store, study, &[], most).await
+        Box::pin(Self::read_within(store, study, &[], most)).await
     }
 
     /// Like [`read`](Self::read), but ranks only configurations that also keep `limits`.

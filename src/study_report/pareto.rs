@@ -42,6 +42,12 @@ impl ParetoFront {
     }
 }
 
+/// Returns the first trials of the configurations on the front, ordered by the first metric, the best first.
+pub(super) fn first_trials(ranked: &[ConfigValue], goals: &[MetricGoal], values: &MetricValues) -> Vec<u32> {
+    let points = ranked.iter().filter_map(|config| Some((costs(config, goals, values)?, config.first)));
+    front(points.collect())
+}
+
 /// Returns the mean of each metric over the measurements of a configuration, with the sign that makes smaller better.
 fn costs(config: &ConfigValue, goals: &[MetricGoal], values: &MetricValues) -> Option<Vec<f64>> {
     let mean = |(index, goal): (usize, &MetricGoal)| {

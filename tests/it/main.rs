@@ -34,6 +34,7 @@ mod memory_model;
 mod model_shapes;
 mod nights;
 mod optimize;
+mod pages;
 mod predict;
 mod preflight;
 mod probe;

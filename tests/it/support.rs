@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -72,6 +72,18 @@ impl Workplace {
     pub(crate) fn start(&self, arguments: &[&str]) -> Child {
         let stderr = std::fs::File::create(self.path("stderr.txt")).unwrap();
         self.command(arguments).stdout(Stdio::null()).stderr(stderr).spawn().unwrap()
+    }
+
+    /// Starts the program with variables in its environment. Returns it with its standard output. Standard error goes to
+    /// `stderr.txt`.
+    #[expect(clippy::disallowed_methods, reason = "the program under test")]
+    pub(crate) fn start_piped(&self, arguments: &[&str], variables: &[(&str, &str)]) -> (Child, ChildStdout) {
+        let stderr = std::fs::File::create(self.path("stderr.txt")).unwrap();
+        let mut command = self.command(arguments);
+        let mut process =
+            command.envs(variables.iter().copied()).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
+        let stdout = process.stdout.take().unwrap();
+        (process, stdout)
     }
 
     /// Starts another program in the workplace. Its output goes to `stderr.txt`.

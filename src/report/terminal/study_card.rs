@@ -70,7 +70,7 @@ fn paint(text: &str, style: Style) -> String {
     text.lines().map(|line| format!("{style}{line}{style:#}")).collect::<Vec<_>>().join("\n")
 }
 
-fn cost_text(report: &StudyReport, cost: &StudyCost) -> String {
+pub(in crate::report) fn cost_text(report: &StudyReport, cost: &StudyCost) -> String {
     let launches = if cost.launches == 1 { "launch" } else { "launches" };
     let gpus = cost.gpus.as_ref().zip(cost.gpu_hours());
     let devices = match gpus {

@@ -7,7 +7,7 @@ use crate::study_report::{DeploymentOutcome, Gain, GainDoubt, StudyReport};
 
 /// Returns the verdict about the winner. Empty without one.
 #[must_use]
-pub(super) fn verdict_text(report: &StudyReport) -> String {
+pub(in crate::report) fn verdict_text(report: &StudyReport) -> String {
     let Some(winner) = report.winner() else { return String::new() };
     let ranked = &winner.results.ranked;
     let number = ranked.first.trial.proposal.number;

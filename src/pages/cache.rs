@@ -1,0 +1,106 @@
+//! Documents and pages of studies, computed at most once for each change, and only for a small share of a processor.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+
+use super::read::{CommandNames, is_running, read_document};
+use crate::report::{PageError, StudyDocument, live_page};
+use crate::store::{Store, StoreError, Study};
+
+/// A page is computed again after this multiple of its cost at the earliest, so that pages take at most one percent of a
+/// processor however often trials end.
+const REST: u32 = 100;
+
+/// The reason for which a page cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PagesError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Page(#[from] PageError),
+    #[error("the document cannot be written: {0}")]
+    Document(#[from] serde_json::Error),
+    #[error("the metrics cannot be written: {0}")]
+    Metrics(#[from] std::fmt::Error),
+    #[error("a task has ended early: {0}")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+/// The page of a study in one state of the database.
+#[derive(Clone, Debug)]
+pub(super) struct StudyPage {
+    pub(super) document: Arc<StudyDocument>,
+    pub(super) html: Arc<str>,
+    signature: PageSignature,
+    /// The instant after which a newer state may be computed.
+    pub(super) rests_until: Instant,
+}
+
+/// The state of a study that decides its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PageSignature {
+    rows: u64,
+    is_running: bool,
+}
+
+/// The pages of all studies that were asked for.
+#[derive(Debug)]
+pub(super) struct PageCache {
+    store: Store,
+    names: CommandNames,
+    pages: Mutex<HashMap<i64, StudyPage>>,
+}
+
+impl PageCache {
+    pub(super) fn new(store: Store, names: CommandNames) -> Self {
+        Self { store, names, pages: Mutex::default() }
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Returns the present state of a study.
+    pub(super) async fn signature(&self, study: &Study) -> Result<PageSignature, StoreError> {
+        Ok(PageSignature { rows: self.store.study_signature(study).await?, is_running: is_running(&self.store, study) })
+    }
+
+    /// Returns the page of a study. A page that was computed a moment ago may lack the latest change.
+    pub(super) async fn page(&self, study: &Study) -> Result<StudyPage, PagesError> {
+        // Callers of one state share its computation.
+        let mut pages = self.pages.lock().await;
+        let signature = self.signature(study).await?;
+        if let Some(page) = pages.get(&study.id)
+            && (page.signature == signature || Instant::now() < page.rests_until)
+        {
+            return Ok(page.clone());
+        }
+        let begin = Instant::now();
+        let url = format!("/studies/{}/timelines/{{trial}}", url_segment(&study.name));
+        let document = Box::pin(read_document(&self.store, study.clone(), &self.names, Some(url))).await?;
+        let document = Arc::new(document);
+        let html = {
+            let document = Arc::clone(&document);
+            tokio::task::spawn_blocking(move || Ok::<_, PagesError>(live_page(&document.to_json()?)?)).await??
+        };
+        let cost = begin.elapsed().min(Duration::from_secs(10));
+        let page = StudyPage { document, html: html.into(), signature, rests_until: Instant::now() + REST * cost };
+        pages.insert(study.id, page.clone());
+        Ok(page)
+    }
+
+    /// Returns the instant after which the page of a study shows its present state.
+    pub(super) async fn rests_until(&self, study: &Study) -> Instant {
+        self.pages.lock().await.get(&study.id).map_or_else(Instant::now, |page| page.rests_until)
+    }
+}
+
+/// Returns a name as one segment of an address.
+#[must_use]
+pub(super) fn url_segment(name: &str) -> String {
+    // Form encoding writes a blank as a plus sign, which a path does not know.
+    url::form_urlencoded::byte_serialize(name.as_bytes()).collect::<String>().replace('+', "%20")
+}
