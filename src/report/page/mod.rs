@@ -29,7 +29,7 @@ pub(crate) use template::{
 pub(crate) use trials::page_fronts;
 
 /// The largest number of samples of all timelines of a document together, and of one of them. It bounds the size of a page.
-const TIMELINE_SAMPLES: usize = 24_000;
+const TIMELINE_SAMPLES: usize = 16_000;
 const MAX_TIMELINE_SAMPLES: usize = 120;
 const MIN_TIMELINE_SAMPLES: usize = 12;
 
