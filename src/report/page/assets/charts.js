@@ -179,6 +179,9 @@ const ChartParts = {
     return String(Number(value.toPrecision(4)));
   },
 
+  // Text of a tick: ticks are round, so that their digits differ where those of `number` may not.
+  tick: (value) => String(Number(value.toPrecision(10))),
+
   percent: (share) => `${Number((share * 100).toFixed(1))} %`,
 
   duration(seconds) {
@@ -227,7 +230,7 @@ const ChartParts = {
       nameTextStyle: { color: theme.muted },
       nameLocation: "middle",
       ...more,
-      axisLabel: { color: theme.muted, hideOverlap: true, formatter: ChartParts.number, ...more.axisLabel },
+      axisLabel: { color: theme.muted, hideOverlap: true, formatter: ChartParts.tick, ...more.axisLabel },
     };
   },
 

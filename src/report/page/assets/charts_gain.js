@@ -18,7 +18,7 @@
     const whole = data.filter((row) => row.low !== null && row.high !== null);
     return {
       grid: grid({ right: 30, top: 6 }),
-      xAxis: axis(theme, { axisLabel: { formatter } }),
+      xAxis: axis(theme, formatter ? { axisLabel: { formatter } } : {}),
       yAxis: rows(theme, data.map((row) => row.name), width),
       tooltip: { formatter: ({ dataIndex }) => lines([data[dataIndex].name, data[dataIndex].text]) },
       series: [
@@ -71,7 +71,7 @@
           hollow: row.is_feasible === false,
           text: `${number(row.value)} (${number(row.low)} to ${number(row.high)}), measurements: ${row.measurements}`,
         })),
-        { formatter: number, zero: false },
+        { zero: false },
       ),
   });
 

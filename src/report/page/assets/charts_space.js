@@ -13,7 +13,7 @@
     silent: true,
     symbol: "none",
     lineStyle: { color: theme.series[1], type: "dashed", width: 1.5 },
-    label: { position, color: theme.series[1], formatter: ({ data }) => short(data.name, 40) },
+    label: { position, color: theme.series[1], backgroundColor: theme.surface, padding: [1, 3], formatter: ({ data }) => short(data.name, 40) },
     data,
   });
 

@@ -154,6 +154,7 @@
       if (!timeline) return null;
       const shown = panelsOf(timeline);
       const span = { min: timeline.at_s[0] ?? 0, max: timeline.at_s.at(-1) ?? 1 };
+      const start = timeline.window?.[0] === 0 ? "seconds since the start of the measured window" : "seconds";
       const shared = shown.filter((panel) => panel.series.length > 1).flatMap((panel) => panel.series);
       const grids = shown.map((_, index) => ({ left: 58, right: 18, top: 26 + index * panelHeight, height: panelHeight - 44 }));
       return {
@@ -162,7 +163,7 @@
         axisPointer: { link: [{ xAxisIndex: "all" }], lineStyle: { color: theme.muted } },
         xAxis: shown.map((_, index) => {
           const last = index === shown.length - 1;
-          return axis(theme, { gridIndex: index, ...span, name: last ? "seconds since the start of the trial" : "", nameGap: 22, splitLine: { show: false }, axisLabel: { show: last } });
+          return axis(theme, { gridIndex: index, ...span, name: last ? start : "", nameGap: 22, splitLine: { show: false }, axisLabel: { show: last, showMinLabel: false, showMaxLabel: false } });
         }),
         yAxis: shown.map((panel, index) =>
           axis(theme, {
@@ -175,7 +176,7 @@
             min: 0,
             splitNumber: 2,
             max: panel.max ?? null,
-            axisLabel: { formatter: panel.formatter ?? number },
+            axisLabel: panel.formatter ? { formatter: panel.formatter } : {},
           }),
         ),
         tooltip: {
