@@ -4,11 +4,13 @@
 //! cargo build --release
 //! cargo run --release --example pages_benchmark -- target/release/setpoint report
 //! cargo run --release --example pages_benchmark -- target/release/setpoint live [STUDY.toml]
+//! cargo run --example pages_benchmark -- write DATABASE TRIALS
 //! ```
 //!
 //! `report` writes the reports of 200 and of 2,000 trials with telemetry, five times each. `live` runs a study of 20 trials
 //! while a page follows it: it measures the delay from the commit of a trial to the page that contains it, the processor
-//! time of the server, and the void samples.
+//! time of the server, and the void samples. `write` only writes a study, whose name and messages are full of HTML, quotes and
+//! control characters: the browser tests check its pages.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -30,6 +32,9 @@ use setpoint::trial::{
 };
 
 type AnyError = Box<dyn std::error::Error>;
+
+/// A text that must stay text.
+const HOSTILE: &str = "</script><img src=x onerror=\"document.title='broken'\"> '\"`{{ 7 * 7 }} \u{1b}[31m\u{7}";
 
 const RUNS: usize = 5;
 /// Samples of each series, the most that a trial stores.
@@ -55,7 +60,7 @@ fn trial(number: u32) -> Trial {
         Some(Distribution { mean: middle, median: middle, std: 1.0, p90, p95, p99 })
     };
     let outcome = if number % 10 == 9 {
-        let message = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB".to_owned();
+        let message = format!("torch.OutOfMemoryError: Tried to allocate 2.00 GiB {HOSTILE}");
         Outcome::Failed(Failure { kind: FailureKind::OutOfMemory, message })
     } else {
         Outcome::Measured(Measurement {
@@ -158,7 +163,7 @@ async fn write_study(database: &Path, trials: u32) -> Result<(), StoreError> {
             "enable-chunked-prefill": parameter("true or false"), "enable-prefix-caching": parameter("true or false"),
         }},
     });
-    let study = store.create_study("benchmark", &definition, &Host::detect()).await?;
+    let study = store.create_study(&format!("made {HOSTILE}"), &definition, &Host::detect()).await?;
     for number in 0..trials {
         let trial = trial(number);
         let records = LaunchRecords { telemetry: Some(telemetry(number)), ..LaunchRecords::default() };
@@ -321,6 +326,7 @@ async fn main() -> Result<(), AnyError> {
         [program, "report"] => reports(program).await,
         [program, "live"] => live(program, "examples/quickstart.toml").await,
         [program, "live", study] => live(program, study).await,
-        _ => Err("usage: pages_benchmark PROGRAM report | PROGRAM live [STUDY.toml]".into()),
+        ["write", database, trials] => Ok(write_study(Path::new(database), trials.parse()?).await?),
+        _ => Err("usage: pages_benchmark PROGRAM report | PROGRAM live [STUDY.toml] | write DATABASE TRIALS".into()),
     }
 }

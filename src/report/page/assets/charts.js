@@ -179,7 +179,7 @@ const ChartParts = {
     return String(Number(value.toPrecision(4)));
   },
 
-  // Text of a tick: ticks are round, so that their digits differ where those of `number` may not.
+  // Text of a tick, with all of its digits. `number` may shorten neighbours to the same text.
   tick: (value) => String(Number(value.toPrecision(10))),
 
   percent: (share) => `${Number((share * 100).toFixed(1))} %`,

@@ -38,8 +38,8 @@ if grep -qi "</script" "$bundle"; then
 fi
 if [ "$bundle" != "$committed" ]; then
   if ! cmp "$bundle" "$committed"; then
-    echo "$committed differs from what its sources give: run build.sh and commit the bundle" >&2
+    echo "$committed is not the bundle of its sources: run build.sh and commit the result" >&2
     exit 1
   fi
-  echo "$committed is what its sources give"
+  echo "$committed is the bundle of its sources"
 fi
