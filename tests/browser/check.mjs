@@ -124,13 +124,16 @@ async function main() {
   if (given === 0) throw new Error("no page to check: pass --program, --pages, --live or --others");
   const browser = await launch();
   const failures = [];
-  if (program.length > 0) {
-    const { checkProgram } = await import("./program.mjs");
-    failures.push(...(await checkProgram(browser, resolve(program[0]), { screenshots: screenshots[0] })));
+  try {
+    if (program.length > 0) {
+      const { checkProgram } = await import("./program.mjs");
+      failures.push(...(await checkProgram(browser, resolve(program[0]), { screenshots: screenshots[0] })));
+    }
+    for (const place of [...pages, ...live]) failures.push(...(await checkPage(browser, place, { screenshots: screenshots[0] })));
+    for (const place of others) failures.push(...(await checkOtherPage(browser, place, { screenshots: screenshots[0] })));
+  } finally {
+    await browser.close();
   }
-  for (const place of [...pages, ...live]) failures.push(...(await checkPage(browser, place, { screenshots: screenshots[0] })));
-  for (const place of others) failures.push(...(await checkOtherPage(browser, place, { screenshots: screenshots[0] })));
-  await browser.close();
   for (const failure of failures) console.error(failure);
   process.exitCode = failures.length > 0 ? 1 : 0;
 }

@@ -56,7 +56,7 @@ export async function checkProgram(browser, program, options) {
     await firstTrial(quickstart, 120);
     failures.push(...(await checkUpdates(browser, quickstart, { seconds: 120 })));
     await running;
-    await tune(program, database, "load-under-slo.toml", 3);
+    await tune(program, database, "load-under-slo.toml", 1);
     const { stdout } = await run(program, ["--db", database, "studies", "--format", "json"]);
     const names = JSON.parse(stdout).map((study) => study.study);
     failures.push(...(await checkPage(browser, quickstart, options)));
