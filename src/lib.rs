@@ -50,11 +50,13 @@ pub mod prior;
 mod optimize;
 pub mod tuner;
 mod import;
+mod observation;
 
 // Report results and export configurations.
 mod study_report;
 mod report;
 mod export;
+mod terminal_view;
 
 // The simulated engine runs as a separate process. Its code is in `engines::sim::process`.
 

@@ -64,6 +64,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "setpoint trials --last 5 --columns trial,state,max-num-seqs --format csv",
         ],
     ),
+    (
+        "setpoint watch",
+        &[
+            "# with a terminal, while a study runs or afterwards:",
+            "setpoint watch",
+            "setpoint watch --study quickstart --interval 2s",
+        ],
+    ),
     ("setpoint show", &[AFTER_QUICKSTART, "setpoint show 3", "setpoint show 3 --format json"]),
     (
         "setpoint best",

@@ -9,5 +9,6 @@ mod trial_row;
 
 pub(crate) use flag_changes::ShortFlagNames;
 pub(crate) use layout::{TextLayout, wrap_text};
+pub(crate) use metric_title::{metric_title, metric_unit};
 pub(crate) use study_card::{CardCommands, card_text};
 pub(crate) use trial_row::{TrialRows, short_duration};
