@@ -13,7 +13,7 @@ use crate::server::{LogTail, trial_log};
 use crate::store::{Study, UnfinishedTrial};
 use crate::trial::Origin;
 
-/// The age of a launch at the first look from which the durations of its earlier phases are unknown.
+/// The largest age of a launch at the first look for which the durations of its earlier phases are known.
 const SEEN_FROM_BEGIN: Duration = Duration::from_secs(2);
 
 /// A trial without an outcome.

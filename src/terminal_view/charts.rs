@@ -11,6 +11,7 @@ use super::configuration::objective_title;
 use super::panel::ViewPanel;
 use super::state::ViewState;
 use super::text::{clean, cut, title_of};
+use super::theme::FAINT;
 use crate::objective::{Goal, MetricLimit, Objective, Score};
 use crate::observation::StudyObservation;
 use crate::report::{metric_unit, number};
@@ -57,10 +58,10 @@ pub(super) fn draw_objective(frame: &mut Frame<'_>, place: Rect, state: &ViewSta
     let per_bar = observation.trials.len().div_ceil(columns).max(1);
     let mut block = theme.frame(&title, ViewPanel::Objective, state.focus);
     if per_bar > 1 {
-        block = block.title_bottom(Line::styled(format!(" best of {per_bar} trials in each bar "), theme.faint()));
+        block = block.title_bottom(Line::styled(format!(" best of {per_bar} trials in each bar "), FAINT));
     } else {
         let text = " oldest trial on the left; gaps: failed or rejected ";
-        block = block.title_bottom(Line::styled(cut(text, columns, theme).into_owned(), theme.faint()));
+        block = block.title_bottom(Line::styled(cut(text, columns, theme).into_owned(), FAINT));
     }
     let sparkline = Sparkline::default()
         .data(bars.iter().flat_map(bar).collect::<Vec<_>>())
@@ -131,7 +132,7 @@ pub(super) fn draw_load_curve(frame: &mut Frame<'_>, place: Rect, state: &ViewSt
     let objective = state.data.observation.as_ref().and_then(|observation| observation.objective.as_ref());
     let Some(((trial, curve), objective)) = found.zip(objective) else {
         let block = theme.frame("Load curve", ViewPanel::LoadCurve, state.focus);
-        let text = Line::styled("no load curve of the selected or the best trial", theme.faint());
+        let text = Line::styled("no load curve of the selected or the best trial", FAINT);
         return frame.render_widget(Paragraph::new(text).block(block), place);
     };
     let title = format!("Load curve of trial {trial}: {}", clean(&curve.text()));
@@ -161,7 +162,7 @@ pub(super) fn draw_load_curve(frame: &mut Frame<'_>, place: Rect, state: &ViewSt
     let x_axis = Axis::default().title(curve.knob.unit()).bounds([0.0, largest_load]).labels(labels(largest_load));
     let y_axis = Axis::default().title(clean(&metric_name).into_owned()).bounds([0.0, largest]).labels(labels(largest));
     let chart = Chart::new(datasets)
-        .block(block.title_bottom(Line::styled(limit_note(limit, metric), theme.faint())))
+        .block(block.title_bottom(Line::styled(limit_note(limit, metric), FAINT)))
         .x_axis(x_axis.style(Style::new()))
         .y_axis(y_axis.style(Style::new()))
         .legend_position(None);

@@ -9,6 +9,7 @@ use super::launches::phase_name;
 use super::panel::ViewPanel;
 use super::state::ViewState;
 use super::text::{clean, cut, short_seconds, title_of, titled, with_unit, wrap};
+use super::theme::FAINT;
 use super::trials::fixed_flags;
 use crate::config::Config;
 use crate::objective::Constraint;
@@ -24,7 +25,7 @@ const METRICS: [&str; 5] = ["output_throughput", "request_throughput", "p99_ttft
 /// Rows of the chart of the generation rate, with its title.
 const RATE_ROWS: u16 = 4;
 
-/// Rows of the panel from which the chart is shown.
+/// The fewest rows of a panel with the chart.
 const MIN_ROWS_WITH_CHART: u16 = 14;
 
 pub(super) fn draw_best(frame: &mut Frame<'_>, place: Rect, state: &ViewState) {
@@ -35,14 +36,13 @@ pub(super) fn draw_best(frame: &mut Frame<'_>, place: Rect, state: &ViewState) {
             title = format!("Best configuration: trial {}", trial.number);
             lines = flag_lines(&trial.config, observation, state, place);
         } else {
-            lines.push(Line::styled("no measurement within the limits yet", state.theme.faint()));
+            lines.push(Line::styled("no measurement within the limits yet", FAINT));
         }
     }
     draw_text(frame, place, state, ViewPanel::Best, &title, lines);
 }
 
 pub(super) fn draw_selected(frame: &mut Frame<'_>, place: Rect, state: &ViewState) {
-    let theme = state.theme;
     let columns = usize::from(place.width.saturating_sub(2));
     let Some((observation, number)) = state.data.observation.as_ref().zip(state.selected_number()) else {
         return draw_text(frame, place, state, ViewPanel::Selected, "Trial", Vec::new());
@@ -50,9 +50,9 @@ pub(super) fn draw_selected(frame: &mut Frame<'_>, place: Rect, state: &ViewStat
     let title = format!("Trial {number}");
     let mut lines = Vec::new();
     if let Some(launch) = state.selected_launch() {
-        lines.push(Line::styled(format!("proposed by {}", clean(launch.origin.name())), theme.faint()));
+        lines.push(Line::styled(format!("proposed by {}", clean(launch.origin.name())), FAINT));
         lines.extend(flag_lines(&launch.config, observation, state, place));
-        lines.extend(why_lines(launch.why.as_deref(), state, columns));
+        lines.extend(why_lines(launch.why.as_deref(), columns));
         return draw_text(frame, place, state, ViewPanel::Selected, &title, lines);
     }
     let Some(trial) = observation.trial(number) else {
@@ -89,7 +89,7 @@ fn draw_rates(frame: &mut Frame<'_>, place: Rect, state: &ViewState, rates: &[f6
     frame.render_widget(ratatui::widgets::Clear, chart);
     let title = format!("generation over the load, up to {} tok/s", number(highest));
     let title = cut(&title, usize::from(chart.width), theme).into_owned();
-    frame.render_widget(Line::styled(title, theme.faint()), Rect { height: 1, ..chart });
+    frame.render_widget(Line::styled(title, FAINT), Rect { height: 1, ..chart });
     let columns = usize::from(chart.width);
     let bars: Vec<u64> = super::charts::binned(rates, columns, f64::max).into_iter().map(f64_to_u64).collect();
     let sparkline = Sparkline::default().data(bars).bar_set(theme.bars()).style(theme.active());
@@ -126,9 +126,7 @@ fn flag_lines(config: &Config, observation: &StudyObservation, state: &ViewState
     }
     if !fixed.is_empty() {
         lines.extend(
-            wrap(&clean(&format!("in all trials: {fixed}")), columns)
-                .into_iter()
-                .map(|line| Line::styled(line, state.theme.faint())),
+            wrap(&clean(&format!("in all trials: {fixed}")), columns).into_iter().map(|line| Line::styled(line, FAINT)),
         );
     }
     lines
@@ -192,13 +190,13 @@ fn detail_lines(detail: &TrialDetail, state: &ViewState, columns: usize) -> Vec<
     let trial = &detail.scored.trial;
     let mut lines = Vec::new();
     let start = trial.startup_s.map(|start| format!("start {}, ", short_seconds(start))).unwrap_or_default();
-    lines.push(Line::styled(format!("{start}{} in all", short_seconds(trial.elapsed_s)), theme.faint()));
+    lines.push(Line::styled(format!("{start}{} in all", short_seconds(trial.elapsed_s)), FAINT));
     if !detail.phases.is_empty() {
         let phases = detail.phases.iter();
         let phases: Vec<_> =
             phases.map(|time| format!("{} {}", phase_name(&time.phase), short_seconds(time.duration_s))).collect();
         let text = format!("phases: {}", phases.join(", "));
-        lines.extend(wrap(&text, columns).into_iter().map(|line| Line::styled(line, theme.faint())));
+        lines.extend(wrap(&text, columns).into_iter().map(|line| Line::styled(line, FAINT)));
     }
     if let Outcome::Measured(measurement) = &trial.outcome
         && measurement.failed > 0
@@ -206,14 +204,14 @@ fn detail_lines(detail: &TrialDetail, state: &ViewState, columns: usize) -> Vec<
         let text = format!("{} of its requests failed", measurement.failed);
         lines.push(Line::styled(text, theme.warning()));
     }
-    lines.extend(why_lines(trial.proposal.why.as_deref(), state, columns));
+    lines.extend(why_lines(trial.proposal.why.as_deref(), columns));
     lines
 }
 
-fn why_lines(why: Option<&str>, state: &ViewState, columns: usize) -> Vec<Line<'static>> {
+fn why_lines(why: Option<&str>, columns: usize) -> Vec<Line<'static>> {
     let text = why.map(|why| format!("why: {}", clean(why))).unwrap_or_default();
     let lines = wrap(&text, columns).into_iter().filter(|line| !line.is_empty());
-    lines.map(|line| Line::styled(line, state.theme.faint())).collect()
+    lines.map(|line| Line::styled(line, FAINT)).collect()
 }
 
 /// Returns the title of the objective's values with their unit.

@@ -7,7 +7,7 @@ use ratatui::widgets::{Clear, Paragraph};
 
 use super::panel::ViewPanel;
 use super::state::{ViewPurpose, ViewState};
-use super::theme::{SELECTED, STRONG};
+use super::theme::{FAINT, SELECTED, STRONG};
 use super::{charts, chooser, configuration, header, help, launches, log, trials};
 
 /// Draws the state. The state's size is that of the frame.
@@ -43,7 +43,6 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &ViewState) {
 
 /// Draws the names of the panels that share the place below. The visible one stands out.
 fn draw_tabs(frame: &mut Frame<'_>, place: Rect, state: &ViewState, shown: &[(ViewPanel, Rect)]) {
-    let theme = state.theme;
     let has_curve = state.data.observation.as_ref().and_then(|observation| observation.objective.as_ref());
     let has_curve = has_curve.is_some_and(|objective| objective.load_goal.is_some());
     let others = ViewPanel::all(has_curve);
@@ -51,7 +50,7 @@ fn draw_tabs(frame: &mut Frame<'_>, place: Rect, state: &ViewState, shown: &[(Vi
     let mut spans = vec![Span::raw(" ")];
     for panel in others {
         let is_shown = shown.iter().any(|(visible, _)| *visible == panel);
-        let style = if is_shown { SELECTED } else { theme.faint() };
+        let style = if is_shown { SELECTED } else { FAINT };
         spans.extend([Span::styled(format!(" {} ", panel.name()), style), Span::raw(" ")]);
     }
     frame.render_widget(Line::from(spans), place);
@@ -64,6 +63,11 @@ fn draw_footer(frame: &mut Frame<'_>, place: Rect, state: &ViewState) {
         let text = super::text::clean(problem);
         let text = super::text::cut(&text, usize::from(place.width), theme).into_owned();
         frame.render_widget(Line::styled(text, theme.bad()), place);
+        return;
+    }
+    if state.is_stopping && state.purpose == ViewPurpose::Tune {
+        let text = " stopping in order; Ctrl-C again stops at once";
+        frame.render_widget(Line::styled(text, theme.warning()), place);
         return;
     }
     let leave = match state.purpose {

@@ -22,14 +22,14 @@ const STUDIES_INTERVAL: Duration = Duration::from_secs(2);
 /// Observes until the link ends. Errors are shown, and the next poll tries again.
 pub(crate) async fn feed_view(link: Arc<ViewLink>, target: FeedTarget) {
     let interval = target.interval;
-    let mut feed = ViewFeed { link, target, observer: None, request: ViewRequest::default(), studies_at: None };
+    let request = ViewRequest::default();
+    let mut feed = ViewFeed { link, target, observer: None, request, studies_at: None, problem: None };
     while !feed.link.is_ended() {
         let problem = feed.step().await.err().map(|error| error.to_string());
-        feed.link.update(|data| {
-            if data.problem != problem {
-                data.problem = problem;
-            }
-        });
+        if feed.problem != problem {
+            feed.problem.clone_from(&problem);
+            feed.link.update(|data| data.problem = problem);
+        }
         tokio::select! {
             () = tokio::time::sleep(interval) => {}
             () = feed.link.wait_for_request() => {}
@@ -43,6 +43,7 @@ struct ViewFeed {
     observer: Option<StudyObserver>,
     request: ViewRequest,
     studies_at: Option<Instant>,
+    problem: Option<String>,
 }
 
 impl ViewFeed {

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 
 use super::state::ViewState;
 use super::text::{clean, cut, progress_bar, short_seconds, short_time, title_of, width, with_unit};
-use super::theme::STRONG;
+use super::theme::{FAINT, STRONG};
 use crate::objective::{Goal, Objective};
 use crate::observation::StudyObservation;
 use crate::report::{metric_unit, number};
@@ -18,7 +18,7 @@ const BAR_COLUMNS: usize = 12;
 pub(super) fn draw_header(frame: &mut Frame<'_>, place: Rect, state: &ViewState) {
     let columns = usize::from(place.width);
     let lines = match &state.data.observation {
-        None => vec![vec![(" the study has not begun yet".to_owned(), state.theme.faint())]],
+        None => vec![vec![(" the study has not begun yet".to_owned(), FAINT)]],
         Some(observation) if place.height < 2 => vec![study_parts(observation, state, true)],
         Some(observation) => vec![study_parts(observation, state, false), best_parts(observation, state)],
     };
@@ -39,7 +39,7 @@ fn fitting(parts: Vec<(String, Style)>, columns: usize, state: &ViewState) -> Li
             continue;
         }
         if !spans.is_empty() {
-            spans.push(Span::styled(gap, state.theme.faint()));
+            spans.push(Span::styled(gap, FAINT));
         }
         taken += needed;
         spans.push(Span::styled(text, style));
@@ -57,7 +57,7 @@ fn study_parts(observation: &StudyObservation, state: &ViewState, is_short: bool
         None if counts.running > 0 => {
             (format!("{} stopped, {} interrupted", theme.stopped(), counts.running), theme.warning())
         }
-        None => (format!("{} stopped", theme.stopped()), theme.faint()),
+        None => (format!("{} stopped", theme.stopped()), FAINT),
     };
     let mut parts = vec![(format!(" study {}", clean(&observation.study.name)), STRONG), status];
     if let Some(live) = &state.live {
@@ -70,12 +70,12 @@ fn study_parts(observation: &StudyObservation, state: &ViewState, is_short: bool
     parts.push((format!("{} measured", counts.measured), Style::new()));
     let other = |count: i64, what: &str, style| (count > 0).then(|| (format!("{count} {what}"), style));
     parts.extend(other(counts.failed, "failed", theme.bad()));
-    parts.extend(other(counts.rejected, "rejected", theme.faint()));
-    parts.extend(other(counts.live_looks, "live looks", theme.faint()));
+    parts.extend(other(counts.rejected, "rejected", FAINT));
+    parts.extend(other(counts.live_looks, "live looks", FAINT));
     let launched = format!("launches took {}", short_seconds(observation.launched_s()));
-    parts.push((launched, theme.faint()));
+    parts.push((launched, FAINT));
     let process = observation.tuner.as_ref().filter(|tuner| !tuner.process.is_empty());
-    parts.extend(process.map(|tuner| (format!("process {}", clean(&tuner.process)), theme.faint())));
+    parts.extend(process.map(|tuner| (format!("process {}", clean(&tuner.process)), FAINT)));
     parts
 }
 
@@ -89,7 +89,7 @@ fn best_parts(observation: &StudyObservation, state: &ViewState) -> Vec<(String,
     };
     let mut parts = Vec::new();
     match &observation.best {
-        None => parts.push((" no measurement within the limits yet".to_owned(), theme.faint())),
+        None => parts.push((" no measurement within the limits yet".to_owned(), FAINT)),
         Some(best) => {
             let text = format!(" {} best: trial {}, {}", theme.star(), best.number, value(best.value));
             parts.push((text, theme.best()));
@@ -101,14 +101,14 @@ fn best_parts(observation: &StudyObservation, state: &ViewState) -> Vec<(String,
             let confirmed = match (best.is_confirmed, is_open, best.measurements) {
                 (true, false, _) => ("confirmed".to_owned(), theme.good()),
                 (true, true, _) => ("being confirmed".to_owned(), theme.active()),
-                (false, _, 1) => ("measured once".to_owned(), theme.faint()),
-                (false, _, count) => (format!("measured {count} times"), theme.faint()),
+                (false, _, 1) => ("measured once".to_owned(), FAINT),
+                (false, _, count) => (format!("measured {count} times"), FAINT),
             };
             parts.push(confirmed);
         }
     }
-    parts.extend(observation.baseline.map(|baseline| (format!("defaults {}", value(baseline)), theme.faint())));
-    parts.extend(observation.objective.as_ref().map(|objective| (goal_text(objective), theme.faint())));
+    parts.extend(observation.baseline.map(|baseline| (format!("defaults {}", value(baseline)), FAINT)));
+    parts.extend(observation.objective.as_ref().map(|objective| (goal_text(objective), FAINT)));
     parts
 }
 

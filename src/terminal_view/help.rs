@@ -7,7 +7,7 @@ use ratatui::widgets::Paragraph;
 
 use super::draw::window;
 use super::state::{ViewPurpose, ViewState};
-use super::theme::{OVER_LIMIT, STRONG};
+use super::theme::{FAINT, OVER_LIMIT, STRONG};
 
 pub(super) fn draw_help(frame: &mut Frame<'_>, area: Rect, state: &ViewState) {
     let theme = state.theme;
@@ -36,7 +36,7 @@ pub(super) fn draw_help(frame: &mut Frame<'_>, area: Rect, state: &ViewState) {
         (theme.measured(), theme.good(), "measured, within the limits"),
         (OVER_LIMIT, theme.warning(), "measured, over a limit"),
         (theme.failed(), theme.bad(), "launched and failed"),
-        (theme.rejected(), theme.faint(), "rejected before a launch"),
+        (theme.rejected(), FAINT, "rejected before a launch"),
         (theme.running(), theme.active(), "running"),
     ];
     let mut lines: Vec<Line<'_>> = keys
@@ -48,7 +48,7 @@ pub(super) fn draw_help(frame: &mut Frame<'_>, area: Rect, state: &ViewState) {
         lines.push(Line::from(vec![Span::styled(format!("{symbol:<20}"), style), Span::raw(meaning)]));
     }
     lines.push(Line::default());
-    lines.push(Line::styled("Changes are against trial 0, the engine's defaults.", theme.faint()));
+    lines.push(Line::styled("Changes are against trial 0, the engine's defaults.", FAINT));
     let rows = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
     let place = window(frame, area, 76, rows);
     let frame_of_window = theme.plain_frame("Help").border_style(theme.active());

@@ -8,6 +8,7 @@ use ratatui::widgets::Paragraph;
 use super::panel::ViewPanel;
 use super::state::{LiveLaunch, ViewState};
 use super::text::{clean, cut, progress_bar, short_seconds, short_time};
+use super::theme::FAINT;
 use crate::engine::StartPhase;
 use crate::observation::{ExpectedLaunch, LaunchStage, ObservedPhase, RunningLaunch};
 
@@ -28,7 +29,7 @@ pub(super) fn draw_launches(frame: &mut Frame<'_>, place: Rect, state: &ViewStat
         lines.extend(launch_lines(launch, state, columns));
     }
     if lines.is_empty() {
-        lines.push(Line::styled(idle_text(state), theme.faint()));
+        lines.push(Line::styled(idle_text(state), FAINT));
         let notice = state.data.notice.as_deref();
         lines.extend(notice.map(|text| Line::raw(cut(&clean(text), columns, theme).into_owned())));
     }
@@ -103,7 +104,7 @@ fn phases_text(launch: &RunningLaunch, state: &ViewState, columns: usize) -> Vec
     let theme = state.theme;
     if launch.phases.is_empty() {
         let why = launch.why.as_deref().map(|why| clean(why).into_owned()).unwrap_or_default();
-        return vec![Span::styled(cut(&format!("  {why}"), columns, theme).into_owned(), theme.faint())];
+        return vec![Span::styled(cut(&format!("  {why}"), columns, theme).into_owned(), FAINT)];
     }
     let text = |ObservedPhase { phase, duration }: &ObservedPhase| match duration {
         Some(duration) => format!("{} {}", phase_name(phase.name()), short_time(*duration)),
@@ -126,7 +127,7 @@ fn phases_text(launch: &RunningLaunch, state: &ViewState, columns: usize) -> Vec
     let mut spans = vec![Span::raw("  ")];
     for (index, text) in texts.into_iter().enumerate().skip(first) {
         if index > first {
-            spans.push(Span::styled(gap, theme.faint()));
+            spans.push(Span::styled(gap, FAINT));
         }
         let style = if index == last { theme.active() } else { theme.good() };
         spans.push(Span::styled(text, style));

@@ -42,11 +42,11 @@ const MIN_ROWS: u16 = 8;
 const SMALL_COLUMNS: u16 = 60;
 const SMALL_ROWS: u16 = 18;
 
-/// The size from which all panels are shown.
+/// The smallest size that shows all panels.
 const MEDIUM_COLUMNS: u16 = 110;
 const MEDIUM_ROWS: u16 = 32;
 
-/// The columns from which the best and the selected trial stand beside each other.
+/// The fewest columns with the best and the selected trial beside each other.
 const LARGE_COLUMNS: u16 = 160;
 
 impl ViewPanel {

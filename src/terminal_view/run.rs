@@ -47,15 +47,23 @@ pub(crate) fn run_view(
     // Output of the tuner is held back from now on.
     link.set_shown(true);
     let run = move || {
-        let mut run = ViewRun::new(&link, output, purpose);
-        let end = run.run_to_end();
-        drop(run);
-        link.set_shown(false);
+        let shown = ShownView(&link);
+        let end = ViewRun::new(&link, output, purpose).run_to_end();
+        drop(shown);
         // The receiver may be gone: then nobody waits for the end.
         let _ = sender.send(end);
     };
     thread::Builder::new().name("view".to_owned()).spawn(run)?;
     Ok(receiver)
+}
+
+/// Records the end of the view when it is dropped, also after a panic.
+struct ShownView<'l>(&'l ViewLink);
+
+impl Drop for ShownView<'_> {
+    fn drop(&mut self) {
+        self.0.set_shown(false);
+    }
 }
 
 struct ViewRun<'l> {
@@ -84,7 +92,7 @@ impl<'l> ViewRun<'l> {
         }
     }
 
-    fn run_to_end(&mut self) -> ViewEnd {
+    fn run_to_end(mut self) -> ViewEnd {
         loop {
             match self.step() {
                 Ok(None) => {}

@@ -81,14 +81,16 @@ pub(crate) struct ViewState {
     pub focus: ViewPanel,
     /// The number of the selected trial. `None`: the newest one.
     pub selected: Option<u32>,
-    /// The lines by which the text of the focused panel is scrolled: up for the log, down for others.
+    /// The number of lines that the text of the focused panel is scrolled: up for the log, down for others.
     pub scrolled: usize,
     pub is_help_open: bool,
+    /// Whether the user has asked the tuner to stop.
+    pub is_stopping: bool,
     /// The place of the marked study in the list, if the list is open.
     pub chooser: Option<usize>,
 }
 
-/// The largest number of lines by which a text can be scrolled.
+/// The largest number of lines that a text can be scrolled.
 const MAX_SCROLLED: usize = 200;
 
 impl ViewState {
@@ -103,6 +105,7 @@ impl ViewState {
             selected: None,
             scrolled: 0,
             is_help_open: false,
+            is_stopping: false,
             chooser: None,
         }
     }
@@ -173,7 +176,10 @@ impl ViewState {
     /// Handles a key. Returns the order of the user that the caller must follow.
     pub(crate) fn press(&mut self, key: ViewKey) -> Option<ViewCommand> {
         match key {
-            ViewKey::Control('c') => return Some(ViewCommand::Interrupt),
+            ViewKey::Control('c') => {
+                self.is_stopping = true;
+                return Some(ViewCommand::Interrupt);
+            }
             ViewKey::Control('z') => return Some(ViewCommand::Suspend),
             ViewKey::Control('l') => return Some(ViewCommand::Redraw),
             _ => {}

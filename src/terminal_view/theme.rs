@@ -15,6 +15,9 @@ pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 /// The style of the selected row.
 pub(super) const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
+/// The style of labels and frames. A colour would be invisible on some backgrounds.
+pub(super) const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
+
 /// The properties of the terminal that colours and symbols depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ViewTheme {
@@ -77,10 +80,6 @@ impl ViewTheme {
         self.colored(Color::Cyan)
     }
 
-    pub(super) fn faint(self) -> Style {
-        if self.has_color { Style::new().fg(Color::DarkGray) } else { Style::new().add_modifier(Modifier::DIM) }
-    }
-
     fn either(self, fine: &'static str, plain: &'static str) -> &'static str {
         if self.is_utf8 { fine } else { plain }
     }
@@ -136,7 +135,7 @@ impl ViewTheme {
     /// Returns the frame of a panel. The focused one stands out.
     pub(super) fn frame(self, title: &str, panel: ViewPanel, focus: ViewPanel) -> Block<'static> {
         let is_focused = panel == focus;
-        let style = if is_focused { self.active() } else { self.faint() };
+        let style = if is_focused { self.active() } else { FAINT };
         let title_style = if is_focused { self.active().add_modifier(Modifier::BOLD) } else { STRONG };
         self.plain_frame(title).border_style(style).title_style(title_style)
     }

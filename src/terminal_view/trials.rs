@@ -8,7 +8,7 @@ use ratatui::widgets::{Cell, Row, Table, TableState};
 use super::panel::ViewPanel;
 use super::state::ViewState;
 use super::text::{clean, cut, short_seconds, short_time, title_of};
-use super::theme::{OVER_LIMIT, SELECTED};
+use super::theme::{FAINT, OVER_LIMIT, SELECTED};
 use crate::config::Config;
 use crate::objective::Score;
 use crate::observation::{LaunchStage, RunningLaunch, StudyObservation};
@@ -97,10 +97,8 @@ pub(super) fn draw_trials(frame: &mut Frame<'_>, place: Rect, state: &ViewState)
         titles.insert(3, right("time", TIME_COLUMNS));
     }
     let constraints = widths.into_iter().map(Constraint::Length).chain([Constraint::Min(0)]);
-    let table = Table::new(rows, constraints)
-        .header(Row::new(titles).style(theme.faint()))
-        .block(block)
-        .row_highlight_style(SELECTED);
+    let table =
+        Table::new(rows, constraints).header(Row::new(titles).style(FAINT)).block(block).row_highlight_style(SELECTED);
     let mut table_state = TableState::new().with_selected(selected.map(|selected| selected - first));
     frame.render_stateful_widget(table, place, &mut table_state);
 }
@@ -164,10 +162,10 @@ impl RowContext<'_> {
             ("measured", _) if is_best => (theme.star(), theme.best()),
             ("measured", Score::Feasible { .. }) => (theme.measured(), Style::new()),
             ("measured", _) => (OVER_LIMIT, theme.warning()),
-            ("rejected", _) => (theme.rejected(), theme.faint()),
+            ("rejected", _) => (theme.rejected(), FAINT),
             _ => (theme.failed(), theme.bad()),
         };
-        let style = if trial.is_earlier { theme.faint() } else { style };
+        let style = if trial.is_earlier { FAINT } else { style };
         let baseline = self.observation.baseline.filter(|_| trial.number != 0);
         let change = trial.score.value().zip(baseline).map(|(value, baseline)| change_text(value, baseline));
         let cause = (trial.state != "measured").then(|| cause_text(trial));

@@ -273,10 +273,14 @@ fn tune_shows_the_view_and_ends_with_its_usual_output() {
 fn tune_goes_on_in_plain_lines_after_q_and_stops_in_order_after_ctrl_c() {
     let workplace = Workplace::with_study(&slow_study(500));
     let tmux = Tmux::new(&workplace, 100, 40);
-    tmux.setpoint("tune study.toml --tui; echo code $?");
+    tmux.setpoint("tune study.toml --tui");
     tmux.wait_for(&["Trials (1 of", "running for"]);
     tmux.keys(&["q"]);
     tmux.wait("plain lines", |screen| screen.contains("changed flags") && !screen.contains("Trials ("));
+    tmux.wait_for(&["of 500 trials"]);
+    tmux.keys(&["C-z"]);
+    tmux.wait_for(&["Stopped", "ready>"]);
+    tmux.type_line("clear; fg; echo code $?");
     tmux.wait_for(&["of 500 trials"]);
     tmux.keys(&["C-c"]);
     tmux.wait_for(&["interrupted", "code 130"]);

@@ -110,7 +110,7 @@ impl TuneView {
         }));
     }
 
-    /// Writes what was held back, and uses the plain output from now on.
+    /// Writes the lines that were held back, and uses the plain output from now on.
     fn release(&self, is_live: bool) {
         let mut output = self.output();
         let plain = if is_live { ProgressMode::live() } else { ProgressMode::Lines };
