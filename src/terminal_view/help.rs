@@ -38,6 +38,7 @@ pub(super) fn draw_help(frame: &mut Frame<'_>, area: Rect, state: &ViewState) {
         (theme.failed(), theme.bad(), "launched and failed"),
         (theme.rejected(), FAINT, "rejected before a launch"),
         (theme.running(), theme.active(), "running"),
+        (theme.stopped(), theme.warning(), "interrupted; the next run launches it again"),
     ];
     let mut lines: Vec<Line<'_>> = keys
         .iter()

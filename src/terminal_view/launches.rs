@@ -62,7 +62,8 @@ fn launch_lines(launch: &RunningLaunch, state: &ViewState, columns: usize) -> [L
     let share = share(launch, live, expected).filter(|_| !is_stopped);
     let bar = share.filter(|_| columns >= 60).map(|share| format!("{} ", progress_bar(share, BAR_COLUMNS, theme)));
     let text = format!(" {}{}", bar.unwrap_or_default(), clean(&what));
-    let head = format!("{} trial {}", theme.running(), launch.number);
+    let symbol = if is_stopped { theme.stopped() } else { theme.running() };
+    let head = format!("{symbol} trial {}", launch.number);
     let text = cut(&text, columns.saturating_sub(super::text::width(&head)), theme).into_owned();
     let style = if is_stopped { theme.warning() } else { theme.active() };
     let first = Line::from(vec![Span::styled(head, style), Span::raw(text)]);

@@ -142,8 +142,9 @@ impl RowContext<'_> {
             LaunchStage::Starting => ("starting", theme.active()),
             LaunchStage::Serving => ("serving", theme.active()),
         };
+        let symbol = if launch.stage == LaunchStage::Interrupted { theme.stopped() } else { theme.running() };
         TrialRow {
-            number: format!("{} {}", theme.running(), launch.number),
+            number: format!("{symbol} {}", launch.number),
             value: value.to_owned(),
             change: String::new(),
             time: match launch.stage {
