@@ -30,7 +30,7 @@ pub struct StudyLock {
 
 impl StudyLock {
     /// Locks the file at `path`, and writes the id of this process into it. Observers that ask for the [`holder`] lock the
-    /// file for an instant, so a held lock is tried again for [`OBSERVED_FOR`].
+    /// file for an instant, so a held lock is tried again for a moment.
     ///
     /// # Errors
     /// If another process holds the lock, or the file cannot be written.

@@ -249,7 +249,11 @@ fn watch_follows_a_study_that_runs() {
     tmux.wait_for(&["server is up"]);
     signal(&tuner, nix::sys::signal::Signal::SIGINT);
     assert_eq!(tuner.wait().unwrap().code(), Some(130));
-    tmux.wait_for(&["stopped", "interrupted; the next run"]);
+    // Between two launches no trial is interrupted.
+    let ended = ["interrupted; the next run", "the study is not running"];
+    tmux.wait("the end of the run", |screen| {
+        screen.contains("stopped") && ended.iter().any(|text| screen.contains(text))
+    });
     tmux.keys(&["q"]);
     tmux.wait_for_shell();
 }
