@@ -50,12 +50,14 @@ pub mod prior;
 mod optimize;
 pub mod tuner;
 mod import;
+mod observation;
 
 // Report results and export configurations.
 mod study_report;
 mod report;
 mod export;
 mod pages;
+mod terminal_view;
 
 // The simulated engine runs as a separate process. Its code is in `engines::sim::process`.
 

@@ -76,6 +76,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "SETPOINT_TOKEN=$(openssl rand -hex 16) setpoint serve --listen 0.0.0.0",
         ],
     ),
+    (
+        "setpoint watch",
+        &[
+            "# with a terminal, while a study runs or afterwards:",
+            "setpoint watch",
+            "setpoint watch --study quickstart --interval 2s",
+        ],
+    ),
     ("setpoint show", &[AFTER_QUICKSTART, "setpoint show 3", "setpoint show 3 --format json"]),
     (
         "setpoint best",

@@ -28,6 +28,7 @@ mod spaces;
 mod sql;
 mod trials;
 mod tune;
+mod watch;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -115,6 +116,8 @@ enum Command {
     Studies(query::StudiesCommand),
     /// List the trials of a study.
     Trials(trials::TrialsCommand),
+    /// Show a study on the terminal while it runs.
+    Watch(watch::WatchCommand),
     /// Show everything about one trial.
     Show(query::ShowCommand),
     /// Show the best configurations of a study.
@@ -186,6 +189,7 @@ async fn run(cli: Cli) -> Result<(), CommandFailure> {
         Command::Spaces(spaces) => spaces.run(&cli.global),
         Command::Studies(studies) => studies.run(&cli.global).await,
         Command::Trials(trials) => trials.run(&cli.global).await,
+        Command::Watch(watch) => watch.run(&cli.global).await,
         Command::Show(show) => show.run(&cli.global).await,
         Command::Best(best) => best.run(&cli.global).await,
         Command::Compare(compare) => Box::pin(compare.run(&cli.global)).await,

@@ -4,6 +4,7 @@ mod comparison;
 mod runnable;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -17,6 +18,7 @@ use super::failure::{
 use super::importance::store_importance;
 use super::init::{RequestOptions, compose, prepare};
 use super::output::{layout_of, note, print, print_styled};
+use super::progress::{TuneView, ViewGuard};
 use super::query::no_winner;
 use super::report::command_names;
 use super::{GlobalOptions, LogFormat, parse_duration, signal};
@@ -68,6 +70,9 @@ pub(super) struct TuneCommand {
     /// Print the first launch commands and start nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Show the study in a view that takes the whole terminal. Key `?` explains it; `q` returns to plain output.
+    #[arg(long, conflicts_with = "dry_run")]
+    tui: bool,
 }
 
 /// Number of commands after which a dry run ends. Launches that test rules, the deployment and the start points are all
@@ -113,6 +118,18 @@ impl TuneCommand {
         Ok(())
     }
 
+    /// Starts the view of `--tui`. It ends when the guard is dropped.
+    async fn start_view(
+        &self,
+        global: &GlobalOptions,
+        study: Option<&str>,
+    ) -> Result<Option<ViewGuard>, CommandFailure> {
+        if !self.tui {
+            return Ok(None);
+        }
+        Ok(Some(TuneView::start(global, study.map(str::to_owned)).await?))
+    }
+
     /// Returns the deployment that is added to a study file. That of a study without a file is part of the study.
     fn deployment_of_file(&self) -> Result<Option<Deployment>, CommandFailure> {
         let text = self.request.from.as_deref().filter(|_| self.study.is_some());
@@ -120,6 +137,9 @@ impl TuneCommand {
     }
 
     pub(super) async fn run(self, global: &GlobalOptions) -> Result<(), CommandFailure> {
+        if self.tui {
+            TuneView::check(global)?;
+        }
         let read = match self.study.as_deref().map(StudyFile::read).transpose()? {
             Some(StudyFile::Comparison(comparison)) => {
                 return Box::pin(comparison::run(&self, comparison, global)).await;
@@ -149,13 +169,16 @@ impl TuneCommand {
         let notes = adopt_deployment(&mut job, deployment.as_ref(), installed.version)?;
         job.check_release(installed.version)?;
         let time = job.budget.time;
-        let mut study = RunnableStudy::new(job, installed, slots, &store, global).await?;
+        let view = self.start_view(global, Some(&job.name)).await?;
+        let viewed = view.as_ref().map(|view| Arc::clone(&view.0));
+        let mut study = RunnableStudy::new(job, installed, slots, &store, global, viewed).await?;
         for text in &notes {
             study.progress.note(text);
         }
         study.note_conditions();
         let summary = study.run(&store, &stops()?, self.accept_change).await?;
         store_importance(&study.job, &study.installed, &store, &summary.study).await?;
+        drop(view);
         if let ending @ StudyEnding::NothingAllowed(_) = &summary.ending {
             store.close().await;
             return Err(CommandFailure::new(NOTHING_FEASIBLE, ending.to_string()).with_hint(SEE_CHECK_HINT));

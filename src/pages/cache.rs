@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-use super::read::{CommandNames, is_running, read_document};
+use super::read::{CommandNames, read_document};
+use crate::observation::is_running;
 use crate::report::{PageError, StudyDocument, live_page};
 use crate::store::{Store, StoreError, Study};
 

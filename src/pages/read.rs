@@ -2,11 +2,10 @@
 
 use crate::engines::built_in;
 use crate::export::{deployed_command, quote};
+use crate::observation::is_running;
 use crate::report::{CardCommands, PageOptions, StudyDocument, page_fronts};
-use crate::server::log_directory;
 use crate::store::{Store, StoreError, Study};
 use crate::study_report::{NoWinner, StudyDetails, StudyReport};
-use crate::tuner::holder;
 
 /// The default database, which commands need not name.
 const DEFAULT_DATABASE: &str = "setpoint.db";
@@ -49,12 +48,6 @@ impl CommandNames {
             .map(|(purpose, command)| (purpose, self.words(&[command], study).join(" ")))
             .to_vec()
     }
-}
-
-/// Returns whether a tuner runs the study on this host now.
-#[must_use]
-pub(crate) fn is_running(store: &Store, study: &Study) -> bool {
-    holder(&log_directory(store.path(), &study.name).join("lock")).is_some()
 }
 
 /// Reads the document of a study. `timelines_url` is the address of a timeline on a live page; without it the document

@@ -54,5 +54,7 @@ pub(crate) use startup::startup_text;
 pub(crate) use study::{best_json, best_text, incidents_line};
 pub(crate) use table::{incidents_text, number, show_text, spaces_table, studies_table};
 pub(crate) use telemetry::{telemetry_json, telemetry_text};
-pub(crate) use terminal::{CardCommands, ShortFlagNames, TextLayout, TrialRows, card_text, wrap_text};
+pub(crate) use terminal::{
+    CardCommands, ShortFlagNames, TextLayout, TrialRows, card_text, metric_title, metric_unit, wrap_text,
+};
 pub(crate) use winning_flags::{add_flags, flag_lines};

@@ -57,7 +57,7 @@ pub use port::{PORT_RANGE as PORTS, Ports, free_port};
 use process::ProcessEntry;
 pub use processes::LaunchProcesses;
 pub use ready::{FirstRequest, OnLine, ReadyCheck, ReadyServer, StartError};
-pub use reap::{Leftover, LeftoverProof, ProcessOrigin, end_processes, leftovers, log_directory};
+pub use reap::{Leftover, LeftoverProof, ProcessOrigin, end_processes, leftovers, log_directory, trial_log};
 pub use resource_holder::ResourceHolder;
 pub use short_command::{CommandEnd, end_of, output_of, run_to_success};
 pub use starter::{FastOrder, Starter, StarterError};

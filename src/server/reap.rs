@@ -105,6 +105,12 @@ pub fn log_directory(database: &Path, study: &str) -> PathBuf {
     std::path::absolute(&directory).unwrap_or(directory)
 }
 
+/// Returns the path of the log of a trial's launch.
+#[must_use]
+pub fn trial_log(database: &Path, study: &str, number: u32) -> PathBuf {
+    log_directory(database, study).join(format!("trial-{number:04}.log"))
+}
+
 /// The evidence that a process belongs to a launch, as the head of this file defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeftoverProof {

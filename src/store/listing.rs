@@ -44,7 +44,8 @@ const LISTED: &str = "
     JOIN studies ON studies.id = trials.study_id
     LEFT JOIN measurements
         ON measurements.study_id = trials.study_id AND measurements.number = trials.number AND kind = 'trial'
-    WHERE trials.study_id = ? AND state <> 'running'
+    WHERE trials.study_id = ?1 AND state <> 'running'
+        AND (?2 IS NULL OR trials.number IN (SELECT value FROM json_each(?2)))
     ORDER BY trials.number";
 
 impl Store {
@@ -53,9 +54,14 @@ impl Store {
     /// # Errors
     /// If the file cannot be read, and for a database in memory.
     pub fn list(&self, study: &Study) -> Result<Vec<ListedTrial>, StoreError> {
+        self.list_matching(study, None)
+    }
+
+    /// Returns the trials whose numbers are in a JSON list, or all of them.
+    pub(super) fn list_matching(&self, study: &Study, numbers: Option<&str>) -> Result<Vec<ListedTrial>, StoreError> {
         let connection = self.reader()?;
         let mut statement = connection.prepare(LISTED).map_err(|error| self.unread(error))?;
-        let mut rows = statement.query([study.id]).map_err(|error| self.unread(error))?;
+        let mut rows = statement.query((study.id, numbers)).map_err(|error| self.unread(error))?;
         let mut trials = Vec::new();
         while let Some(row) = rows.next().map_err(|error| self.unread(error))? {
             let trial = listed(row).map_err(|error| self.unread(error))?;
@@ -108,14 +114,14 @@ impl Store {
 
     /// Opens a second connection, which only reads. Long lists are read three times faster than through the pool, which
     /// hands each value from its own thread to this one.
-    fn reader_connection(&self) -> rusqlite::Result<Connection> {
+    pub(super) fn reader_connection(&self) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.path, flags)?;
         connection.busy_timeout(super::open::BUSY_TIMEOUT)?;
         Ok(connection)
     }
 
-    fn unread(&self, error: rusqlite::Error) -> StoreError {
+    pub(super) fn unread(&self, error: rusqlite::Error) -> StoreError {
         self.error(sqlx::Error::Decode(error.into()))
     }
 

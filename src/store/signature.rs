@@ -15,12 +15,6 @@ const SIGNATURE: &str = "
     FROM studies WHERE id = ?1";
 
 impl Store {
-    /// Returns a number that changes when another connection has changed the database. It costs no read of the file's
-    /// pages.
-    pub async fn data_version(&self) -> Result<i64, StoreError> {
-        sqlx::query_scalar("PRAGMA data_version").fetch_one(&self.pool).await.map_err(|error| self.error(error))
-    }
-
     /// Returns a hash that changes with the trials or the findings of a study.
     pub(crate) async fn study_signature(&self, study: &Study) -> Result<u64, StoreError> {
         let query = sqlx::query_scalar(SIGNATURE).bind(study.id).fetch_optional(&self.pool);

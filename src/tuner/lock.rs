@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -18,6 +19,9 @@ pub enum LockError {
     Io { path: PathBuf, source: std::io::Error },
 }
 
+/// The time for which a lock that another process holds may be that of an observer.
+const OBSERVED_FOR: Duration = Duration::from_millis(200);
+
 /// A lock that is held until it is dropped. The kernel releases it when the process dies, also by SIGKILL.
 #[derive(Debug)]
 pub struct StudyLock {
@@ -25,7 +29,8 @@ pub struct StudyLock {
 }
 
 impl StudyLock {
-    /// Locks the file at `path`, and writes the id of this process into it.
+    /// Locks the file at `path`, and writes the id of this process into it. Observers that ask for the [`holder`] lock the
+    /// file for an instant, so a held lock is tried again for a moment.
     ///
     /// # Errors
     /// If another process holds the lock, or the file cannot be written.
@@ -33,7 +38,14 @@ impl StudyLock {
         let io = |source| LockError::Io { path: path.to_owned(), source };
         let file = private_options().read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
         restrict(path).map_err(io)?;
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        let begin = Instant::now();
+        let mut locked = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+        while begin.elapsed() < OBSERVED_FOR {
+            let Err((file, Errno::EWOULDBLOCK)) = locked else { break };
+            std::thread::sleep(OBSERVED_FOR / 20);
+            locked = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+        }
+        match locked {
             Ok(mut file) => {
                 file.set_len(0).map_err(io)?;
                 writeln!(file, "{}", std::process::id()).map_err(io)?;

@@ -81,7 +81,7 @@ impl StudyRun<'_> {
     }
 
     pub(super) fn log_path(&self, number: u32) -> PathBuf {
-        self.log_directory().join(format!("trial-{number:04}.log"))
+        server::trial_log(self.store.path(), &self.job.name, number)
     }
 }
 

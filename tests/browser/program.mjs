@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { checkOtherPage, checkPage } from "./check.mjs";
+import { checkOtherPage, checkPage } from "./pages.mjs";
 import { checkUpdates } from "./live_checks.mjs";
 
 const root = resolve(dirname(fileURLToPath(import.meta.url)), "../..");

@@ -64,6 +64,7 @@ mod study;
 mod support;
 mod telemetry;
 mod templates;
+mod terminal_view;
 mod time;
 mod twin_accuracy;
 mod twin_on_cpu;

@@ -204,7 +204,8 @@ impl Server {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let has_host = headers.iter().any(|(name, _)| *name == "Host");
         let host = if has_host { String::new() } else { format!("Host: {}\r\n", self.address) };
-        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers: Vec<_> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers = headers.concat();
         write!(stream, "GET {path} HTTP/1.1\r\n{host}{headers}Connection: close\r\n\r\n").unwrap();
         stream
     }

@@ -150,7 +150,7 @@ impl BenchDisplay {
     pub(super) async fn watch(&self, live: &LiveCounts) -> Infallible {
         let pace = match &self.mode {
             ProgressMode::Quiet => return std::future::pending().await,
-            ProgressMode::Live(_) => LIVE_INTERVAL,
+            ProgressMode::Live(_) | ProgressMode::View(_) => LIVE_INTERVAL,
             ProgressMode::Lines => LINE_INTERVAL,
             ProgressMode::Json => JSON_INTERVAL,
         };

@@ -51,7 +51,7 @@ pub(super) fn status_text(state: &ProgressState, layout: TextLayout, now: Instan
         text.push(' ');
     }
     text.push_str(&budget_text(state, by_trials >= by_time, now));
-    let left = state.time_left(now).filter(|left| left.as_secs() > 0).map(|left| format!("ends in ~{}", coarse(left)));
+    let left = coarse_end(state, now);
     let best = state.best.map(|best| format!("best {}", number(best)));
     let reserve = state.plan.as_ref().filter(|plan| !plan.reserve.is_zero());
     let reserve = reserve.map(|plan| format!("{} reserved to confirm", coarse(plan.reserve)));
@@ -65,6 +65,11 @@ pub(super) fn status_text(state: &ProgressState, layout: TextLayout, now: Instan
     without_controls(&console::truncate_str(&text, columns, "")).into_owned()
 }
 
+/// Returns a text such as `ends in ~12 min`.
+pub(super) fn coarse_end(state: &ProgressState, now: Instant) -> Option<String> {
+    state.time_left(now).filter(|left| left.as_secs() > 0).map(|left| format!("ends in ~{}", coarse(left)))
+}
+
 fn bar_text(used: f64, width: usize, is_utf8: bool) -> String {
     let (full, empty) = if is_utf8 { ("█", "░") } else { ("#", "-") };
     let done = (0..width).filter(|cell| crate::stats::to_f64(cell + 1) <= used * crate::stats::to_f64(width)).count();
@@ -72,7 +77,7 @@ fn bar_text(used: f64, width: usize, is_utf8: bool) -> String {
 }
 
 /// Returns the part of the budget that is nearer to its end: `3 of 16 trials` or `1.2 h of 8.0 h`.
-fn budget_text(state: &ProgressState, is_by_trials: bool, now: Instant) -> String {
+pub(super) fn budget_text(state: &ProgressState, is_by_trials: bool, now: Instant) -> String {
     let limit = state.plan.as_ref().and_then(|plan| plan.time);
     match (state.trials, limit) {
         (Some(trials), limit) if is_by_trials || limit.is_none() => format!("{} of {trials} trials", state.launched),
@@ -102,7 +107,7 @@ fn phases_text(state: &ProgressState, now: Instant) -> String {
     }
 }
 
-fn phase_text(open: &OpenTrial, expected_start: Option<Duration>, now: Instant) -> String {
+pub(super) fn phase_text(open: &OpenTrial, expected_start: Option<Duration>, now: Instant) -> String {
     let elapsed = coarse(now.saturating_duration_since(open.since));
     let requests = match (open.done, open.total) {
         (0, 0) => elapsed.clone(),

@@ -4,6 +4,7 @@ mod json;
 mod live;
 mod live_terminal;
 mod state;
+mod viewed;
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +25,7 @@ use crate::tuner::{BudgetPlan, Interference, StudyEnding, StudyEstimate, TunerEv
 use json::event_json;
 use live_terminal::LiveTerminal;
 use state::ProgressState;
+pub(super) use viewed::{TuneView, ViewGuard};
 
 /// Rows on a terminal after which the header is repeated, because it has left the screen.
 const ROWS_PER_HEADER: usize = 30;
@@ -40,6 +42,7 @@ pub(super) struct ProgressLine {
 }
 
 /// The form of the output on standard error.
+#[derive(Debug)]
 pub(super) enum ProgressMode {
     Quiet,
     /// One line that is updated in place. Events are written above it.
@@ -48,6 +51,8 @@ pub(super) enum ProgressMode {
     Lines,
     /// One JSON object for each event.
     Json,
+    /// Nothing while the view is shown. Its lines are written afterwards.
+    View(Arc<TuneView>),
 }
 
 impl ProgressMode {
@@ -55,9 +60,13 @@ impl ProgressMode {
         match (global.quiet, global.log_format.is_json(), std::io::stderr().is_terminal()) {
             (true, ..) => Self::Quiet,
             (false, true, _) => Self::Json,
-            (false, false, true) => Self::Live(live_line()),
+            (false, false, true) => Self::live(),
             (false, false, false) => Self::Lines,
         }
+    }
+
+    fn live() -> Self {
+        Self::Live(live_line())
     }
 
     /// Writes a note on a line of its own.
@@ -66,6 +75,7 @@ impl ProgressMode {
             Self::Quiet => {}
             Self::Live(bar) => bar.suspend(|| write_line(&wrap_text(&sanitized(text), terminal_layout(), INDENT))),
             Self::Lines => write_line(text),
+            Self::View(view) => view.note(text),
             Self::Json => write_json(&json!({"event": "note", "text": text})),
         }
     }
@@ -76,28 +86,36 @@ impl ProgressMode {
         let write = || drop(writeln!(anstream::stderr().lock(), "{line}"));
         match self {
             Self::Live(bar) => bar.suspend(write),
+            Self::View(view) => view.write_painted(line),
             _ => write(),
         }
     }
 
     /// Removes the live line.
     pub(super) fn finish(&self) {
-        if let Self::Live(bar) = self {
-            bar.finish_and_clear();
+        match self {
+            Self::Live(bar) => bar.finish_and_clear(),
+            Self::View(view) => view.finish_line(),
+            Self::Quiet | Self::Lines | Self::Json => {}
         }
     }
 }
 
 impl ProgressLine {
-    /// Creates the display of a study.
-    pub(super) fn new(global: &GlobalOptions, job: &Job) -> Self {
+    /// Creates the display of a study, on `view` while that is shown.
+    pub(super) fn new(global: &GlobalOptions, job: &Job, view: Option<&Arc<TuneView>>) -> Self {
         let space = job.search_space();
         let names = ShortFlagNames::new(space.parameters.iter().map(|parameter| parameter.name.as_str()));
         let rows = TrialRows::new(job.objective.clone(), space.fixed.clone(), Config::new(), names);
         let state = Arc::new(Mutex::new(ProgressState::new(rows, job.budget.trials)));
-        let mode = ProgressMode::of(global);
-        if let ProgressMode::Live(bar) = &mode {
-            live::show_state(bar, &state);
+        let mode = match view.filter(|view| !view.is_released()) {
+            Some(view) => ProgressMode::View(Arc::clone(view)),
+            None => ProgressMode::of(global),
+        };
+        match &mode {
+            ProgressMode::Live(bar) => live::show_state(bar, &state),
+            ProgressMode::View(view) => view.attach(&state),
+            ProgressMode::Quiet | ProgressMode::Lines | ProgressMode::Json => {}
         }
         Self { mode, verbose: global.verbose, metric: job.objective.value_name(), fixed: space.fixed.clone(), state }
     }
@@ -107,9 +125,9 @@ impl ProgressLine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a live line shows expected times.
+    /// Returns whether expected times are shown: on a live line, or in a view.
     pub(super) fn is_live(&self) -> bool {
-        matches!(self.mode, ProgressMode::Live(_))
+        matches!(self.mode, ProgressMode::Live(_) | ProgressMode::View(_))
     }
 
     /// Sets the value of the engine's defaults that an earlier run has measured.
@@ -154,7 +172,7 @@ impl ProgressLine {
                     write_json(&line);
                 }
             }
-            ProgressMode::Lines | ProgressMode::Live(_) => {
+            ProgressMode::Lines | ProgressMode::Live(_) | ProgressMode::View(_) => {
                 for row in &rows {
                     self.mode.write_painted(row);
                 }
@@ -170,7 +188,7 @@ impl ProgressLine {
     fn rows(&self, event: &TunerEvent, state: &mut ProgressState, layout: TextLayout) -> Vec<String> {
         let TunerEvent::TrialEnded { trial, improves, .. } = event else { return Vec::new() };
         state.rows.remember(&trial.trial.proposal);
-        let is_text = matches!(self.mode, ProgressMode::Lines | ProgressMode::Live(_));
+        let is_text = !matches!(self.mode, ProgressMode::Quiet | ProgressMode::Json);
         let origin = &trial.trial.proposal.origin;
         let is_shown = match trial.trial.outcome {
             Outcome::Rejected(_) => self.verbose || is_named_by_user(origin),

@@ -4,6 +4,7 @@
 //! more gets no further launch. Then the winners of the best two engines are launched in turn, and the rest of the budget
 //! confirms the better one against its engine's defaults.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -13,6 +14,7 @@ use super::{TuneCommand, dry_run, print_findings, stops};
 use crate::cli::GlobalOptions;
 use crate::cli::failure::{CommandFailure, ENGINE_NEVER_HEALTHY, INTERRUPTED, NOTHING_FEASIBLE};
 use crate::cli::output::{note, print};
+use crate::cli::progress::ViewGuard;
 use crate::config::Config;
 use crate::decision::{EngineStanding, compare_engines, launch_noise};
 use crate::execution::detect;
@@ -102,6 +104,8 @@ pub(super) async fn run(
         }
     }
     let store = Store::open(&global.db, true).await?;
+    let view = command.start_view(global, None).await?;
+    let viewed = view.as_ref().map(|view| Arc::clone(&view.0));
     let mut engines = Vec::new();
     for mut entrant in comparison.entrants {
         command.override_job(&mut entrant.job)?;
@@ -110,7 +114,7 @@ pub(super) async fn run(
         installed.recall_release(&store, &entrant.job.name).await?;
         entrant.job.check_release(installed.version)?;
         let budget = entrant.job.budget;
-        let study = RunnableStudy::new(entrant.job, installed, slots, &store, global).await?;
+        let study = RunnableStudy::new(entrant.job, installed, slots, &store, global, viewed.clone()).await?;
         study.note_conditions();
         engines.push(ComparedStudy {
             name: entrant.name,
@@ -120,12 +124,13 @@ pub(super) async fn run(
             ended: None,
         });
     }
-    let runner = ComparisonRun {
+    let mut runner = ComparisonRun {
         store: &store,
         global,
         stop: stops()?,
         accepts_change: command.accept_change,
         shared: SharedBudget::new(&comparison.budget),
+        view,
     };
     let conclusion = Box::pin(runner.conclude(&comparison.name, &mut engines)).await;
     store.close().await;
@@ -139,10 +144,11 @@ struct ComparisonRun<'a> {
     stop: watch::Receiver<StopRequest>,
     accepts_change: bool,
     shared: SharedBudget,
+    view: Option<ViewGuard>,
 }
 
 impl ComparisonRun<'_> {
-    async fn conclude(&self, name: &str, engines: &mut [ComparedStudy]) -> Result<(), CommandFailure> {
+    async fn conclude(&mut self, name: &str, engines: &mut [ComparedStudy]) -> Result<(), CommandFailure> {
         self.search(engines).await?;
         let goal = engines[0].study.job.objective.goal;
         let mut order: Vec<usize> =
@@ -169,6 +175,7 @@ impl ComparisonRun<'_> {
             (winner, other) = (second, Some(first));
         }
         let study = self.confirm(&mut engines[winner]).await?;
+        drop(self.view.take());
         for engine in engines.iter_mut() {
             engine.standing = self.standing(engine, goal).await?;
         }
@@ -187,6 +194,14 @@ impl ComparisonRun<'_> {
         let other = other.map(|other| engines[other].name.as_str());
         print(&engine_comparison_text(name, &metric, &compared, other.map(|other| (other, &gain, rounds.len()))))?;
         print_findings(self.global, self.store, &study, &engines[winner].study.job).await
+    }
+
+    /// Notes a step, below the view if that is shown.
+    fn note(&self, text: &str) {
+        match &self.view {
+            Some(view) => view.0.note(text),
+            None => note(self.global, text),
+        }
     }
 
     /// Runs the searches in turn, until their share of the budget is spent.
@@ -230,7 +245,7 @@ impl ComparisonRun<'_> {
         for engine in engines.iter_mut().filter(|engine| engine.ended.is_none()) {
             if let Some(better) = winner_of(&engine.standing) {
                 let text = format!("dropped: with its largest expected gain it stays below {}", names[better]);
-                note(self.global, &format!("engine {} is {text}", engine.name));
+                self.note(&format!("engine {} is {text}", engine.name));
                 engine.ended = Some(text);
             }
         }
@@ -308,7 +323,7 @@ impl ComparisonRun<'_> {
     }
 
     async fn run_study(&self, engine: &mut ComparedStudy) -> Result<(Study, StudyEnding), CommandFailure> {
-        note(self.global, &format!("engine {}", engine.name));
+        self.note(&format!("engine {}", engine.name));
         engine.study.renew_display(self.store, self.global).await?;
         let summary = engine.study.run(self.store, &self.stop, self.accepts_change).await?;
         match summary.ending {

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::cli::GlobalOptions;
 use crate::cli::failure::CommandFailure;
-use crate::cli::progress::ProgressLine;
+use crate::cli::progress::{ProgressLine, TuneView};
 use crate::execution::{ExecutionEnvironment, ReleaseSource};
 use crate::job::Job;
 use crate::store::Store;
@@ -20,6 +20,8 @@ pub(super) struct RunnableStudy {
     pub(super) installed: ExecutionEnvironment,
     pub(super) slots: Slots,
     pub(super) progress: Arc<ProgressLine>,
+    /// The view that shows the progress, as long as it is open.
+    view: Option<Arc<TuneView>>,
 }
 
 impl RunnableStudy {
@@ -30,16 +32,17 @@ impl RunnableStudy {
         slots: Slots,
         store: &Store,
         global: &GlobalOptions,
+        view: Option<Arc<TuneView>>,
     ) -> Result<Self, CommandFailure> {
-        let progress = Arc::new(ProgressLine::new(global, &job));
-        let study = Self { job, installed, slots, progress };
+        let progress = Arc::new(ProgressLine::new(global, &job, view.as_ref()));
+        let study = Self { job, installed, slots, progress, view };
         study.fill_display(store).await?;
         Ok(study)
     }
 
     /// Replaces the display, which ends with a run.
     pub(super) async fn renew_display(&mut self, store: &Store, global: &GlobalOptions) -> Result<(), CommandFailure> {
-        self.progress = Arc::new(ProgressLine::new(global, &self.job));
+        self.progress = Arc::new(ProgressLine::new(global, &self.job, self.view.as_ref()));
         self.fill_display(store).await
     }
 
@@ -113,7 +116,7 @@ impl RunnableStudy {
 
     /// Notes the properties of the workload and of the machine that the user should know before the run.
     pub(super) fn note_conditions(&self) {
-        let Self { job, installed, slots, progress } = self;
+        let Self { job, installed, slots, progress, .. } = self;
         for left_out in job.parts().iter().flat_map(|part| part.workload.source.left_out()) {
             progress.note(&format!("the workload's file: left out {} {}", left_out.rows, left_out.reason));
         }

@@ -7,11 +7,11 @@ use super::document::{
 use crate::objective::{Goal, MetricLimit, Objective};
 use crate::report::configuration_results::{deployment_gain_text, gain_text, value_text};
 use crate::report::study::remark_lines;
-use crate::report::terminal::{CardCommands, TextLayout, verdict_text, wrap_command};
+use crate::report::terminal::{CardCommands, TextLayout, metric_unit, verdict_text, wrap_command};
 use crate::report::winning_flags::{finding_text, flags_note};
 use crate::store::RankedConfiguration;
 use crate::study_report::{Gain, NoWinner, StudyDetails, StudyReport};
-use crate::trial::{LoadCurve, Measurement, SERVER_METRICS};
+use crate::trial::{LoadCurve, Measurement};
 
 /// Columns of a command on the page.
 const COMMAND_LAYOUT: TextLayout = TextLayout { width: 96, wraps_sentences: true, is_utf8: true };
@@ -26,7 +26,7 @@ pub(super) fn objective_part(objective: &Objective) -> ObjectivePart {
     ObjectivePart {
         metric: objective.metric.clone(),
         name: objective.value_name(),
-        unit: unit_of(&objective.metric).to_owned(),
+        unit: metric_unit(&objective.metric).to_owned(),
         goal: goal_name(objective.goal),
     }
 }
@@ -35,21 +35,6 @@ pub(super) fn goal_name(goal: Goal) -> &'static str {
     match goal {
         Goal::Maximize => "maximize",
         Goal::Minimize => "minimize",
-    }
-}
-
-/// Returns the unit of a metric; empty for a number without one.
-pub(super) fn unit_of(metric: &str) -> &'static str {
-    if let Some((_, unit, _)) = SERVER_METRICS.iter().find(|(name, _, _)| *name == metric) {
-        return unit;
-    }
-    match metric {
-        _ if metric.ends_with("_ms") => "ms",
-        "output_throughput" | "total_token_throughput" | "max_output_tokens_per_s" => "tokens/s",
-        "request_throughput" | "request_goodput" => "requests/s",
-        "duration" => "s",
-        _ if metric.ends_with("output_speed") => "tokens/s",
-        _ => "",
     }
 }
 

@@ -61,7 +61,7 @@ impl ShortFlagNames {
 
     /// Describes the flags of `config` that differ from `defaults`, in the longest form that fits. If none fits, the
     /// largest changes are shown and the others counted: `seqs=64, +2`. Empty without a difference.
-    pub(super) fn changes(&self, config: &Config, defaults: &Config, layout: TextLayout, columns: usize) -> String {
+    pub(crate) fn changes(&self, config: &Config, defaults: &Config, layout: TextLayout, columns: usize) -> String {
         let changed: Vec<_> = config.iter().filter(|(name, value)| defaults.get(name) != Some(value)).collect();
         let items = |form| changed.iter().map(move |(name, value)| self.item(name, value, defaults, form, layout));
         for form in [ChangeForm::FromTo, ChangeForm::FullName, ChangeForm::ShortName, ChangeForm::FirstWord] {
