@@ -1,11 +1,11 @@
 //! Opening of the database, with the same settings everywhere.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection};
+use sqlx::{ConnectOptions, Connection, SqlitePool};
 
 use super::{Store, StoreError};
 use crate::private_files::{private_options, restrict};
@@ -14,6 +14,10 @@ static MIGRATOR: Migrator = sqlx::migrate!();
 
 /// The time that a writer waits for another one.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest wait for another process that creates the same tables, and the pause between two looks.
+const MIGRATION_LIMIT: Duration = Duration::from_secs(10);
+const MIGRATION_PAUSE: Duration = Duration::from_millis(20);
 
 /// Converts a path or a `sqlite:` URL to a path.
 #[must_use]
@@ -62,7 +66,7 @@ impl Store {
         let pool = SqlitePoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
         let pool = pool.connect_with(options).await;
         let pool = pool.map_err(|error| database_error(&path, error))?;
-        match MIGRATOR.run(&pool).await {
+        match migrate(&pool).await {
             Ok(()) => Ok(Self { pool, path }),
             Err(MigrateError::VersionMissing(version) | MigrateError::VersionTooNew(version, _)) => {
                 Err(StoreError::Newer { path, version })
@@ -86,6 +90,27 @@ impl Store {
     pub(super) fn error(&self, error: sqlx::Error) -> StoreError {
         database_error(&self.path, error)
     }
+}
+
+/// Creates the tables, or brings them up to date. Several processes may do so at the same time: a migration that another
+/// one has applied meanwhile fails here, and then the next run finds it applied.
+async fn migrate(pool: &SqlitePool) -> Result<(), MigrateError> {
+    let begin = Instant::now();
+    loop {
+        match MIGRATOR.run(pool).await {
+            Err(error) if begin.elapsed() < MIGRATION_LIMIT && is_by_another_process(&error) => {
+                tokio::time::sleep(MIGRATION_PAUSE).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+fn is_by_another_process(error: &MigrateError) -> bool {
+    let text = error.to_string();
+    ["already exists", "duplicate column name", "UNIQUE constraint failed: _sqlx_migrations", "database is locked"]
+        .iter()
+        .any(|sign| text.contains(sign))
 }
 
 /// Refuses another program's database, so that it gets neither our tables nor our journal mode. Also refuses an empty
@@ -179,6 +204,20 @@ mod tests {
         let reopened = Store::open(copy.to_str().unwrap(), true).await.unwrap();
         let rows: i64 = sqlx::query_scalar("SELECT count(*) FROM t").fetch_one(&reopened.pool).await.unwrap();
         assert_eq!(rows, 0, "what was not committed is undone");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn several_processes_may_create_a_database_at_the_same_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.db");
+        let open = || {
+            let path = path.to_string_lossy().into_owned();
+            tokio::spawn(async move { Store::open(&path, true).await.map(drop).map_err(|error| error.to_string()) })
+        };
+        let opened: Vec<_> = (0..6).map(|_| open()).collect();
+        for opened in opened {
+            assert_eq!(opened.await.unwrap(), Ok(()));
+        }
     }
 
     #[tokio::test]
