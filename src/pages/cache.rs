@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
 use tokio::sync::Mutex;
 
 use super::read::{CommandNames, read_document};
@@ -11,9 +12,11 @@ use crate::observation::is_running;
 use crate::report::{PageError, StudyDocument, live_page};
 use crate::store::{Store, StoreError, Study};
 
-/// A page is computed again after this multiple of its cost at the earliest, so that pages take at most one percent of a
-/// processor however often trials end.
+/// A page is computed again after this multiple of its processor time at the earliest, so that pages take at most one
+/// percent of a processor however often trials end.
 const REST: u32 = 100;
+/// The longest rest. Only a wrong clock would need it.
+const MAX_REST: Duration = Duration::from_secs(300);
 
 /// The reason for which a page cannot be shown.
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +82,7 @@ impl PageCache {
         {
             return Ok(page.clone());
         }
-        let begin = Instant::now();
+        let begin = processor_time();
         let url = format!("/studies/{}/timelines/{{trial}}", url_segment(&study.name));
         let document = Box::pin(read_document(&self.store, study.clone(), &self.names, Some(url))).await?;
         let document = Arc::new(document);
@@ -87,8 +90,9 @@ impl PageCache {
             let document = Arc::clone(&document);
             tokio::task::spawn_blocking(move || Ok::<_, PagesError>(live_page(&document.to_json()?)?)).await??
         };
-        let cost = begin.elapsed().min(Duration::from_secs(10));
-        let page = StudyPage { document, html: html.into(), signature, rests_until: Instant::now() + REST * cost };
+        // Waiting for a processor is no cost.
+        let rest = (REST * processor_time().saturating_sub(begin)).min(MAX_REST);
+        let page = StudyPage { document, html: html.into(), signature, rests_until: Instant::now() + rest };
         pages.insert(study.id, page.clone());
         Ok(page)
     }
@@ -97,6 +101,11 @@ impl PageCache {
     pub(super) async fn rests_until(&self, study: &Study) -> Instant {
         self.pages.lock().await.get(&study.id).map_or_else(Instant::now, |page| page.rests_until)
     }
+}
+
+/// Returns the processor time of this process so far.
+fn processor_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 /// Returns a name as one segment of an address.

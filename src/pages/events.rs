@@ -13,7 +13,7 @@ use super::cache::{PageCache, PageSignature};
 use crate::store::Study;
 
 /// Interval between looks at the database: a trial is shown within a second of its end.
-const POLL: Duration = Duration::from_millis(250);
+const POLL: Duration = Duration::from_millis(200);
 /// Interval between looks at the lock of a study, whose release changes no row.
 const LOCK_POLL: Duration = Duration::from_secs(1);
 
