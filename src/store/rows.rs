@@ -34,9 +34,8 @@ impl From<StudyRow> for Study {
 
 #[derive(sqlx::FromRow)]
 pub(super) struct TrialRow {
-    pub(super) number: i64,
-    proposed_by: String,
-    config: String,
+    #[sqlx(flatten)]
+    pub(super) proposal: ProposalRow,
     command: String,
     env: String,
     command_parts: Option<String>,
@@ -51,19 +50,14 @@ pub(super) struct TrialRow {
     metrics: Option<String>,
     value: Option<f64>,
     violation: Option<f64>,
-    why: Option<String>,
-    expected_gain: Option<f64>,
-    #[sqlx(flatten)]
-    expected: ExpectedColumns,
     probe: Option<u32>,
-    server_of: Option<u32>,
     prepared: bool,
     fast: bool,
 }
 
 /// The columns of a model's expectation.
 #[derive(Clone, Copy, sqlx::FromRow)]
-pub(super) struct ExpectedColumns {
+struct ExpectedColumns {
     #[sqlx(rename = "expected_mean")]
     mean: Option<f64>,
     #[sqlx(rename = "expected_low")]
@@ -92,6 +86,8 @@ pub(super) struct ProposalRow {
 }
 
 impl ProposalRow {
+    /// Converts the row.
+    ///
     /// # Errors
     /// If the configuration cannot be read.
     pub(super) fn proposal(self) -> Result<Proposal, serde_json::Error> {
@@ -125,15 +121,7 @@ impl TrialRow {
         };
         let score = Score::from_stored(self.value, self.violation);
         let trial = Trial {
-            proposal: Proposal {
-                number: u32::try_from(self.number).unwrap_or(u32::MAX),
-                origin: Origin::from_name(self.proposed_by),
-                why: self.why,
-                expected_gain: self.expected_gain,
-                expected: self.expected.value(),
-                config: serde_json::from_str(&self.config)?,
-                server_of: self.server_of,
-            },
+            proposal: self.proposal.proposal()?,
             // Earlier versions stored values that look like secrets.
             launch: LaunchCommand {
                 is_fast: self.fast,
@@ -227,7 +215,7 @@ impl Store {
     }
 
     pub(super) fn scored(&self, study: &Study, row: TrialRow) -> Result<ScoredTrial, StoreError> {
-        let number = row.number;
+        let number = i64::from(row.proposal.number);
         row.scored().map_err(|error| self.corrupt(&study.name, number, &error))
     }
 }

@@ -214,7 +214,24 @@ mod tests {
 
     use super::*;
     use crate::facts::Host;
-    use crate::trial::{CommandLine, Failure, FailureKind};
+    use crate::trial::{CommandLine, ExpectedValue, Failure, FailureKind};
+
+    #[tokio::test]
+    async fn an_expectation_is_read_back_before_and_after_the_outcome() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
+        let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
+        let expected = Some(ExpectedValue { mean: 1.0 / 3.0, low: 0.25, high: 0.5 });
+        let proposal = Proposal { expected, ..Proposal::example(0, "auto") };
+        let (launch, log) = (LaunchCommand::default(), directory.path());
+        let begin = TrialBegin { proposal: &proposal, launch: &launch, started_at: "2030-01-02T03:04:05.000Z", log };
+        store.begin_trial(study.id, &begin).await.unwrap();
+        assert_eq!(store.unfinished_trials(&study).await.unwrap()[0].proposal, proposal);
+        let failure = Failure { kind: FailureKind::Crash, message: String::new() };
+        store.append(study.id, &Trial::of(proposal.clone(), Outcome::Failed(failure)), Score::Failed).await.unwrap();
+        assert_eq!(store.trial(&study, 0).await.unwrap().unwrap().trial.proposal, proposal);
+        assert_eq!(store.proposals(&study).await.unwrap()[0].proposal, proposal);
+    }
 
     #[tokio::test]
     async fn the_parts_of_a_command_are_read_back() {

@@ -340,6 +340,23 @@ fn the_last_six_trials_do_not_explore() {
 }
 
 #[test]
+fn a_suggestion_of_the_models_has_an_expectation_in_the_unit_of_the_user() {
+    for goal in [Goal::Maximize, Goal::Minimize] {
+        let (space, aim, history) = (space(), aim(&[goal]), narrow_history());
+        let ask = SamplerAsk { trials_left: Some(1), ..SamplerAsk::new(&space, &aim, &history, 7, &|_| true) };
+        let suggestion = Auto.ask(&ask).unwrap();
+        let expected = suggestion.expected.unwrap();
+        assert!(expected.low < expected.mean && expected.mean < expected.high, "{expected:?}");
+        let shown = suggestion.why.split_once(": objective 0 ").unwrap().1.split(' ').next().unwrap().to_owned();
+        let shown: f64 = shown.parse().unwrap();
+        assert!((shown / expected.mean - 1.0).abs() < 0.01, "{} and {expected:?}", suggestion.why);
+    }
+    let (space, aim) = (space(), aim(&[Goal::Maximize]));
+    let first = Auto.ask(&SamplerAsk::new(&space, &aim, &[], 7, &|_| true)).unwrap();
+    assert_eq!(first.expected, None, "there is no model before the first measurement");
+}
+
+#[test]
 fn the_reason_contains_the_expected_value_and_its_range() {
     for goal in [Goal::Maximize, Goal::Minimize] {
         let (space, aim, history) = (space(), aim(&[goal]), narrow_history());
