@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::GlobalOptions;
 use super::export::write;
 use super::failure::{CommandFailure, USAGE};
-use super::output::{note, print, print_json};
+use super::output::{note, print, print_json, print_styled};
 use super::query::StudyChoice;
 use crate::pages::{CommandNames, read_document};
 use crate::report::{PageError, report_html, report_markdown};
@@ -51,7 +51,10 @@ impl ReportCommand {
                 Some(_) => format!("{:#}\n", document.to_json()?),
             },
         };
-        let Some(path) = self.output else { return print(&text) };
+        let Some(path) = self.output else {
+            // Scripts of the page must not change. Its document has no control characters.
+            return if self.format == ReportFormat::Html { print_styled(&text) } else { print(&text) };
+        };
         write(&path, &text, false).map_err(|error| {
             CommandFailure::unexpected(format!("cannot write {}: {error}", path.display()))
                 .with_hint("name another file with -o")

@@ -177,7 +177,10 @@ impl TuneCommand {
         }
         study.note_conditions();
         let summary = study.run(&store, &stops()?, self.accept_change).await?;
-        store_importance(&study.job, &study.installed, &store, &summary.study).await?;
+        // A user who interrupts a run does not wait for it.
+        if !matches!(summary.ending, StudyEnding::Interrupted) {
+            store_importance(&study.job, &study.installed, &store, &summary.study).await?;
+        }
         drop(view);
         if let ending @ StudyEnding::NothingAllowed(_) = &summary.ending {
             store.close().await;

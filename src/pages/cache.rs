@@ -16,7 +16,7 @@ use crate::store::{Store, StoreError, Study};
 /// percent of a processor however often trials end.
 const REST: u32 = 100;
 /// The longest rest. Only a wrong clock would need it.
-const MAX_REST: Duration = Duration::from_secs(300);
+const MAX_REST: Duration = Duration::from_mins(5);
 
 /// The reason for which a page cannot be shown.
 #[derive(Debug, thiserror::Error)]
