@@ -107,7 +107,9 @@ mod tests {
         let page = |name: &str| &pages.iter().find(|page| page.name == name).unwrap().content;
         for command in program.get_subcommands() {
             let content = page(&format!("setpoint-{}.1", command.get_name()));
-            for long in program.get_arguments().chain(command.get_arguments()).filter_map(clap::Arg::get_long) {
+            // `--licenses` needs no command, so that only the page of the program has it.
+            let of_all = program.get_arguments().filter(|argument| argument.is_global_set());
+            for long in of_all.chain(command.get_arguments()).filter_map(clap::Arg::get_long) {
                 assert!(
                     content.contains(&format!("\\-\\-{}", long.replace('-', "\\-"))),
                     "{}: {long}",
@@ -115,6 +117,9 @@ mod tests {
                 );
             }
             assert!(page("setpoint.1").contains(&format!("setpoint\\-{}(1)", command.get_name())));
+        }
+        for long in program.get_arguments().filter_map(clap::Arg::get_long) {
+            assert!(page("setpoint.1").contains(&format!("\\-\\-{}", long.replace('-', "\\-"))), "setpoint: {long}");
         }
         assert!(page("setpoint-sim-serve.1").contains("sim\\-time\\-scale"), "options of the simulation");
         assert!(pages.iter().all(|page| !page.name.contains("engine-core")), "a hidden command");
