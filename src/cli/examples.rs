@@ -71,7 +71,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "setpoint serve",
         &[
-            "# until Ctrl-C:",
+            "# with a browser, until Ctrl-C:",
             "setpoint serve --port 8650",
             "SETPOINT_TOKEN=$(openssl rand -hex 16) setpoint serve --listen 0.0.0.0",
         ],
