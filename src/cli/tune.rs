@@ -30,7 +30,7 @@ use crate::facts::EngineVersion;
 use crate::init::{DeployedFlags, InitError};
 use crate::job::{Job, StudyFile, unknown_sampler};
 use crate::report::{card_text, incidents_line};
-use crate::sampler::{self, KnownOutcome, PastTrial, Suggestion};
+use crate::sampler::{self, ExplainedNumber, KnownOutcome, PastTrial, Suggestion};
 use crate::store::{Store, Study, database_path};
 use crate::study_report::{FurthestPhase, NoWinner, StudyCost, StudyReport};
 use crate::trial::redact;
@@ -177,8 +177,11 @@ impl TuneCommand {
         }
         study.note_conditions();
         let summary = study.run(&store, &stops()?, self.accept_change).await?;
-        // A user who interrupts a run does not wait for it.
-        if !matches!(summary.ending, StudyEnding::Interrupted) {
+        // A user who interrupts a run does not wait for it, and with few measurements the shares are rough estimates.
+        let least = ExplainedNumber::least_measurements(study.job.search_space().dimensions());
+        let measured = store.counts(summary.study.id).await?.measured;
+        let is_enough = usize::try_from(measured).is_ok_and(|measured| measured >= least);
+        if is_enough && !matches!(summary.ending, StudyEnding::Interrupted) {
             store_importance(&study.job, &study.installed, &store, &summary.study).await?;
         }
         drop(view);

@@ -90,14 +90,20 @@ impl ExplainedNumber {
     /// Least explained share of the held-out variance for an explanation to be reliable.
     pub const LEAST_R2: f64 = 0.3;
 
+    /// Returns the number of measurements below which the shares of some parameters are rough estimates.
+    #[must_use]
+    pub(crate) fn least_measurements(parameters: usize) -> usize {
+        2 * parameters
+    }
+
     /// Returns the reasons not to rely on a model of `parameters` parameters fitted to `measured` measurements.
     pub(super) fn reliability_warnings(measured: usize, parameters: usize, held_out_r2: Option<f64>) -> Vec<String> {
         let mut doubts = Vec::new();
-        if measured < 2 * parameters {
+        let least = Self::least_measurements(parameters);
+        if measured < least {
             doubts.push(format!(
-                "{measured} measurements for {parameters} parameters: with fewer than {} the shares are rough \
-                 estimates",
-                2 * parameters
+                "{measured} measurements for {parameters} parameters: with fewer than {least} the shares are rough \
+                 estimates"
             ));
         }
         match held_out_r2 {

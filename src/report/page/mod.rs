@@ -148,7 +148,7 @@ fn importance_part(details: &StudyDetails) -> (Option<document::ImportancePart>,
     let outcomes = details.trials.len();
     let note = match &part {
         None => Some(format!(
-            "the importance of the parameters is not stored yet; the end of a run stores it, and {COMMAND}"
+            "the importance of the parameters is not stored yet; a run with two measurements for each parameter stores it at its end, and {COMMAND}"
         )),
         Some(part) if (part.trials as usize) < outcomes => {
             Some(format!("this is the state after {} of {outcomes} trials; {COMMAND}", part.trials))
