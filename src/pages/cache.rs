@@ -103,6 +103,16 @@ impl PageCache {
     }
 }
 
+#[cfg(test)]
+impl PageCache {
+    /// Lets the computed page of a study rest.
+    pub(super) async fn rest(&self, study: &Study, until: Instant) {
+        if let Some(page) = self.pages.lock().await.get_mut(&study.id) {
+            page.rests_until = until;
+        }
+    }
+}
+
 /// Returns the processor time of this process so far.
 fn processor_time() -> Duration {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)

@@ -60,13 +60,17 @@ impl Listener {
                 && self.reported != Some(signature)
             {
                 let rests_until = self.cache.rests_until(&self.study).await;
+                if rests_until <= Instant::now() {
+                    self.reported = Some(signature);
+                    return Some(());
+                }
+                // Another caller may compute the page meanwhile, which then rests again with an older state. So the loop
+                // looks again.
                 tokio::select! {
-                    () = tokio::time::sleep_until(rests_until.max(Instant::now()).into()) => {}
+                    () = tokio::time::sleep_until(rests_until.into()) => {}
                     _ = self.stop.wait_for(|stop| *stop) => return None,
                 }
-                // Further changes of this time are part of the same report.
-                self.reported = self.cache.signature(&self.study).await.ok();
-                return Some(());
+                continue;
             }
             tokio::select! {
                 changed = self.changes.changed() => changed.ok()?,
@@ -91,4 +95,34 @@ pub(super) fn events(
     });
     // A broken connection is found by writing to it.
     Sse::new(stream).keep_alive(KeepAlive::new().interval(Duration::from_secs(15)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Host;
+    use crate::pages::CommandNames;
+    use crate::store::Store;
+
+    #[tokio::test]
+    async fn a_change_is_reported_only_when_the_page_may_show_it() {
+        let store = Store::in_memory().await.unwrap();
+        let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
+        let names = CommandNames { program: "setpoint".to_owned(), database: "setpoint.db".to_owned() };
+        let cache = Arc::new(PageCache::new(store, names));
+        cache.page(&study).await.unwrap();
+        let rest = |length: u64| cache.rest(&study, Instant::now() + Duration::from_millis(length));
+        rest(50).await;
+        let (_changes, changes) = watch::channel(0);
+        let (_stop, stop) = watch::channel(false);
+        let mut listener = Listener { cache: Arc::clone(&cache), study: study.clone(), changes, stop, reported: None };
+        let begin = Instant::now();
+        let (reported, ()) = tokio::join!(listener.next_change(), async {
+            // As another caller does, who computes the page when its first rest has ended.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            rest(300).await;
+        });
+        assert_eq!(reported, Some(()));
+        assert!(begin.elapsed() >= Duration::from_millis(300), "{:?}", begin.elapsed());
+    }
 }
